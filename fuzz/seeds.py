@@ -271,7 +271,25 @@ def states():
     put("quarantine", "numbers", b"1\n2\n99\n")
 
 
+def images():
+    """One small file of each format and kind; the reference writers are those of images/tests/make.py."""
+    data = os.path.join(HERE, "../images/tests/data")
+    names = "420.jpg progressive.jpg cmyk.jpg exif6.jpg palette4.png gray16.png lossy.webp moving.webp palette.bmp"
+    for name in names.split() + ["bits.bmp", "moving.gif", "lzw.tif", "bits.tif"]:
+        with open(os.path.join(data, name), "rb") as file:
+            put("image", name, file.read())
+    size = bytes((40, 30, 7))
+    chains = (
+        "random_resized_crop(24), hflip, normalize(imagenet)",
+        "resize(20, lanczos), center_crop(30x40), rotate(20, bilinear, 9), to_tensor(bf16, hwc)",
+        "pad(1:2:3:4), affine(5, 0.1, 0.9..1.1, 3), color_jitter(0.4, 0.4, 0.4, 0.1), blur(5), random_erasing(1)",
+        "random_crop(20, 4), auto_augment(svhn), rand_augment(2, 9), trivial_augment, grayscale(p=0.2), vflip",
+    )
+    for number, chain in enumerate(chains):
+        put("chain", str(number), size + chain.encode())
+
+
 if __name__ == "__main__":
-    tables = (hdf5, array_records, columnar, states, sidecars)
+    tables = (hdf5, array_records, columnar, states, sidecars, images)
     for write in (archives, packed_archives, shards, betons, arrays, records, lines, patterns, *tables):
         write()

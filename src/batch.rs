@@ -9,7 +9,7 @@ use crate::sampler::{Cursor, Digest};
 use bytes::Bytes;
 use std::ops::Range;
 
-pub(crate) use columns::{Pieces, Samples, index_column, key_column};
+pub(crate) use columns::{Pieces, Samples, index_column, key_column, whole_column};
 pub use packed::{Packed, Segment};
 
 /// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.

@@ -163,6 +163,15 @@ impl Collation {
         }
     }
 
+    /// Bytes of a sample's value, where a batch is one column of values of one length, and each value is its sample's
+    /// bytes as they were read, so that nothing needs to be parsed.
+    pub(crate) fn plain_value_bytes(&self, dataset: &dyn Dataset) -> Option<u64> {
+        match (self.plain_field, &self.forms[..]) {
+            (Some(0), [Form::Dense { value_bytes }]) if !self.deferred && dataset.is_plain() => Some(*value_bytes),
+            _ => None,
+        }
+    }
+
     /// Whether values that are read one after another, in multiples of `sector` bytes, already form a tensor.
     pub(crate) fn lies_end_to_end(&self, sector: u64) -> bool {
         match self.plain_field.and_then(|field| self.forms.get(field)) {

@@ -1,6 +1,7 @@
 //! The choices that a [`Builder`](crate::Builder) takes, and what a loader really uses: its [`Route`], with a
 //! [`Fallback`] for every step down.
 
+mod cache;
 mod collation;
 pub(crate) mod cursor;
 pub(crate) mod device;
@@ -11,6 +12,7 @@ pub(crate) mod settings;
 use std::borrow::Cow;
 use std::fmt;
 
+pub use cache::Cache;
 pub use collation::{Collate, PadValue, Padding};
 pub use device::{Device, DeviceRoute, Gds};
 pub use errors::{MaxFailures, OnError};

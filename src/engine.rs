@@ -1,7 +1,7 @@
 //! Moves bytes: an engine takes reads and returns them when done, in any order. It does not retry, order or count; the
 //! reactor decides all that.
 
-mod files;
+pub(crate) mod files;
 mod gds;
 mod open;
 mod pread;

@@ -69,6 +69,7 @@ pub mod batch;
 mod state;
 pub mod quarantine;
 mod engine;
+mod reader;
 mod stage;
 mod reactor;
 pub mod device;
@@ -96,6 +97,7 @@ pub mod internal {
     pub use crate::config::settings::Config;
     pub use crate::device::batch::element_type;
     pub use crate::loader::Delivered;
+    pub use crate::reader::Reader;
     pub use crate::sampler::id::{KnownOrder, Parts};
     pub use crate::sampler::random::sample_rng;
     pub use crate::sampler::replacement::replacement;

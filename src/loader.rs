@@ -4,12 +4,14 @@ mod book;
 mod builder;
 mod limits;
 mod run;
+mod stretches;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
+use crate::dataset::SampleId;
 use crate::device::{DeviceBatch, PinnedMemory};
 use crate::queue::{Missing, Receiver};
-use crate::reactor::thread_ended;
+use crate::reactor::{Failures, thread_ended};
 use crate::sampler::{Cursor, EpochDigest};
 use crate::state::State;
 use crate::stats::{Clock, Doing, Stats};
@@ -104,8 +106,10 @@ pub struct Loader<T: Delivered = Batch> {
     stats: Arc<Stats>,
     clock: Clock,
     book: Book,
+    failures: Failures,
     remaining: Option<u64>,
     memory_limit: u64,
+    keeps_stretches: bool,
     finished: bool,
     on_failed: Option<OnFailed>,
     /// The process that the thread runs in. A forked child has a copy of this, but no thread.
@@ -117,6 +121,12 @@ impl<T: Delivered> Loader<T> {
     /// How bytes are read right now, and every step down from the best way, with its reason.
     pub fn route(&self) -> Route {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether single values may be slices of memory that the loader keeps for later batches.
+    #[doc(hidden)]
+    pub fn keeps_stretches(&self) -> bool {
+        self.keeps_stretches
     }
 
     /// Live statistics: counters, times and a verdict on the bottleneck.
@@ -131,7 +141,9 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// The checkpoint after the last batch that was handed out, whatever was read ahead: [`Builder::resume`] continues
-    /// from it. Takes a few microseconds.
+    /// from it. Takes a few microseconds; the first one some milliseconds, because it looks at a few blocks of up to 64
+    /// files, by which resuming knows them again (1 s at most: a state of files that do not answer knows only their
+    /// names and sizes).
     ///
     /// If an error took the place of the last batch, the checkpoint is before that batch, so that resuming tries it
     /// again. Once a later batch is handed out, the checkpoint is after that one, and the samples in between count as
@@ -179,6 +191,22 @@ impl<T: Delivered> Loader<T> {
     /// # Errors
     /// The error that takes the place of the batch.
     pub fn try_next(&mut self) -> Result<Option<T>> {
+        let received = self.take_ahead();
+        match &received {
+            Ok(None) if !self.finished => self.begin_wait(),
+            _ => self.end_wait(matches!(received, Ok(Some(_)))),
+        }
+        received
+    }
+
+    /// As [`try_next`](Loader::try_next), for who has more to do to a batch before somebody gets it: that nothing is
+    /// ready keeps nobody waiting yet. Who waits is told by [`begin_wait`](Loader::begin_wait) and
+    /// [`end_wait`](Loader::end_wait).
+    ///
+    /// # Errors
+    /// The error that takes the place of the batch.
+    #[doc(hidden)]
+    pub fn take_ahead(&mut self) -> Result<Option<T>> {
         if self.finished {
             return Ok(None);
         }
@@ -186,14 +214,43 @@ impl<T: Delivered> Loader<T> {
             return Err(error);
         }
         let received = match self.batches.as_mut().map(Receiver::try_recv) {
-            Some(Err(Missing::Empty)) => {
-                self.begin_wait();
-                return Ok(None);
-            }
+            Some(Err(Missing::Empty)) => return Ok(None),
             Some(Ok(received)) => Some(received),
             Some(Err(Missing::Closed)) | None => None,
         };
-        self.hand_out(received).transpose()
+        self.account(received).transpose()
+    }
+
+    /// The consumer cannot use a sample of the batch at `at`, which was handed out: it fails as one that cannot be read.
+    /// `raised` is whether its error goes to the consumer. Returns the entry for the batch's list, and an error that
+    /// stands beside the batches, if the quarantine file cannot be written.
+    ///
+    /// # Errors
+    /// `TooManyFailures`, after which no batch comes.
+    #[doc(hidden)]
+    pub fn fail(
+        &mut self,
+        at: Cursor,
+        (id, error): (SampleId, Error),
+        replaced_by: Option<SampleId>,
+        raised: bool,
+    ) -> Result<(FailedSample, Option<Error>)> {
+        let failed = FailedSample { id, position: self.book.position_of(at, id), error, replaced_by };
+        let count = &self.stats.count;
+        let counter = match replaced_by {
+            _ if raised => &count.samples_failed,
+            Some(_) => &count.samples_replaced,
+            None => &count.samples_skipped,
+        };
+        counter.add(1);
+        match self.failures.report(self.book.dataset(), at.epoch, &failed) {
+            Ok(beside) => Ok((failed, beside)),
+            Err(error) => {
+                self.finished = true;
+                self.remaining = Some(0);
+                Err(error)
+            }
+        }
     }
 
     /// A file descriptor that is readable whenever `try_next` would return a batch, an error or the end: for `poll(2)`,
@@ -225,14 +282,16 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// The consumer asked and got nothing. From now on it waits, whatever else it does.
-    fn begin_wait(&mut self) {
+    #[doc(hidden)]
+    pub fn begin_wait(&mut self) {
         if self.clock.doing() != Doing::WaitBatch {
             self.clock.switch(Doing::WaitBatch);
         }
     }
 
     /// The consumer got something. If it is not a batch (an error, the end), it ends a wait but is not counted as one.
-    fn end_wait(&mut self, is_batch: bool) {
+    #[doc(hidden)]
+    pub fn end_wait(&mut self, is_batch: bool) {
         let ready = self.clock.doing() != Doing::WaitBatch;
         let asked = self.clock.since();
         let got = self.clock.switch(Doing::Step);
@@ -243,9 +302,14 @@ impl<T: Delivered> Loader<T> {
         }
     }
 
-    /// Accounts for what arrived and returns it.
+    /// Ends the consumer's wait for what arrived, and accounts for it.
     fn hand_out(&mut self, received: Option<Result<T>>) -> Option<Result<T>> {
         self.end_wait(matches!(received, Some(Ok(_))));
+        self.account(received)
+    }
+
+    /// Accounts for what arrived and returns it.
+    fn account(&mut self, received: Option<Result<T>>) -> Option<Result<T>> {
         match &received {
             Some(Ok(batch)) => {
                 self.stats.count.batches.add(1);

@@ -1,17 +1,20 @@
 //! Plans the reads of a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
 //! extents become reads. Pure arithmetic: no I/O, and no memory except reused vectors.
 
+mod stretches;
 mod units;
 
 use crate::collate::{Collation, Gather};
-use crate::config::{Config, Route};
+use crate::config::{Cause, Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
 use crate::sampler::{Order, Position, Selection, Walk};
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
+use stretches::Stretches;
 use units::Kept;
 
+pub use stretches::{Grid, Keep, Stretch};
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
 /// Maximum block length, unless a single extent is longer. Each block is one copy to a GPU, and copies reach the bus's
@@ -25,6 +28,10 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Extents shorter than this are packed closely anyway: rounding up would cost more memory than they hold.
 const PAGE_ALIGNED_FROM: u64 = 16 << 10;
+
+/// Longest gap to read from the page cache: to copy it takes about as long as a read of its own, 1.3 us. Longer ones
+/// made batches of 4096 records of 1 KiB cost twice and three times as much.
+const GAP_COPIED_MAX: u64 = 8 << 10;
 
 /// How to lay out bytes: what the planner needs to know about the route and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +48,13 @@ pub struct Layout {
 impl Layout {
     /// The layout for a route and a configuration.
     pub fn new(route: &Route, config: &Config) -> Layout {
+        // Files that are in the page cache: a read is a copy then, of the gap as well.
+        let copies = !route.direct_io && route.fallbacks.iter().any(|step| step.cause == Cause::PageCache);
+        let longest_gap = if copies { GAP_COPIED_MAX } else { u64::MAX };
         Layout {
             alignment: u64::from(route.alignment),
             read_bytes: route.read_bytes as u64,
-            coalesce_gap: config.coalesce_gap,
+            coalesce_gap: config.coalesce_gap.min(longest_gap),
         }
     }
 }
@@ -71,10 +81,21 @@ pub struct PlannedRead {
 pub struct Slice {
     /// The span.
     pub span: Span,
-    /// Block of the plan.
+    /// Block of the plan. With the bit [`KEPT`], the bytes lie in stretches that are in memory; they are to be copied
+    /// to that place if the values of the batch are brought end to end there.
     pub block: u32,
     /// First byte in the block.
     pub at: u64,
+}
+
+/// Marks a slice whose bytes are not read, because they lie in stretches that are in memory.
+pub const KEPT: u32 = 1 << 30;
+
+impl Slice {
+    /// Whether the bytes lie in stretches that are in memory.
+    pub fn is_kept(&self) -> bool {
+        self.block & KEPT != 0
+    }
 }
 
 /// All the work for one batch, or for one unit that samples of later batches are cut from.
@@ -82,6 +103,14 @@ pub struct Slice {
 pub struct BatchPlan {
     /// The unit to read and decode. If set, there are no samples, and the slices are the unit's stored bytes.
     pub load: Option<Load>,
+    /// The stretch of a file to read and keep. If set, there are no samples, and the only slice is the stretch.
+    pub stretch: Option<Stretch>,
+    /// Numbers of the stretches that neither this batch nor a later one needs, unless they are read again.
+    pub given_up: Vec<u32>,
+    /// Number of slices whose bytes lie in stretches that are in memory.
+    pub kept: u64,
+    /// Whether the batch is one column, each of whose values is a sample's only span.
+    pub is_plain: bool,
     /// Numbers of the loads that neither this batch nor a later one uses.
     pub evicted: Vec<u64>,
     /// The samples, and the batch's place in the order. If a sample's value is the dataset's
@@ -136,6 +165,10 @@ impl BatchPlan {
 
     fn clear(&mut self) {
         self.load = None;
+        self.stretch = None;
+        self.given_up.clear();
+        self.kept = 0;
+        self.is_plain = false;
         self.evicted.clear();
         self.uses.clear();
         self.unit_ends.clear();
@@ -165,6 +198,8 @@ struct Extent {
     block: u32,
     /// First byte in the block.
     at: u64,
+    /// Whether it is not read: its bytes lie in stretches that are in memory.
+    kept: bool,
 }
 
 /// Plans the batches of an order, one after another.
@@ -175,7 +210,11 @@ pub struct Planner {
     collation: Arc<Collation>,
     /// The unit cache, if samples are cut from units.
     kept: Option<Kept>,
+    /// The stretches that are read whole, if any.
+    stretches: Option<Box<Stretches>>,
     spans: Vec<Span>,
+    /// Whether each span's bytes are in memory. Empty if nothing is.
+    in_memory: Vec<bool>,
     extents: Vec<Extent>,
     /// The extent of each slice.
     extent_of: Vec<u32>,
@@ -191,7 +230,9 @@ impl Order {
             layout,
             collation: Arc::default(),
             kept: None,
+            stretches: None,
             spans: Vec::new(),
+            in_memory: Vec::new(),
             extents: Vec::new(),
             extent_of: Vec::new(),
             by_offset: Vec::new(),
@@ -239,6 +280,20 @@ impl Planner {
         Planner { kept: limits.map(Kept::new), ..self }
     }
 
+    /// Also plans the reading of whole stretches of files, before the batches whose samples lie in them. Not for
+    /// samples that are cut from units, nor for values that are assembled elsewhere.
+    #[must_use]
+    pub fn with_stretches(self, stretches: Option<(Grid, Keep)>) -> Planner {
+        Planner { stretches: stretches.map(|(grid, keep)| Box::new(Stretches::new(grid, keep))), ..self }
+    }
+
+    /// Notes that these stretches are no longer in memory for batches planned from now on.
+    pub fn forget(&mut self, stretches: impl Iterator<Item = u32>) {
+        if let Some(known) = &mut self.stretches {
+            known.forget(stretches, self.order.dataset().files());
+        }
+    }
+
     /// The forms of the columns.
     pub fn collation(&self) -> &Arc<Collation> {
         &self.collation
@@ -264,14 +319,21 @@ impl Planner {
         if let Some(held) = self.kept.as_ref().and_then(|kept| kept.held.as_ref()) {
             return Some(held.batch.cursor.epoch);
         }
+        if let Some(held) = self.stretches.as_ref().and_then(|stretches| stretches.held.as_ref()) {
+            return Some(held.batch.cursor.epoch);
+        }
         self.walk.epoch()
     }
 
-    /// Plans the next batch, or a unit to read before it, into `plan`, and discards its old content. Returns false at
-    /// the end.
+    /// Plans the next batch, or a unit or stretch to read before it, into `plan`, and discards its old content. Returns
+    /// false at the end.
     pub fn next(&mut self, plan: &mut BatchPlan) -> bool {
         plan.clear();
-        if !self.take_held(plan) {
+        if self.plan_stretch(plan) {
+            return true;
+        }
+        let is_new = !self.take_held(plan);
+        if is_new {
             if !self.walk.next(&mut plan.batch) {
                 return false;
             }
@@ -286,6 +348,10 @@ impl Planner {
             return true;
         }
         self.find_spans(plan);
+        if is_new && self.hold_for_stretches(plan) {
+            return self.plan_stretch(plan);
+        }
+        self.find_in_memory(plan);
         if self.layout.coalesce_gap == 0 {
             self.extents_in_order();
         } else {
@@ -307,9 +373,68 @@ impl Planner {
         self.lay_out_by_itself(plan);
     }
 
-    /// Takes the batch that was held back until its units were planned.
+    /// Holds the batch back if it needs stretches that are not in memory.
+    fn hold_for_stretches(&mut self, plan: &mut BatchPlan) -> bool {
+        let Some(stretches) = &mut self.stretches else { return false };
+        stretches.begin(&self.spans, self.order.dataset().files());
+        if stretches.queue.is_empty() {
+            return false;
+        }
+        stretches.held = Some(std::mem::take(plan));
+        true
+    }
+
+    /// Plans the next stretch to read before the batch that is held back. Returns false if there is none.
+    fn plan_stretch(&mut self, plan: &mut BatchPlan) -> bool {
+        let Some(stretches) = &mut self.stretches else { return false };
+        let Some(number) = stretches.queue.pop_front() else { return false };
+        // They make room, so they go with the first stretch that needs it.
+        std::mem::swap(&mut plan.given_up, &mut stretches.evicted);
+        let stretch = stretches.grid.stretch(number, self.order.dataset().files());
+        let at = stretches.held.as_ref().map_or_else(Default::default, |held| held.batch.cursor);
+        (plan.batch.cursor, plan.batch.next) = (at, at);
+        self.lay_out_stretch(stretch, plan);
+        true
+    }
+
+    fn lay_out_stretch(&mut self, stretch: Stretch, plan: &mut BatchPlan) {
+        plan.stretch = Some(stretch);
+        self.spans.clear();
+        self.spans.push(stretch.span);
+        self.lay_out_by_itself(plan);
+    }
+
+    /// Plans the reading of a stretch anew, in the shortest reads, into `plan`, so that a place that cannot be read
+    /// fails as few samples as possible.
+    pub fn plan_again(&mut self, stretch: Stretch, plan: &mut BatchPlan) {
+        let at = (plan.batch.cursor, plan.batch.next);
+        plan.clear();
+        (plan.batch.cursor, plan.batch.next) = at;
+        let layout = self.layout;
+        self.layout.read_bytes = PAGE_BYTES.max(layout.alignment);
+        self.lay_out_stretch(stretch, plan);
+        self.layout = layout;
+    }
+
+    /// Finds the spans whose bytes are in memory.
+    fn find_in_memory(&mut self, plan: &mut BatchPlan) {
+        self.in_memory.clear();
+        let dataset = self.order.dataset();
+        let has_values = plan.batch.pieces.is_empty() && plan.batch.row_ends.is_empty();
+        let value_bytes = self.collation.plain_value_bytes(&**dataset).filter(|_| has_values);
+        plan.is_plain = self.layout.coalesce_gap == 0
+            && self.spans.len() == plan.batch.ids.len()
+            && value_bytes.is_some_and(|bytes| self.spans.iter().all(|span| span.len == bytes));
+        if let Some(stretches) = &self.stretches {
+            self.in_memory.extend(self.spans.iter().map(|span| stretches.has(span)));
+            plan.kept = self.in_memory.iter().map(|&is_there| u64::from(is_there)).sum();
+        }
+    }
+
+    /// Takes the batch that was held back until its units or stretches were planned.
     fn take_held(&mut self, plan: &mut BatchPlan) -> bool {
         let held = self.kept.as_mut().and_then(|kept| kept.held.take());
+        let held = held.or_else(|| self.stretches.as_mut().and_then(|stretches| stretches.held.take()));
         let is_held = held.is_some();
         held.into_iter().for_each(|held| *plan = held);
         is_held
@@ -341,6 +466,7 @@ impl Planner {
 
     /// Lays out the spans in their present order. Their bytes stay where they are read.
     fn lay_out_by_itself(&mut self, plan: &mut BatchPlan) {
+        self.in_memory.clear();
         self.extents_in_order();
         let collation = std::mem::take(&mut self.collation);
         self.lay_out(plan);
@@ -349,6 +475,7 @@ impl Planner {
 
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
+        plan.ends.clear();
         let (dataset, batch) = (self.order.dataset(), &plan.batch);
         // Bytes per element, if the value can be read in parts.
         let field = self.order.recipe().map(|recipe| recipe.field());
@@ -369,7 +496,11 @@ impl Planner {
         let start = span.offset & !mask;
         // An empty span needs no byte, wherever it is.
         let need_end = if span.len == 0 { start } else { span.offset + span.len };
-        Extent { file: span.file, start, end: (need_end + mask) & !mask, need_end, block: 0, at: 0 }
+        Extent { file: span.file, start, end: (need_end + mask) & !mask, need_end, block: 0, at: 0, kept: false }
+    }
+
+    fn is_in_memory(&self, span: usize) -> bool {
+        self.in_memory.get(span).is_some_and(|&is_there| is_there)
     }
 
     /// Builds extents in batch order. A span that begins in its predecessor's extent, or directly after it, joins that
@@ -378,13 +509,25 @@ impl Planner {
         self.extents.clear();
         self.extent_of.clear();
         let mask = self.layout.alignment - 1;
-        for span in &self.spans {
+        // A kept span has an extent as well where values come end to end: its place among those that are read.
+        let is_in_place = self.collation.gather(0) == Gather::InPlace;
+        for (index, span) in self.spans.iter().enumerate() {
+            if self.is_in_memory(index) {
+                if is_in_place {
+                    let (start, end) = (span.offset, span.offset + span.len);
+                    let (file, need_end) = (span.file, end);
+                    self.extents.push(Extent { file, start, end, need_end, block: 0, at: 0, kept: true });
+                }
+                self.extent_of.push(if is_in_place { self.extents.len() as u32 - 1 } else { NOWHERE });
+                continue;
+            }
             let extent = self.aligned(span);
             match self.extents.last_mut() {
                 // It must begin after the bytes its predecessor needs, so that memory ascends with the batch and can be
                 // compacted in place.
                 Some(last)
                     if last.file == extent.file
+                        && !last.kept
                         && (last.need_end..=last.end + mask).contains(&span.offset)
                         && span.len > 0 =>
                 {
@@ -401,11 +544,13 @@ impl Planner {
     fn extents_by_offset(&mut self) {
         let spans = &self.spans;
         self.by_offset.clear();
-        self.by_offset.extend(0..spans.len() as u32);
+        let in_memory = &self.in_memory;
+        let is_read = |&index: &u32| in_memory.get(index as usize).is_none_or(|&is_there| !is_there);
+        self.by_offset.extend((0..spans.len() as u32).filter(is_read));
         self.by_offset.sort_unstable_by_key(|&index| (spans[index as usize].file, spans[index as usize].offset));
         self.extents.clear();
         self.extent_of.clear();
-        self.extent_of.resize(self.spans.len(), 0);
+        self.extent_of.resize(self.spans.len(), NOWHERE);
         for position in 0..self.by_offset.len() {
             let index = self.by_offset[position];
             let extent = self.aligned(&self.spans[index as usize]);
@@ -433,8 +578,11 @@ impl Planner {
             if bytes == 0 {
                 continue;
             }
-            if to_pages && bytes >= PAGE_ALIGNED_FROM {
+            if to_pages && bytes >= PAGE_ALIGNED_FROM && !extent.kept {
                 at = at.next_multiple_of(PAGE_BYTES);
+            } else if !extent.kept {
+                // Only behind a kept extent is this no multiple already.
+                at = at.next_multiple_of(self.layout.alignment);
             }
             if plan.blocks.is_empty() || (at > 0 && at + bytes > limit) {
                 plan.blocks.push(0);
@@ -442,16 +590,22 @@ impl Planner {
             }
             extent.block = plan.blocks.len() as u32 - 1;
             extent.at = at;
-            let first = plan.reads.len();
-            cut(extent, self.layout.read_bytes, &mut plan.reads);
-            interleave(first as u32..plan.reads.len() as u32, &mut plan.issue_order);
+            if !extent.kept {
+                let first = plan.reads.len();
+                cut(extent, self.layout.read_bytes, &mut plan.reads);
+                interleave(first as u32..plan.reads.len() as u32, &mut plan.issue_order);
+            }
             at += bytes;
             plan.blocks[extent.block as usize] = at;
         }
         for (span, &index) in self.spans.iter().zip(&self.extent_of) {
-            let extent = &self.extents[index as usize];
+            let Some(extent) = self.extents.get(index as usize) else {
+                plan.slices.push(Slice { span: *span, block: KEPT, at: 0 });
+                continue;
+            };
             let at = extent.at + (span.offset - extent.start);
-            plan.slices.push(Slice { span: *span, block: extent.block, at });
+            let block = if extent.kept { extent.block | KEPT } else { extent.block };
+            plan.slices.push(Slice { span: *span, block, at });
         }
         if gather == Gather::Target {
             let (dataset, ids, rows) = (&**self.order.dataset(), &plan.batch.ids, plan.batch.row_ends.len() as u64);
@@ -463,6 +617,9 @@ impl Planner {
         }
     }
 }
+
+/// The extent of a span that is not read and has no place in the batch's blocks.
+const NOWHERE: u32 = u32::MAX;
 
 /// Narrows the spans of a value, which lie end to end in it, to the `len` bytes that begin at byte `start`. Spans that
 /// are not needed stay, empty: the dataset's parser relies on their number.

@@ -12,6 +12,7 @@ mod failures;
 mod outage;
 mod pending;
 mod repair;
+mod stretches;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -46,6 +47,9 @@ const FAIL_WAIT: Duration = Duration::from_millis(5);
 /// samples are tiny.
 const PENDING_BATCHES: usize = 256;
 
+/// Number of batches to plan ahead if nothing needs to be read for them.
+const UNREAD_BATCHES: usize = 2;
+
 /// Marks the number of a replacement sample, in the upper half of its reads' tags. Batch numbers wrap below it.
 const REPAIRS: u32 = 1 << 31;
 
@@ -54,6 +58,7 @@ pub(crate) const THREAD: &str = "uringload-reactor";
 
 pub use failures::Failures;
 pub use pending::{Early, EarlyBlock};
+pub use stretches::Kept;
 pub use units::Decoder;
 
 /// The reactor's fixed settings.
@@ -110,6 +115,8 @@ pub struct Reactor {
     /// Decodes the units that samples are cut from.
     decoder: Option<Decoder>,
     early: Option<Early>,
+    /// The stretches of files that are kept in memory.
+    kept: Option<Kept>,
     /// Batches planned so far.
     planned: u64,
     out: Sender<Result<Batch>>,
@@ -168,6 +175,7 @@ impl Reactor {
             pool,
             decoder: None,
             early: None,
+            kept: None,
             planned: 0,
             out,
             bell,
@@ -278,6 +286,8 @@ impl Reactor {
         self.expire(engine);
         self.deliver(engine)?;
         if self.out.is_closed() {
+            // Nobody is left to be told what cannot be written.
+            let _ = self.failures.end();
             return Ok(Turn::Abandoned);
         }
         self.clock.switch(Doing::Plan);
@@ -290,7 +300,10 @@ impl Reactor {
                 self.told_epoch = Some(epoch);
                 return Ok(Turn::Epoch { epoch, idle });
             }
-            None if idle => return Ok(Turn::Finished),
+            None if idle => {
+                self.beside = self.failures.end();
+                return Ok(if self.beside.is_none() { Turn::Finished } else { Turn::Running });
+            }
             _ => {}
         }
         if engine.room() == 0 && engine.in_flight() == 0 {
@@ -314,13 +327,23 @@ impl Reactor {
                 self.spare.extend(unit);
                 continue;
             }
-            if self.out.is_full() {
+            if self.beside.is_some() && self.out.is_full() {
                 self.blocked.queue = true;
                 return Ok(());
             }
             if let Some(error) = self.beside.take() {
                 let _ = self.out.try_send(Err(error));
                 continue;
+            }
+            if self.beside.is_none() && !self.front_is_parsed() && self.keep_front()? {
+                continue;
+            }
+            if self.pending.front().is_some_and(|front| !self.is_done(front)) {
+                return Ok(());
+            }
+            if self.out.is_full() {
+                self.blocked.queue = true;
+                return Ok(());
             }
             let (dataset, collation) = (Arc::clone(self.planner.dataset()), Arc::clone(self.planner.collation()));
             if let Some(end) = self.pending.front().and_then(Pending::target_end) {
@@ -329,7 +352,8 @@ impl Reactor {
             if let Some(front) = self.pending.front_mut().filter(|front| !front.is_parsed()) {
                 let gather = collation.gather(self.planner.layout().coalesce_gap);
                 let units = self.decoder.as_ref().map_or_else(Vec::new, |decoder| decoder.of(front.plan()));
-                front.parse((&*dataset, &*collation, gather), units, &self.pool, &self.stats)?;
+                let kept = self.kept.as_ref();
+                front.parse((&*dataset, &*collation, gather), (units, kept), &self.pool, &self.stats)?;
             }
             let irreplaceable = match self.repair()? {
                 Repaired::Waiting => return Ok(()),
@@ -349,6 +373,10 @@ impl Reactor {
         Ok(())
     }
 
+    fn front_is_parsed(&self) -> bool {
+        self.pending.front().is_some_and(Pending::is_parsed)
+    }
+
     fn pop_front(&mut self) -> Option<Pending> {
         self.first = self.first.wrapping_add(1) & !REPAIRS;
         self.issuing = self.issuing.saturating_sub(1);
@@ -358,7 +386,7 @@ impl Reactor {
     /// Plans batches until there are enough reads to issue now (more would only hold memory), or until memory or the
     /// epoch runs out. Returns the next epoch if the end of this one is what stops planning.
     fn plan_ahead(&mut self, room: usize) -> Option<u64> {
-        while self.unissued < room && self.pending.len() < PENDING_BATCHES {
+        while self.unissued < room && self.pending.len() < PENDING_BATCHES && !self.is_far_ahead() {
             if self.waiting.is_none() {
                 let epoch = self.planner.epoch();
                 if epoch.is_none() || epoch != self.epoch {
@@ -382,11 +410,21 @@ impl Reactor {
             }
             self.unissued += plan.reads.len();
             let number = self.planned;
-            self.planned += u64::from(plan.load.is_none());
+            self.planned += u64::from(plan.load.is_none() && plan.stretch.is_none());
             self.spare_plans.extend(pending.begin(plan, number));
             self.pending.push_back(pending);
         }
         None
+    }
+
+    /// Whether the batches planned last have nothing to read. To plan more of them would only take memory out of the
+    /// processor's cache.
+    fn is_far_ahead(&self) -> bool {
+        if self.kept.is_none() {
+            return false;
+        }
+        let last = self.pending.len().checked_sub(UNREAD_BATCHES).map(|first| self.pending.range(first..));
+        last.is_some_and(|mut last| last.all(|pending| pending.plan().reads.is_empty()))
     }
 
     /// Plans reads of the length that the device handles well.
@@ -581,12 +619,12 @@ impl Reactor {
                 self.stats.read_latency.record(latency);
                 self.depth.done(latency);
             }
-            if !matches!(verdict, Verdict::Trouble(..)) {
+            if !matches!(verdict, Verdict::Trouble(..) | Verdict::Late(..)) {
                 self.outages.forget(tag);
             }
             match verdict {
                 Verdict::Complete => self.tell_early(tag)?,
-                Verdict::Failed => {}
+                Verdict::Late(read, error, good_end) => self.late(read, error, good_end, engine.now()),
                 Verdict::Trouble(read, error) => self.trouble(read, error, engine)?,
                 Verdict::Short(read) => {
                     self.stats.count.short_reads.add(1);

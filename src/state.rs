@@ -1,5 +1,6 @@
 //! A position in the order of a dataset, to save and to resume from: the checkpoint of a loader.
 
+mod content;
 mod file;
 mod identities;
 mod json;
@@ -10,7 +11,10 @@ use crate::sampler::{
     BatchingId, Cursor, Difference, EpochDigest, Identified, KnownOrder, Mixer, OnLine, OrderId, Sampler,
 };
 use crate::{Error, ErrorKind, Result};
+use content::Content;
 use std::fmt;
+
+pub(crate) use content::Look;
 
 /// The version of the JSON that this library writes. It also reads version 1. The version increases when a field
 /// changes its meaning, or when a new field must not be ignored. Other fields may be added within a version.
@@ -46,6 +50,9 @@ pub struct State {
     /// The dataset that the place is in.
     #[doc(hidden)]
     pub dataset: Identity,
+    /// What its files hold, as far as somebody has looked.
+    #[doc(hidden)]
+    pub content: Option<Content>,
     /// The order.
     #[doc(hidden)]
     pub order: Saved<OrderId>,
@@ -167,6 +174,15 @@ impl State {
             "open the dataset that it was saved with; a program can also start at the cursor alone, which is not \
                  checked",
         ))
+    }
+
+    /// Checks that the dataset's files hold what they held when the state was saved: a few blocks of up to 64 files.
+    ///
+    /// # Errors
+    /// `StateMismatch`, with the first file that holds something else.
+    #[doc(hidden)]
+    pub fn check_content(&self, dataset: &dyn Dataset) -> Result<()> {
+        self.content.as_ref().map_or(Ok(()), |content| content.check(dataset))
     }
 
     /// Checks that `sampler` has the order that the state was saved in, and that the state's position exists in it.

@@ -64,7 +64,8 @@ impl Stats {
     }
 
     /// A clock for a thread of this role, which begins by charging `doing`.
-    pub(crate) fn clock(&self, role: Role, doing: Doing) -> Clock {
+    #[doc(hidden)]
+    pub fn clock(&self, role: Role, doing: Doing) -> Clock {
         let times = Arc::new(ThreadTimes::new(role, self.epoch));
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&times));
         Clock::start(times, doing)
@@ -230,7 +231,8 @@ impl Snapshot {
     /// such threads together.
     ///
     /// The kinds are "consumer" (your own thread), "reactor" (plans and submits reads), "io" (reads, in the `threads`
-    /// engine), "stage" (decodes) and "device" (feeds GPUs). `docs/idle-gpu.md` explains the activities.
+    /// engine), "stage" (decodes), "device" (feeds GPUs) and "transform" (runs your own Python). `docs/idle-gpu.md`
+    /// explains the activities.
     pub fn activities(&self) -> Vec<(&'static str, &'static str, Duration)> {
         let mut activities = Vec::new();
         for role in Role::ALL {

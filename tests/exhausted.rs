@@ -5,19 +5,23 @@
 
 mod common;
 
+use common::archive::Archive;
 use common::check::drain;
 use common::content::write_file;
-use common::sandbox::without_threads;
+use common::mounts::Mounted;
+use common::sandbox::{without, without_threads};
 use common::{skip, within};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
-use uringload::config::{EngineChoice, IoChoice, OnError};
+use uringload::config::{Cause, EngineChoice, IoChoice, OnError};
 use uringload::dataset::{self, Dataset, Options};
-use uringload::{Builder, Error, ErrorKind, Loader};
+use uringload::pack::PackOptions;
+use uringload::{Builder, Error, ErrorKind, Loader, State};
 
 const FILES: u64 = 300;
 const BOUND: Duration = Duration::from_secs(120);
@@ -175,6 +179,24 @@ fn no_thread_is_one_error() {
     });
 }
 
+/// Folders are listed by however many threads there are; that there are fewer than were asked for is told.
+#[test]
+fn fewer_threads_than_wanted_list_a_folder_and_are_told() {
+    one_at_a_time(|| {
+        let (root, dataset) = folder(20);
+        let open = || {
+            let options = Options::new().format("folder").threads(4);
+            dataset::open(&[root.path().join("data")], &options).expect("a folder")
+        };
+        assert!(open().index().fallbacks.is_empty());
+        let alone = without_threads(open);
+        assert_eq!(alone.fingerprint(), dataset.fingerprint(), "the same files");
+        let [step] = &alone.index().fallbacks[..] else { panic!("{:?}", alone.index().fallbacks) };
+        assert_eq!(step.cause, Cause::Threads);
+        assert!(step.to_string().contains("1 of 4 threads to list folders with"), "{step}");
+    });
+}
+
 /// Too little address space for the pool: one error that says so, when the loader is built.
 #[test]
 fn too_little_address_space_is_one_error() {
@@ -194,4 +216,175 @@ fn too_little_address_space_is_one_error() {
             assert_eq!(came, Came::Error(ErrorKind::MemoryLimit), "{on_error:?}");
         }
     });
+}
+
+/// System calls that a loader makes, by number. The kernel may have no room for any of them.
+const CALLS: [(&str, i64); 9] = [
+    ("pread64", libc::SYS_pread64),
+    ("preadv", libc::SYS_preadv),
+    ("preadv2", libc::SYS_preadv2),
+    ("openat", libc::SYS_openat),
+    ("openat2", libc::SYS_openat2),
+    ("statx", libc::SYS_statx),
+    ("madvise", libc::SYS_madvise),
+    ("io_uring_enter", 426),
+    ("io_uring_register", 427),
+];
+
+/// Denies a call for good: everything comes by another way, or one error says so.
+fn denied((name, call): (&str, i64), errno: i32, way: (EngineChoice, IoChoice), on_error: OnError) {
+    let (root, dataset) = folder(60);
+    let list = root.path().join("bad.jsonl");
+    let builder = builder(&dataset, way, on_error).quarantine(&list).outage_timeout(Duration::from_millis(300));
+    let told = format!("{name} fails with {errno}, {way:?}, {on_error:?}");
+    let what = without(&[call], errno, || match builder.build() {
+        Ok(mut loader) => drain(&*dataset, &mut loader),
+        Err(error) => (Vec::new(), vec![error]),
+    });
+    // Outside, where files can be opened.
+    assert_eq!(fs::read(&list).unwrap_or_default(), b"", "{told}: good samples are in quarantine: {:?}", what.1);
+    match (what.0.len(), &what.1[..]) {
+        (60, []) => {}
+        (came, [error]) if came < 60 => {
+            assert!(error.remedy().is_some() || error.cause().is_some(), "{told}: {error}");
+        }
+        (came, errors) => panic!("{told}: {came} samples and {errors:?}"),
+    }
+}
+
+/// Each call once, by the way and under the policy whose turn it is.
+#[test]
+fn a_call_without_room_is_waited_out_or_one_error() {
+    one_at_a_time(|| {
+        for (turn, call) in CALLS.into_iter().enumerate() {
+            denied(call, [libc::ENOMEM, libc::EAGAIN][turn % 2], WAYS[turn % 4], POLICIES[turn % 4]);
+        }
+    });
+}
+
+#[test]
+#[ignore = "slow: every call, errno, way and policy"]
+fn every_call_without_room_is_waited_out_or_one_error() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    within(20 * BOUND, || {
+        for call in CALLS {
+            for errno in [libc::ENOMEM, libc::EAGAIN, libc::ENFILE, libc::ENOBUFS] {
+                for way in WAYS {
+                    POLICIES.into_iter().for_each(|on_error| denied(call, errno, way, on_error));
+                }
+            }
+        }
+    });
+}
+
+/// Files in a folder but the one that fills the disk.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != ".filler");
+    names.sort_unstable();
+    names
+}
+
+/// A disk without room: what was there stays, nothing half is left, and what can be read is.
+#[test]
+fn a_full_disk_spoils_nothing_that_is_there() {
+    one_at_a_time(|| {
+        let disk = match Mounted::small(1 << 20) {
+            Ok(disk) => disk,
+            Err(reason) => return skip(reason),
+        };
+        let (_root, dataset) = folder(100);
+        a_state_on_a_full_disk(&disk, &dataset);
+        an_index_on_a_full_disk(&disk);
+        a_quarantine_on_a_full_disk(&disk);
+        a_pack_on_a_full_disk(&disk, &dataset);
+    });
+}
+
+fn a_state_on_a_full_disk(disk: &Mounted, dataset: &Arc<dyn Dataset>) {
+    let at = disk.path().join("state");
+    fs::create_dir(&at).expect("a folder");
+    let mut loader = builder(dataset, WAYS[0], OnError::Raise).build().expect("a loader");
+    let first = loader.state();
+    first.write(at.join("state.json")).expect("room");
+    loader.next().expect("a batch").expect("no error");
+    let filler = disk.fill();
+    let error = loader.state().write(at.join("state.json")).expect_err("there is no room");
+    assert!(error.path().is_some() && error.to_string().contains("No space left"), "{error}");
+    assert_eq!(State::read(at.join("state.json")).expect("a state"), first, "the old one stays");
+    assert_eq!(names(&at), ["state.json"]);
+    fs::remove_file(filler).expect("remove");
+    loader.state().write(at.join("state.json")).expect("room");
+    assert_eq!(State::read(at.join("state.json")).expect("a state"), loader.state());
+}
+
+fn an_index_on_a_full_disk(disk: &Mounted) {
+    let at = disk.path().join("tar");
+    fs::create_dir(&at).expect("a folder");
+    let add = |archive: Archive, number| archive.file(&format!("{number:03}.x"), format!("value {number}").as_bytes());
+    let archive = (0..100).fold(Archive::new(), add).end().0;
+    fs::write(at.join("a.tar"), archive).expect("room");
+    for is_full in [true, false] {
+        let filler = is_full.then(|| disk.fill());
+        let dataset = dataset::open(&[&at], &Options::new().format("tar")).expect("an archive");
+        let fallbacks = &dataset.index().fallbacks;
+        assert_eq!(fallbacks.iter().any(|step| step.cause == Cause::IndexPlace), is_full, "{fallbacks:?}");
+        let loader = Loader::builder(dataset).batch_size(7).build().expect("a loader");
+        for batch in loader {
+            let batch = batch.expect("a batch");
+            for (row, id) in batch.ids.iter().enumerate() {
+                let bytes = batch.columns[0].bytes_of(row).expect("bytes");
+                assert_eq!(&bytes[..], format!("value {}", id.0).as_bytes());
+            }
+        }
+        let wanted: &[&str] = if is_full { &["a.tar"] } else { &["a.tar", "a.tar.uidx"] };
+        assert_eq!(names(&at), wanted);
+        if let Some(filler) = filler {
+            fs::remove_file(filler).expect("remove");
+        }
+    }
+}
+
+/// Samples that are bad in earnest, and no room to list them: said once, beside the batches.
+fn a_quarantine_on_a_full_disk(disk: &Mounted) {
+    let (root, dataset) = folder(100);
+    for number in 0..3 {
+        let path = root.path().join(format!("data/f{number:03}"));
+        File::options().write(true).open(path).and_then(|file| file.set_len(10)).expect("shorter");
+    }
+    let list = disk.path().join("bad.jsonl");
+    fs::write(&list, []).expect("a list");
+    let filler = disk.fill();
+    let loader = builder(&dataset, WAYS[0], OnError::Skip).quarantine(&list).build();
+    let (ids, errors) = drain(&*dataset, &mut loader.expect("a loader"));
+    assert_eq!((ids.len(), errors.len()), (97, 4), "{errors:?}");
+    let told: Vec<&Error> = errors.iter().filter(|error| error.path() == Some(&list)).collect();
+    assert!(told.len() == 1 && told[0].remedy().is_some(), "{errors:?}");
+    assert_eq!(fs::read(&list).expect("a list"), b"", "no half line");
+    fs::remove_file(filler).expect("remove");
+}
+
+fn a_pack_on_a_full_disk(disk: &Mounted, dataset: &Arc<dyn Dataset>) {
+    let to = disk.path().join("packed");
+    let pack = || {
+        let options = PackOptions::default().shard_samples(40).threads(1);
+        let builder = Loader::builder(Arc::clone(dataset)).pack(&to, options).expect("a plan");
+        builder.run(&|_| ControlFlow::Continue(()))
+    };
+    // Room for one shard of three, which has some 330 kB.
+    let filler = disk.fill();
+    File::options().write(true).open(&filler).and_then(|file| file.set_len(600 << 10)).expect("some room");
+    let error = pack().expect_err("there is no room for all");
+    assert!(error.path().is_some() && error.to_string().contains("No space left"), "{error}");
+    let whole = |name: &String| {
+        let archive = dataset::open(&[to.join(name)], &Options::new().format("tar")).expect("a whole shard");
+        archive.len() == 40 || archive.len() == 20
+    };
+    let shards: Vec<String> = names(&to).into_iter().filter(|name| name.ends_with(".tar")).collect();
+    assert!(shards.len() < 3 && shards.iter().all(whole), "{shards:?}");
+    fs::remove_file(filler).expect("remove");
+    assert_eq!(pack().expect("room").shards, 3);
+    let left: Vec<String> = names(&to).into_iter().filter(|name| !name.ends_with(".uidx")).collect();
+    assert_eq!(left.len(), 4, "three shards and their list: {left:?}");
 }

@@ -11,8 +11,10 @@ mod formats {
     mod dataset;
     mod hdf5;
     mod identity;
+    mod limits;
     mod lines;
     mod memory;
+    mod own;
     mod pack;
     mod same;
     mod shards;

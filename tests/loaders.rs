@@ -5,6 +5,7 @@ mod common;
 mod loaders {
     mod anywhere;
     mod asynchronous;
+    mod cache;
     mod collation;
     mod conformance;
     mod device;

@@ -169,3 +169,39 @@ fn a_state_is_small_quick_and_seeks_anywhere() {
     assert_eq!((first.cursor, &first.ids), (state.cursor(), &batch.ids));
     assert_eq!(loader.next().expect("a batch").expect("no error").ids, first.ids);
 }
+
+/// What states cost that know their files by some blocks: of 80 shards on a disk, out of the page cache and in it.
+#[test]
+fn the_first_state_of_eighty_shards_is_quick() {
+    const SHARDS: u64 = 80;
+    let root = TempDir::new().expect("a folder");
+    for shard in 0..SHARDS {
+        let bytes: Vec<u8> = (0..1 << 20).map(|at: u64| (at * 31 + at / 255 + shard) as u8).collect();
+        let mut file = File::create(root.path().join(format!("{shard:02}.dat"))).expect("a file");
+        std::io::Write::write_all(&mut file, &bytes).and_then(|()| file.sync_all()).expect("room");
+    }
+    let options = Options::new().format("records").set("record_bytes", 4096_u64);
+    let dataset: Arc<dyn Dataset> = dataset::open(&[root.path()], &options).expect("records");
+    let builder = || Loader::builder(Arc::clone(&dataset)).shuffle(true).batch_size(64).memory_limit(1 << 20);
+    for (what, is_cold) in [("out of the page cache", true), ("in the page cache", false)] {
+        for file in 0..SHARDS as u32 {
+            let path = dataset.files().path(FileId(file));
+            let file = File::open(&path).expect("the file");
+            uringload_sys::file::evict(file.as_fd()).expect("pages of a file can be given back");
+            if !is_cold {
+                std::fs::read(&path).expect("the file");
+            }
+        }
+        let loader = builder().build().expect("a loader");
+        let begin = Instant::now();
+        let state = loader.state();
+        report(&format!("the first state of {SHARDS} shards, {what}"), begin.elapsed(), Duration::from_millis(20));
+        assert!(state.to_json().contains("\"content\"") && state.to_json().len() <= 1000);
+        let begin = Instant::now();
+        (0..100).for_each(|_| assert_eq!(loader.state().cursor(), state.cursor()));
+        report("another one", begin.elapsed() / 100, Duration::from_micros(50));
+        let begin = Instant::now();
+        state.check_content(&*dataset).expect("the same files");
+        report("comparing", begin.elapsed(), Duration::from_millis(20));
+    }
+}

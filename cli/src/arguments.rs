@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload::config::{EngineChoice, IoChoice, Part, Shuffle};
+use uringload::config::{Cache, EngineChoice, IoChoice, Part, Shuffle};
 use uringload::internal::Config;
 
 pub use chosen::Chosen;
@@ -357,6 +357,9 @@ pub struct Means {
     /// Read two samples as one if at most this many bytes lie between them.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
     pub coalesce_gap: u64,
+    /// Keep the dataset's files in memory, as far as the memory limit allows: what fits is read once.
+    #[arg(long)]
+    pub cache: Option<CacheName>,
 }
 
 /// The library's configuration for the requested order; ranks come from the arguments alone.
@@ -392,6 +395,7 @@ impl Means {
         config.num_threads = self.num_threads;
         config.memory_limit = self.memory_limit;
         config.coalesce_gap = self.coalesce_gap;
+        config.cache = self.cache.map_or(Cache::Off, |CacheName::Memory| Cache::Memory);
     }
 }
 
@@ -427,6 +431,13 @@ pub enum IoName {
     Direct,
     /// Through the page cache.
     Buffered,
+}
+
+/// Names of what is kept in memory from epoch to epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheName {
+    /// The files.
+    Memory,
 }
 
 /// Other ways to read the same samples.

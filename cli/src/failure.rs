@@ -2,7 +2,6 @@
 
 use super::output::printable;
 use std::io::{self, Write};
-use std::process::ExitCode;
 use uringload::{Error, ErrorKind};
 
 /// The exit codes, as `--help` and the man page list them.
@@ -25,13 +24,14 @@ pub enum Exit {
     Interrupted,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(match exit {
+impl Exit {
+    /// The exit code.
+    pub fn code(self) -> u8 {
+        match self {
             Exit::Done => 0,
             Exit::Degraded => 1,
             Exit::Interrupted => INTERRUPTED,
-        })
+        }
     }
 }
 
@@ -64,12 +64,12 @@ impl Failure {
     }
 
     /// The exit code.
-    pub fn exit(&self) -> ExitCode {
-        ExitCode::from(match self {
+    pub fn exit(&self) -> u8 {
+        match self {
             Failure::Loader(error) if error.kind() == ErrorKind::InvalidArgument => 2,
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => CLOSED_STDOUT,
             _ => 1,
-        })
+        }
     }
 }
 

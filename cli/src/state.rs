@@ -62,6 +62,7 @@ fn show(options: &Show) -> Done {
     if !options.paths.is_empty() {
         let dataset = data::open(&options.paths, &options.format.0)?;
         state.check_dataset(&Identity::of(&*dataset))?;
+        state.check_content(&*dataset)?;
         out += "checked       it is of this dataset\n";
     }
     print(&out)

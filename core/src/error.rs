@@ -47,6 +47,8 @@ pub enum ErrorKind {
     Io,
     /// A GPU or its driver failed.
     Device,
+    /// The user's own code could not use a sample that was read.
+    Transform,
     /// A bug of this library, such as a thread that ended unexpectedly.
     Internal,
 }

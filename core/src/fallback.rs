@@ -109,6 +109,8 @@ pub enum Cause {
     HugePages,
     /// The files lie in the page cache, which is faster than the disk.
     PageCache,
+    /// Not all of what is to be kept in memory is, or no longer.
+    Cache,
     /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
     /// An index that another program wrote does not fit its shard.
@@ -147,6 +149,7 @@ impl Cause {
             Cause::Descriptors => "more open files",
             Cause::Threads => "more threads",
             Cause::HugePages => "huge pages",
+            Cause::Cache => "the dataset in memory",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes that lie beside the shards",
             Cause::Device => "a GPU",
@@ -207,6 +210,7 @@ impl Cause {
                 "the files lie in the page cache, which is faster than the disk",
                 "ask for --io direct to read from the disk all the same",
             ),
+            (Cause::Cache, _) => ("memory has no room for all of it", "raise memory_limit"),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
             (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
             (Cause::Pinning, _) => ("the driver cannot lock so much memory", MEMLOCK_REMEDY),
@@ -244,7 +248,7 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 34] = [
+    const CAUSES: [Cause; 35] = [
         Cause::Device,
         Cause::Pinning,
         Cause::DeviceMemory,
@@ -259,6 +263,7 @@ mod tests {
         Cause::Descriptors,
         Cause::HugePages,
         Cause::PageCache,
+        Cause::Cache,
         Cause::IndexPlace,
         Cause::ForeignIndex,
         Cause::Gds(GdsCause::Wsl),

@@ -278,6 +278,10 @@ impl Dataset for Concat {
         dataset.shape(id, field)
     }
 
+    fn is_plain(&self) -> bool {
+        self.parts.iter().all(|part| part.is_plain())
+    }
+
     fn has_field(&self, id: SampleId, field: usize) -> bool {
         let (dataset, id) = self.inner(id);
         dataset.has_field(id, field)

@@ -101,12 +101,12 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
 }
 
 /// The format that the options name or imply: whoever gives the size of a record has records, and with a type of
-/// elements, files hold numbers, whatever their names.
+/// elements, files hold numbers, whatever their names. Files that have labels, or that are paired, are samples.
 fn asked(options: &Options) -> Result<Option<&'static Format>> {
     let name = match options.format_name() {
         Some(name) => name,
         None if options.is_set("record_bytes") => "records",
-        None if options.is_set("dtype") => WHOLE,
+        None if ["dtype", "label_file", "pairs"].iter().any(|name| options.is_set(name)) => WHOLE,
         None => return Ok(None),
     };
     named(name).map(Some)

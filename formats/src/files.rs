@@ -5,7 +5,7 @@ use crate::stamp::Stamp;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use uringload_core::Result;
+use uringload_core::{Fallback, Result};
 use uringload_sys::file::Identity;
 
 /// The files of a dataset.
@@ -21,6 +21,8 @@ pub struct FileTable {
     names: Vec<NamePlace>,
     sizes: Vec<u64>,
     stamps: Vec<Stamp>,
+    /// What did not go as asked while the files were found.
+    fallback: Option<Box<Fallback>>,
 }
 
 /// Where a name lies: the number of its segment in the upper 24 bits, then 24 bits of offset and 16 of length.
@@ -132,6 +134,16 @@ impl FileTable {
         self.names.shrink_to_fit();
         self.sizes.shrink_to_fit();
         self.stamps.shrink_to_fit();
+    }
+
+    /// Notes what did not go as asked while the files were found; the first time counts.
+    pub(super) fn set_fallback(&mut self, fallback: Fallback) {
+        self.fallback.get_or_insert_with(|| Box::new(fallback));
+    }
+
+    /// Takes what did not go as asked.
+    pub(super) fn take_fallback(&mut self) -> Option<Fallback> {
+        self.fallback.take().map(|fallback| *fallback)
     }
 
     /// Number of files.

@@ -2,12 +2,16 @@
 
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
-use crate::options::{FormatOptions, options};
+use crate::labels::{Labels, Unlabelled};
+use crate::options::{FormatOptions, Options, options};
+use crate::pairs::{Pairing, Pairs};
 use crate::paths::FoundFiles;
 use crate::registry::{Format, Paths, Shows};
+use crate::tar::Missing;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -19,6 +23,17 @@ options! {
         labels: Option<bool>,
         /// Type of the elements that every file consists of.
         dtype: DType,
+        /// A table of labels: a row "name,label" for each file, with tabs in a .tsv.
+        label_file: Option<PathBuf>,
+        /// What happens to files without a label, and labels without a file: "error" or "skip".
+        unlabelled: Unlabelled,
+        /// Files of one stem are one sample, with a column for each "extension" (a.jpg, a.json) or each "folder"
+        /// (images/a.jpg, masks/a.png).
+        pairs: Option<Pairing>,
+        /// Fields of a sample to read, in this order; all by default.
+        fields: Vec<String>,
+        /// What happens to a sample that lacks a field: "error" or "empty".
+        missing: Missing,
     }
 }
 
@@ -28,8 +43,51 @@ pub(crate) const FORMAT: Format = Format {
     options: FolderOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Any,
-    open: |paths, options| Ok(Arc::new(Folder::open(paths, &options.typed()?)?)),
+    open: |paths, options| open(paths, &options.typed()?, options),
 };
+
+/// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Arc<dyn Dataset>> {
+    let mut found = paths.files(options.common.threads)?;
+    let Some(by) = options.pairs else {
+        for idle in ["fields", "missing"] {
+            if given.is_set(idle) {
+                return Err(of_no_use(idle, "pairs"));
+            }
+        }
+        let Some(table) = &options.label_file else {
+            if given.is_set("unlabelled") {
+                return Err(of_no_use("unlabelled", "label_file"));
+            }
+            return Ok(Arc::new(Folder::from_index(found, options)?));
+        };
+        // The table itself may lie among the files.
+        found = found.without(table);
+        let labels = Some(options.labels.unwrap_or(false)).filter(|labels| !labels);
+        if labels.is_none() {
+            let error = Error::new(ErrorKind::InvalidArgument, "labels come from folders and from a table");
+            return Err(error.with_path(table).with_remedy("give one of labels and label_file"));
+        }
+        let folder = Folder::from_index(found, &FolderOptions { labels, ..options.clone() })?;
+        return Labels::read(table)?.onto(Arc::new(folder), options.unlabelled);
+    };
+    if let Some(idle) = ["labels", "dtype"].into_iter().find(|idle| given.is_set(idle)) {
+        let error = Error::new(ErrorKind::InvalidArgument, format!("{idle} is of no use to pairs of files"));
+        return Err(error.with_remedy("leave it out"));
+    }
+    match &options.label_file {
+        Some(table) => {
+            let pairs = Pairs::new(found.without(table), by, &options.fields, options.missing)?;
+            Labels::read(table)?.onto(Arc::new(pairs), options.unlabelled)
+        }
+        None => Ok(Arc::new(Pairs::new(found, by, &options.fields, options.missing)?)),
+    }
+}
+
+fn of_no_use(idle: &str, wanted: &str) -> Error {
+    let error = Error::new(ErrorKind::InvalidArgument, format!("{idle} is of no use without {wanted}"));
+    error.with_remedy(format!("give {wanted}, or leave out {idle}"))
+}
 
 /// Folders whose every file is a sample, in the order of the bytes of its path.
 ///
@@ -43,11 +101,6 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(mut paths: Paths, options: &FolderOptions) -> Result<Folder> {
-        Folder::from_index(paths.files(options.common.threads)?, options)
-    }
-
     pub(crate) fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
         let (labels, dtype) = (options.labels, options.dtype);
         if let Some(odd) = index.files.sizes().iter().position(|size| size % dtype.size() != 0) {

@@ -85,6 +85,18 @@ impl Source {
         Ok(bytes)
     }
 
+    /// Fills `into` with a few bytes at `offset` and leaves the page cache as it was: who only looks at a file must not
+    /// change how it is read later.
+    pub(super) fn glance(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let len = into.len() as u64;
+        let was_cached = cachestat(self.file.as_fd(), offset, len).map_or(true, |stat| stat.cached > 0);
+        self.read(offset, into, "what was to be looked at")?;
+        if !was_cached {
+            let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+        }
+        Ok(())
+    }
+
     /// Calls `each` with the bytes of a range, piece by piece, until it returns false. Returns whether it never did.
     /// Leaves the page cache as it was, as far as the kernel reports its state and takes advice.
     pub(super) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {

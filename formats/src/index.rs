@@ -76,7 +76,8 @@ pub enum Role {
 impl Index {
     /// Of a format of that name, with these files, columns and number of samples; the samples have 0 bytes together
     /// until `bytes` is set.
-    pub fn new(format: &'static str, files: FileTable, schema: Schema, samples: u64) -> Index {
+    pub fn new(format: &'static str, mut files: FileTable, schema: Schema, samples: u64) -> Index {
+        let fallbacks = files.take_fallback().into_iter().collect();
         Index {
             format,
             files: Arc::new(files),
@@ -92,7 +93,7 @@ impl Index {
             lacking: Vec::new(),
             dropped_elements: 0,
             left_out: Vec::new(),
-            fallbacks: Vec::new(),
+            fallbacks,
             damage: Vec::new(),
             report: None,
         }

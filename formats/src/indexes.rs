@@ -447,7 +447,7 @@ impl Notes {
     /// Puts it where everybody can see it.
     pub(super) fn tell(self, index: &mut Index) {
         index.report = Some(self.report);
-        index.fallbacks = self.fallbacks;
+        index.fallbacks.extend(self.fallbacks);
         index.damage = self.damage;
         index.left_out = self.skips.into_vec();
     }

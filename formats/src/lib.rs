@@ -45,6 +45,7 @@ mod columnar;
 mod columnar_absent;
 mod compression;
 mod concat;
+mod content;
 mod detect;
 mod files;
 mod fingerprint;
@@ -54,6 +55,8 @@ mod headers;
 mod idx;
 mod index;
 mod indexes;
+mod known;
+mod labels;
 mod lines;
 mod litdata;
 mod mds;
@@ -62,11 +65,13 @@ mod npy;
 mod npz;
 mod options;
 mod packed;
+mod pairs;
 mod parallel;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod paths;
 mod patterns;
+mod ranges;
 mod records;
 mod registry;
 mod safetensors;
@@ -95,7 +100,10 @@ pub use concat::Concat;
 pub use files::FileTable;
 pub use index::{Encoding, Index, Role};
 pub use indexes::{IndexProgress, IndexReport};
+pub use known::{KnownColumn, WithColumns};
+pub use labels::{Labels, Unlabelled};
 pub use options::{OptionValue, Options};
+pub use ranges::Ranges;
 pub use registry::open;
 pub use skipped::Skipped;
 pub use units::{UnitId, Units};
@@ -106,10 +114,12 @@ pub use view::View;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::checks::{Checked, check_all};
+    pub use crate::content::{CONTENT_FILES_MAX, content, content_files};
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
+    pub use crate::ranges::Numbers;
     pub use crate::registry::{FORMATS, Format, all_options, detect, formats_with, of_files};
     pub use crate::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::tar::{MANIFEST_NAME, split_name};
@@ -337,6 +347,13 @@ pub trait Dataset: Send + Sync + 'static {
     /// text, or stored in fewer bytes than their type has.
     fn widening(&self, _field: usize) -> u64 {
         1
+    }
+
+    /// Whether `parse` always succeeds and gives exactly the spans of a sample, end to end, as its only value. Then it
+    /// need not be called. No property of the index, because who wraps a dataset may parse more than it does.
+    #[doc(hidden)]
+    fn is_plain(&self) -> bool {
+        false
     }
 
     /// Whether a sample has a value of field number `field`. If it has none, `parse` fails or gives an empty value.

@@ -93,7 +93,7 @@ enum Given {
 /// - `tar`: `fields`, `missing`, `index_cache`, `keep_damaged`
 /// - `tfrecord`: `fields`, `missing`, `index_cache`, `keep_damaged`, `whole_records`, `examples`, `fixed`,
 ///   `verify_crc`
-/// - `folder`: `labels`, `dtype`
+/// - `folder`: `labels`, `dtype`, `label_file`, `unlabelled`, `pairs`, `fields`, `missing`
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     format: Option<String>,

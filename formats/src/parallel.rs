@@ -1,5 +1,6 @@
 //! Runs the same work on many items, on the caller's and other threads: opening shards, reading headers.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use uringload_core::Result;
@@ -40,7 +41,7 @@ fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work:
         done
     };
     let mut done = std::thread::scope(|scope| {
-        let handles = some_threads(scope, threads.min(items.len()).saturating_sub(1), worker);
+        let (handles, _) = some_threads(scope, threads.min(items.len()).saturating_sub(1), worker);
         let mut done = worker();
         for handle in handles {
             // A worker's panic is a bug; it continues in the caller's thread.
@@ -53,13 +54,21 @@ fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work:
 }
 
 /// Starts up to `count` threads that do the same. Where the system refuses one (a limit of processes, no memory), the
-/// work goes on with those that run, and with the caller's: all take from one stock, so nothing is left undone.
+/// work goes on with those that run, and with the caller's: all take from one stock, so nothing is left undone. Also
+/// returns why there are no more.
 pub(super) fn some_threads<'scope, 'env, R: Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     count: usize,
     work: impl Fn() -> R + Copy + Send + 'scope,
-) -> Vec<ScopedJoinHandle<'scope, R>> {
-    (0..count).map_while(|_| Builder::new().spawn_scoped(scope, work).ok()).collect()
+) -> (Vec<ScopedJoinHandle<'scope, R>>, Option<io::Error>) {
+    let mut handles = Vec::with_capacity(count);
+    for _ in 0..count {
+        match Builder::new().spawn_scoped(scope, work) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => return (handles, Some(error)),
+        }
+    }
+    (handles, None)
 }
 
 #[cfg(test)]

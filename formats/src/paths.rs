@@ -96,6 +96,23 @@ pub(super) fn find(paths: &mut Paths, extensions: &[&str], threads: usize) -> Re
     Ok(found)
 }
 
+/// The files that were named, each by itself, in this order: a table without a walk.
+///
+/// # Errors
+/// `WrongFileType` for what is no file; what the system says of the others.
+pub(super) fn named_files<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FileTable> {
+    let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
+    let measured = measure_paths(Path::new(""), &paths, threads);
+    let group = paths.into_iter().zip(measured).map(|(path, measured)| {
+        let measured = regular(path, measured)?;
+        Ok((path.to_path_buf(), measured))
+    });
+    let mut index = FoundFiles::default();
+    index.add_single_files(group.collect::<Result<_>>()?)?;
+    index.files.shrink_to_fit();
+    Ok(index.files)
+}
+
 impl FoundFiles {
     /// Whether a file was named by itself.
     pub(super) fn is_single(&self, file: FileId) -> bool {
@@ -118,6 +135,20 @@ impl FoundFiles {
         let root = self.files.roots()[number].as_path();
         let depth = self.matched.get(&number).map_or(0, |matched| matched.components().count());
         root.ancestors().nth(depth).unwrap_or(root)
+    }
+
+    /// Leaves out the file at this path, if it is here: it lies beside the data, and is none.
+    pub(super) fn without(self, path: &Path) -> FoundFiles {
+        let Ok(other) = path.canonicalize() else { return self };
+        let base = other.file_name().unwrap_or_default().as_bytes();
+        let is_it = |files: &FileTable, file: FileId| {
+            files.name(file).ends_with(base) && files.path(file).canonicalize().is_ok_and(|path| path == other)
+        };
+        let reason = |files: &FileTable, file| is_it(files, file).then_some(SkipReason::Companion);
+        if (0..self.files.len() as u32).any(|file| is_it(&self.files, FileId(file))) {
+            return self.sort(|files, file| !is_it(files, file), reason);
+        }
+        self
     }
 
     /// Keeps the files for which `keep` is true. Others are counted for the reason given, if one is.
@@ -186,8 +217,11 @@ impl FoundFiles {
         keep: impl Fn(&FileTable, FileId) -> bool,
         reason: impl Fn(&FileTable, FileId) -> Option<SkipReason>,
     ) -> FoundFiles {
-        let FoundFiles { files: all, mut skips, has_single_files, single, matched } = self;
+        let FoundFiles { files: mut all, mut skips, has_single_files, single, matched } = self;
         let mut files = FileTable::new();
+        if let Some(fallback) = all.take_fallback() {
+            files.set_fallback(fallback);
+        }
         let mut single_now: Vec<Range<u32>> = Vec::new();
         for (root, place) in all.roots().iter().enumerate() {
             files.push_root(place);

@@ -161,6 +161,10 @@ impl Dataset for Records {
         Ok(())
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn largest(&self, count: u64) -> u64 {
         count.min(self.len()).saturating_mul(self.record_bytes)
     }

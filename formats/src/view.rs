@@ -287,6 +287,10 @@ impl Dataset for View {
         self.dataset.widening(field)
     }
 
+    fn is_plain(&self) -> bool {
+        self.dataset.is_plain()
+    }
+
     fn has_field(&self, id: SampleId, field: usize) -> bool {
         self.dataset.has_field(self.inner_id(id), field)
     }

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use uringload_core::{Error, ErrorKind, Result};
+use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::Identity;
 
 /// Files per stat task: long compared with the lock that hands it out, short compared with a folder.
@@ -43,9 +43,12 @@ pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
         changed: Condvar::new(),
     };
     walk.state().tasks.push(Task::List(Folder { path: Vec::new(), parent: None, linked: false }));
+    let mut fewer = None;
     let workers: Vec<Worker> = std::thread::scope(|scope| {
         let walk = &walk;
-        let handles = some_threads(scope, threads.max(1) - 1, move || walk.work());
+        let (handles, refused) = some_threads(scope, threads.max(1) - 1, move || walk.work());
+        let got = || format!("{} of {threads} threads to list folders with", handles.len() + 1);
+        fewer = refused.map(|error| Fallback::new(Cause::Threads, got(), Some(&error)));
         let mut workers = vec![walk.work()];
         for handle in handles {
             // A worker's panic is a bug; it continues in the caller's thread.
@@ -55,6 +58,9 @@ pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
     });
     if let Some(error) = walk.state().error.take() {
         return Err(error);
+    }
+    if let Some(fewer) = fewer {
+        files.set_fallback(fewer);
     }
     let mut parts = Vec::new();
     for worker in workers {

@@ -5,9 +5,10 @@ use crate::tensor::{Tensor, aligned};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use uringload::batch::{Batch, Column, Data, Packed};
+use uringload::batch::{Batch, Column, Data, FailedSample, Packed};
 use uringload::dataset::DType;
 use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm, PinnedMemory};
+use uringload::sampler::Cursor;
 use uringload_sys::cuda::StreamRef;
 
 /// What the values of a column with one slice per sample become.
@@ -26,7 +27,9 @@ pub(crate) enum Listed {
 pub(crate) struct Meta {
     ids: Vec<u64>,
     padding: Option<Vec<bool>>,
-    failed: Vec<uringload::batch::FailedSample>,
+    failed: Vec<FailedSample>,
+    /// Where the batch begins in the order.
+    pub(crate) cursor: Cursor,
     /// Epoch of the batch.
     #[pyo3(get)]
     epoch: u64,
@@ -59,13 +62,17 @@ impl Meta {
 
     /// Samples that could not be read: number, position, exception, number of the replacement.
     #[getter]
-    fn failed(&self, py: Python<'_>) -> Vec<(u64, u64, Py<PyAny>, Option<u64>)> {
-        let failed = self.failed.iter().map(|failed| {
-            let exception = errors::raised(py, &failed.error).into_value(py).into_any();
-            (failed.id.0, failed.position, exception, failed.replaced_by.map(|id| id.0))
-        });
-        failed.collect()
+    fn failed(&self, py: Python<'_>) -> Vec<Failed> {
+        self.failed.iter().map(|failed| failed_sample(py, failed)).collect()
     }
+}
+
+/// A sample that failed: number, position, exception, number of the replacement.
+pub(crate) type Failed = (u64, u64, Py<PyAny>, Option<u64>);
+
+pub(crate) fn failed_sample(py: Python<'_>, failed: &FailedSample) -> Failed {
+    let exception = errors::raised(py, &failed.error).into_value(py).into_any();
+    (failed.id.0, failed.position, exception, failed.replaced_by.map(|id| id.0))
 }
 
 /// What a loader returns.
@@ -93,6 +100,7 @@ pub(crate) fn into_python<'py>(
         ids: ids.into_iter().map(|id| id.0).collect(),
         padding,
         failed,
+        cursor,
         epoch: cursor.epoch,
         position: cursor.position,
         is_last: next.epoch != cursor.epoch,
@@ -282,7 +290,7 @@ fn flat(bytes: Bytes, dtype: DType) -> Tensor {
 }
 
 /// Decodes text; bytes that are not UTF-8 become lone surrogates, as in file names.
-fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
+pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(PyString::new(py, text)),
         Err(_) => {

@@ -3,6 +3,8 @@
 use crate::batch::Ownership;
 use crate::errors::{raised, refused};
 use crate::formats;
+use crate::numbers::Numbers;
+use crate::outside::outside;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
@@ -50,27 +52,28 @@ impl Dataset {
             mixture.order(&Config::default())?;
             Ok(mixture)
         };
-        let mixture = py.detach(made).map_err(|error| raised(py, &error))?;
+        let mixture = outside(py, made).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::clone(&mixture.concat) as Arc<dyn dataset::Dataset>, Some(mixture)))
     }
 
     /// The samples without those in the lists: files written by a quarantine, or numbers, one a line.
     fn without(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
         let read = || View::without(Arc::clone(&self.dataset), self.read(&lists)?);
-        let subset = py.detach(read).map_err(|error| raised(py, &error))?;
+        let subset = outside(py, read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
 
     /// The samples in the lists, in ascending order.
     fn only(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
         let read = || View::of(Arc::clone(&self.dataset), self.read(&lists)?);
-        let subset = py.detach(read).map_err(|error| raised(py, &error))?;
+        let subset = outside(py, read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
 
     /// The samples with these numbers, in this order.
-    fn subset(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Dataset> {
-        let subset = py.detach(|| View::of(Arc::clone(&self.dataset), ids));
+    fn subset(&self, py: Python<'_>, ids: Numbers<'_>) -> PyResult<Dataset> {
+        let ids = Vec::from(ids);
+        let subset = outside(py, || View::of(Arc::clone(&self.dataset), ids));
         Ok(Dataset::of(Arc::new(subset.map_err(|error| raised(py, &error))?), None))
     }
 
@@ -99,7 +102,7 @@ impl Dataset {
     /// Identifies everything that the order and content of samples depend on, as 16 digits.
     #[getter]
     fn fingerprint(&self, py: Python<'_>) -> String {
-        format!("{:016x}", py.detach(|| self.dataset.fingerprint()))
+        format!("{:016x}", outside(py, || self.dataset.fingerprint()))
     }
 
     /// Name, type, shape (None: ragged) and storage of each column. Storage is described in words, and as a role:
@@ -144,16 +147,26 @@ impl Dataset {
         index.fallbacks.iter().map(ToString::to_string).chain(damage).collect()
     }
 
+    /// Where a sample lies: the file of its first part and the offset there. None: it has no bytes.
+    fn place(&self, py: Python<'_>, index: u64) -> PyResult<Option<(PathBuf, u64)>> {
+        self.check(py, index)?;
+        Ok(place(&*self.dataset, SampleId(index)))
+    }
+
     /// A human-readable name of a sample, as bytes.
     fn key<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyBytes>> {
-        if index >= self.dataset.len() {
-            let what = format!("there is no sample {index}; the dataset has {}", self.dataset.len());
-            return Err(refused(py, what, "count from 0"));
-        }
+        self.check(py, index)?;
         let mut key = Vec::new();
         self.dataset.key(SampleId(index), &mut key);
         Ok(PyBytes::new(py, &key))
     }
+}
+
+/// The file of the first part of a sample, and the offset there.
+pub(crate) fn place(dataset: &dyn dataset::Dataset, id: SampleId) -> Option<(PathBuf, u64)> {
+    let mut spans = Vec::new();
+    dataset.spans(id, &mut spans);
+    spans.first().map(|span| (dataset.files().path(span.file), span.offset))
 }
 
 impl Mixture {
@@ -163,9 +176,22 @@ impl Mixture {
 }
 
 impl Dataset {
+    /// A dataset that is no mixture.
+    pub(crate) fn plain(dataset: Arc<dyn dataset::Dataset>) -> Dataset {
+        Dataset::of(dataset, None)
+    }
+
     fn of(dataset: Arc<dyn dataset::Dataset>, mixture: Option<Mixture>) -> Dataset {
         let ownership = Ownership { has_units: dataset.units().is_some(), owns_views: dataset.index().owns_values };
         Dataset { dataset, mixture, ownership }
+    }
+
+    fn check(&self, py: Python<'_>, index: u64) -> PyResult<()> {
+        if index < self.dataset.len() {
+            return Ok(());
+        }
+        let what = format!("there is no sample {index}; the dataset has {}", self.dataset.len());
+        Err(refused(py, what, "count from 0"))
     }
 
     /// The requested order.

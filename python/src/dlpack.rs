@@ -53,6 +53,11 @@ pub(crate) fn versioned<'py>(
     made
 }
 
+/// A tensor of DLPack 1.0 without a capsule, which the caller owns and whoever it is handed to frees.
+pub(crate) fn raw(memory: Memory, dtype: DType, shape: &[u64]) -> PyResult<*mut c_void> {
+    Ok(Tensor::new(memory, element_type(dtype), shape).ok_or_else(misshapen)?.into_raw())
+}
+
 /// Puts a tensor into a capsule, which frees it unless a consumer has taken it.
 ///
 /// # Safety

@@ -2,13 +2,20 @@
 //! is written in Python, in `lib/uringload`.
 
 mod batch;
+mod clock;
+mod command;
 mod dataset;
 mod dlpack;
 mod errors;
+mod exchange;
 mod formats;
 mod loader;
+mod numbers;
 mod options;
 mod order;
+mod outside;
+mod own;
+mod reader;
 mod stats;
 mod tensor;
 mod wait;
@@ -19,11 +26,27 @@ mod _uringload {
     #[pymodule_export]
     use super::batch::Meta;
     #[pymodule_export]
+    use super::clock::Clock;
+    #[pymodule_export]
+    use super::command::command;
+    #[pymodule_export]
     use super::dataset::Dataset;
+    #[pymodule_export]
+    use super::exchange::Exchange;
     #[pymodule_export]
     use super::formats::format_options;
     #[pymodule_export]
-    use super::loader::{Loader, batches};
+    use super::loader::{Loader, batches, replacement};
+    #[pymodule_export]
+    use super::outside::{begun, ending};
+    #[pymodule_export]
+    use super::own::{concat, labelled, numbers, ranges, with_columns};
+    #[pymodule_export]
+    use super::reader::Reader;
     #[pymodule_export]
     use super::tensor::Tensor;
+
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -1,26 +1,29 @@
 //! A running loader, as Python sees it. Python decides where epochs begin and end, and passes their settings.
 
-use crate::batch::{self, Listed, Meta, Ownership, Taken};
-use crate::dataset::Dataset;
+use crate::batch::{self, Failed, Listed, Meta, Ownership, Taken};
+use crate::clock::Clock;
+use crate::dataset::{Dataset, place};
 use crate::errors::{raised, refused};
+use crate::numbers::Numbers;
 use crate::options::Options;
 use crate::order;
+use crate::outside::outside;
 use crate::stats;
 use crate::tensor::stream_of;
 use crate::wait;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use uringload::config::Route;
-use uringload::dataset::DType;
+use uringload::dataset::{self, DType, SampleId};
 use uringload::device::PinnedMemory;
 use uringload::internal::Strided;
 use uringload::sampler::Cursor;
 use uringload::stats::Stats;
 use uringload::{Builder, DeviceLoader};
-use uringload::{Error, State};
+use uringload::{Error, ErrorKind, State};
 
 /// The column of keys, if requested; a dataset that has a column of this name is then refused.
 const KEY: &str = "key";
@@ -36,6 +39,7 @@ const OUTAGE_TOLD: Duration = Duration::from_secs(5);
 pub(crate) struct Loader {
     inner: Mutex<Option<Inner>>,
     stats: Arc<Stats>,
+    dataset: Arc<dyn dataset::Dataset>,
     /// Readable when a batch may be ready; created when somebody waits for the first time.
     ready: OnceLock<OwnedFd>,
     /// From which length on an outage is logged next.
@@ -65,9 +69,12 @@ macro_rules! with {
 }
 
 impl Inner {
-    fn try_next(&mut self) -> Result<Option<Taken>, Error> {
+    /// With `ahead`, nobody waits for it yet.
+    fn try_next(&mut self, ahead: bool) -> Result<Option<Taken>, Error> {
         Ok(match self {
+            Inner::Host(loader) if ahead => loader.take_ahead()?.map(Taken::Host),
             Inner::Host(loader) => loader.try_next()?.map(Taken::Host),
+            Inner::Device(loader) if ahead => loader.take_ahead()?.map(Taken::Device),
             Inner::Device(loader) => loader.try_next()?.map(Taken::Device),
         })
     }
@@ -106,13 +113,15 @@ impl Loader {
         start: (u64, u64),
         resume: Option<String>,
         epochs: Option<u64>,
-        order: Option<(Vec<u64>, order::Identity)>,
+        order: Option<(Numbers<'_>, order::Identity)>,
         text: Vec<String>,
         binary: Vec<String>,
     ) -> PyResult<Loader> {
         let (ownership, opened) = (dataset.ownership, dataset);
         let dataset = Arc::clone(&opened.dataset);
         let listed = listed(py, &*dataset, &text, &binary)?;
+        let order = order.map(|(ids, identity)| (Vec::from(ids), identity));
+        let read = Arc::clone(&dataset);
         let views: Vec<String> = listed.iter().map(|(name, _)| name.clone()).collect();
         let build = move || -> Result<Inner, Error> {
             let config = options.config(&*dataset, &views)?;
@@ -128,25 +137,34 @@ impl Loader {
             }
             build_for(builder, &options)
         };
-        let inner = py.detach(build).map_err(|error| raised(py, &error))?;
+        let inner = outside(py, build).map_err(|error| raised(py, &error))?;
         // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and nobody tells
         // the owner of the memory when the copy is done. So tensors that stay on the host must not lie in pinned
         // memory.
         let is_pinned = inner.route().devices.iter().any(|device| device.pinned);
-        let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned, ..ownership };
+        // What is kept for later epochs is not a batch's own either.
+        let is_kept = with!(&inner, loader => loader.keeps_stretches());
+        let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned && !is_kept, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
         let pinned = with!(&inner, loader => loader.pinned().cloned());
         let (ready, tell_from) = (OnceLock::new(), Mutex::new(OUTAGE_TOLD));
-        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, tell_from, listed, ownership, memory_limit, pinned })
+        let (inner, dataset) = (Mutex::new(Some(inner)), read);
+        Ok(Loader { inner, stats, dataset, ready, tell_from, listed, ownership, memory_limit, pinned })
     }
 
     /// The next batch: its columns and the rest. None at the end, and if the loader was closed. Waits without the
     /// interpreter lock, and handles signals meanwhile. Pinned memory is returned once the batch is dropped and
-    /// everything is done that was queued on `stream` by then; streams are numbered as for `Tensor.__dlpack__`.
-    #[pyo3(signature = (stream=None))]
-    fn next<'py>(&self, py: Python<'py>, stream: Option<i64>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+    /// everything is done that was queued on `stream` by then; streams are numbered as for `Tensor.__dlpack__`. With
+    /// `ahead`, somebody does more to the batch before the user gets it, and tells who waits by `asked` and `got`.
+    #[pyo3(signature = (stream=None, ahead=false))]
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        ahead: bool,
+    ) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
         loop {
-            match self.look(py)? {
+            match self.look(py, ahead)? {
                 Some(Some(batch)) => return self.hand_out(py, batch, stream).map(Some),
                 Some(None) => return Ok(None),
                 None => self.wait(py)?,
@@ -155,17 +173,89 @@ impl Loader {
     }
 
     /// The next batch if it is ready, otherwise None.
-    #[pyo3(signature = (stream=None))]
-    fn try_next<'py>(&self, py: Python<'py>, stream: Option<i64>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
-        match self.look(py)? {
+    #[pyo3(signature = (stream=None, ahead=false))]
+    fn try_next<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        ahead: bool,
+    ) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+        match self.look(py, ahead)? {
             Some(Some(batch)) => self.hand_out(py, batch, stream).map(Some),
             Some(None) | None => Ok(None),
         }
     }
 
-    /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed.
-    fn state(&self) -> Option<String> {
-        self.lock().as_ref().map(|inner| inner.state().to_json())
+    /// The user asks for a batch and has to wait for it.
+    fn asked(&self) {
+        if let Some(inner) = self.lock().as_mut() {
+            with!(inner, loader => loader.begin_wait());
+        }
+    }
+
+    /// The user got a batch, or something in its place.
+    fn got(&self, is_batch: bool) {
+        if let Some(inner) = self.lock().as_mut() {
+            with!(inner, loader => loader.end_wait(is_batch));
+        }
+    }
+
+    /// A clock for a thread that runs the user's own code on batches.
+    fn clock(&self) -> Clock {
+        Clock::new(&self.stats)
+    }
+
+    /// A sample of a batch that was handed out is of no use: its number, why in one line, and the number of the sample
+    /// in its place. `is_raised` is whether the user gets the error. Returns the entry for `failed`, and an exception that
+    /// stands beside the batches. Raises `TooManyFailuresError`, after which no batch comes.
+    fn fail(
+        &self,
+        py: Python<'_>,
+        batch: &Meta,
+        failed: (u64, String),
+        replaced_by: Option<u64>,
+        is_raised: bool,
+    ) -> PyResult<(Failed, Option<Py<PyAny>>)> {
+        let (id, why) = failed;
+        let mut error = Error::new(ErrorKind::Transform, format!("the transform failed: {why}"));
+        if let Some((path, offset)) = place(&*self.dataset, SampleId(id)) {
+            error = error.with_path(path).with_offset(offset);
+        }
+        let replaced_by = replaced_by.map(SampleId);
+        let booked = match self.lock().as_mut() {
+            None => return Err(refused(py, "the loader was closed".into(), "close it afterwards")),
+            Some(inner) => {
+                with!(inner, loader => loader.fail(batch.cursor, (SampleId(id), error), replaced_by, is_raised))
+            }
+        };
+        let (failed, beside) = booked.map_err(|error| raised(py, &error))?;
+        let beside = beside.map(|error| raised(py, &error).into_value(py).into_any());
+        Ok((batch::failed_sample(py, &failed), beside))
+    }
+
+    /// Whether nothing will come any more; false where that shows only when the next batch is asked for.
+    fn is_over(&self) -> bool {
+        self.lock().as_ref().is_none_or(Inner::is_empty)
+    }
+
+    /// Logs what the loader waits out, for who waits by himself.
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        self.say_outage(py)
+    }
+
+    /// A descriptor that is readable when a batch may be ready; the caller closes it.
+    fn ready_fd(&self, py: Python<'_>) -> PyResult<Option<i32>> {
+        let made = match self.lock().as_ref() {
+            None => return Ok(None),
+            Some(inner) => inner.ready_fd().map(|fd| fd.try_clone_to_owned()),
+        };
+        Ok(Some(made.map_err(|error| raised(py, &error))??.into_raw_fd()))
+    }
+
+    /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed. The first one
+    /// waits for a look at the files, without Python's lock.
+    fn state(&self, py: Python<'_>) -> Option<String> {
+        outside(py, || self.lock().as_ref().map(|inner| inner.state().to_json()))
     }
 
     /// The loader's measurements of itself.
@@ -194,7 +284,7 @@ impl Loader {
     /// Ends the reads in flight. Batches that were returned stay valid.
     fn close(&self, py: Python<'_>) {
         let inner = self.lock().take();
-        py.detach(|| drop(inner));
+        outside(py, || drop(inner));
     }
 }
 
@@ -215,10 +305,10 @@ impl Loader {
     }
 
     /// `None`: nothing is ready. `Some(None)`: nothing more will come.
-    fn look(&self, py: Python<'_>) -> PyResult<Option<Option<Taken>>> {
+    fn look(&self, py: Python<'_>, ahead: bool) -> PyResult<Option<Option<Taken>>> {
         let mut inner = self.lock();
         let Some(loader) = inner.as_mut() else { return Ok(Some(None)) };
-        match loader.try_next() {
+        match loader.try_next(ahead) {
             Ok(Some(batch)) => Ok(Some(Some(batch))),
             Ok(None) if loader.is_empty() => Ok(Some(None)),
             Ok(None) => Ok(None),
@@ -242,11 +332,11 @@ impl Loader {
         if let Some(fd) = self.ready.get() {
             wait::until_readable(py, fd.as_fd())?;
         }
-        self.tell(py)
+        self.say_outage(py)
     }
 
     /// Logs what the loader waits out: from 5 seconds on, and again each time it has lasted twice as long.
-    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+    fn say_outage(&self, py: Python<'_>) -> PyResult<()> {
         let mut tell_from = self.tell_from.lock().unwrap_or_else(PoisonError::into_inner);
         match self.stats.outage() {
             None => *tell_from = OUTAGE_TOLD,
@@ -268,7 +358,7 @@ impl Drop for Loader {
         // Ending reads may take a moment; other Python threads can run meanwhile. If the interpreter is gone, nobody is
         // held up.
         let mut inner = Some(inner);
-        let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
+        let _ = Python::try_attach(|py| outside(py, || drop(inner.take())));
         drop(inner);
     }
 }
@@ -287,6 +377,12 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
         builder = builder.transform(column, transform);
     }
     builder.build().map(Inner::Device)
+}
+
+/// The sample that stands in for sample `id` of `len` under `on_error="replace"`; None: there is no other.
+#[pyfunction]
+pub(crate) fn replacement(seed: u64, id: u64, attempt: u64, len: u64) -> Option<u64> {
+    uringload::internal::replacement(seed, SampleId(id), attempt, len).map(|id| id.0)
 }
 
 /// Number of batches that each rank gets from an epoch of `samples` (None: of the dataset's); None if that is only

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{
-    Buckets, Collate, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue, Padding,
-    Shuffle,
+    Buckets, Cache, Collate, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue,
+    Padding, Shuffle,
 };
 use uringload::dataset::{DType, Dataset, Shape};
 use uringload::internal::Batching;
@@ -104,6 +104,7 @@ pub(crate) struct Options {
     num_threads: Option<usize>,
     memory_limit: Option<u64>,
     coalesce_gap: u64,
+    cache: Option<String>,
     on_error: String,
     max_failures: Option<Failures>,
     quarantine: Option<PathBuf>,
@@ -175,6 +176,7 @@ impl Options {
             num_threads: self.num_threads,
             memory_limit: self.memory_limit,
             coalesce_gap: self.coalesce_gap,
+            cache: self.cache.as_ref().map_or(Cache::Off, |_| Cache::Memory),
             on_error: on_error(&self.on_error)?,
             max_failures: self.max_failures.as_ref().map(|limit| match limit {
                 Failures::Count(count) => MaxFailures::Count(*count),

@@ -26,9 +26,11 @@ pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<
         ("bytes_read", count.bytes_read),
         ("units_decoded", count.units_decoded),
         ("bytes_decoded", count.bytes_decoded),
+        ("samples_transformed", count.samples_transformed),
     ] {
         stats.set_item(name, number)?;
     }
+    stats.set_item("transform_cpu_s", Duration::from_nanos(count.transform_cpu_nanos).as_secs_f64())?;
     stats.set_item("samples_per_s", snapshot.samples_per_second())?;
     stats.set_item("bytes_per_s", snapshot.bytes_per_second())?;
     stats.set_item("read_amplification", snapshot.read_amplification())?;

@@ -2,10 +2,12 @@
 
 use crate::dlpack;
 use crate::errors::raised;
+use crate::outside::outside;
 use bytes::Bytes;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
+use std::ffi::c_void;
 use std::ptr;
 use uringload::dataset::DType;
 use uringload::device::DeviceColumn;
@@ -68,13 +70,18 @@ impl Tensor {
         Tensor::new(owned(words, len), DType::I64, vec![numbers.len() as u64])
     }
 
+    /// A 64-bit integer, without a dimension.
+    pub(crate) fn scalar(number: i64) -> Tensor {
+        Tensor { shape: Vec::new(), ..Tensor::of_i64(&[number]) }
+    }
+
     /// 32-bit integers of this shape.
     pub(crate) fn of_i32(numbers: &[i32], shape: Vec<u64>) -> Tensor {
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         Tensor::new(aligned(&bytes), DType::I32, shape)
     }
 
-    fn device(&self) -> (i32, i32) {
+    pub(crate) fn device(&self) -> (i32, i32) {
         match &self.place {
             Place::Host(_) => dlpack::CPU,
             // There are only a handful of devices.
@@ -86,8 +93,13 @@ impl Tensor {
     fn to_host(&self, py: Python<'_>) -> PyResult<Bytes> {
         match &self.place {
             Place::Host(bytes) => Ok(bytes.clone()),
-            Place::Device(column) => py.detach(|| column.memory.to_host()).map_err(|error| raised(py, &error)),
+            Place::Device(column) => outside(py, || column.memory.to_host()).map_err(|error| raised(py, &error)),
         }
+    }
+
+    /// The memory where it is, as a `DLManagedTensorVersioned` that the caller owns; on a GPU, `stream` waits for it.
+    pub(crate) fn lent(&self, py: Python<'_>, stream: Option<i64>) -> PyResult<*mut c_void> {
+        dlpack::raw(self.lend(py, stream, self.device(), None)?, self.dtype, &self.shape)
     }
 
     /// The memory for a consumer on the device `wanted`.

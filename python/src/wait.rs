@@ -1,5 +1,6 @@
 //! Waits that a signal can end: in slices, without the interpreter lock.
 
+use crate::outside::outside;
 use pyo3::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
@@ -12,7 +13,7 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// Waits for at most one slice until `fd` is readable, and raises what a signal handler raised.
 pub(crate) fn until_readable(py: Python<'_>, fd: BorrowedFd<'_>) -> PyResult<()> {
-    py.detach(|| {
+    outside(py, || {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let slice = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.subsec_nanos()) };
         // Whatever the outcome (a signal, an error of the descriptor), the caller checks for itself.
@@ -32,7 +33,7 @@ pub(crate) fn for_work<T: Send + 'static>(py: Python<'_>, work: impl FnOnce() ->
     })?;
     let mut made = Some(made);
     loop {
-        let waited = py.detach(|| {
+        let waited = outside(py, || {
             let receiver = made.take()?;
             let received = receiver.recv_timeout(SLICE);
             made = Some(receiver);

@@ -10,7 +10,12 @@ import random
 import pytest
 
 # Launchers of the machine that tests run on say nothing about the tests.
-for _name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
+LAUNCHERS = (
+    "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+    "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+    "LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE",
+)  # fmt: skip
+for _name in LAUNCHERS:
     os.environ.pop(_name, None)
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -256,8 +256,10 @@ def test_batches_pickle(folder: pathlib.Path) -> None:
     with DataLoader(folder, batch_size=4, output="numpy") as loader:
         batch = next(iter(loader))
     again = pickle.loads(pickle.dumps(batch))
-    assert again["label"].tolist() == batch["label"].tolist() and again.ids == []
-    assert type(batch)(batch) == {**batch}
+    assert again["label"].tolist() == batch["label"].tolist() and again.ids == batch.ids == [0, 1, 2, 3]
+    assert (again.epoch, again.position, again.failed, again.padding) == (0, 0, [], None)
+    assert pickle.loads(pickle.dumps(again)).ids == batch.ids
+    assert type(batch)(batch) == {**batch} and type(batch)(batch).ids == []
 
 
 @needs_torch

@@ -243,7 +243,7 @@ def test_ranks_are_told_by_launchers_and_named_in_the_log(
     caplog.set_level(logging.INFO, "uringload")
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(uringload.InvalidArgumentError, match="WORLD_SIZE is not"):
-        DataLoader(**of_records(records))
+        iter(DataLoader(**of_records(records)))
     monkeypatch.setenv("WORLD_SIZE", "4")
     with DataLoader(**of_records(records)) as loader:
         assert (loader.rank, loader.world_size) == (1, 4)
@@ -258,7 +258,7 @@ def test_ranks_are_told_by_launchers_and_named_in_the_log(
         assert (loader.rank, loader.world_size, loader.batch_size) == (2, 3, 32)
     monkeypatch.setenv("SLURM_NTASKS", "two")
     with pytest.raises(uringload.InvalidArgumentError, match="SLURM_NTASKS is 'two'"):
-        DataLoader(**of_records(records))
+        iter(DataLoader(**of_records(records)))
 
 
 def test_words_about_itself(records: pathlib.Path) -> None:

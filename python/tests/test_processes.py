@@ -289,7 +289,7 @@ def test_samples_are_transformed_and_collated(folder: pathlib.Path) -> None:
     def transform(sample: dict[str, object]) -> tuple[int, int]:
         return len(sample["data"]), int(sample["label"])  # type: ignore[arg-type, call-overload]
 
-    with DataLoader(folder, batch_size=50, output="numpy", transform=transform) as loader:
+    with DataLoader(folder, batch_size=50, output="numpy", transform=transform, collate="list") as loader:
         batches = list(loader)
         assert [len(batch) for batch in batches] == [50] * 4 and batches[0][0][1] == 0
 

@@ -137,6 +137,55 @@ def test_accelerate_leaves_it_alone_and_keeps_its_state(records: pathlib.Path, t
         assert [numbers(batch) for batch in loader] == rest and len(rest) == 27
 
 
+@needs("accelerate")
+def test_accelerate_skips_batches(records: pathlib.Path) -> None:
+    import accelerate
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    with uringload.DataLoader(**of_records(records, shuffle=True, output="torch")) as loader:
+        first, second = ([numbers(batch) for batch in loader] for _ in range(2))
+        loader.set_epoch(0)
+        rest = accelerator.skip_first_batches(accelerator.prepare(loader), 7)
+        assert len(rest) == 25 and [numbers(batch) for batch in rest] == first[7:]
+        assert [numbers(batch) for batch in loader] == second
+
+
+@needs("lightning")
+def test_lightning_is_refused_what_it_would_leave_out(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import lightning
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 1)
+
+        def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+            return self.layer(batch["data"].float() / RECORDS).mean()  # type: ignore[no-any-return]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    place = str(tmp_path / "20.ckpt")
+
+    class Saves(lightning.Callback):  # type: ignore[misc, name-defined]
+        def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
+            if trainer.global_step == 20:
+                trainer.save_checkpoint(place)
+
+    def fit(batch_size: int, **going_on: object) -> None:
+        trainer = lightning.Trainer(
+            accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, default_root_dir=tmp_path, callbacks=[] if going_on else [Saves()],
+        )  # fmt: skip
+        with uringload.DataLoader(**of_records(records, output="torch", batch_size=batch_size)) as loader:
+            trainer.fit(Model(), loader, **going_on)
+
+    fit(32)
+    with pytest.raises(uringload.InvalidArgumentError, match="Lightning has counted 20 batches") as error:
+        fit(64, ckpt_path=place, weights_only=False)
+    assert "global_batch_size=32" in str(error.value.remedy)
+
+
 @needs("transformers")
 @needs("accelerate")
 def test_the_trainer_of_hugging_face(records: pathlib.Path, tmp_path: pathlib.Path) -> None:

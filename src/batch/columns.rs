@@ -271,6 +271,16 @@ fn write<'a>(to: &mut [u8], pieces: impl Iterator<Item = (usize, &'a Bytes, usiz
     pad.fill(&mut to[end..]);
 }
 
+/// The only column of a batch, whose values lie end to end in `bytes`.
+pub(crate) fn whole_column(schema: &Schema, bytes: Bytes) -> Column {
+    let Field { name, dtype, shape } = &schema.fields[0];
+    let shape = match shape {
+        Shape::Fixed(shape) => shape.clone(),
+        Shape::Ragged => Vec::new(),
+    };
+    Column { name: name.clone(), dtype: *dtype, data: Data::Dense { shape, bytes } }
+}
+
 /// The keys of the samples, as views of one buffer.
 pub(crate) fn key_column(dataset: &dyn Dataset, ids: &[SampleId]) -> Column {
     let mut keys = Vec::new();

@@ -1,6 +1,6 @@
 //! Everything that can be set of a loader, as plain data: what [`Builder`](crate::Builder) fills in.
 
-use super::{Batching, Collate, Cursor, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
+use super::{Batching, Cache, Collate, Cursor, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct Config {
     pub num_threads: Option<usize>,
     /// Bytes of memory for samples at most.
     pub memory_limit: Option<u64>,
+    /// What is kept in memory from epoch to epoch.
+    pub cache: Cache,
     /// Two reads whose gap is at most this many bytes become one.
     pub coalesce_gap: u64,
     /// What becomes of a sample that cannot be read.
@@ -91,6 +93,7 @@ impl Default for Config {
             io_threads: None,
             num_threads: None,
             memory_limit: None,
+            cache: Cache::Off,
             coalesce_gap: 0,
             on_error: OnError::Raise,
             max_failures: None,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use uringload_sys::file::{self, Identity, OpenFlags};
 
 /// A dataset's files, as engines open them.
-pub(super) struct Files {
+pub(crate) struct Files {
     dataset: Arc<dyn Dataset>,
     roots: Arc<Roots>,
     direct: bool,
@@ -26,7 +26,7 @@ pub(super) struct Files {
 }
 
 /// An open file that was the one that was indexed when it was last looked at.
-pub(super) struct OpenFile {
+pub(crate) struct OpenFile {
     file: OwnedFd,
     /// When that was, in nanoseconds since [`Files::start`].
     checked: AtomicU64,
@@ -46,65 +46,65 @@ impl AsFd for OpenFile {
 
 /// A file that is kept open is looked at again when it was read, but not twice within this time: another program that
 /// writes into it is found out that much later. The clock behind a file's time of change often ticks no faster.
-pub(super) const CHECK_EVERY: Duration = Duration::from_millis(4);
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(4);
 
 impl Files {
     /// Opens the root folders.
     ///
     /// # Errors
     /// Names the root that is missing or that this process may not open.
-    pub(super) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
+    pub(crate) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
         let roots = Arc::new(Roots::open(Arc::clone(&dataset))?);
         Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true), start: Instant::now() })
     }
 
     /// How many files may be open at once as plain descriptors: a quarter of the process's limit.
-    pub(super) fn open_at_once() -> usize {
+    pub(crate) fn open_at_once() -> usize {
         (uringload_sys::system::open_files_limit().soft.unwrap_or(u64::MAX).min(4096) as usize / 4).max(4)
     }
 
     /// Number of files.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.dataset.files().len()
     }
 
     /// The file's root folder, and its path relative to that folder.
-    pub(super) fn place(&self, file: FileId) -> (Arc<OwnedFd>, &[u8]) {
+    pub(crate) fn place(&self, file: FileId) -> (Arc<OwnedFd>, &[u8]) {
         let files = self.dataset.files();
         (self.roots.folder(files.root_of(file)), files.name(file))
     }
 
     /// Why no file of the root of `file` can be found, if that is so: see [`Engine::lost`](super::Engine::lost).
-    pub(super) fn lost(&self, file: FileId) -> Option<String> {
+    pub(crate) fn lost(&self, file: FileId) -> Option<String> {
         self.roots.lost(file)
     }
 
     /// Opens the root of `file` again, without waiting for it.
-    pub(super) fn reopen_root(&self, file: FileId) {
+    pub(crate) fn reopen_root(&self, file: FileId) {
         self.roots.reopen(file);
     }
 
     /// The file's path, for messages.
-    pub(super) fn path(&self, file: FileId) -> PathBuf {
+    pub(crate) fn path(&self, file: FileId) -> PathBuf {
         self.dataset.files().path(file)
     }
 
     /// Flags to open files with.
-    pub(super) fn flags(&self) -> OpenFlags {
+    pub(crate) fn flags(&self) -> OpenFlags {
         // O_NONBLOCK has no effect on a regular file. If a FIFO has taken its place, it keeps the open from blocking.
         let nonblock = !self.blocking;
         OpenFlags::default().direct(self.direct).noatime(self.noatime.load(Ordering::Relaxed)).nonblock(nonblock)
     }
 
     /// Whether reads must go to a kernel worker because they could block the submitting thread.
-    pub(super) fn must_not_block(&self) -> bool {
+    pub(crate) fn must_not_block(&self) -> bool {
         self.blocking
     }
 
     /// Learns from an open with `flags` that failed. Returns true if there is another way to open the file, which the
     /// method `flags` now gives. Many opens may have been in progress when the first one failed; each gets a second try
     /// and no third.
-    pub(super) fn learn(&self, flags: OpenFlags, error: &io::Error) -> bool {
+    pub(crate) fn learn(&self, flags: OpenFlags, error: &io::Error) -> bool {
         // Only the owner of a file may use O_NOATIME: open(2).
         let refused = flags.noatime && error.raw_os_error() == Some(EPERM);
         if refused {
@@ -117,7 +117,7 @@ impl Files {
     ///
     /// # Errors
     /// Carries the [`Error`] that says how it differs.
-    pub(super) fn check(&self, id: FileId, found: &Identity) -> io::Result<()> {
+    pub(crate) fn check(&self, id: FileId, found: &Identity) -> io::Result<()> {
         let inodes_vary = || file::inodes_vary(self.place(id).0.as_fd());
         self.dataset.files().is_still(id, found, inodes_vary).map_err(io::Error::other)
     }
@@ -126,7 +126,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`check`](Files::check), or what the system says of the path.
-    pub(super) fn check_path(&self, id: FileId, is_open: bool) -> io::Result<()> {
+    pub(crate) fn check_path(&self, id: FileId, is_open: bool) -> io::Result<()> {
         let (folder, path) = self.place(id);
         match Identity::at(folder.as_fd(), path) {
             Ok(found) => self.check(id, &found),
@@ -144,7 +144,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`check`](Files::check).
-    pub(super) fn check_again(&self, id: FileId, file: &OpenFile) -> io::Result<()> {
+    pub(crate) fn check_again(&self, id: FileId, file: &OpenFile) -> io::Result<()> {
         let now = self.start.elapsed().as_nanos() as u64;
         // Relaxed: this is only a time, and two threads may both look.
         if now.saturating_sub(file.checked.load(Ordering::Relaxed)) < CHECK_EVERY.as_nanos() as u64 {
@@ -163,7 +163,7 @@ impl Files {
     ///
     /// # Errors
     /// What the system reports, and those of [`check`](Files::check).
-    pub(super) fn open(&self, id: FileId) -> io::Result<OpenFile> {
+    pub(crate) fn open(&self, id: FileId) -> io::Result<OpenFile> {
         let (folder, path) = self.place(id);
         // Reads of a regular file block whatever O_NONBLOCK says. Leaving it set saves one system call per file.
         let flags = self.flags().nonblock(true);
@@ -177,7 +177,7 @@ impl Files {
 }
 
 /// Whether the process or the system has no descriptor left.
-pub(super) fn has_no_descriptor(error: &io::Error) -> bool {
+pub(crate) fn has_no_descriptor(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 

@@ -291,7 +291,11 @@ impl Straight {
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 Ok(Some(bytes as usize))
             }
-            Err(ReadError::Io(error)) => Err(error),
+            // Where the device is gone, cuFile blames the file.
+            Err(ReadError::Io(error)) => match self.context.memory() {
+                Err(of_device) if of_device.is_fatal() => Err(io::Error::other(of_device)),
+                _ => Err(error),
+            },
             Err(error) => {
                 let (passes, remedy) = match &error {
                     ReadError::Cufile(error) => (error.is_limit(), error.remedy()),

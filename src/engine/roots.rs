@@ -65,6 +65,13 @@ impl Roots {
             _ => {}
         }
         let folder = self.folder(root);
+        if files.len() == 1 {
+            // There is no other file to ask. It alone is gone if its own folder answers.
+            let name = files.name(file);
+            let parent = name.iter().rposition(|&byte| byte == b'/').map_or(&b"."[..], |end| &name[..end]);
+            let is_there = Identity::at(folder.as_fd(), parent).is_ok();
+            return (!is_there).then(|| "the folder of the only file is gone too".into());
+        }
         let of_root = files.files_of(root);
         let is_there = |other: u32| {
             let other = FileId(other);

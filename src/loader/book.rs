@@ -1,13 +1,15 @@
 //! Tracks what was delivered: the position after it, and its digest.
 
 use crate::batch::Batch;
+use crate::dataset::{Dataset, SampleId};
 use crate::sampler::{Cursor, EpochDigest, Order, Selection};
-use crate::state::{Delivered, Identity, Saved, State};
+use crate::state::{Delivered, Identity, Look, Saved, State};
 
 /// Updated when batches are delivered, so it knows nothing of what was only read ahead.
 pub(super) struct Book {
     /// The initial state. Position and digest are replaced in it.
     template: State,
+    content: Look,
     order: Order,
     cursor: Cursor,
     digest: EpochDigest,
@@ -20,6 +22,7 @@ impl Book {
         let (sampler, start) = (order.sampler(), order.start());
         let template = State {
             dataset: Identity::of(&**order.dataset()),
+            content: None,
             order: Saved::Id(sampler.id()),
             batching: Saved::Id(order.batching_id().clone()),
             cursor: start,
@@ -27,7 +30,7 @@ impl Book {
             mixer: None,
             delivered: None,
         };
-        Book { template, order, cursor: start, digest, last_epoch: None }
+        Book { template, content: Look::default(), order, cursor: start, digest, last_epoch: None }
     }
 
     /// Records a batch.
@@ -62,6 +65,19 @@ impl Book {
         }
     }
 
+    pub(super) fn dataset(&self) -> &dyn Dataset {
+        &**self.order.dataset()
+    }
+
+    /// The position of sample `id` of the batch at `at`; that of the batch, if the sample is not in it (it replaced
+    /// another). Nothing is kept of batches, so the order is walked again.
+    pub(super) fn position_of(&self, at: Cursor, id: SampleId) -> u64 {
+        let (mut walk, mut batch) = (self.order.at(at).walk(), Selection::default());
+        walk.next(&mut batch);
+        let found = batch.ids.iter().position(|&other| other == id).and_then(|index| batch.positions.get(index));
+        found.map_or(at.position, |position| position.position)
+    }
+
     pub(super) fn cursor(&self) -> Cursor {
         self.cursor
     }
@@ -82,6 +98,7 @@ impl Book {
             length: sampler.len_of(self.cursor.epoch),
             mixer: sampler.mixer(self.cursor),
             delivered: Some(Delivered { rank, world_size, digest: self.digest }),
+            content: self.content.content(self.order.dataset()),
             ..self.template.clone()
         }
     }

@@ -1,10 +1,12 @@
 //! Asked for is a [`Config`]; checked once here, against the dataset and the machine, it becomes a loader.
 
 use super::run::{self, Feeding, Job};
-use super::{DeviceLoader, Loader, OnFailed, limits};
+use super::{DeviceLoader, Loader, OnFailed, limits, stretches};
 use crate::batch::FailedSample;
 use crate::collate::Collation;
-use crate::config::{Batching, Collate, Config, Cursor, Device, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
+use crate::config::{
+    Batching, Cache, Collate, Config, Cursor, Device, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle,
+};
 use crate::dataset::Dataset;
 use crate::device::{self, Transforms};
 use crate::quarantine::Quarantine;
@@ -257,9 +259,17 @@ impl Builder {
         self
     }
 
-    /// Merges two reads whose gap is at most this many bytes into one. Default: 0.
+    /// Merges two reads whose gap is at most this many bytes into one; at most 8 KiB where files lie in the page cache,
+    /// because to copy more costs more than a read. Default: 0.
     pub fn coalesce_gap(mut self, bytes: u64) -> Builder {
         self.config.coalesce_gap = bytes;
+        self
+    }
+
+    /// What is kept in memory from epoch to epoch. Default: [`Cache::Off`]. Without a
+    /// [`memory_limit`](Builder::memory_limit), a cache takes up to half of the memory that is available.
+    pub fn cache(mut self, cache: Cache) -> Builder {
+        self.config.cache = cache;
         self
     }
 
@@ -327,14 +337,16 @@ impl Builder {
         check_errors(&config, &*dataset, on_failed.is_some())?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;
         let collation = Arc::new(form(Collation::new(&config, &**order.dataset())?));
-        let limits = limits::check(&config, &order, &collation)?;
+        let mut limits = limits::check(&config, &order, &collation)?;
+        let mut fallbacks = Vec::new();
+        let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut fallbacks);
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, order.clone());
         let (context, gds) = (None, None);
-        Ok(Job { order, config, collation, limits, stats, digest, failures, context, gds })
+        Ok(Job { order, config, collation, limits, stretches, fallbacks, stats, digest, failures, context, gds })
     }
 }
 
@@ -470,6 +482,7 @@ fn resumed(
     config: &Config,
 ) -> Result<Arc<dyn Sampler>> {
     state.check_dataset(&Identity::of(dataset))?;
+    state.check_content(dataset)?;
     let other = match &state.mixer {
         Some(mixer) => sampler.resumed(mixer, state.cursor())?,
         None => None,

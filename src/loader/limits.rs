@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 pub(super) const ALIGNMENT_MAX: u64 = 4096;
 
 /// Default memory for samples: enough to keep a fast disk busy while a batch is in use.
-const MEMORY_LIMIT: u64 = 256 << 20;
+pub(super) const MEMORY_LIMIT: u64 = 256 << 20;
 
 /// Number of maximum-size batches within the default limit: one in use, one ready, one in progress.
 const BATCHES_HELD: u64 = 3;
@@ -48,6 +48,8 @@ pub(super) struct Limits {
     pub(super) queue_capacity: usize,
     /// Memory for decoded units, outside the pool, if samples are cut from units.
     pub(super) units: Option<UnitMemory>,
+    /// Bytes of stretches of files that are kept in memory, outside the pool.
+    pub(super) kept_bytes: usize,
     /// The largest batch.
     pub(super) batch: BatchBytes,
 }
@@ -56,7 +58,7 @@ impl Limits {
     /// Total bytes of memory for samples.
     pub(super) fn bytes(&self) -> u64 {
         let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
-        (self.pool_bytes + units) as u64
+        (self.pool_bytes + units + self.kept_bytes) as u64
     }
 }
 
@@ -136,7 +138,8 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
     let rows = config.batch_size;
     let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes };
-    Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity, units, batch })
+    let (pool_bytes, reserve_bytes) = (limit as usize, reserve_bytes as usize);
+    Ok(Limits { pool_bytes, reserve_bytes, queue_capacity, units, kept_bytes: 0, batch })
 }
 
 /// How many units the first batches need, even past the end of the order: up to so many batches and samples, and an

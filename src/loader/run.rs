@@ -10,10 +10,10 @@ use crate::config::{Cause, Config, DeviceRoute, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::device::{self, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
-use crate::plan::Layout;
+use crate::plan::{Grid, Keep, Layout};
 use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
-use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Reactor, Rules, Turn};
+use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Kept, Reactor, Rules, Turn};
 use crate::sampler::{EpochDigest, Order};
 use crate::stage::Stage;
 use crate::stats::{Doing, Role, Stats};
@@ -31,6 +31,10 @@ pub(super) struct Job {
     pub(super) config: Config,
     pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
+    /// The stretches of files that are read whole, and which of them are kept.
+    pub(super) stretches: Option<(Grid, Keep)>,
+    /// Steps down that were taken when the settings were checked.
+    pub(super) fallbacks: Vec<Fallback>,
     pub(super) stats: Arc<Stats>,
     /// Empty if nothing was delivered before.
     pub(super) digest: EpochDigest,
@@ -62,7 +66,8 @@ struct Started {
 type Told = Result<Started>;
 
 /// Starts the thread and waits until its engine is open. `fallbacks` are those taken before.
-pub(super) fn start(job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
+pub(super) fn start(mut job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
+    fallbacks.append(&mut job.fallbacks);
     let making = Making::new(&job);
     let context = job.context.clone();
     let Reading { batches, thread, ended_well, told } = read(job, None)?;
@@ -80,9 +85,10 @@ pub(super) fn start(job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
 }
 
 /// Like `start`, with a second thread that passes batches on to devices.
-pub(super) fn start_on_devices(job: Job, feeding: Feeding) -> Result<DeviceLoader> {
+pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceLoader> {
     let making = Making::new(&job);
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
+    fallbacks.append(&mut job.fallbacks);
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
     // If batches stay on the host, or are read straight to the device, early blocks are of no use.
     let tell_early = (!routes.is_empty() && job.gds.is_none()).then_some(tell_early);
@@ -115,6 +121,8 @@ struct Making {
     digest: EpochDigest,
     stats: Arc<Stats>,
     memory_limit: u64,
+    failures: Failures,
+    keeps_stretches: bool,
 }
 
 impl Making {
@@ -124,6 +132,8 @@ impl Making {
             digest: job.digest,
             stats: Arc::clone(&job.stats),
             memory_limit: job.limits.bytes(),
+            failures: job.failures.clone(),
+            keeps_stretches: job.stretches.is_some(),
         }
     }
 
@@ -149,8 +159,10 @@ impl Making {
             clock: self.stats.clock(Role::Consumer, Doing::Step),
             stats: self.stats,
             book,
+            failures: self.failures,
             remaining: self.order.remaining(),
             memory_limit: self.memory_limit,
+            keeps_stretches: self.keeps_stretches,
             finished: false,
             on_failed: None,
             process: std::process::id(),
@@ -259,7 +271,7 @@ impl Running {
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>)> {
-        let Job { order, config, collation, limits, stats, failures, .. } = job;
+        let Job { order, config, collation, limits, stretches, stats, failures, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
         let Opened { engine, mut route } = match &job.gds {
@@ -267,7 +279,9 @@ impl Running {
             None => engine::open(&config, &dataset, &stats)?,
         };
         let units = limits.units.map(|units| units.limits);
-        let planner = order.planner(Layout::new(&route, &config)).with_collation(collation).with_units(units);
+        let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
+        let planner = order.planner(Layout::new(&route, &config)).with_collation(collation);
+        let planner = planner.with_units(units).with_stretches(stretches);
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
         let longest = longest.max(limits.units.map_or(0, |units| units.stored_bytes));
         let mut pool = match job.gds {
@@ -295,6 +309,7 @@ impl Running {
         let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats, fallbacks)).transpose()?;
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
             .with_decoder(decoder)
+            .with_kept(kept)
             .with_early(early.map(|sender| Early::new(sender, echoes)));
         let route = Arc::new(Mutex::new(route));
         let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true, is_straight };
@@ -346,7 +361,7 @@ impl Running {
             }
             // If the storage or the machine is in trouble, the engine that there is goes on: it can wait that out.
             let Ok(Opened { engine, route }) = engine::open(&self.config, &self.dataset, &self.stats) else {
-                self.reactor.start_epoch(epoch);
+                self.begin_epoch(epoch);
                 return Ok(());
             };
             self.engine = engine;
@@ -358,8 +373,20 @@ impl Running {
             self.adopt()?;
         }
         self.first_epoch = false;
-        self.reactor.start_epoch(epoch);
+        self.begin_epoch(epoch);
         Ok(())
+    }
+
+    /// Lets the reactor plan the batches of an epoch. What is kept of files that have changed is dropped, and said.
+    fn begin_epoch(&mut self, epoch: u64) {
+        let changed = self.reactor.look_at_kept(epoch);
+        if let Some(&file) = changed.first() {
+            let path = self.dataset.files().path(file).display().to_string();
+            let reason = format!("{} files changed since they were read, such as {path}", changed.len());
+            let step = Fallback::new(Cause::Cache, "these files read again", None).with_reason(reason);
+            self.with_route(|route| route.fallbacks.push(step.with_remedy("open the dataset again")));
+        }
+        self.reactor.start_epoch(epoch);
     }
 
     fn way_has_changed(&self) -> bool {

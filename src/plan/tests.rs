@@ -2,6 +2,7 @@
 //! in memory, and reads obey the layout.
 
 mod pieces;
+mod stretches;
 mod units;
 
 use super::*;
@@ -309,6 +310,29 @@ fn a_gap_joins_what_is_nearer_and_only_that() {
     assert_eq!(extents(299), [(0, 0, 100), (0, 400, 100), (0, 9000, 100), (1, 0, 9)], "the order of the disk");
     assert_eq!(extents(300), [(0, 0, 500), (0, 9000, 100), (1, 0, 9)]);
     assert_eq!(extents(MIB), [(0, 0, 9100), (1, 0, 9)]);
+}
+
+/// From the page cache a gap is copied, which costs more than a read if it is long; a disk reads it along.
+#[test]
+fn long_gaps_are_not_copied_out_of_the_page_cache() {
+    let route = |direct_io, cause: Option<Cause>| Route {
+        engine: crate::config::EngineKind::Threads,
+        direct_io,
+        alignment: 1,
+        queue_depth: 1,
+        read_bytes: 4096,
+        registered_buffers: false,
+        backing: "".into(),
+        pinned: false,
+        devices: Vec::new(),
+        fallbacks: cause.map(|cause| crate::config::Fallback::new(cause, "", None)).into_iter().collect(),
+    };
+    let gap =
+        |route: Route, coalesce_gap| Layout::new(&route, &Config { coalesce_gap, ..Config::default() }).coalesce_gap;
+    assert_eq!(gap(route(false, Some(Cause::PageCache)), MIB), 8192);
+    assert_eq!(gap(route(false, Some(Cause::PageCache)), 100), 100);
+    assert_eq!(gap(route(true, None), MIB), MIB);
+    assert_eq!(gap(route(false, Some(Cause::DirectOpen)), MIB), MIB, "perhaps a network file system");
 }
 
 #[test]

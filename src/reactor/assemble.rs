@@ -1,10 +1,11 @@
 //! Turns what was read into a [`Batch`]: parses samples and builds columns from their values.
 
-use super::pending::bytes_of;
-use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column};
+use super::pending::{bytes_of, lost};
+use super::stretches::Kept;
+use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column, whole_column};
 use crate::collate::Collation;
 use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
-use crate::plan::BatchPlan;
+use crate::plan::{BatchPlan, KEPT, Slice};
 use crate::pool::Pool;
 use crate::sampler::{Digest, Piece};
 use crate::{Error, ErrorKind, Result};
@@ -24,7 +25,12 @@ pub(super) struct Parsed {
     good: Vec<u32>,
     raw: Vec<Bytes>,
     sample: Sample,
+    /// The batch's only column, if its values lie end to end and need no parsing.
+    whole: Option<Bytes>,
 }
+
+/// The memory that samples are parsed from: blocks that were read, decoded units, and stretches that are kept.
+type Sources<'a> = (&'a [Bytes], &'a [Result<Bytes>], Option<&'a Kept>);
 
 /// A sample that failed.
 struct Missing {
@@ -43,7 +49,7 @@ impl Parsed {
         dataset: &dyn Dataset,
         collation: &Collation,
         plan: &BatchPlan,
-        (blocks, units): (&[Bytes], &[Result<Bytes>]),
+        sources: Sources<'_>,
         failed: &mut [Option<Error>],
     ) {
         self.clear();
@@ -51,7 +57,7 @@ impl Parsed {
         for index in 0..plan.batch.ids.len() {
             let error = match failed.get_mut(index).and_then(Option::take) {
                 Some(error) => Some(error),
-                None => self.parse_one(dataset, collation, plan, (blocks, units), index),
+                None => self.parse_one(dataset, collation, plan, sources, index),
             };
             match error {
                 None => self.values.append(&mut self.sample.values),
@@ -65,16 +71,38 @@ impl Parsed {
         self.raw.clear();
     }
 
+    /// Takes the values of a plain batch without parsing, if they lie end to end in `blocks`. Returns false if not.
+    pub(super) fn take_whole(&mut self, plan: &BatchPlan, blocks: &[Bytes]) -> bool {
+        self.clear();
+        let (Some(first), Some(last)) = (plan.slices.first(), plan.slices.last()) else { return false };
+        let (start, end) = (first.at as usize, (last.at + last.span.len) as usize);
+        let value_bytes = first.span.len;
+        let is_one = |(slice, at): (&Slice, u64)| slice.block == 0 && slice.at == at;
+        let wanted = (0..plan.slices.len() as u64).map(|index| first.at + index * value_bytes);
+        let lies_end_to_end = plan.slices.iter().zip(wanted).all(is_one);
+        self.whole = blocks.first().filter(|block| lies_end_to_end && end <= block.len()).map(|b| b.slice(start..end));
+        self.whole.is_some()
+    }
+
     fn parse_one(
         &mut self,
         dataset: &dyn Dataset,
         collation: &Collation,
         plan: &BatchPlan,
-        (blocks, units): (&[Bytes], &[Result<Bytes>]),
+        (blocks, units, kept): Sources<'_>,
         index: usize,
     ) -> Option<Error> {
         self.raw.clear();
-        self.raw.extend(plan.slices_of(index).iter().map(|slice| bytes_of(slice, blocks)));
+        for slice in plan.slices_of(index) {
+            if !slice.is_kept() {
+                self.raw.push(bytes_of(slice, blocks));
+                continue;
+            }
+            match kept.and_then(|kept| kept.bytes(&slice.span)) {
+                Some(bytes) => self.raw.push(bytes),
+                None => return Some(not_kept()),
+            }
+        }
         for &unit in plan.units_of(index) {
             match &units[unit as usize] {
                 Ok(unit) => self.raw.push(unit.clone()),
@@ -190,6 +218,7 @@ impl Parsed {
         self.values.clear();
         self.failed.clear();
         self.sample.values.clear();
+        self.whole = None;
     }
 
     /// Builds the batch and drops everything else. Gathered values are written to `target`. Returns how many values
@@ -229,9 +258,11 @@ impl Parsed {
                 padding.push(position.padding);
             }
         }
-        let (good, row_ends) = (&self.good, &plan.batch.row_ends);
+        let (good, row_ends, whole) = (&self.good, &plan.batch.row_ends, self.whole.take());
         let samples = Samples { schema: dataset.schema(), values: &mut self.values, good, row_ends, blocks };
-        let (mut columns, deferred, truncated) = if collation.is_deferred() {
+        let (mut columns, deferred, truncated) = if let Some(whole) = whole {
+            (vec![whole_column(dataset.schema(), whole)], None, 0)
+        } else if collation.is_deferred() {
             let (columns, pieces, truncated) = samples.into_pieces(collation);
             (columns, Some(Box::new(Deferred { blocks: blocks.to_vec(), columns: pieces })), truncated)
         } else {
@@ -251,6 +282,10 @@ impl Parsed {
         let batch = Batch { cursor, next, ids, padding, columns, failed, digest, lost, deferred };
         (batch, truncated)
     }
+}
+
+fn not_kept() -> Error {
+    lost("a stretch of a file was not in memory when its batch was made")
 }
 
 /// Whether a value has the length that the schema gives.
@@ -298,25 +333,46 @@ fn mismatch(id: SampleId) -> Error {
     )
 }
 
-/// Moves the spans of good samples, which lie in one block in batch order, so that they follow each other without gaps.
-/// Moves nothing if they already do and start at an offset that is aligned for every type.
-pub(super) fn compact(plan: &mut BatchPlan, parts: &mut [Part], failed: &[Option<Error>]) {
+/// Moves the spans of good samples, which lie in one block in batch order, so that they follow each other without gaps,
+/// and copies those that are kept to their places between them. Moves nothing if they already lie that way and start at
+/// an offset that is aligned for every type.
+///
+/// # Errors
+/// `Internal` if a kept span is not in memory, which is a bug.
+pub(super) fn compact(
+    plan: &mut BatchPlan,
+    parts: &mut [Part],
+    failed: &[Option<Error>],
+    kept: Option<&Kept>,
+) -> Result<()> {
     let is_good = |index: usize| failed.get(index).is_none_or(Option::is_none);
-    if lie_end_to_end(plan, is_good) {
-        return;
+    if plan.kept == 0 && lie_end_to_end(plan, is_good) {
+        return Ok(());
     }
     let mut at = 0;
     for index in (0..plan.batch.ids.len()).filter(|&index| is_good(index)) {
         for slice in plan.slice_range(index) {
             let slice = &mut plan.slices[slice];
             let (start, len) = (slice.at as usize, slice.span.len as usize);
-            if start != at && len > 0 {
+            // A kept one ends where the plan left a place for it, or before: nothing still to be moved is there.
+            if start != at && len > 0 && !slice.is_kept() {
                 parts[slice.block as usize].as_mut().copy_within(start..start + len, at);
             }
             slice.at = at as u64;
             at += len;
         }
     }
+    if plan.kept == 0 {
+        return Ok(());
+    }
+    let good = (0..plan.batch.ids.len()).filter(|&index| is_good(index)).flat_map(|index| plan.slices_of(index));
+    let spans = good.filter(|slice| slice.is_kept()).map(|slice| (slice.at as usize, &slice.span));
+    let (Some(block), Some(kept)) = (parts.first_mut(), kept) else { return Err(not_kept()) };
+    if !kept.copy(block.as_mut(), spans) {
+        return Err(not_kept());
+    }
+    plan.slices.iter_mut().for_each(|slice| slice.block &= !KEPT);
+    Ok(())
 }
 
 /// Alignment of the elements of every type.

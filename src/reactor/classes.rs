@@ -1,6 +1,7 @@
-//! Whose fault a failed read is: the machine's, the storage's, the name's, or the file's own.
+//! Whose fault a failed read is: the machine's, the storage's, the name's, the device's, or the file's own.
 
 use std::io;
+use uringload_sys::cuda::CudaError;
 
 /// What a failed read is a failure of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub(super) enum Class {
     Storage,
     /// The name: it leads to no file that this process may open. One file may be gone, or the whole mount.
     Name,
+    /// The GPU that is read into. It does not come back while a loader lives.
+    Device,
     /// The file alone.
     File,
 }
@@ -21,6 +24,10 @@ pub(super) enum Class {
 impl Class {
     /// The class of an error that an open or a read ended with.
     pub(super) fn of(error: &io::Error) -> Class {
+        let of_device = error.get_ref().and_then(|inner| inner.downcast_ref::<CudaError>());
+        if of_device.is_some_and(CudaError::is_fatal) {
+            return Class::Device;
+        }
         match error.raw_os_error() {
             Some(EINTR | ECANCELED) => Class::Interrupted,
             Some(EAGAIN | ENOMEM | ENFILE | EMFILE | ENOBUFS) => Class::Machine,

@@ -9,22 +9,44 @@ use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Remedy for too many failures.
 const REMEDY: &str = "check the storage, leave these samples out, or allow more with max_failures";
 
-/// Accounts for failed samples.
-pub struct Failures {
+/// Accounts for failed samples: the reactor's, which cannot be read, and the consumer's, which its transform cannot use.
+/// Both count toward one limit and go to one list.
+#[derive(Clone)]
+pub struct Failures(Arc<Mutex<Account>>);
+
+struct Account {
     limit: Option<MaxFailures>,
     quarantine: Option<Quarantine>,
     order: Order,
     /// Failures so far.
     total: u64,
-    /// Failures in `epoch`.
-    in_epoch: u64,
-    epoch: u64,
+    /// Failures by epoch, of the last epochs that had any: the reactor is ahead of the consumer.
+    in_epochs: VecDeque<(u64, u64)>,
     recent: Recent,
+    /// Samples so far, good or not.
+    seen: u64,
+    /// Failures that are listed once the breaker has not broken for them, oldest first: where it does, most of them are
+    /// good samples on storage that is gone.
+    held: VecDeque<Held>,
 }
+
+/// A failure that is not listed yet.
+struct Held {
+    /// Samples seen when it came.
+    seen: u64,
+    epoch: u64,
+    failed: FailedSample,
+}
+
+/// Of failures in more files than this, the last ones are held back.
+const LISTED_AT_ONCE: usize = 4;
+/// Epochs whose failures are known one by one. Only tiny epochs are read further ahead than this.
+const EPOCHS_MAX: usize = 1024;
 
 /// The breaker looks at so many samples, and not before there are that many.
 const RECENT_MAX: u64 = 128;
@@ -58,13 +80,18 @@ impl Recent {
         }
     }
 
+    /// The number of files that could not be read.
+    fn files(&self) -> usize {
+        self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len()
+    }
+
     /// Describes the failures, if they are too many for single files.
     fn exceeded(&self) -> Option<String> {
         let (samples, unread) = (self.samples, self.unread);
         if samples < RECENT_MIN || (unread as f64) < RECENT_SHARE * samples as f64 {
             return None;
         }
-        let files = self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len();
+        let files = self.files();
         (files >= RECENT_FILES).then(|| {
             format!(
                 "{unread} of the last {samples} samples could not be read, in {files} files: that is no single bad file"
@@ -89,18 +116,32 @@ fn unread_file(error: &Error) -> Option<PathBuf> {
 impl Failures {
     /// Allows `limit` failures among the samples of `order`, and writes each one to `quarantine`.
     pub fn new(limit: Option<MaxFailures>, quarantine: Option<Quarantine>, order: Order) -> Failures {
-        Failures { limit, quarantine, order, total: 0, in_epoch: 0, epoch: 0, recent: Recent::default() }
+        let account = Account {
+            limit,
+            quarantine,
+            order,
+            total: 0,
+            in_epochs: VecDeque::new(),
+            recent: Recent::default(),
+            seen: 0,
+            held: VecDeque::new(),
+        };
+        Failures(Arc::new(Mutex::new(account)))
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether failed samples are listed.
     pub(super) fn lists(&self) -> bool {
-        self.quarantine.is_some()
+        self.account().quarantine.is_some()
     }
 
     /// Samples that failed so far.
     #[cfg(test)]
     pub fn total(&self) -> u64 {
-        self.total
+        self.account().total
     }
 
     /// Counts the failed samples of a batch and writes them to the quarantine. Returns an error to deliver next to the
@@ -109,41 +150,99 @@ impl Failures {
     /// # Errors
     /// `TooManyFailures`, which ends the loader.
     pub(super) fn book(
-        &mut self,
+        &self,
         dataset: &dyn Dataset,
         (epoch, samples): (u64, u64),
         failed: &[FailedSample],
     ) -> Result<Option<Error>> {
-        self.recent.add(samples, failed);
-        let Some(last) = failed.last() else { return Ok(None) };
-        if epoch != self.epoch {
-            (self.epoch, self.in_epoch) = (epoch, 0);
-        }
+        let mut account = self.account();
+        account.recent.add(samples, failed);
+        account.seen += samples;
+        account.book(dataset, epoch, failed)
+    }
+
+    /// As `book`, for a sample that was read and is of no use to the consumer. It says nothing about the storage.
+    ///
+    /// # Errors
+    /// `TooManyFailures`, which ends the loader.
+    pub fn report(&self, dataset: &dyn Dataset, epoch: u64, failed: &FailedSample) -> Result<Option<Error>> {
+        self.account().book(dataset, epoch, std::slice::from_ref(failed))
+    }
+
+    /// Lists what is held back, at the end. Returns an error to deliver if the quarantine file cannot be written.
+    pub(super) fn end(&self) -> Option<Error> {
+        let mut account = self.account();
+        let dataset = Arc::clone(account.order.dataset());
+        account.list_held(&*dataset, 0).map(Error::beside_batches)
+    }
+}
+
+impl Account {
+    fn book(&mut self, dataset: &dyn Dataset, epoch: u64, failed: &[FailedSample]) -> Result<Option<Error>> {
+        let Some(last) = failed.last() else {
+            return Ok(self.list_held(dataset, RECENT_MAX).map(Error::beside_batches));
+        };
         self.total += failed.len() as u64;
-        self.in_epoch += failed.len() as u64;
+        self.count_in(epoch, failed.len() as u64);
         let mut beside = None;
+        // A limit that was asked for stands for itself, and its list is complete.
+        let holds = self.limit.is_none() && (!self.held.is_empty() || self.recent.files() > LISTED_AT_ONCE);
         if let Some(quarantine) = &mut self.quarantine {
             for failed in failed {
-                beside = quarantine.add(dataset, epoch, failed).err().or(beside);
+                if holds && unread_file(&failed.error).is_some() {
+                    self.held.push_back(Held { seen: self.seen, epoch, failed: failed.clone() });
+                } else {
+                    beside = quarantine.add(dataset, epoch, failed).err().or(beside);
+                }
             }
         }
-        match self.exceeded() {
+        let exceeded = self.exceeded(epoch);
+        if exceeded.is_none() {
+            beside = self.list_held(dataset, RECENT_MAX).or(beside);
+        }
+        match exceeded {
             Some(exceeded) => Err(self.too_many(last, &exceeded, beside)),
             None => Ok(beside.map(Error::beside_batches)),
         }
     }
 
-    /// Describes the limit that was exceeded, if any.
-    fn exceeded(&self) -> Option<String> {
+    /// Lists the failures that so many samples came after.
+    fn list_held(&mut self, dataset: &dyn Dataset, samples: u64) -> Option<Error> {
+        let quarantine = self.quarantine.as_mut()?;
+        let mut beside = None;
+        while self.held.front().is_some_and(|held| held.seen + samples <= self.seen)
+            && let Some(held) = self.held.pop_front()
+        {
+            beside = quarantine.add(dataset, held.epoch, &held.failed).err().or(beside);
+        }
+        beside
+    }
+
+    fn count_in(&mut self, epoch: u64, failed: u64) {
+        if let Some((_, count)) = self.in_epochs.iter_mut().find(|(known, _)| *known == epoch) {
+            *count += failed;
+            return;
+        }
+        if self.in_epochs.len() == EPOCHS_MAX {
+            self.in_epochs.pop_front();
+        }
+        self.in_epochs.push_back((epoch, failed));
+    }
+
+    /// Describes the limit that was exceeded by the end of `epoch`, if any was: what failed in later epochs, which are
+    /// read ahead, counts when they come.
+    fn exceeded(&self, epoch: u64) -> Option<String> {
         let Some(limit) = self.limit else { return self.recent.exceeded() };
         match limit {
             MaxFailures::Count(limit) => {
-                let total = self.total;
+                let later = self.in_epochs.iter().filter(|(known, _)| *known > epoch);
+                let total = self.total - later.map(|(_, failed)| failed).sum::<u64>();
                 (total > limit).then(|| format!("{total} samples failed, and max_failures allows {limit}"))
             }
             MaxFailures::Fraction(limit) => {
-                let samples = self.order.share(self.epoch);
-                let (failed, epoch) = (self.in_epoch, self.epoch);
+                let samples = self.order.share(epoch);
+                let of_epoch = self.in_epochs.iter().find(|(known, _)| *known == epoch);
+                let failed = of_epoch.map_or(0, |(_, failed)| *failed);
                 (failed as f64 > limit * samples as f64).then(|| {
                     format!(
                         "{failed} of the {samples} samples of this rank failed in epoch {epoch}, and max_failures \
@@ -156,6 +255,10 @@ impl Failures {
 
     fn too_many(&self, last: &FailedSample, exceeded: &str, unwritten: Option<Error>) -> Error {
         let list = match (&self.quarantine, &unwritten) {
+            (Some(quarantine), None) if !self.held.is_empty() => {
+                let held = self.held.len();
+                format!("; {:?} lacks the last {held} of them, because most may be good", quarantine.path())
+            }
             (Some(quarantine), None) => format!("; they are listed in {:?}", quarantine.path()),
             (_, Some(error)) => format!("; {}", error.headline()),
             (None, None) => String::new(),

@@ -11,7 +11,7 @@ use super::pending::Pending;
 use crate::dataset::{FileId, FileTable};
 use crate::engine::{Done, Engine, Read};
 use crate::stats::Outage;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -135,7 +135,7 @@ impl Outages {
         for (&tag, trouble) in &mut self.troubles {
             let Some((_, mut read)) = trouble.waits.take_if(|(due, _)| *due <= now) else { continue };
             let root = &mut self.roots[trouble.root];
-            let wants = trouble.class != Class::Machine && trouble.retries >= RETRIES_BEFORE_PROBES;
+            let wants = trouble.class == Class::Storage && trouble.retries >= RETRIES_BEFORE_PROBES;
             let is_known = root.worked > Some(trouble.failed);
             let may = wants && !is_known && !root.is_probed && trouble.probe == Probe::No;
             trouble.probe = Probe::No;
@@ -153,8 +153,10 @@ impl Outages {
     /// The outage to tell of: the one that lasts longest.
     fn worst(&self, now: Instant, files: &FileTable) -> Option<Outage> {
         let since = |trouble: &&Trouble| match trouble.class {
-            Class::Machine => Some(trouble.since),
-            _ => self.roots[trouble.root].down_since,
+            Class::Storage => self.roots[trouble.root].down_since,
+            Class::Machine | Class::Name => Some(trouble.since),
+            // A second look.
+            Class::Interrupted | Class::Device | Class::File => None,
         };
         let worst = self.troubles.values().filter(|trouble| since(trouble).is_some()).min_by_key(since)?;
         let path = (worst.class != Class::Machine).then(|| files.roots()[worst.root].clone());
@@ -239,11 +241,27 @@ impl Reactor {
         let (tag, file, now) = (read.tag, read.file, engine.now());
         let dataset = std::sync::Arc::clone(self.planner.dataset());
         let files = dataset.files();
-        let class = Class::of(&source);
+        let class = match Class::of(&source) {
+            // Nobody took it back, and time and again it came back: the kernel has no thread for what may wait in a
+            // ring.
+            Class::Interrupted => Class::Machine,
+            class => class,
+        };
+        if class == Class::Device {
+            let error = Error::new(ErrorKind::Device, "the GPU failed while a file was read into its memory")
+                .with_source(source)
+                .with_path(files.path(file))
+                .with_offset(read.offset)
+                .with_remedy("see nvidia-smi and the kernel's log; build the loader again, in a new process");
+            self.outages.forget(tag);
+            self.fail_with(read, error.clone());
+            return Err(error);
+        }
         let lost = if class == Class::Name { engine.lost(file) } else { None };
         if class == Class::File || (class == Class::Name && lost.is_none()) {
             if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
-                self.look_again(read, (class, source), now);
+                let error = read_error(source, files, &read);
+                self.look_again(read, error, now);
                 return Ok(());
             }
             self.outages.forget(tag);
@@ -267,7 +285,9 @@ impl Reactor {
             probe: Probe::No,
             error: error.clone(),
         });
-        let is_alone = class != Class::Machine && trouble.retries > 0 && known.worked > Some(trouble.failed);
+        // Files that are open can be read although every name is gone, so reads are no witness against a name: asking
+        // for other names, as was just done, is.
+        let is_alone = class == Class::Storage && trouble.retries > 0 && known.worked > Some(trouble.failed);
         trouble.alone += u32::from(is_alone);
         (trouble.class, trouble.failed, trouble.error) = (class, now, error);
         if trouble.alone >= FAILURES_ALONE {
@@ -276,7 +296,7 @@ impl Reactor {
             self.fail_with(read, error);
             return Ok(());
         }
-        let since = if class == Class::Machine { trouble.since } else { known.down_since.unwrap_or(now) };
+        let since = if class == Class::Storage { known.down_since.unwrap_or(now) } else { trouble.since };
         if self.outages.timeout.is_some_and(|timeout| now.saturating_duration_since(since) >= timeout) {
             let lasting = now.saturating_duration_since(since);
             let error = trouble.error.clone();
@@ -293,11 +313,10 @@ impl Reactor {
     }
 
     /// Reads once more, some time later, what would be listed as bad.
-    fn look_again(&mut self, read: Read, (class, source): (Class, io::Error), now: Instant) {
-        let files = self.planner.dataset().files();
-        let (tag, root, error) = (read.tag, files.root_of(read.file), read_error(source, files, &read));
+    fn look_again(&mut self, read: Read, error: Error, now: Instant) {
+        let (tag, root) = (read.tag, self.planner.dataset().files().root_of(read.file));
         let trouble = Trouble {
-            class,
+            class: Class::File,
             root,
             waits: Some((now + SECOND_LOOK, read)),
             since: now,
@@ -309,6 +328,21 @@ impl Reactor {
         };
         self.outages.troubles.insert(tag, trouble);
         self.stats.count.retries.add(1);
+    }
+
+    /// Decides about a read that took too long, was cancelled and came back: what would be listed as bad gets its time
+    /// once more.
+    pub(super) fn late(&mut self, read: Read, error: Error, good_end: u64, now: Instant) {
+        let tag = read.tag;
+        if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
+            self.look_again(read, error, now);
+            return;
+        }
+        self.outages.forget(tag);
+        match self.find(tag) {
+            Some((pending, index)) => pending.fail(index, read.part, good_end, error),
+            None => self.pool.give(read.part),
+        }
     }
 
     /// Fails the samples that lie in a read.
@@ -369,8 +403,8 @@ fn ended_by(
     if class == Class::Machine {
         let what = format!("the machine has had no room to read a file for {seconds:.1} s");
         return Error::new(error.kind(), what).with_source(error).with_remedy(
-            "raise the limit that the cause names (open files: ulimit -n; memory: that of the cgroup), resume from the \
-             last state, or raise outage_timeout",
+            "raise the limit that the cause names (open files: ulimit -n; memory and, where reads are canceled, \
+             processes: those of the cgroup), resume from the last state, or raise outage_timeout",
         );
     }
     let lost = lost.map_or(String::new(), |lost| format!(": {lost}"));

@@ -1,8 +1,11 @@
 //! A batch in progress: its memory, its reads, and its failures.
 
+mod stretch;
+
 use super::Rules;
 use super::assemble::{self, Parsed};
 use super::classes::Class;
+use super::stretches::Kept;
 use crate::batch::{Batch, FailedSample};
 use crate::collate::{Collation, Gather};
 use crate::config::OnError;
@@ -43,6 +46,8 @@ pub(super) struct Pending {
     target: Option<Part>,
     /// Whether reads that were given up still hold some of the memory.
     has_holes: bool,
+    /// Whether it is a stretch that is read a second time.
+    is_second_try: bool,
     parsed: Parsed,
 }
 
@@ -113,7 +118,7 @@ pub struct EarlyBlock {
 }
 
 /// Bytes that could not be read.
-struct Failure {
+pub(super) struct Failure {
     file: FileId,
     start: u64,
     end: u64,
@@ -124,8 +129,9 @@ struct Failure {
 pub(super) enum Verdict {
     /// All needed bytes have been read.
     Complete,
-    /// It failed for good; the failure is recorded.
-    Failed,
+    /// It took too long, was cancelled, and came back without its bytes. It is not settled; what lies before this place
+    /// of its file is good.
+    Late(Read, Error, u64),
     /// It returned fewer bytes than needed: read the rest.
     Short(Read),
     /// It was interrupted: read it again at once.
@@ -192,6 +198,7 @@ impl Pending {
         self.left = plan.reads.len();
         self.failures.clear();
         self.has_holes = false;
+        self.is_second_try = false;
         Some(std::mem::replace(&mut self.plan, plan))
     }
 
@@ -274,9 +281,8 @@ impl Pending {
                     return Verdict::Complete;
                 }
                 if let Some(error) = cancelled {
-                    let at = planned.offset + progress.got;
-                    self.fail(index, done.part, at, error);
-                    return Verdict::Failed;
+                    let good_end = planned.offset + progress.got;
+                    return Verdict::Late(again(done.part, progress.base), error, good_end);
                 }
                 // Ending at the same place twice means the end of the file. Anything else is a short read to repair.
                 let first_try = before == 0 && progress.base == 0;
@@ -295,9 +301,8 @@ impl Pending {
             }
             Err(source) => {
                 if let Some(error) = cancelled {
-                    let at = planned.offset + progress.base;
-                    self.fail(index, done.part, at, error);
-                    return Verdict::Failed;
+                    let good_end = planned.offset + progress.base;
+                    return Verdict::Late(again(done.part, progress.base), error, good_end);
                 }
                 let read = again(done.part, progress.base);
                 if Class::of(&source) == Class::Interrupted {
@@ -341,7 +346,7 @@ impl Pending {
     pub(super) fn tell_early(&mut self, index: usize, pool: &Pool, early: &Early) -> Result<()> {
         let which = self.plan.reads[index].block as usize;
         let block = &mut self.blocks[which];
-        if block.left > 0 || block.failed || self.plan.load.is_some() {
+        if block.left > 0 || block.failed || self.plan.load.is_some() || self.plan.stretch.is_some() {
             return Ok(());
         }
         let mut parts = Vec::with_capacity(1);
@@ -361,8 +366,13 @@ impl Pending {
         Ok(())
     }
 
-    /// End of the memory that values are gathered into. No read goes there, so no read has backed it.
+    /// End of the memory that values are gathered into, or that kept ones are copied to. No read goes there, so no read
+    /// has backed it.
     pub(super) fn target_end(&self) -> Option<usize> {
+        if self.plan.kept > 0 {
+            let blocks = self.blocks[..self.plan.blocks.len()].iter();
+            return blocks.filter_map(|block| block.rest.as_ref().map(Part::end)).max();
+        }
         let target = &self.blocks[self.plan.gather? as usize];
         target.rest.as_ref().map(Part::end)
     }
@@ -403,11 +413,11 @@ impl Pending {
     pub(super) fn parse(
         &mut self,
         (dataset, collation, gather): (&dyn Dataset, &Collation, Gather),
-        units: Vec<Result<Bytes>>,
+        (units, kept): (Vec<Result<Bytes>>, Option<&Kept>),
         pool: &Pool,
         stats: &Stats,
     ) -> Result<()> {
-        let mut failed = self.failed_samples();
+        let mut failed = self.failed_samples(kept);
         let mut parts = Vec::with_capacity(self.plan.blocks.len());
         let mut blocks = Vec::with_capacity(self.plan.blocks.len());
         for index in 0..self.plan.blocks.len() {
@@ -439,16 +449,21 @@ impl Pending {
         // The gather block is the last one. Nothing is read into it, so it has no holes.
         self.target = self.plan.gather.and_then(|_| parts.pop());
         if gather == Gather::InPlace && !self.has_holes {
-            assemble::compact(&mut self.plan, &mut parts, &failed);
+            assemble::compact(&mut self.plan, &mut parts, &failed, kept)?;
         }
         blocks.extend(parts.into_iter().map(|part| pool.lease(part)));
         if self.plan.refused.is_none() {
-            self.parsed.parse(dataset, collation, &self.plan, (&blocks, &units), &mut failed);
+            let is_plain = self.plan.is_plain && gather == Gather::InPlace && failed.is_empty() && !self.has_holes;
+            if !(is_plain && self.parsed.take_whole(&self.plan, &blocks)) {
+                self.parsed.parse(dataset, collation, &self.plan, (&blocks, &units, kept), &mut failed);
+            }
         }
         // Values may lie end to end in a unit as well.
         blocks.extend(units.into_iter().flatten());
         self.blocks_read = Some(blocks);
-        stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
+        let read = self.plan.slices.iter().filter(|slice| !slice.is_kept());
+        stats.count.bytes_wanted.add(read.map(|slice| slice.span.len).sum());
+        stats.count.reads_saved.add(self.plan.kept);
         Ok(())
     }
 
@@ -579,8 +594,9 @@ impl Pending {
     }
 
     /// The error of each sample that lacks a byte, by sample index. Empty if all samples are good.
-    fn failed_samples(&self) -> Vec<Option<Error>> {
-        if self.failures.is_empty() {
+    fn failed_samples(&self, kept: Option<&Kept>) -> Vec<Option<Error>> {
+        let kept = kept.filter(|kept| self.plan.kept > 0 && kept.is_broken());
+        if self.failures.is_empty() && kept.is_none() {
             return Vec::new();
         }
         let of = |slice: &Slice| {
@@ -588,7 +604,9 @@ impl Pending {
             let hits = |failure: &&Failure| {
                 failure.file == slice.span.file && failure.start < end && start < failure.end && start < end
             };
-            self.failures.iter().find(hits).map(|failure| failure.error.clone())
+            let of_kept = kept.filter(|_| slice.is_kept()).and_then(|kept| kept.failures(&slice.span).find(hits));
+            let failure = if slice.is_kept() { of_kept } else { self.failures.iter().find(hits) };
+            failure.map(|failure| failure.error.clone())
         };
         (0..self.plan.batch.ids.len()).map(|index| self.plan.slices_of(index).iter().find_map(of)).collect()
     }

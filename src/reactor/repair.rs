@@ -105,7 +105,7 @@ impl Reactor {
                 Some(Trying { index, attempt, id }) => {
                     let one = &mut self.repair.one;
                     let of = (&**self.planner.dataset(), &**self.planner.collation(), Gather::Nowhere);
-                    one.parse(of, Vec::new(), &self.pool, &self.stats)?;
+                    one.parse(of, (Vec::new(), None), &self.pool, &self.stats)?;
                     let read = one.take_one();
                     // The sample was copied, so its memory is free for the next one.
                     self.pool.collect();

@@ -2,6 +2,7 @@
 //! disk, so it can check that each sample comes exactly once, in order, byte-exact or as its error, and that no memory
 //! is lost.
 
+mod stretches;
 mod units;
 
 use super::*;
@@ -11,6 +12,7 @@ use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
 use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::{self, Faults, Sim, byte_at};
+use crate::plan::{Grid, Keep};
 use crate::queue::{Missing, Receiver, bounded};
 use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
 use bytes::Bytes;
@@ -51,6 +53,8 @@ struct World {
     early: Vec<Told>,
     /// The errno of an outage that ends the run.
     ends_by: Option<i32>,
+    /// The stretches of files that are read whole, and which are kept.
+    stretches: Option<(Grid, Keep)>,
 }
 
 /// A block that arrived before its batch and is back in the pool.
@@ -83,6 +87,7 @@ struct Seen {
     too_many_failures: u64,
     late: u64,
     early: u64,
+    saved: u64,
 }
 
 /// The batch with its values, where collation was deferred. For blocks that came `early`, the batch may know only the
@@ -234,7 +239,9 @@ impl World {
             heard: Heard::default(),
             early: Vec::new(),
             ends_by: None,
+            stretches: None,
         }
+        .with_stretches()
     }
 
     /// The expected batches.
@@ -267,6 +274,8 @@ impl World {
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(self.queue_capacity, Arc::clone(&bell));
         let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
+        let kept = self.stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
+        let planner = planner.with_stretches(self.stretches.take());
         let mut pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
         pool.reserve(self.reserve_bytes);
         let failures = Failures::new(self.max_failures, None, self.order.clone());
@@ -277,7 +286,7 @@ impl World {
         let echoes = echoes.then(|| Bytes::from_owner(Arena::shadow(pool.arena().len()).unwrap().1));
         let early_told = self.collation.is_deferred().then(|| Early::new(tell_early, echoes));
         let reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures);
-        let mut reactor = reactor.with_early(early_told);
+        let mut reactor = reactor.with_early(early_told).with_kept(kept);
         let mut sim =
             Sim::new(Arc::clone(&self.dataset), self.rules.queue_depth, self.layout.alignment, self.seed, self.faults);
         let mut held = Vec::new();
@@ -295,7 +304,13 @@ impl World {
                 };
                 match turn {
                     // Like the loader: at once if the route stays the same, otherwise when nothing is in flight.
-                    Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => reactor.start_epoch(epoch),
+                    Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => {
+                        if self.seed.is_multiple_of(7) {
+                            // None of the files is there to be looked at: all stretches are read again.
+                            reactor.look_at_kept(epoch);
+                        }
+                        reactor.start_epoch(epoch);
+                    }
                     Turn::Epoch { .. } => {}
                     Turn::Finished => finished = true,
                     Turn::Running => {}
@@ -325,6 +340,7 @@ impl World {
         }
         self.check_failures(ended_by.as_ref(), &reactor);
         seen.timeouts += stats.count.timeouts.get();
+        seen.saved += stats.count.reads_saved.get();
         seen.replaced += stats.count.samples_replaced.get();
         seen.holes += self.heard.holes;
         seen.irreplaceable += self.heard.irreplaceable;
@@ -583,8 +599,9 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
         drop(printed);
     }
     println!("{seen:?}");
-    let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early } = seen;
-    let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early];
+    let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, .. } = seen;
+    let Seen { late, early, saved, .. } = seen;
+    let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early, saved];
     assert!(seeds < SEEDS || !all.contains(&0), "{seeds} seeds have not shown everything: {seen:?}");
 }
 

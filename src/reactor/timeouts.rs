@@ -1,5 +1,6 @@
 //! Handles reads that take too long: they are cancelled, get a short grace period, and are then given up. A read that
-//! was given up keeps its memory until it ends, and the batch goes on without it.
+//! was given up keeps its memory until it ends, and the batch goes on without it. Where its samples would be listed as
+//! bad, it is waited for, or read, once more before.
 
 use super::pending::Pending;
 use super::{REPAIRS, Reactor};
@@ -25,7 +26,7 @@ pub(super) struct Timeouts {
     after: Option<Duration>,
     /// One for each started read, in order. Some of these reads have completed since.
     deadlines: VecDeque<Deadline>,
-    /// Cancelled reads that have not come back, in order.
+    /// Cancelled reads that have not come back, by when they are given up.
     cancelled: VecDeque<Cancelled>,
     /// Reads that may still come back but belong to no batch any more.
     abandoned: Vec<Abandoned>,
@@ -41,6 +42,8 @@ struct Cancelled {
     /// When to give it up.
     until: Instant,
     tag: u64,
+    /// Whether it has had its time once more.
+    is_second: bool,
     error: Error,
 }
 
@@ -65,6 +68,11 @@ impl Timeouts {
     pub(super) fn take_cancelled(&mut self, tag: u64) -> Option<Error> {
         let index = self.cancelled.iter().position(|cancelled| cancelled.tag == tag)?;
         self.cancelled.remove(index).map(|cancelled| cancelled.error)
+    }
+
+    fn keep(&mut self, cancelled: Cancelled) {
+        let place = self.cancelled.partition_point(|other| other.until <= cancelled.until);
+        self.cancelled.insert(place, cancelled);
     }
 
     /// Whether a read that came back had been given up, so that nobody waits for it.
@@ -122,6 +130,11 @@ impl Reactor {
         }
         while self.timeouts.cancelled.front().is_some_and(|cancelled| cancelled.until <= now) {
             let Some(cancelled) = self.timeouts.cancelled.pop_front() else { return };
+            // What would be listed as bad gets its time once more. It cannot be read again, because it has its memory.
+            if self.failures.lists() && !cancelled.is_second {
+                self.timeouts.keep(Cancelled { until: now + after, is_second: true, ..cancelled });
+                continue;
+            }
             engine.abandon(cancelled.tag);
             self.outages.forget(cancelled.tag);
             if let Some((pending, index)) = self.find(cancelled.tag) {
@@ -148,7 +161,7 @@ impl Reactor {
             .with_offset(planned.offset)
             .with_remedy("see the kernel's log for the disk, or the server behind the mount; or raise the timeout");
         self.stats.count.timeouts.add(1);
-        self.timeouts.cancelled.push_back(Cancelled { until: now + GRACE, tag, error });
+        self.timeouts.keep(Cancelled { until: now + GRACE, tag, is_second: false, error });
     }
 
     /// Whether this deadline's read is still in flight, and was not restarted since.

@@ -1,6 +1,7 @@
 //! The JSON of a state. Reading it trusts nothing: each field is looked up and checked for type and bounds, and errors
 //! name what is wrong.
 
+use super::content::Content;
 use super::file::STATE_BYTES_MAX;
 use super::identities::{self, WrittenId};
 use super::{Delivered, Identity, Saved, State, VERSION};
@@ -42,6 +43,8 @@ struct WrittenDataset<'a> {
     samples: u64,
     files: u64,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -92,6 +95,7 @@ impl State {
                 samples: *samples,
                 files: *files,
                 bytes: *bytes,
+                content: self.content.as_ref().map(Content::to_string),
             },
             order: WrittenId(&self.order),
             batching: WrittenId(&self.batching),
@@ -166,8 +170,11 @@ impl State {
                 )));
             }
         };
+        let of = fields.object("dataset")?;
+        let dataset = dataset(&of)?;
         let state = State {
-            dataset: dataset(&fields.object("dataset")?)?,
+            content: of.optional("content").map(|_| Content::parse(of.text("content")?, dataset.files)).transpose()?,
+            dataset,
             order,
             batching,
             cursor: Cursor {
@@ -409,6 +416,6 @@ fn newer(what: String) -> Error {
     Error::new(ErrorKind::StateMismatch, what).with_remedy(remedy)
 }
 
-fn corrupt(what: String) -> Error {
+pub(super) fn corrupt(what: String) -> Error {
     Error::new(ErrorKind::Corrupt, what).with_remedy("use another checkpoint, or start the epoch again")
 }

@@ -33,7 +33,7 @@ pub enum Doing {
     Copy,
     /// A stage thread, or the reactor where there is none: decodes or transforms samples.
     Decode,
-    /// A stage thread: waits for something to decode.
+    /// A stage or transform thread: waits for something to do.
     WaitInput,
     /// Any thread: has nothing to do and waits for nothing in particular.
     Idle,
@@ -41,11 +41,15 @@ pub enum Doing {
     WaitBatch,
     /// Consumer: its own work, from getting a batch to asking for the next.
     Step,
+    /// A transform thread: in the user's transform of samples or batches.
+    Transform,
+    /// A transform thread: makes a batch of transformed samples.
+    Collate,
 }
 
 impl Doing {
     /// Every activity, in the order of `as usize`.
-    pub const ALL: [Doing; 16] = [
+    pub const ALL: [Doing; 18] = [
         Doing::Plan,
         Doing::Submit,
         Doing::WaitStorage,
@@ -62,6 +66,8 @@ impl Doing {
         Doing::Idle,
         Doing::WaitBatch,
         Doing::Step,
+        Doing::Transform,
+        Doing::Collate,
     ];
 
     /// Its name, for people and reports.
@@ -83,6 +89,8 @@ impl Doing {
             Doing::Idle => "idle",
             Doing::WaitBatch => "wait for batch",
             Doing::Step => "step",
+            Doing::Transform => "transform",
+            Doing::Collate => "collate",
         }
     }
 }
@@ -107,11 +115,13 @@ pub enum Role {
     Device,
     /// Reads, in the `threads` engine.
     Io,
+    /// Runs the user's own code on samples, behind the loader.
+    Transform,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 5] = [Role::Consumer, Role::Stage, Role::Reactor, Role::Device, Role::Io];
+    pub const ALL: [Role; 6] = [Role::Consumer, Role::Stage, Role::Reactor, Role::Device, Role::Io, Role::Transform];
 
     /// Its name, for people and reports.
     pub fn name(self) -> &'static str {
@@ -121,6 +131,7 @@ impl Role {
             Role::Reactor => "reactor",
             Role::Device => "device",
             Role::Io => "io",
+            Role::Transform => "transform",
         }
     }
 }

@@ -99,6 +99,8 @@ counters! {
     bytes_read,
     /// Bytes of these that samples needed.
     bytes_wanted,
+    /// Ranges of files that samples needed and that were in memory already, so that they were not read.
+    reads_saved,
     /// Bytes of samples in the batches that were handed out.
     bytes_delivered,
     /// Reads that ended, with or without an error.
@@ -143,6 +145,12 @@ counters! {
     /// Nanoseconds that devices were at making columns, likewise.
     #[doc(hidden)]
     kernel_nanos,
+    /// Samples that the user's own code took.
+    #[doc(hidden)]
+    samples_transformed,
+    /// Nanoseconds of processor time that it took; of several threads, the sum.
+    #[doc(hidden)]
+    transform_cpu_nanos,
     /// Turns of the reactor.
     #[doc(hidden)]
     turns,

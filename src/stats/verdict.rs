@@ -11,7 +11,9 @@ use std::fmt;
 pub enum Bottleneck {
     /// Your own work between two batches.
     Trainer,
-    /// The threads that decode or transform samples.
+    /// The user's own transform and collate function, which run behind the loader.
+    Transform,
+    /// The threads that decode samples.
     Decode,
     /// Memory: there are reads to start but no memory to read into, or no room for batches on their device.
     Memory,
@@ -29,6 +31,7 @@ impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Bottleneck::Trainer => "trainer",
+            Bottleneck::Transform => "transform",
             Bottleneck::Decode => "decode",
             Bottleneck::Memory => "memory",
             Bottleneck::Storage => "storage",
@@ -57,6 +60,9 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// Threads that share the interpreter's lock have this much of one processor between them; and up to so much more.
+const ONE_PROCESSOR: std::ops::Range<f64> = 0.7..1.3;
+
 /// Who waits for input for less than this share of the time is busy: the walk upstream ends there.
 const MOSTLY: f64 = 0.5;
 /// From this share of a raw read's rate on, the storage gives what it has.
@@ -74,6 +80,12 @@ pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
     }
     if waited < MOSTLY {
         return trainer(snapshot, 1.0 - waited);
+    }
+    if let Some(idle) = snapshot.share(Role::Transform, Doing::WaitInput)
+        && idle < MOSTLY
+    {
+        let advice = transform_advice(snapshot);
+        return Verdict { bottleneck: Bottleneck::Transform, share: 1.0 - idle, advice };
     }
     if let Some(verdict) = device(snapshot) {
         return verdict;
@@ -124,6 +136,31 @@ fn device(snapshot: &Snapshot) -> Option<Verdict> {
         return Some(Verdict { bottleneck: Bottleneck::Loader, share: busy, advice: advice.into() });
     }
     None
+}
+
+/// What the user's own code took, and whether more threads could do more of it.
+fn transform_advice(snapshot: &Snapshot) -> String {
+    let threads = snapshot.threads.iter().filter(|thread| thread.role == Role::Transform);
+    let threads =
+        threads.filter(|thread| !thread.on(Doing::Transform).is_zero() || !thread.on(Doing::Collate).is_zero());
+    let threads = threads.count();
+    let (transform, collate) =
+        (snapshot.time(Role::Transform, Doing::Transform), snapshot.time(Role::Transform, Doing::Collate));
+    let samples = snapshot.count.samples_transformed.max(1) as f64;
+    let millis = |spent: std::time::Duration| spent.as_secs_f64() * 1e3 / samples;
+    let cpu = snapshot.count.transform_cpu_nanos as f64 / 1e9;
+    let (busy, elapsed) = ((transform + collate).as_secs_f64(), snapshot.elapsed.as_secs_f64());
+    let what = if collate > transform { "collate function" } else { "transform" };
+    let took = format!("your {what}: {:.3} ms a sample x {threads} threads", millis(transform.max(collate)));
+    let hint = if threads > 1 && cpu < MOSTLY * busy && ONE_PROCESSOR.contains(&(cpu / elapsed)) {
+        "they had one processor between them, so it holds Python's lock and more threads do not help: call what releases \
+         it (NumPy, torch, Pillow), or take the built-in transforms"
+    } else if cpu < MOSTLY * busy {
+        "it mostly waits: raise num_threads, or read what it waits for with the loader"
+    } else {
+        "raise num_threads if there are more processors, or take the built-in transforms"
+    };
+    format!("{took}; {hint}")
 }
 
 fn decode_advice(snapshot: &Snapshot, busy: f64) -> String {
@@ -259,6 +296,32 @@ mod tests {
         let idle = (Role::Stage, &[(Doing::Decode, 100), (Doing::WaitInput, 900)][..]);
         let reactor = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
         assert_eq!(snapshot(&[STARVING, idle, reactor]).verdict(None).bottleneck, Bottleneck::Storage, "walks past");
+    }
+
+    #[test]
+    fn transform_when_its_threads_work_and_what_more_threads_would_do() {
+        let at_work = (Role::Transform, &[(Doing::Transform, 900), (Doing::Collate, 50), (Doing::WaitInput, 50)][..]);
+        let reactor = (Role::Reactor, &[(Doing::WaitConsumer, 1000)][..]);
+        let of = |threads: &[Spent<'_>], cpu_millis: u64| {
+            let mut seen = snapshot(threads);
+            (seen.count.samples_transformed, seen.count.transform_cpu_nanos) = (90, cpu_millis * 1_000_000);
+            seen.verdict(None)
+        };
+        let verdict = of(&[STARVING, at_work, at_work, at_work, at_work, reactor], 1000);
+        assert_eq!((verdict.bottleneck, verdict.to_string().lines().count()), (Bottleneck::Transform, 1));
+        assert!((verdict.share - 0.95).abs() < 1e-9, "{}", verdict.share);
+        assert!(verdict.advice.starts_with("your transform: 40.000 ms a sample x 4 threads"), "{}", verdict.advice);
+        assert!(verdict.advice.contains("Python's lock"), "{}", verdict.advice);
+        assert!(of(&[STARVING, at_work, at_work, reactor], 20).advice.contains("mostly waits"));
+        assert!(of(&[STARVING, at_work, at_work, reactor], 1800).advice.contains("raise num_threads if"));
+        let collating = (Role::Transform, &[(Doing::Transform, 100), (Doing::Collate, 900)][..]);
+        assert!(of(&[STARVING, collating, reactor], 900).advice.starts_with("your collate function: 10.000 ms a"));
+        // It is fast: who keeps it waiting is the answer. And where the trainer is slow, it does not matter.
+        let idle = (Role::Transform, &[(Doing::Transform, 100), (Doing::WaitInput, 900)][..]);
+        let storage = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
+        assert_eq!(of(&[STARVING, idle, storage], 100).bottleneck, Bottleneck::Storage);
+        let training = (Role::Consumer, &[(Doing::WaitBatch, 10), (Doing::Step, 990)][..]);
+        assert_eq!(of(&[training, at_work, reactor], 900).bottleneck, Bottleneck::Trainer);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod allocator;
 pub mod archive;
 pub mod check;
+pub mod child;
 pub mod content;
 pub mod device;
 pub mod direct;

@@ -55,6 +55,37 @@ impl Mounted {
         Ok(Mounted { at, _image: folder })
     }
 
+    /// Makes and mounts a tmpfs of so many bytes, which is soon full.
+    ///
+    /// # Errors
+    /// The reason, in words, why this machine cannot.
+    pub fn small(bytes: u64) -> Result<Mounted, String> {
+        if !super::is_root() {
+            return Err("a small tmpfs: only root can mount".into());
+        }
+        let folder = TempDir::new().map_err(|error| error.to_string())?;
+        let at = folder.path().join("at");
+        std::fs::create_dir(&at).map_err(|error| error.to_string())?;
+        let size = format!("size={bytes}");
+        run("mount", &[os("-t"), os("tmpfs"), os("-o"), os(&size), os("tmpfs"), at.as_os_str()])?;
+        Ok(Mounted { at, _image: folder })
+    }
+
+    /// Takes all the room that is left. Dropping the file does not give it back, removing it does.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub fn fill(&self) -> PathBuf {
+        use std::io::Write;
+        let path = self.at.join(".filler");
+        let mut file = std::fs::File::create(&path).expect("a file");
+        for piece in [1 << 16, 4096, 1] {
+            let bytes = vec![1; piece];
+            while file.write_all(&bytes).is_ok() {}
+        }
+        path
+    }
+
     /// The filesystem's root.
     pub fn path(&self) -> &Path {
         &self.at

@@ -23,7 +23,11 @@ pub fn without_threads<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     without(&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN, work)
 }
 
-fn without<T: Send>(calls: &[i64], errno: i32, work: impl FnOnce() -> T + Send) -> T {
+/// Runs `work` on a thread for which these system calls fail with `errno`, and for all that it starts.
+///
+/// # Panics
+/// As [`without_io_uring`].
+pub fn without<T: Send>(calls: &[i64], errno: i32, work: impl FnOnce() -> T + Send) -> T {
     let filter = SeccompFilter::new(
         calls.iter().map(|call| (*call, Vec::new())).collect(),
         SeccompAction::Allow,

@@ -224,9 +224,12 @@ fn changes_are_survived(bytes: &[u8], extension: &str, open: Open<'_>) {
 /// Changed files that are tried of each file.
 const CHANGES: usize = 1000;
 
+/// Opens with one of the ways to stand for nulls.
+type OpenNulls<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Dataset>, Error>;
+
 /// What stands for nulls in columns of numbers, by each of the options. `is_fixed`: whether the format has lists of a
 /// fixed length.
-fn assert_nulls(open: &dyn Fn(&str) -> Result<Arc<dyn Dataset>, Error>, is_fixed: bool) {
+fn assert_nulls(open: OpenNulls<'_>, is_fixed: bool) {
     let told = |nulls: &str, row: u64| -> Result<Row, String> {
         let dataset = open(nulls).expect("a dataset");
         sample(&*dataset, row).map_err(|error| error.to_string())

@@ -192,6 +192,49 @@ fn a_loader_ends_after_too_many_failures() {
     });
 }
 
+/// What stands behind a loader cannot use some samples of what it took ahead: these fail as those that cannot be read.
+#[test]
+fn samples_of_no_use_count_and_are_listed_with_those_that_cannot_be_read() {
+    let (root, dataset) = folder_with_bad_files();
+    let list = root.path().with_extension("jsonl");
+    let builder =
+        Loader::builder(Arc::clone(&dataset)).on_error(OnError::Skip).quarantine(&list).epochs(3).batch_size(10);
+    let builder = builder.shuffle(true).seed(3).rank(1, 2);
+    let bad = |loader: &mut Loader, batch: &Batch, id| {
+        let error = Error::new(ErrorKind::Transform, "no image");
+        loader.fail(batch.cursor, (id, error), None, false)
+    };
+    let mut loader = builder.clone().build().expect("a loader");
+    let (mut of_no_use, mut unread, mut in_first) = (0, 0, 0);
+    while let Some(batch) = loader.next() {
+        let batch = batch.expect("a batch");
+        unread += batch.failed.len() as u64;
+        in_first += if batch.cursor.epoch == 0 { batch.failed.len() as u64 } else { 0 };
+        let order = builder.clone().order().expect("an order").at(batch.cursor);
+        let planned = order.batches().next().expect("this batch");
+        let (failed, beside) = bad(&mut loader, &batch, batch.ids[1]).expect("no limit");
+        of_no_use += 1;
+        let index = planned.ids.iter().position(|&id| id == failed.id).expect("in the plan");
+        assert_eq!(failed.position, planned.positions[index].position);
+        assert!(beside.is_none() && failed.error.kind() == ErrorKind::Transform);
+    }
+    assert_eq!(loader.stats().snapshot().count.samples_skipped, of_no_use + unread);
+    let listed = fs::read_to_string(&list).expect("a list");
+    assert!(listed.contains("\"kind\":\"Transform\"") && listed.contains("no image"), "{listed}");
+    fs::remove_file(&list).expect("remove");
+    // What the reactor met in epochs to come does not count yet.
+    let mut loader = builder.max_failures(MaxFailures::Count(in_first + 1)).build().expect("a loader");
+    let first = loader.next().expect("one").expect("a batch");
+    while loader.cursor().epoch == 0 {
+        loader.next().expect("one").expect("a batch");
+    }
+    bad(&mut loader, &first, first.ids[0]).expect("as many as are allowed");
+    let error = bad(&mut loader, &first, first.ids[1]).expect_err("one too many");
+    assert_eq!((error.kind(), loader.remaining()), (ErrorKind::TooManyFailures, Some(0)), "{error}");
+    assert!(loader.next().is_none(), "nothing comes after it");
+    fs::remove_file(&list).expect("remove");
+}
+
 #[test]
 fn a_share_of_failures_is_of_each_epoch() {
     each_way(|dataset, way| {

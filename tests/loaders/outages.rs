@@ -247,3 +247,161 @@ fn a_single_missing_file_is_a_failed_sample() {
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     });
 }
+
+/// There is no other file to ask, so its folder is: a file that is gone is no outage, whoever opens it when. One that is
+/// open can be read on.
+#[test]
+fn the_only_file_of_a_dataset_that_is_gone_is_told_at_once() {
+    within(BOUND, || {
+        for engine in [EngineChoice::Auto, EngineChoice::Threads] {
+            for (is_begun, io) in
+                [IoChoice::Auto, IoChoice::Direct, IoChoice::Buffered].map(|io| [(false, io), (true, io)]).concat()
+            {
+                let home = TempDir::new().expect("a folder");
+                let path = home.path().join("records.dat");
+                write_file(&path, 100 * 4096).expect("a file");
+                let options = Options::new().format("records").set("record_bytes", 4096_u64);
+                let dataset: Arc<dyn Dataset> = dataset::open(&[&path], &options).expect("records");
+                let builder = builder(&dataset, OnError::Raise, io).engine(engine).epochs(3);
+                let start = Instant::now();
+                let (came, error) = if is_begun {
+                    let mut loader = builder.memory_limit(128 << 10).build().expect("a loader");
+                    loader.next().expect("a batch").expect("it begins well");
+                    fs::remove_file(&path).expect("remove");
+                    let (ids, errors) = drain(&*dataset, &mut loader);
+                    (ids.len() + 4, errors.into_iter().next())
+                } else {
+                    fs::remove_file(&path).expect("remove");
+                    (0, builder.build().map_or_else(Some, |loader| loader.into_iter().find_map(Result::err)))
+                };
+                assert!(error.is_some() || came == 300, "{came}");
+                let is_told = |error: &Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Changed);
+                assert!(error.as_ref().is_none_or(is_told), "{error:?}");
+                assert!(start.elapsed() < Duration::from_secs(5), "{:?}: {error:?}", start.elapsed());
+            }
+        }
+    });
+}
+
+struct Found(std::sync::Mutex<Vec<Error>>);
+
+impl uringload::verify::Watch for Found {
+    fn found(&self, finding: &uringload::verify::Finding) {
+        self.0.lock().expect("no panic").push(finding.error.clone());
+    }
+}
+
+#[test]
+fn verifying_a_dataset_whose_only_file_is_gone_ends_at_once() {
+    within(BOUND, || {
+        let home = TempDir::new().expect("a folder");
+        let path = home.path().join("records.dat");
+        write_file(&path, 100 * 4096).expect("a file");
+        let options = Options::new().format("records").set("record_bytes", 4096_u64);
+        let dataset: Arc<dyn Dataset> = dataset::open(&[&path], &options).expect("records");
+        fs::remove_file(&path).expect("remove");
+        let (found, start) = (Found(std::sync::Mutex::default()), Instant::now());
+        let summary = Loader::builder(dataset).verify(&found).expect("a summary");
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert_eq!((summary.samples, summary.samples_lost), (0, 100));
+        let found = found.0.into_inner().expect("no panic");
+        assert!(found.iter().any(|error| error.kind() == ErrorKind::NotFound), "{found:?}");
+    });
+}
+
+/// Files that cannot be read one and all are no bad samples: the breaker ends the loader, and what it broke for is not
+/// in the list that `exclude` takes back.
+#[test]
+fn a_breaker_that_breaks_leaves_a_handful_of_lines() {
+    /// Lines that may be written before anybody can tell.
+    const HANDFUL: usize = 4;
+    within(BOUND, || {
+        for batch_size in [1, 4, 64] {
+            for good in [0, 20] {
+                let home = TempDir::new().expect("a folder");
+                let root = home.path().join("data");
+                fs::create_dir(&root).expect("a folder");
+                (0..400).for_each(|number| write_file(&root.join(format!("f{number:03}")), 5000).expect("a file"));
+                let dataset = folder(&root);
+                // As where a copy broke off: they are there, and short.
+                for number in good..400 {
+                    let file = fs::File::options().write(true).open(root.join(format!("f{number:03}")));
+                    file.and_then(|file| file.set_len(100)).expect("shorter");
+                }
+                let list = home.path().join("bad.jsonl");
+                let builder = builder(&dataset, OnError::Skip, IoChoice::Auto).batch_size(batch_size).shuffle(false);
+                let (_, errors) = drain(&*dataset, &mut builder.quarantine(&list).build().expect("a loader"));
+                let last = errors.last().expect("it breaks");
+                assert_eq!(last.kind(), ErrorKind::TooManyFailures, "{last}");
+                assert!(last.what().contains("lacks the last"), "{last}");
+                let lines = fs::read_to_string(&list).expect("a list").lines().count();
+                assert!(lines <= HANDFUL, "{lines} lines, {batch_size} {good}");
+            }
+        }
+    });
+}
+
+/// Some files that cannot be read are: each is in the list once the loader has ended, whoever ended it.
+#[test]
+fn what_the_breaker_did_not_break_for_is_listed() {
+    within(BOUND, || {
+        for is_dropped in [false, true] {
+            let home = TempDir::new().expect("a folder");
+            let root = home.path().join("data");
+            fs::create_dir(&root).expect("a folder");
+            (0..400).for_each(|number| write_file(&root.join(format!("f{number:03}")), 5000).expect("a file"));
+            let dataset = folder(&root);
+            // Every third, up to the last ones.
+            for number in (0..400).step_by(3) {
+                let file = fs::File::options().write(true).open(root.join(format!("f{number:03}")));
+                file.and_then(|file| file.set_len(100)).expect("shorter");
+            }
+            let list = home.path().join("bad.jsonl");
+            let builder = builder(&dataset, OnError::Skip, IoChoice::Auto).shuffle(false).quarantine(&list);
+            let mut loader = builder.build().expect("a loader");
+            if is_dropped {
+                let failed: usize = loader.by_ref().take(50).map(|batch| batch.expect("a batch").failed.len()).sum();
+                drop(loader);
+                let lines = fs::read_to_string(&list).expect("a list").lines().count();
+                assert!(lines >= failed, "{lines} lines of {failed}");
+            } else {
+                let (ids, errors) = drain(&*dataset, &mut loader);
+                assert_eq!((ids.len(), errors.len()), (266, 134), "{errors:?}");
+                let lines = fs::read_to_string(&list).expect("a list").lines().count();
+                assert_eq!(lines, 134, "before the loader is dropped");
+            }
+        }
+    });
+}
+
+/// A read that missed its time is waited for once more where its sample would be listed as bad.
+#[test]
+fn a_read_that_takes_too_long_gets_a_second_look() {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    within(BOUND, || {
+        for (is_listed, came) in [(true, 20), (false, 18)] {
+            let mut specs: Vec<Spec> = specs().into_iter().take(20).collect();
+            specs[3].fault = Fault::Stuck;
+            specs[9].fault = Fault::Stuck;
+            let faulty = match Faulty::mount(specs) {
+                Ok(faulty) => faulty,
+                Err(reason) => return skip(reason),
+            };
+            let dataset = folder(faulty.path());
+            let home = TempDir::new().expect("a folder");
+            let list = home.path().join("bad.jsonl");
+            let builder = builder(&dataset, OnError::Skip, IoChoice::Auto).timeout(TIMEOUT).shuffle(false);
+            let builder = if is_listed { builder.quarantine(&list) } else { builder };
+            let mut loader = builder.build().expect("a loader");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(TIMEOUT * 3 / 2);
+                    faulty.release();
+                });
+                let (ids, errors) = drain(&*dataset, &mut loader);
+                assert_eq!((ids.len(), ids.len() + errors.len()), (came, 20), "{errors:?}");
+            });
+            assert_eq!(fs::read(&list).unwrap_or_default(), b"", "a good sample is in quarantine");
+        }
+    });
+}

@@ -1,6 +1,7 @@
 //! States: saved at every batch and resumed with other sizes, refused where they do not belong, and never a panic for
 //! what is no state. The states in tests/golden must load for ever.
 
+mod content;
 mod files;
 mod golden;
 mod identities;

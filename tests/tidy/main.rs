@@ -9,13 +9,18 @@ use source::{Source, rust_files};
 use std::path::Path;
 
 /// What the rules about code look at: whatever of it is there.
-const CODE_FOLDERS: [&str; 11] =
-    ["src", "core", "formats", "sys", "cli", "capi", "python", "tests", "examples", "benches", "fuzz"];
+const CODE_FOLDERS: [&str; 12] =
+    ["src", "core", "formats", "images", "sys", "cli", "capi", "python", "tests", "examples", "benches", "fuzz"];
 /// The libraries, which other programs link.
-const LIBRARY_FOLDERS: [&str; 4] = ["src", "core/src", "formats/src", "sys/src"];
+const LIBRARY_FOLDERS: [&str; 5] = ["src", "core/src", "formats/src", "images/src", "sys/src"];
 /// The crates without a line of `unsafe`.
-const SAFE: [(&str, &str); 4] =
-    [("src", "src/lib.rs"), ("core", "core/src/lib.rs"), ("formats", "formats/src/lib.rs"), ("cli", "cli/src/main.rs")];
+const SAFE: [(&str, &str); 5] = [
+    ("src", "src/lib.rs"),
+    ("core", "core/src/lib.rs"),
+    ("formats", "formats/src/lib.rs"),
+    ("images", "images/src/lib.rs"),
+    ("cli", "cli/src/main.rs"),
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -137,3 +137,28 @@ fn a_sample_that_cannot_be_read_gets_a_line_too() {
     let result = json(&expect(&mut skip, 0).0);
     assert_eq!((&result["samples"], &result["samples_skipped"]), (&2.into(), &1.into()));
 }
+
+/// Labels from a table and files of one stem, by the options that the format declares.
+#[test]
+fn labels_and_pairs_are_options() {
+    let folder = folder(&[("images/1.jpg", 10), ("images/2.jpg", 20), ("masks/1.png", 3), ("masks/2.png", 4)]);
+    let dir = folder.path().display();
+    write(&folder.path().join("train.csv"), b"file,label\n1,ant\n2,bee\n");
+    let table = format!("--label-file {dir}/train.csv");
+    let pairs = lines(&format!("list {dir} --pairs folder {table}"));
+    assert_eq!(pairs.len(), 2);
+    assert_eq!((&pairs[1]["key"], &pairs[1]["class"]), (&"2".into(), &"bee".into()), "{pairs:?}");
+    assert_eq!(
+        (&pairs[1]["columns"]["images"]["bytes"], &pairs[1]["columns"]["masks"]["bytes"]),
+        (&20.into(), &4.into())
+    );
+    let (_, told) = expect(&mut uringload(&format!("list {dir} {table}")), 2);
+    assert!(told.contains("fits two samples: \"images/1.jpg\" and \"masks/1.png\""), "{told}");
+    let (_, told) = expect(&mut uringload(&format!("list {dir}/images {table}")), 0);
+    assert!(!told.contains("label"), "{told}");
+    write(&folder.path().join("train.csv"), b"file,label\n1,ant\n");
+    let (_, told) = expect(&mut uringload(&format!("list {dir}/images {table}")), 2);
+    assert!(told.contains("1 samples have no label (\"2.jpg\"), and 0 labels have no sample"), "{told}");
+    let skipped = lines(&format!("list {dir}/images {table} --unlabelled skip"));
+    assert_eq!(skipped.len(), 1);
+}

@@ -15,6 +15,7 @@ mod hdf5;
 mod lines;
 mod list;
 mod looks;
+mod outage;
 mod pack;
 mod ranks;
 mod state;

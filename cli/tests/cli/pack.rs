@@ -157,3 +157,39 @@ fn pack_leaves_no_half_shard_at_a_limit() {
     );
     assert_eq!(files(to).keys().collect::<Vec<_>>(), ["pack.json"]);
 }
+
+/// Ctrl-C and SIGTERM end a pack in order, and a second one ends it at once. Either way shards are whole, and the next
+/// run leaves no trace of the one that was ended.
+#[test]
+fn pack_ends_at_a_signal_without_torn_shards() {
+    const SHARDS: usize = 60;
+    let (from, whole) = (source(SHARDS, 50_000), tempfile::tempdir().unwrap());
+    pack("--shard-samples 1 --threads 2", from.path(), whole.path(), 0);
+    let made = files(whole.path());
+    for signals in [&["-INT"][..], &["-TERM"], &["-HUP"], &["-INT", "-INT"], &["-TERM", "-TERM"], &["-INT", "-TERM"]] {
+        let to = tempfile::tempdir().unwrap();
+        let arguments = format!("pack --shard-samples 1 --threads 2 {} {}", from.path().display(), to.path().display());
+        let mut child = uringload(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (first, start) = (to.path().join("shard-000002.tar"), Instant::now());
+        while !first.exists() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        for signal in signals {
+            let sent = Command::new("kill").args([signal, child.id().to_string().as_str()]).status().unwrap();
+            // The first one may have been enough.
+            assert!(sent.success() || child.try_wait().unwrap().is_some(), "{signals:?}");
+        }
+        let output = child.wait_with_output().unwrap();
+        let (there, err) = (files(to.path()), stderr(&output));
+        assert_eq!(output.status.code(), Some(130), "{signals:?}: {err}");
+        let is_shard = |name: &&String| name.starts_with("shard-") && name.ends_with(".tar");
+        let shards: Vec<&String> = there.keys().filter(is_shard).collect();
+        assert!((3..SHARDS).contains(&shards.len()), "{signals:?}: {} shards", shards.len());
+        shards.into_iter().for_each(|name| assert!(there[name] == made[name], "{signals:?}: {name} is torn"));
+        if signals.len() == 1 {
+            assert!(there.keys().all(|name| made.contains_key(name)), "{signals:?}: {:?}", there.keys());
+        }
+        expect(&mut uringload(&arguments), 0);
+        assert!(files(to.path()) == made, "{signals:?}: {:?}", files(to.path()).keys());
+    }
+}

@@ -10,11 +10,13 @@ Importing it starts no thread and imports neither NumPy nor torch.
 
 from __future__ import annotations
 
+from . import _process
 from ._dataset import Dataset, mix
 from ._device import Images, Tokens
 from ._loader import DataLoader
 from ._output import Batch, Packed, Padded, Ragged
 from ._report import Route, Stats, Verdict
+from ._uringload import VERSION as __version__
 from ._uringload import Tensor
 from .errors import (
     ArgumentTypeError,
@@ -33,8 +35,10 @@ from .errors import (
     StarvedError,
     StateMismatchError,
     TooManyFailuresError,
+    TransformError,
     TruncatedError,
     UnavailableError,
+    WorkerError,
     WrongFileTypeError,
 )
 
@@ -66,9 +70,12 @@ __all__ = [
     "Tensor",
     "Tokens",
     "TooManyFailuresError",
+    "TransformError",
     "TruncatedError",
     "UnavailableError",
     "Verdict",
+    "WorkerError",
     "WrongFileTypeError",
+    "__version__",
     "mix",
 ]

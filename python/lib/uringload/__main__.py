@@ -1,4 +1,7 @@
-"""``python -m uringload bench PATH``: measures how fast batches reach Python, and names the bottleneck."""
+"""``python -m uringload bench PATH``: measures how fast batches reach Python, and names the bottleneck.
+
+The script ``uringload`` is the whole command line; its own ``bench`` measures without Python.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,8 @@ def _bench(options: argparse.Namespace, path: list[str]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m uringload", description="A data loader for training.")
+    parser = argparse.ArgumentParser(prog="python -m uringload", description="A data loader for training.",
+                                     epilog="The script `uringload` has all other commands.")
     commands = parser.add_subparsers(dest="command", required=True)
     bench = commands.add_parser("bench", help="measure how fast batches reach Python")
     bench.add_argument("path", nargs="*", help="folders, files or patterns [default: a small temporary dataset]")

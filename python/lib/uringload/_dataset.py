@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, final
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _log
+from . import _dtypes, _log, _samples
 from . import _uringload as native
-from .errors import mistyped
+from .errors import mistyped, refused
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import FormatOptions
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -27,6 +33,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 _OPTIONS: dict[str, Callable[[str, Any], Any]] = {
     "format": arguments.text,
     **{name: _CHECKS[kind] for name, kind, *_ in native.format_options()},
+    "dtype": _dtypes.named,
+    "token_dtype": _dtypes.named,
 }
 
 #: The names of these options.
@@ -53,9 +61,17 @@ class Dataset:
             order), or sample numbers, which also set the order of the dataset.
         exclude: the samples to leave out: quarantine files, or files with one number per line. With `only`, these
             numbers count the samples that `only` keeps.
+
+    ``labels`` also takes a file of ``name,label`` rows (as `label_file` does) or a dictionary of labels by name.
+
+    A dataset has a length and samples: ``dataset[7]`` is a dictionary with a value for each column (torch tensors if
+    torch is imported, else NumPy arrays), ``dataset[2:10]`` and ``dataset.select([3, 1])`` are datasets. So torch's
+    ``Subset``, ``random_split`` and ``ConcatDataset`` work on it, and a `DataLoader` takes what they make.
     """
 
-    __slots__ = ("_native", "_paths", "_options", "_only", "_exclude", "_mixed", "__weakref__")
+    __slots__ = (
+        "_native", "_paths", "_options", "_only", "_exclude", "_mixed", "_recipe", "_prepare", "_samples", "__weakref__"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -63,7 +79,7 @@ class Dataset:
         *,
         only: Paths | Iterable[int] | None = None,
         exclude: Paths | None = None,
-        **options: Any,
+        **options: Unpack[FormatOptions],
     ) -> None:
         for name in options:
             if name not in _OPTIONS:
@@ -71,9 +87,22 @@ class Dataset:
         self._paths = arguments.paths("paths", paths)
         self._only = None if only is None else _numbers_or_paths(only)
         self._exclude = [] if exclude is None else arguments.paths("exclude", exclude)
-        self._mixed: tuple[list[Dataset], list[float], str] | None = None
+        self._plain()
+        labels = options.get("labels")
+        if labels is not None and not isinstance(labels, (bool, Mapping)):
+            options["label_file"], options["labels"] = arguments.paths("labels", labels)[0], None
+        by_name = labels if isinstance(labels, Mapping) else None
+        if by_name is not None:
+            options["labels"], unlabelled = False, options.pop("unlabelled", None) or "error"
         self._options = {name: _OPTIONS[name](name, value) for name, value in options.items() if value is not None}
+        if by_name is not None and "pairs" in self._options:
+            self._options.pop("labels")
         self._native = native.Dataset.open(self._paths, self._options)
+        if by_name is not None:
+            from . import _own
+
+            self._native = _own.labelled(self._native, by_name, unlabelled)
+            self._options.update(labels=by_name, unlabelled=unlabelled)
         for remark in self._native.remarks:
             _log.warning("%s", remark)
         if self._only is not None:
@@ -81,6 +110,94 @@ class Dataset:
             self._native = self._native.only(lists) if lists else self._native.subset(numbers)
         if self._exclude:
             self._native = self._native.without(self._exclude)
+
+    @classmethod
+    def from_index(
+        cls,
+        files: Paths | tuple[Iterable[str | os.PathLike[str]], Sequence[int]],
+        offsets: Sequence[int] | None = None,
+        lengths: Sequence[int] | None = None,
+        *,
+        columns: Mapping[str, Any] | None = None,
+        parse: Callable[[bytes], Any] | None = None,
+        dtype: str = "u8",
+    ) -> Dataset:
+        """A dataset of ranges of bytes that you name: sample i is ``lengths[i]`` bytes at ``offsets[i]`` of its file.
+
+        All ranges are compared with the sizes of their files here; the error of one that leads outside names the
+        sample, the file and the offset.
+
+        Args:
+            files: one path for each sample; or a table of paths and the number of each sample's file in it, as a tuple
+                of two.
+            offsets, lengths: in bytes, one for each sample; both left out: every file is a sample as a whole.
+            columns: more columns by name: an array with a value for each sample, or a list of numbers or texts.
+            parse: a function of a sample's ``bytes``, whose result takes the place of ``data``. A `DataLoader` runs it
+                in threads, before its ``transform``.
+            dtype: the type of the elements of ``data``, if it is not parsed.
+        """
+        if parse is not None and not callable(parse):
+            raise mistyped(f"parse is a {type(parse).__name__}", "give a function of bytes")
+        from . import _own
+
+        made = cls._of(
+            _own.ranges(files, offsets, lengths, columns, dtype),
+            (_from_index, (files, offsets, lengths, columns, parse, dtype)),
+        )
+        if parse is not None:
+            made._prepare = _Parse(parse)
+        return made
+
+    def with_columns(self, columns: Mapping[str, Any]) -> Dataset:
+        """This dataset with more columns, by name: an array with a value for each sample, or a list of numbers or
+        texts.
+        """
+        from . import _own
+
+        made = self._of(_own.with_columns(self._native, columns), (_with_columns, (self, dict(columns))), self._paths)
+        made._prepare = self._prepare
+        return made
+
+    def select(self, indices: Iterable[int]) -> Dataset:
+        """The samples with these numbers, in this order, as a dataset."""
+        if self._mixed is not None:
+            raise refused("a mixture has no samples by number", "select from the datasets that it is made of")
+        numbers = _samples.numbers(indices, len(self))
+        made = self._of(self._native.subset(numbers), (_select, (self, numbers)), self._paths)
+        made._prepare = self._prepare
+        return made
+
+    @classmethod
+    def _of(cls, opened: native.Dataset, recipe: tuple[Any, tuple[Any, ...]], paths: Sequence[str] = ()) -> Dataset:
+        """A dataset that is open; `recipe`, a function and its arguments, opens it again in another process."""
+        made: Dataset = cls.__new__(cls)
+        made._native, made._paths, made._only, made._exclude, made._options = opened, list(paths), None, [], {}
+        made._plain()
+        made._recipe = recipe
+        return made
+
+    def _plain(self) -> None:
+        self._mixed: tuple[list[Dataset], list[float], str] | None = None
+        self._recipe: tuple[Any, tuple[Any, ...]] | None = None
+        #: What a sample goes through before anybody sees it.
+        self._prepare: Callable[[dict[str, Any]], Any] | None = None
+        self._samples: _samples.Samples | None = None
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """A sample as a dictionary, or a slice of the dataset."""
+        if isinstance(index, slice):
+            return self.select(range(*index.indices(len(self))))
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Iterable[int]) -> list[Any]:
+        """Several samples: what torch's DataLoader asks for."""
+        wanted = _samples.numbers(indices, len(self))
+        reader = self._samples
+        if reader is None:
+            binary = ("data",) if isinstance(self._prepare, _Parse) else ()
+            reader = self._samples = _samples.Samples(self._native, _samples.default_output(), binary=binary)
+        samples = reader.read(wanted)
+        return samples if self._prepare is None else [self._prepare(sample) for sample in samples]
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -130,20 +247,46 @@ class Dataset:
         return self._native.skipped
 
     def key(self, index: int) -> str:
-        """The human-readable name of a sample."""
+        """The human-readable name of a sample; negative numbers count from the end."""
+        if isinstance(index, int) and -len(self) <= index < 0:
+            index += len(self)
         return os.fsdecode(self._native.key(arguments.integer("index", index)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._mixed is not None:
-            return mix, self._mixed
-        numbers, lists = ([], []) if self._only is None else self._only
-        return _open, (self._paths, numbers or lists or None, self._exclude, self._options)
+        if self._recipe is not None:
+            return self._recipe
+        only = None if self._only is None else self._only[1] or array("Q", self._only[0])
+        return _open, (self._paths, only, self._exclude, self._options)
 
     def __repr__(self) -> str:
         if self._mixed is not None:
             return f"<uringload.Dataset {self.format}: a mixture of {len(self._mixed[0])}, {len(self)} samples in all>"
         shown = self._paths[0] if len(self._paths) == 1 else f"{len(self._paths)} paths"
-        return f"<uringload.Dataset {self.format}: {len(self)} samples in {self.files} files of {shown}>"
+        of = f" of {shown}" if self._paths else ""
+        return f"<uringload.Dataset {self.format}: {len(self)} samples in {self.files} files{of}>"
+
+
+@final
+class _Parse:
+    """Puts what a function makes of a sample's bytes in their place."""
+
+    def __init__(self, parse: Callable[[bytes], Any]) -> None:
+        self.parse = parse
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return {**sample, "data": self.parse(sample["data"])}
+
+
+def _from_index(files: Any, offsets: Any, lengths: Any, columns: Any, parse: Any, dtype: str) -> Dataset:
+    return Dataset.from_index(files, offsets, lengths, columns=columns, parse=parse, dtype=dtype)
+
+
+def _with_columns(dataset: Dataset, columns: Any) -> Dataset:
+    return dataset.with_columns(columns)
+
+
+def _select(dataset: Dataset, numbers: list[int]) -> Dataset:
+    return dataset.select(numbers)
 
 
 def mix(datasets: Iterable[Dataset | Paths], weights: Iterable[float], stopping: str = "first_exhausted") -> Dataset:
@@ -164,11 +307,10 @@ def mix(datasets: Iterable[Dataset | Paths], weights: Iterable[float], stopping:
     if isinstance(weights, (str, bytes)) or not isinstance(weights, Iterable):
         raise mistyped(f"weights is a {type(weights).__name__}", "give a list of numbers, one for each dataset")
     shares = [arguments.number(f"weights[{index}]", weight) for index, weight in enumerate(weights)]
-    made: Dataset = Dataset.__new__(Dataset)
-    made._native = native.Dataset.mix([part._native for part in parts], shares, arguments.text("stopping", stopping))
-    made._paths = [path for part in parts for path in part._paths]
-    made._only, made._exclude, made._options = None, [], {}
-    made._mixed = (parts, shares, stopping)
+    opened = native.Dataset.mix([part._native for part in parts], shares, arguments.text("stopping", stopping))
+    mixed = (parts, shares, stopping)
+    made = Dataset._of(opened, (mix, mixed), [path for part in parts for path in part._paths])
+    made._mixed = mixed
     return made
 
 
@@ -176,13 +318,15 @@ def _open(paths: list[str], only: Any, exclude: list[str], options: dict[str, An
     return Dataset(paths, only=only, exclude=exclude or None, **options)
 
 
-def _numbers_or_paths(only: Any) -> tuple[list[int], list[str]]:
+def _numbers_or_paths(only: Any) -> tuple[bytes, list[str]]:
     """Splits `only` into sample numbers and files that list them; one of the two is empty."""
     if isinstance(only, Iterable) and not isinstance(only, (str, bytes, os.PathLike)):
-        only = list(only)
-        if not any(isinstance(item, (str, bytes, os.PathLike)) for item in only):
-            return arguments.integers("only", only), []
-    return [], arguments.paths("only", only)
+        only = only if isinstance(only, (list, range)) or hasattr(only, "dtype") else list(only)
+        # Of arrays and ranges, one item tells what all are.
+        items = only if isinstance(only, list) else only[:1]
+        if not any(issubclass(kind, (str, bytes, os.PathLike)) for kind in set(map(type, items))):
+            return arguments.ids("only", only), []
+    return b"", arguments.paths("only", only)
 
 
 def _documented() -> str:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _arguments as arguments
+from . import _dtypes
+from ._dataset import Dataset
 from .errors import mistyped, refused, unavailable
 
 CROPS = ("none", "center", "random", "resized")
-
-#: torch's and NumPy's names for the element types that images can be converted to.
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
 
 
 class Images(NamedTuple):
@@ -37,13 +36,13 @@ class Images(NamedTuple):
     mean: float | Sequence[float] = ()
     #: Pixels are divided by this after `mean` is subtracted.
     std: float | Sequence[float] = ()
-    #: "f32", "f16", "bf16", or "u8", which keeps pixels from 0 to 255; or a torch dtype.
+    #: "f32", "f16", "bf16", or "u8", which keeps pixels from 0 to 255; or a dtype of torch or NumPy.
     dtype: Any = "f32"
     #: Whether the output is [height, width, channels].
     channels_last: bool = False
 
     def _wishes(self, name: str) -> dict[str, Any]:
-        dtype = str(self.dtype).removeprefix("torch.")
+        dtype = _dtypes.named(f"{name}.dtype", self.dtype)
         size = self.size
         if size is not None:
             sides = arguments.integers(f"{name}.size", [size, size] if isinstance(size, int) else size)
@@ -58,7 +57,7 @@ class Images(NamedTuple):
             "flip": arguments.number(f"{name}.flip", self.flip),
             "mean": _numbers(f"{name}.mean", self.mean),
             "std": _numbers(f"{name}.std", self.std),
-            "dtype": arguments.text(f"{name}.dtype", _DTYPES.get(dtype, dtype), ("f32", "f16", "bf16", "u8")),
+            "dtype": arguments.text(f"{name}.dtype", dtype, ("f32", "f16", "bf16", "u8")),
             "channels_last": arguments.boolean(f"{name}.channels_last", self.channels_last),
         }
 
@@ -68,8 +67,9 @@ class Tokens(NamedTuple):
     of each.
     """
 
-    #: Elements in a row; longer rows are cut to it. None takes the longest row of the batch. A window of one token more
-    #: has a label for each id.
+    #: Elements in a row; longer rows are cut to it. None takes the longest row of the batch; of windows
+    #: (``window_tokens``) with labels, all tokens but the last, so that each id has a label: `window_tokens=2049` gives
+    #: rows of 2048.
     seq_len: int | None = None
     #: Whether to add the labels.
     labels: bool = True
@@ -102,6 +102,16 @@ def transforms(value: Any) -> list[tuple[str, dict[str, Any]]]:
                            "give uringload.Images or uringload.Tokens; a function of your own is transform")
         made.append((name, transform._wishes(where)))
     return made
+
+
+def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> None:
+    """Gives rows of tokens a label for each id where windows are cut: a window has one token more than its row."""
+    if dataset.format != "tokens":
+        return
+    for name, wishes in made:
+        shape = dataset.columns.get(name, ("", None))[1]
+        if "labels" in wishes and wishes["labels"] and wishes["seq_len"] is None and shape is not None and shape[0] > 1:
+            wishes["seq_len"] = shape[0] - 1
 
 
 def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[str]:

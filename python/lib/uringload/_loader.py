@@ -9,18 +9,26 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _device, _log, _order, _ranks, _settings
+from . import _accelerate, _device, _lightning, _log, _order, _ranks, _settings, _sources
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
-from ._output import OUTPUTS, Batch, Raw, converter
+from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
 from ._report import Route, Stats, Verdict, table
-from .errors import Error, InternalError, StarvedError, mistyped, refused
+from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mistyped, refused
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import LoaderOptions
 
 _process = os.getpid
+
+#: An epoch that no pass can be over, because the one after it has no number.
+LAST_EPOCH = (1 << 64) - 1
 
 _open_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
 
@@ -39,18 +47,25 @@ class DataLoader:
 
     Args:
         path_or_dataset: folders, files or patterns, or a `Dataset`. With a path, the arguments of `Dataset`
-            (``format``, ``record_bytes``, ``columns``, ...) may be given here as well.
+            (``format``, ``record_bytes``, ``columns``, ...) may be given here as well. Or an object with ``__len__``
+            and ``__getitem__``, such as torch's map-style datasets: recognised ones are read natively, others are asked
+            sample by sample in threads; a line in the log says which. Batches are then what torch's default_collate
+            makes of its samples, if torch is imported, else lists.
         batch_size: samples per batch on this rank. Give either this or ``global_batch_size``, which counts all ranks.
         shuffle: True for a random order: "full" if samples can be read one by one, else "shards:4". Or name it: "full"
             (of all samples), "window" (of ``shuffle_window`` samples), "shards" or "shards:4" (4 mixed at a time).
         seed: the seed of random orders, which depend on it and on the epoch.
         drop_last: leave out samples that do not fill a batch on every rank. Without it, a rank that is one sample short
             repeats one, marked in ``batch.padding``. Either way, all ranks have the same number of batches.
-        rank, world_size: the rank of this process and the number of ranks. The default is taken from Ray Train's
-            context, RANK and WORLD_SIZE, or SLURM's or Open MPI's variables; a line in the log says which.
+        rank, world_size: the rank of this process and the number of ranks. The default is asked for when the first pass
+            begins: from torch.distributed if it is initialized, Ray Train's context, RANK and WORLD_SIZE, or the
+            variables of SLURM, Open MPI, MPICH or Lightning. A line in the log says which. Each pass asks again, and is
+            refused if the answer is another one.
+        process_group: the process group of torch.distributed, or the device mesh of one dimension, whose ranks share
+            the samples, where those are not all ranks: the data-parallel ones beside tensor-parallel ones.
         order: "distributed" for the exact order of torch's DistributedSampler.
         sampler: the numbers of this rank's samples, in order: a torch sampler or a list. States identify it by its
-            type and by its ``order_id`` (text or a number), if it has one; see `docs/python.md`.
+            type and by its ``order_id`` (text or a number), if it has one.
         output: "torch", "numpy" or "dlpack".
         device: "cpu"; "cuda:0", or a list of GPUs that batches go to in turn; "auto" for the first GPU if there is one.
             On a GPU, a column is one tensor where samples have the same shape, else `Ragged`.
@@ -63,7 +78,9 @@ class DataLoader:
         cuda_library: the CUDA driver, if it is not libcuda.so.1.
         transforms: built-in transforms by column: `Images`, `Tokens`. They give the same result on a GPU and without.
         collate: "auto" (a tensor where samples have the same shape, else a list), "list", "dense", "ragged" (`Ragged`),
-            "padded" (`Padded`), or a dictionary of these by column; or a function of a list of samples.
+            "padded" (`Padded`), or a dictionary of these by column; "tuple" for ``for x, y in loader``: as "auto", a
+            tuple of the columns in the order of ``dataset.columns`` (then key and index), or of what the transform
+            returned; or a function of a list of samples.
         ragged: "pair" (`Ragged`) or "nested" (torch's nested tensor).
         pad_value, max_length, pad_multiple: the value that fills up padded columns and packed rows; the length to cut
             padded values to; the multiple to round their length up to.
@@ -73,26 +90,45 @@ class DataLoader:
         row_window: samples, over all ranks, that are packed or bucketed together.
         text, binary: columns of bytes to return as lists of str or bytes; some formats declare their text columns.
         key, index: add a column "key" with the samples' names, or "index" with their numbers.
-        on_error: what to do about a sample that cannot be read: "raise", "warn" (skip it and log a line), "skip", or
-            "replace" (by another sample).
+        on_error: what to do about a sample that cannot be read, or that the transform raises an error for: "raise",
+            "warn" (skip it and log a line), "skip", or "replace" (by another sample).
         max_failures: how many samples may fail, as a number or as a share of an epoch (0.01).
         quarantine: a file that gets a line for each sample that failed; ``exclude`` reads it.
         memory_limit: most memory for samples, in bytes or as "8GiB".
         num_threads: threads that decompress data and run transforms; ``num_workers`` is the same.
-        transform: a function of one sample (a dictionary). Batches are then lists of samples, unless ``collate`` is a
-            function too.
+        workers: "threads", or "processes" for a dataset in Python whose code holds the interpreter's lock:
+            ``num_workers`` processes make its batches. It must be one that pickle can send.
+        transform: a function of one sample (a dictionary). What it returns is stacked as torch's ``default_collate``
+            does: dictionaries become a `Batch` of columns, tuples a tuple by position; arrays of different shapes stay
+            lists. ``collate="list"`` gives a list of samples instead. A second parameter gets a random generator for
+            the sample, keyed by seed, epoch and sample: by its annotation `numpy.random.Generator`,
+            `torch.Generator` or `random.Random`; if there is none, torch's where the parameter is called "generator",
+            else NumPy's. What it raises is an error of its sample: see ``on_error``.
         batch_transform: a function of one batch. Both kinds of transform run in threads, and batches stay in order.
+        worker_init_fn: called once in each of these threads with its number, before its first batch.
+        generator: a torch.Generator, whose ``initial_seed()`` is taken for ``seed``.
         timeout: seconds that a read may take; None or 0 for no limit.
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
             descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
             the log tells of it. None waits as long as it takes.
-        engine, io, queue_depth, read_size, io_threads, coalesce_gap, starved_after: how bytes are read; see the
-            documentation of the library.
+        cache: "memory" keeps the dataset's files in memory, as far as ``memory_limit`` has room beside the batches (by
+            default, up to half of the memory that is available): what fits is read once, and later epochs copy it.
+            The order stays the same. ``route`` says how much fits. None keeps nothing.
+        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
+            there is.
+        queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
+        coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two.
+        starved_after: seconds until an error says that the program holds all batches' memory.
+
+    https://github.com/uringload/uringload/blob/main/docs/python.md has more, with examples.
     """
+
+    #: As torch's loader has it without worker processes. `accelerate.skip_first_batches` copies it.
+    prefetch_factor = None
 
     def __init__(
         self,
-        path_or_dataset: Paths | Dataset,
+        path_or_dataset: Any,
         batch_size: int | None = None,
         shuffle: bool | str | None = False,
         *,
@@ -102,6 +138,7 @@ class DataLoader:
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
+        process_group: Any = None,
         order: str | None = None,
         sampler: Any = None,
         output: str = "torch",
@@ -132,8 +169,11 @@ class DataLoader:
         memory_limit: int | str | None = None,
         num_threads: int | None = None,
         num_workers: int | None = None,
-        transform: Callable[[dict[str, Any]], Any] | None = None,
+        workers: str = "threads",
+        transform: Callable[..., Any] | None = None,
         batch_transform: Callable[[Any], Any] | None = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        generator: Any = None,
         timeout: float | None = None,
         outage_timeout: float | None = 300.0,
         engine: str = "auto",
@@ -142,33 +182,39 @@ class DataLoader:
         read_size: int | str | None = None,
         io_threads: int | None = None,
         coalesce_gap: int | str = 0,
+        cache: str | None = None,
         starved_after: float = 10.0,
-        **others: Any,
+        **others: Unpack[LoaderOptions],
     ) -> None:
+        if generator is not None:
+            seed, generator = _settings.seed(seed, generator), None
         given = dict(locals())
         self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
-        wishes = self._others(arguments.ignore(others), isinstance(path_or_dataset, Dataset))
-        self._rank, self._world_size, source = _ranks.find(
+        source = self._source = _sources.find(path_or_dataset, workers)
+        wishes = self._others(arguments.ignore(others), source is not None or isinstance(path_or_dataset, Dataset))
+        self._ranks = _ranks.Ranks(
             _settings.optional(arguments.integer, "rank", rank),
             _settings.optional(arguments.integer, "world_size", world_size, 1),
+            process_group,
         )
         output = arguments.text("output", output, OUTPUTS)
+        if source is not None:
+            output, pin_memory = self._of_source(source, output, pin_memory, device)
         on_way = _device.transforms(transforms)
         devices = _device.devices(device, output, bool(on_way), device_memory)
         pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
         optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
         collate, function = self._collation(collate, collate_fn)
-        forms, of_columns = _settings.collate(collate, padding)
+        # What transformed samples become is another matter than what was read for them.
+        form = "auto" if collate == "tuple" or (transform is not None and collate == "list") else collate
+        forms, of_columns = _settings.collate(form, padding)
         packed, bucketed = _settings.rows(
             packing, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, padding["value"]
         )
         has_sizes = bucketed is not None and batch_size is None and global_batch_size is None
         self._options: dict[str, Any] = {
-            "batch_size": 1 if has_sizes else _settings.batch_size(batch_size, global_batch_size, self._world_size),
             "shuffle": _settings.shuffle(shuffle, shuffle_window),
             "seed": arguments.integer("seed", seed),
-            "rank": self._rank,
-            "world_size": self._world_size,
             "drop_last": arguments.boolean("drop_last", drop_last),
             "engine": arguments.text("engine", engine, ("auto", "uring", "threads")),
             "io": arguments.text("io", io, ("auto", "direct", "buffered")),
@@ -178,6 +224,7 @@ class DataLoader:
             "num_threads": _settings.threads(num_threads, num_workers),
             "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
             "coalesce_gap": arguments.size("coalesce_gap", coalesce_gap),
+            "cache": None if cache is None else arguments.text("cache", cache, _settings.CACHES),
             "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
             "max_failures": _settings.max_failures(max_failures),
             "quarantine": None if quarantine is None else arguments.paths("quarantine", quarantine)[0],
@@ -188,7 +235,8 @@ class DataLoader:
             "collate_columns": of_columns,
             "packing": packed,
             "buckets": bucketed,
-            "key_column": arguments.boolean("key", key),
+            # Python's samples are known by their keys.
+            "key_column": arguments.boolean("key", key) or (source is not None and source.is_python),
             "index_column": arguments.boolean("index", index),
             "devices": devices,
             "pin": pin,
@@ -196,7 +244,8 @@ class DataLoader:
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
             "transforms": on_way,
         }
-        self._binary = arguments.names("binary", binary)
+        self._binary = [*arguments.names("binary", binary), *(() if source is None else source.binary)]
+        self._output = output
         self._convert = converter(
             output,
             arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
@@ -204,26 +253,39 @@ class DataLoader:
         )
         self._stream = _device.stream(pin, output)
         scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
-        self._pool = self._make_pool(transform, batch_transform, function, scopes)
-        self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
+        opened = path_or_dataset if source is None else source.dataset
+        self.dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
         self._text = declared if text is None else arguments.names("text", text)
-        self._order = self._make_order(order, sampler)
-        self._batches = native.batches(
-            self.dataset._native, self._options, None if self._order is None else self._order.total()
-        )
-        # Logged only now that every argument is known to be good.
-        if source is not None:
-            _log.info("rank %d of %d (from %s)", self._rank, self._world_size, source)
+        _device.fit_windows(on_way, self.dataset)
+        own = (transform, collate, function, batch_transform)
+        self._pool = self._make_pool(own, scopes, worker_init_fn, workers)
+        # What the user gets of a batch that no transform works on.
+        self._finish = as_tuple(self._convert) if collate == "tuple" else self._convert
+        # What the ranks decide, which may not be known yet.
+        self._sizes = (1, None) if has_sizes else (batch_size, global_batch_size)
+        self._asked_order = (order, sampler)
+        self._order: _order.Distributed | _order.Sampled | None = None
+        self._batches: int | None = None
+        self._found: _ranks.Found | None = None
+        # The ranks when len() was told, if that was before they were settled by a pass.
+        self._len_found: _ranks.Found | None = None
+        self._makes_rows = packed is not None or bucketed is not None
+        self._sampled: weakref.ref[_accelerate.Batches] | None = None
         self._process = os.getpid()
         self._lock = threading.RLock()
+        # Checks all other arguments too, so that a bad one is told here and not at the first pass.
+        self._settle(self._ranks.at_first())
+        if source is not None:
+            _sources.log(source)
         self._closed = False
         self._native: native.Loader | None = None
         # The epoch at whose start `_native` stands; None while it is within an epoch.
         self._stands_at: int | None = None
         self._next_epoch = 0
-        # The state that the next pass resumes from.
+        # The state that the next pass resumes from, or the position that it begins at.
         self._resume: str | None = None
+        self._begin_at = 0
         # The state after the last batch that the user received, where the native loader is further ahead.
         self._state: str | None = None
         # The next epoch's first batch, which came early because an error took the place of this epoch's last batch.
@@ -261,22 +323,55 @@ class DataLoader:
             return "auto", collate_fn
         return ("auto", collate) if callable(collate) else (collate, None)
 
-    def _make_pool(self, transform: Any, batch_transform: Any, function: Any, scopes: Any) -> Any:
-        for name, value in (("transform", transform), ("batch_transform", batch_transform)):
+    @staticmethod
+    def _of_source(source: _sources.Source, output: str, pin_memory: bool, device: Any) -> tuple[str, bool]:
+        """Output and pinning where samples are made by Python: there are no columns of the loader's to convert."""
+        if not source.is_python and not source.binary:
+            return output, pin_memory
+        if str(device) != "cpu":
+            raise refused(f"device={device!r} is of no use to samples that Python makes",
+                          "move batches to the device in the training loop, or in batch_transform")
+        if pin_memory:
+            _log.warning("pin_memory is of no use to samples that Python makes: batches are not pinned")
+        return "dlpack" if source.is_python else output, False
+
+    def _make_pool(self, own: tuple[Any, ...], scopes: Any, init: Any, workers: str) -> Any:
+        transform, how, function, batch_transform = own
+        for name, value in (("transform", transform), ("batch_transform", batch_transform),
+                            ("worker_init_fn", init)):
             if value is not None and not callable(value):
                 raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
+        if self._source is not None:
+            from ._transform import threads_of
+
+            count = threads_of(self._options["num_threads"])
+            transform, function = self._source.functions(transform, function, workers, count, how)
         if transform is None and batch_transform is None and function is None:
+            if init is not None:
+                arguments.ignored("worker_init_fn", "without a transform there are no threads to initialise")
             return None
-        from ._transform import Pool, Work
+        if self._options["num_threads"] == 0 and init is not None:
+            arguments.ignored("worker_init_fn", "with num_threads=0 there are no threads to initialise")
+            init = None
+        if self._options["packing"] is not None and (transform is not None or function is not None):
+            raise refused("packed rows hold pieces of samples, and a transform or collate function takes whole samples",
+                          "give batch_transform, which takes the rows")
+        from . import _transform
 
-        work = Work(self._convert, transform, function, batch_transform)
-        return Pool(work, self._options["num_threads"], scopes)
+        native_dataset, options = self.dataset._native, self._options
+        read = _transform.reader(native_dataset, options, self._text, self._binary, self._convert)
+        samples = _transform.Samples(native_dataset, read, options["on_error"], options["seed"])
+        functions = _transform.Own(transform, how, function, batch_transform)
+        work = functions.work(self._convert, self._output, samples)
+        return _transform.Pool(work, options["num_threads"], scopes, init)
 
-    def _make_order(self, order: Any, sampler: Any) -> _order.Distributed | _order.Sampled | None:
+    def _make_order(
+        self, order: Any, sampler: Any, world_size: int
+    ) -> _order.Distributed | _order.Sampled | None:
         if sampler is not None:
             if order is not None or self._options["shuffle"] != "off":
                 raise refused("a sampler decides about the order", "leave out shuffle and order")
-            if self._world_size > 1:
+            if world_size > 1:
                 # The sampler has this rank's samples already.
                 self._options.update(rank=0, world_size=1)
             return _order.sampled(sampler, len(self.dataset))
@@ -286,23 +381,55 @@ class DataLoader:
         shuffle, seed = self._options["shuffle"], self._options["seed"]
         if shuffle not in ("off", "auto", "full"):
             raise refused(f'shuffle={shuffle!r} is of no use to order="distributed"', "give True or False")
-        return _order.Distributed(len(self.dataset), self._world_size, seed, shuffle != "off")
+        return _order.Distributed(len(self.dataset), world_size, seed, shuffle != "off")
+
+    # Ranks.
+
+    def _settle(self, found: _ranks.Found) -> _ranks.Found:
+        """Sets all that depends on the ranks."""
+        with self._lock:
+            if found == self._found:
+                return found
+            if self._ranks.among is not None and self._sizes[1] is not None:
+                raise refused(f"global_batch_size cannot be kept where {self._ranks.among} makes the batches of ranks",
+                              "give batch_size")
+            size = _settings.batch_size(*self._sizes, found.world_size)
+            self._options.update(batch_size=size, rank=found.rank, world_size=found.world_size)
+            self._order = self._make_order(*self._asked_order, found.world_size)
+            total = None if self._order is None else self._order.total()
+            self._batches = native.batches(self.dataset._native, self._options, total)
+            self._found = found
+        if found.source is not None and (found.world_size > 1 or self._ranks.among is not None):
+            _log.info("rank %d of %d (from %s)", *found)
+        return found
+
+    def _settled(self) -> _ranks.Found:
+        """The ranks that passes have, or that a pass would have now."""
+        return self._settle(self._ranks.now())
+
+    def _settle_for_pass(self) -> None:
+        found, before = self._settle(self._ranks.of_pass()), self._len_found
+        self._len_found = None
+        if before is not None and before.world_size != found.world_size:
+            _log.warning("len() was told for %s, and this pass is for %s: it now is %s", before.words, found.words,
+                         "unknown" if self._batches is None else self._batches)
 
     # Properties.
 
     @property
     def rank(self) -> int:
-        """The rank of this process."""
-        return self._rank
+        """The rank of this process, as of now until the first pass."""
+        return self._settled().rank
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
-        return self._world_size
+        """Number of ranks, as of now until the first pass."""
+        return self._settled().world_size
 
     @property
     def batch_size(self) -> int:
         """Samples per batch on this rank."""
+        self._settled()
         return int(self._options["batch_size"])
 
     @property
@@ -311,12 +438,33 @@ class DataLoader:
         return bool(self._options["drop_last"])
 
     @property
+    def sampler(self) -> Any:
+        """The sampler that was given, if one was."""
+        return self._asked_order[1]
+
+    @property
+    def batch_sampler(self) -> _accelerate.Batches:
+        """Stands for the batches where other loaders have a batch sampler: `accelerate.skip_first_batches` takes it."""
+        # Held weakly, because it holds the loader: a loader that is dropped ends at once.
+        batches = None if self._sampled is None else self._sampled()
+        if batches is None:
+            batches = _accelerate.Batches(self)
+            self._sampled = weakref.ref(batches)
+        return batches
+
+    @property
+    def collate_fn(self) -> Callable[[list[Any]], Any]:
+        """Goes with `batch_sampler`. Your own function is the argument ``collate_fn`` or ``collate``."""
+        return self.batch_sampler.next_batch
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next pass."""
         return self._next_epoch
 
     def __len__(self) -> int:
         """Batches per epoch on this rank; the same number on every rank."""
+        self._len_found = self._settled()
         if self._batches is None:
             raise TypeError("how many batches an epoch has is only known at its end, because rows are made of samples")
         return self._batches
@@ -325,30 +473,55 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Starts a pass over the next epoch, or over what a loaded state leaves of one. It ends the previous pass."""
+        return self._begin()
+
+    def _begin(self) -> _Pass:
         with self._lock:
             self._check()
+            self._settle_for_pass()
+            _lightning.warn(self)
             epoch = self._next_epoch
-            if self._native is None or self._stands_at != epoch:
+            if epoch >= LAST_EPOCH:
+                raise refused(f"epoch cannot be {epoch}", "2**64 - 2 is the last")
+            if self._native is None or self._stands_at != epoch or self._begin_at:
                 self._let_go()
-                self._native = self._build(epoch, self._resume)
+                self._native = self._build(epoch, self._resume, position=self._begin_at)
             if self._options["pin"] is not None:
                 self._warn_unless_pinned()
-            self._resume = self._stands_at = None
+            self._resume, self._stands_at, self._begin_at = None, None, 0
             if self._early is None:
                 self._state = None
             self._next_epoch = epoch + 1
             self._pass = token = object()
         return _Pass(self, epoch, token)
 
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Starts a pass for ``async for``, which leaves the event loop free while it waits."""
+        from ._async import AsyncPass
+
+        return AsyncPass(self._begin())
+
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next pass. Without it, each pass is the epoch after the last."""
-        epoch = arguments.integer("epoch", epoch)
+        if arguments.integer("epoch", epoch) >= LAST_EPOCH:
+            raise refused(f"epoch cannot be {epoch}", "2**64 - 2 is the last")
         with self._lock:
             if epoch != self._next_epoch:
+                if self._resume is not None:
+                    _log.warning("the state that was loaded stands in epoch %d, and set_epoch(%d) leaves it unused",
+                                 self._next_epoch, epoch)
                 self._next_epoch = epoch
                 self._resume = None
 
-    def _build(self, epoch: int, resume: str | None = None, epochs: int | None = None) -> native.Loader:
+    def _begin_after(self, batches: int) -> None:
+        """Makes the next pass begin after this many batches of its epoch."""
+        with self._lock:
+            self._settled()
+            self._begin_at = batches * self._options["batch_size"] * self._options["world_size"]
+
+    def _build(
+        self, epoch: int, resume: str | None = None, epochs: int | None = None, position: int = 0
+    ) -> native.Loader:
         order = None
         if self._order is not None:
             order = (self._order.ids(epoch), self._order.identity())
@@ -358,7 +531,7 @@ class DataLoader:
         return native.Loader(
             self.dataset._native,
             options,
-            start=(epoch, 0),
+            start=(epoch, position),
             resume=resume,
             epochs=epochs,
             order=order,
@@ -432,6 +605,7 @@ class DataLoader:
 
         with self._lock:
             self._check()
+            self._settled()
             text = self._state
             if text is None and self._resume is None and self._native is not None:
                 text = self._native.state()
@@ -450,17 +624,28 @@ class DataLoader:
             raise mistyped(f"state_dict is a {type(state_dict).__name__}", "give what state_dict() returned")
         with self._lock:
             self._check()
+            self._settled()
             try:
                 text = json.dumps(dict(state_dict))
             except (TypeError, ValueError) as error:
                 raise refused(f"the state is not JSON: {error}", "give what state_dict() returned") from None
             epoch = state_dict.get("epoch")
-            epoch = epoch if isinstance(epoch, int) and epoch >= 0 else 0
+            # What is no epoch is refused with the rest of the state.
+            epoch = epoch if isinstance(epoch, int) and 0 <= epoch < 1 << 64 else 0
             # Refuses a state that does not belong here, before the current reader is closed.
             self._build(epoch, text, epochs=0).close()
+            _lightning.check(self, dict(state_dict))
             self._let_go()
-            self._pass = self._state = None
+            self._pass, self._state, self._begin_at = None, None, 0
             self._resume, self._next_epoch = text, epoch
+
+    def _remaining(self, state_dict: Mapping[str, Any]) -> int:
+        """Batches that a pass from this state has left of its epoch, on each rank, where rows are not packed."""
+        left = int(state_dict["length"]) - int(state_dict["position"])
+        with self._lock:
+            self._settled()
+            of_all: int = self._options["batch_size"] * self._options["world_size"]
+        return left // of_all if self._options["drop_last"] else -(-left // of_all)
 
     # Reports.
 
@@ -494,6 +679,8 @@ class DataLoader:
                 loader.close()
             if self._pool is not None:
                 self._pool.close()
+            if self._source is not None:
+                self._source.close()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -502,16 +689,20 @@ class DataLoader:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickles as its configuration: a copy starts at its first epoch.
+        # Pickles as its configuration: a copy starts at its first epoch, and asks for the ranks of its own process.
+        if self._arguments["process_group"] is not None:
+            raise refused("a DataLoader with a process_group cannot be pickled: the group belongs to this process",
+                          "make the DataLoader in the process that uses it, or give rank and world_size")
         return _again, (self._arguments,)
 
     def __repr__(self) -> str:
-        shown = f"batch_size={self.batch_size}, rank {self._rank} of {self._world_size}, epoch {self._next_epoch} next"
+        size = self._options["batch_size"]
+        shown = f"batch_size={size}, {self._ranks.words()}, epoch {self._next_epoch} next"
         return f"<uringload.DataLoader of {self.dataset!r}, {shown}>"
 
     def _repr_html_(self) -> str:
-        rows = [("dataset", repr(self.dataset).strip("<>")), ("batch size", str(self.batch_size)),
-                ("rank", f"{self._rank} of {self._world_size}")]
+        rows = [("dataset", repr(self.dataset).strip("<>")), ("batch size", str(self._options["batch_size"])),
+                ("rank", self._ranks.words().removeprefix("rank "))]
         if self._native is not None:
             rows += [*self.stats().rows(), ("verdict", str(self.verdict())), ("route", str(self.route()))]
         return table(rows, "uringload.DataLoader")
@@ -520,6 +711,7 @@ class DataLoader:
 
     def _pull(self, epoch: int, wait: bool) -> Raw | None:
         """The next batch of an epoch. None: no batch is ready, or, with `wait`, the epoch has no more."""
+        ahead = self._pool is not None
         loader = self._native
         if loader is None:
             raise _closed_meanwhile()
@@ -527,7 +719,7 @@ class DataLoader:
         if raw is None:
             stream = None if self._stream is None else self._stream()
             try:
-                raw = loader.next(stream) if wait else loader.try_next(stream)
+                raw = loader.next(stream, ahead) if wait else loader.try_next(stream, ahead)
             except Error:
                 self._state = loader.state()
                 raise
@@ -592,7 +784,36 @@ class _Pass:
             raw = self._take(loader, wait=True)
             if raw is None:
                 raise StopIteration
-            return loader._convert(raw)
+            return loader._finish(raw)
+
+    def poll(self) -> tuple[bool, Any]:
+        """True and the next batch, if it is there; else False, and what to wait for: the work on it (a future) or the
+        native loader. Raises StopIteration at the end.
+        """
+        loader = self._loader
+        if loader._process != _process():
+            loader._check()
+        with loader._lock:
+            if loader._pass is not self._token:
+                self._refuse()
+            native_loader, pool = loader._native, loader._pool
+            if native_loader is None:
+                raise _closed_meanwhile()
+            if pool is None:
+                raw = self._take(loader, wait=False)
+                if raw is not None:
+                    return True, loader._finish(raw)
+            else:
+                self._fill(loader, pool, wait=False)
+                if self._pending and self._pending[0][0].done():
+                    return True, self._transformed(loader, pool)
+                native_loader.asked()
+                if self._pending:
+                    return False, self._pending[0][0]
+            if self._ended or native_loader.is_over():
+                self._ended = True
+                raise StopIteration
+            return False, native_loader
 
     def _take(self, loader: DataLoader, wait: bool) -> Raw | None:
         if self._ended:
@@ -603,6 +824,38 @@ class _Pass:
         return raw
 
     def _transformed(self, loader: DataLoader, pool: Any) -> Any:
+        native_loader, pending = loader._native, self._pending
+        if native_loader is not None and not (pending and pending[0][0].done()):
+            native_loader.asked()
+        is_batch = False
+        try:
+            made = self._next_made(loader, pool)
+            is_batch = True
+            return made
+        except BaseException as error:
+            from ._blame import trimmed
+
+            raise trimmed(error)
+        finally:
+            if native_loader is not None:
+                native_loader.got(is_batch)
+
+    def _next_made(self, loader: DataLoader, pool: Any) -> Any:
+        self._fill(loader, pool, wait=True)
+        if not self._pending:
+            raise StopIteration
+        future, _ = self._pending[0]
+        try:
+            made = future.result()
+        except BaseException as error:
+            # If only the wait was interrupted (Ctrl-C), the batch stays pending.
+            if future.done() and not future.cancelled() and future.exception() is error:
+                self._pending.popleft()
+            raise
+        return self._settle(loader, made)
+
+    def _fill(self, loader: DataLoader, pool: Any, wait: bool) -> None:
+        """Puts batches to work until enough are; waits for one if none is and `wait` says so."""
         from ._transform import failed
 
         pending = self._pending
@@ -611,7 +864,7 @@ class _Pass:
         while not self._ended and len(pending) < pool.depth:
             before = loader._state
             try:
-                raw = self._take(loader, wait=not pending)
+                raw = self._take(loader, wait=wait and not pending)
             except StarvedError:
                 # It takes no batch's place. The pending batches below hold the memory, and finishing one frees it.
                 if not pending:
@@ -623,27 +876,30 @@ class _Pass:
             finally:
                 # Reading ahead does not move the user's position.
                 loader._state = before
-            if raw is None:
-                break
             native_loader = loader._native
-            pending.append((pool.submit(raw), None if native_loader is None else native_loader.state()))
-        if not pending:
-            raise StopIteration
-        future, state = pending[0]
+            if raw is None or native_loader is None:
+                break
+            pending.append((pool.submit(raw, native_loader), native_loader.state()))
+
+    def _settle(self, loader: DataLoader, made: Any) -> Any:
+        """Hands out the oldest batch, which is done, with what its failed samples entail."""
+        from ._transform import failed, settled
+
+        # An error leaves the state before the batch, so that a resume tries the batch again.
+        _, state = self._pending.popleft()
         try:
-            made = future.result()
-        except BaseException as error:
-            # The state stays before the batch, so that a resume tries the batch again. If only the wait was interrupted
-            # (Ctrl-C), the batch stays pending.
-            if future.done() and not future.cancelled() and future.exception() is error:
-                pending.popleft()
-            if isinstance(error, StopIteration):
-                # As with generators: otherwise it would end the pass silently.
-                raise RuntimeError("a transform raised StopIteration") from error
+            value, error, beside = settled(made, loader._native, loader._options["on_error"])
+        except TooManyFailuresError:
+            # As where the reactor counts them: nothing comes after it, and the next pass begins anew.
+            self._ended, loader._stands_at = True, None
+            self._pending.clear()
             raise
-        pending.popleft()
+        if beside is not None:
+            self._pending.appendleft((failed(beside), state))
+        if error is not None:
+            raise error
         loader._state = state
-        return made
+        return value
 
     def _refuse(self) -> None:
         if self._ended and not self._pending:

@@ -6,7 +6,6 @@ of the algorithm and must go up when the same parameters give another order.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -55,12 +54,12 @@ class Sampled(NamedTuple):
     sampler: Any
     samples: int
 
-    def ids(self, epoch: int) -> list[int]:
-        """The samples of an epoch. A sampler with `set_epoch` is told the epoch first."""
+    def ids(self, epoch: int) -> bytes:
+        """The samples of an epoch, packed. A sampler with `set_epoch` is told the epoch first."""
         told = getattr(self.sampler, "set_epoch", None)
         if callable(told):
             told(epoch)
-        return arguments.integers("sampler", self.sampler)
+        return arguments.ids("sampler", self.sampler)
 
     def identity(self) -> dict[str, Any]:
         """The sampler's type, and its own `order_id` if it has one.
@@ -73,6 +72,9 @@ class Sampled(NamedTuple):
                 raise mistyped(f"order_id of the sampler is a {type(said).__name__}", "make it text or a whole number")
             kind = "text" if isinstance(said, str) else "number"
             told = f"{kind}:{said}".encode(errors="backslashreplace")
+            # Here: it loads OpenSSL, which takes a tenth of the time of importing this package.
+            import hashlib
+
             digest = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little")
         # States of version 1 are recognized by this name.
         return {"name": f"python:{type(self.sampler).__name__}", "digest": digest, "version": 1}

@@ -8,8 +8,9 @@ from typing import Any
 from . import _arguments as arguments
 from .errors import mistyped, refused
 
-FORMS = ("auto", "views", "list", "dense", "ragged", "padded")
+FORMS = ("auto", "views", "list", "dense", "ragged", "padded", "tuple")
 SHUFFLES = ("off", "auto", "full", "window", "shards", "shard")
+CACHES = ("memory",)
 ON_ERROR = ("raise", "warn", "skip", "replace")
 PACKINGS = ("first_fit", "best_fit", "concat")
 
@@ -53,6 +54,21 @@ def threads(num_threads: Any, num_workers: Any) -> int | None:
     if len(set(given.values())) > 1:
         raise refused(f"num_threads is {num_threads} and num_workers is {num_workers}", "give one of them")
     return next(iter(given.values()), None)
+
+
+def seed(value: Any, generator: Any) -> Any:
+    """The seed of a torch.Generator. Its state is of no use: the order is a function of seed and epoch, so that a run
+    can resume.
+    """
+    said = getattr(generator, "initial_seed", None)
+    if not callable(said):
+        arguments.ignored("generator", "it has no initial_seed() to take for seed")
+        return value
+    own = int(said()) % (1 << 64)
+    if value not in (0, own):
+        raise refused(f"seed is {value}, and that of generator is {own}", "give one of them")
+    arguments.ignored("generator", f"except for its seed: seed={own}, and each epoch has an order of its own")
+    return own
 
 
 def form(name: str, value: Any, padding: dict[str, Any]) -> dict[str, Any]:

@@ -2,61 +2,299 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
-from ._output import Batch, Raw
+from . import _blame, _log
+from . import _uringload as native
+from ._collate import Stack
+from ._order import BY_NUMBER
+from ._output import Batch, Facts, Raw, as_tuple
+from ._random import Keyed, keyed
+from .errors import Error, InternalError
 
 #: Most threads by default. They share one interpreter, so more would help only code that releases its lock.
 THREADS_MAX = 8
 
+#: Replacements that are tried for one sample before its batch fails; the library's number, too.
+ATTEMPTS = 16
+
+
+class Lost(NamedTuple):
+    """A sample that the transform could not use, why, and the sample in its place."""
+
+    id: int
+    error: Exception
+    replaced_by: int | None
+
+
+class Made:
+    """What became of a batch: the user's value, or the error that takes its place; and the samples that failed.
+
+    It is handed over once. The frames of an exception hold the frames that called them, and those hold this object: if
+    it kept the exception, the circle would keep the memory of the batch until the garbage collector comes.
+    """
+
+    __slots__ = ("_value", "_error", "_lost", "meta")
+
+    def __init__(self, value: Any, error: Exception | None, lost: list[Lost], meta: native.Meta) -> None:
+        self._value = value
+        self._error = error
+        self._lost = lost
+        self.meta = meta
+
+    def take(self) -> tuple[Any, Exception | None, list[Lost]]:
+        """Value, error and failed samples, which are then no longer here."""
+        value, error, lost = self._value, self._error, self._lost.copy()
+        self._value = self._error = None
+        self._lost.clear()
+        return value, error, lost
+
+
+class Samples(NamedTuple):
+    """What the work needs to know of the samples' dataset, and what happens where one fails."""
+
+    dataset: native.Dataset
+    #: Reads a sample again, in an epoch: to replace another.
+    read: Callable[[int, int], dict[str, Any]]
+    on_error: str
+    seed: int
+
+
+def threads_of(asked: int | None) -> int:
+    """How many threads there are where so many were asked for."""
+    return min(os.cpu_count() or 1, THREADS_MAX) if asked is None else asked
+
 
 class Work:
-    """The work on one batch: convert it, transform and collate its samples, then apply the batch transform."""
+    """The work on one batch: convert it, transform and collate its samples, then apply the batch transform.
+
+    `collate` makes a batch of transformed samples and of what is known of them.
+    """
 
     def __init__(
         self,
         convert: Callable[[Raw], Batch],
-        transform: Callable[[dict[str, Any]], Any] | None,
-        collate: Callable[[list[Any]], Any] | None,
+        transform: Keyed | None,
+        collate: Callable[[list[Any], Any], Any] | None,
         batch_transform: Callable[[Any], Any] | None,
+        samples: Samples,
     ) -> None:
         self._convert = convert
         self._transform = transform
         self._collate = collate
         self._batch_transform = batch_transform
+        self._samples = samples
+        self._local = threading.local()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is no function of the user's to call."""
-        return self._transform is None and self._collate is None and self._batch_transform is None
+    def __call__(self, raw: Raw, loader: native.Loader) -> Made:
+        clock, meta, lost = self._clock(loader), raw[1], []  # type: native.Clock, native.Meta, list[Lost]
+        cpu = time.thread_time_ns()
+        clock.transform()
+        try:
+            return Made(self._made(raw, lost, clock), None, lost, meta)
+        except Exception as error:
+            return Made(None, _blame.trimmed(error), lost, meta)
+        finally:
+            clock.wait(len(meta), time.thread_time_ns() - cpu)
 
-    def __call__(self, raw: Raw) -> Any:
+    def _clock(self, loader: native.Loader) -> native.Clock:
+        """This thread's clock in the statistics of `loader`."""
+        known = getattr(self._local, "clock", None)
+        if known is None or known[0] is not loader:
+            self._local.clock = known = (loader, loader.clock())
+        clock: native.Clock = known[1]
+        return clock
+
+    def _made(self, raw: Raw, lost: list[Lost], clock: native.Clock) -> Any:
+        meta = raw[1]
         batch: Any = self._convert(raw)
         if self._transform is not None or self._collate is not None:
             samples: list[Any] = list(batch.samples())
+            facts: Any = meta
             if self._transform is not None:
-                samples = [self._transform(sample) for sample in samples]
-            # Without a collate function the batch is a list of samples, in whatever form the transform gave them.
-            batch = samples if self._collate is None else self._collate(samples)
-        return batch if self._batch_transform is None else self._batch_transform(batch)
+                samples, facts = self._transformed(self._transform, samples, meta, lost)
+            clock.collate()
+            batch = self._collated(samples, facts, meta)
+            clock.transform()
+        if self._batch_transform is not None:
+            try:
+                batch = self._batch_transform(batch)
+            except Exception as error:
+                raise _blame.of_batch(error, "batch_transform", meta)
+        return batch
+
+    def _collated(self, samples: list[Any], facts: Any, meta: native.Meta) -> Any:
+        if not samples:
+            # Every sample failed. The other ranks have this batch, so this one has it too.
+            return Batch((), facts)
+        if self._collate is None:
+            return samples
+        try:
+            return self._collate(samples, facts)
+        except Exception as error:
+            raise _blame.of_batch(error, "collate", meta)
+
+    def _transformed(
+        self, transform: Keyed, samples: list[Any], meta: native.Meta, lost: list[Lost]
+    ) -> tuple[list[Any], Any]:
+        """The samples as the transform returns them, without those that failed, and what is known of them."""
+        made, ids, epoch = [], meta.ids, meta.epoch
+        left: list[tuple[int, int]] = []
+        for index, number in enumerate(ids):
+            try:
+                made.append(transform(samples[index], epoch, number))
+                left.append((index, number))
+            except MemoryError as no_memory:
+                # The machine's trouble and no fault of the sample's.
+                raise _blame.of_sample(no_memory, self._samples.dataset, epoch, number)
+            except Exception as failure:
+                # No local variable may hold the error: see `Made`.
+                other = self._instead(transform, _blame.trimmed(failure), epoch, number, lost)
+                if other is not None:
+                    made.append(other[1])
+                    left.append((index, other[0]))
+        if not lost:
+            return made, meta
+        padding = meta.padding
+        kept = None if padding is None else [padding[index] for index, _ in left]
+        return made, Facts([number for _, number in left], kept, meta.failed, epoch, meta.position)
+
+    def _instead(
+        self, transform: Keyed, error: Exception, epoch: int, number: int, lost: list[Lost]
+    ) -> tuple[int, Any] | None:
+        """What comes in the place of a sample that failed: the number of another and that sample, or None."""
+        error = _blame.of_sample(error, self._samples.dataset, epoch, number)
+        if self._samples.on_error == "raise":
+            lost.append(Lost(number, error, None))
+            raise error
+        if self._samples.on_error != "replace":
+            lost.append(Lost(number, error, None))
+            return None
+        tried = "the dataset has no other"
+        for attempt in range(ATTEMPTS):
+            other = native.replacement(self._samples.seed, number, attempt, len(self._samples.dataset))
+            if other is None:
+                break
+            try:
+                made = transform(self._samples.read(other, epoch), epoch, other)
+            except MemoryError:
+                raise
+            except Exception as last:
+                tried = f"{attempt + 1} failed, the last of them sample {other} ({_blame.text(last)})"
+                continue
+            lost.append(Lost(number, error, other))
+            return other, made
+        _blame.note(error, f"no other sample could take its place: {tried}")
+        lost.append(Lost(number, error, None))
+        raise error
+
+
+class Own(NamedTuple):
+    """The user's own functions, and how samples become batches behind them."""
+
+    transform: Callable[..., Any] | None
+    #: The form of batches: "list" for samples as they are, "tuple" for columns by position.
+    form: Any
+    collate: Callable[[list[Any]], Any] | None
+    batch_transform: Callable[[Any], Any] | None
+
+    def work(self, convert: Callable[[Raw], Batch], output: str, samples: Samples) -> Work:
+        """The work on a batch whose arrays are of the kind `output`."""
+        transform = None if self.transform is None else keyed(self.transform, samples.seed)
+        collate: Callable[[list[Any], Any], Any] | None = None
+        made: Callable[[Raw], Any] = convert
+        if self.collate is not None:
+            by_user = self.collate
+
+            def collate(each: list[Any], facts: Any) -> Any:
+                return by_user(each)
+        elif transform is not None and self.form != "list":
+            collate = Stack(output, is_tuple=self.form == "tuple")
+        elif transform is None and self.form == "tuple":
+            made = as_tuple(convert)
+        return Work(made, transform, collate, self.batch_transform, samples)
+
+
+def reader(
+    dataset: native.Dataset,
+    options: dict[str, Any],
+    text: list[str],
+    binary: list[str],
+    convert: Callable[[Raw], Batch],
+) -> Callable[[int, int], dict[str, Any]]:
+    """A function that reads one sample by its number, as it comes in an epoch.
+
+    It sets up a reader for each, which takes about a millisecond: it is for the few that replace others.
+    """
+    alone = {"batch_size": 1, "rank": 0, "world_size": 1, "drop_last": False, "packing": None, "buckets": None,
+             "pin": None, "cache": None, "on_error": "raise", "max_failures": None, "quarantine": None}
+
+    def read(number: int, epoch: int) -> dict[str, Any]:
+        order = ([number], BY_NUMBER)
+        loader = native.Loader(dataset, {**options, **alone}, start=(epoch, 0), epochs=1, order=order, text=text,
+                               binary=binary)
+        try:
+            raw = loader.next()
+        finally:
+            loader.close()
+        if raw is None:
+            raise InternalError("no batch came: this is a bug of uringload (please report it)")
+        return next(convert(raw).samples())
+
+    return read
+
+
+def settled(made: Made, loader: native.Loader | None, on_error: str) -> tuple[Any, Exception | None, Exception | None]:
+    """The value of a batch that is handed out, the error in its place, and an error that stands beside the batches: the
+    list cannot be written. Counts and lists the failed samples. Raises `TooManyFailuresError`.
+    """
+    value, error, lost = made.take()
+    beside: Exception | None = None
+    if not lost or loader is None:
+        return value, error, beside
+    entries = []
+    for id, failure, replaced_by in lost:
+        try:
+            entry, unwritten = loader.fail(made.meta, (id, _blame.text(failure)), replaced_by, error is not None)
+        except Error as ended:
+            raise ended from failure
+        entry[2].__cause__ = failure
+        entries.append(entry)
+        beside = beside or unwritten
+        if on_error == "warn" and error is None:
+            _log.warning("%s", entry[2].headline)
+    if isinstance(value, Batch) and isinstance(value._meta, Facts):
+        value._meta.failed = [*value._meta.failed, *entries]
+    return value, error, beside
 
 
 class Pool:
     """Threads for the work, started with the first batch; with 0 threads, the caller does the work itself.
 
     `scopes`, called in the submitting thread, returns a context that the pool's thread enters for the work. It puts the
-    work on the caller's streams: a pool thread has streams of its own, and nobody waits for those.
+    work on the caller's streams: a pool thread has streams of its own, and nobody waits for those. `init` is called in
+    each thread before its first batch, with the thread's number.
     """
 
     def __init__(
-        self, work: Callable[[Raw], Any], threads: int | None, scopes: Callable[[], Any] | None = None
+        self,
+        work: Callable[[Raw, native.Loader], Made],
+        threads: int | None,
+        scopes: Callable[[], Any] | None = None,
+        init: Callable[[int], Any] | None = None,
     ) -> None:
         self._work = work
         self._scopes = scopes
-        self.threads = min(os.cpu_count() or 1, THREADS_MAX) if threads is None else threads
+        self._init = init
+        self._numbers = itertools.count()
+        self._local = threading.local()
+        self.threads = threads_of(threads)
         self._executor: ThreadPoolExecutor | None = None
 
     @property
@@ -64,24 +302,36 @@ class Pool:
         """Batches that are worked on at once. The memory that each holds meanwhile counts toward the memory limit."""
         return self.threads + 1
 
-    def submit(self, raw: Raw) -> Future[Any]:
-        """Starts the work on a batch."""
+    def submit(self, raw: Raw, loader: native.Loader) -> Future[Made]:
+        """Starts the work on a batch of `loader`."""
         if self.threads == 0:
-            done: Future[Any] = Future()
-            try:
-                done.set_result(self._work(raw))
-            except Exception as error:
-                done.set_exception(error)
+            done: Future[Made] = Future()
+            done.set_result(self._work(raw, loader))
             return done
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix="uringload-transform")
-        if self._scopes is not None:
-            return self._executor.submit(self._within, self._scopes(), raw)
-        return self._executor.submit(self._work, raw)
+        scope = None if self._scopes is None else self._scopes()
+        return self._executor.submit(self._within, scope, raw, loader)
 
-    def _within(self, scope: Any, raw: Raw) -> Any:
+    def _within(self, scope: Any, raw: Raw, loader: native.Loader) -> Made:
+        if self._init is not None:
+            try:
+                self._begin(self._init)
+            except Exception as error:
+                return Made(None, _blame.of_batch(error, "worker_init_fn", raw[1]), [], raw[1])
+        if scope is None:
+            return self._work(raw, loader)
         with scope:
-            return self._work(raw)
+            return self._work(raw, loader)
+
+    def _begin(self, init: Callable[[int], Any]) -> None:
+        local = self._local
+        if not hasattr(local, "number"):
+            local.number, local.has_begun = next(self._numbers), False
+        if not local.has_begun:
+            # One that raises is called again for the next batch, which must not run without it.
+            init(local.number)
+            local.has_begun = True
 
     def close(self) -> None:
         """Stops the threads. Work in progress finishes; queued work is cancelled."""
@@ -90,8 +340,8 @@ class Pool:
             self._executor = None
 
 
-def failed(error: Exception) -> Future[Any]:
+def failed(error: Exception) -> Future[Made]:
     """A future that raises `error`, in the place of the batch that failed."""
-    future: Future[Any] = Future()
+    future: Future[Made] = Future()
     future.set_exception(error)
     return future

@@ -22,8 +22,10 @@ __all__ = [
     "StarvedError",
     "StateMismatchError",
     "TooManyFailuresError",
+    "TransformError",
     "TruncatedError",
     "UnavailableError",
+    "WorkerError",
     "WrongFileTypeError",
 ]
 
@@ -146,6 +148,18 @@ class IoError(Error, OSError):
     kind = "Io"
 
 
+class TransformError(Error):
+    """A transform could not use a sample: an entry of `Batch.failed`. What the transform raised is its cause."""
+
+    kind = "Transform"
+
+
+class WorkerError(Error):
+    """A worker process ended while it made samples."""
+
+    kind = "Worker"
+
+
 class InternalError(Error):
     """A bug in uringload."""
 
@@ -174,6 +188,7 @@ _CLASSES: dict[str, type[Error]] = {
         TooManyFailuresError,
         StateMismatchError,
         IoError,
+        TransformError,
         InternalError,
     )
 }
@@ -201,6 +216,13 @@ def refused(what: str, remedy: str) -> InvalidArgumentError:
 def mistyped(what: str, remedy: str) -> ArgumentTypeError:
     """The error for an argument of the wrong type, with its remedy."""
     error = ArgumentTypeError(f"{what}\nhelp: {remedy}")
+    error.remedy = remedy
+    return error
+
+
+def worker_died(what: str, remedy: str) -> WorkerError:
+    """The error for a worker process that ended, with its remedy."""
+    error = WorkerError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error
 

@@ -99,7 +99,7 @@ fn assembled(dataset: &Tokens, pieces: &[(u64, Piece)], failed: Option<usize>) -
     let target = pool.take(32);
     let blocks = [Bytes::from(memory)];
     let mut parsed = Parsed::default();
-    parsed.parse(dataset, &collation, &plan, (&blocks, &[]), &mut errors);
+    parsed.parse(dataset, &collation, &plan, (&blocks, &[], None), &mut errors);
     parsed.assemble((dataset, &collation), &plan, &blocks, target, &pool).0
 }
 

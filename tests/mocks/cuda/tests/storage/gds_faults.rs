@@ -170,6 +170,36 @@ fn a_disk_that_fails_for_good_ends_the_loader() {
     });
 }
 
+/// The device is reset while files are read into it, and cuFile blames the files. That is no outage of the storage: the
+/// loader ends at once, however long it would wait for one.
+#[test]
+fn a_device_that_is_gone_ends_the_loader_at_once() {
+    const UNAVAILABLE: u32 = 46;
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        for errno in [libc::EIO, libc::ENODEV, libc::ENXIO] {
+            let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(28));
+            let made = cufile::records(40, 300_001, &mut random);
+            let list = tempfile::NamedTempFile::new().unwrap();
+            let quarantine = Some(list.path().to_owned());
+            let config = Config { outage_timeout: Some(BOUND), quarantine, ..config() };
+            let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config) };
+            let mut loader = case.build(&mock);
+            cufile.set(Knob::ReadErrno, errno.into());
+            cufile.set(Knob::ReadError, -1);
+            mock.configure(&format!("fail=*@1+:{UNAVAILABLE}"));
+            let start = Instant::now();
+            let errors: Vec<_> = loader.by_ref().filter_map(Result::err).collect();
+            assert!(start.elapsed() < Duration::from_secs(10), "{errno}: {:?}", start.elapsed());
+            let last = errors.last().expect("it is told");
+            assert_eq!(last.kind(), ErrorKind::Device, "{errno}: {last}");
+            assert_eq!(std::fs::read(list.path()).unwrap(), b"", "{errno}: good samples are in quarantine");
+        }
+    });
+}
+
 #[test]
 fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
     if !cufile::has_direct() {

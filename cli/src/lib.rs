@@ -1,0 +1,78 @@
+//! The command `uringload`, as a function: the binary calls it, and so does the script of the Python wheel. It uses the
+//! library like any other program: through its public API.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bench;
+mod cold;
+mod compare;
+mod consume;
+mod cufile;
+mod data;
+mod doctor;
+mod facts;
+mod failure;
+mod index;
+mod inspect;
+mod interrupt;
+mod layout;
+mod list;
+mod output;
+mod pack;
+mod pages;
+mod ranks;
+mod state;
+mod units;
+mod verify;
+mod verify_order;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use failure::{Exit, Failure};
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+/// Parses the arguments (the first is the program's name), runs the command, reports errors on stderr, in one line, and
+/// returns the exit code. A process calls it once: the handlers of signals that a command sets stay.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let code = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => ended(command(arguments.command)),
+        Err(refused) => {
+            // Help goes to stdout, what cannot be parsed to stderr; if that is closed there is nobody to tell.
+            let _ = refused.print();
+            u8::try_from(refused.exit_code()).unwrap_or(u8::MAX)
+        }
+    };
+    // Rust flushes at the end of its own `main`, which a process of Python does not have.
+    let _ = io::stdout().flush();
+    code
+}
+
+fn command(command: Command) -> Done {
+    match command {
+        Command::Bench(options) => bench::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Index(options) => index::run(&options),
+        Command::Inspect(options) => inspect::run(&options),
+        Command::List(options) => list::run(&options),
+        Command::Pack(options) => pack::run(&options),
+        Command::State(command) => state::run(&command),
+        Command::Verify(options) => verify::run(&options),
+        Command::VerifyOrder(options) => verify_order::run(&options),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { out } => pages::man(out.as_deref()),
+    }
+}
+
+fn ended(done: Done) -> u8 {
+    match done {
+        Ok(exit) => exit.code(),
+        Err(failure) => {
+            failure.report();
+            failure.exit()
+        }
+    }
+}
+
+/// What every command returns.
+type Done = Result<Exit, Failure>;

@@ -1,0 +1,45 @@
+//! Storage that is away for a while: stderr tells of it, and nothing is lost.
+
+use super::{content, folder, uringload, write};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Longest wait for a word, which comes after five seconds.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+#[test]
+fn an_outage_is_told_on_stderr_and_waited_out() {
+    const FILES: usize = 400;
+    let home = folder(&[]);
+    let (root, away) = (home.path().join("data"), home.path().join("away"));
+    for number in 0..FILES {
+        write(&root.join(format!("files/{number:03}")), &content("outage", 20_000));
+    }
+    // At 40 ms for each of 100 batches the outage begins in mid-epoch.
+    let options = "--shuffle --batch-size 4 --emulate-step 40 --epochs 1 --memory-limit 1MiB --on-error raise";
+    let mut command = uringload(&format!("bench {} {options}", root.display()));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    // As a whole: to move files one by one would look like writing to them.
+    std::fs::rename(root.join("files"), &away).unwrap();
+    let (tell, told) = channel();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        for line in stderr.lines().map_while(Result::ok) {
+            let _ = tell.send(line.clone());
+            all.push(line);
+        }
+        all
+    });
+    let said = std::iter::from_fn(|| told.recv_timeout(PATIENCE).ok()).find(|line| line.contains("waiting for"));
+    std::fs::rename(&away, root.join("files")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let all = reader.join().unwrap();
+    let said = said.unwrap_or_else(|| panic!("nothing is told of the outage: {all:?}"));
+    assert!(said.starts_with(&format!("uringload: waiting for {root:?} for ")) && said.contains(" s: "), "{said}");
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{out}{all:?}");
+}

@@ -1,0 +1,295 @@
+//! Labels from a table of names: a file of `file,label` rows, or what the program has in memory.
+
+use crate::headers::{Source, has_extension};
+use crate::options::words;
+use crate::{DType, Dataset, KnownColumn, SampleId, Skipped, View, WithColumns};
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// What happens where labels and samples do not fit one to one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unlabelled {
+    /// It is an error that counts and names both sides.
+    #[default]
+    Error,
+    /// Samples without a label, and labels without a sample, are left out and counted.
+    Skip,
+}
+
+words!(Unlabelled { "error" => Error, "skip" => Skip, });
+
+/// Labels by the names of samples.
+///
+/// A sample is found by its key (for a folder: the file's path below it), else by the last component of that, else by
+/// either without what follows the last dot. Labels that are all whole numbers become 64-bit integers, numbers become
+/// `f64`, and anything else becomes classes, sorted by their bytes.
+///
+/// ```
+/// use uringload_formats::{Dataset, Labels, Options, SampleId, Unlabelled, open};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let folder = tempfile::tempdir()?;
+/// ["1.jpg", "2.jpg"].iter().for_each(|name| std::fs::write(folder.path().join(name), "a photo").unwrap());
+/// let photos = open(&[folder.path()], &Options::new())?;
+/// let labels = Labels::new([("2.jpg", "cat"), ("1.jpg", "dog")])?;
+/// let labelled = labels.onto(photos, Unlabelled::Error)?;
+/// assert_eq!(labelled.label(SampleId(0)), Some((1, "dog".as_ref())));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Labels {
+    names: Vec<Vec<u8>>,
+    labels: Vec<String>,
+    by_name: HashMap<Vec<u8>, usize>,
+    /// The file that they come from.
+    file: Option<PathBuf>,
+    /// Whether the first row may hold the names of the columns.
+    may_have_header: bool,
+}
+
+/// How many names an error shows.
+const SHOWN: usize = 3;
+/// Most bytes of a file of labels. It is held in memory.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+impl Labels {
+    /// Pairs of a name and a label.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that comes twice.
+    pub fn new<N: AsRef<OsStr>, L: Into<String>>(pairs: impl IntoIterator<Item = (N, L)>) -> Result<Labels> {
+        let pairs = pairs.into_iter().map(|(name, label)| (name.as_ref().as_bytes().to_vec(), label.into()));
+        let (names, labels) = pairs.unzip();
+        Labels::of(names, labels, None)
+    }
+
+    /// Reads a file with a row `name,label` for each sample: with tabs between them if its name ends in `.tsv`, else
+    /// commas. A first row that names no sample and has no number for a label holds the names of the columns.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the row's offset, for a row without exactly two fields; `InvalidArgument` for a name that comes
+    /// twice; `Empty` for a file without a row; what the system says of the file.
+    pub fn read(path: &Path) -> Result<Labels> {
+        let source = Source::open_path(path.to_path_buf())?;
+        if source.size() > FILE_BYTES_MAX {
+            let what = format!("a file of labels may have {FILE_BYTES_MAX} bytes, and this has {}", source.size());
+            return Err(Error::new(ErrorKind::Unavailable, what).with_path(path));
+        }
+        // Fits: it was compared above.
+        let text = source.bytes(0, source.size() as usize, "the labels")?;
+        let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&text);
+        let is_tab = has_extension(path.as_os_str().as_bytes(), "tsv");
+        let reader = ReaderBuilder::new().delimiter(if is_tab { b'\t' } else { b',' }).build();
+        let (names, labels) = rows(reader, text, path)?;
+        if names.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the file of labels has no row").with_path(path));
+        }
+        let mut read = Labels::of(names, labels, Some(path.to_path_buf()))?;
+        let first = &read.names[0];
+        let is_word = !first.contains(&b'.') && !first.contains(&b'/');
+        read.may_have_header = is_word && read.labels[0].parse::<f64>().is_err();
+        Ok(read)
+    }
+
+    fn of(names: Vec<Vec<u8>>, labels: Vec<String>, file: Option<PathBuf>) -> Result<Labels> {
+        let mut by_name = HashMap::with_capacity(names.len());
+        for (row, name) in names.iter().enumerate() {
+            if by_name.insert(name.clone(), row).is_some() {
+                let error = refused(format!("{:?} has two labels", lossy(name)), "give each name one label");
+                return Err(match file {
+                    Some(file) => error.with_path(file),
+                    None => error,
+                });
+            }
+        }
+        Ok(Labels { names, labels, by_name, file, may_have_header: false })
+    }
+
+    /// Adds the labels to a dataset as its column `label`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where samples have no label, or labels no sample, unless both are to be left out; where two
+    /// samples go by the same name; and where the dataset has a column `label`. `Empty` where no sample has a label.
+    pub fn onto(self, dataset: Arc<dyn Dataset>, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
+        let mut found = Matches::default();
+        let (mut key, mut user) = (Vec::new(), vec![None; self.names.len()]);
+        for id in 0..dataset.len() {
+            key.clear();
+            dataset.key(SampleId(id), &mut key);
+            let Some(row) = names_of(&key).find_map(|name| self.by_name.get(name).copied()) else {
+                found.without.add(&key);
+                continue;
+            };
+            if let Some(other) = user[row].replace(id) {
+                return Err(self.ambiguous(&*dataset, row, (other, id)));
+            }
+            found.ids.push(id);
+            found.rows.push(row);
+        }
+        for (row, _) in user.iter().enumerate().filter(|(_, user)| user.is_none()) {
+            // The names of the columns are no label, and belong to no sample.
+            if row > 0 || !self.may_have_header {
+                found.unused.add(&self.names[row]);
+            }
+        }
+        self.finish(dataset, found, unlabelled)
+    }
+
+    fn finish(&self, dataset: Arc<dyn Dataset>, found: Matches, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
+        let Matches { ids, rows, without, unused } = found;
+        if without.count + unused.count > 0 && (unlabelled == Unlabelled::Error || ids.is_empty()) {
+            let what = format!(
+                "{} samples have no label{}, and {} labels have no sample{}",
+                without.count,
+                without.shown(),
+                unused.count,
+                unused.shown()
+            );
+            let kind = if ids.is_empty() { ErrorKind::Empty } else { ErrorKind::InvalidArgument };
+            let remedy = "name samples as they lie below the folder, or skip what has no partner (unlabelled=\"skip\")";
+            return Err(self.placed(Error::new(kind, what).with_remedy(remedy)));
+        }
+        let place = dataset.files().roots().first().cloned().unwrap_or_default();
+        let mut left_out = Vec::new();
+        if without.count > 0 {
+            let first = place.join(OsStr::from_bytes(&without.first[0]));
+            left_out.push(Skipped { what: "samples without a label", count: without.count, first });
+        }
+        if unused.count > 0 {
+            let first = place.join(OsStr::from_bytes(&unused.first[0]));
+            left_out.push(Skipped { what: "labels without a sample", count: unused.count, first });
+        }
+        let dataset: Arc<dyn Dataset> = if without.count > 0 { Arc::new(View::of(dataset, ids)?) } else { dataset };
+        let labelled = WithColumns::new(dataset, vec![self.column(&rows)?])?;
+        Ok(Arc::new(labelled.leaving_out(left_out)))
+    }
+
+    /// The column of the labels in these rows.
+    fn column(&self, rows: &[usize]) -> Result<KnownColumn> {
+        let labels = || rows.iter().map(|&row| self.labels[row].trim());
+        if let Ok(numbers) = labels().map(str::parse).collect::<Result<Vec<i64>, _>>() {
+            return Ok(KnownColumn::of_numbers("label", numbers));
+        }
+        if let Ok(numbers) = labels().map(str::parse).collect::<Result<Vec<f64>, _>>() {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            return KnownColumn::of_bytes("label", DType::F64, Vec::new(), bytes.into());
+        }
+        let classes: BTreeSet<&str> = labels().collect();
+        let classes: Vec<&str> = classes.into_iter().collect();
+        // Each is there: the classes were made of them.
+        let of = |label| classes.binary_search(&label).unwrap_or(0).cast_signed() as i64;
+        KnownColumn::of_classes("label", labels().map(of).collect(), classes.iter().map(OsString::from).collect())
+    }
+
+    fn ambiguous(&self, dataset: &dyn Dataset, row: usize, samples: (u64, u64)) -> Error {
+        let key = |id| {
+            let mut key = Vec::new();
+            dataset.key(SampleId(id), &mut key);
+            lossy(&key)
+        };
+        let (one, other) = (key(samples.0), key(samples.1));
+        let what = format!("the label of {:?} fits two samples: {one:?} and {other:?}", lossy(&self.names[row]));
+        self.placed(refused(what, "name samples by their paths below the folder"))
+    }
+
+    fn placed(&self, error: Error) -> Error {
+        match &self.file {
+            Some(file) => error.with_path(file),
+            None => error,
+        }
+    }
+}
+
+/// Which samples and labels fit.
+#[derive(Default)]
+struct Matches {
+    ids: Vec<u64>,
+    rows: Vec<usize>,
+    without: Names,
+    unused: Names,
+}
+
+/// How many there are, and the first of them.
+#[derive(Default)]
+struct Names {
+    count: u64,
+    first: Vec<Vec<u8>>,
+}
+
+impl Names {
+    fn add(&mut self, name: &[u8]) {
+        self.count += 1;
+        if self.first.len() < SHOWN {
+            self.first.push(name.to_vec());
+        }
+    }
+
+    fn shown(&self) -> String {
+        let names: Vec<String> = self.first.iter().map(|name| format!("{:?}", lossy(name))).collect();
+        let more = if self.count > SHOWN as u64 { ", ..." } else { "" };
+        if names.is_empty() { String::new() } else { format!(" ({}{more})", names.join(", ")) }
+    }
+}
+
+/// The names that a sample goes by, the most exact first.
+fn names_of(key: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let base = key.rsplit(|&byte| byte == b'/').next().unwrap_or(key);
+    [key, base, without_extension(key), without_extension(base)].into_iter()
+}
+
+fn without_extension(name: &[u8]) -> &[u8] {
+    let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let dot = name[base..].iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0);
+    dot.map_or(name, |dot| &name[..base + dot])
+}
+
+/// The two fields of each row.
+fn rows(mut reader: Reader, mut text: &[u8], path: &Path) -> Result<(Vec<Vec<u8>>, Vec<String>)> {
+    let (mut names, mut labels, whole) = (Vec::new(), Vec::new(), text.len());
+    // A field is never longer than what it is read from.
+    let (mut fields, mut ends) = (vec![0; text.len() + 1], [0; 3]);
+    loop {
+        let offset = (whole - text.len()) as u64;
+        let (result, read, _, count) = reader.read_record(text, &mut fields, &mut ends);
+        // A record is in `text` whole; only the end of the last one is shown by empty input.
+        let (result, count) = match result {
+            ReadRecordResult::InputEmpty => {
+                let (result, _, _, more) = reader.read_record(&[], &mut fields, &mut ends[count..]);
+                (result, count + more)
+            }
+            result => (result, count),
+        };
+        text = &text[read..];
+        match (result, count) {
+            (ReadRecordResult::End, _) => return Ok((names, labels)),
+            (ReadRecordResult::Record, 2) => {
+                let label = std::str::from_utf8(&fields[ends[0]..ends[1]]).map_err(|_| {
+                    Error::new(ErrorKind::Corrupt, "a label is not UTF-8").with_path(path).with_offset(offset)
+                })?;
+                names.push(fields[..ends[0]].to_vec());
+                labels.push(label.to_owned());
+            }
+            (_, count) => {
+                let what = format!("a row of labels has {count} fields, and two are wanted: a name and a label");
+                return Err(Error::new(ErrorKind::Corrupt, what)
+                    .with_path(path)
+                    .with_offset(offset)
+                    .with_remedy("keep these two columns; a name that holds the delimiter goes in quotes"));
+            }
+        }
+    }
+}
+
+fn lossy(name: &[u8]) -> String {
+    OsString::from_vec(name.to_vec()).to_string_lossy().into_owned()
+}
+
+fn refused(what: String, remedy: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)
+}

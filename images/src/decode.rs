@@ -1,0 +1,215 @@
+//! From the bytes of a file to pixels: which format they are, what may be taken for them, and which way is up.
+
+mod bmp;
+mod exif;
+mod gif;
+mod jpeg;
+mod pixels;
+mod png;
+mod tiff;
+mod webp;
+
+pub(crate) use pixels::luma;
+
+use crate::{Image, refused};
+use std::fmt;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// How an image is decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoding {
+    /// What a pixel becomes. Default: [`Color::Rgb`].
+    pub color: Color,
+    /// Whether the image is turned and mirrored as its EXIF orientation says. Default: true.
+    pub orient: bool,
+    /// What one image may take.
+    pub limits: Limits,
+}
+
+impl Default for Decoding {
+    fn default() -> Decoding {
+        Decoding { color: Color::Rgb, orient: true, limits: Limits::default() }
+    }
+}
+
+/// What a pixel becomes, whatever the file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Color {
+    /// Red, green and blue, as Pillow's `convert("RGB")`: gray is repeated, alpha is dropped, CMYK is converted
+    /// without a profile, and of 16 bits the upper 8 are kept.
+    #[default]
+    Rgb,
+    /// One channel, as Pillow's `convert("L")`: `0.299 R + 0.587 G + 0.114 B`.
+    Gray,
+    /// One channel without conversion: the index of a palette, or the level of a gray image. What masks of classes are
+    /// stored as. Images of colours are refused.
+    Index,
+}
+
+impl Color {
+    /// Channels of the decoded image.
+    #[must_use]
+    pub fn channels(self) -> u32 {
+        if self == Color::Rgb { 3 } else { 1 }
+    }
+}
+
+/// What one image may take. Both are compared with what its header claims, before memory is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most pixels. Default: 178 956 970, beyond which Pillow calls an image a decompression bomb.
+    pub pixels: u64,
+    /// Most bytes of memory for its pixels and what the decoder keeps while it works. Default: 2 GiB.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { pixels: 178_956_970, bytes: 2 << 30 }
+    }
+}
+
+impl Limits {
+    /// Refuses an image of that size, for whose decoding `bytes` bytes a pixel are needed.
+    fn check(self, height: u32, width: u32, bytes: u64) -> Result<()> {
+        if height == 0 || width == 0 {
+            return Err(Error::new(ErrorKind::Corrupt, format!("the image has {height} rows of {width} pixels")));
+        }
+        let pixels = u64::from(height) * u64::from(width);
+        if pixels > self.pixels {
+            let what = format!("the image has {height} x {width} pixels, and {} are allowed", self.pixels);
+            return Err(
+                Error::new(ErrorKind::MemoryLimit, what).with_remedy("raise the limit of pixels if you trust it")
+            );
+        }
+        let memory = pixels.saturating_mul(bytes);
+        if memory > self.bytes {
+            let what = format!("the image needs {memory} bytes to be decoded, and {} are allowed", self.bytes);
+            return Err(
+                Error::new(ErrorKind::MemoryLimit, what).with_remedy("raise the limit of bytes if you trust it")
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A format of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// JPEG: baseline, extended and progressive, coded by Huffman.
+    Jpeg,
+    /// PNG, 1 to 16 bits.
+    Png,
+    /// WebP, lossy and lossless; of an animation the first frame.
+    WebP,
+    /// BMP.
+    Bmp,
+    /// GIF: the first frame.
+    Gif,
+    /// TIFF: the first page.
+    Tiff,
+}
+
+impl Format {
+    /// The format of a file that starts with these bytes, 12 of which are enough.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Format> {
+        match bytes {
+            [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Format::Png),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Format::WebP),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
+            [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Some(Format::Tiff),
+            [b'B', b'M', ..] => Some(Format::Bmp),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Format::Jpeg => "JPEG",
+            Format::Png => "PNG",
+            Format::WebP => "WebP",
+            Format::Bmp => "BMP",
+            Format::Gif => "GIF",
+            Format::Tiff => "TIFF",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Decodes an image, of the format that its first bytes show.
+///
+/// ```
+/// use uringload_images::{Decoding, decode};
+/// # fn main() -> uringload_core::Result<()> {
+/// # let file = uringload_images::example_bmp();
+/// let image = decode(&file, &Decoding::default())?;
+/// assert_eq!((image.height(), image.width(), image.pixels()), (1, 2, &[255, 0, 0, 0, 255, 0][..]));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// - `Empty` for no bytes, `WrongFileType` for bytes of no known format.
+/// - `Truncated` and `Corrupt` for a file that ends early or breaks its format, with the offset where it is known.
+/// - `Unavailable` for what a format allows and this decoder does not know, such as arithmetic coding.
+/// - `MemoryLimit` for an image beyond the limits, before memory is taken for it.
+/// - `InvalidArgument` for [`Color::Index`] of an image that has colours.
+pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
+    let Some(format) = Format::of(bytes) else { return Err(unknown(bytes)) };
+    let (image, orientation) = match format {
+        Format::Jpeg => jpeg::decode(bytes, how),
+        Format::Png => png::decode(bytes, how),
+        Format::WebP => webp::decode(bytes, how),
+        Format::Bmp => bmp::decode(bytes, how).map(|image| (image, 1)),
+        Format::Gif => gif::decode(bytes, how).map(|image| (image, 1)),
+        Format::Tiff => tiff::decode(bytes, how),
+    }?;
+    Ok(if how.orient { exif::oriented(image, orientation) } else { image })
+}
+
+fn unknown(bytes: &[u8]) -> Error {
+    if bytes.is_empty() {
+        return Error::new(ErrorKind::Empty, "the image has no bytes").with_offset(0);
+    }
+    let head = &bytes[..bytes.len().min(8)];
+    let what = format!("no known image starts with the bytes {head:02x?}");
+    Error::new(ErrorKind::WrongFileType, what)
+        .with_offset(0)
+        .with_remedy("give JPEG, PNG, WebP, BMP, GIF or TIFF, or leave the sample out")
+}
+
+/// The error of a file that breaks its format.
+fn corrupt(format: Format, cause: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the {format} cannot be decoded: {cause}"))
+}
+
+/// The error of a file that ends early, at the length that it has.
+fn truncated(format: Format, bytes: &[u8]) -> Error {
+    let what = format!("the {format} ends early, behind {} bytes", bytes.len());
+    Error::new(ErrorKind::Truncated, what).with_offset(bytes.len() as u64)
+}
+
+/// The error of a valid file that this decoder does not know.
+fn unsupported(format: Format, what: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the {format} has {what}, which is not supported"))
+        .with_remedy("convert it to another format or kind")
+}
+
+/// The error of colours that were asked for as indexes.
+fn no_index(format: Format) -> Error {
+    refused(format!("the {format} has colours, and no index for each pixel"), "decode it as rgb or gray")
+}
+
+/// The error of a reader: the file is cut, or broken.
+fn read_error(format: Format, bytes: &[u8], error: &std::io::Error) -> Error {
+    if error.kind() == std::io::ErrorKind::UnexpectedEof { truncated(format, bytes) } else { corrupt(format, error) }
+}

@@ -1,0 +1,74 @@
+//! Images ready to train on: decoded, cut, resized, augmented and normalized. Bytes and numbers in, pixels out: this
+//! crate opens no file, starts no thread and needs no C.
+//!
+//! - [`decode`] makes pixels of a JPEG, PNG, WebP, BMP, GIF or TIFF, told by its content and not by its name.
+//! - [`Chain`] is a list of operations, named as torchvision and Albumentations name them, that is planned as a whole:
+//!   only pixels that are seen are resampled, and normalized numbers are written once, to where they are wanted.
+//! - [`Chain::draw`] makes a [`Plan`] of one sample: a function of (seed, epoch, sample) alone, which images, masks and
+//!   boxes follow.
+//! - [`mix`] has Mixup and CutMix over a batch; [`resize`], [`gaussian_blur`] and [`color`] are operations by
+//!   themselves.
+//!
+//! ```
+//! use uringload_images::{Chain, Decoding, Scratch, decode};
+//!
+//! # fn main() -> uringload_core::Result<()> {
+//! # let file = uringload_images::example_bmp();
+//! let chain: Chain = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
+//! let image = decode(&file, &Decoding::default())?;
+//! let plan = chain.draw(42, 0, 7, image.height(), image.width())?;
+//! // [3, 224, 224] of f32.
+//! let mut tensor = vec![0; plan.output(image.channels()).bytes()];
+//! plan.run(&image, &mut tensor, &mut Scratch::default())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Resampling, geometry and colours are Pillow's, to the bit where its own arithmetic is in integers; `docs/images.md`
+//! of the repository states the difference of each operation.
+
+#![forbid(unsafe_code)]
+
+mod auto;
+mod blur;
+mod chain;
+pub mod color;
+mod decode;
+mod image;
+pub mod mix;
+mod op;
+mod parse;
+mod plan;
+mod random;
+mod resample;
+mod tensor;
+mod view;
+mod warp;
+
+pub use auto::Policy;
+pub use blur::gaussian_blur;
+pub use chain::Chain;
+pub use decode::{Color, Decoding, Format, Limits, decode};
+pub use image::Image;
+pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
+pub use plan::{Plan, Rectangle, Scratch};
+pub use resample::{Filter, Region, resize};
+pub use tensor::Output;
+
+use std::borrow::Cow;
+use uringload_core::{Error, ErrorKind};
+
+/// The error of an argument that cannot work.
+fn refused(what: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)
+}
+
+/// A BMP of 2 x 1 pixels, for examples.
+#[doc(hidden)]
+#[must_use]
+pub fn example_bmp() -> Vec<u8> {
+    let mut file = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
+    file.resize(54, 0);
+    file.extend([0, 0, 255, 0, 255, 0, 0, 0]);
+    file
+}

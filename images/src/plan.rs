@@ -1,0 +1,313 @@
+//! What happens to one image, drawn: views, and between them what views cannot say.
+
+use crate::auto::Drawn;
+use crate::op::Erasing;
+use crate::random::Random;
+use crate::tensor::{Elements, Output, Writer, write_element};
+use crate::view::{Frame, View, ViewBuffers};
+use crate::warp::Matrix;
+use crate::{Filter, Image, Region, blur, color, refused};
+use std::borrow::Cow;
+use uringload_core::{DType, Result};
+
+/// What a [`Chain`](crate::Chain) does with one image: every random number is drawn, and what can be done at once is
+/// one step. The same plan is for the image's masks and boxes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    source: (u32, u32),
+    steps: Vec<Step>,
+    /// Behind the steps.
+    last: View,
+    elements: Elements,
+    erased: Vec<Erased>,
+}
+
+/// Memory of a thread that runs one plan after the other.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    view: ViewBuffers,
+}
+
+/// A rectangle of an object: left, top, right and bottom edge, in pixels.
+pub type Rectangle = [f32; 4];
+
+/// What happens before the last view.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    View(View),
+    Warp { matrix: Matrix, filter: Filter, fill: u8 },
+    Paint(Paint),
+}
+
+/// What changes levels and no places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Paint {
+    Grayscale,
+    Brightness(f32),
+    Contrast(f32),
+    Saturation(f32),
+    Hue(f32),
+    Sharpness(f32),
+    Posterize(u32),
+    Solarize(f32),
+    AutoContrast,
+    Equalize,
+    Invert,
+    Blur { kernel: u32, sigma: f32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Erased {
+    region: Region,
+    value: Erasing,
+    /// What random values are a function of.
+    key: u64,
+}
+
+impl Plan {
+    pub(crate) fn new(height: u32, width: u32, elements: Elements) -> Plan {
+        let last = View::whole(height, width);
+        Plan { source: (height, width), steps: Vec::new(), last, elements, erased: Vec::new() }
+    }
+
+    /// Rows and columns that come out.
+    #[must_use]
+    pub fn size(&self) -> (u32, u32) {
+        self.last.output()
+    }
+
+    /// The tensor that an image of so many channels becomes.
+    #[must_use]
+    pub fn output(&self, channels: u32) -> Output {
+        let (height, width) = self.size();
+        let Elements { dtype, channels_last, .. } = self.elements;
+        Output { dtype, channels, height, width, channels_last }
+    }
+
+    /// Writes the tensor of `image` to `out`, which has [`bytes`](Output::bytes) bytes of [`output`](Plan::output).
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an image of another size than the plan was drawn for, for an `out` of another length, for
+    /// means of another number of channels and for an image that is too small for a blur. `MemoryLimit` where there is
+    /// no memory.
+    pub fn run(&self, image: &Image, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
+        self.check(image)?;
+        self.elements.check(image.channels())?;
+        let output = self.output(image.channels());
+        if out.len() != output.bytes() {
+            let what = format!("{} bytes are no {:?} of {}", out.len(), output.shape(), output.dtype);
+            return Err(refused(what, format!("give {} bytes", output.bytes())));
+        }
+        let image = self.stepped(image, scratch)?;
+        let mut writer = Writer::new(out, output, &self.elements);
+        if self.last.is_identity() {
+            writer.image(&image);
+        } else {
+            self.last.render(&image, &mut scratch.view, |y, row| writer.row(y, row))?;
+        }
+        for erased in &self.erased {
+            erased.write(out, output);
+        }
+        Ok(())
+    }
+
+    /// What comes out as an image of 8 bits, before normalization and erasing.
+    ///
+    /// # Errors
+    /// As [`run`](Plan::run).
+    pub fn image(&self, image: &Image, scratch: &mut Scratch) -> Result<Image> {
+        self.check(image)?;
+        let image = self.stepped(image, scratch)?;
+        if self.last.is_identity() { Ok(image.into_owned()) } else { self.last.image(&image, &mut scratch.view) }
+    }
+
+    /// A mask of the image, such as the class of each pixel, behind the same geometry: each pixel is the nearest one,
+    /// colours stay, and `fill` stands where the image was padded.
+    ///
+    /// # Errors
+    /// As [`run`](Plan::run).
+    pub fn mask(&self, mask: &Image, fill: u8, scratch: &mut Scratch) -> Result<Image> {
+        self.check(mask)?;
+        let mut mask = Cow::Borrowed(mask);
+        for step in &self.steps {
+            match step {
+                Step::View(view) => mask = Cow::Owned(view.for_mask(fill).image(&mask, &mut scratch.view)?),
+                Step::Warp { matrix, .. } => mask = Cow::Owned(matrix.apply(&mask, Filter::Nearest, fill)?),
+                Step::Paint(_) => {}
+            }
+        }
+        self.last.for_mask(fill).image(&mask, &mut scratch.view)
+    }
+
+    /// Where a rectangle of the image comes out, cut to what is seen; `None` if nothing of it is. A rectangle that is
+    /// turned becomes the one around it.
+    #[must_use]
+    pub fn rectangle(&self, rectangle: Rectangle) -> Option<Rectangle> {
+        let mut rectangle = rectangle;
+        let views = self.steps.iter().chain([&Step::View(self.last)]).copied().collect::<Vec<_>>();
+        for step in views {
+            rectangle = match step {
+                Step::View(view) => {
+                    let (height, width) = view.output();
+                    cut(around(rectangle, |point| view.point(point)), height, width)?
+                }
+                Step::Warp { matrix, .. } => around(rectangle, |point| matrix.forward(point)),
+                Step::Paint(_) => rectangle,
+            };
+        }
+        let (height, width) = self.size();
+        cut(rectangle, height, width)
+    }
+
+    pub(crate) fn cut(&mut self, frame: Frame, fill: u8) {
+        self.last = self.last.cut(frame, fill).unwrap_or_else(|| {
+            let (height, width) = self.flush();
+            let whole = View::whole(height, width);
+            // A new view shows everything, so that it can be cut.
+            whole.cut(frame, fill).unwrap_or(whole)
+        });
+    }
+
+    pub(crate) fn resize(&mut self, size: (u32, u32), filter: Filter) {
+        self.last = self.last.resize(size, filter).unwrap_or_else(|| {
+            let (height, width) = self.flush();
+            let whole = View::whole(height, width);
+            whole.resize(size, filter).unwrap_or(whole)
+        });
+    }
+
+    pub(crate) fn flip(&mut self, vertically: bool) {
+        self.last = self.last.flip(vertically);
+    }
+
+    pub(crate) fn warp(&mut self, matrix: Matrix, filter: Filter, fill: u8) {
+        self.flush();
+        self.steps.push(Step::Warp { matrix, filter, fill });
+    }
+
+    pub(crate) fn paint(&mut self, paint: Paint) {
+        self.flush();
+        self.steps.push(Step::Paint(paint));
+    }
+
+    pub(crate) fn augment(&mut self, drawn: &[Drawn]) {
+        for &drawn in drawn {
+            let paint = match drawn {
+                Drawn::Warp(matrix) => {
+                    self.warp(matrix, Filter::Nearest, 0);
+                    continue;
+                }
+                Drawn::Brightness(factor) => Paint::Brightness(factor),
+                Drawn::Saturation(factor) => Paint::Saturation(factor),
+                Drawn::Contrast(factor) => Paint::Contrast(factor),
+                Drawn::Sharpness(factor) => Paint::Sharpness(factor),
+                Drawn::Posterize(bits) => Paint::Posterize(bits),
+                Drawn::Solarize(threshold) => Paint::Solarize(threshold),
+                Drawn::AutoContrast => Paint::AutoContrast,
+                Drawn::Equalize => Paint::Equalize,
+                Drawn::Invert => Paint::Invert,
+            };
+            self.paint(paint);
+        }
+    }
+
+    pub(crate) fn erase(&mut self, region: Region, value: Erasing, key: u64) {
+        self.erased.push(Erased { region, value, key });
+    }
+
+    /// Makes the last view a step, and tells what size comes out of it.
+    fn flush(&mut self) -> (u32, u32) {
+        let (height, width) = self.last.output();
+        if !self.last.is_identity() {
+            self.steps.push(Step::View(self.last));
+            self.last = View::whole(height, width);
+        }
+        (height, width)
+    }
+
+    fn check(&self, image: &Image) -> Result<()> {
+        if (image.height(), image.width()) == self.source {
+            return Ok(());
+        }
+        let (height, width) = self.source;
+        let what = format!("the plan is for {height} x {width} pixels, not {} x {}", image.height(), image.width());
+        Err(refused(what, "draw a plan for each image, of its size"))
+    }
+
+    /// The image behind all steps but the last view.
+    fn stepped<'a>(&self, image: &'a Image, scratch: &mut Scratch) -> Result<Cow<'a, Image>> {
+        let mut image = Cow::Borrowed(image);
+        for step in &self.steps {
+            match *step {
+                Step::View(view) => image = Cow::Owned(view.image(&image, &mut scratch.view)?),
+                Step::Warp { matrix, filter, fill } => image = Cow::Owned(matrix.apply(&image, filter, fill)?),
+                Step::Paint(paint) => paint.apply(image.to_mut())?,
+            }
+        }
+        Ok(image)
+    }
+}
+
+impl Paint {
+    fn apply(self, image: &mut Image) -> Result<()> {
+        match self {
+            Paint::Grayscale => color::grayscale(image),
+            Paint::Brightness(factor) => color::brightness(image, factor),
+            Paint::Contrast(factor) => color::contrast(image, factor),
+            Paint::Saturation(factor) => color::saturation(image, factor),
+            Paint::Hue(turn) => color::hue(image, turn),
+            Paint::Sharpness(factor) => color::sharpness(image, factor),
+            Paint::Posterize(bits) => color::posterize(image, bits),
+            Paint::Solarize(threshold) => color::solarize(image, threshold),
+            Paint::AutoContrast => color::autocontrast(image),
+            Paint::Equalize => color::equalize(image),
+            Paint::Invert => color::invert(image),
+            Paint::Blur { kernel, sigma } => blur::gaussian_blur(image, kernel, sigma)?,
+        }
+        Ok(())
+    }
+}
+
+impl Erased {
+    fn write(&self, out: &mut [u8], shape: Output) {
+        let [top, left, bottom, right] =
+            [self.region.y, self.region.x, self.region.y + self.region.h, self.region.x + self.region.w]
+                .map(|edge| edge as usize);
+        let mut random = Random::of_sample(self.key, 0, 0);
+        let size = shape.dtype.size() as usize;
+        let (channels, height, width) = (shape.channels as usize, shape.height as usize, shape.width as usize);
+        for channel in 0..channels {
+            for y in top..bottom {
+                for x in left..right {
+                    let element = if shape.channels_last {
+                        (y * width + x) * channels + channel
+                    } else {
+                        (channel * height + y) * width + x
+                    };
+                    let value = match self.value {
+                        Erasing::Value(value) => value,
+                        // Levels have no negative numbers: their whole range stands for four deviations.
+                        Erasing::Random if shape.dtype == DType::U8 => 128.0 + 64.0 * random.normal(),
+                        Erasing::Random => random.normal(),
+                    };
+                    write_element(&mut out[element * size..], shape.dtype, value);
+                }
+            }
+        }
+    }
+}
+
+/// The rectangle around the four corners of another one, behind a map of points.
+fn around([left, top, right, bottom]: Rectangle, map: impl Fn((f32, f32)) -> (f32, f32)) -> Rectangle {
+    let corners = [(left, top), (right, top), (left, bottom), (right, bottom)].map(map);
+    let start = [f32::INFINITY, f32::INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY];
+    corners
+        .into_iter()
+        .fold(start, |[left, top, right, bottom], (x, y)| [left.min(x), top.min(y), right.max(x), bottom.max(y)])
+}
+
+fn cut([left, top, right, bottom]: Rectangle, height: u32, width: u32) -> Option<Rectangle> {
+    let (height, width) = (height as f32, width as f32);
+    let cut = [left.clamp(0.0, width), top.clamp(0.0, height), right.clamp(0.0, width), bottom.clamp(0.0, height)];
+    (cut[0] < cut[2] && cut[1] < cut[3]).then_some(cut)
+}

@@ -1,0 +1,136 @@
+"""What Accelerate, and with it Hugging Face's Trainer, does around a loader or a dataset.
+
+Accelerate tells a dataset nothing about the object that it wraps around it. So the call stack is looked at, once a
+pass: whoever iterates over the dataset is on it. Nothing is imported: what is not imported iterates over nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import _log
+from .errors import refused
+
+if TYPE_CHECKING:
+    from ._loader import DataLoader
+
+_DATA = "accelerate.data_loader"
+#: Those that give each rank a share of what they iterate over. The first reads on every rank, the second on rank 0.
+_SHARDERS = ((_DATA, "IterableDatasetShard"), ("transformers.trainer_pt_utils", "IterableDatasetShard"),
+             (_DATA, "DataLoaderDispatcher"))  # fmt: skip
+#: Those that read a batch further than they have handed out, and number their passes.
+_LOADERS = ((_DATA, "DataLoaderShard"), (_DATA, "DataLoaderDispatcher"))
+_STATEFUL = (("torchdata.stateful_dataloader", "StatefulDataLoader"),)
+
+
+def sharder() -> str | None:
+    """Who shares out among the ranks what the caller is iterated over for; None: nobody, or there is one rank."""
+    found = _on_stack(_SHARDERS)
+    if found is None:
+        return None
+    # The dispatcher asks a stateful loader for a state while it is being made, before it has a `state` of its own.
+    ranks = getattr(found, "num_processes", None) or sys.modules["accelerate.state"].PartialState().num_processes
+    return f"accelerate's {type(found).__name__}" if ranks > 1 else None
+
+
+def refuse_batches() -> None:
+    """Refuses the one way in which Accelerate cannot share out batches. It would fail with a TypeError of its own."""
+    found = _on_stack(_SHARDERS[:1])
+    if found is not None and found.batch_size is None:
+        raise refused("accelerate's IterableDatasetShard shares out samples, and this dataset gives whole batches",
+                      "give Accelerate the uringload.DataLoader itself; or leave dispatch_batches on; or give samples="
+                      "True, and batch_size to torch's DataLoader")
+
+
+def iterating() -> Any:
+    """The loader of Accelerate that is at the start or within a pass over the caller; None: there is none."""
+    return _on_stack(_LOADERS, "__iter__")
+
+
+def is_saving() -> bool:
+    """Whether torchdata's StatefulDataLoader asks for the caller's state. Accelerate asks it before it reads ahead."""
+    return _on_stack(_STATEFUL) is not None
+
+
+def _on_stack(classes: tuple[tuple[str, str], ...], function: str | None = None) -> Any:
+    """The innermost object of one of these classes, of which a method (`function`, if given) is being called."""
+    kinds = tuple(getattr(sys.modules[module], name) for module, name in classes
+                  if hasattr(sys.modules.get(module), name))  # fmt: skip
+    frame = sys._getframe(2) if kinds else None
+    while frame is not None:
+        if function is None or frame.f_code.co_name == function:
+            found = frame.f_locals.get("self")
+            # Accelerate's loaders name torch's class as theirs; what their type is stays true.
+            if issubclass(type(found), kinds):
+                return found
+        frame = frame.f_back
+    return None
+
+
+class Batches:
+    """The batches of a loader in the shape of torch's batch sampler, for `accelerate.skip_first_batches`.
+
+    That function makes one of torch's loaders from a dataset, a batch sampler without its first batches, and a function
+    that collates. Here the sampler only counts, and each of its batches is an empty list: the dataset is asked for no
+    samples, and the function gives the loader's next batch. The first time it has seen how many were skipped, and
+    begins the pass there.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._counted = 0
+        self._pass: Iterator[Any] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch on this rank."""
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether samples that do not fill a batch on every rank are left out."""
+        return self._loader.drop_last
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next pass. The Trainer calls it after it has skipped."""
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Counts for as long as it is asked; `next_batch` ends the pass."""
+        self._counted, self._pass = 0, None
+        while True:
+            self._counted += 1
+            yield []
+
+    def next_batch(self, samples: list[Any]) -> Any:
+        """The next batch of the pass; raises StopIteration at its end."""
+        if samples:
+            raise refused("another loader was made of this one's collate_fn, and its own sampler",
+                          "use the uringload.DataLoader itself, which has its own share of the samples on each rank")
+        if self._pass is None:
+            self._pass = without_first(self._loader, self._counted - 1)
+        return next(self._pass)
+
+
+def without_first(loader: DataLoader, batches: int) -> Iterator[Any]:
+    """A pass without its first batches, which are not read. Where a loaded state waits, the pass begins there: it is
+    about the same batches, and more exact."""
+    if loader._resume is not None:
+        _log.info("the loaded state decides where the pass begins, and not the %d batches to skip", batches)
+        return iter(loader)
+    if not loader._makes_rows:
+        if 0 < len(loader) <= batches:
+            loader.set_epoch(loader.epoch + 1)
+            return iter(())
+        loader._begin_after(batches)
+        return iter(loader)
+    # Where rows are made of samples, only reading tells how many samples a row has.
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator, None)
+    return iterator

@@ -1,0 +1,10 @@
+"""Datasets for other libraries' loaders, each thin: the reading, the order and the state are uringload's.
+
+- `uringload.adapters.torchdata.Node`: a node for ``torchdata.nodes``, with its state.
+- `uringload.adapters.grain.DataSource`: a ``RandomAccessDataSource`` for Grain.
+- `uringload.adapters.dali.Batches`: a source for DALI's ``fn.external_source``.
+- `uringload.adapters.webdataset.Samples`: samples as webdataset has them, for its pipelines.
+- `uringload.adapters.huggingface.iterable`: a Hugging Face ``IterableDataset``.
+
+Importing this imports none of them.
+"""

@@ -1,0 +1,84 @@
+"""The script `uringload` of the wheel: the whole command line in Python's process."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SCRIPT = pathlib.Path(sys.executable).parent / "uringload"
+# From a checkout without an installed wheel, the same function by name.
+COMMAND = (
+    [str(SCRIPT)]
+    if SCRIPT.exists()
+    else [sys.executable, "-c", "import sys; from uringload._command import main; sys.exit(main())"]
+)
+
+
+def run(*arguments: object, **given: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False, **given
+    )
+
+
+def test_version_is_the_packages() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout.split()[0]) == (0, "uringload")
+
+
+def test_all_output_arrives_although_rusts_main_does_not_end(folder: pathlib.Path) -> None:
+    done = run("list", folder)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, len(lines)) == (0, 200), done.stderr
+
+
+def test_exit_codes_are_the_commands(tmp_path: pathlib.Path) -> None:
+    assert run("bnch").returncode == 2
+    absent = run("inspect", tmp_path / "absent")
+    assert (absent.returncode, str(tmp_path / "absent") in absent.stderr) == (1, True)
+    assert "Traceback" not in absent.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it(folder: pathlib.Path, number: signal.Signals) -> None:
+    child = subprocess.Popen(
+        [*COMMAND, "bench", str(folder), "--duration", "60s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    time.sleep(2)
+    assert child.poll() is None, child.communicate()
+    child.send_signal(number)
+    _, told = child.communicate(timeout=20)
+    assert child.returncode == 130, told
+    assert "Traceback" not in told
+
+
+def test_a_closed_pipe_is_told_by_its_exit_code(folder: pathlib.Path) -> None:
+    shell = f"{' '.join(repr(part) for part in COMMAND)} list {folder} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=True)
+    # 200 lines fit into a pipe, so that the writer may have ended before its reader.
+    assert done.stdout.splitlines()[-1] in ("0", "141")
+    assert done.stderr == ""
+
+
+def test_building_without_rust_says_so() -> None:
+    pytest.importorskip("maturin")
+    done = subprocess.run(
+        [sys.executable, "-c", "import build_backend; build_backend.get_requires_for_build_wheel()"],
+        cwd=pathlib.Path(__file__).resolve().parents[1],
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "needs Rust 1.88" in done.stderr, "Traceback" in done.stderr) == (1, True, False)

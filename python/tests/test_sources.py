@@ -1,0 +1,291 @@
+"""Datasets of other libraries in a `DataLoader`: recognised ones natively, others by their own `__getitem__`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import signal
+import time
+from typing import Any
+
+import pytest
+from conftest import needs_numpy, needs_torch
+
+import uringload
+
+
+class Squares:
+    """A map-style dataset in Python."""
+
+    def __init__(self, count: int = 100, bad: int | None = None, how: str = "raise") -> None:
+        self.count, self.bad, self.how = count, bad, how
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        if index == self.bad:
+            if self.how == "raise":
+                raise KeyError(f"no square of {index}")
+            if self.how == "exit":
+                os._exit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index, index * index
+
+
+class Arrays(Squares):
+    """Large arrays."""
+
+    def __getitem__(self, index: int) -> Any:
+        import numpy
+
+        return numpy.full((64, 64), index, dtype="f4")
+
+
+def first_of_each(samples: list[Any]) -> list[int]:
+    return [sample[0] for sample in samples]
+
+
+def stacked(samples: list[Any]) -> Any:
+    import numpy
+
+    return numpy.stack(samples)
+
+
+def test_an_object_with_a_length(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "uringload")
+    with uringload.DataLoader(Squares(), 8, shuffle=True, collate_fn=first_of_each) as loader:
+        assert len(loader) == 13
+        epochs = [[number for batch in loader for number in batch] for _ in range(2)]
+        assert [sorted(epoch) for epoch in epochs] == [list(range(100))] * 2 and epochs[0] != epochs[1]
+    assert "test_sources.Squares is asked sample by sample, in threads" in caplog.text
+    ranks = []
+    for rank in range(3):
+        with uringload.DataLoader(Squares(), 8, rank=rank, world_size=3, collate_fn=first_of_each) as loader:
+            ranks += [number for batch in loader for number in batch]
+    assert set(ranks) == set(range(100)) and len(ranks) == 102
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_it_goes_on_from_a_state(workers: str) -> None:
+    given: dict[str, Any] = dict(batch_size=8, shuffle=True, collate_fn=first_of_each, workers=workers, num_workers=2)
+    with uringload.DataLoader(Squares(), **given) as loader:
+        batches = iter(loader)
+        [next(batches) for _ in range(5)]
+        state = loader.state_dict()
+        rest = list(batches)
+    with uringload.DataLoader(Squares(), **given) as loader:
+        loader.load_state_dict(state)
+        assert list(loader) == rest and len(rest) == 8
+    with uringload.DataLoader(Squares(99), **given) as loader:
+        with pytest.raises(uringload.StateMismatchError):
+            loader.load_state_dict(state)
+
+
+def test_what_is_no_dataset() -> None:
+    class Endless:
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    class Stream:
+        def __iter__(self) -> Any:
+            return iter(())
+
+    with pytest.raises(uringload.ArgumentTypeError, match="Endless has no __len__"):
+        uringload.DataLoader(Endless(), 8)
+    with pytest.raises(uringload.ArgumentTypeError, match="not a path"):
+        uringload.DataLoader(7, 8)
+    with pytest.raises(uringload.Error):
+        uringload.DataLoader(Stream(), 8)
+    with pytest.raises(uringload.EmptyError, match="Squares has no sample"):
+        uringload.DataLoader(Squares(0), 8)
+    with pytest.raises(uringload.InvalidArgumentError, match="processes.* is for datasets in Python"):
+        uringload.DataLoader("/tmp", 8, workers="processes")
+    with pytest.raises(uringload.InvalidArgumentError, match="device='cuda' is of no use"):
+        uringload.DataLoader(Squares(), 8, device="cuda")
+    with pytest.raises(uringload.InvalidArgumentError, match="record_bytes is of use where a path is opened"):
+        uringload.DataLoader(Squares(), 8, record_bytes=3)
+
+
+@needs_numpy
+def test_arrays_come_in_shared_memory(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "uringload")
+    with uringload.DataLoader(Arrays(), 16, collate_fn=stacked, workers="processes", num_workers=2) as loader:
+        kept = list(loader)
+    assert "in worker processes" in caplog.text
+    # They outlive the processes, and may be written to.
+    assert [int(row[0, 0]) for batch in kept for row in batch] == list(range(100))
+    kept[0][0] += 1
+    assert kept[0][0, 5, 5] == 1 and kept[0].shape == (16, 64, 64)
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_an_error_of_the_dataset(workers: str) -> None:
+    with uringload.DataLoader(
+        Squares(bad=20), 8, collate_fn=first_of_each, workers=workers, num_workers=2
+    ) as loader:
+        batches = iter(loader)
+        assert [next(batches) for _ in range(2)] == [list(range(8)), list(range(8, 16))]
+        with pytest.raises(KeyError, match="no square of 20") as caught:
+            next(batches)
+        if workers == "processes" and hasattr(caught.value, "__notes__"):
+            assert "in worker process" in caught.value.__notes__[0] and "__getitem__" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(("how", "words"), [("exit", "ended with exit code 3"), ("kill", "was ended by SIGKILL")])
+def test_a_process_that_dies(how: str, words: str) -> None:
+    start = time.monotonic()
+    with uringload.DataLoader(
+        Squares(bad=20, how=how), 8, collate_fn=first_of_each, workers="processes", num_workers=2
+    ) as loader:
+        batches = iter(loader)
+        [next(batches) for _ in range(2)]
+        with pytest.raises(uringload.WorkerError) as caught:
+            next(batches)
+        assert words in str(caught.value) and "samples 16, 17, 18" in str(caught.value) and caught.value.remedy
+        # Another process takes its place.
+        assert next(batches) == list(range(24, 32))
+    assert time.monotonic() - start < 30
+
+
+def test_a_generator_in_processes_is_refused() -> None:
+    with pytest.raises(uringload.InvalidArgumentError, match="has no generator of its own"):
+        uringload.DataLoader(Squares(), 8, workers="processes", transform=lambda sample, rng: sample)
+
+
+def test_an_object_that_cannot_be_sent() -> None:
+    class Local(Squares):
+        pass
+
+    with uringload.DataLoader(Local(), 8, workers="processes", collate_fn=first_of_each) as loader:
+        with pytest.raises(uringload.InvalidArgumentError, match="cannot be sent to a worker process"):
+            next(iter(loader))
+
+
+@needs_torch
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_torch_tensors_from_workers(workers: str) -> None:
+    import torch
+
+    with uringload.DataLoader(Squares(), 40, workers=workers, num_workers=1) as loader:
+        batches = list(loader)
+    assert torch.equal(torch.cat([batch[1] for batch in batches]), torch.arange(100) ** 2)
+
+
+@needs_torch
+def test_a_stream_is_refused() -> None:
+    from torch.utils.data import IterableDataset
+
+    class Stream(IterableDataset):  # type: ignore[misc, type-arg]
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Any:
+            return iter(range(3))
+
+    with pytest.raises(uringload.ArgumentTypeError, match="Stream is a stream"):
+        uringload.DataLoader(Stream(), 8)
+
+
+@needs_torch
+def test_subsets_and_splits(records: pathlib.Path) -> None:
+    import torch
+    from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
+
+    whole = uringload.Dataset(records, record_bytes=256, dtype="i32")
+    train, test = random_split(whole, [0.9, 0.1], generator=torch.Generator().manual_seed(1))
+
+    def read(dataset: object) -> list[int]:
+        with uringload.DataLoader(dataset, 64) as loader:  # type: ignore[arg-type]
+            assert loader.dataset.format == "records"
+            return [int(row[0]) for batch in loader for row in batch["data"]]
+
+    assert read(train) == list(train.indices) and sorted(read(train) + read(test)) == list(range(1000))
+    assert read(Subset(Subset(whole, range(0, 1000, 2)), [3, 1])) == [6, 2]
+    assert read(ConcatDataset([whole, test])) == [*range(1000), *test.indices]
+    # And under torch's own loader, with and without its workers.
+    for count in (0, 2):
+        loader = DataLoader(train, batch_size=100, num_workers=count)
+        assert [int(row[0]) for batch in loader for row in batch["data"]] == list(train.indices)
+
+
+@needs_torch
+def test_tensors(tmp_path: pathlib.Path) -> None:
+    import numpy
+    import torch
+    from torch.utils.data import DataLoader, Subset, TensorDataset
+
+    numpy.arange(4000, dtype="f4").tofile(tmp_path / "x.bin")
+    mapped = numpy.memmap(tmp_path / "x.bin", "f4", "r+", shape=(1000, 4))
+    dataset = TensorDataset(torch.from_numpy(mapped), torch.arange(1000))
+    for given in (dataset, Subset(dataset, range(5, 995))):
+        with uringload.DataLoader(given, 64) as loader:
+            for mine, theirs in zip(loader, DataLoader(given, 64), strict=True):
+                assert type(mine) is type(theirs) and all(map(torch.equal, mine, theirs))
+    with uringload.DataLoader(dataset, 64, transform=lambda sample: sample[1] + 1) as loader:
+        assert torch.equal(torch.cat(list(loader)), torch.arange(1, 1001))
+
+
+@pytest.fixture
+def images(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Forty photos in two classes, of one size."""
+    Image = pytest.importorskip("PIL.Image")
+    for number in range(40):
+        place = tmp_path / ("cat" if number % 2 else "dog")
+        place.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 6), (number, 2 * number, 3 * number)).save(place / f"{number:02}.png")
+    return tmp_path
+
+
+@needs_torch
+def test_an_image_folder(images: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    datasets = pytest.importorskip("torchvision.datasets")
+    transforms = pytest.importorskip("torchvision.transforms")
+    import torch
+    from torch.utils.data import DataLoader, Subset
+
+    caplog.set_level(logging.INFO, "uringload")
+    dataset = datasets.ImageFolder(images, transforms.ToTensor(), target_transform=lambda label: label + 10)
+    for given in (dataset, Subset(dataset, [7, 3, 30])):
+        with uringload.DataLoader(given, batch_size=16) as loader:
+            assert loader.dataset.format == "ranges"
+            for (x, y), (a, b) in zip(loader, DataLoader(given, batch_size=16), strict=True):
+                assert torch.equal(x, a) and torch.equal(y, b)
+    assert "ImageFolder is read natively" in caplog.text
+
+    class Own(datasets.ImageFolder):  # type: ignore[misc, name-defined]
+        def __getitem__(self, index: int) -> Any:
+            return index
+
+    loaded = datasets.DatasetFolder(images, lambda path: len(path), extensions=(".png",))
+    for slow in (Own(images), loaded):
+        caplog.clear()
+        with uringload.DataLoader(slow, batch_size=40) as loader:
+            assert len(list(loader)) == 1
+        assert "sample by sample" in caplog.text
+
+
+def test_hugging_faces_datasets(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    datasets = pytest.importorskip("datasets")
+    pytest.importorskip("torch")
+    caplog.set_level(logging.INFO, "uringload")
+    rows = {"text": [f"line {n}" for n in range(100)], "label": list(range(100))}
+    datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "saved", num_shards=3)
+    saved = datasets.load_from_disk(str(tmp_path / "saved"))
+    shuffled = saved.shuffle(seed=3)
+
+    def read(given: object) -> list[tuple[str, int]]:
+        with uringload.DataLoader(given, 16) as loader:  # type: ignore[arg-type]
+            return [(text, int(label)) for batch in loader for text, label in zip(batch["text"], batch["label"])]
+
+    for given in (saved, shuffled, saved.filter(lambda row: row["label"] % 3 == 0)):
+        caplog.clear()
+        assert read(given) == [(row["text"], row["label"]) for row in given]
+        assert "read natively from its 3 Arrow files" in caplog.text
+    # What is not its files is asked sample by sample.
+    for given in (saved.select(range(10, 20)), saved.rename_column("text", "words"), datasets.Dataset.from_dict(rows)):
+        caplog.clear()
+        with uringload.DataLoader(given, 16) as loader:
+            assert [int(label) for batch in loader for label in batch["label"]] == given["label"][:]
+        assert "sample by sample" in caplog.text

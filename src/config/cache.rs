@@ -1,0 +1,23 @@
+//! What is kept in memory from epoch to epoch.
+
+/// What is kept in memory from epoch to epoch.
+///
+/// Whatever is kept, samples come in the same order, with the same bytes, states and digests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cache {
+    /// Nothing: every epoch reads all samples.
+    #[default]
+    Off,
+    /// The dataset's files, as far as the memory limit allows beside what batches need. Files are read in long
+    /// stretches, each once, when the first of its samples is wanted; later samples are copied from memory. Where not
+    /// all of the dataset fits, the route says how much does. Which stretches are kept is chosen by a hash of their
+    /// place: the same on every rank, in every run, and wherever an order resumes.
+    ///
+    /// When an epoch begins, files are looked at (up to 1024, others each time): one that has changed is dropped, and
+    /// its samples are read again, which reports the change as it would without a cache.
+    ///
+    /// Not for samples that are cut from units (compressed shards, Parquet), which are kept decoded in any case, and
+    /// not for batches that go to a device: the route says so.
+    Memory,
+}

@@ -1,0 +1,151 @@
+//! Chooses whether stretches of files are read whole and kept in memory: for good (`cache`), or while a shuffle by
+//! windows or shards takes samples from them.
+
+use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
+use crate::collate::Collation;
+use crate::config::{Batching, Cache, Cause, Config, Fallback};
+use crate::dataset::{Dataset, SampleId};
+use crate::plan::{Grid, Keep};
+use crate::pool::BLOCK_ALIGNMENT;
+use crate::sampler::{KnownOrder, Order};
+
+/// A sample for which so many bytes of files must be read costs less as a part of a whole stretch than as a read of its
+/// own: a disk that gives 120 000 samples/s by themselves gives 2 GB/s in long reads, and the rest is margin.
+const SMALL_BYTES: u64 = 8 << 10;
+
+/// Stretches on their way at a time, so that the disk is not idle.
+const STRETCHES_AHEAD: u64 = 16;
+
+/// Places of the dataset and samples at each to look at: whether neighbours in the dataset are neighbours in files.
+const PLACES_SEEN: u64 = 4;
+const SAMPLES_SEEN: u64 = 4096;
+
+/// Takes memory for stretches off the pool, and says what to keep in it.
+pub(super) fn choose(
+    config: &Config,
+    order: &Order,
+    collation: &Collation,
+    limits: &mut Limits,
+    fallbacks: &mut Vec<Fallback>,
+) -> Option<(Grid, Keep)> {
+    let dataset = &**order.dataset();
+    if config.cache == Cache::Memory {
+        let chosen = cache(config, dataset, collation, limits);
+        return match chosen {
+            Ok((chosen, step)) => {
+                fallbacks.extend(step);
+                Some(chosen)
+            }
+            Err(step) => {
+                fallbacks.push(step);
+                None
+            }
+        };
+    }
+    let can = dataset.units().is_none() && !collation.is_deferred() && config.coalesce_gap == 0;
+    if can && config.batching == Batching::Samples { passing(config, order, limits) } else { None }
+}
+
+/// What is kept for good, and what of it does not fit.
+fn cache(
+    config: &Config,
+    dataset: &dyn Dataset,
+    collation: &Collation,
+    limits: &mut Limits,
+) -> Result<((Grid, Keep), Option<Fallback>), Fallback> {
+    if dataset.units().is_some() {
+        return Err(not("decoded units, as many as fit", "samples are cut from units, which are kept decoded")
+            .with_remedy("raise memory_limit to keep more of them"));
+    }
+    if collation.is_deferred() {
+        return Err(not("reading every sample again", "batches go to a device as they are read")
+            .with_remedy("use cache where batches stay on the host"));
+    }
+    let files = dataset.files();
+    let all = files.sizes().iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let few = || not("reading every sample again", "the dataset has too many files").with_remedy("pack it into shards");
+    let grid = Grid::new(files, dataset.bytes() / dataset.len().max(1)).ok_or_else(few)?;
+    let least = limits.batch.read.max(stretch_bytes(&grid));
+    let (limit, reading) = match config.memory_limit {
+        Some(limit) => (limit, least.max(MEMORY_LIMIT.min(limit / 4))),
+        None => {
+            let most = uringload_sys::system::memory_available().unwrap_or(u64::MAX) / 2;
+            (most.max(limits.pool_bytes as u64), least.max(limits.pool_bytes as u64))
+        }
+    };
+    let room = limit.saturating_sub(reading);
+    let (share, bytes) = grid.share_that_fits(files, room);
+    let needed = all.saturating_add(reading);
+    let remedy = format!("raise memory_limit to {needed} to keep all of it");
+    if bytes == 0 {
+        let reason = format!("batches need {reading} of the {limit} bytes of memory, and the rest holds nothing");
+        return Err(not("reading every sample again", reason).with_remedy(remedy));
+    }
+    limits.kept_bytes = bytes as usize;
+    limits.pool_bytes = if config.memory_limit.is_some() { (limit - bytes) as usize } else { reading as usize };
+    let step = (bytes < all).then(|| {
+        let reason = format!("beside {reading} bytes for reading, memory has room for {room}");
+        not(format!("{bytes} of its {all} bytes, the rest read each time"), reason).with_remedy(remedy)
+    });
+    Ok(((grid, Keep::Share(share)), step))
+}
+
+/// What is kept while windows or shards are shuffled: as much as two of them take, if that is better than to read their
+/// samples one by one.
+fn passing(config: &Config, order: &Order, limits: &mut Limits) -> Option<(Grid, Keep)> {
+    let dataset = &**order.dataset();
+    let samples = match order.sampler().id().0 {
+        KnownOrder::Windows { samples, .. } => samples,
+        KnownOrder::Shards { mixed, .. } => mixed.saturating_mul(longest_shard(dataset)),
+        KnownOrder::Pieces { samples, mixed, .. } => mixed.saturating_mul(samples),
+        _ => return None,
+    };
+    let files = dataset.files();
+    let all = files.sizes().iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let each = all.div_ceil(dataset.len().max(1));
+    if each.saturating_mul(config.world_size) > SMALL_BYTES {
+        return None;
+    }
+    let grid = Grid::new(files, each)?;
+    let window_bytes = samples.min(dataset.len()).saturating_mul(each);
+    let bytes = window_bytes.saturating_mul(2).saturating_add(4 * grid.bytes());
+    let reading = limits.batch.read.saturating_mul(3).max(STRETCHES_AHEAD * stretch_bytes(&grid));
+    if bytes.saturating_add(reading) > limits.pool_bytes as u64 || !are_neighbours(dataset, &grid, samples, each) {
+        return None;
+    }
+    limits.pool_bytes -= bytes as usize;
+    limits.kept_bytes = bytes as usize;
+    Some((grid, Keep::Latest(bytes)))
+}
+
+fn longest_shard(dataset: &dyn Dataset) -> u64 {
+    let shards = dataset.shards();
+    let starts = std::iter::once(0).chain(shards.iter().copied());
+    starts.zip(shards).map(|(start, &end)| end - start).max().unwrap_or(0)
+}
+
+/// Whether neighbouring samples lie in few stretches, judging by some. In a view, they may lie anywhere.
+fn are_neighbours(dataset: &dyn Dataset, grid: &Grid, window: u64, each: u64) -> bool {
+    let window = window.min(SAMPLES_SEEN).min(dataset.len());
+    let few = 2 * (window.saturating_mul(each) / grid.bytes()) + 4;
+    let (mut spans, mut seen) = (Vec::new(), Vec::new());
+    (0..PLACES_SEEN).all(|place| {
+        let first = (dataset.len() - window) / PLACES_SEEN * place;
+        spans.clear();
+        seen.clear();
+        (first..first + window).for_each(|id| dataset.spans(SampleId(id), &mut spans));
+        seen.extend(spans.iter().flat_map(|span| grid.of(span).0));
+        seen.sort_unstable();
+        seen.dedup();
+        seen.len() as u64 <= few
+    })
+}
+
+/// Memory to read a stretch into.
+fn stretch_bytes(grid: &Grid) -> u64 {
+    grid.bytes() + 2 * ALIGNMENT_MAX + BLOCK_ALIGNMENT as u64
+}
+
+fn not(got: impl Into<std::borrow::Cow<'static, str>>, reason: impl Into<std::borrow::Cow<'static, str>>) -> Fallback {
+    Fallback::new(Cause::Cache, got, None).with_reason(reason)
+}

@@ -1,0 +1,253 @@
+//! Decides which stretches of files are read whole and kept, so that samples are copied from memory instead of being
+//! read one by one. Like the cache of units, it is arithmetic: which stretch is in memory is a function of the order
+//! and of the room, not of what happened to be read first.
+
+use crate::dataset::{FileId, FileTable, Span};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Shortest grid. A read of this length costs a disk little more than one of a page, and a batch whose samples lie in
+/// as many stretches still arrives soon.
+const SHORTEST: u64 = 256 << 10;
+
+/// Longest grid, unless the dataset has more stretches than may be numbered.
+const LONGEST: u64 = 4 << 20;
+
+/// Samples of mean length in a stretch, so that few of them lie in two.
+const SAMPLES: u64 = 16;
+
+/// Stretches that a grid may have: each takes a few bytes of memory here and in the reactor.
+const COUNT_MAX: u64 = 1 << 22;
+
+/// How the files of a dataset are cut into stretches: at the multiples of one length, and at the ends of files.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// A power of two.
+    bytes: u64,
+    /// The first stretch of each file, and their number.
+    firsts: Vec<u32>,
+}
+
+/// One stretch of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Its number in the grid.
+    pub number: u32,
+    /// Where it lies.
+    pub span: Span,
+}
+
+impl Grid {
+    /// A grid for samples of `mean_bytes`. `None` if there are too many files.
+    pub fn new(files: &FileTable, mean_bytes: u64) -> Option<Grid> {
+        let all = files.sizes().iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+        let few = (all / COUNT_MAX).checked_next_power_of_two()?;
+        let bytes = mean_bytes.saturating_mul(SAMPLES).min(LONGEST).next_power_of_two().clamp(SHORTEST, LONGEST);
+        Grid::of_bytes(files, bytes.max(few))
+    }
+
+    /// A grid whose stretches have `bytes` bytes, a power of two. `None` if there are too many.
+    pub fn of_bytes(files: &FileTable, bytes: u64) -> Option<Grid> {
+        let mut firsts = Vec::with_capacity(files.len() + 1);
+        let mut next: u64 = 0;
+        for &size in files.sizes() {
+            firsts.push(next as u32);
+            next = next.saturating_add(size.div_ceil(bytes));
+            if next > 2 * COUNT_MAX {
+                return None;
+            }
+        }
+        firsts.push(next as u32);
+        Some(Grid { bytes, firsts })
+    }
+
+    /// Number of stretches.
+    pub fn len(&self) -> usize {
+        self.firsts.last().map_or(0, |&end| end as usize)
+    }
+
+    /// Bytes of a stretch that does not end with its file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The stretches that a span lies in, and where it begins in the first. Empty if the span is, or leads outside its
+    /// file.
+    pub fn of(&self, span: &Span) -> (Range<u32>, u64) {
+        let file = span.file.0 as usize;
+        let (first, end) = (self.firsts[file], self.firsts[file + 1]);
+        let shift = self.bytes.trailing_zeros();
+        let last = u64::from(first) + (span.offset.saturating_add(span.len).saturating_sub(1) >> shift);
+        if span.len == 0 || last >= u64::from(end) {
+            return (0..0, 0);
+        }
+        (first + (span.offset >> shift) as u32..last as u32 + 1, span.offset & (self.bytes - 1))
+    }
+
+    /// Stretch `number`, of a dataset with these files.
+    pub fn stretch(&self, number: u32, files: &FileTable) -> Stretch {
+        let file = FileId(self.firsts.partition_point(|&first| first <= number) as u32 - 1);
+        let offset = u64::from(number - self.firsts[file.0 as usize]) * self.bytes;
+        let len = self.bytes.min(files.size(file) - offset);
+        Stretch { number, span: Span { file, offset, len } }
+    }
+
+    /// The stretches of a file.
+    pub fn of_file(&self, file: FileId) -> Range<u32> {
+        self.firsts[file.0 as usize]..self.firsts[file.0 as usize + 1]
+    }
+
+    /// The share of the stretches whose bytes fit into `room`, chosen by a hash of their number, and those bytes.
+    /// However often a dataset is opened, on whatever rank, and wherever the order resumes, the choice is the same.
+    pub fn share_that_fits(&self, files: &FileTable, room: u64) -> (Share, u64) {
+        let mut bytes_by_hash = vec![0_u64; Share::ALL as usize];
+        let mut number = 0;
+        for &size in files.sizes() {
+            let mut left = size;
+            while left > 0 {
+                let bytes = left.min(self.bytes);
+                bytes_by_hash[Share::hash(number) as usize] += bytes;
+                left -= bytes;
+                number += 1;
+            }
+        }
+        let (mut below, mut taken) = (0, 0);
+        for bytes in bytes_by_hash {
+            if taken + bytes > room {
+                break;
+            }
+            taken += bytes;
+            below += 1;
+        }
+        (Share { below }, taken)
+    }
+}
+
+/// A share of all stretches, in 65536ths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    below: u32,
+}
+
+impl Share {
+    const ALL: u32 = 1 << 16;
+
+    fn has(self, number: u32) -> bool {
+        self.below == Share::ALL || Share::hash(number) < self.below
+    }
+
+    /// The upper bits of a product with an odd constant (the golden ratio's), twice, so that neighbours part.
+    fn hash(number: u32) -> u32 {
+        let mixed = (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 48) as u32
+    }
+}
+
+/// What to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// These stretches, for as long as the loader lives.
+    Share(Share),
+    /// At most so many bytes of the stretches used last.
+    Latest(u64),
+}
+
+/// Which stretches are in memory when a batch is planned, assuming that all earlier work is done.
+pub(super) struct Stretches {
+    pub(super) grid: Grid,
+    keep: Keep,
+    /// The batch that last used each stretch, from 1; 0: it is not in memory.
+    used: Vec<u32>,
+    /// With `Latest`: the stretches in memory by last use, with batches since which they may have been used again.
+    by_use: VecDeque<(u32, u32)>,
+    bytes: u64,
+    /// Number of the batch being planned.
+    clock: u32,
+    /// Stretches to load before the batch that is held back.
+    pub(super) queue: VecDeque<u32>,
+    /// Stretches that need no longer be kept.
+    pub(super) evicted: Vec<u32>,
+    /// The batch that follows those loads.
+    pub(super) held: Option<super::BatchPlan>,
+}
+
+impl Stretches {
+    pub(super) fn new(grid: Grid, keep: Keep) -> Stretches {
+        let used = vec![0; grid.len()];
+        let (by_use, queue) = (VecDeque::new(), VecDeque::new());
+        Stretches { grid, keep, used, by_use, bytes: 0, clock: 0, queue, evicted: Vec::new(), held: None }
+    }
+
+    /// Begins a batch with these spans: queues the stretches that it needs and that are not in memory, and chooses what
+    /// to give up for them.
+    pub(super) fn begin(&mut self, spans: &[Span], files: &FileTable) {
+        // Wraps after 2^32 batches; then all stretches look used, and the oldest are still given up first.
+        self.clock = self.clock.wrapping_add(1).max(1);
+        for span in spans {
+            for number in self.grid.of(span).0 {
+                self.touch(number, files);
+            }
+        }
+    }
+
+    fn touch(&mut self, number: u32, files: &FileTable) {
+        let used = &mut self.used[number as usize];
+        match self.keep {
+            Keep::Share(share) => {
+                if *used == 0 && share.has(number) {
+                    *used = 1;
+                    self.queue.push_back(number);
+                }
+            }
+            Keep::Latest(_) if *used == self.clock => {}
+            Keep::Latest(most) => {
+                if *used == 0 {
+                    let bytes = self.grid.stretch(number, files).span.len;
+                    if bytes > most || !self.make_room(most - bytes, files) {
+                        return;
+                    }
+                    self.bytes += bytes;
+                    self.queue.push_back(number);
+                }
+                self.used[number as usize] = self.clock;
+                self.by_use.push_back((number, self.clock));
+            }
+        }
+    }
+
+    /// Gives up the stretches used longest ago until at most `most` bytes are left. Returns false if the present batch
+    /// needs more.
+    fn make_room(&mut self, most: u64, files: &FileTable) -> bool {
+        while self.bytes > most {
+            match self.by_use.front() {
+                Some(&(_, used)) if used == self.clock => return false,
+                Some(&(number, used)) => {
+                    self.by_use.pop_front();
+                    // A later entry stands for a stretch that was used again.
+                    if self.used[number as usize] == used {
+                        self.used[number as usize] = 0;
+                        self.bytes -= self.grid.stretch(number, files).span.len;
+                        self.evicted.push(number);
+                    }
+                }
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether all bytes of a span are in memory.
+    pub(super) fn has(&self, span: &Span) -> bool {
+        let mut numbers = self.grid.of(span).0;
+        !numbers.is_empty() && numbers.all(|number| self.used[number as usize] != 0)
+    }
+
+    /// Notes that stretches are no longer in memory, so that they are read again.
+    pub(super) fn forget(&mut self, numbers: impl Iterator<Item = u32>, files: &FileTable) {
+        for number in numbers {
+            if std::mem::take(&mut self.used[number as usize]) != 0 {
+                self.bytes = self.bytes.saturating_sub(self.grid.stretch(number, files).span.len);
+            }
+        }
+    }
+}

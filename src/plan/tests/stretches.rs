@@ -1,0 +1,104 @@
+//! Which stretches are read before a batch, and which are in memory when it is made.
+
+use super::super::stretches::{Grid, Keep};
+use super::*;
+use std::collections::HashSet;
+
+const STRETCH: u64 = 256;
+
+fn records(count: u64) -> Arc<dyn Dataset> {
+    let mut files = FileTable::new();
+    files.push_root("/nowhere");
+    files.push(b"a", count / 2 * 50).unwrap();
+    files.push(b"b", 0).unwrap();
+    files.push(b"c", count.div_ceil(2) * 50).unwrap();
+    let options = Options::new().format("records").set("record_bytes", 50);
+    dataset::internal::of_files(files, &options).unwrap()
+}
+
+/// Walks over all plans and checks that each byte of a batch is read by it or in memory, and that no more is kept than
+/// there is room for. Returns how many bytes of stretches were read, and how many slices were kept.
+fn check_all(mut planner: Planner, grid: &Grid, room: u64) -> (u64, u64) {
+    let files = planner.dataset().files().clone();
+    let (mut plan, mut in_memory, mut read, mut kept) = (BatchPlan::default(), HashSet::new(), 0, 0);
+    while planner.next(&mut plan) {
+        for number in &plan.given_up {
+            assert!(in_memory.remove(number), "given up what was not there");
+        }
+        if let Some(stretch) = plan.stretch {
+            assert!(in_memory.insert(stretch.number), "read twice");
+            assert_eq!(plan.reads.iter().map(|read| read.need).sum::<u64>(), stretch.span.len);
+            read += stretch.span.len;
+            let bytes: u64 = in_memory.iter().map(|&number| grid.stretch(number, &files).span.len).sum();
+            assert!(bytes <= room, "{bytes} bytes are kept, and there is room for {room}");
+            continue;
+        }
+        kept += plan.kept;
+        assert!(plan.is_plain);
+        for slice in &plan.slices {
+            let of = grid.of(&slice.span).0;
+            assert!(!of.is_empty());
+            let is_there = of.clone().all(|number| in_memory.contains(&number));
+            assert!(!slice.is_kept() || is_there, "{slice:?} is not in memory");
+            let reads = |read: &&PlannedRead| {
+                let end = read.offset + read.need;
+                read.file == slice.span.file && read.offset <= slice.span.offset && slice.span.offset < end
+            };
+            assert_eq!(plan.reads.iter().any(|read| reads(&read)), !slice.is_kept(), "{slice:?}");
+        }
+        let mut places: Vec<u64> = plan.slices.iter().map(|slice| slice.at).collect();
+        places.dedup();
+        assert!(places.is_sorted() && places.len() == plan.slices.len(), "each sample has its own place");
+    }
+    (read, kept)
+}
+
+fn planner(dataset: &Arc<dyn Dataset>, grid: &Grid, keep: Keep) -> Planner {
+    let config = Config { batch_size: 7, epochs: Some(2), ..Config::default() };
+    let collation = Arc::new(Collation::new(&config, &**dataset).unwrap());
+    let order = Order::new(&config, Arc::clone(dataset), Arc::new(Shuffled::new(dataset.len(), 3))).unwrap();
+    order.planner(layout(1, 0)).with_collation(collation).with_stretches(Some((grid.clone(), keep)))
+}
+
+#[test]
+fn a_share_is_read_once_and_kept() {
+    let dataset = records(101);
+    let all: u64 = dataset.files().sizes().iter().sum();
+    let grid = Grid::of_bytes(dataset.files(), STRETCH).unwrap();
+    let mut last = 0;
+    for room in [0, STRETCH, all / 3, all - 1, all, 2 * all] {
+        let (share, bytes) = grid.share_that_fits(dataset.files(), room);
+        assert!(bytes <= room && bytes >= last && (bytes == all) == (room >= all));
+        last = bytes;
+        let (read, kept) = check_all(planner(&dataset, &grid, Keep::Share(share)), &grid, bytes);
+        assert_eq!(read, bytes, "each stretch once in two epochs");
+        assert!(bytes < all || kept == 2 * dataset.len());
+    }
+}
+
+#[test]
+fn the_latest_are_kept_as_far_as_there_is_room() {
+    let dataset = records(101);
+    let all: u64 = dataset.files().sizes().iter().sum();
+    let grid = Grid::of_bytes(dataset.files(), STRETCH).unwrap();
+    for room in [0, STRETCH, 3 * STRETCH, 9 * STRETCH, all] {
+        let (read, kept) = check_all(planner(&dataset, &grid, Keep::Latest(room)), &grid, room);
+        assert_eq!((kept > 0, read == all), (room >= STRETCH, room == all), "{room}: {read} read, {kept} kept");
+    }
+}
+
+#[test]
+fn what_is_forgotten_is_read_again() {
+    let dataset = records(20);
+    let grid = Grid::of_bytes(dataset.files(), 1 << 20).unwrap();
+    let mut planner = planner(&dataset, &grid, Keep::Latest(u64::MAX));
+    let mut plan = BatchPlan::default();
+    let mut next = |planner: &mut Planner| {
+        assert!(planner.next(&mut plan));
+        plan.stretch.map(|stretch| stretch.number)
+    };
+    assert_eq!((next(&mut planner).is_some(), next(&mut planner).is_some()), (true, true));
+    assert_eq!((next(&mut planner), next(&mut planner)), (None, None));
+    planner.forget([1].into_iter());
+    assert_eq!((next(&mut planner), next(&mut planner)), (Some(1), None));
+}

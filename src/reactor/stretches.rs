@@ -1,0 +1,278 @@
+//! Stretches of files that are kept in memory. The plan says which and when; here are their bytes. A stretch is read as
+//! if it were a batch of its own, and copied out of the pool when it comes to the front: whatever is kept for long is
+//! kept apart, so that it never splits the memory that batches need in one piece.
+
+use super::Reactor;
+use super::pending::Failure;
+use crate::Result;
+use crate::dataset::{Dataset, FileId, Span};
+use crate::plan::{Grid, Stretch};
+use bytes::{Bytes, BytesMut};
+use uringload_sys::copy;
+
+/// Buffers of stretches that were given up, to be used again: memory from the system costs as much as the copy.
+const SPARE_MAX: usize = 64;
+
+/// Files to look at when an epoch begins; each takes some microseconds.
+const FILES_LOOKED_AT: usize = 1024;
+
+/// The stretches in memory.
+pub struct Kept {
+    grid: Grid,
+    /// The place of each stretch in `stretches`, from 1; 0: it is not there.
+    places: Vec<u32>,
+    stretches: Vec<Content>,
+    /// Unused places.
+    free: Vec<u32>,
+    spare: Vec<BytesMut>,
+    /// Stretches that were read with failures since the last epoch began.
+    broken: Vec<u32>,
+}
+
+/// What was read of a stretch.
+#[derive(Default)]
+struct Content {
+    bytes: Bytes,
+    /// What could not be read.
+    failures: Vec<Failure>,
+}
+
+impl Kept {
+    /// No stretch of `grid` is in memory yet.
+    pub fn new(grid: Grid) -> Kept {
+        let places = vec![0; grid.len()];
+        let (stretches, free, spare, broken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Kept { grid, places, stretches, free, spare, broken }
+    }
+
+    /// Keeps what was read of a stretch.
+    fn insert(&mut self, stretch: Stretch, read: &[u8], failures: Vec<Failure>) {
+        self.remove(stretch.number);
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        // Exactly: the limit of memory counts these bytes.
+        buffer.reserve(read.len());
+        buffer.extend_from_slice(read);
+        if !failures.is_empty() {
+            self.broken.push(stretch.number);
+        }
+        let content = Content { bytes: buffer.freeze(), failures };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.stretches[place as usize - 1] = content;
+                place
+            }
+            None => {
+                self.stretches.push(content);
+                self.stretches.len() as u32
+            }
+        };
+        self.places[stretch.number as usize] = place;
+    }
+
+    /// Gives up a stretch. Slices of it live on.
+    fn remove(&mut self, number: u32) {
+        let place = std::mem::take(&mut self.places[number as usize]);
+        if place == 0 {
+            return;
+        }
+        self.free.push(place);
+        let content = std::mem::take(&mut self.stretches[place as usize - 1]);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.extend(content.bytes.try_into_mut().ok());
+        }
+    }
+
+    fn content(&self, number: u32) -> Option<&Content> {
+        let place = self.places.get(number as usize).copied().filter(|&place| place > 0)?;
+        self.stretches.get(place as usize - 1)
+    }
+
+    /// The bytes of a span in one slice: a copy if it lies in several stretches. `None` if it is not in memory, which
+    /// is a bug.
+    pub(super) fn bytes(&self, span: &Span) -> Option<Bytes> {
+        let (numbers, at) = self.grid.of(span);
+        if numbers.len() == 1 {
+            let content = self.content(numbers.start)?;
+            let (start, end) = (at as usize, (at + span.len) as usize);
+            return (end <= content.bytes.len()).then(|| content.bytes.slice(start..end));
+        }
+        let mut bytes = vec![0; span.len as usize];
+        self.copy(&mut bytes, std::iter::once((0, span))).then(|| Bytes::from(bytes))
+    }
+
+    /// The bytes of a span: each piece with its place in the span. What is not in memory, which is a bug, is missing.
+    pub(super) fn pieces(&self, span: &Span) -> impl Iterator<Item = (usize, &[u8])> {
+        let (numbers, at) = self.grid.of(span);
+        let (mut start, mut place, len) = (at as usize, 0, span.len as usize);
+        numbers.filter_map(move |number| {
+            let from = self.content(number)?.bytes.get(start..)?;
+            let piece = (place, &from[..from.len().min(len - place)]);
+            (start, place) = (0, place + piece.1.len());
+            Some(piece)
+        })
+    }
+
+    /// Copies the bytes of spans to `to`, each from its place on. Returns false if some of them are not in memory,
+    /// which is a bug.
+    pub(super) fn copy<'a>(&'a self, to: &mut [u8], spans: impl Iterator<Item = (usize, &'a Span)>) -> bool {
+        let (room, mut missing) = (to.len(), 0);
+        let pieces = spans.flat_map(|(at, span)| {
+            missing += span.len as usize;
+            self.pieces(span).map(move |(place, piece)| (at + place, piece))
+        });
+        let mut copied = 0;
+        let fitting = pieces.filter(|(at, piece)| at + piece.len() <= room).inspect(|(_, piece)| copied += piece.len());
+        copy::gather(to, fitting);
+        copied == missing
+    }
+
+    /// Whether any stretch in memory lacks bytes.
+    pub(super) fn is_broken(&self) -> bool {
+        !self.broken.is_empty()
+    }
+
+    /// What could not be read of the stretches that a span lies in.
+    pub(super) fn failures(&self, span: &Span) -> impl Iterator<Item = &Failure> {
+        self.grid.of(span).0.filter_map(|number| self.content(number)).flat_map(|content| &content.failures)
+    }
+
+    /// The stretches to read again in the epoch that begins: those that could not be read, and those of files that are
+    /// not what they were. Looks at a part of the files, another one each time, if there are many.
+    fn outdated(&mut self, dataset: &dyn Dataset, epoch: u64) -> (Vec<u32>, Vec<FileId>) {
+        let mut numbers = std::mem::take(&mut self.broken);
+        let files = dataset.files();
+        let looked_at = files.len().min(FILES_LOOKED_AT) as u64;
+        let first = epoch.wrapping_mul(looked_at) % files.len().max(1) as u64;
+        let mut changed = Vec::new();
+        for file in (0..looked_at).map(|index| FileId(((first + index) % files.len() as u64) as u32)) {
+            let of_file = self.grid.of_file(file);
+            if of_file.clone().all(|number| self.places[number as usize] == 0) {
+                continue;
+            }
+            let found = uringload_sys::file::Identity::of_path(&files.path(file));
+            let is_other = match found {
+                // Numbers of devices and inodes may vary; times and sizes tell.
+                Ok(found) => files.is_still(file, &found, || true).is_err(),
+                Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+            };
+            if is_other {
+                numbers.extend(of_file.filter(|&number| self.places[number as usize] > 0));
+                changed.push(file);
+            }
+        }
+        (numbers, changed)
+    }
+}
+
+impl Reactor {
+    /// Sets what keeps the stretches that the planner plans.
+    #[must_use]
+    pub fn with_kept(self, kept: Option<Kept>) -> Reactor {
+        Reactor { kept, ..self }
+    }
+
+    /// Forgets what must be read again from `epoch` on. Returns the files that are no longer those that were read.
+    pub fn look_at_kept(&mut self, epoch: u64) -> Vec<FileId> {
+        let Some(kept) = &mut self.kept else { return Vec::new() };
+        if kept.stretches.is_empty() {
+            return Vec::new();
+        }
+        let (numbers, changed) = kept.outdated(&**self.planner.dataset(), epoch);
+        self.planner.forget(numbers.into_iter());
+        changed
+    }
+
+    /// Gives up and keeps what the batch or stretch at the front says. Returns whether it was a stretch, which is gone
+    /// then. One that failed may be read once more, and is no longer complete.
+    pub(super) fn keep_front(&mut self) -> Result<bool> {
+        let (Some(kept), Some(front)) = (&mut self.kept, self.pending.front_mut()) else { return Ok(false) };
+        for number in front.take_given_up() {
+            kept.remove(number);
+        }
+        let Some(stretch) = front.plan().stretch else { return Ok(false) };
+        let (mut read, failures) = front.take_stretch(&self.pool)?;
+        if !failures.is_empty() {
+            // A copy, so that its memory is there to read into once more.
+            read = Bytes::copy_from_slice(&read);
+            if self.read_again_shorter(stretch) {
+                return Ok(false);
+            }
+        }
+        self.stats.count.bytes_wanted.add(stretch.span.len);
+        let Some(kept) = &mut self.kept else { return Ok(false) };
+        kept.insert(stretch, &read, failures);
+        let done = self.pop_front();
+        self.spare.extend(done);
+        Ok(true)
+    }
+
+    /// Reads the stretch at the front once more, in the shortest reads, because one of its reads failed for more
+    /// samples than it must. Returns false if that was done, or if there is no memory for it.
+    fn read_again_shorter(&mut self, stretch: Stretch) -> bool {
+        let Some(front) = self.pending.front_mut() else { return false };
+        if front.has_holes() || front.is_second_try() {
+            return false;
+        }
+        self.pool.collect();
+        let mut plan = self.spare_plans.pop().unwrap_or_default();
+        plan.batch.cursor = front.plan().batch.cursor;
+        plan.batch.next = front.plan().batch.next;
+        self.planner.plan_again(stretch, &mut plan);
+        if !front.take_memory(&mut self.pool, &plan) {
+            // What it had is free, but perhaps no longer in one piece.
+            self.spare_plans.push(plan);
+            return false;
+        }
+        self.unissued += plan.reads.len();
+        self.spare_plans.extend(front.begin_again(plan));
+        self.issuing = 0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::FileTable;
+
+    fn kept(size: u64, bytes: u64) -> (Kept, FileTable) {
+        let mut files = FileTable::new();
+        files.push_root("/nowhere");
+        files.push(b"a", size).unwrap();
+        (Kept::new(Grid::of_bytes(&files, bytes).unwrap()), files)
+    }
+
+    #[test]
+    fn spans_come_back_whole_wherever_they_lie() {
+        let content: Vec<u8> = (0..1000_u32).map(|byte| (byte * 7 / 3) as u8).collect();
+        let (mut kept, files) = kept(1000, 64);
+        for number in 0..16 {
+            let stretch = Grid::of_bytes(&files, 64).unwrap().stretch(number, &files);
+            let start = stretch.span.offset as usize;
+            kept.insert(stretch, &content[start..start + stretch.span.len as usize], Vec::new());
+        }
+        for start in (0..1000_usize).step_by(13) {
+            for len in [1, 63, 64, 65, 300] {
+                let Some(wanted) = content.get(start..start + len) else { continue };
+                let span = Span { file: FileId(0), offset: start as u64, len: len as u64 };
+                assert_eq!(kept.bytes(&span).unwrap(), wanted, "{len} bytes at {start}");
+                let mut copy = vec![0; len];
+                assert!(kept.copy(&mut copy, [(0, &span)].into_iter()) && copy == wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_given_up_is_gone_and_its_slices_stay() {
+        let (mut kept, files) = kept(128, 64);
+        let grid = Grid::of_bytes(&files, 64).unwrap();
+        kept.insert(grid.stretch(0, &files), &[1; 64], Vec::new());
+        let span = Span { file: FileId(0), offset: 3, len: 5 };
+        let slice = kept.bytes(&span).unwrap();
+        kept.remove(0);
+        kept.insert(grid.stretch(1, &files), &[2; 64], Vec::new());
+        assert_eq!((kept.bytes(&span), &slice[..]), (None, &[1; 5][..]));
+        assert!(!kept.copy(&mut [0; 5], [(0, &span)].into_iter()));
+    }
+}

@@ -1,0 +1,22 @@
+//! Worlds in which stretches of files are read whole and kept.
+
+use super::{Grid, Keep, Rng, SeedableRng, World, Xoshiro256PlusPlus};
+
+impl World {
+    /// In two of three worlds, stretches of files are read whole. Those worlds are otherwise what they were.
+    pub(super) fn with_stretches(mut self) -> World {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5743);
+        let mut pick = |below: u64| random.next_u64() % below;
+        if self.collation.is_deferred() || pick(3) == 0 {
+            return self;
+        }
+        let bytes = 4096 << pick(4);
+        let files = self.dataset.files();
+        let grid = Grid::of_bytes(files, bytes).unwrap();
+        let room = self.dataset.bytes() * pick(5) / 2;
+        let keep = if pick(2) == 0 { Keep::Share(grid.share_that_fits(files, room).0) } else { Keep::Latest(room) };
+        self.pool_bytes += 2 * (bytes as usize + 4 * 4096);
+        self.stretches = Some((grid, keep));
+        self
+    }
+}

@@ -1,0 +1,92 @@
+//! The test binary once more, as a child of its own test: what is measured or limited belongs to a whole process.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Tells a child what to do; nobody else sets it.
+const TASK: &str = "URINGLOAD_TEST_CHILD";
+
+/// What this process is asked to do, if it is a child.
+pub fn task() -> Option<String> {
+    std::env::var(TASK).ok()
+}
+
+/// Runs the ignored test `name` of this binary, alone and on its main thread, with a task. Returns what it printed.
+///
+/// # Panics
+/// If the child fails, or is killed.
+pub fn run(name: &str, task: &str) -> String {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]).env(TASK, task);
+    let output = command.stdin(Stdio::null()).output().expect("the child starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{task}: code {:?}, signal {:?}\n{out}{err}",
+        output.status.code(),
+        output.status.signal()
+    );
+    assert!(out.contains("1 passed"), "{task}: there is no test {name}:\n{out}{err}");
+    err.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| eprintln!("{line}"));
+    out
+}
+
+/// A control group of version 1 that processes enter by themselves. Drop removes it; nobody may be in it then.
+pub struct Group(PathBuf);
+
+impl Group {
+    /// A group of this controller with these limits, by file.
+    ///
+    /// # Errors
+    /// The reason, in words, why this machine cannot.
+    pub fn new(controller: &str, limits: &[(&str, u64)]) -> Result<Group, String> {
+        let root = Path::new("/sys/fs/cgroup").join(controller);
+        let group = Group(root.join(format!("uringload-{}-{}", std::process::id(), limits[0].1)));
+        let told = |what: &str, error: std::io::Error| format!("control group {controller}: {what}: {error}");
+        if !root.join("cgroup.procs").exists() {
+            return Err(format!("control group {controller}: none of version 1 at {}", root.display()));
+        }
+        fs::create_dir(&group.0).map_err(|error| told("cannot create", error))?;
+        for (file, limit) in limits {
+            fs::write(group.0.join(file), limit.to_string()).map_err(|error| told(file, error))?;
+        }
+        Ok(group)
+    }
+
+    /// Where a process enters it.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A number that it counts.
+    pub fn count(&self, file: &str) -> u64 {
+        let text = fs::read_to_string(self.0.join(file)).expect("a count");
+        text.trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir(&self.0) {
+            super::skip(format!("removing {:?}: {error}", self.0));
+        }
+    }
+}
+
+/// Puts this process into a group.
+///
+/// # Panics
+/// If it cannot.
+pub fn enter(group: &Path) {
+    fs::write(group.join("cgroup.procs"), "0").expect("the group takes this process");
+}
+
+/// The most memory that this process ever had resident, in bytes.
+pub fn most_resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") * 1024
+}

@@ -1,0 +1,331 @@
+//! People's own data: an index of their own, columns in memory, a table of labels, files paired by stem.
+
+use super::same::{SAMPLES, every, payload};
+use crate::common::content::put;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use uringload::batch::{Batch, Data};
+use uringload::config::Collate;
+use uringload::dataset::{
+    self, DType, Dataset, KnownColumn, Labels, Options, Ranges, SampleId, Unlabelled, Value, WithColumns,
+};
+use uringload::internal::Reader;
+use uringload::{ErrorKind, Loader};
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        put(&path, content.as_bytes()).expect("a file");
+    }
+    folder
+}
+
+fn key(dataset: &dyn Dataset, id: u64) -> String {
+    let mut key = Vec::new();
+    dataset.key(SampleId(id), &mut key);
+    String::from_utf8(key).expect("text")
+}
+
+/// All samples, in order, in one batch.
+fn all(dataset: &Arc<dyn Dataset>) -> Batch {
+    let builder =
+        Loader::builder(Arc::clone(dataset)).batch_size(dataset.len()).collate_column("label", Collate::Dense);
+    let has_label = dataset.schema().fields.iter().any(|field| field.name == "label");
+    let builder = if has_label { builder } else { Loader::builder(Arc::clone(dataset)).batch_size(dataset.len()) };
+    builder.build().expect("a loader").next().expect("a batch").expect("no error")
+}
+
+fn texts(batch: &Batch, column: &str) -> Vec<String> {
+    let column = batch.column(column).expect("the column");
+    (0..batch.len()).map(|at| String::from_utf8(column.bytes_of(at).expect("bytes").to_vec()).expect("text")).collect()
+}
+
+fn numbers(batch: &Batch, column: &str) -> Vec<i64> {
+    match &batch.column(column).expect("the column").data {
+        Data::I64(numbers) => numbers.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_index_of_ones_own() {
+    let folder = folder(&[("a.blob", "catdogs"), ("deep/b.blob", "bird")]);
+    let files = [folder.path().join("a.blob"), folder.path().join("deep/b.blob")];
+    let ranges = Ranges::new(&files, vec![0, 1, 0, 0], vec![3, 0, 0, 7], vec![4, 4, 3, 0]).expect("in the files");
+    assert_eq!((ranges.len(), ranges.bytes(), key(&ranges, 0)), (4, 11, "a.blob@3+4".into()));
+    assert_eq!(key(&ranges, 1), "deep/b.blob");
+    let boxes: Vec<u8> = (0..8_u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
+    let columns = vec![
+        KnownColumn::of_numbers("label", vec![7, -8, 9, 10]),
+        KnownColumn::of_texts("caption", ["dogs", "ein Vogel", "", "nothing"]),
+        KnownColumn::of_bytes("box", DType::F32, vec![2], boxes.into()).expect("eight numbers"),
+    ];
+    let dataset: Arc<dyn Dataset> = Arc::new(WithColumns::new(Arc::new(ranges), columns).expect("columns"));
+    let batch = all(&dataset);
+    assert_eq!(texts(&batch, "data"), ["dogs", "bird", "cat", ""]);
+    assert_eq!(texts(&batch, "caption"), ["dogs", "ein Vogel", "", "nothing"]);
+    assert_eq!(numbers(&batch, "label"), [7, -8, 9, 10]);
+    let second = batch.column("box").and_then(|column| column.bytes_of(1)).expect("a box");
+    assert_eq!(second[..], [2_f32.to_le_bytes(), 3_f32.to_le_bytes()].concat());
+    assert_eq!(dataset.length(SampleId(1), 2), Some(9));
+    // Every form of collation, and an order that goes back and forth.
+    for collate in [Collate::Ragged, Collate::Padded(Default::default())] {
+        let loader =
+            Loader::builder(Arc::clone(&dataset)).batch_size(3).collate(collate).shuffle(true).seed(3).epochs(1);
+        let mut seen = BTreeMap::new();
+        for batch in loader.build().expect("a loader") {
+            let batch = batch.expect("no error");
+            seen.extend(numbers(&batch, "label").into_iter().zip(texts(&batch, "caption")));
+        }
+        let want = [(7, "dogs"), (-8, "ein Vogel"), (9, ""), (10, "nothing")].map(|(n, text)| (n, text.to_owned()));
+        assert_eq!(seen, BTreeMap::from(want));
+    }
+}
+
+#[test]
+fn an_index_that_points_outside_its_file() {
+    let folder = folder(&[("a.blob", "catdogs"), ("b.blob", "bird!")]);
+    let files = [folder.path().join("a.blob"), folder.path().join("b.blob")];
+    for (offset, length, end) in [(2, 4, "6"), (6, 0, "6"), (u64::MAX, 1, "2^64 or more")] {
+        let error = Ranges::new(&files, vec![0, 1], vec![0, offset], vec![7, length]).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.path(), error.offset()),
+            (ErrorKind::Truncated, Some(&*files[1]), Some(offset))
+        );
+        assert!(error.what().contains(&format!("sample 1 ends at byte {end} of a file of 5 bytes")), "{error}");
+        assert!(error.remedy().is_some());
+    }
+    let kind = |which: Vec<u32>, offsets, lengths| Ranges::new(&files, which, offsets, lengths).unwrap_err().kind();
+    assert_eq!(kind(vec![2], vec![0], vec![1]), ErrorKind::InvalidArgument);
+    assert_eq!(kind(vec![0, 1], vec![0], vec![1, 1]), ErrorKind::InvalidArgument);
+    assert_eq!(kind(vec![], vec![], vec![]), ErrorKind::Empty);
+    assert_eq!(Ranges::whole(&[folder.path()]).unwrap_err().kind(), ErrorKind::WrongFileType);
+    assert_eq!(Ranges::whole(&[folder.path().join("no")]).unwrap_err().kind(), ErrorKind::NotFound);
+    let error = Ranges::whole(&files).and_then(|ranges| ranges.with_dtype(DType::I16)).unwrap_err();
+    assert!(error.what().contains("sample 0 has 7 bytes") && error.path() == Some(&*files[0]), "{error}");
+}
+
+#[test]
+fn columns_that_do_not_fit() {
+    let folder = folder(&[("1", "a"), ("2", "b")]);
+    let open = || dataset::open(&[folder.path()], &Options::new().format("folder")).expect("two files");
+    let error = WithColumns::new(open(), vec![KnownColumn::of_numbers("label", vec![1])]).unwrap_err();
+    assert!(error.what().contains("\"label\" has 1 values, and the dataset has 2 samples"), "{error}");
+    let error = WithColumns::new(open(), vec![KnownColumn::of_numbers("data", vec![1, 2])]).unwrap_err();
+    assert!(error.what().contains("a column \"data\" already"), "{error}");
+    let error = KnownColumn::of_bytes("box", DType::F32, vec![2], vec![0; 12].into()).unwrap_err();
+    assert!(error.what().contains("12 bytes, no whole number of f32 of shape [2]"), "{error}");
+    let error = KnownColumn::of_classes("label", vec![0, 2], vec!["a".into(), "b".into()]).unwrap_err();
+    assert!(error.what().contains("sample 1 has label 2, and there are 2 classes"), "{error}");
+    let with = |numbers| WithColumns::new(open(), vec![KnownColumn::of_numbers("n", numbers)]).unwrap().fingerprint();
+    assert_ne!(with(vec![1, 2]), with(vec![2, 1]), "values decide what a dataset is");
+}
+
+const PHOTOS: [(&str, &str); 3] = [("x/1.jpg", "one"), ("x/2.jpg", "two"), ("y/3.jpg", "three")];
+
+fn labelled(root: &Path, table: &Path, unlabelled: &str) -> uringload::Result<Arc<dyn Dataset>> {
+    dataset::open(&[root], &Options::new().set("label_file", table).set("unlabelled", unlabelled))
+}
+
+#[test]
+fn labels_from_a_table() {
+    for (name, table, labels, classes) in [
+        ("train.csv", "file,label\nx/1.jpg,cat\ny/3.jpg,ant\nx/2.jpg,cat\n", [1, 1, 0], &["ant", "cat"][..]),
+        ("train.csv", "3.jpg,0\r\n\"1.jpg\", 12\r\n2.jpg,-1", [12, -1, 0], &[]),
+        ("train.tsv", "\u{feff}id\tclass\n1\t5\n2\t6\n3\t7\n", [5, 6, 7], &[]),
+    ] {
+        let folder = folder(&PHOTOS);
+        let path = folder.path().join(name);
+        put(&path, table.as_bytes()).expect("a table");
+        let dataset = labelled(folder.path(), &path, "error").expect("labels");
+        let batch = all(&dataset);
+        assert_eq!(
+            (numbers(&batch, "label"), texts(&batch, "data")[2].as_str()),
+            (labels.to_vec(), "three"),
+            "{table}"
+        );
+        assert_eq!(dataset.index().classes, classes, "{table}");
+        let class = classes.get(labels[0] as usize).map(|class| (labels[0], (*class).as_ref()));
+        assert_eq!(dataset.label(SampleId(0)), class);
+    }
+    let folder = folder(&PHOTOS);
+    let path = folder.path().join("scores.csv");
+    put(&path, b"1.jpg,0.5\n2.jpg,1\n3.jpg,-2e3\n").expect("a table");
+    let dataset = labelled(folder.path(), &path, "error").expect("labels");
+    assert_eq!(dataset.schema().fields[1].dtype, DType::F64);
+    assert_eq!(all(&dataset).column("label").unwrap().bytes_of(2).unwrap()[..], (-2e3_f64).to_le_bytes());
+}
+
+#[test]
+fn labels_that_miss_files_or_have_too_many() {
+    let folder = folder(&PHOTOS);
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let path = elsewhere.path().join("train.csv");
+    put(&path, b"file,label\n2.jpg,1\n7.jpg,2\n8.jpg,2\n9.jpg,2\n10.jpg,2\n").expect("a table");
+    let error = labelled(folder.path(), &path, "error").unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(&*path)));
+    assert_eq!(
+        error.what(),
+        "2 samples have no label (\"x/1.jpg\", \"y/3.jpg\"), and 4 labels have no sample (\"7.jpg\", \"8.jpg\", \
+         \"9.jpg\", ...)"
+    );
+    let dataset = labelled(folder.path(), &path, "skip").expect("one sample");
+    assert_eq!((dataset.len(), key(&*dataset, 0).as_str()), (1, "x/2.jpg"));
+    let left_out = &dataset.index().left_out;
+    let told: Vec<(&str, u64)> = left_out.iter().map(|it| (it.what, it.count)).collect();
+    assert_eq!(told, [("samples without a label", 2), ("labels without a sample", 4)]);
+    assert_eq!(left_out[0].first, folder.path().join("x/1.jpg"));
+    for (table, kind, words) in [
+        ("5.jpg,1\n", ErrorKind::Empty, "3 samples have no label"),
+        ("", ErrorKind::Empty, "no row"),
+        ("1.jpg,1\n2.jpg,1,9\n", ErrorKind::Corrupt, "has 3 fields"),
+        ("1.jpg,1\n2.jpg\n", ErrorKind::Corrupt, "has 1 fields"),
+        ("1.jpg,1\n1.jpg,2\n", ErrorKind::InvalidArgument, "\"1.jpg\" has two labels"),
+    ] {
+        put(&path, table.as_bytes()).expect("a table");
+        let error = labelled(folder.path(), &path, "skip").unwrap_err();
+        assert!(error.kind() == kind && error.what().contains(words), "{table:?}: {error}");
+        assert_eq!(error.path(), Some(&*path));
+    }
+    let twice = self::folder(&[("x/1.jpg", "one"), ("y/1.jpg", "two")]);
+    put(&path, b"1.jpg,1\n").expect("a table");
+    let error = labelled(twice.path(), &path, "skip").unwrap_err();
+    assert!(error.what().contains("fits two samples: \"x/1.jpg\" and \"y/1.jpg\""), "{error}");
+    let error = dataset::open(&[folder.path()], &Options::new().set("unlabelled", "skip")).unwrap_err();
+    assert!(error.what().contains("unlabelled is of no use without label_file"), "{error}");
+}
+
+#[test]
+fn labels_of_any_dataset() {
+    let folder = folder(&[("all.txt", "a\nb\n")]);
+    let text = dataset::open(&[folder.path().join("all.txt")], &Options::new().format("text")).expect("lines");
+    let labels = Labels::new([("all.txt#1", "2"), ("all.txt#0", "1")]).expect("labels");
+    let labelled = labels.onto(text, Unlabelled::Error).expect("two lines");
+    assert_eq!(numbers(&all(&labelled), "label"), [1, 2]);
+}
+
+fn paired(by: &str) -> Options {
+    Options::new().set("pairs", by)
+}
+
+#[test]
+fn files_of_one_stem() {
+    let pair = [
+        ("b/2.jpg", "photo 2"),
+        ("b/2.json", "{}"),
+        ("1.seg.png", "mask 1"),
+        ("1.jpg", "photo 1"),
+        ("1.json", "[]"),
+        ("b/2.seg.png", ""),
+    ];
+    let folder = folder(&pair);
+    let dataset = dataset::open(&[folder.path()], &paired("extension")).expect("pairs");
+    let names: Vec<&str> = dataset.schema().fields.iter().map(|field| &*field.name).collect();
+    assert_eq!((names, key(&*dataset, 1).as_str()), (vec!["jpg", "json", "seg.png"], "b/2"));
+    let batch = all(&dataset);
+    assert_eq!(texts(&batch, "jpg"), ["photo 1", "photo 2"]);
+    assert_eq!(texts(&batch, "json"), ["[]", "{}"]);
+    assert_eq!(texts(&batch, "seg.png"), ["mask 1", ""]);
+    let some = paired("extension").set("fields", ["json", "jpg"]);
+    let batch = all(&dataset::open(&[folder.path()], &some).expect("two fields"));
+    assert_eq!((batch.columns.len(), texts(&batch, "json")), (2, vec!["[]".to_owned(), "{}".to_owned()]));
+    // Without the option, the same files are what they were.
+    assert!(dataset::open(&[folder.path()], &Options::new().format("folder")).expect("files").len() == 6);
+}
+
+#[test]
+fn folders_of_one_stem() {
+    let pair = [("images/a/1.jpg", "i1"), ("images/2.jpg", "i2"), ("masks/a/1.png", "m1"), ("masks/2.png", "m2")];
+    let folder = folder(&pair);
+    let dataset = dataset::open(&[folder.path()], &paired("folder")).expect("pairs");
+    assert_eq!((dataset.len(), key(&*dataset, 1).as_str()), (2, "a/1"));
+    let batch = all(&dataset);
+    assert_eq!(
+        (texts(&batch, "images"), texts(&batch, "masks")),
+        (vec!["i2".into(), "i1".into()], vec!["m2".into(), "m1".into()])
+    );
+    assert_eq!(dataset.index().encodings[1].words, "png");
+    // A plain class folder is not taken for pairs.
+    let plain = dataset::open(&[folder.path()], &Options::new()).expect("classes");
+    assert_eq!((plain.len(), plain.index().classes.len()), (4, 2));
+    let labelled = put(&folder.path().join("labels.csv"), b"2,5\na/1,6\n").map(|()| folder.path().join("labels.csv"));
+    let options = paired("folder").set("label_file", labelled.expect("a table"));
+    let batch = all(&dataset::open(&[folder.path()], &options).expect("labels beside pairs"));
+    assert_eq!((numbers(&batch, "label"), texts(&batch, "masks").len()), (vec![5, 6], 2));
+}
+
+#[test]
+fn pairs_that_are_none() {
+    for (files, by, words) in [
+        (&[("a/1.jpg", ""), ("a/2.jpg", "")][..], "folder", ""),
+        (&[("a/1.jpg", ""), ("b/2.jpg", "")], "folder", "no two files have one stem"),
+        (&[("a/1.jpg", ""), ("a/1.png", ""), ("b/1.png", "")], "folder", "two files are \"a\" of one sample"),
+        (&[("1.jpg", ""), ("b/1.png", "")], "folder", "lies in no folder"),
+        (&[("1.jpg", ""), ("1", "")], "extension", "has no extension"),
+    ] {
+        let folder = folder(files);
+        let opened = dataset::open(&[folder.path()], &paired(by));
+        match opened {
+            Ok(dataset) => assert!(words.is_empty() && dataset.schema().fields.len() == 1, "{files:?}"),
+            Err(error) => {
+                assert!(!words.is_empty() && error.what().contains(words) && error.path().is_some(), "{error}")
+            }
+        }
+    }
+    let folder = folder(&[("1.jpg", "i"), ("1.json", "{}"), ("2.jpg", "j")]);
+    let open = |options: Options| dataset::open(&[folder.path()], &options.set("pairs", "extension"));
+    let dataset = open(Options::new()).expect("pairs");
+    assert_eq!(dataset.index().lacking, [0, 1]);
+    let mut loader = Loader::builder(dataset).batch_size(2).build().expect("a loader");
+    let error = loader.next().expect("a batch").unwrap_err();
+    assert!(error.what().contains("sample \"2\" has no file for \"json\"") && error.path().is_some(), "{error}");
+    assert_eq!(texts(&all(&open(Options::new().set("missing", "empty")).expect("pairs")), "json"), ["{}", ""]);
+    let error = open(Options::new().set("fields", ["jpg", "txt"])).unwrap_err();
+    assert!(error.what().contains("no sample has a file for \"txt\""), "{error}");
+    let error = dataset::open(&[folder.path()], &Options::new().format("folder").set("fields", ["jpg"])).unwrap_err();
+    assert!(error.what().contains("fields is of no use without pairs"), "{error}");
+}
+
+#[test]
+fn numbers_have_no_bytes() {
+    let dataset: Arc<dyn Dataset> = dataset::internal::Numbers::new(10, "made up").expect("ten");
+    let loader = Loader::builder(Arc::clone(&dataset)).batch_size(4).shuffle(true).epochs(1).build().expect("a loader");
+    let mut ids: Vec<u64> = loader.flat_map(|batch| batch.expect("no error").ids).map(|id| id.0).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..10).collect::<Vec<_>>());
+    assert_eq!(dataset::internal::Numbers::new(0, "none").unwrap_err().kind(), ErrorKind::Empty);
+}
+
+/// A reader of single samples gives what a loader gives, in every format; threads share it; a file that was cut is told.
+#[test]
+fn single_samples_of_every_format() {
+    let root = tempfile::tempdir().expect("a folder");
+    for (name, dataset, column) in every(&root) {
+        let fields = &dataset.schema().fields;
+        let field = fields.iter().position(|field| field.name == column || column.is_empty()).expect("the column");
+        let reader = Reader::new(Arc::clone(&dataset)).expect("a reader");
+        let check = |id: u64| {
+            let sample = reader.read(SampleId(id)).expect("a sample");
+            assert_eq!(sample.values.len(), fields.len(), "{name}");
+            assert_eq!(sample.values[field], Value::Bytes(payload(id).into()), "{name}, sample {id}");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..SAMPLES).for_each(check));
+            scope.spawn(|| (0..SAMPLES).rev().for_each(check));
+        });
+    }
+    let folder = folder(&[("all.blob", "catdogs")]);
+    let path = folder.path().join("all.blob");
+    let words: Arc<dyn Dataset> = Arc::new(Ranges::new(&[&path], vec![0, 0], vec![0, 3], vec![3, 4]).expect("words"));
+    let reader = Reader::new(Arc::clone(&words)).expect("a reader");
+    assert_eq!(reader.read(SampleId(1)).expect("dogs").values, [Value::Bytes("dogs".into())]);
+    put(&path, b"catd").expect("a shorter file");
+    for reader in [reader, Reader::new(words).expect("a reader")] {
+        let error = reader.read(SampleId(1)).expect_err("a file that was cut");
+        assert!(error.kind() == ErrorKind::Truncated && error.path() == Some(&*path), "{error}");
+    }
+}
