@@ -199,7 +199,7 @@ fn memory_for_the_units_of_later_batches_is_asked_for_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let frames: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 80));
     let dataset: Arc<dyn Dataset> = Arc::new(View::without(frames, vec![70 * SAMPLES_IN_UNIT + 3]).expect("a view"));
-    let loader = builder(&dataset).batch_size(SAMPLES_IN_UNIT as usize).shuffle(Shuffle::Off);
+    let loader = builder(&dataset).batch_size(SAMPLES_IN_UNIT).shuffle(Shuffle::Off);
     let error = loader.clone().memory_limit(1).build().err().expect("nothing fits");
     let text = error.to_string();
     let (_, after) = text.split_once("raise memory_limit to ").expect("a remedy");
