@@ -104,13 +104,15 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
         None => (None, config.memory_limit.unwrap_or(ample.min(most)), 0),
         Some(units) => {
             let mut wanted = wanted(units, order, (BATCHES_SEEN, SAMPLES_SEEN));
-            let mut memory = unit_memory(config, units, wanted, (batch_bytes, ample, most))?;
+            let divided = |wanted| unit_memory(config, units, wanted, (batch_bytes, ample, most));
+            let mut memory = divided(wanted);
             // The first batches may lie within units whose ends later batches straddle. Where memory may be too little
             // for that, they are all looked at, so that the loader is refused now and not in the middle of an epoch.
-            if memory.0.limits.most < 2 * wanted.by_batch {
+            if !memory.as_ref().is_ok_and(|(memory, _)| memory.limits.most >= 2 * wanted.by_batch) {
                 wanted.by_batch = self::wanted(units, order, (usize::MAX, SAMPLES_WALKED)).by_batch;
-                memory = unit_memory(config, units, wanted, (batch_bytes, ample, most))?;
+                memory = divided(wanted);
             }
+            let memory = memory?;
             (Some(memory.0), memory.1, (wanted.by_batch as u64).saturating_mul(units.largest_decoded()))
         }
     };

@@ -145,7 +145,7 @@ fn what_has_no_form_is_left_out_unless_it_is_wanted() {
     // What lies behind a column that is left out is found nevertheless, whatever nodes and buffers that has.
     let nested = all("nested-odd.arrow");
     assert_eq!(texts(&*nested, "text"), ["a", "b"]);
-    let five = ("columns of types that cannot be read", 5, "words<nested-odd.arrow".to_owned());
+    let five = ("columns of types that cannot be read", 5, "runs<nested-odd.arrow".to_owned());
     assert_eq!(left_out(&*nested), [five]);
     for (column, doing) in [
         ("words", "is nested, with a dictionary inside"),
