@@ -22,6 +22,30 @@ pub enum Compression {
     Snappy,
 }
 
+/// How a whole file becomes the bytes that its samples lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    /// It is decompressed.
+    Packed(Compression),
+    /// A tar archive, compressed or not, whose sparse members get their holes back.
+    Expanded(Option<Compression>),
+}
+
+impl From<Compression> for Coding {
+    fn from(compression: Compression) -> Coding {
+        Coding::Packed(compression)
+    }
+}
+
+impl Coding {
+    pub(super) fn compression(self) -> Option<Compression> {
+        match self {
+            Coding::Packed(compression) => Some(compression),
+            Coding::Expanded(compression) => compression,
+        }
+    }
+}
+
 impl Compression {
     /// The name, as in file extensions: "gz", "zlib", "deflate", "zstd", "bz2", "br", "snappy".
     pub const fn name(self) -> &'static str {

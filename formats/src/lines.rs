@@ -9,6 +9,7 @@ mod scan;
 mod units;
 mod values;
 
+use crate::compression::Coding;
 use crate::fingerprint::Fingerprint;
 use crate::headers::decoded;
 use crate::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends, index_all};
@@ -248,7 +249,7 @@ impl Lines {
 /// The files that are compressed.
 fn packed_files(indexed: &[Indexed]) -> Vec<PackedFile> {
     let packed = |(number, indexed): (usize, &Indexed)| {
-        let (compression, decoded_bytes) = indexed.sidecar.decoded()?;
+        let (compression, decoded_bytes) = indexed.sidecar.packed()?;
         // Fits: a table has fewer than 2^32 files.
         let file = FileId(number as u32);
         Some(PackedFile { file, compression, decoded_bytes, is_cut: indexed.damage.is_some() })
@@ -352,11 +353,11 @@ impl Indexing for Looking {
     /// Refuses an index that is wrong about the file's compression. If the name says that there is none, this reads no
     /// byte of the file.
     fn refuses(&self, pass: &Pass<'_>, index: &Sidecar) -> Result<Option<String>> {
-        let told = index.decoded().map(|(compression, _)| compression);
+        let told = index.decoded().map(|(coding, _)| coding);
         if told.is_none() && names::is_plain(pass.path) {
             return Ok(None);
         }
-        let found = packed::detect(pass.plain())?;
+        let found = packed::detect(pass.plain())?.map(Coding::Packed);
         Ok((found != told).then(|| "it is the index of a file that is compressed otherwise".to_owned()))
     }
 

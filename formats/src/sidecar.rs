@@ -29,7 +29,7 @@ mod pieces;
 mod place;
 mod proof;
 
-use crate::compression::Compression;
+use crate::compression::{Coding, Compression};
 use crate::headers::open_identified;
 use layout::{Head, KEYS_PER_GROUP};
 use pieces::OnDisk;
@@ -211,9 +211,17 @@ impl Sidecar {
         self.head.content
     }
 
-    /// How the shard is compressed, if it is, and its decoded length in bytes.
-    pub(super) fn decoded(&self) -> Option<(Compression, u64)> {
+    /// How the shard is coded, if it is, and its decoded length in bytes.
+    pub(super) fn decoded(&self) -> Option<(Coding, u64)> {
         self.head.decoded
+    }
+
+    /// How the shard is compressed, if it is nothing but that, and its decoded length in bytes.
+    pub(super) fn packed(&self) -> Option<(Compression, u64)> {
+        match self.head.decoded? {
+            (Coding::Packed(compression), bytes) => Some((compression, bytes)),
+            (Coding::Expanded(_), _) => None,
+        }
     }
 
     /// Whether it is left in its file.

@@ -3,6 +3,7 @@
 mod dali;
 mod faults;
 mod header;
+mod holes;
 mod index;
 mod keys;
 mod packed;

@@ -129,7 +129,7 @@ impl TfRecord {
         for (number, Indexed { sidecar, damage, .. }) in indexed.into_iter().enumerate() {
             // Fits: a table has fewer than 2^32 files.
             let file = FileId(number as u32);
-            let decoded = sidecar.decoded();
+            let decoded = sidecar.packed();
             let unit = decoded.map(|(compression, decoded_bytes)| {
                 units.push(PackedFile { file, compression, decoded_bytes, is_cut: damage.is_some() });
                 UnitId(units.len() as u32 - 1)

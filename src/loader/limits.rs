@@ -31,6 +31,9 @@ const STORED_HELD: u64 = 3;
 const BATCHES_SEEN: usize = 64;
 const SAMPLES_SEEN: usize = 16 << 10;
 
+/// Samples to examine where memory is scarce: all of an epoch, or as many as take some tenths of a second.
+const SAMPLES_WALKED: usize = 4 << 20;
+
 /// Maximum default number of decoding threads.
 const THREADS_MAX: usize = 8;
 
@@ -100,8 +103,16 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
     let (units, limit, decoded) = match dataset.units() {
         None => (None, config.memory_limit.unwrap_or(ample.min(most)), 0),
         Some(units) => {
-            let wanted = wanted(units, order);
-            let memory = unit_memory(config, units, wanted, (batch_bytes, ample, most))?;
+            let mut wanted = wanted(units, order, (BATCHES_SEEN, SAMPLES_SEEN));
+            let divided = |wanted| unit_memory(config, units, wanted, (batch_bytes, ample, most));
+            let mut memory = divided(wanted);
+            // The first batches may lie within units whose ends later batches straddle. Where memory may be too little
+            // for that, they are all looked at, so that the loader is refused now and not in the middle of an epoch.
+            if !memory.as_ref().is_ok_and(|(memory, _)| memory.limits.most >= 2 * wanted.by_batch) {
+                wanted.by_batch = self::wanted(units, order, (usize::MAX, SAMPLES_WALKED)).by_batch;
+                memory = divided(wanted);
+            }
+            let memory = memory?;
             (Some(memory.0), memory.1, (wanted.by_batch as u64).saturating_mul(units.largest_decoded()))
         }
     };
@@ -133,15 +144,17 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
     Ok(Limits { pool_bytes, reserve_bytes, queue_capacity, units, kept_bytes: 0, batch })
 }
 
-/// How many units the first batches need, even past the end of the order.
-fn wanted(units: &dyn Units, order: &Order) -> UnitsWanted {
-    let (mut walk, mut batch, mut left) = (order.endless().walk(), Selection::default(), SAMPLES_SEEN);
+/// How many units the first batches need, even past the end of the order: up to so many batches and samples, and an
+/// epoch.
+fn wanted(units: &dyn Units, order: &Order, (batches_seen, samples_seen): (usize, usize)) -> UnitsWanted {
+    let epoch = usize::try_from(order.dataset().len()).unwrap_or(usize::MAX);
+    let (mut walk, mut batch, mut left) = (order.endless().walk(), Selection::default(), samples_seen.min(epoch));
     let batches = std::iter::from_fn(|| {
         let has_more = left > 0 && walk.next(&mut batch);
         left = left.saturating_sub(batch.ids.len());
         has_more.then(|| batch.ids.clone())
     });
-    units_wanted(units, batches.take(BATCHES_SEEN))
+    units_wanted(units, batches.take(batches_seen))
 }
 
 /// Divides the memory between units and everything else, which needs `batch_bytes` for one batch and does well with

@@ -300,6 +300,22 @@ def write_unreadable():
     table = pa.table({"id": [1, 2], "union": union, "nothing": pa.nulls(2), "text": ["a", "b"]})
     with ipc.new_file(OUT / "odd.arrow", table.schema) as writer:
         writer.write_table(table)
+    # What nested columns may not have inside, each before a column that can be read.
+    words = pa.array(["x", "y", "x"]).dictionary_encode()
+    dense = pa.UnionArray.from_dense(pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [pa.array([1]), pa.array(["z"])])
+    table = pa.table(
+        {
+            "id": [1, 2],
+            "words": pa.ListArray.from_arrays([0, 2, 3], words),
+            "views": pa.array([[1], [2, 3]], pa.list_view(pa.int32())),
+            "union": dense,
+            "unions": pa.ListArray.from_arrays([0, 1, 2], dense),
+            "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([7])),
+            "text": ["a", "b"],
+        }
+    )
+    with ipc.new_file(OUT / "nested-odd.arrow", table.schema) as writer:
+        writer.write_table(table)
     # A map whose keys are structs.
     keys = pa.map_(pa.struct([("a", pa.int32())]), pa.int32())
     table = pa.table({"id": [1, 2], "keys": pa.array([[({"a": 1}, 1)], []], keys), "text": ["a", "b"]})

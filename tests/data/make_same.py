@@ -28,6 +28,11 @@ def hdf5(rows):
         file.create_dataset("x", data=rows)
     with h5py.File(os.path.join(HERE, "chunked.h5"), "w", libver="latest") as file:
         file.create_dataset("x", data=rows, chunks=(7, 40), compression="gzip", shuffle=True, fletcher32=True)
+    texts = [bytes(row) for row in rows]
+    with h5py.File(os.path.join(HERE, "text.h5"), "w") as file:
+        file.create_dataset("x", data=texts, dtype=h5py.string_dtype())
+    with h5py.File(os.path.join(HERE, "fixed.h5"), "w") as file:
+        file.create_dataset("x", data=texts, dtype=f"S{BYTES}")
 
 
 def tables(rows):
@@ -38,11 +43,20 @@ def tables(rows):
             writer.write_table(table, max_chunksize=11)
 
 
+def nested(rows):
+    table = pa.table({"x": pa.array([[bytes(row).decode()] for row in rows], pa.list_(pa.string()))})
+    pyarrow.parquet.write_table(table, os.path.join(HERE, "nested.parquet"), row_group_size=11, compression="snappy")
+    with pa.OSFile(os.path.join(HERE, "nested.arrow"), "wb") as sink:
+        with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table, max_chunksize=11)
+
+
 def main():
     os.makedirs(HERE, exist_ok=True)
     rows = np.array([list(payload(number)) for number in range(SAMPLES)], dtype=np.uint8)
     hdf5(rows)
     tables(rows)
+    nested(rows)
 
 
 if __name__ == "__main__":

@@ -193,6 +193,27 @@ fn memory_for_too_few_units_is_refused_with_the_arithmetic() {
     assert_eq!(all(loader.memory_limit(enough).build().expect("as it said")).len() as u64, dataset.len());
 }
 
+/// The first 64 batches lie in a unit each, and later ones in two.
+#[test]
+fn memory_for_the_units_of_later_batches_is_asked_for_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 80));
+    let left_out = 70 * SAMPLES_IN_UNIT + 3;
+    let dataset: Arc<dyn Dataset> = Arc::new(View::without(frames, vec![left_out]).expect("a view"));
+    let frame_id = |id: SampleId| id.0 + u64::from(id.0 >= left_out);
+    let loader = builder(&dataset).batch_size(SAMPLES_IN_UNIT).shuffle(Shuffle::Off);
+    let error = loader.clone().memory_limit(1).build().err().expect("nothing fits");
+    let text = error.to_string();
+    let (_, after) = text.split_once("raise memory_limit to ").expect("a remedy");
+    let enough: u64 = after.split_once(' ').expect("a number").0.parse().expect("a number");
+    assert!(loader.clone().memory_limit(enough - 1).build().is_err());
+    for limit in (enough..enough + 200_000).step_by(50_001) {
+        let loader = loader.clone().memory_limit(limit).build().expect("as it said");
+        let samples = loader.map(|batch| checked(&batch.expect("a batch"), frame_id).len() as u64);
+        assert_eq!(samples.sum::<u64>(), dataset.len(), "{limit}");
+    }
+}
+
 #[test]
 fn what_does_not_decode_is_the_error_of_its_samples() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -375,6 +375,7 @@ impl Ends<'_> {
     }
 
     /// Returns where the elements of a row begin and end, within `len` elements.
+    #[inline]
     pub(super) fn row(&self, row: usize, len: usize) -> Result<(usize, usize)> {
         let at = |number: usize| match self {
             Ends::Every(count) => number.checked_mul(*count),
@@ -383,9 +384,14 @@ impl Ends<'_> {
         };
         match (at(row), at(row + 1)) {
             (Some(start), Some(end)) if start <= end && end <= len => Ok((start, end)),
-            _ => Err(corrupt(&format!("the offsets of row {row} are wrong"))),
+            _ => Err(wrong_offsets(row)),
         }
     }
+}
+
+#[cold]
+fn wrong_offsets(row: usize) -> Error {
+    corrupt(&format!("the offsets of row {row} are wrong"))
 }
 
 const VIEW_BYTES: usize = 16;

@@ -6,6 +6,7 @@ use crate::columnar::Kind;
 use crate::columnar::json::{self, Scalar, Text};
 use arrow_ipc::{Field, Type};
 use bytes::Bytes;
+use std::ops::Range;
 use uringload_core::Result;
 
 /// A nested type.
@@ -272,12 +273,7 @@ impl<'a> Array<'a> {
             Data::List(ends, of) => {
                 let (start, end) = ends.row(row, of.len)?;
                 out.raw(b"[")?;
-                for element in start..end {
-                    if element > start {
-                        out.raw(b",")?;
-                    }
-                    of.write(element, out)?;
-                }
+                of.write_all(start..end, out)?;
                 out.raw(b"]")
             }
             Data::Map(ends, pair) => {
@@ -295,6 +291,36 @@ impl<'a> Array<'a> {
                 out.raw(b"}")
             }
         }
+    }
+
+    /// Writes elements with commas between them. What they are is asked once for all of them.
+    fn write_all(&self, elements: Range<usize>, out: &mut Text<'_, '_>) -> Result<()> {
+        let first = elements.start;
+        let separate = |element: usize, out: &mut Text<'_, '_>| {
+            if element > first { out.raw(b",") } else { Ok(()) }
+        };
+        match (&self.data, self.tree) {
+            (Data::Fixed(bytes, width), Tree::Value(_, scalar)) if self.valid.is_empty() => {
+                for element in elements {
+                    separate(element, out)?;
+                    scalar.write(&bytes[element * width..][..*width], out)?;
+                }
+            }
+            (Data::Binary(ends, bytes), Tree::Value(_, scalar)) if self.valid.is_empty() => {
+                for element in elements {
+                    separate(element, out)?;
+                    let (start, end) = ends.row(element, bytes.len())?;
+                    scalar.write(&bytes[start..end], out)?;
+                }
+            }
+            _ => {
+                for element in elements {
+                    separate(element, out)?;
+                    self.write(element, out)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes a key, which is text in JSON whatever it is.

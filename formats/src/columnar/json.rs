@@ -60,13 +60,14 @@ impl Scalar {
     ///
     /// # Errors
     /// `Corrupt` for text that is not UTF-8, and where the unit is full.
+    #[inline]
     pub(crate) fn write(self, value: &[u8], out: &mut Text<'_, '_>) -> Result<()> {
         match self {
             Scalar::Text => out.text(value),
             Scalar::Bytes => out.base64(value),
             Scalar::Bool => out.raw(if value.first() == Some(&0) { b"false" } else { b"true" }),
-            Scalar::Signed if value.len() <= 8 => out.shown(format_args!("{}", signed(value))),
-            Scalar::Unsigned if value.len() <= 8 => out.shown(format_args!("{}", unsigned(value))),
+            Scalar::Signed if value.len() <= 8 => out.raw(itoa::Buffer::new().format(signed(value)).as_bytes()),
+            Scalar::Unsigned if value.len() <= 8 => out.raw(itoa::Buffer::new().format(unsigned(value)).as_bytes()),
             Scalar::Signed | Scalar::Unsigned => out.raw(decimal(value, 0).as_bytes()),
             Scalar::Decimal(scale) => out.raw(decimal(value, scale).as_bytes()),
             Scalar::F16 => {
@@ -107,10 +108,16 @@ impl<'a, 'b> Text<'a, 'b> {
         self.writer
     }
 
+    #[inline]
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<()> {
-        self.writer.elements(bytes).map_err(|error| {
-            error.with_remedy("or the column's text has so many control characters that it grows by more than twice")
-        })
+        self.room(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Appends so many bytes, which the caller writes.
+    #[inline]
+    fn room(&mut self, len: usize) -> Result<&mut [u8]> {
+        self.writer.room(len).map_err(grown)
     }
 
     fn shown(&mut self, shown: std::fmt::Arguments<'_>) -> Result<()> {
@@ -131,6 +138,12 @@ impl<'a, 'b> Text<'a, 'b> {
     }
 
     fn text(&mut self, value: &[u8]) -> Result<()> {
+        if is_plain(value) {
+            let room = self.room(value.len() + 2)?;
+            room[1..=value.len()].copy_from_slice(value);
+            (room[0], room[value.len() + 1]) = (b'"', b'"');
+            return Ok(());
+        }
         if std::str::from_utf8(value).is_err() {
             return Err(Error::new(ErrorKind::Corrupt, "text is not UTF-8"));
         }
@@ -176,6 +189,24 @@ impl<'a, 'b> Text<'a, 'b> {
     }
 }
 
+#[cold]
+fn grown(error: Error) -> Error {
+    error.with_remedy("or the column's text has so many control characters that it grows by more than twice")
+}
+
+/// Whether text is in JSON what it is: ASCII, without what must be escaped. Most is, and is looked at just once.
+fn is_plain(text: &[u8]) -> bool {
+    let is_odd = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\') | (byte >= 0x80);
+    // Without a branch in the loops, many bytes are compared at once.
+    let (chunks, rest) = text.as_chunks::<SCANNED_AT_ONCE>();
+    let has_odd = |bytes: &[u8]| bytes.iter().fold(false, |found, &byte| found | is_odd(byte));
+    if chunks.iter().any(|chunk| has_odd(chunk)) {
+        return false;
+    }
+    let (eights, rest) = rest.as_chunks::<8>();
+    !eights.iter().fold(false, |found, eight| found | has_odd(eight)) & !has_odd(rest)
+}
+
 /// The first byte that text cannot have in JSON as it is.
 fn first_special(text: &[u8]) -> Option<usize> {
     let is_special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\');
@@ -199,10 +230,15 @@ pub(crate) fn name(name: &str) -> Box<[u8]> {
     text.into()
 }
 
+/// Of up to 8 bytes.
 fn unsigned(value: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    bytes[..value.len()].copy_from_slice(value);
-    u64::from_le_bytes(bytes)
+    match *value {
+        [a] => a.into(),
+        [a, b] => u16::from_le_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => value.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)),
+    }
 }
 
 fn signed(value: &[u8]) -> i64 {

@@ -148,11 +148,22 @@ impl ColumnWriter<'_> {
     ///
     /// # Errors
     /// `Corrupt` if they do not fit.
+    #[inline]
     pub(crate) fn elements(&mut self, bytes: &[u8]) -> Result<()> {
-        let end = self.at.checked_add(bytes.len()).ok_or_else(full)?;
-        self.out.get_mut(*self.at..end).ok_or_else(full)?.copy_from_slice(bytes);
-        *self.at = end;
+        self.room(bytes.len())?.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// Appends `len` bytes of elements, which the caller writes.
+    ///
+    /// # Errors
+    /// As [`elements`](ColumnWriter::elements).
+    #[inline]
+    pub(crate) fn room(&mut self, len: usize) -> Result<&mut [u8]> {
+        let start = *self.at;
+        let end = start.checked_add(len).filter(|&end| end <= self.out.len()).ok_or_else(full)?;
+        *self.at = end;
+        Ok(&mut self.out[start..end])
     }
 
     /// Appends what stands for `count` elements of `width` bytes that are null.
@@ -160,9 +171,8 @@ impl ColumnWriter<'_> {
     /// # Errors
     /// `Corrupt` if they do not fit.
     pub(crate) fn nulls(&mut self, count: usize, width: usize) -> Result<()> {
-        let end = count.checked_mul(width).and_then(|len| self.at.checked_add(len)).ok_or_else(full)?;
-        self.fill.into(self.out.get_mut(*self.at..end).ok_or_else(full)?);
-        *self.at = end;
+        let fill = self.fill;
+        fill.into(self.room(count.checked_mul(width).ok_or_else(full)?)?);
         Ok(())
     }
 
@@ -274,6 +284,7 @@ fn corrupt(what: String) -> Error {
 }
 
 /// More was decoded than the index had been told.
+#[cold]
 fn full() -> Error {
     Error::new(ErrorKind::Corrupt, "there are more bytes than the metadata says")
         .with_remedy("the file contradicts itself: write it again with a current version of its writer")

@@ -56,7 +56,7 @@ impl Indexes<'_> {
             let error = Error::new(ErrorKind::Unavailable, what).with_path(source.path()).with_offset(offset);
             return Err(error.with_remedy("put a line of less than 64 MiB first, or choose no columns"));
         }
-        if let Some((compression, _)) = index.decoded() {
+        if let Some((compression, _)) = index.packed() {
             return decoded_line(source, compression, offset, len).map(|line| Some((offset, line)));
         }
         // Fits: a line has at most LINE_BYTES_MAX bytes and lies in the file.

@@ -5,7 +5,7 @@
 
 use super::decode::elements;
 use super::reader::Reader;
-use super::schema::Stem;
+use super::schema::{Form, Stem};
 use super::values::{Stored, broken};
 use crate::columnar::json::{Scalar, Text};
 use crate::columnar::layout::{ColumnWriter, State};
@@ -62,7 +62,8 @@ impl Tree {
 /// # Errors
 /// `Corrupt` where the leaves contradict each other, or hold less than their levels say.
 pub(super) fn rows(tree: &Tree, stems: &[Stem], readers: &mut [Reader], writer: &mut ColumnWriter<'_>) -> Result<()> {
-    let mut rows = Rows { stems, readers, scratch: Vec::new() };
+    let leaves = readers.iter_mut().zip(stems).map(|(reader, stem)| Entries::new(reader, stem)).collect();
+    let mut rows = Rows { leaves, scratch: Vec::new() };
     let mut text = Text::new(writer);
     while let Some(repetition) = rows.repetition(tree.stems.clone())? {
         if repetition != 0 {
@@ -79,9 +80,69 @@ pub(super) fn rows(tree: &Tree, stems: &[Stem], readers: &mut [Reader], writer: 
     Ok(())
 }
 
+/// Levels of a leaf that are taken at once.
+const LEVELS: usize = 64;
+
+/// The entries of a leaf, one after another.
+struct Entries<'a> {
+    reader: &'a mut Reader,
+    scalar: Scalar,
+    stored: Stored,
+    /// How values become elements, unless they are elements as they are stored.
+    form: Option<Form>,
+    repetition: [u32; LEVELS],
+    definition: [u32; LEVELS],
+    /// The range of levels that are still to come.
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Entries<'a> {
+    fn new(reader: &'a mut Reader, stem: &Stem) -> Entries<'a> {
+        let form = Some(stem.form).filter(|form| matches!(form, Form::Int32(1 | 2) | Form::Decimal(_)));
+        let (stored, scalar) = (Stored::of(&stem.descriptor), stem.scalar);
+        Entries { reader, scalar, stored, form, repetition: [0; LEVELS], definition: [0; LEVELS], at: 0, end: 0 }
+    }
+
+    /// The repetition and the definition level of the next entry; `None` at the end.
+    #[inline]
+    fn level(&mut self) -> Result<Option<(u32, u32)>> {
+        if self.at == self.end {
+            let Some(taken) = self.reader.take_levels(&mut self.repetition, &mut self.definition)? else {
+                return Ok(None);
+            };
+            (self.at, self.end) = (0, taken);
+        }
+        Ok(Some((self.repetition[self.at], self.definition[self.at])))
+    }
+
+    /// How much of the path to the next value is there.
+    #[inline]
+    fn definition(&mut self) -> Result<u32> {
+        let level = self.level()?.ok_or_else(|| broken("the fields of a struct end at different rows"))?;
+        Ok(level.1)
+    }
+
+    /// Goes past an entry that was looked at.
+    fn skip(&mut self) {
+        self.at += 1;
+    }
+
+    /// Writes the value of the next entry, and goes past it.
+    #[inline]
+    fn write(&mut self, scratch: &mut Vec<u8>, out: &mut Text<'_, '_>) -> Result<()> {
+        let Entries { reader, scalar, stored, form, .. } = self;
+        reader.value(|value| match form {
+            None => scalar.write(value, out),
+            Some(form) => scalar.write(elements(*form, *stored, value, scratch)?.0, out),
+        })?;
+        self.skip();
+        Ok(())
+    }
+}
+
 struct Rows<'a> {
-    stems: &'a [Stem],
-    readers: &'a mut [Reader],
+    leaves: Vec<Entries<'a>>,
     /// Room for the element of a value.
     scratch: Vec<u8>,
 }
@@ -89,10 +150,10 @@ struct Rows<'a> {
 impl Rows<'_> {
     /// The depth of the list that goes on, of which all leaves must say the same; `None` at the end.
     fn repetition(&mut self, stems: Range<usize>) -> Result<Option<u32>> {
-        let of = |reader: &mut Reader| Ok(reader.level()?.map(|(repetition, _)| repetition));
-        let first = of(&mut self.readers[stems.start])?;
-        for reader in &mut self.readers[stems.start + 1..stems.end] {
-            if of(reader)? != first {
+        let of = |leaf: &mut Entries<'_>| Ok(leaf.level()?.map(|(repetition, _)| repetition));
+        let first = of(&mut self.leaves[stems.start])?;
+        for leaf in &mut self.leaves[stems.start + 1..stems.end] {
+            if of(leaf)? != first {
                 return Err(broken("the fields of a struct have lists of different lengths"));
             }
         }
@@ -101,18 +162,16 @@ impl Rows<'_> {
 
     /// How much of the path to a leaf's next value is there.
     fn definition(&mut self, stem: usize) -> Result<u32> {
-        let level =
-            self.readers[stem].level()?.ok_or_else(|| broken("the fields of a struct end at different rows"))?;
-        Ok(level.1)
+        self.leaves[stem].definition()
     }
 
     /// Goes past the entries of something that is not there: all leaves must say that.
     fn absent(&mut self, stems: Range<usize>, below: u32) -> Result<()> {
-        for stem in stems {
-            if self.definition(stem)? >= below {
+        for leaf in &mut self.leaves[stems] {
+            if leaf.definition()? >= below {
                 return Err(broken("a field is there whose struct or list is not"));
             }
-            self.readers[stem].skip(1);
+            leaf.skip();
         }
         Ok(())
     }
@@ -134,6 +193,9 @@ impl Rows<'_> {
                 }
                 out.raw(b"}")
             }
+            Kind::List(of, element) if matches!(element.kind, Kind::Value) => {
+                self.values(stems.start, *of, element.definition, out)
+            }
             Kind::List(of, element) => self.repeat(stems, *of, *b"[]", out, |rows, out| rows.write(element, out)),
             Kind::Map(of, pair) => self.repeat(stems, *of, *b"{}", out, |rows, out| {
                 let [key, value] = &**pair;
@@ -141,6 +203,32 @@ impl Rows<'_> {
                 out.raw(b":")?;
                 rows.write(value, out)
             }),
+        }
+    }
+
+    /// Writes a list of values, which is [`repeat`](Rows::repeat) without anything to ask for each element.
+    /// `definition` is the level from which on an element is there.
+    fn values(&mut self, stem: usize, of: Repeated, definition: u32, out: &mut Text<'_, '_>) -> Result<()> {
+        let Rows { leaves, scratch } = self;
+        let leaf = &mut leaves[stem];
+        out.raw(b"[")?;
+        let mut level = leaf.definition()?;
+        if level < of.definition {
+            leaf.skip();
+            return out.raw(b"]");
+        }
+        loop {
+            if level < definition {
+                leaf.skip();
+                out.raw(b"null")?;
+            } else {
+                leaf.write(scratch, out)?;
+            }
+            match leaf.level()? {
+                Some((repetition, next)) if repetition == of.repetition => level = next,
+                _ => return out.raw(b"]"),
+            }
+            out.raw(b",")?;
         }
     }
 
@@ -169,7 +257,7 @@ impl Rows<'_> {
 
     /// Writes a key, which is text in JSON whatever it is.
     fn key(&mut self, key: &Tree, out: &mut Text<'_, '_>) -> Result<()> {
-        let is_text = matches!(self.stems[key.stems.start].scalar, Scalar::Text | Scalar::Bytes);
+        let is_text = matches!(self.leaves[key.stems.start].scalar, Scalar::Text | Scalar::Bytes);
         if self.definition(key.stems.start)? < key.definition {
             return Err(broken("a key of a map is null"));
         }
@@ -182,13 +270,6 @@ impl Rows<'_> {
     }
 
     fn value(&mut self, stem: usize, out: &mut Text<'_, '_>) -> Result<()> {
-        let Stem { form, scalar, descriptor, .. } = &self.stems[stem];
-        let (reader, scratch) = (&mut self.readers[stem], &mut self.scratch);
-        reader.values(1, |value| {
-            let (value, _) = elements(*form, Stored::of(descriptor), value, scratch)?;
-            scalar.write(value, out)
-        })?;
-        reader.skip(1);
-        Ok(())
+        self.leaves[stem].write(&mut self.scratch, out)
     }
 }

@@ -64,16 +64,31 @@ impl Reader {
         Ok(Some(Run { repetition, definition, count: self.left.min(repeated).min(defined) }))
     }
 
-    /// The repetition and the definition level of the next entry; `None` at the end of the chunk.
+    /// Takes the levels of the next entries, all of one page; their values are still to be taken. `None` at the end of
+    /// the chunk.
     ///
     /// # Errors
     /// As [`peek`](Reader::peek).
-    pub(super) fn level(&mut self) -> Result<Option<(u32, u32)>> {
+    pub(super) fn take_levels(&mut self, repetition: &mut [u32], definition: &mut [u32]) -> Result<Option<usize>> {
         if !self.has_entry()? {
             return Ok(None);
         }
-        let levels = self.repetition.first().zip(self.definition.first());
-        levels.map(Some).ok_or_else(|| self.no_level())
+        let count = repetition.len().min(definition.len()).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if !self.repetition.fill(&mut repetition[..count]) || !self.definition.fill(&mut definition[..count]) {
+            return Err(self.no_level());
+        }
+        self.left -= count as u64;
+        Ok(Some(count))
+    }
+
+    /// Takes the next value.
+    ///
+    /// # Errors
+    /// As [`values`](Reader::values).
+    #[inline]
+    pub(super) fn value(&mut self, take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let taken = self.values.one(self.dictionary.as_ref(), &mut self.few, take);
+        taken.map_err(|error: Error| if error.offset().is_some() { error } else { error.with_offset(self.at) })
     }
 
     /// Whether there is another entry, on this page or a later one.
@@ -164,12 +179,22 @@ impl Levels {
         }
     }
 
-    /// The next level.
-    fn first(&mut self) -> Option<u32> {
-        match &mut self.levels {
-            None => Some(0),
-            Some(levels) => levels.first().filter(|&level| level <= self.most),
+    /// Takes levels until `out` is full; false where some are missing or too high.
+    fn fill(&mut self, out: &mut [u32]) -> bool {
+        let Some(levels) = &mut self.levels else {
+            out.fill(0);
+            return true;
+        };
+        let mut filled = 0;
+        while filled < out.len() {
+            let some = levels.some((out.len() - filled) as u64);
+            if some.is_empty() {
+                return false;
+            }
+            out[filled..filled + some.len()].copy_from_slice(some);
+            filled += some.len();
         }
+        out.iter().all(|&level| level <= self.most)
     }
 
     fn skip(&mut self, count: u64) {

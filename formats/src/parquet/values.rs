@@ -256,6 +256,39 @@ impl Values {
 }
 
 impl Values {
+    /// Takes the next value; as [`each`](Values::each) does, of which it is a short cut.
+    ///
+    /// # Errors
+    /// As [`each`](Values::each).
+    #[inline]
+    pub(super) fn one(
+        &mut self,
+        dictionary: Option<&Dictionary>,
+        few: &mut Vec<u8>,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        match (&mut *self, dictionary) {
+            (Values::Plain(bytes, width), _) if bytes.len() >= *width => {
+                take(&bytes[..*width])?;
+                bytes.advance(*width);
+                Ok(())
+            }
+            (Values::Strings(bytes), _) => {
+                let mut rest = &bytes[..];
+                take(string(&mut rest)?)?;
+                let gone = bytes.len() - rest.len();
+                bytes.advance(gone);
+                Ok(())
+            }
+            (Values::Numbers(numbers), Some(dictionary)) => {
+                let number = numbers.first().ok_or_else(too_short)?;
+                numbers.skip(1);
+                take(dictionary.value(number)?)
+            }
+            _ => self.each(dictionary, 1, few, take),
+        }
+    }
+
     /// The length of the next `count` strings together. A repeated reference is counted once, however often it comes.
     pub(super) fn total(&mut self, dictionary: Option<&Dictionary>, count: u64, few: &mut Vec<u8>) -> Result<u64> {
         let mut total = 0_u64;

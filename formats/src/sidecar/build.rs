@@ -2,7 +2,7 @@
 
 use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
 use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Proof, Shard};
-use crate::compression::Compression;
+use crate::compression::Coding;
 use crate::fingerprint::Fingerprint;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -30,7 +30,7 @@ pub(crate) struct Builder {
     keys: Vec<u8>,
     last_key: Vec<u8>,
     left_out: Vec<(u8, u64, Vec<u8>)>,
-    decoded: Option<(Compression, u64)>,
+    decoded: Option<(Coding, u64)>,
     content: Fingerprint,
 }
 
@@ -111,9 +111,9 @@ impl Builder {
         self.left_out.push((code, count, first.to_vec()));
     }
 
-    /// Records how the shard is compressed as a whole, and its decoded length; values lie in the decoded bytes.
-    pub(crate) fn decoded(&mut self, compression: Compression, bytes: u64) {
-        self.decoded = Some((compression, bytes));
+    /// Records how the shard is coded as a whole, and its decoded length; values lie in the decoded bytes.
+    pub(crate) fn decoded(&mut self, coding: impl Into<Coding>, bytes: u64) {
+        self.decoded = Some((coding.into(), bytes));
     }
 
     /// Some pieces of the shard, by which its index knows it again: around the starts of samples or, where those lie in

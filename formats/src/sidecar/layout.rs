@@ -10,7 +10,7 @@
 //!     u16 things left out, each: u8 code, u64 count, text first
 //!     u32 major and u32 minor number of the shard's device, u64 inode, i64 seconds and u32 nanoseconds of its ctime,
 //!     i64 seconds when it was opened, u8 pieces of it, each: u64 offset, u32 bytes, u32 CRC-32C
-//!     for a compressed shard only: u8 compression, u64 decoded bytes
+//!     for a shard that is decoded only: u8 coding, u64 decoded bytes
 //!     u32 CRC-32C of everything before it
 //! the body, at the next multiple of 4096:
 //!     records: for each sample its start, then gap and length of each column
@@ -21,7 +21,7 @@
 //! ```
 
 use super::{CHECKED_BYTES, Own, Proof, Shard};
-use crate::compression::Compression;
+use crate::compression::{Coding, Compression};
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";
 /// Incremented whenever a reader of the previous version would misunderstand the file. Version 1 knew a shard by its
@@ -76,7 +76,7 @@ impl Column {
 pub(super) struct Head {
     pub(super) shard_bytes: u64,
     /// How the shard is compressed, and its decoded length; offsets then refer to decoded bytes.
-    pub(super) decoded: Option<(Compression, u64)>,
+    pub(super) decoded: Option<(Coding, u64)>,
     pub(super) unit: u64,
     pub(super) samples: u64,
     pub(super) content: u64,
@@ -165,8 +165,8 @@ impl Head {
             out.extend(len.to_le_bytes());
             out.extend(check.to_le_bytes());
         }
-        if let Some((compression, bytes)) = self.decoded {
-            out.push(code_of(compression));
+        if let Some((coding, bytes)) = self.decoded {
+            out.push(code_of(coding));
             out.extend(bytes.to_le_bytes());
         }
         let header_bytes = out.len() as u32 + 4;
@@ -256,7 +256,7 @@ impl Head {
             return None;
         }
         if !rest.0.is_empty() {
-            self.decoded = Some((rest.compression()?, rest.u64()?));
+            self.decoded = Some((rest.coding()?, rest.u64()?));
         }
         self.record_bytes = Head::record_bytes_of(self.start_width, &self.columns);
         self.records_at = self.body_at;
@@ -283,10 +283,17 @@ pub(super) const PADDING_BYTES: u64 = 8;
 const COMPRESSIONS: [(u8, Compression); 4] =
     [(1, Compression::Gzip), (2, Compression::Zstd), (3, Compression::Bzip2), (4, Compression::Zlib)];
 
-fn code_of(compression: Compression) -> u8 {
-    let known = COMPRESSIONS.iter().find(|(_, known)| *known == compression);
+/// Of a shard with holes that are put back, beside the code of its compression, which is 0 if it has none.
+const EXPANDED: u8 = 0x40;
+
+fn code_of(coding: Coding) -> u8 {
+    let known = |compression| COMPRESSIONS.iter().find(|(_, known)| *known == compression);
     // No format compresses its shards in another way; readers refuse 0.
-    known.map_or(0, |&(code, _)| code)
+    let code = coding.compression().and_then(known).map_or(0, |&(code, _)| code);
+    match coding {
+        Coding::Packed(_) => code,
+        Coding::Expanded(_) => EXPANDED | code,
+    }
 }
 
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
@@ -327,9 +334,17 @@ impl<'a> Reader<'a> {
         Some(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
     }
 
-    fn compression(&mut self) -> Option<Compression> {
+    fn coding(&mut self) -> Option<Coding> {
         let code = self.u8()?;
-        COMPRESSIONS.iter().find(|(known, _)| *known == code).map(|&(_, compression)| compression)
+        if code == EXPANDED {
+            return Some(Coding::Expanded(None));
+        }
+        let known = COMPRESSIONS.iter().find(|(known, _)| *known == code & !EXPANDED);
+        known.map(
+            |&(_, compression)| {
+                if code & EXPANDED == 0 { Coding::Packed(compression) } else { Coding::Expanded(Some(compression)) }
+            },
+        )
     }
 
     /// The width of a number in bytes.

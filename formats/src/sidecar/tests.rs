@@ -187,7 +187,7 @@ fn how_a_shard_is_compressed_is_told() {
     let small = shard(100);
     let found = |image: Vec<u8>| {
         let sidecar = Sidecar::from_image(image, &small).unwrap();
-        (sidecar.decoded(), sidecar.sample(0, |_, offset, len| assert_eq!((offset, len), (1024, 3000))))
+        (sidecar.packed(), sidecar.sample(0, |_, offset, len| assert_eq!((offset, len), (1024, 3000))))
     };
     let (gzip, zstd, bzip2) = (Compression::Gzip, Compression::Zstd, Compression::Bzip2);
     for (decoded, fits) in
@@ -208,6 +208,14 @@ fn how_a_shard_is_compressed_is_told() {
         assert!(Sidecar::from_image(other, &small).unwrap_err().contains("contradicts itself"), "{code}");
     }
     assert!(Sidecar::from_image(image(Some((Compression::Brotli, 5000)), &small), &small).is_err());
+    // Holes that are put back, of a shard that is compressed or not.
+    for (code, coding) in [(0x40, Coding::Expanded(None)), (0x42, Coding::Expanded(Some(zstd)))] {
+        let mut other = packed.clone();
+        other[header(&packed) - 13] = code;
+        reseal(&mut other);
+        let sidecar = Sidecar::from_image(other, &small).unwrap();
+        assert_eq!((sidecar.decoded(), sidecar.packed()), (Some((coding, 4024)), None));
+    }
 }
 
 #[test]

@@ -79,21 +79,7 @@ impl Header<'_> {
     /// # Errors
     /// What is wrong with it, in words.
     pub(super) fn size(self) -> Result<u64, &'static str> {
-        let field = &self.0[SIZE];
-        if field[0] & 0x80 == 0 {
-            return octal(field).ok_or("its size is no number");
-        }
-        if field[0] & 0x40 != 0 {
-            return Err("its size is negative");
-        }
-        let mut size = u64::from(field[0] & 0x3f);
-        for &byte in &field[1..] {
-            if size >> 55 != 0 {
-                return Err("its size is larger than a file can be");
-            }
-            size = size << 8 | u64::from(byte);
-        }
-        Ok(size)
+        octal_or_binary(&self.0[SIZE])
     }
 
     /// Writes the name to `out`.
@@ -106,6 +92,46 @@ impl Header<'_> {
         }
         out.extend(text(&self.0[NAME]));
     }
+}
+
+/// A size in octal, or in base-256.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(super) fn octal_or_binary(field: &[u8]) -> Result<u64, &'static str> {
+    if field[0] & 0x80 == 0 {
+        return octal(field).ok_or("its size is no number");
+    }
+    if field[0] & 0x40 != 0 {
+        return Err("its size is negative");
+    }
+    let mut size = u64::from(field[0] & 0x3f);
+    for &byte in &field[1..] {
+        if size >> 55 != 0 {
+            return Err("its size is larger than a file can be");
+        }
+        size = size << 8 | u64::from(byte);
+    }
+    Ok(size)
+}
+
+/// The same header with another size and, if one is given, of another type.
+pub(super) fn with_size(block: &Block, size: u64, kind: Option<u8>) -> Block {
+    let mut block = *block;
+    let digits = format!("{size:011o}\0");
+    if digits.len() == SIZE.len() {
+        block[SIZE].copy_from_slice(digits.as_bytes());
+    } else {
+        block[SIZE].fill(0);
+        block[SIZE.start] = 0x80;
+        block[SIZE.end - 8..SIZE.end].copy_from_slice(&size.to_be_bytes());
+    }
+    block[TYPE] = kind.unwrap_or(block[TYPE]);
+    block[CHECKSUM].fill(b' ');
+    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+    // At most 6 digits: 512 bytes of 255.
+    block[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
 }
 
 const NAME: std::ops::Range<usize> = 0..100;
@@ -124,6 +150,14 @@ pub(super) struct Pax {
     pub(super) size: Option<Option<u64>>,
     /// Whether the member is a sparse file (GNU.sparse.*).
     pub(super) is_sparse: bool,
+    /// The name of the sparse file, where the header has another.
+    pub(super) sparse_name: Option<Vec<u8>>,
+    /// Its size with its holes.
+    pub(super) sparse_size: Option<u64>,
+    /// The version of its map, if that lies before its data.
+    pub(super) sparse_version: Option<(u64, u64)>,
+    /// Its map, where that is in the records: offsets and lengths of the data, in turn.
+    pub(super) sparse_map: Vec<u64>,
 }
 
 impl Pax {
@@ -147,9 +181,39 @@ impl Pax {
                 b"path" => self.path = Some(value.to_vec()),
                 b"size" if value.is_empty() => self.size = Some(None),
                 b"size" => self.size = Some(Some(decimal(value).ok_or("the size in a PAX record is no number")?)),
-                _ => self.is_sparse |= key.starts_with(b"GNU.sparse."),
+                _ => self.sparse(key, value)?,
             }
             bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+impl Pax {
+    /// Adds a record of a sparse member; passes over others.
+    fn sparse(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
+        let Some(key) = key.strip_prefix(b"GNU.sparse.") else { return Ok(()) };
+        self.is_sparse = true;
+        let number = || decimal(value).ok_or("a number in a PAX record of a sparse member is none");
+        let (major, minor) = self.sparse_version.unwrap_or((0, 0));
+        match key {
+            b"name" => self.sparse_name = Some(value.to_vec()),
+            b"size" | b"realsize" => self.sparse_size = Some(number()?),
+            b"major" => self.sparse_version = Some((number()?, minor)),
+            b"minor" => self.sparse_version = Some((major, number()?)),
+            b"offset" | b"numbytes" => {
+                // They take turns; an order of its own would be another map.
+                if (key == b"offset") != self.sparse_map.len().is_multiple_of(2) {
+                    return Err("the offsets and lengths of a sparse member do not take turns");
+                }
+                self.sparse_map.push(number()?);
+            }
+            b"map" => {
+                let numbers = value.split(|&byte| byte == b',').filter(|_| !value.is_empty()).map(decimal);
+                let map = numbers.collect::<Option<Vec<u64>>>();
+                self.sparse_map = map.ok_or("the map of a sparse member is none")?;
+            }
+            _ => {}
         }
         Ok(())
     }

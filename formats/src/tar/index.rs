@@ -5,7 +5,7 @@ use super::keys::Grouper;
 use super::packed::{self, Stream};
 use super::scan::{Entry, Sink, scan};
 use super::{dali, is_plain};
-use crate::compression::Compression;
+use crate::compression::Coding;
 use crate::indexes::{Found, Indexing, Pass};
 use crate::packed::in_decoded;
 use crate::sidecar::Sidecar;
@@ -24,7 +24,7 @@ impl Indexing for Archives {
     /// Refuses an index that is wrong about the archive's compression. If nothing hints at compression, this reads no
     /// byte of the archive.
     fn refuses(&self, pass: &Pass<'_>, index: &Sidecar) -> Result<Option<String>> {
-        let told = index.decoded().map(|(compression, _)| compression);
+        let told = index.decoded().and_then(|(coding, _)| coding.compression());
         if told.is_none() && is_plain(pass.path) {
             return Ok(None);
         }
@@ -34,7 +34,7 @@ impl Indexing for Archives {
 
     fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
         Ok(match packed::detect(pass.plain())? {
-            Some(compression) => look_into(pass, compression),
+            Some(compression) => look_into(pass, Coding::Packed(compression)),
             None => look_through(pass),
         })
     }
@@ -48,15 +48,21 @@ fn look_through(pass: &mut Pass<'_>) -> Found {
     }
     let mut collector = Collector::new(Some(pass));
     let result = scan(&mut archive, &mut collector);
+    if collector.is_sparse {
+        return look_into(pass, Coding::Expanded(None));
+    }
     let builder = collector.into_grouper(result.is_ok()).builder;
     Found { builder, bytes_read: result.as_ref().map_or(0, |&bytes| bytes), damage: result.err() }
 }
 
-/// Scans the decoded content of a compressed archive.
-fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
+/// Scans the decoded content of an archive that is compressed, or has sparse members.
+fn look_into(pass: &Pass<'_>, coding: Coding) -> Found {
     let mut collector = Collector::new(None);
-    let mut stream = Stream::new(compression, Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) });
+    let mut stream = Stream::new(coding, Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) });
     let result = stream.as_mut().map_err(|error| error.clone()).and_then(|stream| scan(stream, &mut collector));
+    if let (true, Coding::Packed(compression)) = (collector.is_sparse, coding) {
+        return look_into(pass, Coding::Expanded(Some(compression)));
+    }
     // Reads past the end of the archive, too: readers need the total length, and checksums are at the very end.
     let len = match (stream, &result) {
         (Ok(mut stream), _) if !stream.is_broken() => stream.reach(u64::MAX),
@@ -67,7 +73,7 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
     let grouper = match len {
         Ok(len) => {
             let mut grouper = collector.into_grouper(damage.is_none());
-            grouper.builder.decoded(compression, len);
+            grouper.builder.decoded(coding, len);
             grouper
         }
         // Every sample needs the whole archive decoded, so none of them can be read.
@@ -80,13 +86,15 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
 struct Collector<'a> {
     grouper: Grouper,
     left_out: Vec<(SkipReason, u64, Vec<u8>)>,
+    /// Whether the scan ended at a sparse member.
+    is_sparse: bool,
     /// Set if the offsets of the scan are those of the file.
     pass: Option<&'a Pass<'a>>,
 }
 
 impl<'a> Collector<'a> {
     fn new(pass: Option<&'a Pass<'a>>) -> Collector<'a> {
-        Collector { grouper: Grouper::new(BLOCK_BYTES as u32), left_out: Vec::new(), pass }
+        Collector { grouper: Grouper::new(BLOCK_BYTES as u32), left_out: Vec::new(), is_sparse: false, pass }
     }
 
     /// The samples that were found; the archive may be incomplete.
@@ -120,6 +128,10 @@ impl Sink for Collector<'_> {
             Some((_, count, _)) => *count += 1,
             None => self.left_out.push((reason, 1, name.to_vec())),
         }
+    }
+
+    fn sparse(&mut self) {
+        self.is_sparse = true;
     }
 
     fn end(&mut self) {

@@ -1,11 +1,13 @@
-//! Archives that are compressed as a whole: detects them and reads their content from front to back.
+//! Archives that are decoded as a whole, because they are compressed or have sparse members: detects the former and
+//! reads the content of both from front to back.
 
 use super::header::{BLOCK_BYTES, Block, Header};
-use crate::compression::{Compression, read_full};
+use super::holes::{Expanded, is_broken_map};
+use crate::compression::{Coding, Compression, fill, read_full};
 use crate::packed;
 use crate::window::{Plain, Source};
 use std::io::{self, BufReader, Read};
-use uringload_core::{Error, Result};
+use uringload_core::{Error, ErrorKind, Result};
 
 /// Bytes of a file per read.
 const READ_BYTES: usize = 256 << 10;
@@ -24,14 +26,34 @@ pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
 }
 
 /// The error for an archive that cannot be decoded.
-pub(super) fn undecodable(compression: Compression, error: io::Error) -> Error {
-    packed::undecodable("archive", compression, error)
+pub(super) fn undecodable(coding: Coding, error: io::Error) -> Error {
+    match coding.compression() {
+        Some(compression) if !is_broken_map(&error) => packed::undecodable("archive", compression, error),
+        _ if error.raw_os_error().is_some() => Error::io("cannot read", error),
+        _ => {
+            let error =
+                Error::new(ErrorKind::Corrupt, "the holes of a sparse member cannot be put back").with_source(error);
+            error.with_remedy("write the archive again, without --sparse")
+        }
+    }
 }
 
-/// The decoded content of a compressed archive. Offsets refer to decoded bytes.
+/// Decodes all of an archive into `out`; returns its length.
+///
+/// # Errors
+/// Those of [`Compression::decode`], and of maps of sparse members.
+pub(super) fn decode(coding: Coding, stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
+    match coding {
+        Coding::Packed(compression) => compression.decode(stored, out),
+        Coding::Expanded(None) => fill(&mut Expanded::new(stored), out),
+        Coding::Expanded(Some(compression)) => fill(&mut Expanded::new(compression.reader(stored)?), out),
+    }
+}
+
+/// The decoded content of an archive. Offsets refer to decoded bytes.
 pub(super) struct Stream<'a> {
     reader: Box<dyn Read + 'a>,
-    compression: Compression,
+    coding: Coding,
     /// Bytes decoded so far.
     at: u64,
     passed: Vec<u8>,
@@ -41,17 +63,25 @@ pub(super) struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     /// Decodes an archive that `stored` yields from the first byte to the last.
-    pub(super) fn new(compression: Compression, stored: impl Read + 'a) -> Result<Stream<'a>> {
-        let reader = compression.reader(BufReader::with_capacity(READ_BYTES, stored));
-        let reader = reader.map_err(|error| undecodable(compression, error))?;
-        Ok(Stream { reader, compression, at: 0, passed: vec![0; PASSED_BYTES], is_broken: false })
+    pub(super) fn new(coding: Coding, stored: impl Read + 'a) -> Result<Stream<'a>> {
+        let stored = BufReader::with_capacity(READ_BYTES, stored);
+        let unpacked =
+            |compression: Compression, stored| compression.reader(stored).map_err(|error| undecodable(coding, error));
+        let reader: Box<dyn Read + 'a> = match coding {
+            Coding::Packed(compression) => unpacked(compression, stored)?,
+            Coding::Expanded(None) => Box::new(Expanded::new(stored)),
+            Coding::Expanded(Some(compression)) => Box::new(Expanded::new(unpacked(compression, stored)?)),
+        };
+        Ok(Stream { reader, coding, at: 0, passed: vec![0; PASSED_BYTES], is_broken: false })
     }
 
     fn decode(&mut self, into: &mut [u8]) -> Result<usize> {
         let (have, error) = read_full(&mut *self.reader, into);
         if let Some(error) = error {
             self.is_broken = true;
-            return Err(undecodable(self.compression, error).with_offset(self.at));
+            // A map is looked at when all before it has been passed on.
+            let at = if is_broken_map(&error) { self.at + have as u64 } else { self.at };
+            return Err(undecodable(self.coding, error).with_offset(at));
         }
         self.at += have as u64;
         Ok(have)

@@ -32,6 +32,9 @@ pub(super) trait Sink {
     /// Something that is not a sample, with the member's name or nothing.
     fn skip(&mut self, reason: SkipReason, name: &[u8]);
 
+    /// A sparse member, at which the scan then fails.
+    fn sparse(&mut self) {}
+
     /// The end of an archive; another archive may follow.
     fn end(&mut self);
 
@@ -171,6 +174,7 @@ impl<S: Source> Scan<'_, S> {
                     None => header.name(&mut name),
                 }
                 if kind == Kind::Sparse || next.is_sparse || self.global.is_sparse {
+                    sink.sparse();
                     return Err(sparse(&name, offset));
                 }
                 let len = match (kind, next.size.or(self.global.size).flatten()) {

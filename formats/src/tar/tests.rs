@@ -262,7 +262,7 @@ proptest! {
         // The result is the same from a stream, which cannot go back and does not know its length.
         let packed = zstd::stream::encode_all(&archive[..], 1).unwrap();
         let mut streamed = Seen::default();
-        let mut stream = Stream::new(Compression::Zstd, &packed[..]).unwrap();
+        let mut stream = Stream::new(Compression::Zstd.into(), &packed[..]).unwrap();
         let same = scan(&mut stream, &mut streamed);
         prop_assert_eq!(&streamed, &seen);
         let place = |result: Result<u64>| result.err().map(|error| error.to_string());

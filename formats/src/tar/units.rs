@@ -1,4 +1,4 @@
-//! Compressed shards as units: read and decoded as a whole.
+//! Shards that are compressed, or have sparse members, as units: read and decoded as a whole.
 
 use super::{Tar, packed};
 use crate::{Dataset, SampleId, Span, UnitId, Units};
@@ -32,14 +32,13 @@ impl Units for Tar {
         let path = || self.files().path(file);
         let broken = |what: String| Error::new(ErrorKind::Corrupt, what).with_path(path()).with_offset(0);
         let decoded = self.shards[file.0 as usize].sidecar.decoded().zip(stored.first());
-        let Some(((compression, bytes), stored)) = decoded else {
+        let Some(((coding, bytes), stored)) = decoded else {
             return Err(broken("nothing was read of a compressed archive".into()));
         };
-        let len = compression
-            .decode(stored, out)
-            .map_err(|error| packed::undecodable(compression, error).with_path(path()).with_offset(0))?;
+        let len = packed::decode(coding, stored, out)
+            .map_err(|error| packed::undecodable(coding, error).with_path(path()).with_offset(0))?;
         if len as u64 != bytes {
-            let what = format!("the archive decompresses to {len} bytes, and its index says {bytes}");
+            let what = format!("the archive decodes to {len} bytes, and its index says {bytes}");
             return Err(broken(what).with_remedy("build the index again with `uringload index --rebuild`"));
         }
         Ok(len)

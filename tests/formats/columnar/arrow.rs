@@ -142,6 +142,21 @@ fn what_has_no_form_is_left_out_unless_it_is_wanted() {
         assert!(error.to_string().contains("choose from the columns id, text"), "{error}");
     }
     assert_eq!(open("odd.arrow", &of(&["id"])).unwrap().len(), 2);
+    // What lies behind a column that is left out is found nevertheless, whatever nodes and buffers that has.
+    let nested = all("nested-odd.arrow");
+    assert_eq!(texts(&*nested, "text"), ["a", "b"]);
+    let five = ("columns of types that cannot be read", 5, "runs<nested-odd.arrow".to_owned());
+    assert_eq!(left_out(&*nested), [five]);
+    for (column, doing) in [
+        ("words", "is nested, with a dictionary inside"),
+        ("views", "is a list of views"),
+        ("union", "is a union"),
+        ("unions", "is a union"),
+        ("runs", "is run-end encoded"),
+    ] {
+        let error = open("nested-odd.arrow", &of(&[column])).unwrap_err();
+        assert!(error.to_string().contains(&format!("column {column:?} {doing}")), "{error}");
+    }
     assert_eq!(open("empty.arrow", &of(&["id"])).unwrap_err().kind(), ErrorKind::Empty);
 }
 

@@ -159,13 +159,28 @@ pub fn beton(samples: &[Vec<u8>]) -> Vec<u8> {
 
 /// An array of bytes, a row a sample.
 pub fn npy(samples: &[Vec<u8>]) -> Vec<u8> {
-    let shape = format!("({}, {})", samples.len(), samples[0].len());
-    let mut text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
+    npy_of("|u1", "False", samples.len(), samples[0].len(), &samples.concat())
+}
+
+/// Column by column.
+pub fn npy_fortran(samples: &[Vec<u8>]) -> Vec<u8> {
+    let columns = (0..samples[0].len()).flat_map(|at| samples.iter().map(move |sample| sample[at]));
+    npy_of("|u1", "True", samples.len(), samples[0].len(), &columns.collect::<Vec<u8>>())
+}
+
+/// Numbers of two bytes, which are as they were once they are little endian.
+pub fn npy_big_endian(samples: &[Vec<u8>]) -> Vec<u8> {
+    let swapped: Vec<u8> = samples.concat().chunks(2).flat_map(|pair| [pair[1], pair[0]]).collect();
+    npy_of(">u2", "False", samples.len(), samples[0].len() / 2, &swapped)
+}
+
+fn npy_of(descr: &str, is_fortran: &str, rows: usize, width: usize, data: &[u8]) -> Vec<u8> {
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': {is_fortran}, 'shape': ({rows}, {width}), }}");
     while (10 + text.len() + 1) % 64 != 0 {
         text.push(' ');
     }
     text.push('\n');
-    [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes(), &samples.concat()].concat()
+    [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes(), data].concat()
 }
 
 /// An archive of one array.
