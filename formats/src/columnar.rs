@@ -38,8 +38,8 @@ options! {
         /// their names: image.bytes, and image stands for all that it has. Fields of lines may have a type behind a
         /// colon: id:i64. Not given: all columns; those of csv as text; the line itself of jsonl.
         columns: Vec<String>,
-        /// What becomes of values that are null: an error of their sample; empty, where values may have any length; that,
-        /// and NaN for floats; that, and 0 for all numbers; or as zero, with a column NAME.valid that tells them.
+        /// What becomes of values that are null: an error of their sample; empty, where values may have any length;
+        /// that, and NaN for floats; that, and 0 for all numbers; or as zero, with a column NAME.valid that tells them.
         nulls: Nulls,
     }
 }

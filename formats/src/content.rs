@@ -1,5 +1,5 @@
-//! A look at what files hold: a few blocks of some files tell a dataset from another one whose files have the same names
-//! and sizes.
+//! A look at what files hold: a few blocks of some files tell a dataset from another one whose files have the same
+//! names and sizes.
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::Source;

@@ -206,8 +206,8 @@ impl Loader {
     }
 
     /// A sample of a batch that was handed out is of no use: its number, why in one line, and the number of the sample
-    /// in its place. `is_raised` is whether the user gets the error. Returns the entry for `failed`, and an exception that
-    /// stands beside the batches. Raises `TooManyFailuresError`, after which no batch comes.
+    /// in its place. `is_raised` is whether the user gets the error. Returns the entry for `failed`, and an exception
+    /// that stands beside the batches. Raises `TooManyFailuresError`, after which no batch comes.
     fn fail(
         &self,
         py: Python<'_>,

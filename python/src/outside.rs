@@ -18,8 +18,8 @@ static PARKED: AtomicU32 = AtomicU32::new(0);
 /// The process whose threads are counted: one forked off has its parent's counts, and none of its threads.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Longest wait for threads that are outside. Loaders are closed by then, so only a device that answers no more can keep
-/// a thread longer.
+/// Longest wait for threads that are outside. Loaders are closed by then, so only a device that answers no more can
+/// keep a thread longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Remedy for too many failures.
 const REMEDY: &str = "check the storage, leave these samples out, or allow more with max_failures";
 
-/// Accounts for failed samples: the reactor's, which cannot be read, and the consumer's, which its transform cannot use.
-/// Both count toward one limit and go to one list.
+/// Accounts for failed samples: the reactor's, which cannot be read, and the consumer's, which its transform cannot
+/// use. Both count toward one limit and go to one list.
 #[derive(Clone)]
 pub struct Failures(Arc<Mutex<Account>>);
 

@@ -160,9 +160,8 @@ impl World {
                 3 => pick(300_000),
                 _ => pick(30_000),
             };
-            let records = 1 + (size / record_bytes).min(200);
-            let whole = size.next_multiple_of(dtype.size());
-            let size = if is_records { header_bytes + records * record_bytes } else { whole };
+            let of_records = header_bytes + (1 + (size / record_bytes).min(200)) * record_bytes;
+            let size = if is_records { of_records } else { size.next_multiple_of(dtype.size()) };
             files.push(format!("f{index}").as_bytes(), size).unwrap();
         }
         let dataset: Arc<dyn crate::dataset::Dataset> = if is_records {

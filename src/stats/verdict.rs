@@ -153,8 +153,8 @@ fn transform_advice(snapshot: &Snapshot) -> String {
     let what = if collate > transform { "collate function" } else { "transform" };
     let took = format!("your {what}: {:.3} ms a sample x {threads} threads", millis(transform.max(collate)));
     let hint = if threads > 1 && cpu < MOSTLY * busy && ONE_PROCESSOR.contains(&(cpu / elapsed)) {
-        "they had one processor between them, so it holds Python's lock and more threads do not help: call what releases \
-         it (NumPy, torch, Pillow), or take the built-in transforms"
+        "they had one processor between them, so it holds Python's lock and more threads do not help: call what \
+         releases it (NumPy, torch, Pillow), or take the built-in transforms"
     } else if cpu < MOSTLY * busy {
         "it mostly waits: raise num_threads, or read what it waits for with the loader"
     } else {

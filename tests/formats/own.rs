@@ -300,7 +300,8 @@ fn numbers_have_no_bytes() {
     assert_eq!(dataset::internal::Numbers::new(0, "none").unwrap_err().kind(), ErrorKind::Empty);
 }
 
-/// A reader of single samples gives what a loader gives, in every format; threads share it; a file that was cut is told.
+/// A reader of single samples gives what a loader gives, in every format; threads share it; a file that was cut is
+/// told.
 #[test]
 fn single_samples_of_every_format() {
     let root = tempfile::tempdir().expect("a folder");

@@ -248,8 +248,8 @@ fn a_single_missing_file_is_a_failed_sample() {
     });
 }
 
-/// There is no other file to ask, so its folder is: a file that is gone is no outage, whoever opens it when. One that is
-/// open can be read on.
+/// There is no other file to ask, so its folder is: a file that is gone is no outage, whoever opens it when. One that
+/// is open can be read on.
 #[test]
 fn the_only_file_of_a_dataset_that_is_gone_is_told_at_once() {
     within(BOUND, || {

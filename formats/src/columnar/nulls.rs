@@ -119,8 +119,8 @@ impl Nulls {
                 "say nulls=empty (--nulls empty) to make nulls empty values, leave the column out, or skip such samples"
             }
             _ if is_float(kind) => {
-                "leave the column out, or skip such samples; nulls=nan (--nulls nan) makes nulls NaN, nulls=zero 0, and \
-                 nulls=mask 0 with a column that tells them"
+                "leave the column out, or skip such samples; nulls=nan (--nulls nan) makes nulls NaN, nulls=zero 0, \
+                 and nulls=mask 0 with a column that tells them"
             }
             _ => {
                 "leave the column out, or skip such samples; nulls=zero (--nulls zero) makes nulls 0, and nulls=mask 0 \

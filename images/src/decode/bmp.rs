@@ -1,5 +1,5 @@
-//! BMP: uncompressed, of 1, 4, 8, 24 and 32 bits. Our own, because `zune-bmp` inverts some images of one bit and takes a
-//! file that is cut for a whole one.
+//! BMP: uncompressed, of 1, 4, 8, 24 and 32 bits. Our own, because `zune-bmp` inverts some images of one bit and takes
+//! a file that is cut for a whole one.
 
 use super::pixels::{Kind, converted, of_palette, unpacked};
 use super::{Decoding, Format, corrupt, truncated, unsupported};
