@@ -12,8 +12,11 @@ use std::process::Command;
 use uringload::dataset;
 use uringload::{Error, ErrorKind};
 
+/// Where the data of a file lies in it: offsets and lengths.
+type Map = Vec<(u64, u64)>;
+
 /// A file of 10,000 bytes with data at 1000, 4096 and its end, and what is stored of it.
-fn file() -> (Vec<u8>, Vec<(u64, u64)>, Vec<u8>) {
+fn file() -> (Vec<u8>, Map, Vec<u8>) {
     let map = vec![(1000, 700), (4096, 3), (9000, 1000)];
     let (mut bytes, mut stored) = (vec![0; 10_000], Vec::new());
     for (number, &(at, len)) in map.iter().enumerate() {
@@ -93,7 +96,7 @@ fn formats(map: &[(u64, u64)], size: u64, stored: &[u8]) -> Vec<(&'static str, A
 fn sparse_members_are_the_files_that_they_were() {
     let (bytes, map, stored) = file();
     // As many parts as need two more blocks.
-    let many: Vec<(u64, u64)> = (0..30).map(|part| (part * 100, 10)).collect();
+    let many: Map = (0..30).map(|part| (part * 100, 10)).collect();
     let mut all = vec![0; 3000];
     (0..30).for_each(|part| all[part * 100..][..10].fill(part as u8 + 1));
     let parts: Vec<u8> = (0..300_u32).map(|at| (at / 10) as u8 + 1).collect();
@@ -130,7 +133,7 @@ fn sparse_members_are_the_files_that_they_were() {
 #[test]
 fn wrong_maps_are_errors() {
     let (_, map, stored) = file();
-    let changed = |change: &dyn Fn(&mut Vec<(u64, u64)>)| {
+    let changed = |change: &dyn Fn(&mut Map)| {
         let mut map = map.clone();
         change(&mut map);
         map
