@@ -222,8 +222,8 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// The consumer cannot use a sample of the batch at `at`, which was handed out: it fails as one that cannot be
-    /// read. `raised` is whether its error goes to the consumer. Returns the entry for the batch's list, and an error that
-    /// stands beside the batches, if the quarantine file cannot be written.
+    /// read. `raised` is whether its error goes to the consumer. Returns the entry for the batch's list, and an error
+    /// that stands beside the batches, if the quarantine file cannot be written.
     ///
     /// # Errors
     /// `TooManyFailures`, after which no batch comes.
