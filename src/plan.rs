@@ -352,7 +352,7 @@ impl Planner {
             return self.plan_stretch(plan);
         }
         self.find_in_memory(plan);
-        if self.layout.coalesce_gap == 0 {
+        if self.reads_in_batch_order(plan) {
             self.extents_in_order();
         } else {
             self.extents_by_offset();
@@ -489,6 +489,14 @@ impl Planner {
             }
             plan.ends.push(self.spans.len() as u32);
         }
+    }
+
+    /// Whether what is read lies in memory in the order of the batch. Samples of several values are better read in the
+    /// order of the disk: each column lies by itself in the file, so that no value follows the one before it in the
+    /// batch, and each would be a read of its own.
+    fn reads_in_batch_order(&self, plan: &BatchPlan) -> bool {
+        let has_columns = self.spans.len() > plan.batch.ids.len();
+        self.layout.coalesce_gap == 0 && (!has_columns || self.collation.gather(0) == Gather::InPlace)
     }
 
     fn aligned(&self, span: &Span) -> Extent {
