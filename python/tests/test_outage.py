@@ -8,18 +8,21 @@ import threading
 import time
 
 import pytest
+from conftest import needs_numpy
 
 from uringload import DataLoader
 
 FILES = 200
 
 
+@needs_numpy
 def test_an_outage_is_logged_and_waited_out(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     root, away = tmp_path / "data", tmp_path / "away"
     (root / "files").mkdir(parents=True)
     for number in range(FILES):
         (root / "files" / f"{number:03}").write_bytes(bytes([number]) * (20_000 + number))
-    given = {"format": "folder", "labels": False, "batch_size": 4, "memory_limit": "1MiB", "collate": "list"}
+    given = {"format": "folder", "labels": False, "batch_size": 4, "memory_limit": "1MiB", "collate": "list",
+             "output": "numpy"}  # fmt: skip
     with caplog.at_level(logging.WARNING, "uringload"), DataLoader(root, shuffle=True, **given) as loader:
         batches = iter(loader)
         seen = [bytes(sample)[0] for sample in next(batches)["data"]]

@@ -95,9 +95,9 @@ def test_what_is_no_dataset() -> None:
     with pytest.raises(uringload.ArgumentTypeError, match="Endless has no __len__"):
         uringload.DataLoader(Endless(), 8)
     with pytest.raises(uringload.ArgumentTypeError, match="not a path"):
-        uringload.DataLoader(7, 8)
+        uringload.DataLoader(7, 8, output="dlpack")
     with pytest.raises(uringload.Error):
-        uringload.DataLoader(Stream(), 8)
+        uringload.DataLoader(Stream(), 8, output="dlpack")
     with pytest.raises(uringload.EmptyError, match="Squares has no sample"):
         uringload.DataLoader(Squares(0), 8)
     with pytest.raises(uringload.InvalidArgumentError, match="processes.* is for datasets in Python"):
@@ -185,7 +185,7 @@ def test_a_stream_is_refused() -> None:
             return iter(range(3))
 
     with pytest.raises(uringload.ArgumentTypeError, match="Stream is a stream"):
-        uringload.DataLoader(Stream(), 8)
+        uringload.DataLoader(Stream(), 8, output="dlpack")
 
 
 @needs_torch
