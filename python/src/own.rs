@@ -2,6 +2,7 @@
 
 use crate::dataset::Dataset;
 use crate::errors::{raised, refused};
+use crate::outside::outside;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use std::path::PathBuf;
@@ -36,7 +37,7 @@ pub(crate) fn ranges(
         Some((which, offsets, lengths)) => Ranges::new(&files, which, offsets, lengths)?.with_dtype(dtype),
         None => Ranges::whole(&files)?.with_dtype(dtype),
     };
-    let ranges = py.detach(open).map_err(|error| raised(py, &error))?;
+    let ranges = outside(py, open).map_err(|error| raised(py, &error))?;
     Ok(Dataset::plain(Arc::new(ranges)))
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn numbers(py: Python<'_>, samples: u64, name: &str) -> PyResult<Data
 #[pyfunction]
 pub(crate) fn concat(py: Python<'_>, parts: Vec<PyRef<'_, Dataset>>) -> PyResult<Dataset> {
     let parts = parts.iter().map(|part| Arc::clone(&part.dataset)).collect();
-    let concat = py.detach(|| Concat::new(parts)).map_err(|error| raised(py, &error))?;
+    let concat = outside(py, || Concat::new(parts)).map_err(|error| raised(py, &error))?;
     Ok(Dataset::plain(Arc::new(concat)))
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn with_columns(py: Python<'_>, dataset: &Dataset, columns: Vec<Given
             }
         });
     }
-    let made = py.detach(|| WithColumns::new(Arc::clone(&dataset.dataset), known));
+    let made = outside(py, || WithColumns::new(Arc::clone(&dataset.dataset), known));
     Ok(Dataset::plain(Arc::new(made.map_err(|error| raised(py, &error))?)))
 }
 
@@ -88,5 +89,5 @@ pub(crate) fn labelled(
     let onto = || -> Result<Arc<dyn dataset::Dataset>, Error> {
         Labels::new(names.into_iter().zip(labels))?.onto(Arc::clone(&dataset.dataset), unlabelled)
     };
-    Ok(Dataset::plain(py.detach(onto).map_err(|error| raised(py, &error))?))
+    Ok(Dataset::plain(outside(py, onto).map_err(|error| raised(py, &error))?))
 }

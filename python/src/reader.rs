@@ -3,6 +3,7 @@
 use crate::batch::text;
 use crate::dataset::Dataset;
 use crate::errors::{raised, refused};
+use crate::outside::outside;
 use crate::tensor::{Tensor, aligned};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -53,7 +54,7 @@ impl Reader {
             }
         };
         let kinds = index.schema.fields.iter().enumerate().map(kind).collect();
-        let reader = py.detach(|| internal::Reader::new(Arc::clone(&dataset))).map_err(|error| raised(py, &error))?;
+        let reader = outside(py, || internal::Reader::new(Arc::clone(&dataset))).map_err(|error| raised(py, &error))?;
         let is_shared = ownership.has_units || !ownership.owns_views;
         Ok(Reader { reader, dataset, kinds, is_shared })
     }
@@ -64,7 +65,7 @@ impl Reader {
             return Err(refused(py, format!("there is no sample {id} among {}", self.dataset.len()), "count from 0"));
         }
         let read = || ids.iter().map(|&id| self.reader.read(SampleId(id))).collect::<Result<Vec<Sample>, Error>>();
-        let samples = py.detach(read).map_err(|error| raised(py, &error))?;
+        let samples = outside(py, read).map_err(|error| raised(py, &error))?;
         let samples = samples.into_iter().map(|sample| self.values(py, sample)).collect::<PyResult<Vec<_>>>()?;
         PyList::new(py, samples)
     }
