@@ -256,7 +256,7 @@ impl Run<'_> {
 
     /// Computes what the format has sums and hashes of; whether it came to the end.
     fn checks(&mut self) -> bool {
-        let total = self.dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
+        let total = self.dataset.files().total_bytes();
         let (done, watch) = (AtomicU64::new(0), self.watch);
         let passed = |bytes| {
             // Some bytes are read for several checks.

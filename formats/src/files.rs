@@ -214,6 +214,11 @@ impl FileTable {
         &self.sizes
     }
 
+    /// Bytes of all files.
+    pub fn total_bytes(&self) -> u64 {
+        self.sizes.iter().fold(0, |sum, &size| u64::saturating_add(sum, size))
+    }
+
     /// The whole path, for messages.
     pub fn path(&self, file: FileId) -> PathBuf {
         let name = Path::new(std::ffi::OsStr::from_bytes(self.name(file)));

@@ -274,7 +274,7 @@ impl Job<'_> {
             shards: self.shards.load(Ordering::Relaxed),
             shards_total: self.files.len() as u64,
             bytes: self.bytes.load(Ordering::Relaxed),
-            bytes_total: self.files.sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size)),
+            bytes_total: self.files.total_bytes(),
         });
     }
 

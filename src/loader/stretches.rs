@@ -62,7 +62,7 @@ fn cache(
             .with_remedy("use cache where batches stay on the host"));
     }
     let files = dataset.files();
-    let all = files.sizes().iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let all = files.total_bytes();
     let few = || not("reading every sample again", "the dataset has too many files").with_remedy("pack it into shards");
     let grid = Grid::new(files, dataset.bytes() / dataset.len().max(1)).ok_or_else(few)?;
     let least = limits.batch.read.max(stretch_bytes(&grid));
@@ -101,7 +101,7 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits) -> Option<(Grid,
         _ => return None,
     };
     let files = dataset.files();
-    let all = files.sizes().iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let all = files.total_bytes();
     let each = all.div_ceil(dataset.len().max(1));
     if each.saturating_mul(config.world_size) > SMALL_BYTES {
         return None;

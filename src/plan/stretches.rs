@@ -40,7 +40,7 @@ pub struct Stretch {
 impl Grid {
     /// A grid for samples of `mean_bytes`. `None` if there are too many files.
     pub fn new(files: &FileTable, mean_bytes: u64) -> Option<Grid> {
-        let all = files.sizes().iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+        let all = files.total_bytes();
         let few = (all / COUNT_MAX).checked_next_power_of_two()?;
         let bytes = mean_bytes.saturating_mul(SAMPLES).min(LONGEST).next_power_of_two().clamp(SHORTEST, LONGEST);
         Grid::of_bytes(files, bytes.max(few))
