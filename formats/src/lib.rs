@@ -47,6 +47,7 @@ mod compression;
 mod concat;
 mod content;
 mod detect;
+mod endian;
 mod files;
 mod fingerprint;
 mod folder;
