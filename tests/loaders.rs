@@ -19,6 +19,7 @@ mod loaders {
     mod outages;
     mod powercut;
     mod promises;
+    mod ptx;
     mod resume;
     mod rows;
     mod sharding;
