@@ -3,6 +3,7 @@
 mod book;
 mod builder;
 mod limits;
+mod room;
 mod run;
 mod stretches;
 

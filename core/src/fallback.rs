@@ -42,10 +42,10 @@ impl Fallback {
         }
     }
 
-    /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, and
-    /// GPUDirect Storage is an extra that few machines have.
+    /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, as
+    /// is a quota, and GPUDirect Storage is an extra that few machines have.
     pub fn is_degraded(&self) -> bool {
-        !matches!(self.cause, Cause::PageCache | Cause::Gds(_))
+        !matches!(self.cause, Cause::PageCache | Cause::ProcessorQuota | Cause::Gds(_))
     }
 
     /// The same step down with a remedy that says more than the cause does.
@@ -105,6 +105,10 @@ pub enum Cause {
     Descriptors,
     /// The system starts fewer threads than were wanted.
     Threads,
+    /// The machine, or the control group (the container), has little memory left.
+    MemoryRoom,
+    /// The quota of processor time is below the processors that there are.
+    ProcessorQuota,
     /// No huge pages back the arena.
     HugePages,
     /// The files lie in the page cache, which is faster than the disk.
@@ -148,6 +152,8 @@ impl Cause {
             Cause::DirectOpen | Cause::DirectAlignment | Cause::PageCache => "O_DIRECT",
             Cause::Descriptors => "more open files",
             Cause::Threads => "more threads",
+            Cause::MemoryRoom => "more memory to read ahead",
+            Cause::ProcessorQuota => "a thread for each processor",
             Cause::HugePages => "huge pages",
             Cause::Cache => "the dataset in memory",
             Cause::IndexPlace => "indexes beside the shards",
@@ -194,6 +200,14 @@ impl Cause {
             (Cause::Threads, _) => (
                 "the system starts no more threads",
                 "raise the limit of processes (ulimit -u, or pids.max of the cgroup)",
+            ),
+            (Cause::MemoryRoom, _) => (
+                "little memory is left",
+                "raise the memory limit of the container, or name a memory_limit if you know better",
+            ),
+            (Cause::ProcessorQuota, _) => (
+                "the quota of processor time is below the processors that there are",
+                "harmless; raise the quota of the container, or name the number of threads if you know better",
             ),
             (Cause::DirectOpen, _) => (
                 "the filesystem refuses O_DIRECT",
@@ -248,7 +262,9 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 35] = [
+    const CAUSES: [Cause; 37] = [
+        Cause::MemoryRoom,
+        Cause::ProcessorQuota,
         Cause::Device,
         Cause::Pinning,
         Cause::DeviceMemory,

@@ -174,5 +174,5 @@ fn read_bytes(config: &Config, way: &Way) -> usize {
 }
 
 fn processors() -> usize {
-    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+    uringload_sys::cgroup::processors()
 }

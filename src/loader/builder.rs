@@ -159,7 +159,8 @@ impl Builder {
         self
     }
 
-    /// The most memory for samples, in bytes. Default: chosen by the size of a batch.
+    /// The most memory for samples, in bytes. Default: chosen by the size of a batch, within half of what the machine
+    /// has available and a quarter of what the control groups of the container leave.
     pub fn memory_limit(mut self, bytes: u64) -> Builder {
         self.config.memory_limit = Some(bytes);
         self
@@ -337,8 +338,8 @@ impl Builder {
         check_errors(&config, &*dataset, on_failed.is_some())?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;
         let collation = Arc::new(form(Collation::new(&config, &**order.dataset())?));
-        let mut limits = limits::check(&config, &order, &collation)?;
         let mut fallbacks = Vec::new();
+        let mut limits = limits::check(&config, &order, &collation, &mut fallbacks)?;
         let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut fallbacks);
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);

@@ -1,7 +1,8 @@
 //! The memory budget, checked once: a sum with one term per holder.
 
+use super::room::{self, Room};
 use crate::collate::Collation;
-use crate::config::{Batching, Config, OnError};
+use crate::config::{Batching, Config, Fallback, OnError};
 use crate::dataset::{UnitId, Units};
 use crate::device::BatchBytes;
 use crate::plan::{UnitLimits, UnitsWanted, units_wanted};
@@ -77,7 +78,14 @@ pub(super) struct UnitMemory {
 
 /// Computes the memory budget: the most that one batch of `order` can take, and the most that all of them together may
 /// take.
-pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Result<Limits> {
+pub(super) fn check(
+    config: &Config,
+    order: &Order,
+    collation: &Collation,
+    fallbacks: &mut Vec<Fallback>,
+) -> Result<Limits> {
+    let room = Room::now();
+    room.check(config)?;
     let dataset = &**order.dataset();
     let (samples, payload) = order.largest_batch();
     // Alignment reads up to one alignment unit before and after each sample; 4096 is the largest that a device
@@ -97,14 +105,15 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
     };
     reserve_bytes += if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 };
     batch_bytes = batch_bytes.saturating_add(reserve_bytes);
-    let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
-    let most = (available / 2).max(MEMORY_LIMIT);
-    let ample = MEMORY_LIMIT.max(batch_bytes.saturating_mul(BATCHES_HELD));
+    let ample = room::ample(batch_bytes, BATCHES_HELD);
     let (units, limit, decoded) = match dataset.units() {
-        None => (None, config.memory_limit.unwrap_or(ample.min(most)), 0),
+        None => {
+            let limit = config.memory_limit.unwrap_or_else(|| ample.min(room.default_for(batch_bytes)));
+            (None, limit, 0)
+        }
         Some(units) => {
             let mut wanted = wanted(units, order, (BATCHES_SEEN, SAMPLES_SEEN));
-            let divided = |wanted| unit_memory(config, units, wanted, (batch_bytes, ample, most));
+            let divided = |wanted| unit_memory(config, units, wanted, (batch_bytes, ample, &room));
             let mut memory = divided(wanted);
             // The first batches may lie within units whose ends later batches straddle. Where memory may be too little
             // for that, they are all looked at, so that the loader is refused now and not in the middle of an epoch.
@@ -127,10 +136,17 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
             ErrorKind::MemoryLimit,
             format!(
                 "a batch does not fit: its {samples} samples have up to {payload} bytes{gathered}, with alignment \
-                 {batch_bytes}; the memory limit is {limit}"
+                 {batch_bytes}; the memory limit is {limit}{}",
+                by_default(config, &room)
             ),
         )
         .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}{padded}")));
+    }
+    if config.memory_limit.is_none() {
+        fallbacks.extend(room.told(ample, ample.min(room.default_for(batch_bytes))));
+    }
+    if let Some(units) = units.filter(|_| config.num_threads.is_none()) {
+        fallbacks.extend(room::quota_told(units.threads, "to decode with"));
     }
     // A packed batch is about as full as possible.
     let mean = match &config.batching {
@@ -163,15 +179,13 @@ fn unit_memory(
     config: &Config,
     units: &dyn Units,
     wanted: UnitsWanted,
-    (batch_bytes, ample, most): (u64, u64, u64),
+    (batch_bytes, ample, room): (u64, u64, &Room),
 ) -> Result<(UnitMemory, u64)> {
     let place = units.largest_decoded().max(1).checked_next_multiple_of(BLOCK_ALIGNMENT as u64).unwrap_or(u64::MAX);
     let stored = largest_stored(units);
     let needed = batch_bytes.max(stored);
     let ample = ample.max(stored.saturating_mul(STORED_HELD)).max(needed);
-    let threads = config
-        .num_threads
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX));
+    let threads = config.num_threads.unwrap_or_else(|| uringload_sys::cgroup::processors().min(THREADS_MAX));
     // All the units in use, plus room for those decoded meanwhile. More than exist would be useless.
     let by_batch = wanted.by_batch.max(1) as u64;
     let ahead = (by_batch + 1).max(threads as u64 + 1);
@@ -183,16 +197,17 @@ fn unit_memory(
     let limit = config.memory_limit.unwrap_or_else(|| {
         let units_bytes = useful.saturating_mul(place).min(UNITS_LIMIT.max((by_batch + ahead).saturating_mul(place)));
         let scratch = scratch.saturating_mul(threads as u64);
-        ample.saturating_add(units_bytes).saturating_add(scratch).min(most).max(least)
+        ample.saturating_add(units_bytes).saturating_add(scratch).min(room.default_for(least))
     });
     if least > limit {
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
                 "a batch does not fit: it is cut from up to {} units of {place} bytes, beside which {} bytes are \
-                 needed to read and to decode; the memory limit is {limit}",
+                 needed to read and to decode; the memory limit is {limit}{}",
                 wanted.by_batch,
-                needed.saturating_add(scratch)
+                needed.saturating_add(scratch),
+                by_default(config, room)
             ),
         )
         .with_remedy(format!(
@@ -212,6 +227,11 @@ fn unit_memory(
     let limits = UnitLimits { kept: (places - ahead) as usize, most: places as usize };
     let memory = UnitMemory { limits, place_bytes: place as usize, stored_bytes: stored as usize, threads };
     Ok((memory, limit - places * place))
+}
+
+/// Where a limit comes from that the user did not name.
+fn by_default(config: &Config, room: &Room) -> String {
+    if config.memory_limit.is_some() { String::new() } else { format!(", {}", room.words()) }
 }
 
 /// Memory that the longest unit is read into, in bytes, with alignment.

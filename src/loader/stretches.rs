@@ -2,6 +2,7 @@
 //! windows or shards takes samples from them.
 
 use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
+use super::room::Room;
 use crate::collate::Collation;
 use crate::config::{Batching, Cache, Cause, Config, Fallback};
 use crate::dataset::{Dataset, SampleId};
@@ -69,7 +70,7 @@ fn cache(
     let (limit, reading) = match config.memory_limit {
         Some(limit) => (limit, least.max(MEMORY_LIMIT.min(limit / 4))),
         None => {
-            let most = uringload_sys::system::memory_available().unwrap_or(u64::MAX) / 2;
+            let most = Room::now().half();
             (most.max(limits.pool_bytes as u64), least.max(limits.pool_bytes as u64))
         }
     };

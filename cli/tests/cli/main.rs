@@ -9,6 +9,7 @@ mod asked;
 mod bench;
 mod columnar;
 mod confined;
+mod container;
 mod device;
 mod ends;
 mod hdf5;
