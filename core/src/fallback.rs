@@ -111,6 +111,8 @@ pub enum Cause {
     PageCache,
     /// Not all of what is to be kept in memory is, or no longer.
     Cache,
+    /// There is no memory to read together what lies together.
+    Locality,
     /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
     /// An index that another program wrote does not fit its shard.
@@ -150,6 +152,7 @@ impl Cause {
             Cause::Threads => "more threads",
             Cause::HugePages => "huge pages",
             Cause::Cache => "the dataset in memory",
+            Cause::Locality => "long reads of what lies together",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes that lie beside the shards",
             Cause::Device => "a GPU",
@@ -211,6 +214,7 @@ impl Cause {
                 "ask for --io direct to read from the disk all the same",
             ),
             (Cause::Cache, _) => ("memory has no room for all of it", "raise memory_limit"),
+            (Cause::Locality, _) => ("memory has no room for it", "raise memory_limit"),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
             (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
             (Cause::Pinning, _) => ("the driver cannot lock so much memory", MEMLOCK_REMEDY),
@@ -248,7 +252,7 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 35] = [
+    const CAUSES: [Cause; 36] = [
         Cause::Device,
         Cause::Pinning,
         Cause::DeviceMemory,
@@ -264,6 +268,7 @@ mod tests {
         Cause::HugePages,
         Cause::PageCache,
         Cause::Cache,
+        Cause::Locality,
         Cause::IndexPlace,
         Cause::ForeignIndex,
         Cause::Gds(GdsCause::Wsl),
