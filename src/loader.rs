@@ -2,6 +2,7 @@
 
 mod book;
 mod builder;
+mod columns;
 mod limits;
 mod room;
 mod run;

@@ -7,6 +7,7 @@ mod loaders {
     mod asynchronous;
     mod cache;
     mod collation;
+    mod columns;
     mod conformance;
     mod device;
     mod errors;

@@ -115,6 +115,8 @@ pub enum Cause {
     PageCache,
     /// Not all of what is to be kept in memory is, or no longer.
     Cache,
+    /// There is no memory to read together what lies together.
+    Locality,
     /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
     /// An index that another program wrote does not fit its shard.
@@ -156,6 +158,7 @@ impl Cause {
             Cause::ProcessorQuota => "a thread for each processor",
             Cause::HugePages => "huge pages",
             Cause::Cache => "the dataset in memory",
+            Cause::Locality => "long reads of what lies together",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes that lie beside the shards",
             Cause::Device => "a GPU",
@@ -225,6 +228,7 @@ impl Cause {
                 "ask for --io direct to read from the disk all the same",
             ),
             (Cause::Cache, _) => ("memory has no room for all of it", "raise memory_limit"),
+            (Cause::Locality, _) => ("memory has no room for it", "raise memory_limit"),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
             (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
             (Cause::Pinning, _) => ("the driver cannot lock so much memory", MEMLOCK_REMEDY),
@@ -262,7 +266,7 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 37] = [
+    const CAUSES: &[Cause] = &[
         Cause::MemoryRoom,
         Cause::ProcessorQuota,
         Cause::Device,
@@ -280,6 +284,7 @@ mod tests {
         Cause::HugePages,
         Cause::PageCache,
         Cause::Cache,
+        Cause::Locality,
         Cause::IndexPlace,
         Cause::ForeignIndex,
         Cause::Gds(GdsCause::Wsl),
@@ -304,7 +309,7 @@ mod tests {
 
     #[test]
     fn every_cause_and_errno_gives_one_line_with_a_remedy() {
-        for cause in CAUSES {
+        for &cause in CAUSES {
             for errno in [None, Some(1), Some(12), Some(13), Some(22), Some(24), Some(38), Some(95), Some(5)] {
                 let error = errno.map(io::Error::from_raw_os_error);
                 let step = Fallback::new(cause, "less", error.as_ref());

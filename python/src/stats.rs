@@ -78,6 +78,8 @@ pub(crate) fn route<'py>(py: Python<'py>, route: &Route) -> PyResult<Bound<'py, 
     dictionary.set_item("registered_buffers", route.registered_buffers)?;
     dictionary.set_item("backing", route.backing.as_ref())?;
     dictionary.set_item("pinned", route.pinned)?;
+    let locality: Vec<&str> = route.locality.iter().map(AsRef::as_ref).collect();
+    dictionary.set_item("locality", locality)?;
     let devices: Vec<String> = route.devices.iter().map(ToString::to_string).collect();
     dictionary.set_item("devices", devices)?;
     let fallbacks: Vec<String> = route.fallbacks.iter().map(ToString::to_string).collect();

@@ -217,6 +217,7 @@ impl Straight {
             backing: "".into(),
             pinned: false,
             devices: Vec::new(),
+            locality: Vec::new(),
             fallbacks: Vec::new(),
         };
         Ok(Opened { engine: Box::new(engine), route })

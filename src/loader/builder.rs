@@ -338,16 +338,16 @@ impl Builder {
         check_errors(&config, &*dataset, on_failed.is_some())?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;
         let collation = Arc::new(form(Collation::new(&config, &**order.dataset())?));
-        let mut fallbacks = Vec::new();
-        let mut limits = limits::check(&config, &order, &collation, &mut fallbacks)?;
-        let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut fallbacks);
+        let mut notes = stretches::Notes::default();
+        let mut limits = limits::check(&config, &order, &collation, &mut notes.fallbacks)?;
+        let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut notes);
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, order.clone());
         let (context, gds) = (None, None);
-        Ok(Job { order, config, collation, limits, stretches, fallbacks, stats, digest, failures, context, gds })
+        Ok(Job { order, config, collation, limits, stretches, notes, stats, digest, failures, context, gds })
     }
 }
 

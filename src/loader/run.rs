@@ -3,6 +3,7 @@
 
 use super::book::Book;
 use super::limits::{ALIGNMENT_MAX, Limits, UnitMemory};
+use super::stretches::Notes;
 use super::{Delivered, DeviceLoader, Loader};
 use crate::batch::Batch;
 use crate::collate::Collation;
@@ -33,8 +34,8 @@ pub(super) struct Job {
     pub(super) limits: Limits,
     /// The stretches of files that are read whole, and which of them are kept.
     pub(super) stretches: Option<(Grid, Keep)>,
-    /// Steps down that were taken when the settings were checked.
-    pub(super) fallbacks: Vec<Fallback>,
+    /// What was chosen when the settings were checked, and steps down.
+    pub(super) notes: Notes,
     pub(super) stats: Arc<Stats>,
     /// Empty if nothing was delivered before.
     pub(super) digest: EpochDigest,
@@ -67,7 +68,7 @@ type Told = Result<Started>;
 
 /// Starts the thread and waits until its engine is open. `fallbacks` are those taken before.
 pub(super) fn start(mut job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
-    fallbacks.append(&mut job.fallbacks);
+    fallbacks.append(&mut job.notes.fallbacks);
     let making = Making::new(&job);
     let context = job.context.clone();
     let Reading { batches, thread, ended_well, told } = read(job, None)?;
@@ -88,7 +89,7 @@ pub(super) fn start(mut job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader
 pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceLoader> {
     let making = Making::new(&job);
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
-    fallbacks.append(&mut job.fallbacks);
+    fallbacks.append(&mut job.notes.fallbacks);
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
     // If batches stay on the host, or are read straight to the device, early blocks are of no use.
     let tell_early = (!routes.is_empty() && job.gds.is_none()).then_some(tell_early);
@@ -133,7 +134,7 @@ impl Making {
             stats: Arc::clone(&job.stats),
             memory_limit: job.limits.bytes(),
             failures: job.failures.clone(),
-            keeps_stretches: job.stretches.is_some(),
+            keeps_stretches: job.stretches.as_ref().is_some_and(|(_, keep)| keep.lends()),
         }
     }
 
@@ -271,13 +272,14 @@ impl Running {
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>)> {
-        let Job { order, config, collation, limits, stretches, stats, failures, .. } = job;
+        let Job { order, config, collation, limits, stretches, notes, stats, failures, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
         let Opened { engine, mut route } = match &job.gds {
             Some(gds) => gds.straight.open(&config, &stats)?,
             None => engine::open(&config, &dataset, &stats)?,
         };
+        route.locality = notes.locality;
         let units = limits.units.map(|units| units.limits);
         let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
         let planner = order.planner(Layout::new(&route, &config)).with_collation(collation);
@@ -367,8 +369,8 @@ impl Running {
             self.engine = engine;
             self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
             self.with_route(|old| {
-                let (devices, pinned) = (std::mem::take(&mut old.devices), old.pinned);
-                *old = Route { devices, pinned, ..route };
+                let (devices, locality) = (std::mem::take(&mut old.devices), std::mem::take(&mut old.locality));
+                *old = Route { devices, locality, pinned: old.pinned, ..route };
             });
             self.adopt()?;
         }

@@ -5,7 +5,7 @@ use super::stretches::Kept;
 use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column, whole_column};
 use crate::collate::Collation;
 use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
-use crate::plan::{BatchPlan, KEPT, Slice};
+use crate::plan::{BatchPlan, KEPT, SMALL_SPAN_BYTES, Slice};
 use crate::pool::Pool;
 use crate::sampler::{Digest, Piece};
 use crate::{Error, ErrorKind, Result};
@@ -99,6 +99,8 @@ impl Parsed {
                 continue;
             }
             match kept.and_then(|kept| kept.bytes(&slice.span)) {
+                // A copy belongs to the batch alone, and keeps no stretch in memory.
+                Some(bytes) if slice.span.len <= SMALL_SPAN_BYTES => self.raw.push(Bytes::copy_from_slice(&bytes)),
                 Some(bytes) => self.raw.push(bytes),
                 None => return Some(not_kept()),
             }

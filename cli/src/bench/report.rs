@@ -132,6 +132,7 @@ pub struct RouteReport {
     registered_buffers: bool,
     backing: String,
     devices: Vec<DeviceRouteReport>,
+    locality: Vec<String>,
     fallbacks: Vec<FallbackReport>,
 }
 
@@ -304,6 +305,7 @@ impl From<&Route> for RouteReport {
             registered_buffers: route.registered_buffers,
             backing: route.backing.to_string(),
             devices: route.devices.iter().map(DeviceRouteReport::from).collect(),
+            locality: route.locality.iter().map(ToString::to_string).collect(),
             fallbacks: route.fallbacks.iter().map(fallback).collect(),
         }
     }
