@@ -475,6 +475,7 @@ class DataLoader:
     @property
     def sampler(self) -> Any:
         """The sampler that was given, if one was."""
+        _accelerate.refuse_ray()
         return self._asked_order[1]
 
     @property
