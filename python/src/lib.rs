@@ -34,7 +34,7 @@ mod _uringload {
     #[pymodule_export]
     use super::exchange::Exchange;
     #[pymodule_export]
-    use super::formats::format_options;
+    use super::formats::{format_options, names};
     #[pymodule_export]
     use super::loader::{Loader, batches, replacement};
     #[pymodule_export]
