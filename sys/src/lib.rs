@@ -41,6 +41,7 @@
 //! | open files and ask about them | [`mod@file`]; [`block`], the device behind one; [`pci`], its way to a GPU |
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
 //! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
+//! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo, loaded at run time |
 //! | wait and look around | [`event`], a descriptor for poll loops; [`system`], what this process may do and has used |
 //! | stay within a container | [`cgroup`], the memory and the processors that its groups leave it |
 //!
@@ -62,6 +63,7 @@ pub mod file;
 pub mod pci;
 pub mod ring;
 pub mod system;
+pub mod turbojpeg;
 
 pub use arena::{Arena, Part};
 pub use event::EventFd;
