@@ -41,7 +41,7 @@
 //! | open files and ask about them | [`mod@file`]; [`block`], the device behind one; [`pci`], its way to a GPU |
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
 //! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
-//! | wait and look around | [`event`], a descriptor for poll loops; [`system`], what this process may do and has used |
+//! | wait and look around | [`event`], for poll loops; [`system`], what a process may do; [`schedule`], what it got |
 //!
 //! What keeps it sound: memory that the kernel or a device may write to is owned by value until they are done, and
 //! leaked if they never say so. What it trusts: that a driver library does what its header says, whether the system's
@@ -59,6 +59,7 @@ pub mod event;
 pub mod file;
 pub mod pci;
 pub mod ring;
+pub mod schedule;
 pub mod system;
 
 pub use arena::{Arena, Part};
