@@ -525,10 +525,11 @@ impl Reactor {
         }
         let waiting = if self.waits_for_stage() {
             Doing::WaitStage
+        } else if self.blocked.queue {
+            // It is ahead of the consumer: whatever is in flight keeps nobody waiting.
+            Doing::WaitConsumer
         } else if in_flight > 0 {
             Doing::WaitStorage
-        } else if self.blocked.queue {
-            Doing::WaitConsumer
         } else if self.blocked.memory {
             Doing::WaitMemory
         } else {
@@ -545,10 +546,24 @@ impl Reactor {
         if asleep {
             self.bell.silence();
         }
-        self.clock.switch(Doing::Assemble);
+        let end = self.clock.switch(Doing::Assemble);
+        if waiting == Doing::WaitStorage {
+            self.note_wait(in_flight, end.saturating_duration_since(now));
+        }
         self.pool.collect();
         self.decoder.as_mut().map(Decoder::collect);
         Ok(())
+    }
+
+    /// Counts what a wait for the storage was bound by: the depth, memory, or neither.
+    fn note_wait(&self, in_flight: usize, waited: Duration) {
+        let (nanos, depth) = (waited.as_nanos() as u64, self.depth.now());
+        self.stats.count.depth_area.add(nanos.saturating_mul(depth as u64));
+        if self.blocked.memory && in_flight < depth {
+            self.stats.count.memory_bound_nanos.add(nanos);
+        } else if in_flight >= depth {
+            self.stats.count.depth_bound_nanos.add(nanos);
+        }
     }
 
     /// Bounds the wait of a consumer that itself holds the memory it waits for. After `starved_after` it gets an error

@@ -5,7 +5,7 @@ use pyo3::types::{PyDict, PyList};
 use std::time::Duration;
 use uringload::config::Route;
 use uringload::internal::Doing;
-use uringload::stats::{Distribution, Snapshot};
+use uringload::stats::{Distribution, Processors, Snapshot};
 
 /// Counters, rates, times and threads.
 pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<Bound<'py, PyDict>> {
@@ -52,7 +52,25 @@ pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<
         threads.append((format!("{:?}", thread.role).to_lowercase(), times))?;
     }
     stats.set_item("threads", threads)?;
+    stats.set_item("processors", processors(py, &snapshot.processors)?)?;
     Ok(stats)
+}
+
+/// What the process had of the processors; None where it cannot be read.
+fn processors<'py>(py: Python<'py>, processors: &Processors) -> PyResult<Bound<'py, PyDict>> {
+    let dictionary = PyDict::new(py);
+    dictionary.set_item("used_s", processors.used.as_secs_f64())?;
+    dictionary.set_item("available", processors.available)?;
+    for (name, time) in [
+        ("quota", processors.quota),
+        ("throttled_s", processors.throttled),
+        ("processor_pressure_s", processors.processor_pressure),
+        ("storage_pressure_s", processors.storage_pressure),
+        ("memory_pressure_s", processors.memory_pressure),
+    ] {
+        dictionary.set_item(name, time.map(|time| time.as_secs_f64()))?;
+    }
+    Ok(dictionary)
 }
 
 /// Times in seconds.

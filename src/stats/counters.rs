@@ -112,6 +112,9 @@ counters! {
     /// Batches of these that were ready when the consumer asked.
     #[doc(hidden)]
     batches_ready,
+    /// Nanoseconds that the consumer waited for its first batch.
+    #[doc(hidden)]
+    first_wait_nanos,
     /// Samples that failed and whose error went to the consumer.
     samples_failed,
     /// Samples that were left out of their batch because they could not be read.
@@ -151,6 +154,15 @@ counters! {
     /// Nanoseconds of processor time that it took; of several threads, the sum.
     #[doc(hidden)]
     transform_cpu_nanos,
+    /// Nanoseconds in which the storage was waited for with as many reads in flight as were allowed.
+    #[doc(hidden)]
+    depth_bound_nanos,
+    /// Nanoseconds in which it was waited for with fewer, for want of memory to read into.
+    #[doc(hidden)]
+    memory_bound_nanos,
+    /// Sum of nanoseconds times reads that were allowed in flight, while the storage was waited for.
+    #[doc(hidden)]
+    depth_area,
     /// Turns of the reactor.
     #[doc(hidden)]
     turns,

@@ -42,7 +42,7 @@
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
 //! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
 //! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo, loaded at run time |
-//! | wait and look around | [`event`], a descriptor for poll loops; [`system`], what this process may do and has used |
+//! | wait and look around | [`event`], for poll loops; [`system`], what a process may do; [`schedule`], what it got |
 //! | stay within a container | [`cgroup`], the memory and the processors that its groups leave it |
 //!
 //! What keeps it sound: memory that the kernel or a device may write to is owned by value until they are done, and
@@ -62,6 +62,7 @@ pub mod event;
 pub mod file;
 pub mod pci;
 pub mod ring;
+pub mod schedule;
 pub mod system;
 pub mod turbojpeg;
 

@@ -18,7 +18,7 @@ use uringload::internal::Config;
 use uringload::internal::Delivered;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{EpochDigest, Sampler};
-use uringload::stats::{Bottleneck, Snapshot, Verdict};
+use uringload::stats::{Evidence, Snapshot, Verdict};
 use uringload::{Builder, Loader};
 use uringload::{Error, Result, State};
 use uringload_sys::system;
@@ -111,10 +111,10 @@ impl Measured {
         cpu_per_gb(self.cpu, self.snapshot.count.bytes_delivered)
     }
 
-    /// The bottleneck. `raw` is the rate of a raw read of the same files.
-    pub fn verdict(&self, raw: Option<f64>) -> Verdict {
-        let mut verdict = self.snapshot.verdict(raw);
-        if verdict.bottleneck == Bottleneck::Storage && !self.route.direct_io {
+    /// The bottleneck, by what was measured besides.
+    pub fn verdict(&self, evidence: &Evidence) -> Verdict {
+        let mut verdict = self.snapshot.verdict_with(evidence);
+        if verdict.bottleneck.is_storage() && !self.route.direct_io {
             // A read through the page cache waits for the disk or for a CPU that copies; the timings cannot tell which.
             verdict.advice += "; through the page cache copying counts too: more cores, or --io direct, may help";
         }
@@ -342,7 +342,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
     let thread = |role, doing: Doing| {
         let mut spent = [Duration::ZERO; Doing::ALL.len()];
         spent[doing as usize] = wall;
-        ThreadSnapshot { role, spent }
+        ThreadSnapshot { role, spent, scheduled: None }
     };
     let mut snapshot = Snapshot::default();
     snapshot.elapsed = wall;

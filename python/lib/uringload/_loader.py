@@ -17,7 +17,7 @@ from . import _accelerate, _device, _lightning, _log, _order, _ranks, _settings,
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
-from ._report import Route, Stats, Verdict, table
+from ._report import Remedy, Route, Stats, Verdict, table
 from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mistyped, refused
 
 if TYPE_CHECKING:
@@ -699,11 +699,12 @@ class DataLoader:
         return Stats() if loader is None else Stats(loader.stats())
 
     def verdict(self) -> Verdict:
-        """The bottleneck, and one thing to try."""
+        """The bottleneck, what it would bring if that part took no time, and what to try."""
         loader = self._native
         if loader is None:
             return Verdict("unknown", 0.0, "no batch was asked for")
-        return Verdict(*loader.verdict())
+        bottleneck, share, advice, gain, remedies, without = loader.verdict()
+        return Verdict(bottleneck, share, advice, gain, tuple(Remedy(*one) for one in remedies), tuple(without))
 
     def route(self) -> Route:
         """How bytes are actually read, with every fallback; empty before the first pass."""
