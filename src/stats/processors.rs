@@ -1,7 +1,8 @@
 //! What the process had of the processors, and what was kept from it.
 
 use std::time::Duration;
-use uringload_sys::schedule::{self, Pressure, Quota};
+use uringload_sys::cgroup::{self, Quota};
+use uringload_sys::schedule::{self, Pressure};
 use uringload_sys::system;
 
 /// What the process had of the processors since its loader was built, or between two moments. What is `None` could not
@@ -28,11 +29,11 @@ pub struct Processors {
 impl Processors {
     /// What the kernel says now, since whenever it began to count.
     pub(super) fn now() -> Processors {
-        let quota = schedule::quota();
+        let quota = cgroup::quota();
         let Pressure { processor, storage, memory } = schedule::pressure();
         Processors {
             used: system::cpu_time(),
-            available: system::processors(),
+            available: cgroup::processors_allowed(),
             quota: quota.and_then(|quota: Quota| quota.per_second),
             throttled: quota.map(|quota| quota.throttled),
             processor_pressure: processor,

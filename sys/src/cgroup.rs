@@ -4,6 +4,7 @@
 use rustix::thread::sched_getaffinity;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The control group that leaves this process the least memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,21 @@ pub struct ProcessorGroup {
     pub path: PathBuf,
     /// The quota in processors, such as 1.5.
     pub processors: f64,
+}
+
+/// What the control groups do to the processor time of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Processor time that the group may use in a second, the least of all that bind; `None`: as much as there is.
+    pub per_second: Option<Duration>,
+    /// Time that the group was kept from running, over its life. It sums over processors, so it may pass faster than
+    /// time does. Of several groups with a quota, the longest.
+    pub throttled: Duration,
+}
+
+/// The quotas of the control groups that this process is in, and what they took; `None` where they cannot be read.
+pub fn quota() -> Option<Quota> {
+    Groups::read(Path::new("/")).quota()
 }
 
 /// The control group that leaves the least memory; `None` where none has a limit.
@@ -128,6 +144,22 @@ impl Groups {
     }
 }
 
+impl Groups {
+    fn quota(&self) -> Option<Quota> {
+        let throttled = self.unified.iter().chain(&self.processors).filter_map(|folder| {
+            let stat = folder.join("cpu.stat");
+            // The root of version 2 has the file and not the line.
+            stat.exists().then(|| {
+                let new = statistic(&stat, "throttled_usec").map(Duration::from_micros);
+                new.or_else(|| statistic(&stat, "throttled_time").map(Duration::from_nanos)).unwrap_or_default()
+            })
+        });
+        let throttled = throttled.max()?;
+        let per_second = self.processors().and_then(|group| Duration::try_from_secs_f64(group.processors).ok());
+        Some(Quota { per_second, throttled })
+    }
+}
+
 /// Version 1 writes "no limit" as the largest number of pages.
 const UNLIMITED: u64 = 1 << 62;
 
@@ -197,9 +229,18 @@ mod tests {
             Groups::read(self.0.path()).memory().map(|group| (group.limit, group.room()))
         }
 
+        fn quota(&self) -> Option<Quota> {
+            Groups::read(self.0.path()).quota()
+        }
+
         fn processors(&self) -> Option<f64> {
             Groups::read(self.0.path()).processors().map(|group| group.processors)
         }
+    }
+
+    fn quota(per_second_ms: u64, throttled_us: u64) -> Option<Quota> {
+        let per_second = Some(Duration::from_millis(per_second_ms));
+        Some(Quota { per_second, throttled: Duration::from_micros(throttled_us) })
     }
 
     const UNIFIED: &str = "30 23 0:26 / /cg rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
@@ -228,6 +269,10 @@ mod tests {
         tree.write("cg/a/b/cpu.max", "150000 100000\n");
         tree.write("cg/a/cpu.max", "400000 100000\n");
         assert_eq!(tree.processors(), Some(1.5));
+        assert_eq!(tree.quota(), None, "no file tells what the quota took");
+        tree.write("cg/a/b/cpu.stat", "usage_usec 5\nnr_throttled 0\nthrottled_usec 30\n");
+        tree.write("cg/a/cpu.stat", "usage_usec 5\nthrottled_usec 700\n");
+        assert_eq!(tree.quota(), quota(1500, 700));
     }
 
     #[test]
@@ -246,6 +291,8 @@ mod tests {
         tree.write("cg/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
         tree.write("cg/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
         assert_eq!(tree.processors(), Some(0.5));
+        tree.write("cg/cpu,cpuacct/cpu.stat", "nr_periods 3\nthrottled_time 5000000\n");
+        assert_eq!(tree.quota(), quota(500, 5000));
     }
 
     #[test]

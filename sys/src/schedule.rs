@@ -1,12 +1,9 @@
-//! What the scheduler gave to threads and took from them: processor time, time in the queue for a processor, quotas of
-//! control groups, pressure. Everything is read from `/proc` and `/sys` at the moment of the call.
+//! What the scheduler gave to threads and took from them: processor time, time in the queue for a processor, pressure.
+//! Everything is read from `/proc` at the moment of the call.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-
-/// The root of the control groups.
-const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Ticks of `/proc/PID/stat` in a second, on every architecture that Linux runs on (`USER_HZ`).
 const TICKS: u64 = 100;
@@ -51,67 +48,6 @@ fn of_stat(text: &str) -> Option<Duration> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11).map(|field| field.parse::<u64>().ok());
     let ticks = fields.next()??.saturating_add(fields.next()??);
     Some(Duration::from_millis(ticks.saturating_mul(1000 / TICKS)))
-}
-
-/// What control groups do to this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quota {
-    /// Processor time that the group may use in a second, the least of all that bind; `None`: as much as there is.
-    pub per_second: Option<Duration>,
-    /// Time that the group was kept from running, over its life. It sums over processors, so it may pass faster than
-    /// time does. Of several groups with a quota, the longest.
-    pub throttled: Duration,
-}
-
-/// The quotas of the control groups (version 2 or 1) that this process is in; `None` where they cannot be read.
-pub fn quota() -> Option<Quota> {
-    quota_of(&fs::read_to_string("/proc/self/cgroup").ok()?, Path::new(GROUPS))
-}
-
-fn quota_of(groups: &str, root: &Path) -> Option<Quota> {
-    let mut found: Option<Quota> = None;
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
-        let is_version_1 = controllers.split(',').any(|one| one == "cpu");
-        if !controllers.is_empty() && !is_version_1 {
-            continue;
-        }
-        let mounts: &[&str] = if is_version_1 { &["cpu,cpuacct", "cpu"] } else { &["", "unified"] };
-        let group = PathBuf::from(group.trim_start_matches('/'));
-        // Parents bind too, and in a container the root may be the group itself.
-        for folder in mounts.iter().flat_map(|mount| group.ancestors().map(move |one| root.join(mount).join(one))) {
-            let Ok(stat) = fs::read_to_string(folder.join("cpu.stat")) else { continue };
-            let per_second = if is_version_1 { quota_1(&folder) } else { quota_2(&folder) };
-            let throttled = field(&stat, "throttled_usec").map(Duration::from_micros);
-            let throttled = throttled.or_else(|| field(&stat, "throttled_time").map(Duration::from_nanos));
-            let found = found.get_or_insert_default();
-            found.throttled = found.throttled.max(throttled.unwrap_or_default());
-            found.per_second = [found.per_second, per_second].into_iter().flatten().min();
-        }
-    }
-    found
-}
-
-/// "quota period" in microseconds, or "max period".
-fn quota_2(folder: &Path) -> Option<Duration> {
-    let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
-    let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().ok());
-    per_second(numbers.next()??, numbers.next()??)
-}
-
-/// The quota is -1 where there is none.
-fn quota_1(folder: &Path) -> Option<Duration> {
-    let number = |name| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    per_second(number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
-}
-
-fn per_second(quota: u64, period: u64) -> Option<Duration> {
-    (period > 0).then(|| Duration::from_nanos((u128::from(quota) * 1_000_000_000 / u128::from(period)) as u64))
-}
-
-fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
 /// Time that something had to wait, since the machine started, as the kernel tells it (PSI). `None`: it does not.
@@ -167,32 +103,5 @@ mod tests {
         let text = "some avg10=0.00 avg60=0.12 avg300=0.00 total=1234\nfull avg10=0.00 total=9\n";
         assert_eq!(some_total(text), Some(Duration::from_micros(1234)));
         assert_eq!((some_total(""), some_total("full total=9\n"), some_total("some total=x\n")), (None, None, None));
-    }
-
-    #[test]
-    fn quotas_of_both_versions_bind() {
-        let root = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        let quota = |groups: &str| quota_of(groups, root.path());
-        assert_eq!(quota("0::/a/b\n"), None);
-        write("a/b/cpu.stat", "usage_usec 5\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n");
-        write("a/b/cpu.max", "max 100000\n");
-        assert_eq!(quota("0::/a/b\n"), Some(Quota::default()));
-        write("a/cpu.stat", "usage_usec 5\nthrottled_usec 700\n");
-        write("a/cpu.max", "3000 100000\n");
-        let bound = Quota { per_second: Some(Duration::from_millis(30)), throttled: Duration::from_micros(700) };
-        assert_eq!(quota("0::/a/b\n"), Some(bound));
-        write("cpu,cpuacct/cpu.stat", "nr_periods 3\nthrottled_time 5000000\n");
-        write("cpu,cpuacct/cpu.cfs_quota_us", "150000\n");
-        write("cpu,cpuacct/cpu.cfs_period_us", "100000\n");
-        let bound = Quota { per_second: Some(Duration::from_millis(1500)), throttled: Duration::from_millis(5) };
-        assert_eq!(quota("4:cpu,cpuacct:/of/the/host\nnonsense\n"), Some(bound));
-        write("cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
-        assert_eq!(quota("4:cpu,cpuacct:/\n").unwrap().per_second, None);
-        assert_eq!(per_second(1, 0), None);
     }
 }

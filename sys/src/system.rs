@@ -156,12 +156,6 @@ pub fn ring_workers() -> usize {
     threads.filter_map(name).filter(|name| name.starts_with("iou-wrk")).count()
 }
 
-/// Processors that this thread may run on (its affinity), whatever its control groups allow; 0 if the kernel does not
-/// say.
-pub fn processors() -> usize {
-    rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count() as usize)
-}
-
 /// CPU time that this process has used, in user space and in the kernel, including the kernel's ring workers.
 pub fn cpu_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
@@ -254,7 +248,6 @@ mod tests {
         assert!(kernel_release().starts_with(|first: char| first.is_ascii_digit()));
         assert!(memory_available().is_none_or(|bytes| bytes > 1 << 20));
         assert!(huge_pages().free <= huge_pages().total && !huge_pages().transparent.contains('['));
-        assert!(processors() >= 1);
         assert!(io_uring_disabled().is_none_or(|value| value <= 2));
         assert!(has_capability(CAP_IPC_LOCK).is_some() && has_capability(1000) == Some(false));
         assert!(seccomp().is_some());
