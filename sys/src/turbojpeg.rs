@@ -4,8 +4,8 @@
 //! [`Library::open`] finds it. A [`Decoder`] makes pixels of a JPEG: all of them or a rectangle, whole or at a half, a
 //! quarter or an eighth of the size. An [`Encoder`] makes a JPEG of pixels.
 //!
-//! The API of version 2 has no rectangles, no limit of scans and no limit of pixels, so that a library without `tj3Init`
-//! is refused, with its version.
+//! The API of version 2 has no rectangles, no limit of scans and no limit of pixels, so that a library without
+//! `tj3Init` is refused, with its version.
 
 mod abi;
 mod decoder;

@@ -244,8 +244,8 @@ impl Instance {
         if text.is_null() {
             return Err(TurboError::new("libjpeg-turbo says no more than that it failed"));
         }
-        // SAFETY: the function returns the instance's own text, or that of the thread, each in a buffer that ends with a
-        // zero and is not written to before the next call: it is copied here.
+        // SAFETY: the function returns the instance's own text, or that of the thread, each in a buffer that ends with
+        // a zero and is not written to before the next call: it is copied here.
         let text = unsafe { CStr::from_ptr(text) };
         Err(TurboError::new(text.to_string_lossy()))
     }
@@ -258,8 +258,8 @@ impl Instance {
     }
 
     fn header(&mut self, jpeg: &[u8]) -> Result<Header, TurboError> {
-        // Of tables without an image the library reads nothing, and tells what it knew of the image before. They have no
-        // pixels: decoding them fails.
+        // Of tables without an image the library reads nothing, and tells what it knew of the image before. They have
+        // no pixels: decoding them fails.
         self.set_region(abi::Region { x: 0, y: 0, w: 0, h: 0 })?;
         // SAFETY: as in `set`; the bytes are borrowed for the call, and the function keeps no pointer that it uses
         // after it: `decompress` sets its source anew.
