@@ -8,6 +8,7 @@ mod loaders {
     mod cache;
     mod collation;
     mod conformance;
+    mod decode;
     mod device;
     mod errors;
     mod faults_disk;
