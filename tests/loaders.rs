@@ -9,6 +9,7 @@ mod loaders {
     mod collation;
     mod columns;
     mod conformance;
+    mod decode;
     mod device;
     mod errors;
     mod faults_disk;

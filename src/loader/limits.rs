@@ -38,6 +38,13 @@ const SAMPLES_WALKED: usize = 4 << 20;
 /// Maximum default number of decoding threads.
 const THREADS_MAX: usize = 8;
 
+/// One part in so many of the memory limit is for decoding images, or half as much of what is available. An image of 10
+/// million pixels takes up to 150 MB.
+const DECODE_SHARE: u64 = 2;
+
+/// Most memory to decode images with: what one image may take.
+const DECODE_BYTES_MAX: u64 = 2 << 30;
+
 /// How much memory there is, and what for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -51,6 +58,10 @@ pub(super) struct Limits {
     pub(super) units: Option<UnitMemory>,
     /// Bytes of stretches of files that are kept in memory, outside the pool.
     pub(super) kept_bytes: usize,
+    /// Bytes to decode images with, outside the pool.
+    pub(super) decode_bytes: u64,
+    /// Number of threads that compute, where there is something to do for them.
+    pub(super) threads: usize,
     /// The largest batch.
     pub(super) batch: BatchBytes,
 }
@@ -59,7 +70,7 @@ impl Limits {
     /// Total bytes of memory for samples.
     pub(super) fn bytes(&self) -> u64 {
         let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
-        (self.pool_bytes + units + self.kept_bytes) as u64
+        (self.pool_bytes + units + self.kept_bytes) as u64 + self.decode_bytes
     }
 }
 
@@ -77,15 +88,16 @@ pub(super) struct UnitMemory {
 }
 
 /// Computes the memory budget: the most that one batch of `order` can take, and the most that all of them together may
-/// take.
+/// take. `decode_bytes` are off the limit already.
 pub(super) fn check(
     config: &Config,
     order: &Order,
     collation: &Collation,
+    decode_bytes: u64,
     fallbacks: &mut Vec<Fallback>,
 ) -> Result<Limits> {
     let room = Room::now();
-    room.check(config)?;
+    room.check(config.memory_limit.map(|limit| limit.saturating_add(decode_bytes)))?;
     let dataset = &**order.dataset();
     let (samples, payload) = order.largest_batch();
     // Alignment reads up to one alignment unit before and after each sample; 4096 is the largest that a device
@@ -113,7 +125,8 @@ pub(super) fn check(
         }
         Some(units) => {
             let mut wanted = wanted(units, order, (BATCHES_SEEN, SAMPLES_SEEN));
-            let divided = |wanted| unit_memory(config, units, wanted, (batch_bytes, ample, &room));
+            let threads = threads(config, collation);
+            let divided = |wanted| unit_memory(config, units, wanted, (batch_bytes, ample, &room), threads);
             let mut memory = divided(wanted);
             // The first batches may lie within units whose ends later batches straddle. Where memory may be too little
             // for that, they are all looked at, so that the loader is refused now and not in the middle of an epoch.
@@ -131,22 +144,27 @@ pub(super) fn check(
             _ => format!("batch_size (now {})", config.batch_size),
         };
         let gathered = if target > 0 { format!(", {target} more to gather them") } else { String::new() };
+        let (decoding, needed) = match decode_bytes {
+            0 => (String::new(), batch_bytes),
+            _ => (format!(" beside {decode_bytes} to decode with"), batch_bytes.saturating_mul(DECODE_SHARE)),
+        };
         let padded = if collation.is_padded_without_bound() { ", or give a max_length" } else { "" };
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
                 "a batch does not fit: its {samples} samples have up to {payload} bytes{gathered}, with alignment \
-                 {batch_bytes}; the memory limit is {limit}{}",
+                 {batch_bytes}; the memory limit is {limit}{}{decoding}",
                 by_default(config, &room)
             ),
         )
-        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}{padded}")));
+        .with_remedy(format!("raise memory_limit to {needed} or more, or lower {lower}{padded}")));
     }
     if config.memory_limit.is_none() {
         fallbacks.extend(room.told(ample, ample.min(room.default_for(batch_bytes))));
     }
-    if let Some(units) = units.filter(|_| config.num_threads.is_none()) {
-        fallbacks.extend(room::quota_told(units.threads, "to decode with"));
+    let threads = units.map_or_else(|| threads(config, collation), |units| units.threads);
+    if config.num_threads.is_none() && (units.is_some() || !collation.mapped_fields().is_empty()) {
+        fallbacks.extend(room::quota_told(threads, "to decode with"));
     }
     // A packed batch is about as full as possible.
     let mean = match &config.batching {
@@ -157,7 +175,21 @@ pub(super) fn check(
     let rows = config.batch_size;
     let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes };
     let (pool_bytes, reserve_bytes) = (limit as usize, reserve_bytes as usize);
-    Ok(Limits { pool_bytes, reserve_bytes, queue_capacity, units, kept_bytes: 0, batch })
+    Ok(Limits { pool_bytes, reserve_bytes, queue_capacity, units, kept_bytes: 0, decode_bytes, threads, batch })
+}
+
+/// Memory to decode images with, of a limit.
+pub(super) fn decode_bytes(memory_limit: Option<u64>) -> u64 {
+    let most = || Room::now().half() / DECODE_SHARE;
+    memory_limit.map_or_else(most, |limit| limit / DECODE_SHARE).min(DECODE_BYTES_MAX)
+}
+
+/// Threads that compute. Decoding units is limited by memory soon; other work by processors.
+fn threads(config: &Config, collation: &Collation) -> usize {
+    config.num_threads.unwrap_or_else(|| {
+        let processors = uringload_sys::cgroup::processors();
+        if collation.mapped_fields().is_empty() { processors.min(THREADS_MAX) } else { processors }
+    })
 }
 
 /// How many units the first batches need, even past the end of the order: up to so many batches and samples, and an
@@ -180,12 +212,12 @@ fn unit_memory(
     units: &dyn Units,
     wanted: UnitsWanted,
     (batch_bytes, ample, room): (u64, u64, &Room),
+    threads: usize,
 ) -> Result<(UnitMemory, u64)> {
     let place = units.largest_decoded().max(1).checked_next_multiple_of(BLOCK_ALIGNMENT as u64).unwrap_or(u64::MAX);
     let stored = largest_stored(units);
     let needed = batch_bytes.max(stored);
     let ample = ample.max(stored.saturating_mul(STORED_HELD)).max(needed);
-    let threads = config.num_threads.unwrap_or_else(|| uringload_sys::cgroup::processors().min(THREADS_MAX));
     // All the units in use, plus room for those decoded meanwhile. More than exist would be useless.
     let by_batch = wanted.by_batch.max(1) as u64;
     let ahead = (by_batch + 1).max(threads as u64 + 1);

@@ -2,7 +2,7 @@
 //! leave.
 
 use super::limits::MEMORY_LIMIT;
-use crate::config::{Cause, Config, Fallback};
+use crate::config::{Cause, Fallback};
 use crate::{Error, ErrorKind, Result};
 use uringload_sys::cgroup::{self, MemoryGroup};
 use uringload_sys::system;
@@ -43,8 +43,8 @@ impl Room {
     ///
     /// # Errors
     /// `MemoryLimit`, with the arithmetic.
-    pub(super) fn check(&self, config: &Config) -> Result<()> {
-        let (Some(limit), Some(group)) = (config.memory_limit, &self.group) else { return Ok(()) };
+    pub(super) fn check(&self, memory_limit: Option<u64>) -> Result<()> {
+        let (Some(limit), Some(group)) = (memory_limit, &self.group) else { return Ok(()) };
         if limit <= group.most() {
             return Ok(());
         }
@@ -130,14 +130,13 @@ mod tests {
     #[test]
     fn a_limit_by_name_is_had_or_refused_with_the_arithmetic() {
         let room = Room::of(8 << 30, group(100 * MIB, 20 * MIB));
-        let named = |limit| Config { memory_limit: limit, ..Config::default() };
-        assert!(room.check(&named(None)).is_ok() && room.check(&named(Some(80 * MIB))).is_ok());
-        let error = room.check(&named(Some(81 * MIB))).unwrap_err();
+        assert!(room.check(None).is_ok() && room.check(Some(80 * MIB)).is_ok());
+        let error = room.check(Some(81 * MIB)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::MemoryLimit);
         for part in ["84934656", "/cg/memory.max allows 104857600 bytes, of which 20971520", "41943040 or less"] {
             assert!(error.to_string().contains(part), "{error}");
         }
-        assert!(Room::of(0, None).check(&named(Some(1 << 40))).is_ok(), "no group says anything");
+        assert!(Room::of(0, None).check(Some(1 << 40)).is_ok(), "no group says anything");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
 use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Kept, Reactor, Rules, Turn};
 use crate::sampler::{EpochDigest, Order};
-use crate::stage::Stage;
+use crate::stage::{Maps, Stage};
 use crate::stats::{Doing, Role, Stats};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -32,6 +32,8 @@ pub(super) struct Job {
     pub(super) config: Config,
     pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
+    /// What becomes of columns in the threads that compute.
+    pub(super) maps: Option<Arc<Maps>>,
     /// The stretches of files that are read whole, and which of them are kept.
     pub(super) stretches: Option<(Grid, Keep)>,
     /// What was chosen when the settings were checked, and steps down.
@@ -249,19 +251,11 @@ fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<O
     Ok(Some(Bytes::from_owner(whole)))
 }
 
-/// Creates the decoder of units and the memory they are decoded into.
-fn decoder(
-    units: UnitMemory,
-    dataset: &Arc<dyn Dataset>,
-    bell: &Arc<Bell>,
-    stats: &Arc<Stats>,
-    fallbacks: &mut Vec<Fallback>,
-) -> Result<Decoder> {
-    let UnitMemory { limits, place_bytes, threads, .. } = units;
+/// Creates what keeps decoded units, and their memory.
+fn decoder(units: UnitMemory, bell: &Arc<Bell>) -> Result<Decoder> {
+    let UnitMemory { limits, place_bytes, .. } = units;
     let pool = Pool::new(limits.most * place_bytes, 0, Arc::clone(bell))?;
-    let mut stage = Stage::new(Arc::clone(dataset), threads, Arc::clone(bell), Arc::clone(stats));
-    fallbacks.extend(stage.fewer());
-    Ok(Decoder::new(pool, place_bytes, stage))
+    Ok(Decoder::new(pool, place_bytes))
 }
 
 impl Running {
@@ -272,7 +266,7 @@ impl Running {
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>)> {
-        let Job { order, config, collation, limits, stretches, notes, stats, failures, .. } = job;
+        let Job { order, config, collation, limits, maps, stretches, notes, stats, failures, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
         let Opened { engine, mut route } = match &job.gds {
@@ -307,10 +301,13 @@ impl Running {
             starved_after: config.starved_after,
         };
         let echoes = if early.is_some() { echoes(&*dataset, planner.collation(), &pool)? } else { None };
-        let fallbacks = &mut route.fallbacks;
-        let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats, fallbacks)).transpose()?;
+        let decoder = limits.units.map(|units| decoder(units, bell)).transpose()?;
+        let mut stage = (decoder.is_some() || maps.is_some())
+            .then(|| Stage::new(Arc::clone(&dataset), maps, limits.threads, Arc::clone(bell), Arc::clone(&stats)));
+        route.fallbacks.extend(stage.as_mut().and_then(Stage::fewer));
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
             .with_decoder(decoder)
+            .with_stage(stage)
             .with_kept(kept)
             .with_early(early.map(|sender| Early::new(sender, echoes)));
         let route = Arc::new(Mutex::new(route));

@@ -78,11 +78,12 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// Bytes that stand for what the storage gave: those that the consumer got or, where samples are cut from
-            /// units, those that the units are stored in.
+            /// Bytes that stand for what the storage gave: those that the consumer got or, where something was decoded,
+            /// those that were decoded.
             #[doc(hidden)]
             pub fn bytes_stored(&self) -> u64 {
-                if self.units_decoded > 0 { self.bytes_wanted } else { self.bytes_delivered }
+                let decodes = self.units_decoded > 0 || self.samples_decoded > 0;
+                if decodes { self.bytes_wanted } else { self.bytes_delivered }
             }
 
             /// What was counted since `earlier`.
@@ -134,6 +135,8 @@ counters! {
     /// Units that were decoded; a unit counts as often as it was.
     #[doc(hidden)]
     units_decoded,
+    /// Values that the loader's threads decoded or transformed.
+    samples_decoded,
     /// Bytes after decoding.
     bytes_decoded,
     /// Bytes that were put on their way to a device, tables included.
