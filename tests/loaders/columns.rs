@@ -58,6 +58,8 @@ fn checked(batch: &Batch, row_of: &dyn Fn(u64) -> u64) -> Vec<u64> {
             let each = bytes.len() / batch.ids.len();
             bytes[row * each..][..each].to_vec()
         }
+        // Of several datasets, numbers are one kind of value.
+        Data::I64(numbers) => numbers[row].to_le_bytes().to_vec(),
         other => panic!("{other:?}"),
     };
     for (place, id) in batch.ids.iter().enumerate() {
