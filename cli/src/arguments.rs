@@ -317,10 +317,10 @@ pub struct Order {
     /// The seed of random orders.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// The rank of this process, from 0 [default: from torchrun, SLURM or Open MPI, else 0].
+    /// The rank of this process, from 0 [default: from torchrun, SLURM, MPI or LSF, else 0].
     #[arg(long, value_name = "N")]
     pub rank: Option<u64>,
-    /// Number of ranks that share the samples [default: from torchrun, SLURM or Open MPI, else 1].
+    /// Number of ranks that share the samples [default: from torchrun, SLURM, MPI or LSF, else 1].
     #[arg(long, value_name = "N")]
     pub world_size: Option<u64>,
     /// Drop the samples of an epoch that do not fill a batch on every rank.

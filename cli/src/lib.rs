@@ -26,6 +26,9 @@ mod units;
 mod verify;
 mod verify_order;
 
+#[doc(hidden)]
+pub use ranks::VARIABLES as RANK_VARIABLES;
+
 use arguments::{Arguments, Command};
 use clap::Parser;
 use failure::{Exit, Failure};

@@ -28,7 +28,7 @@ mod _uringload {
     #[pymodule_export]
     use super::clock::Clock;
     #[pymodule_export]
-    use super::command::command;
+    use super::command::{command, rank_variables};
     #[pymodule_export]
     use super::dataset::Dataset;
     #[pymodule_export]

@@ -56,7 +56,8 @@ PREPARES = """
     def work(config):
         import uringload
 
-        rank, loader = ray.train.get_context().get_world_rank(), uringload.DataLoader(config["path"], 32, record_bytes=256)
+        rank = ray.train.get_context().get_world_rank()
+        loader = uringload.DataLoader(config["path"], 32, record_bytes=256)
         try:
             ray.train.torch.prepare_data_loader(loader)
             told = "prepared"
