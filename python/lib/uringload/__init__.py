@@ -14,10 +14,12 @@ from . import _process
 from ._dataset import Dataset, mix
 from ._device import Images, Tokens
 from ._loader import DataLoader
+from ._metrics import serve_metrics, write_metrics
 from ._output import Batch, Packed, Padded, Ragged
 from ._report import Route, Stats, Verdict
 from ._uringload import VERSION as __version__
 from ._uringload import Tensor
+from ._watch import watch
 from .errors import (
     ArgumentTypeError,
     ChangedError,
@@ -78,4 +80,7 @@ __all__ = [
     "WrongFileTypeError",
     "__version__",
     "mix",
+    "serve_metrics",
+    "watch",
+    "write_metrics",
 ]
