@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import operator
 import os
 import sys
@@ -30,12 +31,19 @@ _process = os.getpid
 #: An epoch that no pass can be over, because the one after it has no number.
 LAST_EPOCH = (1 << 64) - 1
 
+_numbers = itertools.count()
 _open_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
 
 
 def _close_all() -> None:
     for loader in list(_open_loaders):
         loader.close()
+
+
+def open_loaders() -> list[DataLoader]:
+    """The loaders of this process that are open, in the order in which they were made."""
+    found = [loader for loader in list(_open_loaders) if loader._process == os.getpid()]
+    return sorted(found, key=lambda loader: loader._number)
 
 
 class DataLoader:
@@ -296,6 +304,7 @@ class DataLoader:
         self._early: Raw | None = None
         self._was_told = False
         self._pass: object | None = None
+        self._number = next(_numbers)
         _open_loaders.add(self)
         if len(_open_loaders) == 1:
             atexit.unregister(_close_all)
@@ -426,8 +435,8 @@ class DataLoader:
                 raise refused(f"global_batch_size cannot be kept where {self._ranks.among} makes the batches of ranks",
                               "give batch_size")
             if self._reindex is not None and found.world_size > 1:
-                raise refused(f"reindex is for one rank, and this is {found.words}: ranks that look at different moments "
-                              "may find different files", "open a DataLoader on all ranks behind a barrier instead")
+                raise refused(f"reindex is for one rank, and this is {found.words}: ranks that look at different "
+                              "moments may find different files", "open a DataLoader on all ranks behind a barrier instead")
             size = _settings.batch_size(*self._sizes, found.world_size)
             self._options.update(batch_size=size, rank=found.rank, world_size=found.world_size)
             self._order = self._make_order(*self._asked_order, found.world_size)
@@ -710,6 +719,19 @@ class DataLoader:
         """How bytes are actually read, with every fallback; empty before the first pass."""
         loader = self._native
         return Route((None if loader is None else loader.route()) or {})
+
+    def report(self) -> str:
+        """The verdict, the measurements and the way bytes are read, as text for people."""
+        shown = [f"verdict: {self.verdict()}", str(self.stats()), str(self.route())]
+        return "\n\n".join(text for text in shown if text)
+
+    def metrics(self) -> dict[str, float]:
+        """The most important numbers under names for loggers: ``wandb.log(loader.metrics())``; empty before the first
+        batch.
+        """
+        from ._metrics import numbers
+
+        return numbers(self)
 
     # Closing.
 

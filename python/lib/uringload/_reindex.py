@@ -28,7 +28,9 @@ class Reindex:
             return None
         made = _opened(dataset)
         self._names = names
-        files = "files were added" if changed is None else f"{changed[0]} of {dataset.files} files changed ({changed[1]})"
+        files = "files were added"
+        if changed is not None:
+            files = f"{changed[0]} of {dataset.files} files changed ({changed[1]})"
         _log.info("indexed anew, because %s: %d samples in %d files, before %d in %d", files, len(made), made.files,
                   len(dataset), dataset.files)
         return made

@@ -96,3 +96,8 @@ def _time(seconds: float | None) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} us"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def waited(stats: Stats) -> float:
+    """Seconds that the program waited for batches. (The histogram of waits has them by size only.)"""
+    return float(sum(times.get("wait for batch", 0.0) for thread, times in stats["threads"] if thread == "consumer"))
