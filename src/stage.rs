@@ -3,13 +3,12 @@
 
 use crate::config::{Cause, Fallback};
 use crate::dataset::{Dataset, UnitId};
+use crate::guard;
 use crate::queue::Bell;
 use crate::stats::{Clock, Doing, Role, Stats};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -191,16 +190,16 @@ impl Shared {
     fn finish(&self, work: Work) {
         let Work { number, unit, stored, mut out } = work;
         // Unwind safe: nobody looks at the memory that a panicking decoder leaves behind.
-        let result = catch_unwind(AssertUnwindSafe(|| -> Result<(usize, usize)> {
+        let method = format!("\"decode\" of unit {}", unit.0);
+        let result = guard::whole(&*self.dataset, &method, || -> Result<(usize, usize)> {
             let absent = || Error::new(ErrorKind::Internal, "a dataset without units cannot have one decoded");
             let units = self.dataset.units().ok_or_else(absent)?;
             let room = usize::try_from(units.decoded_bytes(unit)).unwrap_or(usize::MAX).min(out.len());
             Ok((units.decode(unit, &stored, &mut out.as_mut()[..room])?, room))
-        }));
-        let result = result.unwrap_or_else(|panic| Err(panicked(unit, &*panic))).and_then(|(bytes, room)| {
-            let what =
-                || format!("unit {} was decoded to {bytes} bytes of {room}: this is a bug of its dataset", unit.0);
-            if bytes <= room { Ok(bytes) } else { Err(Error::new(ErrorKind::Internal, what())) }
+        });
+        let result = result.and_then(|(bytes, room)| {
+            let what = || format!("\"decode\" of unit {} has {bytes} bytes, and \"decoded_bytes\" says {room}", unit.0);
+            if bytes <= room { Ok(bytes) } else { Err(guard::wrong(&*self.dataset, what())) }
         });
         if let Ok(bytes) = result {
             self.stats.count.units_decoded.add(1);
@@ -211,12 +210,6 @@ impl Shared {
         self.finished.push(Finished { number, out, result });
         self.bell.ring();
     }
-}
-
-fn panicked(unit: UnitId, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::new(ErrorKind::Internal, format!("decoding unit {} panicked: {}", unit.0, text.unwrap_or("no message")))
-        .with_remedy("this is a bug of the dataset's decoder: please report it with the file")
 }
 
 #[cfg(test)]
