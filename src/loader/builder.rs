@@ -88,9 +88,18 @@ impl Builder {
         self
     }
 
-    /// The number of epochs; `None`: the loader never ends. Default: 1.
+    /// The number of epochs of the whole run, counted from epoch 0: a loader that [resumes](Builder::resume) in epoch
+    /// 30 of 90 reads the rest of that epoch and 59 more, and one that resumes after the last reads nothing. `None`:
+    /// the loader never ends. Default: the epoch that it starts in, to its end.
     pub fn epochs(mut self, epochs: impl Into<Option<u64>>) -> Builder {
-        self.config.epochs = epochs.into();
+        (self.config.epochs, self.config.more_epochs) = (epochs.into(), false);
+        self
+    }
+
+    /// The number of epochs from where the loader starts: the rest of the epoch that it resumes in counts as one.
+    /// Instead of [`epochs`](Builder::epochs).
+    pub fn more_epochs(mut self, epochs: u64) -> Builder {
+        (self.config.epochs, self.config.more_epochs) = (Some(epochs), true);
         self
     }
 
