@@ -30,7 +30,7 @@ use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 
 pub(crate) use batch::device_error;
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
-pub(crate) use feeder::Feeder;
+pub(crate) use feeder::{Feeder, THREAD};
 pub(crate) use gds::{Asked, Loading, choose, give_up};
 pub use pinned::PinnedMemory;
 pub(crate) use pinned::open_to_pin;

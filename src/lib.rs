@@ -58,6 +58,7 @@
 
 // In layer order: a module imports only from modules above it (a test enforces it).
 pub mod config;
+mod guard;
 mod gds;
 pub mod stats;
 mod queue;

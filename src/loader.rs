@@ -12,6 +12,7 @@ use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
 use crate::dataset::SampleId;
 use crate::device::{DeviceBatch, PinnedMemory};
+use crate::guard;
 use crate::queue::{Missing, Receiver};
 use crate::reactor::{Failures, thread_ended};
 use crate::sampler::{Cursor, EpochDigest};
@@ -319,8 +320,16 @@ impl<T: Delivered> Loader<T> {
                 self.stats.count.bytes_delivered.add(batch.bytes());
                 let batch = batch.host();
                 self.stats.count.samples.add(batch.len() as u64);
-                self.book.hand_out(batch);
                 self.remaining = self.remaining.map(|left| left.saturating_sub(1));
+                // It walks the order again where an error took the place of a batch.
+                if let Err(error) = guard::thread("of the consumer", || {
+                    self.book.hand_out(batch);
+                    Ok(())
+                }) {
+                    self.finished = true;
+                    self.remaining = Some(0);
+                    return Some(Err(error));
+                }
                 if let Some(told) = &self.on_failed {
                     batch.failed.iter().for_each(|failed| told(failed));
                 }

@@ -12,6 +12,7 @@ mod shard;
 use crate::config::{Batching, Collate, Config, Cursor, MaxFailures, OnError, Part, Shuffle};
 use crate::dataset::internal::try_in_parallel;
 use crate::dataset::{self, Dataset, FileId, Options, SampleId};
+use crate::guard;
 use crate::loader::Builder;
 use crate::{Error, ErrorKind, Result};
 use manifest::Destination;
@@ -270,7 +271,12 @@ impl Builder {
     /// `InvalidArgument` for impossible options, for columns or files of one name, for keys that come twice in a
     /// shard, and for a source below `folder`; `Empty` for a dataset without samples.
     pub fn pack(self, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
-        let (dataset, asked, folder) = (self.dataset, self.config, folder.into());
+        let dataset = Arc::clone(&self.dataset);
+        guard::whole(&*dataset, "a method that tells of it", || self.plan_pack(folder.into(), options))
+    }
+
+    fn plan_pack(self, folder: PathBuf, options: PackOptions) -> Result<Pack> {
+        let (dataset, asked) = (self.dataset, self.config);
         check(&options, &asked)?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
@@ -337,7 +343,8 @@ impl Pack {
         }
         let written = try_in_parallel(&missing, self.threads(), |&shard| {
             // Where one has failed the others need not come to an end first.
-            self.write_shard(&job, shard).inspect_err(|_| job.is_ended.store(true, Ordering::Relaxed))
+            let written = guard::whole(&*self.dataset, "a method that tells of it", || self.write_shard(&job, shard));
+            written.inspect_err(|_| job.is_ended.store(true, Ordering::Relaxed))
         })?;
         let mut report = PackReport { failed: job.failed.load(Ordering::Relaxed), ..PackReport::default() };
         report.errors = job.errors.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -1,14 +1,17 @@
 //! Plans the reads of a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
 //! extents become reads. Pure arithmetic: no I/O, and no memory except reused vectors.
 
+mod reads;
 mod stretches;
 mod units;
 
 use crate::collate::{Collation, Gather};
 use crate::config::{Cause, Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
+use crate::guard::{self, Bounds};
 use crate::sampler::{Order, Position, Selection, Walk};
 use crate::{Error, Result};
+use reads::{cut, interleave, narrow};
 use std::ops::Range;
 use std::sync::Arc;
 use stretches::Stretches;
@@ -129,6 +132,9 @@ pub struct BatchPlan {
     pub units: Vec<u32>,
     /// Why the batch cannot be read. This error takes its place.
     pub refused: Option<Error>,
+    /// Samples that cannot be read, by ascending index, and why: the dataset told nonsense about them. They have no
+    /// slices. For a unit there is one at most, which stands for the unit.
+    pub failed: Vec<(u32, Error)>,
     /// The reads, in memory order.
     pub reads: Vec<PlannedRead>,
     /// The order to issue them in: indices into `reads`.
@@ -167,15 +173,20 @@ impl BatchPlan {
         self.load = None;
         self.stretch = None;
         self.given_up.clear();
-        self.kept = 0;
-        self.is_plain = false;
         self.evicted.clear();
         self.uses.clear();
         self.unit_ends.clear();
         self.units.clear();
         self.refused = None;
+        self.failed.clear();
         self.batch.clear();
         self.ends.clear();
+        self.clear_reads();
+    }
+
+    fn clear_reads(&mut self) {
+        self.kept = 0;
+        self.is_plain = false;
         self.slices.clear();
         self.reads.clear();
         self.issue_order.clear();
@@ -207,6 +218,7 @@ pub struct Planner {
     order: Order,
     walk: Walk,
     layout: Layout,
+    bounds: Bounds,
     collation: Arc<Collation>,
     /// The unit cache, if samples are cut from units.
     kept: Option<Kept>,
@@ -228,6 +240,7 @@ impl Order {
             order: self.clone(),
             walk: self.walk(),
             layout,
+            bounds: Bounds::NONE,
             collation: Arc::default(),
             kept: None,
             stretches: None,
@@ -271,6 +284,12 @@ impl Planner {
     #[must_use]
     pub fn with_collation(self, collation: Arc<Collation>) -> Planner {
         Planner { collation, ..self }
+    }
+
+    /// Holds what the dataset tells of its samples against `bounds`, by which memory was divided.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Bounds) -> Planner {
+        Planner { bounds, ..self }
     }
 
     /// Also plans the reading of units, before the batches whose samples are cut from them. Without it, nothing is
@@ -358,6 +377,7 @@ impl Planner {
             self.extents_by_offset();
         }
         self.lay_out(plan);
+        self.refuse_too_large(plan);
         true
     }
 
@@ -368,7 +388,9 @@ impl Planner {
         plan.batch.positions.push(Position { position: 0, padding: false });
         plan.batch.ids.push(id);
         self.spans.clear();
-        self.order.dataset().spans(id, &mut self.spans);
+        if let Err(error) = guard::spans(&**self.order.dataset(), id, self.bounds.sample, &mut self.spans) {
+            plan.failed.push((0, error));
+        }
         plan.ends.push(self.spans.len() as u32);
         self.lay_out_by_itself(plan);
     }
@@ -423,6 +445,7 @@ impl Planner {
         let has_values = plan.batch.pieces.is_empty() && plan.batch.row_ends.is_empty();
         let value_bytes = self.collation.plain_value_bytes(&**dataset).filter(|_| has_values);
         plan.is_plain = self.layout.coalesce_gap == 0
+            && plan.failed.is_empty()
             && self.spans.len() == plan.batch.ids.len()
             && value_bytes.is_some_and(|bytes| self.spans.iter().all(|span| span.len == bytes));
         if let Some(stretches) = &self.stretches {
@@ -443,7 +466,7 @@ impl Planner {
     /// Finds the units that the samples are cut from.
     fn find_units(&mut self, plan: &mut BatchPlan) {
         if let (Some(kept), Some(units)) = (&mut self.kept, self.order.dataset().units()) {
-            kept.find(&**self.order.dataset(), units, plan);
+            kept.find(&**self.order.dataset(), units, self.bounds, plan);
         }
     }
 
@@ -457,8 +480,11 @@ impl Planner {
         // Evictions are reported with the first unit that needs the room.
         std::mem::swap(&mut plan.evicted, &mut held.evicted);
         self.spans.clear();
-        if let Some(units) = self.order.dataset().units() {
-            units.stored(load.unit, &mut self.spans);
+        let dataset = &**self.order.dataset();
+        if let Some(units) = dataset.units()
+            && let Err(error) = guard::stored(dataset, units, load.unit, self.bounds, &mut self.spans)
+        {
+            plan.failed.push((0, error));
         }
         self.lay_out_by_itself(plan);
         true
@@ -476,19 +502,44 @@ impl Planner {
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
         plan.ends.clear();
-        let (dataset, batch) = (self.order.dataset(), &plan.batch);
+        let (dataset, batch, had_failed) = (self.order.dataset(), &plan.batch, !plan.failed.is_empty());
         // Bytes per element, if the value can be read in parts.
         let field = self.order.recipe().map(|recipe| recipe.field());
         let plain = field.filter(|&field| dataset.index().plain_field == Some(field));
         let element_bytes = plain.map(|field| dataset.schema().fields[field].dtype.size());
         for (index, &id) in batch.ids.iter().enumerate() {
             let first = self.spans.len();
-            dataset.spans(id, &mut self.spans);
+            let failed_before = plan.failed.iter().any(|&(failed, _)| failed as usize == index);
+            if !failed_before && let Err(error) = guard::spans(&**dataset, id, self.bounds.sample, &mut self.spans) {
+                plan.failed.push((index as u32, error));
+            }
             if let (Some(bytes), Some(piece)) = (element_bytes, batch.pieces.get(index)) {
                 narrow(&mut self.spans[first..], piece.start.saturating_mul(bytes), piece.len.saturating_mul(bytes));
             }
             plan.ends.push(self.spans.len() as u32);
         }
+        if had_failed {
+            plan.failed.sort_unstable_by_key(|&(index, _)| index);
+        }
+    }
+
+    /// Refuses a batch that more memory was planned for than there is: it would wait for it forever.
+    fn refuse_too_large(&mut self, plan: &mut BatchPlan) {
+        let bytes = plan.block_bytes();
+        if bytes <= self.bounds.batch {
+            return;
+        }
+        let samples = plan.batch.ids.len();
+        let wanted: u64 = self.spans.iter().map(|span| span.len).sum();
+        let what = format!(
+            "{samples} samples have {wanted} bytes and take {bytes} of memory, of which there is {}: \"largest\" says \
+             that they are fewer",
+            self.bounds.batch
+        );
+        plan.refused = Some(guard::wrong(&**self.order.dataset(), what));
+        plan.clear_reads();
+        plan.ends.clear();
+        plan.ends.resize(samples, 0);
     }
 
     /// Whether what is read lies in memory in the order of the batch. Samples of several values are better read in the
@@ -628,49 +679,6 @@ impl Planner {
 
 /// The extent of a span that is not read and has no place in the batch's blocks.
 const NOWHERE: u32 = u32::MAX;
-
-/// Narrows the spans of a value, which lie end to end in it, to the `len` bytes that begin at byte `start`. Spans that
-/// are not needed stay, empty: the dataset's parser relies on their number.
-fn narrow(spans: &mut [Span], start: u64, len: u64) {
-    let (mut skip, mut left) = (start, len);
-    for span in spans {
-        let skipped = skip.min(span.len);
-        skip -= skipped;
-        span.offset += skipped;
-        span.len = left.min(span.len - skipped);
-        left -= span.len;
-    }
-}
-
-/// Distance between consecutively issued reads of an extent.
-const LANES: u32 = 4;
-
-/// Size of the groups of reads that are interleaved.
-const INTERLEAVED: u32 = 16;
-
-/// Issue order of the reads of one extent: 0, 4, 8, 12, 1, 5, ... If neighbours were submitted one after another, the
-/// block layer would merge them into requests of up to `max_sectors_kb` (4 MiB). A device handles these one at a time,
-/// whereas it would have handled the single reads concurrently.
-fn interleave(reads: Range<u32>, out: &mut Vec<u32>) {
-    for group in reads.clone().step_by(INTERLEAVED as usize) {
-        let end = reads.end.min(group + INTERLEAVED);
-        for lane in group..end.min(group + LANES) {
-            out.extend((lane..end).step_by(LANES as usize));
-        }
-    }
-}
-
-/// Cuts an extent into reads of at most `read_bytes`.
-fn cut(extent: &Extent, read_bytes: u64, out: &mut Vec<PlannedRead>) {
-    let mut offset = extent.start;
-    while offset < extent.end {
-        let len = read_bytes.min(extent.end - offset);
-        let need = extent.need_end.saturating_sub(offset).min(len);
-        let at = extent.at + (offset - extent.start);
-        out.push(PlannedRead { file: extent.file, offset, len, need, block: extent.block, at });
-        offset += len;
-    }
-}
 
 #[cfg(test)]
 mod tests;

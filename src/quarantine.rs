@@ -16,6 +16,7 @@
 use crate::batch::FailedSample;
 use crate::dataset::internal::open_regular;
 use crate::dataset::{Dataset, SampleId, Span};
+use crate::guard;
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
@@ -135,10 +136,10 @@ struct Line<'a> {
 impl Line<'_> {
     fn new<'a>(dataset: &dyn Dataset, epoch: u64, failed: &'a FailedSample) -> Line<'a> {
         let FailedSample { id, position, error, replaced_by } = failed;
-        let origin = dataset.origin(*id);
-        let replacement = replaced_by.map(|id| dataset.origin(id));
+        let origin = |id| guard::named(dataset, "origin", || dataset.origin(id));
+        let (origin, replacement) = (origin(*id), replaced_by.map(origin));
         let mut key = Vec::new();
-        dataset.key(*id, &mut key);
+        guard::named(dataset, "key", || dataset.key(*id, &mut key));
         let (key, key_hex) = text(&key);
         let span = failing_span(dataset, *id, error);
         let path = span.map(|span| dataset.files().path(span.file)).or_else(|| error.path().map(Path::to_owned));
@@ -167,7 +168,7 @@ impl Line<'_> {
 /// The span of a sample that its error is about, or else its first span.
 fn failing_span(dataset: &dyn Dataset, id: SampleId, error: &Error) -> Option<Span> {
     let mut spans = Vec::new();
-    dataset.spans(id, &mut spans);
+    guard::spans(dataset, id, u64::MAX, &mut spans).ok()?;
     let (file, offset) = (error.path()?, error.offset().unwrap_or(0));
     let is_hit = |span: &&Span| offset < span.offset + span.len && dataset.files().path(span.file) == file;
     spans.iter().find(is_hit).or(spans.first()).copied()

@@ -6,12 +6,12 @@
 
 use crate::dataset::{Dataset, FileId, Sample, SampleId, Span, UnitId, Units};
 use crate::engine::files::{Files, OpenFile};
+use crate::guard::{self, Bounds};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use uringload_sys::file::read_at;
 
@@ -49,17 +49,17 @@ impl Reader {
     /// indexed, and what the format says of its bytes.
     pub fn read(&self, id: SampleId) -> Result<Sample> {
         let mut spans = Vec::new();
-        self.dataset.spans(id, &mut spans);
+        guard::spans(&*self.dataset, id, u64::MAX, &mut spans)?;
         let mut raw = spans.iter().map(|span| self.bytes(span)).collect::<Result<Vec<Bytes>>>()?;
         if let Some(units) = self.dataset.units() {
             let mut of = Vec::new();
-            units.of(id, &mut of);
+            guard::units_of(&*self.dataset, units, id, &mut of)?;
             for unit in of {
                 raw.push(self.unit(units, unit)?);
             }
         }
         let mut sample = Sample::default();
-        self.dataset.parse(id, &raw, &mut sample)?;
+        guard::parse(&*self.dataset, id, &raw, &mut sample)?;
         Ok(sample)
     }
 
@@ -70,13 +70,17 @@ impl Reader {
         }
         drop(kept);
         let mut spans = Vec::new();
-        units.stored(unit, &mut spans);
+        guard::stored(&*self.dataset, units, unit, Bounds::NONE, &mut spans)?;
         let stored = spans.iter().map(|span| self.bytes(span)).collect::<Result<Vec<Bytes>>>()?;
         let claimed = units.decoded_bytes(unit);
         let mut out = vec![0; memory_of(claimed)?];
         // Decoders are not trusted.
-        let decoded = catch_unwind(AssertUnwindSafe(|| units.decode(unit, &stored, &mut out)));
-        let len = decoded.map_err(|_| Error::new(ErrorKind::Internal, "the decoder of a unit panicked"))??;
+        let what = format!("\"decode\" of unit {}", unit.0);
+        let len = guard::whole(&*self.dataset, &what, || units.decode(unit, &stored, &mut out))?;
+        if len > out.len() {
+            let what = format!("{what} has {len} bytes, and \"decoded_bytes\" says {}", out.len());
+            return Err(guard::wrong(&*self.dataset, what));
+        }
         out.truncate(len);
         let bytes = Bytes::from(out);
         if let Ok(mut kept) = self.decoded.try_lock() {

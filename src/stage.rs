@@ -4,13 +4,13 @@
 
 use crate::config::{Cause, Fallback};
 use crate::dataset::{Dataset, FileId, SampleId, UnitId};
+use crate::guard;
 use crate::queue::Bell;
 use crate::stats::{Clock, Doing, Role, Stats};
 use crate::transform::{DecodeMemory, Map, MapScratch};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -290,16 +290,17 @@ impl Shared {
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut Part) -> Result<usize> {
         // Unwind safe: nobody looks at the memory that a panicking decoder leaves behind.
-        let result = catch_unwind(AssertUnwindSafe(|| -> Result<(usize, usize)> {
+        let method = format!("\"decode\" of unit {}", unit.0);
+        let result = guard::whole(&*self.dataset, &method, || -> Result<(usize, usize)> {
             let absent = || Error::new(ErrorKind::Internal, "a dataset without units cannot have one decoded");
             let units = self.dataset.units().ok_or_else(absent)?;
             let room = usize::try_from(units.decoded_bytes(unit)).unwrap_or(usize::MAX).min(out.len());
             Ok((units.decode(unit, stored, &mut out.as_mut()[..room])?, room))
-        }));
-        let (bytes, room) = result.unwrap_or_else(|panic| Err(panicked(unit, &*panic)))?;
+        });
+        let (bytes, room) = result?;
         if bytes > room {
-            let what = format!("unit {} was decoded to {bytes} bytes of {room}: this is a bug of its dataset", unit.0);
-            return Err(Error::new(ErrorKind::Internal, what));
+            let what = format!("{method} has {bytes} bytes, and \"decoded_bytes\" says {room}");
+            return Err(guard::wrong(&*self.dataset, what));
         }
         self.stats.count.units_decoded.add(1);
         self.stats.count.bytes_decoded.add(bytes as u64);
@@ -319,7 +320,7 @@ impl Shared {
         let run = || map.run(&value.bytes, of, out, (&maps.memory, &mut *scratch));
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             *scratch = MapScratch::default();
-            Err(Error::new(ErrorKind::Internal, format!("its transform panicked: {}", message(&*panic)))
+            Err(Error::new(ErrorKind::Internal, format!("its transform panicked: {}", guard::text(&*panic)))
                 .with_remedy("mend the closure, or report the file if the library decodes it"))
         });
         let bytes = result.map_err(|error| self.blamed(error, name, value))?;
@@ -344,16 +345,6 @@ impl Shared {
         }
         blamed
     }
-}
-
-fn panicked(unit: UnitId, panic: &(dyn Any + Send)) -> Error {
-    Error::new(ErrorKind::Internal, format!("decoding unit {} panicked: {}", unit.0, message(panic)))
-        .with_remedy("this is a bug of the dataset's decoder: please report it with the file")
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::batch::{Batch, FailedSample};
 use crate::config::{Batching, Config, MaxFailures, OnError, Shuffle};
 use crate::dataset::internal::{Checked, check_all};
 use crate::dataset::{Dataset, SampleId, Span};
+use crate::guard;
 use crate::loader::{Builder, Loader};
 use crate::{Error, Result};
 use detail::{NotChecked, Stage};
@@ -134,6 +135,10 @@ impl Builder {
     /// As [`build`](Builder::build), and whatever ends a loader. Anything wrong with the dataset is not an error but a
     /// [`Finding`].
     pub fn verify(&self, watch: &dyn Watch) -> Result<Summary> {
+        guard::whole(&*self.dataset, "a method that tells of it", || self.verify_all(watch))
+    }
+
+    fn verify_all(&self, watch: &dyn Watch) -> Result<Summary> {
         let dataset = &self.dataset;
         let mut run = Run { dataset, watch, summary: Summary::default(), faults: HashSet::new(), open: None };
         for error in dataset.faults() {
@@ -239,7 +244,8 @@ impl Run<'_> {
     /// An error that names no file is about where its sample lies.
     fn placed(&self, error: &Error, id: SampleId) -> Error {
         let mut spans: Vec<Span> = Vec::new();
-        self.dataset.spans(id, &mut spans);
+        // Where it fails, the error is about that already.
+        let _ = guard::spans(&**self.dataset, id, u64::MAX, &mut spans);
         match (error.path(), spans.first()) {
             (None, Some(span)) => {
                 error.clone().with_path(self.dataset.files().path(span.file)).with_offset(span.offset)

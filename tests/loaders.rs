@@ -15,6 +15,7 @@ mod loaders {
     mod faults_disk;
     mod filesystems;
     mod golden_order;
+    mod hostile;
     mod images;
     mod kernels_emulated;
     mod mixing;

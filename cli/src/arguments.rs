@@ -103,7 +103,8 @@ pub struct Bench {
     /// Stop after this time [default: after --epochs].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Measuring")]
     pub duration: Option<Duration>,
-    /// Epochs to read [default: 1, or no end with --duration].
+    /// Epochs of the whole run, counted from epoch 0 also where it resumes [default: the one that it starts in, or no
+    /// end with --duration].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring")]
     pub epochs: Option<u64>,
     /// Measure this many times and report the round with the median rate.
@@ -122,6 +123,10 @@ pub struct Bench {
     #[arg(
         long,
         value_name = "WAYS",
+    /// Epochs from where it starts or resumes, instead of --epochs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
+          help_heading = "Measuring")]
+    pub more_epochs: Option<u64>,
         value_delimiter = ',',
         conflicts_with_all = ["emulate_step", "resume", "devices"],
         help_heading = "Measuring"

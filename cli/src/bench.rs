@@ -166,11 +166,25 @@ impl<'a> Runner<'a> {
     fn rounds(mut self, ranks: Ranks, state: Option<State>) -> Result<Outcome<'a>, Failure> {
         let options = self.options;
         // A generated dataset is read in no time, so it is read over and over.
-        let duration =
-            options.duration.or((options.paths.is_empty() && options.epochs.is_none()).then_some(MADE_DURATION));
-        let epochs = options.epochs.or(if duration.is_some() { None } else { Some(1) });
-        let config =
-            Config { epochs, ..ranks.apply(config(&options.order, &options.means, &options.rows, &options.failing)) };
+        let asked = options.epochs.or(options.more_epochs);
+        let duration = options.duration.or((options.paths.is_empty() && asked.is_none()).then_some(MADE_DURATION));
+        let epochs = asked.or(if duration.is_some() { None } else { Some(1) });
+        if let (Some(epochs), Some(state)) = (options.epochs, &state)
+            && state.cursor().epoch >= epochs
+        {
+            let what =
+                format!("the state stands in epoch {}, and --epochs {epochs} ends before it", state.cursor().epoch);
+            let error = Error::new(ErrorKind::InvalidArgument, what);
+            return Err(error
+                .with_remedy("epochs count from 0: give more, or --more-epochs N to read N from here")
+                .into());
+        }
+        let more_epochs = options.epochs.is_none();
+        let config = Config {
+            epochs,
+            more_epochs,
+            ..ranks.apply(config(&options.order, &options.means, &options.rows, &options.failing))
+        };
         let simulated = options.means.engine == EngineName::Sim;
         if simulated && !options.compare.is_empty() {
             let error = Error::new(ErrorKind::InvalidArgument, "a simulated disk cannot be compared");

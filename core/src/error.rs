@@ -49,7 +49,8 @@ pub enum ErrorKind {
     Device,
     /// The user's own code could not use a sample that was read.
     Transform,
-    /// A bug of this library, such as a thread that ended unexpectedly.
+    /// A bug: of this library, such as a thread that ended unexpectedly, or of a dataset of somebody else's, such as a
+    /// panic in its parser. The message says whose.
     Internal,
 }
 

@@ -133,7 +133,11 @@ impl Loader {
                 Some((ids, identity)) => Arc::new(order::Listed::new(check(ids, dataset.len())?, identity)),
                 None => opened.order(&config)?,
             };
-            let builder = uringload::Loader::builder(Arc::clone(&dataset)).config(config).epochs(epochs);
+            let builder = uringload::Loader::builder(Arc::clone(&dataset)).config(config);
+            let builder = match epochs {
+                Some(epochs) => builder.more_epochs(epochs),
+                None => builder.epochs(None),
+            };
             let mut builder = builder.sampler(sampler);
             builder = builder.start(Cursor::new(start.0, start.1));
             if let Some(text) = resume {

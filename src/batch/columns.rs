@@ -4,6 +4,7 @@
 use super::{Column, Data, Made, Packed, Segment, range};
 use crate::collate::{COLUMN_ALIGNMENT, Collation, Form, INDEX_COLUMN, KEY_COLUMN, Pad, Padded};
 use crate::dataset::{DType, Dataset, Field, SampleId, Schema, Shape, Value};
+use crate::guard;
 use crate::pool::Pool;
 use bytes::Bytes;
 use std::ops::Range;
@@ -310,7 +311,7 @@ pub(crate) fn key_column(dataset: &dyn Dataset, ids: &[SampleId]) -> Column {
     let mut keys = Vec::new();
     let mut ends = Vec::with_capacity(ids.len());
     for &id in ids {
-        dataset.key(id, &mut keys);
+        guard::named(dataset, "key", || dataset.key(id, &mut keys));
         if ends.is_empty() {
             // The keys of a dataset have similar lengths.
             keys.reserve(keys.len() * ids.len());

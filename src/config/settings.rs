@@ -13,6 +13,8 @@ pub struct Config {
     pub batching: Batching,
     /// Epochs until the loader ends; `None`: it never ends.
     pub epochs: Option<u64>,
+    /// Whether they are counted from where the loader starts, and not from epoch 0.
+    pub more_epochs: bool,
     /// Whether, and how, each epoch visits the samples in an order of its own.
     pub shuffle: Shuffle,
     /// What the shuffled orders derive from.
@@ -80,6 +82,7 @@ impl Default for Config {
             batch_size: 64,
             batching: Batching::Samples,
             epochs: Some(1),
+            more_epochs: true,
             shuffle: Shuffle::Off,
             seed: 0,
             rank: 0,

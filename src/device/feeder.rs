@@ -6,6 +6,7 @@ use super::host;
 use super::lane::Lane;
 use super::transforms::Transforms;
 use crate::batch::Batch;
+use crate::guard;
 use crate::pool::Pool;
 use crate::queue::{Bell, Missing, Parker, Receiver, Sender, Starvation};
 use crate::reactor::{self, EarlyBlock};
@@ -16,6 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use uringload_sys::cuda::Pinned;
+
+/// Name of the thread.
+pub(crate) const THREAD: &str = "uringload-device";
 
 /// Longest sleep. Wake-ups end a sleep; this only bounds the cost of a lost one.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -102,7 +106,7 @@ impl Feeder {
             closed: false,
             wait: DEVICE_WAIT,
         };
-        match running.run() {
+        match guard::thread(THREAD, || running.run()) {
             Ok(()) if running.closed && !read_well.load(Ordering::Acquire) => {
                 running.fail(reactor::thread_ended(reactor::THREAD));
             }

@@ -6,6 +6,7 @@ use crate::{Error, Result};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,7 +103,7 @@ impl Roots {
         let thread = std::thread::Builder::new().name("uringload-root".into());
         let started = thread.spawn(move || {
             let path: &Path = &roots.dataset.files().roots()[root];
-            if let Ok(folder) = file::open_folder(path) {
+            if let Ok(Ok(folder)) = catch_unwind(|| file::open_folder(path)) {
                 *roots.roots[root].folder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(folder);
             }
             roots.roots[root].reopening.store(false, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use super::{Done, Engine, Read};
 use crate::config::{Cause, Fallback};
 use crate::dataset::FileId;
+use crate::guard;
 use crate::stats::{Clock, Doing, Role, Stats};
 use crate::{Error, ErrorKind};
 use crossbeam_queue::ArrayQueue;
@@ -374,8 +375,7 @@ impl<R: Reader> Shared<R> {
 const ECANCELED: i32 = 125;
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::new(ErrorKind::Internal, format!("reading panicked: {}", text.unwrap_or("no message")))
+    Error::new(ErrorKind::Internal, format!("reading panicked: {}", guard::text(panic)))
         .with_remedy("this is a bug of uringload: please report it with the message that the thread printed")
 }
 

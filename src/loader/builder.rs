@@ -9,6 +9,7 @@ use crate::config::{
 };
 use crate::dataset::Dataset;
 use crate::device::{self, Transforms};
+use crate::guard;
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
 use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
@@ -93,9 +94,18 @@ impl Builder {
         self
     }
 
-    /// The number of epochs; `None`: the loader never ends. Default: 1.
+    /// The number of epochs of the whole run, counted from epoch 0: a loader that [resumes](Builder::resume) in epoch
+    /// 30 of 90 reads the rest of that epoch and 59 more, and one that resumes after the last reads nothing. `None`:
+    /// the loader never ends. Default: the epoch that it starts in, to its end.
     pub fn epochs(mut self, epochs: impl Into<Option<u64>>) -> Builder {
-        self.config.epochs = epochs.into();
+        (self.config.epochs, self.config.more_epochs) = (epochs.into(), false);
+        self
+    }
+
+    /// The number of epochs from where the loader starts: the rest of the epoch that it resumes in counts as one.
+    /// Instead of [`epochs`](Builder::epochs).
+    pub fn more_epochs(mut self, epochs: u64) -> Builder {
+        (self.config.epochs, self.config.more_epochs) = (Some(epochs), true);
         self
     }
 
@@ -375,6 +385,11 @@ impl Builder {
     /// - `StateMismatch`, with the differences, for a state of another dataset or order.
     /// - The system's error for a quarantine file that cannot be opened.
     pub fn build(self) -> Result<Loader> {
+        let dataset = Arc::clone(&self.dataset);
+        guard::whole(&*dataset, TELLS, || self.build_here())
+    }
+
+    fn build_here(self) -> Result<Loader> {
         let on_failed = self.on_failed.clone();
         let (pin, mut fallbacks) = (self.pin.clone(), Vec::new());
         let context = pin.map(|device| device::open_to_pin(&device, &mut fallbacks)).transpose()?.flatten();
@@ -401,7 +416,8 @@ impl Builder {
     /// As [`build`](Builder::build), for what concerns the order.
     pub fn order(self) -> Result<Order> {
         let Builder { dataset, sampler, config, resume, .. } = self;
-        order(dataset, sampler, &config, resume.as_deref())
+        let of = Arc::clone(&dataset);
+        guard::whole(&*of, TELLS, || order(dataset, sampler, &config, resume.as_deref()))
     }
 
     /// Checks everything. `form` says where values are put together.
@@ -463,6 +479,11 @@ impl DeviceBuilder {
     /// [`Gds::On`](crate::config::Gds::On), is not available; `MemoryLimit` if a batch does not fit into the GPU's
     /// memory; `InvalidArgument` for a transform that does not fit its column; `Device` for errors of the driver.
     pub fn build(self) -> Result<DeviceLoader> {
+        let dataset = Arc::clone(&self.builder.dataset);
+        guard::whole(&*dataset, TELLS, || self.build_here())
+    }
+
+    fn build_here(self) -> Result<DeviceLoader> {
         let DeviceBuilder { mut builder, devices, transforms } = self;
         if builder.pin.is_some() {
             let what = "pin is for batches that stay on the host, and these go to a device";
@@ -509,6 +530,9 @@ impl DeviceBuilder {
         Ok(loader)
     }
 }
+
+/// What a loader asks a dataset before it reads.
+const TELLS: &str = "a method that tells of it, or of its sampler";
 
 /// Looks whether files are to be read straight into the device's memory.
 fn choose_gds(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Option<device::Loading>> {

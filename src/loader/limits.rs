@@ -3,8 +3,9 @@
 use super::room::{self, Room};
 use crate::collate::Collation;
 use crate::config::{Batching, Config, Fallback, OnError};
-use crate::dataset::{UnitId, Units};
+use crate::dataset::{Dataset, UnitId, Units};
 use crate::device::BatchBytes;
+use crate::guard::{self, Bounds};
 use crate::plan::{UnitLimits, UnitsWanted, units_wanted};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{Order, Selection};
@@ -67,6 +68,16 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    /// What samples and units may take, where no sample has more than `sample` bytes.
+    pub(super) fn bounds(&self, sample: u64) -> Bounds {
+        Bounds {
+            sample,
+            batch: (self.pool_bytes - self.reserve_bytes) as u64,
+            stored: self.units.map_or(u64::MAX, |units| units.stored_bytes as u64),
+            decoded: self.units.map_or(u64::MAX, |units| units.place_bytes as u64),
+        }
+    }
+
     /// Total bytes of memory for samples.
     pub(super) fn bytes(&self) -> u64 {
         let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
@@ -126,7 +137,7 @@ pub(super) fn check(
         Some(units) => {
             let mut wanted = wanted(units, order, (BATCHES_SEEN, SAMPLES_SEEN));
             let threads = threads(config, collation);
-            let divided = |wanted| unit_memory(config, units, wanted, (batch_bytes, ample, &room), threads);
+            let divided = |wanted| unit_memory(config, (dataset, units), wanted, (batch_bytes, ample, &room), threads);
             let mut memory = divided(wanted);
             // The first batches may lie within units whose ends later batches straddle. Where memory may be too little
             // for that, they are all looked at, so that the loader is refused now and not in the middle of an epoch.
@@ -209,13 +220,13 @@ fn wanted(units: &dyn Units, order: &Order, (batches_seen, samples_seen): (usize
 /// `ample`. The total is the user's limit, or else at most `most`, unless one batch needs more.
 fn unit_memory(
     config: &Config,
-    units: &dyn Units,
+    (dataset, units): (&dyn Dataset, &dyn Units),
     wanted: UnitsWanted,
     (batch_bytes, ample, room): (u64, u64, &Room),
     threads: usize,
 ) -> Result<(UnitMemory, u64)> {
     let place = units.largest_decoded().max(1).checked_next_multiple_of(BLOCK_ALIGNMENT as u64).unwrap_or(u64::MAX);
-    let stored = largest_stored(units);
+    let stored = largest_stored(dataset, units);
     let needed = batch_bytes.max(stored);
     let ample = ample.max(stored.saturating_mul(STORED_HELD)).max(needed);
     // All the units in use, plus room for those decoded meanwhile. More than exist would be useless.
@@ -266,12 +277,16 @@ fn by_default(config: &Config, room: &Room) -> String {
     if config.memory_limit.is_some() { String::new() } else { format!(", {}", room.words()) }
 }
 
-/// Memory that the longest unit is read into, in bytes, with alignment.
-fn largest_stored(units: &dyn Units) -> u64 {
+/// Memory that the longest unit is read into, in bytes, with alignment. Of a unit about which the dataset tells
+/// nonsense, nothing is read.
+fn largest_stored(dataset: &dyn Dataset, units: &dyn Units) -> u64 {
+    let bounds = Bounds { stored: guard::largest_stored(units), ..Bounds::NONE };
     let mut spans = Vec::new();
     let stored = |unit: u32| {
         spans.clear();
-        units.stored(UnitId(unit), &mut spans);
+        if guard::stored(dataset, units, UnitId(unit), bounds, &mut spans).is_err() {
+            return 0;
+        }
         spans.iter().fold(0, |sum: u64, span| sum.saturating_add(span.len).saturating_add(2 * ALIGNMENT_MAX))
     };
     let bytes = (0..units.count()).map(stored).max().unwrap_or(0);

@@ -11,6 +11,7 @@ use crate::config::{Cause, Config, DeviceRoute, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::device::{self, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
+use crate::guard;
 use crate::plan::{Grid, Keep, Layout};
 use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
@@ -112,7 +113,7 @@ pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceL
     let ended = Arc::clone(&ended_well);
     let feed = move || feeder.run(batches, early, sender, (&read_well, &ended));
     let feeding = std::thread::Builder::new()
-        .name("uringload-device".into())
+        .name(device::THREAD.into())
         .spawn(feed)
         .map_err(|source| Error::io("cannot start the thread that feeds the device", source))?;
     Ok(making.loader(book, receiver, vec![feeding, thread], ended_well, route))
@@ -212,7 +213,8 @@ fn run(
     tell: &mpsc::Sender<Told>,
     ended_well: &AtomicBool,
 ) {
-    let (mut running, pinned) = match Running::new(job, sender, early, bell) {
+    let opened = guard::thread(reactor::THREAD, || Running::new(job, sender, early, bell));
+    let (mut running, pinned) = match opened {
         Ok(running) => running,
         Err(error) => {
             // Only the builder waits for this. If it is gone, nobody needs the error.
@@ -221,7 +223,7 @@ fn run(
         }
     };
     let _ = tell.send(Ok(Started { route: Arc::clone(&running.route), pinned }));
-    if let Err(error) = running.run() {
+    if let Err(error) = guard::thread(reactor::THREAD, || running.run()) {
         running.reactor.fail(error);
     }
     ended_well.store(true, Ordering::Release);
@@ -277,8 +279,9 @@ impl Running {
         let units = limits.units.map(|units| units.limits);
         let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
         let planner = order.planner(Layout::new(&route, &config)).with_collation(collation);
-        let planner = planner.with_units(units).with_stretches(stretches);
-        let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
+        let largest = guard::named(&*dataset, "largest", || dataset.largest(1));
+        let planner = planner.with_units(units).with_stretches(stretches).with_bounds(limits.bounds(largest));
+        let longest = largest.saturating_add(2 * ALIGNMENT_MAX) as usize;
         let longest = longest.max(limits.units.map_or(0, |units| units.stored_bytes));
         let mut pool = match job.gds {
             Some(gds) => gds.pool.renewed(longest, Arc::clone(bell)),

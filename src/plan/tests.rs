@@ -422,7 +422,7 @@ fn reads_of_an_extent_are_issued_once_each_and_never_behind_their_neighbour() {
     for count in 0..100 {
         let mut order = Vec::new();
         super::interleave(7..7 + count, &mut order);
-        for group in order.chunks_exact(super::INTERLEAVED as usize) {
+        for group in order.chunks_exact(super::reads::INTERLEAVED as usize) {
             assert!(group.windows(2).all(|pair| pair[1] != pair[0] + 1), "{count}: {order:?}");
         }
         order.sort_unstable();

@@ -2,8 +2,9 @@
 //! The decision is made here, not where the memory is, so that it is a function of the order alone.
 
 use super::BatchPlan;
-use crate::dataset::{Dataset, SampleId, UnitId, Units};
-use crate::{Error, ErrorKind};
+use crate::dataset::{Dataset, SampleId, Span, UnitId, Units};
+use crate::guard::{self, Bounds};
+use crate::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How many decoded units there may be.
@@ -42,6 +43,9 @@ pub(super) struct Kept {
     /// The batch that follows those loads.
     pub(super) held: Option<BatchPlan>,
     of: Vec<UnitId>,
+    stored: Vec<Span>,
+    /// Units that were looked at for the present sample, and their most bytes.
+    decoded: Vec<(UnitId, u64)>,
 }
 
 struct KeptUnit {
@@ -63,17 +67,23 @@ impl Kept {
             queue: VecDeque::new(),
             held: None,
             of: Vec::new(),
+            stored: Vec::new(),
+            decoded: Vec::new(),
         }
     }
 
     /// Records in `plan` which loads its samples are cut from, and queues the missing ones.
-    pub(super) fn find(&mut self, dataset: &dyn Dataset, units: &dyn Units, plan: &mut BatchPlan) {
+    pub(super) fn find(&mut self, dataset: &dyn Dataset, units: &dyn Units, bounds: Bounds, plan: &mut BatchPlan) {
         let begin = self.clock;
         for index in 0..plan.batch.ids.len() {
             self.of.clear();
-            units.of(plan.batch.ids[index], &mut self.of);
+            let found = guard::units_of(dataset, units, plan.batch.ids[index], &mut self.of);
+            if let Err(error) = found.and_then(|()| self.look(dataset, units, bounds)) {
+                plan.failed.push((index as u32, error));
+                self.of.clear();
+            }
             for place in 0..self.of.len() {
-                let place = self.touch(self.of[place], units, begin, &mut plan.uses);
+                let place = self.touch(self.of[place], &mut plan.uses, begin);
                 plan.units.push(place);
             }
             plan.unit_ends.push(plan.units.len() as u32);
@@ -85,13 +95,25 @@ impl Kept {
         self.evict(begin, plan);
     }
 
+    /// Looks at the units in `of` that are not cached, before memory is taken for them.
+    fn look(&mut self, dataset: &dyn Dataset, units: &dyn Units, bounds: Bounds) -> Result<()> {
+        self.decoded.clear();
+        for &unit in self.of.iter().filter(|unit| !self.loads.contains_key(unit)) {
+            self.stored.clear();
+            let bytes = guard::stored(dataset, units, unit, bounds, &mut self.stored)?;
+            self.decoded.push((unit, bytes));
+        }
+        Ok(())
+    }
+
     /// Index in `uses` of the load of `unit`, which is used by the batch that began at `begin`.
-    fn touch(&mut self, unit: UnitId, units: &dyn Units, begin: u64, uses: &mut Vec<u64>) -> u32 {
+    fn touch(&mut self, unit: UnitId, uses: &mut Vec<u64>, begin: u64) -> u32 {
         let used = self.clock;
         self.clock += 1;
-        let (queue, next) = (&mut self.queue, &mut self.next);
+        let (queue, next, decoded) = (&mut self.queue, &mut self.next, &self.decoded);
         let kept = self.loads.entry(unit).or_insert_with(|| {
-            let load = Load { unit, number: *next, bytes: units.decoded_bytes(unit) };
+            let bytes = decoded.iter().find(|(looked_at, _)| *looked_at == unit).map_or(1, |&(_, bytes)| bytes);
+            let load = Load { unit, number: *next, bytes };
             *next += 1;
             queue.push_back(load);
             uses.push(load.number);
@@ -161,7 +183,7 @@ pub fn units_wanted(units: &dyn Units, batches: impl Iterator<Item = Vec<SampleI
     let (mut by_batch, mut all, mut of) = (0, Vec::new(), Vec::new());
     for batch in batches {
         of.clear();
-        batch.iter().for_each(|&id| units.of(id, &mut of));
+        batch.iter().for_each(|&id| guard::known_units_of(units, id, &mut of));
         of.sort_unstable();
         of.dedup();
         by_batch = by_batch.max(of.len());

@@ -4,7 +4,8 @@ use super::pending::{bytes_of, lost};
 use super::stretches::Kept;
 use crate::batch::{Batch, Deferred, FailedSample, Made, Samples, index_column, key_column, whole_column};
 use crate::collate::Collation;
-use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
+use crate::dataset::{DType, Dataset, Field, Sample, SampleId, Schema, Shape, Value};
+use crate::guard;
 use crate::plan::{BatchPlan, KEPT, SMALL_SPAN_BYTES, Slice};
 use crate::pool::Pool;
 use crate::sampler::{Digest, Piece};
@@ -113,7 +114,7 @@ impl Parsed {
         }
         self.sample.values.clear();
         let id = plan.batch.ids[index];
-        if let Err(error) = dataset.parse(id, &self.raw, &mut self.sample) {
+        if let Err(error) = guard::parse(dataset, id, &self.raw, &mut self.sample) {
             return Some(error);
         }
         // With packing, the packed field's value is only a piece of the sample's.
@@ -332,7 +333,8 @@ fn not_kept() -> Error {
 /// Whether a value has the length that the schema gives.
 fn has_size(value: &Value, field: &Field) -> bool {
     match (value, &field.shape) {
-        (Value::I64(_), _) => true,
+        (Value::I64(_), Shape::Fixed(shape)) => field.dtype == DType::I64 && shape.is_empty(),
+        (Value::I64(_), Shape::Ragged) => false,
         (Value::Bytes(bytes), Shape::Ragged) => (bytes.len() as u64).is_multiple_of(field.dtype.size()),
         (Value::Bytes(bytes), Shape::Fixed(shape)) => {
             let size = field.dtype.size();

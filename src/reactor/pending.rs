@@ -406,8 +406,9 @@ impl Pending {
             block.join(&mut parts)?;
         }
         let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
-        if let Some(failure) = self.failures.first() {
-            return Ok(Err(failure.error.clone()));
+        let wrong = self.plan.failed.first().map(|(_, error)| error);
+        if let Some(error) = wrong.or(self.failures.first().map(|failure| &failure.error)) {
+            return Ok(Err(error.clone()));
         }
         stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
         Ok(Ok(self.plan.slices.iter().map(|slice| bytes_of(slice, &blocks)).collect()))
@@ -605,7 +606,7 @@ impl Pending {
     /// The error of each sample that lacks a byte, by sample index. Empty if all samples are good.
     fn failed_samples(&self, kept: Option<&Kept>) -> Vec<Option<Error>> {
         let kept = kept.filter(|kept| self.plan.kept > 0 && kept.is_broken());
-        if self.failures.is_empty() && kept.is_none() {
+        if self.failures.is_empty() && kept.is_none() && self.plan.failed.is_empty() {
             return Vec::new();
         }
         let of = |slice: &Slice| {
@@ -617,7 +618,12 @@ impl Pending {
             let failure = if slice.is_kept() { of_kept } else { self.failures.iter().find(hits) };
             failure.map(|failure| failure.error.clone())
         };
-        (0..self.plan.batch.ids.len()).map(|index| self.plan.slices_of(index).iter().find_map(of)).collect()
+        let failed = |index: usize| self.plan.slices_of(index).iter().find_map(of);
+        let mut failed: Vec<Option<Error>> = (0..self.plan.batch.ids.len()).map(failed).collect();
+        for (index, error) in &self.plan.failed {
+            failed[*index as usize] = Some(error.clone());
+        }
+        failed
     }
 }
 

@@ -67,7 +67,8 @@ impl Order {
         if let Some(recipe) = &recipe {
             recipe.check_start(start, &*dataset, &*sampler)?;
         }
-        let end = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
+        let first = if config.more_epochs { start.epoch } else { 0 };
+        let end = config.epochs.map(|epochs| first.saturating_add(epochs));
         let batching_id = BatchingId::of(config);
         Ok(Order { dataset, sampler, strided, recipe: recipe.map(Arc::new), batching_id, start, end })
     }

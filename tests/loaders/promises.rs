@@ -12,12 +12,12 @@ use tempfile::TempDir;
 use uringload::Builder;
 use uringload::batch::{Batch, Data};
 use uringload::config::{Collate, EngineChoice, EngineKind, IoChoice, OnError};
-use uringload::dataset::{self, Dataset, FileTable, Index, Options, Sample, SampleId, Span};
+use uringload::dataset::{self, Dataset, FileTable, Options, SampleId};
 use uringload::internal::Config;
 use uringload::internal::Role;
 use uringload::internal::Shuffled;
 use uringload::sampler::Cursor;
-use uringload::{Error, ErrorKind, Loader, Result};
+use uringload::{Error, ErrorKind, Loader};
 use uringload_sys::file::{cachestat, evict};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -507,50 +507,5 @@ fn auto_follows_the_page_cache_from_epoch_to_epoch() {
         }
         assert_eq!(ways, [true, false, true, false, true]);
         assert_eq!(came, order(&Shuffled::new(FILES, SEED), 5));
-    });
-}
-
-/// A format whose parser has a bug.
-struct Panicking(Arc<dyn Dataset>);
-
-impl Dataset for Panicking {
-    fn index(&self) -> &Index {
-        self.0.index()
-    }
-
-    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        self.0.spans(id, out);
-    }
-    fn parse(&self, id: SampleId, raw: &[bytes::Bytes], out: &mut Sample) -> Result<()> {
-        assert_ne!(id.0, 50, "a bug of this format, on purpose");
-        self.0.parse(id, raw, out)
-    }
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.0.key(id, out);
-    }
-    fn largest(&self, count: u64) -> u64 {
-        self.0.largest(count)
-    }
-    fn fingerprint(&self) -> u64 {
-        self.0.fingerprint()
-    }
-}
-
-/// A panic of the thread that reads is an error of the consumer's, then the end: neither a panic of its own nor a hang.
-#[test]
-fn a_format_that_panics_ends_the_loader_with_an_error() {
-    within(BOUND, || {
-        let (_root, dataset) = folder();
-        for (engine, io) in WAYS {
-            let panicking: Arc<dyn Dataset> = Arc::new(Panicking(Arc::clone(&dataset)));
-            let panicking = builder(&panicking).shuffle(false).engine(engine).io(io);
-            let Some(mut loader) = build(panicking, (engine, io)) else { continue };
-            let (ids, errors) = drain(&*dataset, &mut loader);
-            assert_eq!(ids.len(), 48, "the batches before");
-            assert_eq!(errors.iter().map(Error::kind).collect::<Vec<_>>(), [ErrorKind::Internal], "{errors:?}");
-            let thread = "thread uringload-reactor ended unexpectedly";
-            assert!(errors[0].what().starts_with(thread) && errors[0].remedy().is_some(), "{errors:?}");
-            assert!(loader.is_empty() && loader.next().is_none());
-        }
     });
 }

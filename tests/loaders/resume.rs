@@ -72,7 +72,7 @@ impl Work {
     fn builder(&self, run: &Run, rank: u64, start: Cursor, epochs: u64) -> Builder {
         let builder = Loader::builder(Arc::clone(&self.dataset)).shuffle(self.shuffle).seed(SEED);
         let builder = builder.rank(rank, run.world_size).batch_size(run.batch_size).drop_last(run.drop_last);
-        let builder = builder.engine(run.engine).io(run.io).memory_limit(2 << 20).start(start).epochs(epochs);
+        let builder = builder.engine(run.engine).io(run.io).memory_limit(2 << 20).start(start).more_epochs(epochs);
         match run.depth {
             Some(depth) => builder.queue_depth(depth),
             None => builder,

@@ -3,6 +3,7 @@
 use super::{Bucketer, Packer, Rows};
 use crate::config::{Batching, Config, Cursor, Shuffle};
 use crate::dataset::{Dataset, SampleId, Shape};
+use crate::guard;
 use crate::sampler::Sampler;
 use crate::sampler::random::window_rng;
 use crate::{Error, ErrorKind, Result};
@@ -201,7 +202,8 @@ impl Window {
         ids.extend((position..end).map(|position| sampler.at(Cursor::new(epoch, position))));
         lengths.clear();
         // The dataset promises that its index knows all lengths; `known_field` tried it.
-        lengths.extend(ids.iter().map(|&id| dataset.length(id, recipe.field).unwrap_or(0)));
+        let length = |&id: &SampleId| dataset.length(id, recipe.field).unwrap_or(0);
+        guard::named(dataset, "length", || lengths.extend(ids.iter().map(length)));
         let mut random = recipe.seed.map(|seed| window_rng(seed, epoch, position));
         let random = random.as_mut().map(|random| random as &mut dyn Rng);
         match maker {

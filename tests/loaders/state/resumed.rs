@@ -99,8 +99,7 @@ impl Work {
         let build = |rank: u64| {
             let builder = self.builder(run, rank);
             let state = states.get(rank as usize).or(states.first());
-            let passed = state.map_or(0, |state| state.cursor().epoch);
-            let builder = builder.epochs(EPOCHS.saturating_sub(passed));
+            let builder = builder.epochs(EPOCHS);
             let builder = match state {
                 Some(state) => builder.resume(state),
                 None => builder,
@@ -337,6 +336,42 @@ fn what_is_skipped_is_lost_and_adds_up() {
         let digests: Vec<EpochDigest> = loaders.iter().map(Loader::digest).collect();
         assert_eq!(digests.iter().map(|digest| digest.lost.samples).sum::<u64>(), 2);
         work.assert_sum(&digests, 0, 20);
+    });
+}
+
+/// `epochs` is the length of the run: a state, new or old, takes nothing off it and adds nothing to it.
+#[test]
+fn epochs_count_from_the_beginning_of_the_run() {
+    within(BOUND, || {
+        let work = Work::folder(10, Shuffle::Full);
+        let run = threads(1, 4, false);
+        let builder = || work.builder(&run, 0);
+        let epochs_of = |builder: Builder| -> Vec<u64> {
+            let loader = builder.build().expect("a loader");
+            loader.map(|batch| batch.expect("no error").cursor.epoch).collect()
+        };
+        let mut loader = builder().epochs(3).build().expect("a loader");
+        (0..4).for_each(|_| drop(loader.next().expect("a batch").expect("no error")));
+        let new = loader.state();
+        assert_eq!(new.cursor(), Cursor::new(1, 4));
+        // As a state of a version before: without a look at the content, and without a checksum.
+        let mut old: serde_json::Value = serde_json::from_str(&new.to_json()).expect("JSON");
+        old["dataset"].as_object_mut().expect("an object").remove("content");
+        old.as_object_mut().expect("an object").remove("checksum");
+        let old = State::from_json(&old.to_string()).expect("an old state");
+        for state in [&new, &old] {
+            let resumed = || builder().resume(state);
+            assert_eq!(epochs_of(resumed().epochs(3)), [1, 1, 2, 2, 2], "the rest of a run of 3");
+            assert_eq!(epochs_of(resumed().epochs(2)), [1, 1]);
+            assert!(epochs_of(resumed().epochs(1)).is_empty(), "such a run is complete");
+            assert_eq!(epochs_of(resumed().more_epochs(3)), [1, 1, 2, 2, 2, 3, 3, 3]);
+            assert!(epochs_of(resumed().more_epochs(0)).is_empty());
+            assert_eq!(epochs_of(resumed()), [1, 1], "to the end of the epoch");
+            assert_eq!(epochs_of(builder().start(state.cursor()).epochs(2)), [1, 1], "as a bare cursor");
+            assert_eq!(resumed().epochs(3).order().expect("an order").remaining(), Some(5));
+            let endless = resumed().epochs(None).build().expect("a loader");
+            assert_eq!(endless.remaining(), None);
+        }
     });
 }
 
