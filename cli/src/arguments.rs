@@ -4,6 +4,7 @@ mod chosen;
 mod device;
 mod failing;
 mod format;
+mod images;
 mod pack;
 mod rows;
 mod verify;
@@ -22,6 +23,7 @@ pub use chosen::Chosen;
 pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
 pub use format::Format;
+pub use images::Images;
 pub use pack::Pack;
 pub use rows::Rows;
 pub use verify::Verify;
@@ -96,6 +98,8 @@ pub struct Bench {
     pub rows: Rows,
     #[command(flatten)]
     pub failing: Failing,
+    #[command(flatten)]
+    pub images: Images,
     #[command(flatten)]
     pub devices: Devices,
     #[command(flatten)]

@@ -12,6 +12,7 @@ mod confined;
 mod device;
 mod ends;
 mod hdf5;
+mod images;
 mod lines;
 mod list;
 mod looks;
