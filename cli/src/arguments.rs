@@ -7,6 +7,7 @@ mod format;
 mod images;
 mod pack;
 mod rows;
+mod sheet;
 mod verify;
 
 use super::failure::EXIT_CODES;
@@ -26,6 +27,7 @@ pub use format::Format;
 pub use images::Images;
 pub use pack::Pack;
 pub use rows::Rows;
+pub use sheet::Sheet;
 pub use verify::Verify;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
@@ -60,6 +62,8 @@ pub enum Command {
     /// with the same key are one sample, and class folders become KEY.cls. Samples of archives keep keys and fields.
     /// All other samples are named by number, a field per column; numbers that are not plain bytes become .npy files.
     Pack(Box<Pack>),
+    /// Writes the first batch as a picture: each image as it is stored, and as a chain of transforms makes it.
+    Show(Box<Sheet>),
     /// Shows a saved state, or makes one for another position.
     #[command(subcommand)]
     State(StateCommand),

@@ -69,3 +69,23 @@ fn verify_finds_images_that_cannot_be_decoded() {
     let (out, _) = expect(&mut uringload(&format!("verify {path} --decode")), 1);
     assert!(out.contains("ends early"), "{out}");
 }
+
+#[test]
+fn show_draws_a_batch_before_and_after() {
+    let (root, path) = photos(&[2]);
+    let out = root.path().join("sheet.png");
+    let command = format!("show {path} --batch-size 6 --transform {CHAIN} --out {}", out.display());
+    let (text, told) = expect(&mut uringload(&command), 1);
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(
+        text.contains("row 2, column 2: sample 5 05.jpg") && told.contains("sample 2 02.jpg is left white"),
+        "{told}"
+    );
+    let picture = fs::read(&out).unwrap();
+    assert_eq!(&picture[..8], b"\x89PNG\r\n\x1a\n");
+    let side = |at: usize| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap());
+    assert_eq!((side(16), side(20)), (4 * (2 * 228 + 4), 2 * 232));
+    // The same seed, the same picture.
+    expect(&mut uringload(&command), 1);
+    assert!(fs::read(&out).unwrap() == picture);
+}
