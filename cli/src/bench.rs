@@ -194,7 +194,8 @@ impl<'a> Runner<'a> {
         let sampler = self.data.sampler(&config, &options.chosen)?;
         let devices = options.devices.list();
         let gpus = Gpus::open(&devices);
-        let run = Run { dataset, config, sampler, state, step: options.emulate_step, duration, devices, gpus };
+        let (images, step) = (&options.images, options.emulate_step);
+        let run = Run { dataset, config, images, sampler, state, step, duration, devices, gpus };
         let mut rounds: Vec<Round> = Vec::new();
         for number in 0..options.rounds {
             let name = if options.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };

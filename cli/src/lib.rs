@@ -21,6 +21,7 @@ mod output;
 mod pack;
 mod pages;
 mod ranks;
+mod show;
 mod state;
 mod units;
 mod verify;
@@ -59,6 +60,7 @@ fn command(command: Command) -> Done {
         Command::Inspect(options) => inspect::run(&options),
         Command::List(options) => list::run(&options),
         Command::Pack(options) => pack::run(&options),
+        Command::Show(options) => show::run(&options),
         Command::State(command) => state::run(&command),
         Command::Verify(options) => verify::run(&options),
         Command::VerifyOrder(options) => verify_order::run(&options),

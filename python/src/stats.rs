@@ -25,6 +25,7 @@ pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<
         ("bytes_wanted", count.bytes_wanted),
         ("bytes_read", count.bytes_read),
         ("units_decoded", count.units_decoded),
+        ("samples_decoded", count.samples_decoded),
         ("bytes_decoded", count.bytes_decoded),
         ("samples_transformed", count.samples_transformed),
     ] {

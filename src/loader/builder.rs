@@ -284,6 +284,20 @@ impl Builder {
         self
     }
 
+    /// Decodes the images of a column, and keeps their heights and widths only: `[samples, 2]` of `i64`.
+    #[doc(hidden)]
+    pub fn decode(mut self, column: impl Into<String>) -> Builder {
+        self.maps.push((column.into(), Map::decode()));
+        self
+    }
+
+    /// Makes of columns what `other` makes of them.
+    pub(crate) fn maps_of(mut self, other: &Builder) -> Builder {
+        self.maps.clone_from(&other.maps);
+        self.wrong.clone_from(&other.wrong);
+        self
+    }
+
     /// Makes of each value of a column what `closure` makes of it, in the loader's threads: audio that is decoded, a
     /// message that is parsed, features. The closure writes the elements to the slice, which has room for what `output`
     /// declares, and returns how many bytes it wrote.

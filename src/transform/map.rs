@@ -76,6 +76,8 @@ pub(crate) struct Map {
 #[derive(Clone)]
 enum Work {
     Images(Arc<Chain>),
+    /// Images are decoded, and nothing but their size is kept.
+    Decode,
     Closure(Arc<Closure>),
 }
 
@@ -122,6 +124,11 @@ impl Map {
         Ok(Map { output, work: Work::Images(Arc::new(chain)) })
     }
 
+    /// Encoded images become their height and width: they are decoded to know that it can be done, and how fast.
+    pub(crate) fn decode() -> Map {
+        Map { output: MapOutput::fixed(DType::I64, [2]), work: Work::Decode }
+    }
+
     /// Whatever `closure` makes of a value.
     pub(crate) fn closure(
         output: MapOutput,
@@ -141,7 +148,7 @@ impl Map {
 
     /// Whether it decodes images, which takes memory that is not known beforehand.
     pub(crate) fn decodes(&self) -> bool {
-        matches!(self.work, Work::Images(_))
+        matches!(self.work, Work::Images(_) | Work::Decode)
     }
 
     /// Writes what becomes of `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has
@@ -159,6 +166,15 @@ impl Map {
                     let image = decode(bytes, &Decoding { limits, ..Decoding::default() })?;
                     let plan = chain.draw(seed, epoch, id.0, image.height(), image.width())?;
                     plan.run(&image, out, &mut scratch.images)
+                })?;
+                Ok(out.len())
+            }
+            Work::Decode => {
+                memory.with_limits(|limits| {
+                    let image = decode(bytes, &Decoding { limits, ..Decoding::default() })?;
+                    let sides = [image.height(), image.width()].map(|side| i64::from(side).to_le_bytes());
+                    out.copy_from_slice(sides.as_flattened());
+                    Ok(())
                 })?;
                 Ok(out.len())
             }

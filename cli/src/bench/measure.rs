@@ -1,5 +1,6 @@
 //! One run of the loader, measured.
 
+use super::super::arguments::Images;
 use super::super::consume::{Consumer, Next};
 use super::super::interrupt::{Interrupt, eprintln_quietly};
 use super::super::state::resume;
@@ -29,6 +30,8 @@ pub struct Run<'a> {
     pub dataset: &'a Arc<dyn Dataset>,
     /// How it is read.
     pub config: Config,
+    /// What becomes of images.
+    pub images: &'a Images,
     /// The order.
     pub sampler: Arc<dyn Sampler>,
     /// The state to resume from, if any.
@@ -158,6 +161,7 @@ fn follow<T: Delivered, U: User<T>>(
     let cpu = system::cpu_time();
     let asked = Instant::now();
     let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone()).sampler(Arc::clone(&run.sampler));
+    let builder = run.images.apply(builder, run.dataset)?;
     let warn = |failed: &FailedSample| eprintln_quietly(&format!("uringload: left out: {}", failed.error.headline()));
     let builder = if run.config.on_error == OnError::Warn { builder.on_failed(warn) } else { builder };
     let mut loader = build(resume(builder, run.state.as_ref()))?;

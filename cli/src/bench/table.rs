@@ -147,6 +147,14 @@ fn costs(table: &mut Table, measured: &Measured) {
         let decoded = format!("{:<12} to {} on {threads} threads", count(units_decoded), bytes(bytes_decoded as f64));
         table.row("units", &decoded);
     }
+    if snapshot.count.samples_decoded > 0 {
+        let Counts { samples_decoded, bytes_decoded, .. } = snapshot.count;
+        let threads = snapshot.threads.iter().filter(|thread| thread.role == Role::Stage).count();
+        let spent = snapshot.time(Role::Stage, Doing::Decode) + snapshot.time(Role::Reactor, Doing::Decode);
+        let each = time(spent / u32::try_from(samples_decoded).unwrap_or(u32::MAX));
+        let made = format!("{} made on {threads} threads, {each} each", bytes(bytes_decoded as f64));
+        table.row("decoded", &format!("{:<12} {made}", count(samples_decoded)));
+    }
     let EpochDigest { epoch, since, delivered, lost, .. } = measured.digest;
     let since = if since > 0 { format!(" since position {}", count(since)) } else { String::new() };
     let samples = count(delivered.samples);

@@ -13,6 +13,7 @@ mod container;
 mod device;
 mod ends;
 mod hdf5;
+mod images;
 mod lines;
 mod list;
 mod looks;
