@@ -127,14 +127,14 @@ pub struct Bench {
     /// stream; the report then also says how busy the GPU was, and what each gap between two steps waited for.
     #[arg(long, value_name = "MS", value_parser = parse_millis, help_heading = "Measuring")]
     pub emulate_step: Option<Duration>,
-    /// Read the same samples in other ways too.
-    #[arg(
-        long,
-        value_name = "WAYS",
     /// Epochs from where it starts or resumes, instead of --epochs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
           help_heading = "Measuring")]
     pub more_epochs: Option<u64>,
+    /// Read the same samples in other ways too.
+    #[arg(
+        long,
+        value_name = "WAYS",
         value_delimiter = ',',
         conflicts_with_all = ["emulate_step", "resume", "devices"],
         help_heading = "Measuring"
