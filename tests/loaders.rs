@@ -8,6 +8,7 @@ mod loaders {
     mod cache;
     mod collation;
     mod conformance;
+    mod depth;
     mod device;
     mod errors;
     mod faults_disk;

@@ -18,7 +18,7 @@ use uringload::internal::Config;
 use uringload::internal::Delivered;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{EpochDigest, Sampler};
-use uringload::stats::{Bottleneck, Snapshot, Verdict};
+use uringload::stats::{Bottleneck, Decision, Snapshot, Verdict};
 use uringload::{Builder, Loader};
 use uringload::{Error, Result, State};
 use uringload_sys::system;
@@ -82,6 +82,8 @@ pub struct Measured {
     pub watched: Option<Watched>,
     /// The loader's own stats.
     pub snapshot: Snapshot,
+    /// What it decided about how it reads.
+    pub decisions: Vec<Decision>,
     /// The route that was finally taken.
     pub route: Route,
     /// Where it ended.
@@ -181,6 +183,7 @@ fn follow<T: Delivered, U: User<T>>(
         steps: None,
         watched: watch.map(Watch::end),
         snapshot: stats.snapshot(),
+        decisions: stats.decisions(),
         route: loader.route(),
         state: loader.state(),
         digest: loader.digest(),
