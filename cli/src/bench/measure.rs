@@ -350,6 +350,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
     let mut snapshot = Snapshot::default();
     snapshot.elapsed = wall;
     snapshot.count = count;
+    snapshot.depth = measured.snapshot.depth;
     snapshot.read_latency = measured.snapshot.read_latency;
     snapshot.threads = vec![thread(Role::Consumer, Doing::WaitBatch), thread(Role::Reactor, Doing::WaitStorage)];
     let mut route = measured.route;
@@ -361,6 +362,8 @@ fn on_virtual_clock(measured: Measured) -> Measured {
         cpu: Duration::ZERO,
         peak_memory: None,
         snapshot,
+        // They have the time of the machine.
+        decisions: Vec::new(),
         route,
         ..measured
     }
