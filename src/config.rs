@@ -116,7 +116,7 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = if self.direct_io { "O_DIRECT" } else { "page cache" };
         let kib = self.read_bytes / 1024;
-        write!(f, "{}, {way}, {} reads of <= {kib} KiB in flight", self.engine, self.queue_depth)?;
+        write!(f, "{}, {way}, up to {} reads of <= {kib} KiB in flight", self.engine, self.queue_depth)?;
         if self.direct_io {
             write!(f, ", {}-byte aligned", self.alignment)?;
         }
@@ -153,7 +153,7 @@ mod tests {
         };
         assert_eq!(
             route.to_string(),
-            "uring, O_DIRECT, 64 reads of <= 512 KiB in flight, 512-byte aligned, registered buffers, \
+            "uring, O_DIRECT, up to 64 reads of <= 512 KiB in flight, 512-byte aligned, registered buffers, \
              transparent huge pages, small columns read once (up to 3 MiB)"
         );
     }

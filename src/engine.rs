@@ -55,6 +55,17 @@ pub struct Done {
     pub latency: Duration,
 }
 
+/// How many reads an engine performs at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Width {
+    /// At first.
+    pub start: usize,
+    /// At most.
+    pub most: usize,
+    /// Whether it always is `most`, because the user set it or because more would be of no use.
+    pub fixed: bool,
+}
+
 /// Moves bytes. Must be used and dropped on the thread that opened it.
 pub trait Engine {
     /// How many more reads `start` accepts now.
@@ -89,6 +100,12 @@ pub trait Engine {
     /// Stops waiting for a started read. It no longer counts as in flight and, while the reserve lasts, takes no room.
     /// If it ever ends it is still returned as done, and the engine owns its memory until then.
     fn abandon(&mut self, _tag: u64) {}
+
+    /// Performs up to `reads` reads at a time from now on. Returns how many should be started so that none of its
+    /// places waits for the next.
+    fn widen(&mut self, reads: usize) -> usize {
+        reads
+    }
 
     /// What a started read is currently doing, to complete the phrase "was ...".
     fn stage(&self, _tag: u64) -> &'static str {

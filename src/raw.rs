@@ -52,9 +52,10 @@ pub fn measure(
     limit: Duration,
 ) -> Result<RawRate> {
     let stats = Arc::new(Stats::new());
-    let Opened { mut engine, route } = engine::open(config, dataset, &stats)?;
+    let Opened { mut engine, route, width } = engine::open(config, dataset, &stats)?;
     let mut reads = Reads::new(dataset, config, sampler, &route)?;
-    let depth = route.queue_depth.min(config.queue_depth.unwrap_or(DEPTH));
+    // With those that wait in the engine for their turn.
+    let depth = engine.widen(width.most.min(config.queue_depth.unwrap_or(DEPTH)));
     let mut pool = Pool::new(depth * route.read_bytes.next_multiple_of(BLOCK_ALIGNMENT), 0, Arc::new(Bell::new()))?;
     let mut free: Vec<Part> = (0..depth).filter_map(|_| pool.take(route.read_bytes)).collect();
     pool.back(pool.arena().len())?;

@@ -21,12 +21,12 @@ mod units;
 
 use crate::batch::Batch;
 use crate::config::OnError;
-use crate::engine::{Done, Engine, Read};
+use crate::engine::{Done, Engine, Read, Width};
 use crate::plan::{BatchPlan, Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, Starvation};
 use crate::stage::Stage;
-use crate::stats::{Clock, Doing, Role, Stats};
+use crate::stats::{Clock, Decision, Doing, Role, Stats};
 use crate::{Error, ErrorKind, Result};
 use depth::Depth;
 use outage::Outages;
@@ -66,12 +66,10 @@ pub use units::Decoder;
 /// The reactor's fixed settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Maximum number of reads in flight.
-    pub queue_depth: usize,
+    /// How many reads may be in flight.
+    pub width: Width,
     /// Longest read, in bytes.
     pub read_bytes: u64,
-    /// Whether depth and read length stay at their bounds, because the user set the depth.
-    pub fixed_depth: bool,
     /// What to do with samples that cannot be read.
     pub on_error: OnError,
     /// Seed for the choice of replacement samples.
@@ -129,6 +127,8 @@ pub struct Reactor {
     clock: Clock,
     rules: Rules,
     depth: Depth,
+    /// Reads that may be started: as many as the depth, and those that should wait in the engine for their turn.
+    started_most: usize,
     epoch: Option<u64>,
     told_epoch: Option<u64>,
     /// Planned, with memory, oldest first.
@@ -174,6 +174,7 @@ impl Reactor {
     ) -> Reactor {
         let clock = stats.clock(Role::Reactor, Doing::Plan);
         let roots = planner.dataset().files().roots().len();
+        let depth = Depth::new(rules.width, rules.read_bytes);
         Reactor {
             planner,
             pool,
@@ -187,7 +188,8 @@ impl Reactor {
             stats,
             clock,
             rules,
-            depth: Depth::new(rules.queue_depth, rules.read_bytes, rules.fixed_depth),
+            started_most: depth.now(),
+            depth,
             epoch: None,
             told_epoch: None,
             pending: VecDeque::new(),
@@ -230,10 +232,10 @@ impl Reactor {
         self.epoch = Some(epoch);
     }
 
-    /// Lays out batches for another route, with at most `depth` reads in flight.
-    pub fn reroute(&mut self, layout: Layout, depth: usize) {
+    /// Lays out batches for another route, with this many reads in flight.
+    pub fn reroute(&mut self, layout: Layout, width: Width) {
         self.planner.set_layout(layout);
-        self.depth = Depth::new(depth, layout.read_bytes, self.rules.fixed_depth);
+        self.depth = Depth::new(width, layout.read_bytes);
     }
 
     /// Adopts a new engine: installs its waker and registers the memory taken so far. Returns whether that memory could
@@ -243,10 +245,25 @@ impl Reactor {
     /// `MemoryLimit` if the system has no memory for even the first blocks.
     pub fn adopt(&mut self, engine: &mut dyn Engine) -> Result<io::Result<bool>> {
         self.bell.set_waker(&engine.waker());
+        self.widen(engine);
         self.clock.switch(Doing::TakeMemory);
         self.pool.back(1)?;
         self.clock.switch(Doing::Submit);
         Ok(engine.register(self.pool.arena(), 0..self.pool.backed_bytes()))
+    }
+
+    /// Tells the engine how many reads to perform at a time.
+    fn widen(&mut self, engine: &mut dyn Engine) {
+        self.started_most = engine.widen(self.depth.now());
+        self.stats.set_depth(self.depth.now());
+    }
+
+    /// Books a change of the depth, if there was one.
+    fn decided(&mut self, decision: Option<Decision>, engine: &mut dyn Engine) {
+        if let Some(decision) = decision {
+            self.stats.decided(decision);
+            self.widen(engine);
+        }
     }
 
     /// Why memory taken since `adopt` could not be registered. Returned once.
@@ -455,7 +472,7 @@ impl Reactor {
     /// Reads that may be started. Those that wait to be read again count as in flight: storage or a machine in trouble
     /// gets no more than it had.
     fn room(&self, engine: &dyn Engine) -> usize {
-        self.depth.now().saturating_sub(engine.in_flight() + self.outages.waiting())
+        self.started_most.saturating_sub(engine.in_flight() + self.outages.waiting())
     }
 
     /// Starts reads, oldest batch first, as far as the depth and the engine allow.
@@ -492,7 +509,7 @@ impl Reactor {
             }
             room -= 1;
         }
-        self.depth.started(engine.in_flight(), room == 0);
+        self.depth.started(room == 0);
         Ok(())
     }
 
@@ -552,7 +569,8 @@ impl Reactor {
         };
         let now = self.clock.switch(waiting);
         self.stats.count.turns.add(1);
-        self.stats.set_in_flight(in_flight, now);
+        // Where the engine has places, what waits for one is not in flight yet.
+        self.stats.set_in_flight(in_flight.min(self.depth.now()), now);
         let wait = (!longest.is_zero()).then_some(longest);
         engine.turn(wait, &mut self.done).map_err(|source| {
             Error::io("the engine failed while it waited for reads", source)
@@ -647,7 +665,7 @@ impl Reactor {
             if let Some(bytes) = bytes {
                 self.stats.count.bytes_read.add(bytes as u64);
                 self.stats.read_latency.record(latency);
-                self.depth.done(latency);
+                self.depth.done(bytes as u64, latency);
             }
             if !matches!(verdict, Verdict::Trouble(..) | Verdict::Late(..)) {
                 self.outages.forget(tag);
@@ -668,6 +686,8 @@ impl Reactor {
             }
         }
         self.done = done;
+        let decision = self.depth.look(engine.now());
+        self.decided(decision, engine);
         self.tell_outage(engine);
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod counters;
+mod decisions;
 pub(crate) mod histogram;
 mod processors;
 mod verdict;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use counters::Counts;
+pub use decisions::{Decision, Knob};
 pub use histogram::Distribution;
 pub use processors::Processors;
 pub use verdict::{Bottleneck, Remedy, Verdict};
@@ -26,6 +28,7 @@ pub(crate) use histogram::Histogram;
 
 use clock::ThreadTimes;
 use counters::{Counters, Gauge};
+use decisions::Decisions;
 
 /// The live statistics of a loader. [`snapshot`](Stats::snapshot) reads them at any time.
 #[derive(Debug)]
@@ -39,6 +42,9 @@ pub struct Stats {
     /// Time that the consumer waited for a batch, by batch.
     pub(crate) batch_wait: Histogram,
     in_flight: Gauge,
+    /// How many there may be now.
+    depth: AtomicU64,
+    decisions: Decisions,
     /// What the loader waits out, and when that was told.
     outage: Mutex<Option<(Outage, Instant)>>,
     /// Nanoseconds from `epoch` to the first batch; 0 until then.
@@ -64,6 +70,8 @@ impl Stats {
             read_latency: Histogram::default(),
             batch_wait: Histogram::default(),
             in_flight: Gauge::default(),
+            depth: AtomicU64::new(0),
+            decisions: Decisions::default(),
             outage: Mutex::default(),
             first_batch: AtomicU64::new(0),
             threads: Mutex::default(),
@@ -82,6 +90,22 @@ impl Stats {
     /// The reactor's: how many reads are in flight from `now` on.
     pub(crate) fn set_in_flight(&self, reads: usize, now: Instant) {
         self.in_flight.set(reads as u64, self.nanos(now));
+    }
+
+    /// The reactor's: how many reads may be in flight from now on.
+    pub(crate) fn set_depth(&self, reads: usize) {
+        self.depth.store(reads as u64, Ordering::Relaxed);
+    }
+
+    /// The reactor's: it changed a knob.
+    pub(crate) fn decided(&self, decision: Decision) {
+        self.decisions.add(Decision { after: self.epoch.elapsed(), ..decision });
+    }
+
+    /// What the loader decided about how it reads, oldest first: the last 256 changes, each with the figures that led
+    /// to it.
+    pub fn decisions(&self) -> Vec<Decision> {
+        self.decisions.all()
     }
 
     /// The reactor's: what it waits out from now on, if anything.
@@ -122,6 +146,7 @@ impl Stats {
             in_flight_max: self.in_flight.max(),
             in_flight: self.in_flight.value(),
             in_flight_area: self.in_flight.area_at(self.nanos(now)),
+            depth: self.depth.load(Ordering::Relaxed),
             outage: self.outage_at(now),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
@@ -152,6 +177,8 @@ pub struct Snapshot {
     /// Most reads in flight since the loader was built.
     pub in_flight_max: u64,
     in_flight_area: u64,
+    /// Reads that may be in flight at the (later) moment: what the loader found to be worth it.
+    pub depth: u64,
     /// What the loader waits out at the (later) moment, if it does.
     pub outage: Option<Outage>,
     /// Time from building the loader to its first batch.
@@ -200,6 +227,7 @@ impl Snapshot {
             in_flight: self.in_flight,
             in_flight_max: self.in_flight_max,
             in_flight_area: self.in_flight_area.wrapping_sub(earlier.in_flight_area),
+            depth: self.depth,
             outage: self.outage.clone(),
             first_batch: self.first_batch,
             threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),

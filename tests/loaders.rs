@@ -10,6 +10,7 @@ mod loaders {
     mod columns;
     mod conformance;
     mod decode;
+    mod depth;
     mod device;
     mod errors;
     mod faults_disk;

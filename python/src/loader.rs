@@ -268,7 +268,7 @@ impl Loader {
 
     /// The loader's measurements of itself.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        stats::dictionary(py, &self.stats.snapshot())
+        stats::dictionary(py, &self.stats.snapshot(), &self.stats.decisions())
     }
 
     /// The bottleneck, how clear it is (0 to 1), what that means, what it would bring if that part took no time, what

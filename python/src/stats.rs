@@ -5,10 +5,14 @@ use pyo3::types::{PyDict, PyList};
 use std::time::Duration;
 use uringload::config::Route;
 use uringload::internal::Doing;
-use uringload::stats::{Distribution, Processors, Snapshot};
+use uringload::stats::{Decision, Distribution, Processors, Snapshot};
 
 /// Counters, rates, times and threads.
-pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn dictionary<'py>(
+    py: Python<'py>,
+    snapshot: &Snapshot,
+    decisions: &[Decision],
+) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     let count = &snapshot.count;
     stats.set_item("elapsed_s", snapshot.elapsed.as_secs_f64())?;
@@ -39,6 +43,8 @@ pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<
     stats.set_item("reads_in_flight", snapshot.in_flight)?;
     stats.set_item("reads_in_flight_mean", snapshot.in_flight_mean())?;
     stats.set_item("reads_in_flight_max", snapshot.in_flight_max)?;
+    stats.set_item("depth", snapshot.depth)?;
+    stats.set_item("decisions", decisions.iter().map(|one| decision(py, one)).collect::<PyResult<Vec<_>>>()?)?;
     stats.set_item("batch_wait", distribution(py, &snapshot.batch_wait)?)?;
     stats.set_item("read_latency", distribution(py, &snapshot.read_latency)?)?;
     let threads = PyList::empty(py);
@@ -71,6 +77,20 @@ fn processors<'py>(py: Python<'py>, processors: &Processors) -> PyResult<Bound<'
     ] {
         dictionary.set_item(name, time.map(|time| time.as_secs_f64()))?;
     }
+    Ok(dictionary)
+}
+
+/// A change of a knob, with the figures that led to it.
+fn decision<'py>(py: Python<'py>, decision: &Decision) -> PyResult<Bound<'py, PyDict>> {
+    let dictionary = PyDict::new(py);
+    dictionary.set_item("after_s", decision.after.as_secs_f64())?;
+    dictionary.set_item("knob", decision.knob.to_string())?;
+    dictionary.set_item("from", decision.from)?;
+    dictionary.set_item("to", decision.to)?;
+    dictionary.set_item("reads_per_s", decision.reads_per_second)?;
+    dictionary.set_item("bytes_per_s", decision.bytes_per_second)?;
+    dictionary.set_item("mean_latency_s", decision.latency.as_secs_f64())?;
+    dictionary.set_item("why", decision.reason)?;
     Ok(dictionary)
 }
 

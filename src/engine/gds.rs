@@ -7,7 +7,7 @@
 use super::files::{Files, OpenFile};
 use super::open::Opened;
 use super::threads::{Reader, Threads};
-use super::{ABANDONED_MAX, Read, way};
+use super::{ABANDONED_MAX, Read, Width, way};
 use crate::config::GdsCause;
 use crate::config::{Cause, Config, EngineKind, Fallback, IoChoice, Route};
 use crate::dataset::{Dataset, FileId};
@@ -220,7 +220,8 @@ impl Straight {
             locality: Vec::new(),
             fallbacks: Vec::new(),
         };
-        Ok(Opened { engine: Box::new(engine), route })
+        let width = Width { start: queue_depth, most: queue_depth, fixed: config.queue_depth.is_some() };
+        Ok(Opened { engine: Box::new(engine), route, width })
     }
 
     /// The file as registered with cuFile, registering it if necessary.

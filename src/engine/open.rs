@@ -4,10 +4,10 @@
 use super::files::Files;
 use super::pread::Pread;
 use super::sim::{Faults, Sim};
-use super::threads::Threads;
+use super::threads::{self, Threads};
 use super::uring::Uring;
 use super::way::{self, Way};
-use super::{ABANDONED_MAX, Engine};
+use super::{ABANDONED_MAX, Engine, Width};
 use crate::config::{Cause, Config, EngineChoice, EngineKind, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::stats::Stats;
@@ -22,21 +22,22 @@ use uringload_sys::ring::{Feature, Ring, RingOptions};
 /// splits longer ones, on raw devices in a worker thread.
 const READ_BYTES: usize = 512 << 10;
 
-/// Reads in flight if the device does not report its limits (network and stacked file systems).
-const DEPTH_UNKNOWN: usize = 64;
+/// Reads in flight at most if the device does not report its limits (network and stacked file systems).
+const DEPTH_UNKNOWN: usize = 256;
+
+/// Reads in flight of a ring at first: saturates every NVMe and virtio disk that was measured at 128 KiB.
+const DEPTH_START: usize = 64;
 
 /// Largest number of reads in flight that is ever useful to one ring.
 const DEPTH_MAX: usize = 512;
 
-/// Threads of the `threads` engine when reads wait for a device. Each has one read in flight.
+/// Threads of the `threads` engine when reads wait for a device, at first and at most. Each has one read in flight.
 const WAITING_THREADS: usize = 16;
+const WAITING_THREADS_MAX: usize = 256;
 
-/// Queue depth of the `threads` engine: reads in progress or waiting.
-const THREADS_DEPTH: usize = 64;
-
-/// Limits of a ring's kernel worker threads, for reads that block (FUSE) and for opens of names that are not in the
-/// dentry cache.
-const RING_WORKERS: [u32; 2] = [4, 4];
+/// Limit of a ring's kernel worker threads, for opens of names that are not in the dentry cache. Reads that block the
+/// submitting thread need one each.
+const RING_WORKERS: u32 = 4;
 
 /// How long a ring waits for more completions once it has one.
 const RING_BATCH_WAIT: Duration = Duration::from_micros(200);
@@ -45,6 +46,7 @@ const RING_BATCH_WAIT: Duration = Duration::from_micros(200);
 pub(crate) struct Opened {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) route: Route,
+    pub(crate) width: Width,
 }
 
 /// Opens the engine that `config` asks for, or else the best one available. Call it on the thread that will use the
@@ -82,8 +84,11 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         }
         route.fallbacks.push(step);
     } else if config.engine != EngineChoice::Threads && ring_suits {
-        match open_ring(&mut route, &files, spare(config)) {
-            Ok(engine) => return Ok(Opened { engine, route }),
+        match open_ring(&mut route, &files, (spare(config), way.blocking)) {
+            Ok(engine) => {
+                let (most, fixed) = (route.queue_depth, config.queue_depth.is_some());
+                return Ok(Opened { engine, route, width: Width { start: DEPTH_START, most, fixed } });
+            }
             Err(error) if config.engine == EngineChoice::Uring => return Err(unavailable(&error)),
             Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
         }
@@ -91,14 +96,21 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
     // If reads are copies, use one thread per processor, including the reactor's own. If reads wait, use many threads.
     // A thread that is itself inside a read cannot enforce a deadline.
     let helps = way.resident && config.io_threads.is_none() && config.timeout.is_none();
-    let threads = config.io_threads.unwrap_or(if helps { processors() - 1 } else { WAITING_THREADS });
+    // A thread holds a descriptor while it reads.
+    let most = WAITING_THREADS_MAX.min(Files::open_at_once());
+    let waiting = config.queue_depth.map_or(most, |depth| depth.clamp(1, most));
+    let threads = config.io_threads.unwrap_or(if helps { processors() - 1 } else { waiting });
+    let fixed = helps || config.io_threads.is_some() || config.queue_depth.is_some();
+    let most = threads + usize::from(helps);
+    let width = Width { start: WAITING_THREADS, most: most.max(1), fixed };
     route.engine = EngineKind::Threads;
-    // Deep enough that a thread that finishes finds its next read waiting, and that the reactor is woken once for many
-    // reads.
-    route.queue_depth = config.queue_depth.unwrap_or(THREADS_DEPTH.max(2 * threads)).max(1);
-    let engine = Threads::new(Arc::new(Pread::new(files)), threads, helps, (route.queue_depth, spare(config)), stats)
+    // What waits for a thread is not in flight.
+    let depth = config.queue_depth.unwrap_or_else(|| threads::started(threads)).max(1);
+    route.queue_depth = width.most.min(depth);
+    let width = Width { most: route.queue_depth, ..width };
+    let engine = Threads::new(Arc::new(Pread::new(files)), threads, helps, (depth, spare(config)), stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
-    Ok(Opened { engine: Box::new(engine), route })
+    Ok(Opened { engine: Box::new(engine), route, width })
 }
 
 /// Room for reads that are given up. Without a timeout, none are.
@@ -106,12 +118,13 @@ fn spare(config: &Config) -> usize {
     if config.timeout.is_some() { ABANDONED_MAX } else { 0 }
 }
 
-fn open_ring(route: &mut Route, files: &Arc<Files>, spare: usize) -> io::Result<Box<dyn Engine>> {
+fn open_ring(route: &mut Route, files: &Arc<Files>, (spare, blocking): (usize, bool)) -> io::Result<Box<dyn Engine>> {
     let depth = route.queue_depth;
+    let workers = if blocking { depth as u32 } else { RING_WORKERS };
     let options = RingOptions::default()
         .entries(2 * (depth + spare) as u32)
         .files(Uring::slots_wanted(depth + spare, files.len()))
-        .max_workers(RING_WORKERS)
+        .max_workers([workers, RING_WORKERS])
         .batch_wait(RING_BATCH_WAIT);
     let (ring, steps) = Ring::open(&options)?;
     for step in steps {
@@ -137,7 +150,7 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
         engine: EngineKind::Sim,
         direct_io: true,
         alignment: 512,
-        queue_depth: config.queue_depth.unwrap_or(DEPTH_UNKNOWN).max(1),
+        queue_depth: config.queue_depth.unwrap_or(DEPTH_START).max(1),
         read_bytes: config.read_bytes.unwrap_or(READ_BYTES).next_multiple_of(512),
         registered_buffers: false,
         backing: "".into(),
@@ -147,7 +160,8 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
         fallbacks: Vec::new(),
     };
     let sim = Sim::new(Arc::clone(dataset), route.queue_depth, 512, config.seed, Faults::default());
-    Opened { engine: Box::new(sim), route }
+    let width = Width { start: DEPTH_START, most: route.queue_depth, fixed: config.queue_depth.is_some() };
+    Opened { engine: Box::new(sim), route, width }
 }
 
 /// Maximum number of reads in flight: below the capacity of the device's queue, so that submitting never sleeps for a

@@ -2,6 +2,9 @@
 //! real disks do: short reads, interrupted reads, errors, reordering, delays, files that shrank. Everything derives
 //! from a seed.
 
+#[cfg(test)]
+pub mod service;
+
 use super::{ABANDONED_MAX, Done, Engine, Read};
 use crate::dataset::{Dataset, FileId};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -73,6 +76,11 @@ pub struct Sim {
     pub failed_by_outage: u64,
     depth: usize,
     alignment: u64,
+    /// How long reads take, and those that are on their way: when they began and when they end.
+    #[cfg(test)]
+    service: Option<service::Service>,
+    #[cfg(test)]
+    due: Vec<(Instant, Instant, Read)>,
     /// Reads that failed with EIO once and will then succeed.
     failed_once: HashSet<(FileId, u64)>,
 }
@@ -105,7 +113,35 @@ impl Sim {
             failed_by_outage: 0,
             depth,
             alignment,
+            #[cfg(test)]
+            service: None,
+            #[cfg(test)]
+            due: Vec::new(),
             failed_once: HashSet::new(),
+        }
+    }
+
+    /// Lets reads take as long as a device with these limits needs.
+    #[cfg(test)]
+    #[must_use]
+    pub fn with_service(mut self, limits: service::Limits) -> Sim {
+        self.service = Some(service::Service::new(limits, self.seed, self.now));
+        self
+    }
+
+    /// Ends the reads that are due, and waits for the next one if none is.
+    #[cfg(test)]
+    fn serve(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) {
+        let next = self.due.iter().map(|&(_, end, _)| end).min();
+        if let Some(wait) = wait {
+            let latest = self.now + wait;
+            self.now = next.map_or(latest, |next| next.clamp(self.now, latest));
+        }
+        let now = self.now;
+        let ended: Vec<_> = self.due.extract_if(.., |(_, end, _)| *end <= now).collect();
+        for (began, _, mut read) in ended {
+            let result = self.answer(&mut read);
+            done.push(Done { tag: read.tag, part: read.part, result, latency: now - began });
         }
     }
 
@@ -208,20 +244,33 @@ impl Engine for Sim {
     }
 
     fn in_flight(&self) -> usize {
-        self.queue.len() + self.stuck.len() - self.abandoned.len()
+        #[cfg(test)]
+        let due = self.due.len();
+        #[cfg(not(test))]
+        let due = 0;
+        due + self.queue.len() + self.stuck.len() - self.abandoned.len()
     }
 
     fn start(&mut self, read: Read) {
         assert!(self.room() > 0, "start without room");
-        if let Some(read) = self.keep(read) {
-            self.queue.push(read);
+        let Some(read) = self.keep(read) else { return };
+        #[cfg(test)]
+        if let Some(service) = &mut self.service {
+            let end = service.end(read.part.len() as u64, self.now);
+            return self.due.push((self.now, end, read));
         }
+        self.queue.push(read);
     }
 
     fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         self.now += TURN;
         let before = done.len();
         self.unstick(done);
+        #[cfg(test)]
+        if self.service.is_some() {
+            self.serve(wait, done);
+            return Ok(());
+        }
         let mut later = Vec::with_capacity(self.depth);
         let mut queue = std::mem::take(&mut self.queue);
         if self.faults.reorder {

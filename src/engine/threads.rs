@@ -24,9 +24,18 @@ const JOIN_BOUND: Duration = Duration::from_secs(5);
 /// read from the page cache.
 const READS_A_TURN: usize = 32;
 
+/// Reads that are started at least, so that a thread that finishes finds its next read waiting, and that the reactor is
+/// woken once for many reads.
+const STARTED_LEAST: usize = 64;
+
+/// Reads to start for as many as are performed at a time.
+pub(super) fn started(reads: usize) -> usize {
+    STARTED_LEAST.max(reads + reads / 4)
+}
+
 /// How a thread reads.
 pub(super) trait Reader: Send + Sync + 'static {
-    /// State that each thread keeps between reads.
+    /// State that a thread keeps from one read to the next; gone when it sleeps in between.
     type Own: Default;
 
     /// Reads into the read's memory, from its start, and returns the number of bytes. It may return fewer than the
@@ -53,6 +62,8 @@ pub(super) trait Reader: Send + Sync + 'static {
 pub(super) struct Threads<R: Reader> {
     shared: Arc<Shared<R>>,
     workers: Vec<Worker>,
+    /// How many threads there may be, besides those that are stuck in abandoned reads.
+    threads: usize,
     /// Whether the reactor also reads while it would otherwise wait, so that no processor only waits.
     helps: bool,
     /// The reactor's own state when it acts as a reading thread.
@@ -63,8 +74,9 @@ pub(super) struct Threads<R: Reader> {
     started: usize,
     /// Reads that threads still hold but nobody waits for.
     abandoned: Vec<u64>,
-    /// The system started fewer threads than were wanted.
+    /// The system started fewer threads than were wanted. Told once.
     fewer: Option<Fallback>,
+    has_told: bool,
     stats: Arc<Stats>,
 }
 
@@ -89,6 +101,9 @@ const NOTHING: u64 = u64::MAX;
 struct Shared<R> {
     reader: Arc<R>,
     jobs: ArrayQueue<(Read, Instant)>,
+    /// Number of threads that read, and how many may.
+    reading: AtomicUsize,
+    width: AtomicUsize,
     /// Number of threads that sleep waiting for a job, or are about to.
     sleeping: AtomicUsize,
     closed: AtomicBool,
@@ -109,9 +124,9 @@ struct Woken(bool);
 const AWAKE: usize = usize::MAX;
 
 impl<R: Reader> Threads<R> {
-    /// Starts `threads` threads that accept up to `depth` reads, and carry on while up to `spare` of them are
-    /// abandoned. With `helps`, the thread that turns the engine reads as well, which suits only reads that do not
-    /// wait.
+    /// Up to `threads` threads, started when there is work for them, that accept up to `depth` reads, and carry on
+    /// while up to `spare` of them are abandoned. With `helps`, the thread that turns the engine reads as well, which
+    /// suits only reads that do not wait.
     ///
     /// # Errors
     /// `EAGAIN` if the system allows no thread at all and this one does not read.
@@ -125,6 +140,8 @@ impl<R: Reader> Threads<R> {
         let shared = Arc::new(Shared {
             reader,
             jobs: ArrayQueue::new(depth),
+            reading: AtomicUsize::new(0),
+            width: AtomicUsize::new(threads.max(1)),
             sleeping: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             jobs_gate: Mutex::default(),
@@ -137,6 +154,7 @@ impl<R: Reader> Threads<R> {
         let mut engine = Threads {
             shared,
             workers: Vec::new(),
+            threads: threads.max(usize::from(!helps)),
             helps,
             own: R::Own::default(),
             depth,
@@ -144,21 +162,45 @@ impl<R: Reader> Threads<R> {
             started: 0,
             abandoned: Vec::new(),
             fewer: None,
+            has_told: false,
             stats: Arc::clone(stats),
         };
-        let wanted = threads.max(usize::from(!helps));
-        for index in 0..wanted {
-            match engine.add_worker() {
-                Ok(()) => {}
-                Err(error) if index == 0 && !helps => return Err(error),
-                Err(error) => {
-                    let got = format!("{index} of {wanted} threads to read with");
-                    engine.fewer = Some(Fallback::new(Cause::Threads, got, Some(&error)));
-                    break;
-                }
-            }
+        // One must be had.
+        if !helps {
+            engine.add_worker()?;
         }
         Ok(engine)
+    }
+
+    /// Starts another thread if there is work for one and none sleeps. If the system has none to give, those that there
+    /// are carry on.
+    fn grow(&mut self) {
+        let wanted = self.threads.min(self.width()) + self.abandoned.len();
+        let waiting = self.shared.jobs.len() > self.shared.sleeping.load(Ordering::Relaxed);
+        if !waiting || self.workers.len() >= wanted {
+            return;
+        }
+        if let Err(error) = self.add_worker() {
+            let got = self.workers.len().saturating_sub(self.abandoned.len());
+            let step =
+                Fallback::new(Cause::Threads, format!("{got} of {} threads to read with", self.threads), Some(&error));
+            // Asking for each read would only cost time.
+            self.threads = got;
+            if !std::mem::replace(&mut self.has_told, true) {
+                self.fewer = Some(step);
+            }
+        }
+    }
+
+    /// Lets so many threads read, besides those that are stuck in abandoned reads.
+    fn set_width(&self, reads: usize) {
+        self.shared.width.store(reads.max(1) + self.abandoned.len(), Ordering::SeqCst);
+        drop(lock(&self.shared.jobs_gate));
+        self.shared.job_is_there.notify_all();
+    }
+
+    fn width(&self) -> usize {
+        self.shared.width.load(Ordering::Relaxed).saturating_sub(self.abandoned.len())
     }
 
     fn add_worker(&mut self) -> io::Result<()> {
@@ -204,6 +246,14 @@ impl<R: Reader> Engine for Threads<R> {
             drop(lock(&self.shared.jobs_gate));
             self.shared.job_is_there.notify_one();
         }
+        // Those that were woken may not have looked yet, so what counts is how many reads wait.
+        self.grow();
+    }
+
+    fn widen(&mut self, reads: usize) -> usize {
+        self.set_width(reads);
+        (0..self.shared.jobs.len()).for_each(|_| self.grow());
+        started(reads).min(self.depth)
     }
 
     fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
@@ -228,7 +278,11 @@ impl<R: Reader> Engine for Threads<R> {
         drop(woken);
         while let Some(result) = shared.done.pop() {
             match self.abandoned.iter().position(|&tag| tag == result.tag) {
-                Some(late) => drop(self.abandoned.swap_remove(late)),
+                Some(late) => {
+                    let width = self.width();
+                    self.abandoned.swap_remove(late);
+                    self.set_width(width);
+                }
                 None => self.started -= 1,
             }
             done.push(result);
@@ -253,8 +307,10 @@ impl<R: Reader> Engine for Threads<R> {
     }
 
     fn abandon(&mut self, tag: u64) {
+        let width = self.width();
         self.started -= 1;
         self.abandoned.push(tag);
+        self.set_width(width);
         // Replace the thread that is stuck in the read. If the system has no thread to give, the others carry on. If
         // there are no others, reads fail while they wait for one.
         let _ = self.add_worker();
@@ -317,10 +373,11 @@ impl<R: Reader> Shared<R> {
     fn work(&self, stats: &Arc<Stats>, reading: &Reading) {
         let mut clock = stats.clock(Role::Io, Doing::Idle);
         let mut own = R::Own::default();
-        while let Some((mut read, start)) = self.next_job(&mut clock) {
+        while let Some((mut read, start)) = self.next_job(&mut clock, &mut own) {
             reading.tag.store(read.tag, Ordering::Relaxed);
             let result = self.read(&mut read, &mut own, &reading.opening);
             reading.tag.store(NOTHING, Ordering::Relaxed);
+            self.reading.fetch_sub(1, Ordering::SeqCst);
             self.finish(read, start, result);
             fence(Ordering::SeqCst);
             if self.done.len() >= self.wanted.load(Ordering::Relaxed) {
@@ -349,23 +406,38 @@ impl<R: Reader> Shared<R> {
         let _ = self.done.push(done);
     }
 
-    /// The next read, sleeping until there is one. `None` means that the engine is being dropped.
-    fn next_job(&self, clock: &mut Clock) -> Option<(Read, Instant)> {
+    /// The next read, if another thread may read now. Whoever ends a read asks again, so a read that is left here finds
+    /// a thread.
+    fn take_job(&self) -> Option<(Read, Instant)> {
+        if self.reading.fetch_add(1, Ordering::SeqCst) < self.width.load(Ordering::SeqCst)
+            && let Some(job) = self.jobs.pop()
+        {
+            return Some(job);
+        }
+        self.reading.fetch_sub(1, Ordering::SeqCst);
+        None
+    }
+
+    /// The next read, sleeping until there is one. `None` means that the engine is being dropped. A thread that sleeps
+    /// keeps nothing open: there may be hundreds, and few descriptors.
+    fn next_job(&self, clock: &mut Clock, own: &mut R::Own) -> Option<(Read, Instant)> {
         loop {
             if self.closed.load(Ordering::Relaxed) {
                 return None;
             }
-            if let Some(job) = self.jobs.pop() {
+            if let Some(job) = self.take_job() {
                 if clock.doing() != Doing::Read {
                     clock.switch(Doing::Read);
                 }
                 return Some(job);
             }
             clock.switch(Doing::Idle);
+            *own = R::Own::default();
             self.sleeping.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let gate = lock(&self.jobs_gate);
-            let sleeps = |_: &mut ()| self.jobs.is_empty() && !self.closed.load(Ordering::Relaxed);
+            let may_read = || self.reading.load(Ordering::SeqCst) < self.width.load(Ordering::SeqCst);
+            let sleeps = |_: &mut ()| (self.jobs.is_empty() || !may_read()) && !self.closed.load(Ordering::Relaxed);
             drop(self.job_is_there.wait_while(gate, sleeps));
             self.sleeping.fetch_sub(1, Ordering::Relaxed);
         }
@@ -426,6 +498,72 @@ mod tests {
                 done.iter().filter_map(|done| Some(done.result.as_ref().err()?.to_string())).collect();
             assert_eq!(errors.len(), 2, "{errors:?}");
             assert!(errors[0].contains("reading panicked: made up"), "{errors:?}");
+        }
+    }
+
+    /// Takes a while for each read, and keeps something open from one to the next.
+    #[derive(Default)]
+    struct Slow {
+        now: AtomicUsize,
+        most: AtomicUsize,
+        open: Arc<AtomicUsize>,
+    }
+
+    struct Open(Arc<AtomicUsize>);
+
+    impl Drop for Open {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Reader for Slow {
+        type Own = Option<Open>;
+
+        fn read(&self, read: &mut Read, own: &mut Option<Open>, _: &AtomicBool) -> io::Result<usize> {
+            own.get_or_insert_with(|| {
+                self.open.fetch_add(1, Ordering::SeqCst);
+                Open(Arc::clone(&self.open))
+            });
+            self.most.fetch_max(1 + self.now.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(2));
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            Ok(read.part.len())
+        }
+
+        fn lost(&self, _: FileId) -> Option<String> {
+            None
+        }
+
+        fn renew(&self, _: FileId) {}
+    }
+
+    #[test]
+    fn threads_come_as_they_are_needed_and_keep_nothing_open_while_they_sleep() {
+        let (_arena, mut whole) = Arena::reserve(1 << 20).unwrap();
+        let slow = Arc::new(Slow::default());
+        let mut engine = Threads::new(Arc::clone(&slow), 32, false, (64, 0), &Arc::new(Stats::new())).unwrap();
+        assert_eq!(engine.workers.len(), 1);
+        // Up and down again: what was started stays, and does not read.
+        for (width, most) in [(4, 4), (32, 32), (2, 2)] {
+            assert_eq!(engine.widen(width), 64);
+            slow.most.store(0, Ordering::SeqCst);
+            for tag in 0..64 {
+                engine.start(Read { tag, file: FileId(0), offset: 0, part: whole.split_to(512) });
+            }
+            let (mut done, start) = (Vec::new(), Instant::now());
+            while done.len() < 64 {
+                assert!(start.elapsed() < Duration::from_secs(10), "it hangs with {} of 64", done.len());
+                engine.turn(Some(Duration::from_millis(100)), &mut done).unwrap();
+            }
+            let seen = slow.most.load(Ordering::SeqCst);
+            assert!(seen <= most && seen > most / 2, "{seen} at a time with a width of {width}");
+        }
+        assert!(engine.workers.len() <= 32, "{}", engine.workers.len());
+        let start = Instant::now();
+        while slow.open.load(Ordering::SeqCst) > 0 {
+            assert!(start.elapsed() < Duration::from_secs(10), "{} kept open", slow.open.load(Ordering::SeqCst));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

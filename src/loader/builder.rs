@@ -344,7 +344,7 @@ impl Builder {
         self
     }
 
-    /// The number of threads of [`EngineChoice::Threads`]. `None`, the default: the library chooses.
+    /// The number of threads of [`EngineChoice::Threads`]. `None`, the default: as many as give most, up to 256.
     pub fn io_threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
         self.config.io_threads = threads.into();
         self
@@ -370,7 +370,8 @@ impl Builder {
         self
     }
 
-    /// Fixes the number of reads in flight. Default: chosen by the device, and adapted as it goes.
+    /// Fixes the number of reads in flight. Default: found by trying what gives most, up to what the device's queue
+    /// takes, or 256 where that is not known.
     pub fn queue_depth(mut self, reads: usize) -> Builder {
         self.config.queue_depth = Some(reads);
         self

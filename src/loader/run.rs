@@ -271,7 +271,7 @@ impl Running {
         let Job { order, config, collation, limits, maps, stretches, notes, stats, failures, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
-        let Opened { engine, mut route } = match &job.gds {
+        let Opened { engine, mut route, width } = match &job.gds {
             Some(gds) => gds.straight.open(&config, &stats)?,
             None => engine::open(&config, &dataset, &stats)?,
         };
@@ -294,9 +294,8 @@ impl Running {
             _ => None,
         };
         let rules = Rules {
-            queue_depth: route.queue_depth,
+            width,
             read_bytes: route.read_bytes as u64,
-            fixed_depth: config.queue_depth.is_some(),
             on_error: config.on_error,
             seed: config.seed,
             timeout: if is_straight { Some(engine::timeout(&config)) } else { config.timeout },
@@ -362,12 +361,12 @@ impl Running {
                 return Ok(());
             }
             // If the storage or the machine is in trouble, the engine that there is goes on: it can wait that out.
-            let Ok(Opened { engine, route }) = engine::open(&self.config, &self.dataset, &self.stats) else {
+            let Ok(Opened { engine, route, width }) = engine::open(&self.config, &self.dataset, &self.stats) else {
                 self.begin_epoch(epoch);
                 return Ok(());
             };
             self.engine = engine;
-            self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
+            self.reactor.reroute(Layout::new(&route, &self.config), width);
             self.with_route(|old| {
                 let (devices, locality) = (std::mem::take(&mut old.devices), std::mem::take(&mut old.locality));
                 *old = Route { devices, locality, pinned: old.pinned, ..route };

@@ -1,51 +1,162 @@
-//! Chooses how many reads are in flight and how long they are: enough to keep the device busy, but no more than its
-//! queue takes without putting the submitting thread to sleep.
+//! Chooses how many reads are in flight and how long they are, by what that gives.
 //!
-//! Beyond the depth that keeps a device busy, more reads only wait longer, and they wait in the device instead of here,
-//! where the oldest batch could still go first. So the depth grows in steps while reads complete fast and shrinks when
-//! they complete slowly (additive increase, multiplicative decrease, like TCP's congestion window in RFC 5681). If
-//! reads are slow even at the minimum depth, they are too long for the device: they are halved, and doubled again once
-//! they are fast.
+//! A device has a knee: below it more reads in flight give more, above it they only wait longer, and they wait in the
+//! device instead of here, where the oldest batch could still go first. Where the knee lies differs by a factor of a
+//! hundred between disks, network file systems and quotas, so it is found by trying, as BBR finds the bandwidth of a
+//! path: measure, change one knob, measure again, and keep the change only if it is worth it. More reads must give
+//! more. Fewer reads are tried only where reads queue, and must give about as much. A trial that fails doubles the time
+//! to the next one, so a loader that has found its knee hardly moves; a rate that changes (a quota, a neighbour) ends
+//! that rest.
 
-use std::time::Duration;
+#[cfg(test)]
+mod tests;
 
-/// Initial depth: saturates every NVMe and virtio disk that was measured at 128 KiB.
-const START: usize = 64;
+use crate::engine::Width;
+use crate::stats::{Decision, Knob};
+use std::time::{Duration, Instant};
 
-/// Minimum depth: a disk array needs some reads on each member.
+/// Minimum depth that is tried: a disk array needs some reads on each member.
 const LEAST: usize = 8;
 
 /// Minimum read length. Below it, the request costs the device more than its bytes.
 const LEAST_READ_BYTES: u64 = 64 << 10;
 
-/// Reads whose mean latency is above this are queueing.
+/// Reads whose mean latency is above this may be queueing.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// Reads whose mean latency is below this leave room for more of them.
-const FAST: Duration = Duration::from_millis(1);
+/// More of something must give this much more, and less of it may give this much less. A step down and the step up that
+/// undoes it cannot both pass, so the depth does not swing.
+const GAIN: f64 = 1.03;
+const LOSS: f64 = 0.995;
+
+/// Latency that grew by this much with the depth: reads queue.
+const QUEUEING: f64 = 1.5;
+
+/// A measurement has at least two rounds of the queue, lasts so long and has so many reads: of fewer, the rate is
+/// mostly noise.
+const WINDOW: Duration = Duration::from_millis(50);
+const WINDOW_READS: usize = 192;
+
+/// A measurement ends after so long if it has this many reads: a device of one read a second is measured, too.
+const LONG_WINDOW: Duration = Duration::from_secs(2);
+const LONG_WINDOW_READS: usize = 8;
+
+/// A device that gave nothing for so long, and for four times as long as a read takes, stood still: that says nothing
+/// of its rate.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Windows from a failed trial to the next one, at most.
+const REST: u32 = 256;
+
+/// A rate that changed by this factor is another device's, so to say.
+const SHIFT: f64 = 1.4;
+
+/// Windows in which work, not the depth, limited the reads, until a trial is called off.
+const IDLE_WINDOWS: u32 = 4;
+
+/// What a window measured.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    reads: f64,
+    bytes: f64,
+    latency: Duration,
+}
+
+impl Rate {
+    /// How many times as much as `other`. Both counts tell the same, and their noise (of the lengths of reads, of the
+    /// requests they are split into) is not the same.
+    fn over(self, other: Rate) -> f64 {
+        (self.reads / other.reads * (self.bytes / other.bytes)).sqrt()
+    }
+
+    fn mixed(self, newer: Rate) -> Rate {
+        Rate {
+            reads: f64::midpoint(self.reads, newer.reads),
+            bytes: f64::midpoint(self.bytes, newer.bytes),
+            latency: (self.latency + newer.latency) / 2,
+        }
+    }
+}
+
+/// The running measurement.
+#[derive(Debug, Default)]
+struct Window {
+    /// When it began; `None` while reads of before are still in flight.
+    since: Option<Instant>,
+    /// Reads of before that are still to come.
+    skip: usize,
+    reads: usize,
+    bytes: u64,
+    latency: Duration,
+    /// How often reads were issued, and how often that filled the depth.
+    issued: usize,
+    filled: usize,
+    /// When the last read ended, and the longest time without one.
+    last: Option<Instant>,
+    gap: Duration,
+    /// Whether reads ended since the last look.
+    is_fresh: bool,
+}
+
+/// A change of one knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    More,
+    Fewer,
+    Longer,
+    Shorter,
+}
+
+/// In the order in which they are tried.
+const STEPS: [Step; 4] = [Step::More, Step::Fewer, Step::Longer, Step::Shorter];
 
 /// The controller.
 #[derive(Debug)]
 pub(super) struct Depth {
     now: usize,
-    bound: usize,
-    /// Longest read now, and its upper bound.
     read_bytes: u64,
-    read_bytes_bound: u64,
-    fixed: bool,
-    /// Number of reads and the sum of their latencies since the last adjustment, in microseconds.
-    reads: usize,
-    latency_us: u64,
-    /// Whether the depth, rather than the available work, limited the reads in flight.
-    limiting: bool,
+    width: Width,
+    read_bytes_most: u64,
+    window: Window,
+    /// The rate with the knobs as they are, or, during a trial, as they were.
+    base: Option<Rate>,
+    /// The change on trial, and the knobs before it.
+    trial: Option<(Step, usize, u64)>,
+    /// The rate that a descent began with: each of its steps is held against that, so that small losses do not add up.
+    anchor: Option<Rate>,
+    /// The step that was tried last.
+    last: usize,
+    /// Windows since the last trial, and how many there must be.
+    rested: u32,
+    rest: u32,
+    /// The rate when the last trial ended.
+    settled: Option<Rate>,
+    /// The shortest mean latency lately: what reads take that do not queue.
+    floor: Duration,
+    idle_windows: u32,
 }
 
 impl Depth {
-    /// Stays within `bound` reads of at most `read_bytes` each. If `fixed`, always stays at the bounds.
-    pub(super) fn new(bound: usize, read_bytes: u64, fixed: bool) -> Depth {
-        let bound = bound.max(1);
-        let now = if fixed { bound } else { START.min(bound) };
-        Depth { now, bound, read_bytes, read_bytes_bound: read_bytes, fixed, reads: 0, latency_us: 0, limiting: false }
+    /// Stays within this width and reads of at most `read_bytes` each.
+    pub(super) fn new(width: Width, read_bytes: u64) -> Depth {
+        let width = Width { most: width.most.max(1), ..width };
+        let now = if width.fixed { width.most } else { width.start.clamp(1, width.most) };
+        Depth {
+            now,
+            read_bytes,
+            width,
+            read_bytes_most: read_bytes,
+            window: Window::default(),
+            base: None,
+            trial: None,
+            anchor: None,
+            last: STEPS.len() - 1,
+            rested: 0,
+            rest: 1,
+            settled: None,
+            floor: Duration::MAX,
+            idle_windows: 0,
+        }
     }
 
     /// Number of reads that may be in flight now.
@@ -59,81 +170,188 @@ impl Depth {
     }
 
     /// Records that reads were issued, and whether they filled the depth.
-    pub(super) fn started(&mut self, in_flight: usize, filled: bool) {
-        self.limiting |= filled && in_flight >= self.now;
+    pub(super) fn started(&mut self, filled: bool) {
+        self.window.issued += 1;
+        self.window.filled += usize::from(filled);
     }
 
-    /// Records the latency of one read.
-    pub(super) fn done(&mut self, latency: Duration) {
-        if self.fixed {
-            return;
+    /// Records a read that ended.
+    pub(super) fn done(&mut self, bytes: u64, latency: Duration) {
+        let window = &mut self.window;
+        window.is_fresh = true;
+        if window.skip > 0 {
+            window.skip -= 1;
+        } else {
+            window.reads += 1;
+            window.bytes += bytes;
+            window.latency += latency;
         }
-        self.reads += 1;
-        self.latency_us += latency.as_micros() as u64;
-        // Two rounds of the queue, so that the measured reads were issued at the present depth.
-        if self.reads >= 2 * self.now {
-            let mean = Duration::from_micros(self.latency_us / self.reads as u64);
-            let least = LEAST.min(self.bound);
-            if mean > SLOW && self.now > least {
-                self.now = (self.now * 3 / 4).max(least);
-            } else if mean > SLOW && self.read_bytes / 2 >= LEAST_READ_BYTES {
-                self.read_bytes /= 2;
-            } else if mean < FAST && self.read_bytes < self.read_bytes_bound {
-                self.read_bytes *= 2;
-            } else if mean < FAST && self.limiting {
-                self.now = (self.now + 8).min(self.bound);
+    }
+
+    /// The machine had no room (descriptors, memory) for a read. Once for all reads of a depth.
+    pub(super) fn refused(&mut self) -> Option<Decision> {
+        let depth = (self.now / 2).max(LEAST.min(self.width.most));
+        if self.width.fixed || depth >= self.now || self.window.since.is_none() {
+            return None;
+        }
+        let rate = self.base;
+        self.trial = None;
+        self.tire();
+        Some(self.change((depth, self.read_bytes), rate, "the machine has no room for more"))
+    }
+
+    /// Looks at what was measured. Call it once for all reads that ended together, so that a burst is not cut. Returns
+    /// the change that it made, if any.
+    pub(super) fn look(&mut self, now: Instant) -> Option<Decision> {
+        if self.width.fixed || !std::mem::take(&mut self.window.is_fresh) {
+            return None;
+        }
+        let window = &mut self.window;
+        if let Some(last) = window.last.replace(now) {
+            window.gap = window.gap.max(now.saturating_duration_since(last));
+        }
+        let Some(since) = window.since else {
+            if window.skip == 0 {
+                *window = Window { since: Some(now), last: Some(now), ..Window::default() };
             }
-            self.reads = 0;
-            self.latency_us = 0;
-            self.limiting = false;
+            return None;
+        };
+        let elapsed = now.saturating_duration_since(since);
+        let rounds = window.reads >= (2 * self.now).max(WINDOW_READS) && elapsed >= WINDOW;
+        let is_long = window.reads >= LONG_WINDOW_READS && elapsed >= LONG_WINDOW;
+        if !(rounds || is_long) {
+            return None;
+        }
+        let latency = window.latency / window.reads as u32;
+        let seconds = elapsed.as_secs_f64();
+        let rate = Rate { reads: window.reads as f64 / seconds, bytes: window.bytes.max(1) as f64 / seconds, latency };
+        let is_telling = 2 * window.filled >= window.issued && window.gap <= STALL.max(4 * latency);
+        *window = Window { since: Some(now), last: Some(now), ..Window::default() };
+        if is_telling { self.judge(rate) } else { self.idle(rate) }
+    }
+
+    /// A window in which the work was the limit, or the device stood still. A trial is called off if there are many.
+    fn idle(&mut self, rate: Rate) -> Option<Decision> {
+        self.idle_windows += 1;
+        if self.idle_windows < IDLE_WINDOWS {
+            return None;
+        }
+        self.idle_windows = 0;
+        let (_, depth, read_bytes) = self.trial.take()?;
+        self.tire();
+        Some(self.change((depth, read_bytes), Some(rate), "not used: there are not so many reads to start"))
+    }
+
+    fn judge(&mut self, rate: Rate) -> Option<Decision> {
+        self.idle_windows = 0;
+        let grown = self.floor.saturating_add(self.floor / 64);
+        self.floor = rate.latency.min(grown);
+        match (self.trial, self.base) {
+            (Some((step, depth, read_bytes)), Some(base)) => {
+                self.trial = None;
+                self.conclude(step, (depth, read_bytes), rate, base)
+            }
+            _ => {
+                let base = self.base.map_or(rate, |base| base.mixed(rate));
+                self.base = Some(base);
+                self.rested += 1;
+                let has_shifted = |settled: Rate| !(1.0 / SHIFT..SHIFT).contains(&base.over(settled));
+                if self.rested >= 2 && self.settled.is_some_and(has_shifted) {
+                    (self.rest, self.settled, self.anchor) = (1, Some(base), None);
+                }
+                if self.rested < self.rest { None } else { self.attempt(base) }
+            }
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const READ_BYTES: u64 = 512 << 10;
-
-    fn run(depth: &mut Depth, latency: Duration, reads: usize) {
-        for _ in 0..reads {
-            depth.started(depth.now(), true);
-            depth.done(latency);
+    /// Starts a trial of the next change that may be of use.
+    fn attempt(&mut self, base: Rate) -> Option<Decision> {
+        let next = (1..=STEPS.len()).map(|after| (self.last + after) % STEPS.len());
+        let Some((index, to)) = next.filter_map(|index| Some((index, self.target(STEPS[index], base)?))).next() else {
+            self.rested = 0;
+            return None;
+        };
+        self.last = index;
+        let step = STEPS[index];
+        if step == Step::Fewer && self.anchor.is_none() {
+            self.anchor = Some(base);
         }
+        self.trial = Some((step, self.now, self.read_bytes));
+        Some(self.change(to, Some(base), "a trial"))
     }
 
-    #[test]
-    fn follows_latency_within_its_bounds() {
-        let mut depth = Depth::new(100, READ_BYTES, false);
-        assert_eq!(depth.now(), START);
-        run(&mut depth, Duration::from_micros(100), 5_000);
-        assert_eq!(depth.now(), 100);
-        run(&mut depth, Duration::from_millis(20), 5_000);
-        assert_eq!(depth.now(), 100, "neither fast nor slow");
-        run(&mut depth, Duration::from_millis(500), 500);
-        assert!(depth.now() < 60 && depth.read_bytes() == READ_BYTES, "fewer before shorter");
-        run(&mut depth, Duration::from_millis(500), 5_000);
-        assert_eq!((depth.now(), depth.read_bytes()), (LEAST, LEAST_READ_BYTES));
-        run(&mut depth, Duration::from_micros(100), 5_000);
-        assert_eq!((depth.now(), depth.read_bytes()), (100, READ_BYTES));
+    /// What a step leads to; `None` if it is of no use now.
+    fn target(&self, step: Step, base: Rate) -> Option<(usize, u64)> {
+        let (least, most) = (LEAST.min(self.width.most), self.width.most);
+        let queues = self.now > self.width.start && base.latency > self.floor.mul_f64(QUEUEING);
+        let (depth, read_bytes) = (self.now, self.read_bytes);
+        let to = match step {
+            Step::More => ((depth * 2).min(most), read_bytes),
+            Step::Fewer if base.latency > SLOW || queues => ((depth * 3 / 4).max(least).min(depth), read_bytes),
+            Step::Longer if read_bytes < self.read_bytes_most => (depth, read_bytes * 2),
+            Step::Shorter if base.latency > SLOW && depth == least && read_bytes / 2 >= LEAST_READ_BYTES => {
+                (depth, read_bytes / 2)
+            }
+            _ => (depth, read_bytes),
+        };
+        (to != (depth, read_bytes)).then_some(to)
     }
 
-    #[test]
-    fn stays_where_the_user_put_it() {
-        let mut depth = Depth::new(5, READ_BYTES, true);
-        run(&mut depth, Duration::from_secs(1), 100);
-        assert_eq!(depth.now(), 5);
-        assert_eq!(Depth::new(0, READ_BYTES, false).now(), 1);
-    }
-
-    #[test]
-    fn does_not_grow_where_the_work_is_what_limits() {
-        let mut depth = Depth::new(200, READ_BYTES, false);
-        for _ in 0..5_000 {
-            depth.started(1, false);
-            depth.done(Duration::from_micros(50));
+    /// Keeps or undoes the change on trial.
+    fn conclude(&mut self, step: Step, before: (usize, u64), rate: Rate, base: Rate) -> Option<Decision> {
+        let kept = match step {
+            Step::More => rate.over(base) >= GAIN,
+            Step::Fewer => rate.over(self.anchor.unwrap_or(base)) >= LOSS,
+            // Shorter reads are more reads, so only bytes count.
+            Step::Longer | Step::Shorter => rate.bytes / base.bytes >= LOSS,
+        };
+        self.settled = Some(if kept { rate } else { base });
+        if !kept {
+            self.tire();
+            let reason = match step {
+                Step::More | Step::Longer => "undone: it gained too little",
+                Step::Fewer | Step::Shorter => "undone: it lost too much",
+            };
+            return Some(self.change(before, Some(rate), reason));
         }
-        assert_eq!(depth.now(), START);
+        // Go on in this direction at once.
+        self.base = Some(rate);
+        self.last = (self.last + STEPS.len() - 1) % STEPS.len();
+        if step != Step::Fewer {
+            self.anchor = None;
+        }
+        self.rest = 1;
+        self.attempt(rate)
+    }
+
+    /// A trial failed: the next one comes later.
+    fn tire(&mut self) {
+        self.anchor = None;
+        self.rested = 0;
+        self.rest = (self.rest * 2).min(REST);
+        self.base = None;
+    }
+
+    /// Sets the knobs. Reads that are in flight belong to the old setting.
+    fn change(&mut self, (depth, read_bytes): (usize, u64), rate: Option<Rate>, reason: &'static str) -> Decision {
+        let (knob, from, to) = if depth == self.now {
+            (Knob::ReadBytes, self.read_bytes, read_bytes)
+        } else {
+            (Knob::Depth, self.now as u64, depth as u64)
+        };
+        let skip = self.now.max(depth);
+        self.now = depth;
+        self.read_bytes = read_bytes;
+        self.window = Window { skip, ..Window::default() };
+        Decision {
+            after: Duration::ZERO,
+            knob,
+            from,
+            to,
+            reads_per_second: rate.map_or(0, |rate| rate.reads as u64),
+            bytes_per_second: rate.map_or(0, |rate| rate.bytes as u64),
+            latency: rate.map_or(Duration::ZERO, |rate| rate.latency),
+            reason,
+        }
     }
 }

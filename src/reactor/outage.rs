@@ -268,6 +268,10 @@ impl Reactor {
             self.fail_read(read, source);
             return Ok(());
         }
+        if class == Class::Machine {
+            let decision = self.depth.refused();
+            self.decided(decision, engine);
+        }
         let root = files.root_of(file);
         let error = read_error(source, files, &read);
         let known = &mut self.outages.roots[root];

@@ -11,6 +11,7 @@ use crate::collate::Collation;
 use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
 use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
+use crate::engine::sim::service::{Limits, NONE};
 use crate::engine::sim::{self, Faults, Sim, byte_at};
 use crate::plan::{Grid, Keep};
 use crate::queue::{Missing, Receiver, bounded};
@@ -201,9 +202,8 @@ impl World {
             ..Faults::default()
         };
         let rules = Rules {
-            queue_depth: 1 + pick(20) as usize,
+            width: Width { start: 1 + pick(20) as usize, most: 1 + pick(20) as usize, fixed: pick(2) == 0 },
             read_bytes: layout.read_bytes,
-            fixed_depth: pick(2) == 0,
             on_error: [OnError::Skip, OnError::Raise, OnError::Warn, OnError::Replace][pick(4) as usize],
             seed,
             // Reads that never end must be given up, or the run would not end either.
@@ -287,7 +287,12 @@ impl World {
         let reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures);
         let mut reactor = reactor.with_early(early_told).with_kept(kept);
         let mut sim =
-            Sim::new(Arc::clone(&self.dataset), self.rules.queue_depth, self.layout.alignment, self.seed, self.faults);
+            Sim::new(Arc::clone(&self.dataset), self.rules.width.most, self.layout.alignment, self.seed, self.faults);
+        // Reads that take their time, on a disk that does not lie besides.
+        if self.faults == (Faults { reorder: self.faults.reorder, ..Faults::default() }) && self.rules.timeout.is_none()
+        {
+            sim = sim.with_service(Limits { latency: Duration::from_micros(150), jitter: 50, ..NONE });
+        }
         let mut held = Vec::new();
         let mut next = 0;
         let mut finished = false;

@@ -19,7 +19,7 @@ use uringload::internal::Config;
 use uringload::internal::Delivered;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{EpochDigest, Sampler};
-use uringload::stats::{Evidence, Snapshot, Verdict};
+use uringload::stats::{Decision, Evidence, Snapshot, Verdict};
 use uringload::{Builder, Loader};
 use uringload::{Error, Result, State};
 use uringload_sys::system;
@@ -85,6 +85,8 @@ pub struct Measured {
     pub watched: Option<Watched>,
     /// The loader's own stats.
     pub snapshot: Snapshot,
+    /// What it decided about how it reads.
+    pub decisions: Vec<Decision>,
     /// The route that was finally taken.
     pub route: Route,
     /// Where it ended.
@@ -185,6 +187,7 @@ fn follow<T: Delivered, U: User<T>>(
         steps: None,
         watched: watch.map(Watch::end),
         snapshot: stats.snapshot(),
+        decisions: stats.decisions(),
         route: loader.route(),
         state: loader.state(),
         digest: loader.digest(),
@@ -351,6 +354,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
     let mut snapshot = Snapshot::default();
     snapshot.elapsed = wall;
     snapshot.count = count;
+    snapshot.depth = measured.snapshot.depth;
     snapshot.read_latency = measured.snapshot.read_latency;
     snapshot.threads = vec![thread(Role::Consumer, Doing::WaitBatch), thread(Role::Reactor, Doing::WaitStorage)];
     let mut route = measured.route;
@@ -362,6 +366,8 @@ fn on_virtual_clock(measured: Measured) -> Measured {
         cpu: Duration::ZERO,
         peak_memory: None,
         snapshot,
+        // They have the time of the machine.
+        decisions: Vec::new(),
         route,
         ..measured
     }

@@ -13,7 +13,7 @@ use uringload::config::{Device, Fallback, Route, Shuffle};
 use uringload::internal::Config;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{Cursor, EpochDigest};
-use uringload::stats::{Distribution, Processors, Remedy, Snapshot, Trial, Tried, Verdict};
+use uringload::stats::{Decision, Distribution, Processors, Remedy, Snapshot, Trial, Tried, Verdict};
 
 /// Incremented when a key is removed or changes its meaning.
 const VERSION: u32 = 2;
@@ -54,6 +54,8 @@ pub struct Report {
     bytes_decoded: u64,
     in_flight_mean: f64,
     in_flight_max: u64,
+    depth: u64,
+    decisions: Vec<DecisionReport>,
     raw_read_bytes_per_s: Option<f64>,
     share_of_raw: Option<f64>,
     step_ms: Option<f64>,
@@ -121,6 +123,34 @@ struct Latencies {
     p50: Option<f64>,
     p99: Option<f64>,
     p999: Option<f64>,
+}
+
+/// A change of a knob, and the figures that led to it.
+#[derive(Debug, Serialize)]
+struct DecisionReport {
+    after_s: f64,
+    knob: String,
+    from: u64,
+    to: u64,
+    reads_per_s: u64,
+    bytes_per_s: u64,
+    mean_latency_us: u64,
+    why: &'static str,
+}
+
+impl From<&Decision> for DecisionReport {
+    fn from(decision: &Decision) -> DecisionReport {
+        DecisionReport {
+            after_s: decision.after.as_secs_f64(),
+            knob: decision.knob.to_string(),
+            from: decision.from,
+            to: decision.to,
+            reads_per_s: decision.reads_per_second,
+            bytes_per_s: decision.bytes_per_second,
+            mean_latency_us: decision.latency.as_micros() as u64,
+            why: decision.reason,
+        }
+    }
 }
 
 /// The route that the bytes took.
@@ -280,6 +310,8 @@ impl Report {
             bytes_decoded: count.bytes_decoded,
             in_flight_mean: snapshot.in_flight_mean(),
             in_flight_max: snapshot.in_flight_max,
+            depth: snapshot.depth,
+            decisions: measured.decisions.iter().map(DecisionReport::from).collect(),
             raw_read_bytes_per_s: raw,
             share_of_raw: raw.map(|raw| measured.share_of_raw(raw)),
             step_ms: outcome.options.emulate_step.map(millis),

@@ -233,9 +233,8 @@ impl Run {
             outage: None,
         };
         let rules = Rules {
-            queue_depth: 1 + pick(12) as usize,
+            width: Width { start: 1 + pick(12) as usize, most: 1 + pick(12) as usize, fixed: true },
             read_bytes: layout.read_bytes,
-            fixed_depth: true,
             on_error: [OnError::Skip, OnError::Raise, OnError::Warn][pick(3) as usize],
             seed,
             timeout,
@@ -268,7 +267,7 @@ impl Run {
         let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures)
             .with_decoder(Some(Decoder::new(places, place)))
             .with_stage(Some(stage));
-        let mut sim = Sim::new(dataset, self.rules.queue_depth, self.layout.alignment, seed, self.faults);
+        let mut sim = Sim::new(dataset, self.rules.width.most, self.layout.alignment, seed, self.faults);
         let (mut held, mut position, mut finished) = (Vec::new(), 0, false);
         let whole = 2 * self.order.sampler().len();
         for turn in 0.. {

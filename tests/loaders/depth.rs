@@ -1,0 +1,93 @@
+//! How many reads are in flight where each takes long, as on a network: as many as give more.
+
+use super::super::common::faulty::{Fault, Faulty, Spec};
+use super::super::common::{skip, within};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use uringload::config::Shuffle;
+use uringload::dataset::{self, Options};
+use uringload::stats::Knob;
+use uringload::{Loader, Result};
+
+const BOUND: Duration = Duration::from_secs(120);
+
+/// What a read takes, and how many the filesystem serves at once is not limited.
+const LATENCY: Duration = Duration::from_millis(20);
+
+const RECORD_BYTES: u64 = 4096;
+const RECORDS: u64 = 100_000;
+
+/// Time to find the depth, and time to measure.
+const FOUND: Duration = Duration::from_secs(2);
+const MEASURED: Duration = Duration::from_secs(3);
+
+/// As many threads as the loader may have.
+const THREADS: u64 = 256;
+
+fn mounted() -> Option<Faulty> {
+    let file = Spec { name: "records".into(), size: RECORDS * RECORD_BYTES, fault: Fault::Slow(LATENCY) };
+    Faulty::mount(vec![file]).map_err(skip).ok()
+}
+
+/// Reads a second of plain threads.
+fn of_threads(faulty: &Faulty) -> f64 {
+    let file = Arc::new(File::open(faulty.path().join("records")).expect("a file"));
+    let (count, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (file, count, ends) = (Arc::clone(&file), &count, &ends);
+            scope.spawn(move || {
+                let mut buffer = vec![0; RECORD_BYTES as usize];
+                let mut record = thread;
+                while !ends.load(Ordering::Relaxed) {
+                    record = (record + 7919) % RECORDS;
+                    file.read_exact_at(&mut buffer, record * RECORD_BYTES).expect("a read");
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(FOUND / 2);
+        let (before, start) = (count.load(Ordering::Relaxed), Instant::now());
+        std::thread::sleep(MEASURED);
+        let rate = (count.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
+        ends.store(true, Ordering::Relaxed);
+        rate
+    })
+}
+
+fn loader(faulty: &Faulty) -> Result<Loader> {
+    let options = Options::new().format("records").set("record_bytes", RECORD_BYTES);
+    let dataset = dataset::open(&[faulty.path().join("records")], &options)?;
+    Loader::builder(dataset).batch_size(64).shuffle(Shuffle::Full).epochs(None).build()
+}
+
+#[test]
+fn storage_that_is_slow_but_parallel_gives_what_hundreds_of_threads_get() {
+    within(BOUND, || {
+        let Some(faulty) = mounted() else { return };
+        let mut loader = loader(&faulty).expect("a loader");
+        let (stats, start) = (loader.stats(), Instant::now());
+        let mut take = |until: Duration| {
+            while start.elapsed() < until {
+                loader.next().expect("no end").expect("a batch");
+            }
+            stats.snapshot()
+        };
+        let (before, after) = (take(FOUND), take(FOUND + MEASURED));
+        let decisions = stats.decisions();
+        drop(loader);
+        let between = after.since(&before);
+        let rate = between.samples_per_second();
+        let plain = of_threads(&faulty);
+        let share = rate / plain;
+        eprintln!("{rate:.0} reads/s with a depth of {}, {plain:.0} with plain threads: {share:.2}", after.depth);
+        decisions.iter().for_each(|decision| eprintln!("{decision}"));
+        assert!(decisions.iter().any(|decision| decision.knob == Knob::Depth && decision.to >= 128), "{decisions:#?}");
+        assert!(after.in_flight_max > 128 && after.in_flight_max <= THREADS, "{}", after.in_flight_max);
+        // The machine that this runs on may be busy with other things than these threads.
+        assert!(share >= 0.7, "{share:.2} of what plain threads get\n{decisions:#?}");
+    });
+}
