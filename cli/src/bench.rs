@@ -173,8 +173,12 @@ impl<'a> Runner<'a> {
         let duration =
             options.duration.or((options.paths.is_empty() && options.epochs.is_none()).then_some(MADE_DURATION));
         let epochs = options.epochs.or(if duration.is_some() { None } else { Some(1) });
-        let config =
-            Config { epochs, ..ranks.apply(config(&options.order, &options.means, &options.rows, &options.failing)) };
+        let trace = options.trace.clone();
+        let config = Config {
+            epochs,
+            trace,
+            ..ranks.apply(config(&options.order, &options.means, &options.rows, &options.failing))
+        };
         let simulated = options.means.engine == EngineName::Sim;
         if simulated && !options.compare.is_empty() {
             let error = Error::new(ErrorKind::InvalidArgument, "a simulated disk cannot be compared");
