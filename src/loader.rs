@@ -303,6 +303,7 @@ impl<T: Delivered> Loader<T> {
             self.stats.batch_wait.record(waited);
             self.stats.count.batches_ready.add(ready.into());
             self.stats.mark_batch(got, waited);
+            self.clock.batch(self.stats.count.batches.get());
         }
     }
 

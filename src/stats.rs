@@ -6,12 +6,13 @@ pub(crate) mod counters;
 mod decisions;
 pub(crate) mod histogram;
 mod processors;
+pub(crate) mod trace;
 mod verdict;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use counters::Counts;
@@ -29,6 +30,7 @@ pub(crate) use histogram::Histogram;
 use clock::ThreadTimes;
 use counters::{Counters, Gauge};
 use decisions::Decisions;
+use trace::{Lane, Tracer};
 
 /// The live statistics of a loader. [`snapshot`](Stats::snapshot) reads them at any time.
 #[derive(Debug)]
@@ -52,6 +54,9 @@ pub struct Stats {
     threads: Mutex<Vec<Arc<ThreadTimes>>>,
     /// What the process had of the processors at `epoch`.
     before: Processors,
+    tracer: Option<Tracer>,
+    /// The lane of the reactor, which counts its reads in flight.
+    counted: OnceLock<Arc<Lane>>,
 }
 
 impl Default for Stats {
@@ -76,7 +81,14 @@ impl Stats {
             first_batch: AtomicU64::new(0),
             threads: Mutex::default(),
             before: Processors::now(),
+            tracer: None,
+            counted: OnceLock::new(),
         }
+    }
+
+    /// The same, with a trace of what threads do.
+    pub(crate) fn traced(tracer: Option<Tracer>) -> Stats {
+        Stats { tracer, ..Stats::new() }
     }
 
     /// A clock for a thread of this role, which begins by charging `doing`.
@@ -84,11 +96,19 @@ impl Stats {
     pub fn clock(&self, role: Role, doing: Doing) -> Clock {
         let times = Arc::new(ThreadTimes::new(role, self.epoch));
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&times));
-        Clock::start(times, doing)
+        let lane = self.tracer.as_ref().map(|tracer| tracer.lane(role));
+        if let Some(lane) = lane.as_ref().filter(|_| role == Role::Reactor) {
+            // There is one reactor.
+            let _ = self.counted.set(Arc::clone(lane));
+        }
+        Clock::start(times, doing, lane)
     }
 
     /// The reactor's: how many reads are in flight from `now` on.
     pub(crate) fn set_in_flight(&self, reads: usize, now: Instant) {
+        if let Some(lane) = self.counted.get().filter(|_| self.in_flight.value() != reads as u64) {
+            lane.in_flight(reads, now);
+        }
         self.in_flight.set(reads as u64, self.nanos(now));
     }
 

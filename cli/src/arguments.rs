@@ -1,10 +1,12 @@
 //! The command line's arguments: one definition for parsing, help, completions and man pages.
 
+mod against;
 mod chosen;
 mod device;
 mod failing;
 mod format;
 mod images;
+mod mlperf;
 mod pack;
 mod rows;
 mod sheet;
@@ -20,11 +22,13 @@ use std::time::Duration;
 use uringload::config::{Cache, EngineChoice, IoChoice, Part, Shuffle};
 use uringload::internal::Config;
 
+pub use against::{Against, TableForm};
 pub use chosen::Chosen;
 pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
 pub use format::Format;
 pub use images::Images;
+pub use mlperf::Workload;
 pub use pack::Pack;
 pub use rows::Rows;
 pub use sheet::Sheet;
@@ -43,6 +47,11 @@ pub struct Arguments {
 pub enum Command {
     /// Reads a dataset as a training run would, and says how fast it went and what limits it.
     Bench(Box<Bench>),
+    /// Compares two results of `bench --json`, with an interval for what may be chance.
+    ///
+    /// Both should be of several rounds on one machine: what differs between the machines or the settings is told on
+    /// stderr. In CI: `uringload compare main.json this.json --fail-below 5%`.
+    Compare(Against),
     /// Says whether this machine can read in the fastest way, and what to change if it cannot.
     Doctor(Doctor),
     /// Scans archives, TFRecord files or files of lines, and writes an index beside each for later starts.
@@ -131,6 +140,11 @@ pub struct Bench {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
           help_heading = "Measuring")]
     pub more_epochs: Option<u64>,
+    /// Emulate the trainer of a workload of MLPerf Storage on an accelerator, such as unet3d:h100 or resnet50:a100: its
+    /// batches and steps, full batches only, shuffled, and the bar. The data is DIR's. This is never an MLPerf result.
+    #[arg(long, value_name = "WORKLOAD:ACCELERATOR", value_parser = mlperf::parse_workload, help_heading = "Measuring",
+          conflicts_with_all = ["emulate_step", "batch_size"])]
+    pub mlperf: Option<Workload>,
     /// Read the same samples in other ways too.
     #[arg(
         long,
@@ -143,9 +157,28 @@ pub struct Bench {
     /// Skip the raw read of the same files, which the result is compared with.
     #[arg(long, help_heading = "Measuring")]
     pub no_raw: bool,
+    /// Also write the result as one page for a browser: verdict, what to try, rates, latencies, threads, machine.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
+    pub html: Option<PathBuf>,
+    /// Write what every thread does to this file, for ui.perfetto.dev: its protobuf, or Chrome's JSON if the name ends
+    /// in ".json". With several rounds, of the last one.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
+    pub trace: Option<PathBuf>,
     /// Also write the result as JSON; "-" writes it to stdout instead of the table.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
     pub json: Option<PathBuf>,
+}
+
+impl Bench {
+    /// Sets what a workload brings with it.
+    pub fn emulate(&mut self) {
+        if let Some(workload) = self.mlperf {
+            self.order.batch_size = workload.batch_size;
+            self.order.drop_last = true;
+            self.order.shuffle.get_or_insert(Shuffle::Auto);
+            self.emulate_step = Some(workload.step());
+        }
+    }
 }
 
 /// Options of `doctor`.

@@ -3,9 +3,13 @@
 mod accelerator;
 mod device;
 mod gpus;
+mod html;
+mod machine;
 pub mod measure;
 mod progress;
 mod report;
+mod series;
+mod spread;
 mod step;
 mod table;
 mod trainer;
@@ -180,9 +184,11 @@ impl<'a> Runner<'a> {
                 .into());
         }
         let more_epochs = options.epochs.is_none();
+        let trace = options.trace.clone();
         let config = Config {
             epochs,
             more_epochs,
+            trace,
             ..ranks.apply(config(&options.order, &options.means, &options.rows, &options.failing))
         };
         let simulated = options.means.engine == EngineName::Sim;
@@ -322,11 +328,18 @@ fn is_of_a_sample(kind: ErrorKind) -> bool {
 fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(report).map_err(io::Error::from)? + "\n";
     let mut saved = Ok(());
+    if let Some(path) = &options.html {
+        let page = html::page(&serde_json::to_value(report).map_err(io::Error::from)?);
+        saved = fs::write(path, page)
+            .map_err(|source| Failure::Loader(Error::io("cannot write the page", source).with_path(path)));
+    }
     let text = match &options.json {
         Some(path) if path == Path::new("-") => json,
         Some(path) => {
-            saved = fs::write(path, json)
-                .map_err(|source| Failure::Loader(Error::io("cannot write the JSON", source).with_path(path)));
+            saved = saved.and(
+                fs::write(path, json)
+                    .map_err(|source| Failure::Loader(Error::io("cannot write the JSON", source).with_path(path))),
+            );
             table::of(outcome)
         }
         None => table::of(outcome),

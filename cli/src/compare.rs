@@ -91,6 +91,7 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
         io: IoChoice::Direct,
         io_threads: Some(threads),
         queue_depth: None,
+        trace: None,
         ..run.config.clone()
     };
     let run = Run {

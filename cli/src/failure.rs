@@ -8,6 +8,7 @@ use uringload::{Error, ErrorKind};
 pub const EXIT_CODES: &str = "Exit codes:
   0    done; doctor: the best route is open
   1    failed; doctor: something is degraded; list: a sample could not be read;
+       compare: slower than --fail-below allows;
        verify: something is bad
   2    the arguments cannot work
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP); bench prints what it has measured so far

@@ -2,6 +2,7 @@
 //! library like any other program: through its public API.
 #![forbid(unsafe_code)]
 
+mod against;
 mod arguments;
 mod bench;
 mod cold;
@@ -54,7 +55,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 fn command(command: Command) -> Done {
     match command {
-        Command::Bench(options) => bench::run(&options),
+        Command::Bench(mut options) => {
+            options.emulate();
+            bench::run(&options)
+        }
+        Command::Compare(options) => against::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Index(options) => index::run(&options),
         Command::Inspect(options) => inspect::run(&options),

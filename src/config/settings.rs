@@ -44,6 +44,8 @@ pub struct Config {
     pub memory_limit: Option<u64>,
     /// What is kept in memory from epoch to epoch.
     pub cache: Cache,
+    /// The file that a trace is written to.
+    pub trace: Option<PathBuf>,
     /// Two reads whose gap is at most this many bytes become one.
     pub coalesce_gap: u64,
     /// What becomes of a sample that cannot be read.
@@ -97,6 +99,7 @@ impl Default for Config {
             num_threads: None,
             memory_limit: None,
             cache: Cache::Off,
+            trace: None,
             coalesce_gap: 0,
             on_error: OnError::Raise,
             max_failures: None,

@@ -1,5 +1,6 @@
 //! Where a thread's time goes: a clock that always charges exactly one activity.
 
+use super::trace::Lane;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -152,13 +153,18 @@ pub struct Clock {
     times: Arc<ThreadTimes>,
     doing: Doing,
     since: Instant,
+    /// Where each switch is left, if there is a trace.
+    lane: Option<Arc<Lane>>,
 }
 
 impl Clock {
-    pub(super) fn start(times: Arc<ThreadTimes>, doing: Doing) -> Clock {
+    pub(super) fn start(times: Arc<ThreadTimes>, doing: Doing, lane: Option<Arc<Lane>>) -> Clock {
         let since = Instant::now();
         times.charge(None, doing, nanos(since - times.epoch));
-        Clock { times, doing, since }
+        if let Some(lane) = &lane {
+            lane.doing(doing, since);
+        }
+        Clock { times, doing, since, lane }
     }
 
     /// Charges the time since the last switch to what was done until now, and from now on to `doing`. Returns now, for
@@ -168,9 +174,19 @@ impl Clock {
         let spent = nanos(now.saturating_duration_since(self.since));
         let now_nanos = nanos(now.saturating_duration_since(self.times.epoch));
         self.times.charge(Some((self.doing, spent)), doing, now_nanos);
+        if let Some(lane) = self.lane.as_ref().filter(|_| self.doing != doing) {
+            lane.doing(doing, now);
+        }
         self.doing = doing;
         self.since = now;
         now
+    }
+
+    /// The consumer got the batch of this number, which a trace tells.
+    pub(crate) fn batch(&self, number: u64) {
+        if let Some(lane) = &self.lane {
+            lane.batch(number, self.since);
+        }
     }
 
     /// What is charged now.
@@ -186,7 +202,10 @@ impl Clock {
 
 impl Drop for Clock {
     fn drop(&mut self) {
-        self.switch(Doing::Idle);
+        let now = self.switch(Doing::Idle);
+        if let Some(lane) = &self.lane {
+            lane.ended(now);
+        }
         // The thread is still there only if it is this one; a clock may be dropped by another.
         if schedule::thread_id() == self.times.thread {
             self.times.keep_schedule();
@@ -344,7 +363,7 @@ mod tests {
 
     fn clock() -> (Arc<ThreadTimes>, Clock) {
         let times = Arc::new(ThreadTimes::new(Role::Reactor, Instant::now()));
-        (Arc::clone(&times), Clock::start(times, Doing::Plan))
+        (Arc::clone(&times), Clock::start(times, Doing::Plan, None))
     }
 
     #[test]

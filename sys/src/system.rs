@@ -166,6 +166,11 @@ pub fn thread_cpu_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
 }
 
+/// Time since the machine was started, sleep included.
+pub fn time_since_boot() -> Duration {
+    clock(ClockId::Boottime)
+}
+
 fn clock(id: ClockId) -> Duration {
     let time = rustix::time::clock_gettime(id);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))

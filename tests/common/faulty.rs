@@ -3,8 +3,9 @@
 
 use super::content::{content, key_of};
 use fuser::{
-    BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request,
+    BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen,
+    Request,
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -27,6 +28,10 @@ pub enum Fault {
     Short(usize),
     /// Reads take this long.
     Slow(Duration),
+    /// Reads take this long, one after the other: a disk with so many operations a second.
+    Turns(Duration),
+    /// Reads take as long as their bytes do at this rate, in bytes a second, one after the other.
+    Rate(u64),
     /// The file ends at this byte, although its size says otherwise.
     EndsAt(u64),
     /// Reads do not end until [`Faulty::release`].
@@ -148,6 +153,9 @@ impl Gate {
 /// How long the kernel may cache names and attributes.
 const TIME_TO_LIVE: Duration = Duration::from_millis(100);
 
+/// Requests that the kernel may have under way.
+const BACKGROUND: u16 = 256;
+
 const ENOTCONN: i32 = 107;
 
 /// Inode of the first file; 1 is the root.
@@ -215,6 +223,13 @@ impl Disk {
 }
 
 impl Filesystem for Disk {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // The kernel's own bound would be what limits: 12 requests at a time.
+        let _ = config.set_max_background(BACKGROUND);
+        let _ = config.set_congestion_threshold(BACKGROUND);
+        Ok(())
+    }
+
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if let Some(errno) = self.down() {
             return reply.error(errno);
@@ -252,8 +267,13 @@ impl Filesystem for Disk {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let bytes = self.down().map_or_else(|| self.bytes(inode, offset, u64::from(size)), Err);
         let fault = self.file(inode).map_or(Fault::None, |file| file.fault);
+        match fault {
+            Fault::Turns(time) => std::thread::sleep(time),
+            Fault::Rate(rate) => std::thread::sleep(Duration::from_secs_f64(f64::from(size) / rate as f64)),
+            _ => {}
+        }
+        let bytes = self.down().map_or_else(|| self.bytes(inode, offset, u64::from(size)), Err);
         let gate = Arc::clone(&self.gate);
         let answer = move || {
             match fault {

@@ -11,6 +11,7 @@ pub mod device;
 pub mod direct;
 pub mod faulty;
 pub mod fixture;
+pub mod frames;
 pub mod mounts;
 pub mod random;
 pub mod sandbox;

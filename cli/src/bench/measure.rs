@@ -7,6 +7,7 @@ use super::super::state::resume;
 use super::accelerator::Accelerator;
 use super::gpus::Gpus;
 use super::progress::Progress;
+use super::series::Series;
 use super::trainer::{Steps, Trainer};
 use super::watch::{Watch, Watched};
 use std::sync::Arc;
@@ -83,6 +84,8 @@ pub struct Measured {
     /// What the driver's management library reported for each GPU, or why it reported nothing; `None` if there is no
     /// GPU.
     pub watched: Option<Watched>,
+    /// What was delivered over time and by epoch.
+    pub series: Series,
     /// The loader's own stats.
     pub snapshot: Snapshot,
     /// What it decided about how it reads.
@@ -172,7 +175,9 @@ fn follow<T: Delivered, U: User<T>>(
     let watch = Watch::start(&run.gpus.addresses());
     let mut progress = Progress::new(name, loader.remaining());
     let consumer = Consumer::new(interrupt, run.duration.map(|duration| start + duration));
-    let (end, last) = take_all(&consumer, &mut user, &mut loader, &mut progress);
+    let mut series = Series::default();
+    let (end, last) = take_all(&consumer, &mut user, &mut loader, (&mut progress, &mut series, start));
+    series.end();
     let wall = last.unwrap_or(start) - start;
     drop(progress);
     let measured = Measured {
@@ -186,6 +191,7 @@ fn follow<T: Delivered, U: User<T>>(
         au_percent: None,
         steps: None,
         watched: watch.map(Watch::end),
+        series,
         snapshot: stats.snapshot(),
         decisions: stats.decisions(),
         route: loader.route(),
@@ -204,7 +210,7 @@ fn take_all<T: Delivered, U: User<T>>(
     consumer: &Consumer<'_>,
     user: &mut U,
     loader: &mut Loader<T>,
-    progress: &mut Progress,
+    (progress, series, start): (&mut Progress, &mut Series, Instant),
 ) -> (End, Option<Instant>) {
     let stats = loader.stats();
     let mut last = None;
@@ -220,11 +226,13 @@ fn take_all<T: Delivered, U: User<T>>(
             Next::Interrupted => break End::Interrupted,
         };
         let got = Instant::now();
+        let (epoch, delivered) = (batch.host().cursor.epoch, (batch.host().len() as u64, batch.bytes()));
         let done = match user.use_batch(batch, got - asked) {
             Ok(done) => done.unwrap_or(got),
             Err(error) => break End::Failed(error),
         };
         last = Some(done);
+        series.batch(epoch, delivered, got.saturating_duration_since(start), done.saturating_duration_since(start));
         progress.batch(done, &stats);
     };
     match user.finish() {
@@ -365,6 +373,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
         first_batch: Some(time(count.bytes_read / count.batches.max(1))),
         cpu: Duration::ZERO,
         peak_memory: None,
+        series: Series::default(),
         snapshot,
         // They have the time of the machine.
         decisions: Vec::new(),

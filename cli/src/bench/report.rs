@@ -4,12 +4,15 @@
 use super::super::arguments::Way;
 use super::super::compare::Compared;
 use super::device::{DeviceReport, DeviceRouteReport};
+use super::machine::{Command, Machine};
 use super::measure::Measured;
+use super::series::{Epoch, Point};
+use super::spread::Spread;
 use super::{Outcome, Round};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::{Device, Fallback, Route, Shuffle};
+use uringload::config::{Device, EngineKind, Fallback, Route, Shuffle};
 use uringload::internal::Config;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{Cursor, EpochDigest};
@@ -23,6 +26,8 @@ const VERSION: u32 = 2;
 pub struct Report {
     version: u32,
     uringload: &'static str,
+    machine: Option<Machine>,
+    run: Option<Command>,
     dataset: DatasetReport,
     config: ConfigReport,
     cold: Option<&'static str>,
@@ -60,6 +65,7 @@ pub struct Report {
     share_of_raw: Option<f64>,
     step_ms: Option<f64>,
     au_percent: Option<f64>,
+    mlperf: Option<MlperfReport>,
     device: Option<DeviceReport>,
     route: RouteReport,
     verdict: VerdictReport,
@@ -67,6 +73,16 @@ pub struct Report {
     processors: ProcessorsReport,
     comparisons: Vec<Comparison>,
     rounds: Vec<RoundReport>,
+    spread: SpreadReport,
+}
+
+/// The workload that was emulated.
+#[derive(Debug, Serialize)]
+struct MlperfReport {
+    workload: &'static str,
+    accelerator: &'static str,
+    bar_percent: f64,
+    is_reached: Option<bool>,
 }
 
 #[derive(Debug, Serialize)]
@@ -243,6 +259,17 @@ struct RoundReport {
     first_batch_ms: Option<f64>,
     raw_read_bytes_per_s: Option<f64>,
     au_percent: Option<f64>,
+    cpu_s: f64,
+    epochs: Vec<Epoch>,
+    series: Vec<Point>,
+}
+
+/// How far the rounds lie apart.
+#[derive(Debug, Serialize)]
+struct SpreadReport {
+    mean_samples_per_s: f64,
+    deviation_samples_per_s: Option<f64>,
+    outliers: Vec<usize>,
 }
 
 impl Report {
@@ -257,10 +284,14 @@ impl Report {
         let duration_s = outcome.duration.as_ref().map(Duration::as_secs_f64);
         let ranks_from = outcome.ranks.source.clone();
         let place = |Cursor { epoch, position, .. }| PlaceReport { epoch, position };
+        let is_simulated = measured.route.engine == EngineKind::Sim;
+        let spread = Spread::of(&outcome.rounds);
         let resumed = outcome.state.as_ref().map(|state| place(state.cursor()));
         Report {
             version: VERSION,
             uringload: env!("CARGO_PKG_VERSION"),
+            machine: (!is_simulated).then(|| Machine::here(&**dataset)),
+            run: (!is_simulated).then(Command::now),
             dataset: DatasetReport {
                 format: dataset.format(),
                 samples: dataset.len(),
@@ -316,6 +347,12 @@ impl Report {
             share_of_raw: raw.map(|raw| measured.share_of_raw(raw)),
             step_ms: outcome.options.emulate_step.map(millis),
             au_percent: measured.au_percent,
+            mlperf: outcome.options.mlperf.map(|workload| MlperfReport {
+                workload: workload.name,
+                accelerator: workload.accelerator,
+                bar_percent: workload.bar_percent,
+                is_reached: measured.au_percent.map(|au| au >= workload.bar_percent),
+            }),
             device: DeviceReport::of(outcome.median(), raw),
             route: RouteReport::from(&measured.route),
             verdict: VerdictReport::of(&measured.verdict(&outcome.evidence()), &outcome.trials),
@@ -323,6 +360,11 @@ impl Report {
             processors: ProcessorsReport::from(&snapshot.processors),
             comparisons: outcome.compared().into_iter().map(|compared| Comparison::of(compared, measured)).collect(),
             rounds: outcome.rounds.iter().map(RoundReport::of).collect(),
+            spread: SpreadReport {
+                mean_samples_per_s: spread.mean,
+                deviation_samples_per_s: spread.deviation,
+                outliers: spread.outliers.iter().map(|round| round + 1).collect(),
+            },
         }
     }
 }
@@ -444,6 +486,9 @@ impl RoundReport {
             first_batch_ms: measured.first_batch.map(millis),
             raw_read_bytes_per_s: round.raw,
             au_percent: measured.au_percent,
+            cpu_s: measured.cpu.as_secs_f64(),
+            epochs: measured.series.epochs.clone(),
+            series: measured.series.points.clone(),
         }
     }
 }

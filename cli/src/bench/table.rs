@@ -1,10 +1,12 @@
 //! The result of `bench` for humans.
 
+use super::super::arguments::Workload;
 use super::super::units::{binary, bytes, count, time};
 use super::Outcome;
 use super::device;
 use super::measure::Measured;
 use super::report;
+use super::spread::Spread;
 use std::fmt::Write as _;
 use uringload::State;
 use uringload::config::Shuffle;
@@ -93,6 +95,16 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
     let samples = count(measured.samples_per_second().round() as u64);
     let wall = time(measured.wall);
     table.row("throughput", &format!("{:<12} {samples} samples/s for {wall}", format!("{}/s", bytes(rate))));
+    if outcome.rounds.len() > 1 {
+        let Spread { mean, deviation, ends: [least, most], outliers } = Spread::of(&outcome.rounds);
+        let [least, mean, most] = [least, mean, most].map(|rate| count(rate.round() as u64));
+        let deviation = count(deviation.unwrap_or(0.0).round() as u64);
+        table.row("rounds", &format!("{mean} ± {deviation} samples/s, from {least} to {most}"));
+        for round in outliers {
+            let rate = count(outcome.rounds[round].measured.samples_per_second().round() as u64);
+            table.row("", &format!("round {} is an outlier: {rate} samples/s; something else was at work", round + 1));
+        }
+    }
     if let Some(raw) = outcome.raw().filter(|&raw| raw > 0.0) {
         let share = format!("{:.1} %", 100.0 * measured.share_of_raw(raw));
         table.row("of a raw read", &format!("{share:<12} of {}/s from the same files in the same run", bytes(raw)));
@@ -100,6 +112,14 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
     if let Some(step) = outcome.options.emulate_step {
         let au = measured.au_percent.map_or_else(|| "unknown".to_owned(), |au| format!("{au:.1} %"));
         table.row("accelerator", &format!("{au:<12} busy, with steps of {}", time(step)));
+        if let (Some(workload), Some(au)) = (outcome.options.mlperf, measured.au_percent) {
+            let Workload { name, accelerator, bar_percent, .. } = workload;
+            let reached = if au >= bar_percent { "reached" } else { "missed" };
+            table.row(
+                "",
+                &format!("{name} on one {accelerator}: the bar of {bar_percent} % is {reached} (no MLPerf result)"),
+            );
+        }
     }
 }
 

@@ -187,3 +187,57 @@ pub fn documented(told: &serde_json::Value, at_least: usize) {
         assert!(documented.contains(&format!("`{key}`")), "docs/bench-json.md does not know {key}");
     }
 }
+
+#[test]
+fn two_results_are_compared_and_a_page_tells_of_one() {
+    let folder = folder(&[("a", 200_000), ("b", 100_000), ("c", 300_000)]);
+    let out = tempfile::tempdir().unwrap();
+    let at = |name: &str| out.path().join(name).display().to_string();
+    for name in ["a", "b"] {
+        let (json, html) = (at(&format!("{name}.json")), at(&format!("{name}.html")));
+        let bench = format!(
+            "bench {} --io buffered --batch-size 2 --rounds 3 --json {json} --html {html}",
+            folder.path().display()
+        );
+        let (table, _) = expect(&mut uringload(&bench), 0);
+        assert!(table.contains("rounds") && table.contains("samples/s, from"), "{table}");
+    }
+    let page = fs::read_to_string(at("a.html")).unwrap();
+    assert!(page.contains("Bottleneck: ") && page.contains("Route and machine"), "{page}");
+    let result = json(&fs::read_to_string(at("a.json")).unwrap());
+    assert!(result["machine"]["kernel"].is_string() && result["run"]["time"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(result["rounds"][0]["epochs"][0]["samples"], 3);
+    assert_eq!(result["rounds"][2]["series"].as_array().unwrap().last().unwrap()["samples"], 3);
+    let compare = format!("compare {} {}", at("a.json"), at("b.json"));
+    let (text, _) = expect(&mut uringload(&format!("{compare} --fail-below 100%")), 0);
+    assert!(text.contains("samples_per_s") && text.contains("% samples/s"), "{text}");
+    for form in ["markdown", "csv", "json"] {
+        let (text, told) = expect(&mut uringload(&format!("{compare} --output {form}")), 0);
+        assert!(text.contains("cpu_s_per_gb") && told.is_empty(), "{text}{told}");
+    }
+    // A tenth of the rate, on another machine.
+    let mut slower = result.clone();
+    for round in slower["rounds"].as_array_mut().unwrap() {
+        round["samples_per_s"] = (round["samples_per_s"].as_f64().unwrap() / 10.0).into();
+    }
+    slower["machine"]["host"] = "elsewhere".into();
+    fs::write(at("slower.json"), slower.to_string()).unwrap();
+    let slower = format!("compare {} {}", at("a.json"), at("slower.json"));
+    let (text, told) = expect(&mut uringload(&format!("{slower} --fail-below 5%")), 1);
+    assert!(text.contains("more than the 5.0 % that are allowed") && told.contains("machine host"), "{text}{told}");
+    for (name, wrong) in [("v1", "{\"version\": 1, \"uringload\": \"0.0.9\"}"), ("none", "{}"), ("text", "no JSON")] {
+        fs::write(at(name), wrong).unwrap();
+        let (_, told) = expect(&mut uringload(&format!("compare {} {}", at("a.json"), at(name))), 2);
+        assert!(told.contains(name) && told.contains("help:"), "{told}");
+    }
+}
+
+#[test]
+fn a_workload_brings_its_batches_and_steps() {
+    let (folder, path) = files(50);
+    let (table, _) = expect(&mut uringload(&format!("bench {path} --mlperf retinanet:b200 --epochs 2 --no-raw")), 0);
+    assert!(table.contains("batches of 24") && table.contains("the bar of 85 %"), "{table}");
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --mlperf retinanet:b300")), 2);
+    assert!(told.contains("unet3d:h100"), "{told}");
+    drop(folder);
+}

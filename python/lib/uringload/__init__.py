@@ -17,7 +17,7 @@ from ._dataset import Dataset, mix
 from ._device import Images, Tokens
 from ._loader import DataLoader
 from ._output import Batch, Packed, Padded, Ragged
-from ._report import Route, Stats, Verdict
+from ._report import Remedy, Route, Stats, Verdict
 from ._uringload import VERSION as __version__
 from ._uringload import Tensor
 from .errors import (
@@ -82,6 +82,7 @@ __all__ = [
     "PermissionDeniedError",
     "Ragged",
     "ReadTimeoutError",
+    "Remedy",
     "Route",
     "StarvedError",
     "StateMismatchError",

@@ -60,6 +60,8 @@ pub(super) struct Demands {
     /// CPU time of the parts that run on threads of their own, as shares of the processors.
     own: Vec<(Part, f64)>,
     throttled: bool,
+    /// How much of what the storage could do at a time it was asked for, where reads do not queue in it.
+    filled: f64,
     got: Vec<(Role, Got)>,
 }
 
@@ -78,6 +80,7 @@ impl Demands {
             used,
             own: Vec::new(),
             throttled: false,
+            filled: super::storage::filled(snapshot, evidence),
             got: Role::ALL.into_iter().map(|role| (role, got(snapshot, role))).collect(),
         };
         demands.throttled = throttled(snapshot, elapsed, used);
@@ -234,7 +237,9 @@ impl Demands {
         let is_free = |one: Part| one == part;
         let of = |one: Part| {
             let queued = if part == Part::Processors { share + (1.0 - share) * self.unqueued(one) } else { 1.0 };
-            self.of_part(one) * queued * if is_free(one) { share } else { 1.0 }
+            // If another part were faster, more reads would be in flight, and each would take as long as it does now.
+            let filled = if one == Part::Storage && part != Part::Storage { self.filled } else { 1.0 };
+            self.of_part(one) * queued * filled * if is_free(one) { share } else { 1.0 }
         };
         let reactor = of(Part::Taking) + of(Part::Work);
         let apart = self.parts.iter().filter(|(one, _)| !matches!(one, Part::Taking | Part::Work));

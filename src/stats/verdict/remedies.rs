@@ -154,7 +154,10 @@ fn loader(remedies: &mut Remedies<'_>) {
 fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Evidence) {
     let snapshot = remedies.snapshot;
     let in_flight = storage::at_a_time(snapshot).max(1.0);
-    let what = if demands::threads(snapshot, Role::Io) > 0 { "io_threads" } else { "queue_depth" };
+    // Threads that read one by one are what limits unless fewer reads are allowed than there are threads.
+    let threads = demands::threads(snapshot, Role::Io);
+    let is_of_threads = threads > 0 && storage::depth(snapshot) >= threads as f64;
+    let what = if is_of_threads { "io_threads" } else { "queue_depth" };
     match bottleneck {
         Bottleneck::Latency => match storage::better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
             Some((Tried::Depth(depth), gain)) => remedies.most(format!("queue_depth = {depth}"), gain),

@@ -32,6 +32,13 @@ pub(super) fn is_waiting(snapshot: &Snapshot, evidence: &Evidence) -> bool {
     }
 }
 
+/// Reads at a time over those that are allowed, where reads do not queue in the storage; else 1.
+pub(super) fn filled(snapshot: &Snapshot, evidence: &Evidence) -> f64 {
+    let depth = depth(snapshot);
+    let is_known = depth > 0.0 && is_waiting(snapshot, evidence);
+    if is_known { (at_a_time(snapshot) / depth).clamp(f64::MIN_POSITIVE, 1.0) } else { 1.0 }
+}
+
 /// How long a read takes, without its wait for a thread where threads read one by one.
 fn alone(snapshot: &Snapshot) -> Option<Duration> {
     match threads(snapshot, Role::Io) {

@@ -1,0 +1,329 @@
+//! `uringload compare`: two results of `bench --json`, with an interval for what differs, for people and for CI.
+
+use super::Done;
+use super::arguments::{Against, TableForm};
+use super::failure::{Exit, Failure};
+use super::interrupt::eprintln_quietly;
+use super::output;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+use uringload::{Error, ErrorKind};
+
+/// The version of the JSON that is understood.
+const VERSION: u64 = 2;
+
+/// How often rounds are drawn anew.
+const RESAMPLES: usize = 10_000;
+
+/// The same files give the same interval.
+const SEED: u64 = 0x75_72_69_6e_67;
+
+/// Largest file that is read: a report of thousands of rounds takes some megabytes.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// What makes two machines different.
+const MACHINE: [&str; 7] = [
+    "/machine/host",
+    "/machine/kernel",
+    "/machine/cpu",
+    "/machine/processors",
+    "/machine/memory_bytes",
+    "/machine/filesystem",
+    "/machine/device",
+];
+
+/// What makes two measurements different.
+const SUBJECT: [&str; 11] = [
+    "/dataset/format",
+    "/dataset/samples",
+    "/dataset/bytes",
+    "/config/batch_size",
+    "/config/shuffle",
+    "/config/world_size",
+    "/config/drop_last",
+    "/step_ms",
+    "/cold",
+    "/route/engine",
+    "/route/direct_io",
+];
+
+/// A figure: its name in the JSON, whether every round has it, and whether more of it is better.
+const FIGURES: [(&str, bool, bool); 9] = [
+    ("samples_per_s", true, true),
+    ("bytes_per_s", true, true),
+    ("raw_read_bytes_per_s", true, true),
+    ("au_percent", true, true),
+    ("cpu_s_per_gb", true, false),
+    ("first_batch_ms", true, false),
+    ("batch_wait_ms/p99", false, false),
+    ("read_latency_us/p99", false, false),
+    ("peak_rss_bytes", false, false),
+];
+
+/// Prints what differs; degraded where the second is slower than allowed.
+pub fn run(options: &Against) -> Done {
+    let (first, second) = (read(&options.first)?, read(&options.second)?);
+    same_version(options, &first, &second)?;
+    let comparison = Comparison::of(&first, &second, options.fail_below);
+    for warning in &comparison.differences {
+        eprintln_quietly(&format!("uringload: the measurements differ in {warning}"));
+    }
+    let text = match options.output {
+        TableForm::Text => comparison.text(),
+        TableForm::Markdown => comparison.markdown(),
+        TableForm::Csv => comparison.csv(),
+        TableForm::Json => serde_json::to_string_pretty(&comparison).map_err(io::Error::from)? + "\n",
+    };
+    output::print(&text)?;
+    Ok(if comparison.failed { Exit::Degraded } else { Exit::Done })
+}
+
+fn read(path: &Path) -> Result<Value, Failure> {
+    let of_file = |source| Failure::Loader(Error::io("cannot read the result", source).with_path(path));
+    let bytes = fs::metadata(path).map_err(of_file)?.len();
+    let refused = |what: String| {
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(path);
+        Failure::Loader(error.with_remedy("give a file that `uringload bench --json FILE` wrote"))
+    };
+    if bytes > FILE_BYTES {
+        return Err(refused(format!("{bytes} bytes are no result of bench")));
+    }
+    let text = fs::read_to_string(path).map_err(of_file)?;
+    serde_json::from_str(&text).map_err(|error| refused(format!("this is no JSON of bench: {error}")))
+}
+
+/// Refuses results of another version, with what differs.
+fn same_version(options: &Against, first: &Value, second: &Value) -> Result<(), Failure> {
+    for (path, result) in [(&options.first, first), (&options.second, second)] {
+        let version = &result["version"];
+        if version.as_u64() == Some(VERSION) {
+            continue;
+        }
+        let program = result["uringload"].as_str().unwrap_or("another program");
+        let what = match version.as_u64() {
+            Some(version) => {
+                format!("version {version} of the JSON (by uringload {program}), and this reads {VERSION}")
+            }
+            None => "no version: this is no result of bench".to_owned(),
+        };
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(path);
+        let remedy = format!("measure both with uringload {}", env!("CARGO_PKG_VERSION"));
+        return Err(Failure::Loader(error.with_remedy(remedy)));
+    }
+    Ok(())
+}
+
+/// What two results have in common and what not.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    differences: Vec<String>,
+    figures: Vec<Figure>,
+    fail_below: Option<f64>,
+    failed: bool,
+    conclusion: String,
+}
+
+/// One figure in both.
+#[derive(Debug, Serialize)]
+struct Figure {
+    name: &'static str,
+    first: f64,
+    second: f64,
+    rounds: [usize; 2],
+    /// The second over the first.
+    ratio: f64,
+    /// 95 % of the ratios of resampled rounds lie here.
+    interval: Option<[f64; 2]>,
+    better: Option<bool>,
+}
+
+impl Comparison {
+    fn of(first: &Value, second: &Value, fail_below: Option<f64>) -> Comparison {
+        let named = |path: &&str| {
+            let (a, b) = (first.pointer(path), second.pointer(path));
+            let shown = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+            (a != b).then(|| format!("{}: {} and {}", path[1..].replace('/', " "), shown(a), shown(b)))
+        };
+        let differences = MACHINE.iter().chain(&SUBJECT).filter_map(named).collect();
+        let figures: Vec<Figure> = FIGURES.iter().filter_map(|&figure| Figure::of(figure, first, second)).collect();
+        let (failed, conclusion) = conclude(figures.iter().find(|one| one.name == "samples_per_s"), fail_below);
+        Comparison { differences, figures, fail_below, failed, conclusion }
+    }
+
+    fn rows(&self) -> Vec<[String; 5]> {
+        let row = |one: &Figure| {
+            let interval = one.interval.map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
+            let better = match one.better {
+                Some(true) => "better",
+                Some(false) => "worse",
+                None => "as before",
+            };
+            [number(one.first), number(one.second), format!("{:.3}", one.ratio), interval, better.to_owned()]
+        };
+        self.figures.iter().map(row).collect()
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{:<22} {:>12} {:>12} {:>7}  {:<16} \n", "", "first", "second", "ratio", "95 %");
+        for (figure, [first, second, ratio, interval, better]) in self.figures.iter().zip(self.rows()) {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{:<22} {first:>12} {second:>12} {ratio:>7}  {interval:<16} {better}", figure.name);
+        }
+        text + &self.conclusion + "\n"
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = "| figure | first | second | ratio | 95 % | |\n|---|---:|---:|---:|---|---|\n".to_owned();
+        for (figure, cells) in self.figures.iter().zip(self.rows()) {
+            let _ = writeln!(text, "| {} | {} |", figure.name, cells.join(" | "));
+        }
+        for difference in &self.differences {
+            let _ = writeln!(text, "\nThe measurements differ in {}.", difference.replace('|', "\\|"));
+        }
+        text + "\n" + &self.conclusion + "\n"
+    }
+
+    fn csv(&self) -> String {
+        let mut text = "figure,first,second,ratio,low,high,better\n".to_owned();
+        for Figure { name, first, second, ratio, interval, better, .. } in &self.figures {
+            let [low, high] = interval.map_or_else(Default::default, |ends| ends.map(|end| end.to_string()));
+            let better = better.map_or("", |better| if better { "yes" } else { "no" });
+            let _ = writeln!(text, "{name},{first},{second},{ratio},{low},{high},{better}");
+        }
+        text
+    }
+}
+
+impl Figure {
+    fn of((name, is_of_rounds, more): (&'static str, bool, bool), first: &Value, second: &Value) -> Option<Figure> {
+        let (a, b) = (values(first, name, is_of_rounds)?, values(second, name, is_of_rounds)?);
+        let (before, after) = (median(&a), median(&b));
+        if before <= 0.0 {
+            return None;
+        }
+        let ratio = after / before;
+        let interval = (a.len() > 1 && b.len() > 1).then(|| interval(&a, &b));
+        let is_better = (ratio > 1.0) == more;
+        let better = interval.filter(|[low, high]| *low > 1.0 || *high < 1.0).map(|_| is_better);
+        Some(Figure { name, first: before, second: after, rounds: [a.len(), b.len()], ratio, interval, better })
+    }
+}
+
+/// The figure in every round, or alone; `None` where one lacks it.
+fn values(result: &Value, name: &str, is_of_rounds: bool) -> Option<Vec<f64>> {
+    if !is_of_rounds {
+        return Some(vec![result.pointer(&format!("/{name}"))?.as_f64()?]);
+    }
+    let rounds = result["rounds"].as_array()?;
+    let values: Vec<f64> =
+        rounds.iter().filter_map(|round| round[name].as_f64()).filter(|one| one.is_finite()).collect();
+    (!values.is_empty()).then_some(values)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[half - 1] + sorted[half]) / 2.0 } else { sorted[half] }
+}
+
+/// The bootstrap's interval of the ratio of the means: rounds are drawn from those there are, with replacement. Means
+/// and not medians, because the median of a few rounds takes only a few values.
+fn interval(first: &[f64], second: &[f64]) -> [f64; 2] {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    let mut mean = |values: &[f64]| {
+        let drawn = (0..values.len()).map(|_| values[(random.next_u64() % values.len() as u64) as usize]);
+        drawn.sum::<f64>() / values.len() as f64
+    };
+    let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| mean(second) / mean(first)).collect();
+    ratios.sort_by(f64::total_cmp);
+    [ratios[RESAMPLES / 40], ratios[RESAMPLES - 1 - RESAMPLES / 40]]
+}
+
+/// Whether the second is slower by more than is allowed, and why. With an interval, the loss must be beyond chance.
+fn conclude(rate: Option<&Figure>, fail_below: Option<f64>) -> (bool, String) {
+    let Some(Figure { ratio, interval, .. }) = rate else {
+        return (false, "neither has a rate to compare".to_owned());
+    };
+    let change = 100.0 * (ratio - 1.0);
+    let by_chance = interval.is_some_and(|[low, high]| low <= 1.0 && 1.0 <= high);
+    let told = match interval {
+        None => {
+            format!("{change:+.1} % samples/s; one round each says nothing of chance: use bench --rounds 5 or more")
+        }
+        Some(_) if by_chance => format!("{change:+.1} % samples/s, which may be chance"),
+        Some(_) => format!("{change:+.1} % samples/s, beyond chance"),
+    };
+    let failed = fail_below.is_some_and(|below| *ratio < 1.0 - below) && !by_chance;
+    let limit = fail_below
+        .filter(|_| failed)
+        .map_or_else(String::new, |below| format!("; that is more than the {:.1} % that are allowed", 100.0 * below));
+    (failed, told + &limit)
+}
+
+/// Four digits that count.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e9 => format!("{:.3}G", value / 1e9),
+        size if size >= 1e6 => format!("{:.3}M", value / 1e6),
+        size if size >= 1e3 => format!("{:.3}k", value / 1e3),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn result(rates: &[f64], host: &str) -> Value {
+        let rounds: Vec<Value> = rates.iter().map(|rate| json!({"samples_per_s": rate, "cpu_s_per_gb": 1.0})).collect();
+        json!({"version": 2, "machine": {"host": host}, "rounds": rounds})
+    }
+
+    #[test]
+    fn a_loss_beyond_chance_fails_and_one_by_chance_does_not() {
+        let steady = result(&[100.0, 101.0, 99.0, 100.5, 99.5], "a");
+        let slower = result(&[90.0, 91.0, 89.0, 90.5, 89.5], "a");
+        let noisy = result(&[100.0, 130.0, 60.0, 90.0, 94.0], "a");
+        let of = |second: &Value, below: f64| Comparison::of(&steady, second, Some(below));
+        let worse = of(&slower, 0.05);
+        assert!(worse.failed && worse.conclusion.starts_with("-10.0 %"), "{}", worse.conclusion);
+        let [low, high] = worse.figures[0].interval.unwrap();
+        assert!(low > 0.88 && high < 0.92 && worse.figures[0].better == Some(false), "{low} to {high}");
+        assert!(!of(&slower, 0.15).failed, "that much is allowed");
+        assert!(!of(&noisy, 0.05).failed && of(&noisy, 0.05).conclusion.contains("may be chance"));
+        assert!(!of(&steady, 0.0).failed && of(&steady, 0.0).differences.is_empty());
+        let one = Comparison::of(&result(&[100.0], "a"), &result(&[90.0], "b"), Some(0.05));
+        assert!(one.failed && one.figures[0].interval.is_none() && one.conclusion.contains("--rounds"));
+        assert_eq!(one.differences, ["machine host: \"a\" and \"b\""]);
+    }
+
+    #[test]
+    fn every_form_has_every_figure() {
+        let comparison = Comparison::of(&result(&[2e9, 2.1e9], "a"), &result(&[1.0, 2.0], "a"), None);
+        assert_eq!(comparison.figures.len(), 2);
+        for text in [comparison.text(), comparison.markdown(), comparison.csv()] {
+            assert!(text.contains("samples_per_s") && text.contains("cpu_s_per_gb"), "{text}");
+        }
+        assert_eq!(comparison.csv().lines().next().unwrap().split(',').count(), 7);
+        assert!(comparison.csv().lines().all(|line| line.split(',').count() == 7));
+        assert_eq!((number(2.05e9), number(0.5), median(&[3.0, 1.0])), ("2.050G".into(), "0.500".into(), 2.0));
+    }
+
+    #[test]
+    fn hostile_results_are_no_figures() {
+        for hostile in [json!(null), json!({"rounds": 7}), json!({"rounds": [{"samples_per_s": "x"}]})] {
+            let comparison = Comparison::of(&hostile, &result(&[1.0], "a"), Some(0.1));
+            assert!(comparison.figures.is_empty() && !comparison.failed);
+        }
+        let nothing = Comparison::of(&result(&[0.0, 0.0], "a"), &result(&[1.0], "a"), None);
+        assert_eq!(nothing.figures.len(), 1, "no ratio to zero");
+    }
+}

@@ -1,0 +1,316 @@
+//! What every thread did when, written to a file while it happens: Perfetto's protobuf, or Chrome's JSON. A thread
+//! leaves events in a ring of its own, and one thread writes them. A file that ends in the middle still opens, because
+//! every packet of the protobuf and every line of the JSON stands for itself.
+
+mod chrome;
+mod perfetto;
+
+use super::clock::{Doing, Role};
+use crate::{Error, Result};
+use crossbeam_queue::ArrayQueue;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use uringload_sys::schedule;
+use uringload_sys::system;
+
+/// Events that a thread may leave until they are written: 20 ms of a million a second. Beyond them events are lost, and
+/// counted.
+const EVENTS: usize = 1 << 15;
+
+/// How often they are written. What a killed process had left since then is lost.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// Bytes that are written at once.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Something that happened on a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    /// Nanoseconds since the start of the trace.
+    at: u64,
+    what: What,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The thread does this from now on.
+    Doing(Doing),
+    /// It is over.
+    Ended,
+    /// So many reads are in flight.
+    InFlight(u32),
+    /// The consumer got the batch of this number.
+    Batch(u32),
+}
+
+/// One thread's events. Any thread may leave them.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    number: u32,
+    role: Role,
+    thread: u32,
+    start: Instant,
+    events: ArrayQueue<Event>,
+    lost: AtomicU64,
+}
+
+impl Lane {
+    /// Some 20 ns, no lock.
+    fn leave(&self, now: Instant, what: What) {
+        let event = Event { at: now.saturating_duration_since(self.start).as_nanos() as u64, what };
+        if self.events.push(event).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn doing(&self, doing: Doing, now: Instant) {
+        self.leave(now, What::Doing(doing));
+    }
+
+    pub(super) fn ended(&self, now: Instant) {
+        self.leave(now, What::Ended);
+    }
+
+    pub(super) fn in_flight(&self, reads: usize, now: Instant) {
+        self.leave(now, What::InFlight(u32::try_from(reads).unwrap_or(u32::MAX)));
+    }
+
+    pub(crate) fn batch(&self, number: u64, now: Instant) {
+        self.leave(now, What::Batch(number as u32));
+    }
+}
+
+/// A form of the file.
+trait Form: Send {
+    /// A thread that is new.
+    fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>);
+    /// An event.
+    fn event(&mut self, lane: &Lane, event: Event, out: &mut Vec<u8>);
+    /// Events that were lost.
+    fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>);
+}
+
+/// A trace that is being written. Dropping it writes the rest.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+    /// The process that the writer runs in.
+    process: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    start: Instant,
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    is_over: AtomicBool,
+}
+
+impl Tracer {
+    /// Begins a trace: JSON if the path ends in ".json", else protobuf. An old file of that name is replaced.
+    ///
+    /// # Errors
+    /// That the file or the thread that writes it cannot be made.
+    pub(crate) fn begin(path: &Path) -> Result<Tracer> {
+        let failed = |source| Error::io("cannot write the trace", source).with_path(path);
+        let file = BufWriter::with_capacity(BUFFER_BYTES, File::create(path).map_err(failed)?);
+        let start = Instant::now();
+        // The clock of Perfetto, which goes on while the machine sleeps.
+        let boot = system::time_since_boot().as_nanos() as u64;
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        let form: Box<dyn Form> =
+            if is_json { Box::new(chrome::Chrome::new(boot)) } else { Box::new(perfetto::Perfetto::new(boot)) };
+        let shared = Arc::new(Shared { start, lanes: Mutex::default(), is_over: AtomicBool::new(false) });
+        let writing = Writing { shared: Arc::clone(&shared), form, file, told: 0, bytes: Vec::new() };
+        let writer =
+            std::thread::Builder::new().name("uringload-trace".into()).spawn(|| writing.run()).map_err(failed)?;
+        Ok(Tracer { shared, writer: Some(writer), process: std::process::id() })
+    }
+
+    /// A lane for a thread of this role, the one that calls.
+    pub(crate) fn lane(&self, role: Role) -> Arc<Lane> {
+        let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane = Arc::new(Lane {
+            number: lanes.len() as u32 + 1,
+            role,
+            thread: schedule::thread_id(),
+            start: self.shared.start,
+            events: ArrayQueue::new(EVENTS),
+            lost: AtomicU64::new(0),
+        });
+        lanes.push(Arc::clone(&lane));
+        lane
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        // A forked child has no such thread.
+        if let Some(writer) = self.writer.take().filter(|_| self.process == std::process::id()) {
+            writer.thread().unpark();
+            // It catches what it cannot write.
+            let _ = writer.join();
+        }
+    }
+}
+
+struct Writing {
+    shared: Arc<Shared>,
+    form: Box<dyn Form>,
+    file: BufWriter<File>,
+    /// Lanes that the file knows.
+    told: usize,
+    bytes: Vec<u8>,
+}
+
+impl Writing {
+    fn run(mut self) {
+        loop {
+            let is_over = self.shared.is_over.load(Ordering::Acquire);
+            // A full disk ends the trace and not the training; the file is what it is until then.
+            if self.write().is_err() || is_over {
+                return;
+            }
+            std::thread::park_timeout(PERIOD);
+        }
+    }
+
+    fn write(&mut self) -> std::io::Result<()> {
+        let lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for lane in &lanes[self.told..] {
+            self.form.lane(lane, &mut self.bytes);
+        }
+        self.told = lanes.len();
+        for lane in &lanes {
+            // No more than there were: a thread that is faster than this one must not keep it here.
+            for _ in 0..lane.events.len() {
+                let Some(event) = lane.events.pop() else { break };
+                self.form.event(lane, event, &mut self.bytes);
+            }
+            let lost = lane.lost.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                self.form.lost(lane, lost, &mut self.bytes);
+            }
+        }
+        self.file.write_all(&self.bytes)?;
+        self.bytes.clear();
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole fields of a message, which may be cut off: number, value or length, and bytes.
+    fn fields(mut message: &[u8]) -> Vec<(u64, u64, &[u8])> {
+        let varint = |message: &mut &[u8]| {
+            let mut value = 0;
+            for shift in (0..64).step_by(7) {
+                let (first, rest) = message.split_first()?;
+                *message = rest;
+                value |= u64::from(first & 0x7f) << shift;
+                if first & 0x80 == 0 {
+                    return Some(value);
+                }
+            }
+            None
+        };
+        let mut next = || {
+            let tag = varint(&mut message)?;
+            let value = varint(&mut message)?;
+            let bytes: &[u8] = if tag & 7 == 2 { message.split_off(..usize::try_from(value).ok()?)? } else { &[] };
+            Some((tag >> 3, value, bytes))
+        };
+        std::iter::from_fn(&mut next).collect()
+    }
+
+    fn field<'a>(of: &[(u64, u64, &'a [u8])], number: u64) -> Option<(u64, &'a [u8])> {
+        of.iter().find(|one| one.0 == number).map(|one| (one.1, one.2))
+    }
+
+    fn written(name: &str, events: u64) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        let tracer = Tracer::begin(&path).unwrap();
+        let (reactor, consumer) = (tracer.lane(Role::Reactor), tracer.lane(Role::Consumer));
+        for number in 0..events {
+            let doing = [Doing::Plan, Doing::Submit, Doing::WaitStorage][number as usize % 3];
+            reactor.doing(doing, Instant::now());
+            reactor.in_flight(number as usize, Instant::now());
+            consumer.batch(number, Instant::now());
+        }
+        reactor.ended(Instant::now());
+        drop(tracer);
+        std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn every_packet_of_the_protobuf_says_what_happened() {
+        const EVENTS: u64 = 300;
+        let file = written("run.pftrace", EVENTS);
+        let packets = fields(&file);
+        assert!(packets.iter().all(|packet| packet.0 == 1));
+        let (mut open, mut kinds, mut last, mut names, mut longest) = (0_i64, [0_u64; 5], [0; 8], 0, 0);
+        for (_, _, packet) in &packets {
+            let packet_fields = fields(packet);
+            assert_eq!(field(&packet_fields, 10).unwrap().0, 1, "one sequence");
+            if let Some((_, interned)) = field(&packet_fields, 12) {
+                names = fields(interned).len();
+            }
+            let Some((_, event)) = field(&packet_fields, 11) else { continue };
+            longest = longest.max(packet.len() + 2);
+            let event = fields(event);
+            let (kind, track) = (field(&event, 9).unwrap().0, field(&event, 11).unwrap().0 as usize);
+            let at = field(&packet_fields, 8).unwrap().0;
+            assert!(at >= last[track], "the time of a track goes on");
+            last[track] = at;
+            kinds[kind as usize] += 1;
+            open += i64::from(kind == 1) - i64::from(kind == 2);
+            assert!((0..=1).contains(&open), "slices do not overlap");
+        }
+        assert_eq!((kinds, open, names), ([0, EVENTS, EVENTS, EVENTS, EVENTS], 0, Doing::ALL.len()));
+        assert!(longest <= 40, "{longest} bytes for an event");
+        // Cut off anywhere, all packets but the last one are there.
+        assert_eq!(fields(&file[..file.len() - 7]).len(), packets.len() - 1);
+    }
+
+    #[test]
+    fn the_json_opens_without_its_end() {
+        let file = String::from_utf8(written("run.json", 50)).unwrap();
+        let whole: Vec<serde_json::Value> = serde_json::from_str(&(file.clone() + "]")).unwrap();
+        let of = |phase: &str| whole.iter().filter(|event| event["ph"] == phase).count();
+        assert_eq!([of("B"), of("E"), of("C"), of("i"), of("M")], [50, 50, 50, 50, 2]);
+        assert!(whole.iter().all(|event| event["ph"] == "M" || event["ts"].as_f64().unwrap() > 0.0));
+        let end = file[..file.len() - 9].rfind(",\n").unwrap();
+        assert!(serde_json::from_str::<Vec<serde_json::Value>>(&(file[..end].to_owned() + "]")).is_ok());
+    }
+
+    #[test]
+    fn events_beyond_the_ring_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        let tracer = Tracer::begin(&path).unwrap();
+        let lane = tracer.lane(Role::Reactor);
+        let now = Instant::now();
+        // Faster than anybody writes.
+        (0..8 * EVENTS).for_each(|_| lane.in_flight(1, now));
+        drop(tracer);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let counted = text.lines().filter(|line| line.contains("reads in flight")).count() as u64;
+        let lost: u64 = text
+            .lines()
+            .filter_map(|line| line.split_once(" events were lost"))
+            .filter_map(|(before, _)| before.rsplit('"').next()?.parse::<u64>().ok())
+            .sum();
+        assert_eq!(counted + lost, 8 * EVENTS as u64);
+        assert!(Tracer::begin(&folder.path().join("none/run.json")).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! Chrome's JSON: an array of events, a line each. Its readers do without the end of the array.
+
+use super::{Event, Form, Lane, What};
+use std::io::Write as _;
+
+/// The form.
+pub(super) struct Chrome {
+    boot: u64,
+    has_begun: bool,
+    /// By lane, whether a slice is open.
+    open: Vec<bool>,
+}
+
+impl Chrome {
+    /// The trace begins so many nanoseconds after the machine did.
+    pub(super) fn new(boot: u64) -> Chrome {
+        Chrome { boot, has_begun: false, open: Vec::new() }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>, out: &mut Vec<u8>) {
+        let before = if self.has_begun { ",\n" } else { "[\n" };
+        self.has_begun = true;
+        // Writing to memory cannot fail.
+        let _ = write!(out, "{before}{{\"pid\":{},{line}}}", std::process::id());
+    }
+
+    /// Microseconds.
+    fn micros(&self, at: u64) -> String {
+        let nanos = self.boot.saturating_add(at);
+        format!("{}.{:03}", nanos / 1000, nanos % 1000)
+    }
+
+    fn end(&mut self, lane: &Lane, at: u64, out: &mut Vec<u8>) {
+        if std::mem::take(&mut self.open[lane.number as usize]) {
+            let at = self.micros(at);
+            self.line(format_args!("\"tid\":{},\"ph\":\"E\",\"ts\":{at}", lane.number), out);
+        }
+    }
+}
+
+impl Form for Chrome {
+    fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>) {
+        self.open.resize(lane.number as usize + 1, false);
+        let (number, name) = (lane.number, lane.role.name());
+        let line = "\"ph\":\"M\",\"name\":\"thread_name\",\"args\"";
+        self.line(format_args!("\"tid\":{number},{line}:{{\"name\":\"{name} {}\"}}", lane.thread), out);
+    }
+
+    fn event(&mut self, lane: &Lane, Event { at, what }: Event, out: &mut Vec<u8>) {
+        let (tid, micros) = (lane.number, self.micros(at));
+        match what {
+            What::Ended => self.end(lane, at, out),
+            What::Doing(doing) => {
+                self.end(lane, at, out);
+                self.open[lane.number as usize] = true;
+                self.line(
+                    format_args!("\"tid\":{tid},\"ph\":\"B\",\"ts\":{micros},\"name\":\"{}\"", doing.name()),
+                    out,
+                );
+            }
+            What::InFlight(reads) => {
+                let name = "\"name\":\"reads in flight\",\"args\"";
+                self.line(format_args!("\"ph\":\"C\",\"ts\":{micros},{name}:{{\"reads\":{reads}}}"), out);
+            }
+            What::Batch(batch) => {
+                let name = format!("\"s\":\"t\",\"name\":\"batch {batch}\"");
+                self.line(format_args!("\"tid\":{tid},\"ph\":\"i\",\"ts\":{micros},{name}"), out);
+            }
+        }
+    }
+
+    fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>) {
+        let at = self.micros(lane.start.elapsed().as_nanos() as u64);
+        let name = format!("\"s\":\"t\",\"name\":\"{count} events were lost\"");
+        self.line(format_args!("\"tid\":{},\"ph\":\"i\",\"ts\":{at},{name}", lane.number), out);
+    }
+}

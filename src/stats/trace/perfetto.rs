@@ -1,0 +1,189 @@
+//! Perfetto's protobuf: a `Trace` is packets end to end, and so may end anywhere. Field numbers are those of
+//! `protos/perfetto/trace`.
+
+use super::{Event, Form, Lane, What};
+use crate::stats::Doing;
+
+/// `Trace.packet`.
+const PACKET: u32 = 1;
+
+/// Fields of `TracePacket`.
+mod packet {
+    pub(super) const TIMESTAMP: u32 = 8;
+    pub(super) const SEQUENCE: u32 = 10;
+    pub(super) const EVENT: u32 = 11;
+    pub(super) const INTERNED: u32 = 12;
+    pub(super) const FLAGS: u32 = 13;
+    pub(super) const DESCRIPTOR: u32 = 60;
+}
+
+/// `SEQ_INCREMENTAL_STATE_CLEARED`, and `SEQ_NEEDS_INCREMENTAL_STATE`.
+const CLEARED: u64 = 1;
+const NEEDS: u64 = 2;
+
+/// Fields of `TrackEvent`.
+mod event {
+    pub(super) const TYPE: u32 = 9;
+    pub(super) const NAME_IID: u32 = 10;
+    pub(super) const TRACK: u32 = 11;
+    pub(super) const NAME: u32 = 23;
+    pub(super) const COUNTER: u32 = 30;
+}
+
+/// Values of `TrackEvent.Type`.
+const BEGIN: u64 = 1;
+const END: u64 = 2;
+const INSTANT: u64 = 3;
+const COUNT: u64 = 4;
+
+/// The only writer of the trace.
+const SEQUENCE: u64 = 1;
+/// Tracks of the process and of its reads in flight; those of threads come after them.
+const PROCESS: u64 = 1;
+const IN_FLIGHT: u64 = 2;
+const THREADS: u64 = 2;
+
+/// The form.
+pub(super) struct Perfetto {
+    boot: u64,
+    has_begun: bool,
+    /// By lane, whether a slice is open.
+    open: Vec<bool>,
+}
+
+impl Perfetto {
+    /// The trace begins so many nanoseconds after the machine did.
+    pub(super) fn new(boot: u64) -> Perfetto {
+        Perfetto { boot, has_begun: false, open: Vec::new() }
+    }
+
+    /// The names of activities, and the tracks that no thread has.
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let mut names = Vec::new();
+        for doing in Doing::ALL {
+            let mut name = Vec::new();
+            number(&mut name, 1, doing as u64 + 1);
+            bytes(&mut name, 2, doing.name().as_bytes());
+            bytes(&mut names, 2, &name);
+        }
+        let mut packet = Vec::new();
+        number(&mut packet, packet::SEQUENCE, SEQUENCE);
+        number(&mut packet, packet::FLAGS, CLEARED);
+        bytes(&mut packet, packet::INTERNED, &names);
+        bytes(out, PACKET, &packet);
+        let mut process = Vec::new();
+        number(&mut process, 1, u64::from(std::process::id()));
+        bytes(&mut process, 6, b"uringload");
+        let mut track = Vec::new();
+        number(&mut track, 1, PROCESS);
+        bytes(&mut track, 3, &process);
+        self::track(&track, out);
+        let mut track = Vec::new();
+        number(&mut track, 1, IN_FLIGHT);
+        number(&mut track, 5, PROCESS);
+        bytes(&mut track, 2, b"reads in flight");
+        bytes(&mut track, 8, &[]);
+        self::track(&track, out);
+    }
+
+    fn put(&self, at: u64, event: &[u8], out: &mut Vec<u8>) {
+        let mut packet = Vec::with_capacity(32 + event.len());
+        number(&mut packet, packet::TIMESTAMP, self.boot.saturating_add(at));
+        number(&mut packet, packet::SEQUENCE, SEQUENCE);
+        number(&mut packet, packet::FLAGS, NEEDS);
+        bytes(&mut packet, packet::EVENT, event);
+        bytes(out, PACKET, &packet);
+    }
+
+    fn end(&mut self, lane: &Lane, at: u64, out: &mut Vec<u8>) {
+        if let Some(open) = self.open.get_mut(lane.number as usize).filter(|open| **open) {
+            *open = false;
+            let mut end = Vec::new();
+            number(&mut end, event::TYPE, END);
+            number(&mut end, event::TRACK, THREADS + u64::from(lane.number));
+            self.put(at, &end, out);
+        }
+    }
+}
+
+impl Form for Perfetto {
+    fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>) {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.begin(out);
+        }
+        self.open.resize(lane.number as usize + 1, false);
+        let mut thread = Vec::new();
+        number(&mut thread, 1, u64::from(std::process::id()));
+        number(&mut thread, 2, u64::from(lane.thread));
+        bytes(&mut thread, 5, lane.role.name().as_bytes());
+        let mut track = Vec::new();
+        number(&mut track, 1, THREADS + u64::from(lane.number));
+        number(&mut track, 5, PROCESS);
+        bytes(&mut track, 4, &thread);
+        self::track(&track, out);
+    }
+
+    fn event(&mut self, lane: &Lane, Event { at, what }: Event, out: &mut Vec<u8>) {
+        let mut event = Vec::with_capacity(32);
+        let track = THREADS + u64::from(lane.number);
+        match what {
+            What::Ended => return self.end(lane, at, out),
+            What::Doing(doing) => {
+                self.end(lane, at, out);
+                self.open[lane.number as usize] = true;
+                number(&mut event, event::TYPE, BEGIN);
+                number(&mut event, event::NAME_IID, doing as u64 + 1);
+                number(&mut event, event::TRACK, track);
+            }
+            What::InFlight(reads) => {
+                number(&mut event, event::TYPE, COUNT);
+                number(&mut event, event::TRACK, IN_FLIGHT);
+                number(&mut event, event::COUNTER, u64::from(reads));
+            }
+            What::Batch(batch) => {
+                number(&mut event, event::TYPE, INSTANT);
+                number(&mut event, event::TRACK, track);
+                bytes(&mut event, event::NAME, format!("batch {batch}").as_bytes());
+            }
+        }
+        self.put(at, &event, out);
+    }
+
+    fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>) {
+        let mut event = Vec::new();
+        number(&mut event, event::TYPE, INSTANT);
+        number(&mut event, event::TRACK, THREADS + u64::from(lane.number));
+        bytes(&mut event, event::NAME, format!("{count} events were lost").as_bytes());
+        self.put(lane.start.elapsed().as_nanos() as u64, &event, out);
+    }
+}
+
+/// A packet with a `TrackDescriptor`.
+fn track(descriptor: &[u8], out: &mut Vec<u8>) {
+    let mut packet = Vec::new();
+    number(&mut packet, packet::SEQUENCE, SEQUENCE);
+    bytes(&mut packet, packet::DESCRIPTOR, descriptor);
+    bytes(out, PACKET, &packet);
+}
+
+/// A field of a varint.
+fn number(out: &mut Vec<u8>, field: u32, value: u64) {
+    varint(out, u64::from(field) << 3);
+    varint(out, value);
+}
+
+/// A field of bytes, of text or of another message.
+fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
+    varint(out, u64::from(field) << 3 | 2);
+    varint(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
