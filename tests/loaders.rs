@@ -26,4 +26,5 @@ mod loaders {
     mod state;
     mod units;
     mod verify;
+    mod waiting;
 }
