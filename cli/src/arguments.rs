@@ -12,7 +12,6 @@ use super::failure::EXIT_CODES;
 use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Cache, EngineChoice, IoChoice, Part, Shuffle};
@@ -68,7 +67,7 @@ pub enum Command {
     /// Prints a completion script for a shell.
     Completions {
         /// The shell.
-        shell: Shell,
+        shell: ShellName,
     },
     /// Prints the man page, or writes the pages of all commands to a folder.
     Man {
@@ -76,6 +75,23 @@ pub enum Command {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: Option<PathBuf>,
     },
+}
+
+/// A shell that there are completions for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ShellName {
+    /// GNU Bash.
+    Bash,
+    /// Elvish.
+    Elvish,
+    /// fish.
+    Fish,
+    /// PowerShell.
+    Powershell,
+    /// Zsh.
+    Zsh,
+    /// Nushell.
+    Nushell,
 }
 
 /// Options of `bench`.
@@ -107,6 +123,10 @@ pub struct Bench {
     /// end with --duration].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring")]
     pub epochs: Option<u64>,
+    /// Epochs from where it starts or resumes, instead of --epochs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
+          help_heading = "Measuring")]
+    pub more_epochs: Option<u64>,
     /// Measure this many times and report the round with the median rate.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000),
           help_heading = "Measuring")]
@@ -123,10 +143,6 @@ pub struct Bench {
     #[arg(
         long,
         value_name = "WAYS",
-    /// Epochs from where it starts or resumes, instead of --epochs.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
-          help_heading = "Measuring")]
-    pub more_epochs: Option<u64>,
         value_delimiter = ',',
         conflicts_with_all = ["emulate_step", "resume", "devices"],
         help_heading = "Measuring"
@@ -179,6 +195,9 @@ pub struct Index {
     /// Files to scan at once [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `inspect`.
@@ -214,6 +233,9 @@ pub struct List {
     pub failing: Failing,
     #[command(flatten)]
     pub checkpoint: Checkpoint,
+    /// Print JSON, as it does anyway: for scripts that ask every command.
+    #[arg(long)]
+    pub json: bool,
     /// Add a digest of each column's bytes.
     #[arg(long, value_name = "HASH")]
     pub digest: Option<Digest>,
@@ -239,6 +261,9 @@ pub struct Show {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub format: Format,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `state seek`.

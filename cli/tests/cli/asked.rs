@@ -113,3 +113,27 @@ fn records_have_fields() {
     let (_, said) = expect(&mut uringload(&format!("list {path} --record-fields label:u8 --dtype u8")), 2);
     assert!(said.contains("leave out dtype"), "{said}");
 }
+
+#[test]
+fn addresses_are_no_paths() {
+    for address in ["s3://bucket/train", "gs://bucket/train/*.tar", "HTTPS://host/x.tar", "hf://datasets/mnist"] {
+        let (_, said) = expect(&mut uringload(&format!("inspect {address}")), 2);
+        assert!(said.contains("not on a filesystem") && said.contains("name the folder"), "{said}");
+    }
+    let (_, said) = expect(&mut uringload("inspect x3://bucket"), 1);
+    assert!(!said.contains("not on a filesystem"), "{said}");
+}
+
+#[test]
+fn commands_print_json() {
+    let data = folder(&[("a.txt", 10), ("b.txt", 20)]);
+    let path = data.path().display();
+    let state = data.path().join("state");
+    expect(&mut uringload(&format!("list {path} --json --save-state {}", state.display())), 0);
+    let shown = json(&expect(&mut uringload(&format!("state show {} --json", state.display())), 0).0);
+    assert_eq!((&shown["version"], &shown["checked"]), (&Value::from(1), &Value::from(false)), "{shown}");
+    assert!(shown["state"]["epoch"].is_u64(), "{shown}");
+    fs::write(data.path().join("lines.jsonl"), "{\"x\":1}\n{\"x\":2}\n").expect("lines");
+    let index = json(&expect(&mut uringload(&format!("index {path}/lines.jsonl --json")), 0).0);
+    assert_eq!((&index["samples"], &index["written"]), (&Value::from(2), &Value::from(1)), "{index}");
+}
