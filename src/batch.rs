@@ -1,6 +1,7 @@
 //! What the consumer gets: the samples of a batch, in order, as columns that point into the memory they were read into.
 
 mod columns;
+mod made;
 mod packed;
 mod typed;
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use std::ops::Range;
 
 pub(crate) use columns::{Pieces, Samples, index_column, key_column, whole_column};
+pub(crate) use made::Made;
 pub use packed::{Packed, Segment};
 pub use typed::Element;
 

@@ -6,6 +6,7 @@ mod pad;
 use crate::config::{Batching, Collate, Config, Packing, Padding};
 use crate::dataset::{Dataset, Field, SampleId, Shape, Span};
 use crate::sampler::row_field;
+use crate::transform::Map;
 use crate::{Error, ErrorKind, Result};
 
 pub use pad::Pad;
@@ -29,6 +30,8 @@ pub struct Collation {
     index: bool,
     /// Values are assembled elsewhere, on a device.
     deferred: bool,
+    /// The fields that the loader's threads make something else of, and what.
+    mapped: Vec<(usize, Field)>,
 }
 
 /// The form of one column.
@@ -44,6 +47,9 @@ pub(crate) enum Form {
     Padded(Padded),
     /// Pieces, end to end in rows.
     Packed { seq_len: u64, pad: Pad },
+    /// Values that the loader's threads make, of up to `value_bytes` bytes each: dense if all have that many, ragged
+    /// otherwise.
+    Mapped { value_bytes: u64, is_dense: bool },
 }
 
 /// How to pad values of different lengths to one length.
@@ -91,6 +97,15 @@ impl Collation {
     /// padding value that its type cannot hold, a length or a multiple of 0, and a key or index column whose name the
     /// dataset already uses.
     pub fn new(config: &Config, dataset: &dyn Dataset) -> Result<Collation> {
+        Collation::with_maps(config, dataset, &[])
+    }
+
+    /// As [`new`](Collation::new), where the loader's threads make something else of the columns of `maps`.
+    ///
+    /// # Errors
+    /// As `new`. Also for a column of `maps` that does not exist, is named twice or is packed, and for a form that what
+    /// it becomes cannot have.
+    pub(crate) fn with_maps(config: &Config, dataset: &dyn Dataset, maps: &[(String, Map)]) -> Result<Collation> {
         let fields = &dataset.schema().fields;
         check_names(config, fields)?;
         // Bytes cut from a unit are shared with other batches and must not be moved.
@@ -105,13 +120,61 @@ impl Collation {
                 config.collate_columns.iter().find(|(name, _)| *name == field.name).map(|(_, collate)| *collate);
             forms.push(match packing {
                 Some((packed, packing)) if packed == index => packed_form(field, named, packing, config.batch_size)?,
+                // What it is read as is no column.
+                _ if maps.iter().any(|(name, _)| *name == field.name) => Form::Views,
                 _ => form(field, named, config.collate, plain_field == Some(index))?,
             });
         }
         if config.index_column && i64::try_from(dataset.len()).is_err() {
             return Err(refused("the dataset has more samples than an index column can number", "go without it"));
         }
-        Ok(Collation { forms, plain_field, key: config.key_column, index: config.index_column, deferred: false })
+        let (key, index) = (config.key_column, config.index_column);
+        let collation = Collation { forms, plain_field, key, index, deferred: false, mapped: Vec::new() };
+        collation.mapped(config, fields, maps)
+    }
+
+    /// Gives the columns of `maps` the form of what the loader's threads make of them.
+    fn mapped(mut self, config: &Config, fields: &[Field], maps: &[(String, Map)]) -> Result<Collation> {
+        for (name, map) in maps {
+            let Some(index) = fields.iter().position(|field| field.name == *name) else {
+                return Err(no_column("a transform", name, fields));
+            };
+            if self.mapped.iter().any(|(other, _)| *other == index) {
+                return Err(refused(format!("column {name:?} is given two transforms"), "give one"));
+            }
+            if matches!(self.forms[index], Form::Packed { .. }) {
+                let what = format!("column {name:?} is packed and cannot be transformed");
+                return Err(refused(what, "leave it out, or batch by samples"));
+            }
+            let field = map.output().field(name);
+            let named = config.collate_columns.iter().find(|(other, _)| other == name).map(|(_, collate)| *collate);
+            let is_dense = matches!(field.shape, Shape::Fixed(_));
+            let fits = match named {
+                None | Some(Collate::Auto) => true,
+                Some(Collate::Dense) => is_dense,
+                Some(Collate::Ragged) => !is_dense,
+                Some(Collate::Padded(_) | Collate::Views) => false,
+            };
+            if !fits {
+                let form = if is_dense { "dense" } else { "ragged" };
+                let what = format!("what column {name:?} is transformed to is {form} and cannot have another form");
+                return Err(refused(what, "leave the form out"));
+            }
+            self.forms[index] = Form::Mapped { value_bytes: map.output().bytes(), is_dense };
+            self.mapped.push((index, field));
+        }
+        self.mapped.sort_unstable_by_key(|(index, _)| *index);
+        Ok(self)
+    }
+
+    /// The fields that the loader's threads make something else of, in the order of the schema, and what.
+    pub(crate) fn mapped_fields(&self) -> &[(usize, Field)] {
+        &self.mapped
+    }
+
+    /// What a column of the schema becomes.
+    pub(crate) fn made_of<'a>(&'a self, index: usize, field: &'a Field) -> &'a Field {
+        self.mapped.iter().find(|(other, _)| *other == index).map_or(field, |(_, made)| made)
     }
 
     /// The same forms, for columns whose values are assembled elsewhere: nothing is gathered on the host.
@@ -156,6 +219,7 @@ impl Collation {
         let form = |field: usize| self.forms.get(field).copied().unwrap_or(Form::Views);
         match self.plain_field.map(form) {
             _ if self.deferred => Gather::Nowhere,
+            _ if !self.mapped.is_empty() => Gather::Target,
             Some(Form::Views) => Gather::Nowhere,
             Some(Form::Dense { .. } | Form::Ragged { .. }) if coalesce_gap == 0 => Gather::InPlace,
             None if self.forms.iter().all(|form| *form == Form::Views) => Gather::Nowhere,
@@ -207,7 +271,7 @@ impl Collation {
         };
         let column = |(field, form): (usize, &Form)| match *form {
             Form::Views => 0,
-            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Dense { value_bytes } | Form::Mapped { value_bytes, .. } => samples.saturating_mul(value_bytes),
             Form::Ragged { .. } | Form::Padded(_) if has_units => 0,
             Form::Ragged { element_bytes } => elements(field, element_bytes)
                 .fold(0, |sum: u64, length| sum.saturating_add(length.saturating_mul(element_bytes))),
@@ -229,7 +293,7 @@ impl Collation {
         let has_units = dataset.units().is_some();
         let column = |form: &Form| match *form {
             Form::Views => 0,
-            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Dense { value_bytes } | Form::Mapped { value_bytes, .. } => samples.saturating_mul(value_bytes),
             Form::Ragged { .. } | Form::Padded(_) if has_units => 0,
             Form::Ragged { .. } => dataset.largest(samples),
             Form::Padded(padded) => samples.saturating_mul(padded.bytes(dataset.largest(1) / padded.pad.size())),
@@ -243,7 +307,7 @@ impl Collation {
     pub(crate) fn column_bounds(&self, dataset: &dyn Dataset, samples: u64, rows: u64) -> Vec<u64> {
         let column = |(field, form): (usize, &Form)| match *form {
             Form::Views => 0,
-            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Dense { value_bytes } | Form::Mapped { value_bytes, .. } => samples.saturating_mul(value_bytes),
             Form::Ragged { .. } => dataset.largest(samples).saturating_mul(dataset.widening(field)),
             Form::Padded(padded) => {
                 samples.saturating_mul(padded.bytes(longest_value(dataset, field) / padded.pad.size()))
@@ -280,9 +344,7 @@ fn packed_field(dataset: &dyn Dataset) -> Result<usize> {
 fn check_names(config: &Config, fields: &[Field]) -> Result<()> {
     for (index, (name, _)) in config.collate_columns.iter().enumerate() {
         if !fields.iter().any(|field| field.name == *name) {
-            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
-            let remedy = format!("choose from the columns {}", names.join(", "));
-            return Err(refused(format!("a form is given for {name:?}, which is no column"), remedy));
+            return Err(no_column("a form", name, fields));
         }
         if config.collate_columns[..index].iter().any(|(other, _)| other == name) {
             return Err(refused(format!("column {name:?} is given two forms"), "name it once"));
@@ -295,6 +357,12 @@ fn check_names(config: &Config, fields: &[Field]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn no_column(what: &str, name: &str, fields: &[Field]) -> Error {
+    let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+    let remedy = format!("choose from the columns {}", names.join(", "));
+    refused(format!("{what} is given for {name:?}, which is no column"), remedy)
 }
 
 /// The form of a column: `named` if requested by name, otherwise `default` as for all others.

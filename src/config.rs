@@ -105,6 +105,9 @@ pub struct Route {
     pub pinned: bool,
     /// The GPUs that batches go to, in turn; none if they stay on the host.
     pub devices: Vec<DeviceRoute>,
+    /// What is read together because it lies together, in words.
+    #[doc(hidden)]
+    pub locality: Vec<Cow<'static, str>>,
     /// Every step down, in order; empty on the best route.
     pub fallbacks: Vec<Fallback>,
 }
@@ -124,6 +127,7 @@ impl fmt::Display for Route {
         if self.pinned {
             f.write_str(", pinned")?;
         }
+        self.locality.iter().try_for_each(|what| write!(f, ", {what}"))?;
         self.devices.iter().try_for_each(|device| write!(f, " -> {device}"))
     }
 }
@@ -144,12 +148,13 @@ mod tests {
             backing: "transparent huge pages".into(),
             pinned: false,
             devices: Vec::new(),
+            locality: vec!["small columns read once (up to 3 MiB)".into()],
             fallbacks: Vec::new(),
         };
         assert_eq!(
             route.to_string(),
             "uring, O_DIRECT, 64 reads of <= 512 KiB in flight, 512-byte aligned, registered buffers, \
-             transparent huge pages"
+             transparent huge pages, small columns read once (up to 3 MiB)"
         );
     }
 }

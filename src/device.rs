@@ -201,7 +201,7 @@ fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
         .flat_map(|(index, form)| match (transforms.kernel(index), form) {
             (Some(kernel), _) => vec![kernel],
             (None, Form::Views) => vec![],
-            (None, Form::Dense { .. } | Form::Ragged { .. }) => vec![Kernel::Gather],
+            (None, Form::Dense { .. } | Form::Ragged { .. } | Form::Mapped { .. }) => vec![Kernel::Gather],
             (None, Form::Padded(_)) => vec![Kernel::Pad],
             (None, Form::Packed { .. }) => vec![Kernel::Gather, Kernel::Fill],
         })

@@ -45,7 +45,8 @@
 //! | [`batch`], [`config`] | what a batch holds, and the choices that a builder takes |
 //! | [`sampler`] | orders: mixtures, orders of your own, and digests that prove what was delivered |
 //! | [`State`] | checkpoints |
-//! | [`device`], [`transform`] | batches in the memory of a GPU, and what its kernels do on the way |
+//! | [`transform`] | what becomes of values: encoded images, closures, and what a GPU's kernels do |
+//! | [`device`] | batches in the memory of a GPU |
 //! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
 //! | [`pack`], [`verify`], [`quarantine`] | converts a dataset to shards, checks one, lists bad samples |
 //!
@@ -119,6 +120,7 @@ pub mod internal {
     pub use crate::verify::detail::{NotChecked, Stage};
     pub use uringload_core::internal::{GdsCause, parse_bytes, split_unit};
     pub use uringload_formats::SHARD_SAMPLES;
+    pub use uringload_images::example_bmp;
 
     /// Everything that GPUDirect Storage needs, link by link.
     pub mod gds {
@@ -144,6 +146,9 @@ mod pages {
 
     #[doc = include_str!("../docs/gpu.md")]
     struct Gpu;
+
+    #[doc = include_str!("../docs/images.md")]
+    struct Images;
 
     #[doc = include_str!("../docs/orders.md")]
     struct Orders;

@@ -2,7 +2,9 @@
 
 mod book;
 mod builder;
+mod columns;
 mod limits;
+mod room;
 mod run;
 mod stretches;
 mod waiting;
@@ -297,9 +299,10 @@ impl<T: Delivered> Loader<T> {
         let asked = self.clock.since();
         let got = self.clock.switch(Doing::Step);
         if is_batch {
-            self.stats.batch_wait.record(if ready { Duration::ZERO } else { got - asked });
+            let waited = if ready { Duration::ZERO } else { got.saturating_duration_since(asked) };
+            self.stats.batch_wait.record(waited);
             self.stats.count.batches_ready.add(ready.into());
-            self.stats.mark_batch(got);
+            self.stats.mark_batch(got, waited);
         }
     }
 

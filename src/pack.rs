@@ -19,7 +19,6 @@ use manifest::Destination;
 use names::Names;
 use plan::Plan;
 use shard::Written;
-use std::num::NonZero;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -385,9 +384,7 @@ impl Pack {
     }
 
     fn threads(&self) -> usize {
-        self.options.threads.unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(1, NonZero::get).saturating_mul(2).min(THREADS_MAX)
-        })
+        self.options.threads.unwrap_or_else(|| uringload_sys::cgroup::processors().saturating_mul(2).min(THREADS_MAX))
     }
 
     /// Writes a shard and its index. `None` where an end was asked for.
@@ -569,13 +566,15 @@ fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
 /// How the source is read: in its order, once, as views of what was read.
 fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
     let mut batch_size = BATCH_SAMPLES.min(dataset.len());
-    while batch_size > 1 && dataset.largest(batch_size) > BATCH_BYTES {
+    let memory_bytes = memory_bytes();
+    let batch_bytes = BATCH_BYTES.min(memory_bytes / 4);
+    while batch_size > 1 && dataset.largest(batch_size) > batch_bytes {
         batch_size /= 2;
     }
-    let is_small = dataset.units().is_none() && dataset.largest(batch_size) <= BATCH_BYTES;
+    let is_small = dataset.units().is_none() && dataset.largest(batch_size) <= batch_bytes;
     Config {
         batch_size,
-        memory_limit: config.memory_limit.or(is_small.then_some(MEMORY_BYTES)),
+        memory_limit: config.memory_limit.or(is_small.then_some(memory_bytes)),
         batching: Batching::Samples,
         epochs: Some(1),
         shuffle: Shuffle::Off,
@@ -592,6 +591,12 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
         index_column: false,
         ..config.clone()
     }
+}
+
+/// The memory of each of several loaders at a time: in all, no more than half of what a container leaves.
+fn memory_bytes() -> u64 {
+    let room = uringload_sys::cgroup::memory().map_or(u64::MAX, |group| group.room());
+    MEMORY_BYTES.min(room / (2 * THREADS_MAX as u64)).max(1)
 }
 
 /// How shards are opened: samples may lack fields.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use stretches::Stretches;
 use units::Kept;
 
-pub use stretches::{Grid, Keep, Stretch};
+pub use stretches::{Grid, Keep, SMALL_SPAN_BYTES, Stretch};
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
 /// Maximum block length, unless a single extent is longer. Each block is one copy to a GPU, and copies reach the bus's

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use std::ops::Range;
 use std::sync::Arc;
-use uringload_sys::{Arena, Part};
+use uringload_sys::arena::Backing;
+use uringload_sys::{Arena, Part, cgroup};
 
 /// Memory is taken from the system in steps of at least one huge page. Zeroing it takes 0.2 ms, or up to 4 ms in a
 /// virtual machine whose host must find it first. That is still shorter than the reads in flight, so growing does not
@@ -22,6 +23,13 @@ pub const GROWTH_BYTES: usize = 2 << 20;
 
 /// Maximum number of steps to back the whole arena: a ring registers at most 16384 ranges.
 const GROWTH_STEPS: usize = 8192;
+
+/// How often, in bytes taken, the pool looks at what the container has left: 0.1 ms against the 3 ms that it takes to
+/// zero so much.
+const ROOM_STEP: usize = 16 << 20;
+
+/// What must be left besides: a container without it has no room for a thread's stack or for a page table.
+const ROOM_LEFT: u64 = 4 << 20;
 
 /// Alignment of blocks, so that every block suits a 4096-byte logical sector.
 pub const BLOCK_ALIGNMENT: usize = 4096;
@@ -42,6 +50,19 @@ pub struct Pool {
     /// Everything below this offset is backed by memory.
     backed: usize,
     home: Arc<Home>,
+}
+
+/// Refuses to take `bytes` more where the kernel would kill a process of the container for it.
+fn check_room(backed: usize, bytes: usize) -> Result<()> {
+    let Some(group) = cgroup::memory().filter(|group| group.most() < ROOM_LEFT + bytes as u64) else { return Ok(()) };
+    let what = format!(
+        "{} allows {} bytes, of which {} are in use: the loader's memory cannot grow by {bytes} to {backed} bytes",
+        group.path.display(),
+        group.limit,
+        group.used
+    );
+    Err(Error::new(ErrorKind::MemoryLimit, what)
+        .with_remedy("lower memory_limit, or raise the memory limit of the container"))
 }
 
 /// Where dropped leases go. Unbounded, because a drop can neither wait nor fail; the arena is the actual bound.
@@ -179,6 +200,9 @@ impl Pool {
         }
         let step = (self.arena.len() / GROWTH_STEPS).next_multiple_of(GROWTH_BYTES).max(GROWTH_BYTES);
         let range = self.backed..end.next_multiple_of(step).min(self.arena.len());
+        if self.arena.backing() != Backing::Elsewhere && range.end / ROOM_STEP > range.start / ROOM_STEP {
+            check_room(range.end, range.len())?;
+        }
         self.arena.populate(range.clone()).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, format!("the system cannot give {} bytes of memory", range.len()))
                 .with_source(source)

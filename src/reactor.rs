@@ -9,6 +9,7 @@ mod assemble;
 mod classes;
 mod depth;
 mod failures;
+mod maps;
 mod outage;
 mod pending;
 mod repair;
@@ -24,6 +25,7 @@ use crate::engine::{Done, Engine, Read};
 use crate::plan::{BatchPlan, Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, Starvation};
+use crate::stage::Stage;
 use crate::stats::{Clock, Doing, Role, Stats};
 use crate::{Error, ErrorKind, Result};
 use depth::Depth;
@@ -112,8 +114,10 @@ struct Blocked {
 pub struct Reactor {
     planner: Planner,
     pool: Pool,
-    /// Decodes the units that samples are cut from.
+    /// The units that samples are cut from.
     decoder: Option<Decoder>,
+    /// The threads that compute.
+    stage: Option<Stage>,
     early: Option<Early>,
     /// The stretches of files that are kept in memory.
     kept: Option<Kept>,
@@ -174,6 +178,7 @@ impl Reactor {
             planner,
             pool,
             decoder: None,
+            stage: None,
             early: None,
             kept: None,
             planned: 0,
@@ -206,7 +211,7 @@ impl Reactor {
         }
     }
 
-    /// Sets the decoder for the units that the planner plans.
+    /// Sets what keeps the units that the planner plans; the stage decodes them.
     #[must_use]
     pub fn with_decoder(self, decoder: Option<Decoder>) -> Reactor {
         Reactor { decoder, ..self }
@@ -311,6 +316,8 @@ impl Reactor {
         }
         // A batch of empty samples is complete without a read, so nothing would end a wait for it.
         let is_ready = self.pending.front().is_some_and(|front| self.is_done(front)) && !self.repair.is_busy();
+        // Nor would a wait end for values that no thread has got.
+        let is_ready = is_ready || self.can_map();
         if self.blocked.queue || !is_ready {
             self.wait(engine)?;
             self.settle(engine)?;
@@ -321,6 +328,8 @@ impl Reactor {
     /// Delivers the complete batches at the front, as far as the queue has room.
     fn deliver(&mut self, engine: &mut dyn Engine) -> Result<()> {
         self.decode()?;
+        self.take_finished()?;
+        self.map(engine)?;
         while self.beside.is_some() || self.pending.front().is_some_and(|front| self.is_done(front)) {
             if self.beside.is_none() && self.pending.front().is_some_and(|front| front.load().is_some()) {
                 let unit = self.pop_front();
@@ -335,7 +344,7 @@ impl Reactor {
                 let _ = self.out.try_send(Err(error));
                 continue;
             }
-            if self.beside.is_none() && !self.front_is_parsed() && self.keep_front()? {
+            if self.beside.is_none() && self.keep_front()? {
                 continue;
             }
             if self.pending.front().is_some_and(|front| !self.is_done(front)) {
@@ -345,21 +354,15 @@ impl Reactor {
                 self.blocked.queue = true;
                 return Ok(());
             }
-            let (dataset, collation) = (Arc::clone(self.planner.dataset()), Arc::clone(self.planner.collation()));
-            if let Some(end) = self.pending.front().and_then(Pending::target_end) {
-                self.back(end, engine)?;
-            }
-            if let Some(front) = self.pending.front_mut().filter(|front| !front.is_parsed()) {
-                let gather = collation.gather(self.planner.layout().coalesce_gap);
-                let units = self.decoder.as_ref().map_or_else(Vec::new, |decoder| decoder.of(front.plan()));
-                let kept = self.kept.as_ref();
-                front.parse((&*dataset, &*collation, gather), (units, kept), &self.pool, &self.stats)?;
+            if !self.front_is_parsed() {
+                self.parse(0, engine)?;
             }
             let irreplaceable = match self.repair()? {
                 Repaired::Waiting => return Ok(()),
                 Repaired::Done => None,
                 Repaired::Failed(error) => Some(error),
             };
+            let (dataset, collation) = (Arc::clone(self.planner.dataset()), Arc::clone(self.planner.collation()));
             let Some(mut pending) = self.pop_front() else { return Ok(()) };
             if let Some(decoder) = &mut self.decoder {
                 decoder.release(&pending.plan().uses);
@@ -371,6 +374,19 @@ impl Reactor {
             let _ = self.out.try_send(batch);
         }
         Ok(())
+    }
+
+    /// Parses the samples of a batch that was read.
+    fn parse(&mut self, index: usize, engine: &mut dyn Engine) -> Result<()> {
+        if let Some(end) = self.pending.get(index).and_then(Pending::target_end) {
+            self.back(end, engine)?;
+        }
+        let (dataset, collation) = (Arc::clone(self.planner.dataset()), Arc::clone(self.planner.collation()));
+        let Some(pending) = self.pending.get_mut(index) else { return Ok(()) };
+        let gather = collation.gather(self.planner.layout().coalesce_gap);
+        let units = self.decoder.as_ref().map_or_else(Vec::new, |decoder| decoder.of(pending.plan()));
+        let kept = self.kept.as_ref();
+        pending.parse((&*dataset, &*collation, gather), (units, kept), &self.pool, &self.stats)
     }
 
     fn front_is_parsed(&self) -> bool {
@@ -508,13 +524,12 @@ impl Reactor {
         if let Some(next) = self.outages.next() {
             longest = longest.min(next.saturating_duration_since(engine.now()));
         }
-        let decodes = self.decoder.as_ref().is_some_and(|decoder| decoder.under_way() > 0);
-        let asleep = self.blocked.memory || self.blocked.queue || decodes || self.waits_out(in_flight);
+        let asleep = self.blocked.memory || self.blocked.queue || self.is_computing() || self.waits_out(in_flight);
         if asleep {
             self.bell.listen();
             // The second check that the bell requires: a change before `listen` rang for nobody.
-            let decoder = self.decoder.as_mut();
-            let decoded = decoder.is_some_and(|decoder| decoder.collect() | decoder.has_finished());
+            let decoded = self.decoder.as_mut().is_some_and(Decoder::collect);
+            let decoded = decoded | self.stage.as_ref().is_some_and(Stage::has_finished);
             let changed =
                 self.pool.collect() || decoded || (self.blocked.queue && !self.out.is_full()) || self.out.is_closed();
             if changed {
@@ -525,10 +540,11 @@ impl Reactor {
         }
         let waiting = if self.waits_for_stage() {
             Doing::WaitStage
+        } else if self.blocked.queue {
+            // It is ahead of the consumer: whatever is in flight keeps nobody waiting.
+            Doing::WaitConsumer
         } else if in_flight > 0 {
             Doing::WaitStorage
-        } else if self.blocked.queue {
-            Doing::WaitConsumer
         } else if self.blocked.memory {
             Doing::WaitMemory
         } else {
@@ -545,10 +561,24 @@ impl Reactor {
         if asleep {
             self.bell.silence();
         }
-        self.clock.switch(Doing::Assemble);
+        let end = self.clock.switch(Doing::Assemble);
+        if waiting == Doing::WaitStorage {
+            self.note_wait(in_flight, end.saturating_duration_since(now));
+        }
         self.pool.collect();
         self.decoder.as_mut().map(Decoder::collect);
         Ok(())
+    }
+
+    /// Counts what a wait for the storage was bound by: the depth, memory, or neither.
+    fn note_wait(&self, in_flight: usize, waited: Duration) {
+        let (nanos, depth) = (waited.as_nanos() as u64, self.depth.now());
+        self.stats.count.depth_area.add(nanos.saturating_mul(depth as u64));
+        if self.blocked.memory && in_flight < depth {
+            self.stats.count.memory_bound_nanos.add(nanos);
+        } else if in_flight >= depth {
+            self.stats.count.depth_bound_nanos.add(nanos);
+        }
     }
 
     /// Bounds the wait of a consumer that itself holds the memory it waits for. After `starved_after` it gets an error

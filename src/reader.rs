@@ -4,7 +4,7 @@
 //! set up. A reader has none of these. It reads through the page cache, in the thread that asks, and keeps the files
 //! that it has opened.
 
-use crate::dataset::{Dataset, FileId, Sample, SampleId, Span, UnitId, Units};
+use crate::dataset::{Dataset, FileId, Sample, SampleId, Span, UnitId, Units, Value};
 use crate::engine::files::{Files, OpenFile};
 use crate::guard::{self, Bounds};
 use crate::{Error, ErrorKind, Result};
@@ -13,12 +13,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
+use uringload_images::Format;
 use uringload_sys::file::read_at;
 
 /// Files that are kept open.
 const FILES_KEPT: usize = 32;
 /// Decoded units that are kept: a sample's neighbours are often asked for next.
 const UNITS_KEPT: usize = 2;
+
+/// Samples to look at for images: the first may be broken.
+const SAMPLES_SEEN: u64 = 8;
 
 /// Reads single samples of a dataset. Threads may share it.
 ///
@@ -61,6 +65,26 @@ impl Reader {
         let mut sample = Sample::default();
         guard::parse(&*self.dataset, id, &raw, &mut sample)?;
         Ok(sample)
+    }
+
+    /// Names of the columns whose values are encoded images: in the first sample, or the next ones that cannot be read.
+    ///
+    /// # Errors
+    /// That of the last sample, if none of the first ones can be read.
+    pub fn image_columns(&self) -> Result<Vec<String>> {
+        let mut tried = Ok(Vec::new());
+        for id in (0..self.dataset.len().min(SAMPLES_SEEN)).map(SampleId) {
+            let columns = |sample: Sample| {
+                let is_image = |value: &Value| matches!(value, Value::Bytes(bytes) if Format::of(bytes).is_some());
+                let fields = self.dataset.schema().fields.iter().zip(&sample.values);
+                fields.filter(|(_, value)| is_image(value)).map(|(field, _)| field.name.clone()).collect()
+            };
+            tried = self.read(id).map(columns);
+            if tried.as_ref().is_ok_and(|columns: &Vec<String>| !columns.is_empty()) {
+                break;
+            }
+        }
+        tried
     }
 
     fn unit(&self, units: &dyn Units, unit: UnitId) -> Result<Bytes> {

@@ -4,6 +4,7 @@
 pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod histogram;
+mod processors;
 mod verdict;
 
 use std::fmt;
@@ -14,7 +15,11 @@ use std::time::{Duration, Instant};
 
 pub use counters::Counts;
 pub use histogram::Distribution;
-pub use verdict::{Bottleneck, Verdict};
+pub use processors::Processors;
+pub use verdict::{Bottleneck, Remedy, Verdict};
+
+#[doc(hidden)]
+pub use verdict::{Evidence, Trial, Tried};
 
 pub(crate) use clock::{Clock, Doing, Role, ThreadSnapshot};
 pub(crate) use histogram::Histogram;
@@ -39,6 +44,8 @@ pub struct Stats {
     /// Nanoseconds from `epoch` to the first batch; 0 until then.
     first_batch: AtomicU64,
     threads: Mutex<Vec<Arc<ThreadTimes>>>,
+    /// What the process had of the processors at `epoch`.
+    before: Processors,
 }
 
 impl Default for Stats {
@@ -60,6 +67,7 @@ impl Stats {
             outage: Mutex::default(),
             first_batch: AtomicU64::new(0),
             threads: Mutex::default(),
+            before: Processors::now(),
         }
     }
 
@@ -93,14 +101,15 @@ impl Stats {
         Some(Outage { lasting: outage.lasting + now.saturating_duration_since(told), ..outage })
     }
 
-    /// The consumer's: it got a batch `now`. Only the first one counts.
-    pub(crate) fn mark_batch(&self, now: Instant) {
+    /// The consumer's: it got a batch `now`, for which it had `waited`. Only the first one counts.
+    pub(crate) fn mark_batch(&self, now: Instant, waited: Duration) {
         if self.first_batch.load(Ordering::Relaxed) == 0 {
+            self.count.first_wait_nanos.add(waited.as_nanos() as u64);
             self.first_batch.store(self.nanos(now).max(1), Ordering::Relaxed);
         }
     }
 
-    /// The statistics at this moment.
+    /// The statistics at this moment. Files of `/proc` are read for it: some 10 us, and 5 us for each thread.
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let first_batch = self.first_batch.load(Ordering::Relaxed);
@@ -116,6 +125,7 @@ impl Stats {
             outage: self.outage_at(now),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
+            processors: Processors::now().since(&self.before),
         }
     }
 
@@ -149,6 +159,8 @@ pub struct Snapshot {
     /// What each thread spent its time on, in the order in which they started.
     #[doc(hidden)]
     pub threads: Vec<ThreadSnapshot>,
+    /// What the process had of the processors.
+    pub processors: Processors,
 }
 
 /// Storage that gives nothing, or a machine without room to read, while a loader waits for it: see
@@ -191,6 +203,7 @@ impl Snapshot {
             outage: self.outage.clone(),
             first_batch: self.first_batch,
             threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),
+            processors: self.processors.since(&earlier.processors),
         }
     }
 
@@ -224,7 +237,13 @@ impl Snapshot {
 
     /// What limits the loader. `raw` is the rate of a raw read of the same files in bytes per second, if it is known.
     pub fn verdict(&self, raw: Option<f64>) -> Verdict {
-        verdict::judge(self, raw)
+        verdict::judge(self, &Evidence { raw, ..Evidence::default() })
+    }
+
+    /// As [`verdict`](Snapshot::verdict), for who tried more than a raw read.
+    #[doc(hidden)]
+    pub fn verdict_with(&self, evidence: &Evidence) -> Verdict {
+        verdict::judge(self, evidence)
     }
 
     /// What the threads spent their time on: for each kind of thread and each activity its name, and the time of all
@@ -279,7 +298,7 @@ mod tests {
         let _late = stats.clock(Role::Consumer, Doing::WaitBatch);
         stats.count.samples.add(4);
         stats.count.bytes_delivered.add(1000);
-        stats.mark_batch(Instant::now());
+        stats.mark_batch(Instant::now(), Duration::ZERO);
         std::thread::sleep(Duration::from_millis(5));
         let second = stats.snapshot();
         let between = second.since(&first);

@@ -1,8 +1,15 @@
-//! What happens to values on their way to the tensors of a device batch: pixels are cropped, resized, flipped and
-//! normalized, tokens become ids and labels. The kernels of a GPU and the host compute the same bytes.
+//! What happens to values on their way to a batch.
+//!
+//! In the loader's threads: encoded images are decoded and augmented by a [`Chain`] ([`Builder::transform`]), and
+//! closures make whatever they like ([`Builder::map`]). On a device: pixels are cropped, resized, flipped and
+//! normalized, tokens become ids and labels; the kernels of a GPU and the host compute the same bytes.
+//!
+//! [`Builder::transform`]: crate::Builder::transform
+//! [`Builder::map`]: crate::Builder::map
 
 pub(crate) mod column;
 pub(crate) mod images;
+pub(crate) mod map;
 pub(crate) mod tokens;
 pub(crate) mod twin;
 
@@ -11,7 +18,10 @@ use std::borrow::Cow;
 
 pub(crate) use column::{Output, Transform};
 pub use images::{Crop, Images};
+pub(crate) use map::{DecodeMemory, Map, MapScratch};
+pub use map::{Input, MapOutput};
 pub use tokens::Tokens;
+pub use uringload_images::Chain;
 
 fn refused(what: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)

@@ -105,8 +105,9 @@ impl Builder {
     /// Verifies the dataset: reports its [`faults`](Dataset::faults), reads every sample once, in the order in which
     /// they are stored, and runs the [`checks`](Dataset::checks) that its format declares.
     ///
-    /// How bytes are read is as set here (engine, I/O mode, memory, timeout, quarantine). The order, the batches and
-    /// what becomes of errors are not: those settings are ignored.
+    /// How bytes are read is as set here (engine, I/O mode, memory, threads, timeout, quarantine), and so is what
+    /// becomes of columns: images that cannot be decoded are findings. The order, the batches and what becomes of
+    /// errors are not: those settings are ignored.
     ///
     /// To verify a dataset although shards are missing or damaged, open it with the options that allow it
     /// (`allow_bad_shards` of MDS and LitData, `keep_damaged` of tar, TFRecord and lines).
@@ -145,7 +146,7 @@ impl Builder {
             run.faults.insert(Distinct(error.clone()));
             run.found(&Finding { error, samples: None });
         }
-        run.summary.is_complete = run.samples(&self.config)? && run.checks();
+        run.summary.is_complete = run.samples(self)? && run.checks();
         Ok(run.summary)
     }
 }
@@ -167,7 +168,8 @@ impl Run<'_> {
     }
 
     /// Reads all samples; whether it came to the end.
-    fn samples(&mut self, config: &Config) -> Result<bool> {
+    fn samples(&mut self, builder: &Builder) -> Result<bool> {
+        let config = &builder.config;
         let config = Config {
             batch_size: batch_size(&**self.dataset),
             batching: Batching::Samples,
@@ -182,13 +184,14 @@ impl Run<'_> {
             queue_depth: config.queue_depth,
             read_bytes: config.read_bytes,
             io_threads: config.io_threads,
+            num_threads: config.num_threads,
             memory_limit: config.memory_limit,
             coalesce_gap: config.coalesce_gap,
             timeout: config.timeout,
             quarantine: config.quarantine.clone(),
             ..Config::default()
         };
-        let mut loader = match Loader::builder(Arc::clone(self.dataset)).config(config).build() {
+        let mut loader = match Loader::builder(Arc::clone(self.dataset)).config(config).maps_of(builder).build() {
             Ok(loader) => loader,
             // None of the files can be opened.
             Err(error) if error.path().is_some() => {
@@ -212,6 +215,11 @@ impl Run<'_> {
             }
         }
         self.tell_open();
+        let count = loader.stats().snapshot().count;
+        if count.samples_decoded > 0 {
+            // What was delivered is what became of the samples.
+            self.summary.sample_bytes = count.bytes_wanted;
+        }
         Ok(true)
     }
 

@@ -13,6 +13,7 @@ mod formats {
     mod identity;
     mod limits;
     mod lines;
+    mod mapped;
     mod memory;
     mod own;
     mod pack;

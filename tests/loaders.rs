@@ -7,7 +7,9 @@ mod loaders {
     mod asynchronous;
     mod cache;
     mod collation;
+    mod columns;
     mod conformance;
+    mod decode;
     mod device;
     mod errors;
     mod faults_disk;
@@ -20,6 +22,7 @@ mod loaders {
     mod outages;
     mod powercut;
     mod promises;
+    mod ptx;
     mod resume;
     mod rows;
     mod sharding;

@@ -4,8 +4,10 @@ mod chosen;
 mod device;
 mod failing;
 mod format;
+mod images;
 mod pack;
 mod rows;
+mod sheet;
 mod verify;
 
 use super::failure::EXIT_CODES;
@@ -21,8 +23,10 @@ pub use chosen::Chosen;
 pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
 pub use format::Format;
+pub use images::Images;
 pub use pack::Pack;
 pub use rows::Rows;
+pub use sheet::Sheet;
 pub use verify::Verify;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
@@ -57,6 +61,8 @@ pub enum Command {
     /// with the same key are one sample, and class folders become KEY.cls. Samples of archives keep keys and fields.
     /// All other samples are named by number, a field per column; numbers that are not plain bytes become .npy files.
     Pack(Box<Pack>),
+    /// Writes the first batch as a picture: each image as it is stored, and as a chain of transforms makes it.
+    Show(Box<Sheet>),
     /// Shows a saved state, or makes one for another position.
     #[command(subcommand)]
     State(StateCommand),
@@ -112,6 +118,8 @@ pub struct Bench {
     pub rows: Rows,
     #[command(flatten)]
     pub failing: Failing,
+    #[command(flatten)]
+    pub images: Images,
     #[command(flatten)]
     pub devices: Devices,
     #[command(flatten)]
@@ -347,10 +355,10 @@ pub struct Order {
     /// The seed of random orders.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// The rank of this process, from 0 [default: from torchrun, SLURM or Open MPI, else 0].
+    /// The rank of this process, from 0 [default: from torchrun, SLURM, MPI or LSF, else 0].
     #[arg(long, value_name = "N")]
     pub rank: Option<u64>,
-    /// Number of ranks that share the samples [default: from torchrun, SLURM or Open MPI, else 1].
+    /// Number of ranks that share the samples [default: from torchrun, SLURM, MPI or LSF, else 1].
     #[arg(long, value_name = "N")]
     pub world_size: Option<u64>,
     /// Drop the samples of an epoch that do not fill a batch on every rank.

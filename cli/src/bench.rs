@@ -25,10 +25,13 @@ pub use progress::Progress;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
+use uringload::config::{Route, Shuffle};
 use uringload::internal::Config;
 use uringload::internal::raw;
 use uringload::internal::raw::bus::BusRates;
+use uringload::stats::{Evidence, Trial, Tried};
 use uringload::{Error, ErrorKind, State};
 
 pub use gpus::Gpus;
@@ -36,6 +39,17 @@ pub use report::RouteReport;
 
 /// Longest raw read: long enough to be steady, short compared with the rest of the wait.
 const RAW_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest trial of another way to read.
+const TRIAL_LIMIT: Duration = Duration::from_secs(1);
+
+/// So many times the loader's reads in flight are tried, and so many at least and at most.
+const DEEPER: usize = 4;
+const DEEP: usize = 64;
+const DEEPEST: usize = 1024;
+
+/// Memory that a trial may take for its reads, beyond the least depth.
+const TRIAL_BYTES: usize = 128 << 20;
 
 /// How long a generated dataset is read, unless told otherwise.
 const MADE_DURATION: Duration = Duration::from_secs(3);
@@ -98,6 +112,8 @@ pub struct Outcome<'a> {
     pub emptied: Option<Emptied>,
     /// At least one.
     pub rounds: Vec<Round>,
+    /// What else was tried on the storage, if it is the limit.
+    pub trials: Vec<Trial>,
 }
 
 impl Outcome<'_> {
@@ -113,6 +129,11 @@ impl Outcome<'_> {
         let mut rates: Vec<f64> = self.rounds.iter().filter_map(|round| round.raw).collect();
         rates.sort_by(f64::total_cmp);
         rates.get(rates.len().saturating_sub(1) / 2).copied()
+    }
+
+    /// What is known besides the loader's own measurements.
+    pub fn evidence(&self) -> Evidence {
+        Evidence { raw: self.raw(), trials: self.trials.clone() }
     }
 
     /// The round with the median rate, for each other way of reading.
@@ -174,7 +195,8 @@ impl<'a> Runner<'a> {
         let sampler = self.data.sampler(&config, &options.chosen)?;
         let devices = options.devices.list();
         let gpus = Gpus::open(&devices);
-        let run = Run { dataset, config, sampler, state, step: options.emulate_step, duration, devices, gpus };
+        let (images, step) = (&options.images, options.emulate_step);
+        let run = Run { dataset, config, images, sampler, state, step, duration, devices, gpus };
         let mut rounds: Vec<Round> = Vec::new();
         for number in 0..options.rounds {
             let name = if options.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };
@@ -189,8 +211,10 @@ impl<'a> Runner<'a> {
                 break;
             }
         }
+        let trials = if simulated { Vec::new() } else { self.trials(&run, &rounds)? };
         let Run { config, state, duration, .. } = run;
-        Ok(Outcome { options, config, ranks, state, duration, data: self.data, emptied: self.emptied, rounds })
+        let emptied = self.emptied;
+        Ok(Outcome { options, config, ranks, state, duration, data: self.data, emptied, rounds, trials })
     }
 
     /// Every second round runs in reverse order, so that a device that gets slower or faster does not favour whoever is
@@ -245,6 +269,32 @@ impl<'a> Runner<'a> {
                 Ok(None)
             }
         }
+    }
+
+    /// Where the storage is the limit: whether more reads in flight, or longer ones, would bring more. Through the page
+    /// cache what was just read would answer instead of the storage, so nothing is tried.
+    fn trials(&mut self, run: &Run<'_>, rounds: &[Round]) -> Result<Vec<Trial>, Failure> {
+        let Some(last) = rounds.last().filter(|last| last.raw.is_some()) else { return Ok(Vec::new()) };
+        let verdict = last.measured.verdict(&Evidence { raw: last.raw, trials: Vec::new() });
+        let Route { direct_io, queue_depth, read_bytes, .. } = last.measured.route;
+        if !verdict.bottleneck.is_storage() || !direct_io || self.interrupt.is_set() {
+            return Ok(Vec::new());
+        }
+        let deeper = (queue_depth * DEEPER).clamp(DEEP, DEEPEST).min((TRIAL_BYTES / read_bytes.max(1)).max(DEEP));
+        let deep = Config { queue_depth: Some(deeper), ..run.config.clone() };
+        let straight = Config { shuffle: Shuffle::Off, ..run.config.clone() };
+        let sampler = self.data.sampler(&straight, &self.options.chosen)?;
+        let limit = run.duration.map_or(TRIAL_LIMIT, |duration| duration.min(TRIAL_LIMIT));
+        let ways = [(Tried::Depth(deeper), deep, Arc::clone(&run.sampler)), (Tried::LongReads, straight, sampler)];
+        let mut trials = Vec::new();
+        for (tried, config, sampler) in ways {
+            self.empty_cache()?;
+            // A trial that fails shows nothing; the run itself has told what is wrong.
+            if let Ok(raw) = raw::measure(run.dataset, &config, &sampler, limit) {
+                trials.push(Trial { tried, bytes_per_second: raw.bytes_per_second() });
+            }
+        }
+        Ok(trials)
     }
 
     /// The first round searches for the best number of threads; the others keep it.

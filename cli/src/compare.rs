@@ -96,6 +96,7 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
     let run = Run {
         dataset: run.dataset,
         config,
+        images: run.images,
         sampler: Arc::clone(&run.sampler),
         state: None,
         step: None,

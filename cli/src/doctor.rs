@@ -1,6 +1,7 @@
 //! `uringload doctor`: whether the fastest way to read is available here, what each fact means, and what to do about
 //! it.
 
+mod container;
 mod gpu;
 
 use super::Done;
@@ -26,6 +27,7 @@ use uringload_sys::{ring, system};
 /// Checks everything and prints a line or an object for each finding.
 pub fn run(options: &Doctor) -> Done {
     let mut findings = vec![kernel(), io_uring(), confinement(), locked_memory(), open_files(), huge_pages()];
+    findings.extend([container::memory(), container::processors()]);
     let (mut route, mut disk, mut chain_place) = (None, None, None);
     if !options.paths.is_empty() {
         let dataset = data::open(&options.paths, &Options::new().format("folder"))?;

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
 /// Of each command, by its path: lines to type, and what they are for.
-const EXAMPLES: [(&str, &[(&str, &str)]); 12] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 13] = [
     (
         "bench",
         &[
@@ -28,7 +28,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 12] = [
         "inspect",
         &[
             ("uringload inspect /data", "what is it?"),
-            ("uringload inspect /data --format records --record-bytes 3073", "CIFAR-10's own files"),
+            ("uringload inspect batch.bin --record-fields 'label:u8,image:u8[3,32,32]'", "CIFAR-10's own files"),
         ],
     ),
     (
@@ -45,6 +45,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 12] = [
             ("uringload pack /data /fast/data --part 1/4", "the first of four machines"),
         ],
     ),
+    ("show", &[("uringload show /data --shuffle --out sheet.png", "are these the images that I mean?")]),
     ("state show", &[("uringload state show state.json /data", "does it belong to this dataset?")]),
     ("state seek", &[("uringload state seek state.json --samples +10000 --out other.json", "skip samples")]),
     ("verify", &[("uringload verify /data", "every checksum, every sample")]),

@@ -22,10 +22,14 @@ mod output;
 mod pack;
 mod pages;
 mod ranks;
+mod show;
 mod state;
 mod units;
 mod verify;
 mod verify_order;
+
+#[doc(hidden)]
+pub use ranks::VARIABLES as RANK_VARIABLES;
 
 use arguments::{Arguments, Command};
 use clap::FromArgMatches;
@@ -58,6 +62,7 @@ fn command(command: Command) -> Done {
         Command::Inspect(options) => inspect::run(&options),
         Command::List(options) => list::run(&options),
         Command::Pack(options) => pack::run(&options),
+        Command::Show(options) => show::run(&options),
         Command::State(command) => state::run(&command),
         Command::Verify(options) => verify::run(&options),
         Command::VerifyOrder(options) => verify_order::run(&options),

@@ -8,9 +8,21 @@ use std::ffi::OsString;
 use uringload::internal::Config;
 use uringload::{Error, ErrorKind};
 
-/// The variables for rank and world size, in order of precedence: torchrun's, SLURM's (`srun`) and Open MPI's.
-const VARIABLES: [(&str, &str); 3] =
-    [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")];
+/// The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`), Open MPI's,
+/// those of MPICH and its kin (Intel MPI, Hydra), MVAPICH's, LSF's (`jsrun`) and PMIx's, which puts the number of
+/// processes into its server and not into a variable. The Python package reads this table as well.
+pub const VARIABLES: [(&str, Option<&str>); 7] = [
+    ("RANK", Some("WORLD_SIZE")),
+    ("SLURM_PROCID", Some("SLURM_NTASKS")),
+    ("OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
+    ("PMI_RANK", Some("PMI_SIZE")),
+    ("MV2_COMM_WORLD_RANK", Some("MV2_COMM_WORLD_SIZE")),
+    ("JSM_NAMESPACE_RANK", Some("JSM_NAMESPACE_SIZE")),
+    ("PMIX_RANK", None),
+];
+
+/// What to call a variable that there is none of.
+const NO_SIZE: &str = "a variable with the number of ranks";
 
 /// A rank, and where it was taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,25 +59,40 @@ fn find(order: &Order, variable: impl Fn(&str) -> Option<OsString>) -> Result<Ra
     }
     // `RANK= command` leaves a variable that is set but empty.
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let known = |name: &str| set(name).map(|value| number(name, &value)).transpose();
+    let (mut alone, mut incomplete) = (None, None);
     for (rank_name, size_name) in VARIABLES {
-        let (rank, size) = match (set(rank_name), set(size_name)) {
-            (None, None) => continue,
-            (Some(rank), Some(size)) => (number(rank_name, &rank)?, number(size_name, &size)?),
-            (Some(_), None) => return Err(half(rank_name, size_name)),
-            (None, Some(_)) => return Err(half(size_name, rank_name)),
+        let (rank, size) = (known(rank_name)?, size_name.map_or(Ok(None), known)?);
+        if rank.is_none() && size.is_none() {
+            continue;
+        }
+        let size_name = size_name.unwrap_or(NO_SIZE);
+        let (Some(own), Some(world_size)) = (order.rank.or(rank), order.world_size.or(size)) else {
+            // Only an error where nothing else decides: a batch system may say half of it.
+            incomplete.get_or_insert(if rank.is_some() { (rank_name, size_name) } else { (size_name, rank_name) });
+            continue;
         };
-        let (from, rank, world_size) = match (order.rank, order.world_size) {
-            (Some(asked), _) => (format!("--rank and {size_name}"), asked, size),
-            (_, Some(asked)) => (format!("{rank_name} and --world-size"), rank, asked),
-            (None, None) => (format!("{rank_name} and {size_name}"), rank, size),
+        let from = match (order.rank, order.world_size) {
+            (Some(_), _) => format!("--rank and {size_name}"),
+            (_, Some(_)) => format!("{rank_name} and --world-size"),
+            (None, None) => format!("{rank_name} and {size_name}"),
         };
-        if rank >= world_size {
-            let what = format!("rank {rank} is not below the world size {world_size} (from {from})");
+        if own >= world_size {
+            let what = format!("rank {own} is not below the world size {world_size} (from {from})");
             return Err(refused(what));
         }
-        return Ok(Ranks { rank, world_size, source: (world_size > 1).then_some(from) });
+        let ranks = Ranks { rank: own, world_size, source: (world_size > 1).then_some(from) };
+        // A batch system says of a job of one task that there is one rank, and a launcher may then start several.
+        if world_size > 1 || rank_name == VARIABLES[0].0 {
+            return Ok(ranks);
+        }
+        alone.get_or_insert(ranks);
     }
-    Ok(asked)
+    match (alone, incomplete) {
+        (Some(ranks), _) => Ok(ranks),
+        (None, Some((there, absent))) => Err(half(there, absent)),
+        (None, None) => Ok(asked),
+    }
 }
 
 fn number(name: &str, value: &OsString) -> Result<u64, Failure> {
@@ -118,6 +145,20 @@ mod tests {
         assert_eq!(of("", &MPI), Ok((4, 5, from("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE"))));
         assert_eq!(of("", &[("RANK", ""), ("WORLD_SIZE", ""), SLURM[0], SLURM[1]]).unwrap().1, 2);
         assert_eq!(of("", &[("RANK", "0"), ("WORLD_SIZE", "1")]), Ok((0, 1, None)), "one process says nothing");
+        for (rank_name, size_name) in VARIABLES {
+            let Some(size_name) = size_name else { continue };
+            let source = from(&format!("{rank_name} and {size_name}"));
+            assert_eq!(of("", &[(rank_name, "2"), (size_name, "6")]), Ok((2, 6, source)));
+        }
+    }
+
+    #[test]
+    fn a_job_of_one_task_does_not_hide_a_launcher_within() {
+        let one = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")];
+        assert_eq!(of("", &[&one[..], &MPI].concat()).unwrap().1, 5);
+        assert_eq!(of("", &one), Ok((0, 1, None)));
+        assert_eq!(of("", &[&[("SLURM_NTASKS", "4")][..], &MPI].concat()).unwrap().1, 5, "half of a pair");
+        assert_eq!(of("--world-size 4", &[("PMIX_RANK", "3")]), Ok((3, 4, from("PMIX_RANK and --world-size"))));
     }
 
     #[test]
@@ -133,6 +174,7 @@ mod tests {
         for (arguments, variables, told) in [
             ("", vec![("RANK", "1")], "RANK is set and WORLD_SIZE is not"),
             ("", vec![("SLURM_NTASKS", "1")], "SLURM_NTASKS is set and SLURM_PROCID is not"),
+            ("", vec![("PMIX_RANK", "1")], "PMIX_RANK is set and a variable with the number of ranks is not"),
             ("", vec![("RANK", "one"), ("WORLD_SIZE", "2")], "RANK is \"one\""),
             ("", vec![("RANK", "1"), ("WORLD_SIZE", "-2")], "WORLD_SIZE is \"-2\""),
             (

@@ -4,7 +4,7 @@ mod console;
 mod open;
 
 use super::Done;
-use super::arguments::Verify;
+use super::arguments::{Images, Verify};
 use super::failure::Exit;
 use super::interrupt::Interrupt;
 use super::output;
@@ -32,7 +32,9 @@ pub fn run(options: &Verify) -> Done {
         let before = summary.findings;
         let mut config = Config { timeout: options.timeout, ..Config::default() };
         options.means.apply(&mut config);
-        summary = Loader::builder(Arc::clone(data)).config(config).verify(&console)?;
+        let (decode, image_column) = (options.decode, options.image_column.clone());
+        let images = Images { decode, image_column, ..Images::default() };
+        summary = images.apply(Loader::builder(Arc::clone(data)).config(config), data)?.verify(&console)?;
         summary.findings += before;
     }
     let findings = console.finish()?;

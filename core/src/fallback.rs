@@ -42,10 +42,10 @@ impl Fallback {
         }
     }
 
-    /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, and
-    /// GPUDirect Storage is an extra that few machines have.
+    /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, as
+    /// is a quota, and GPUDirect Storage is an extra that few machines have.
     pub fn is_degraded(&self) -> bool {
-        !matches!(self.cause, Cause::PageCache | Cause::Gds(_))
+        !matches!(self.cause, Cause::PageCache | Cause::ProcessorQuota | Cause::Gds(_))
     }
 
     /// The same step down with a remedy that says more than the cause does.
@@ -105,12 +105,18 @@ pub enum Cause {
     Descriptors,
     /// The system starts fewer threads than were wanted.
     Threads,
+    /// The machine, or the control group (the container), has little memory left.
+    MemoryRoom,
+    /// The quota of processor time is below the processors that there are.
+    ProcessorQuota,
     /// No huge pages back the arena.
     HugePages,
     /// The files lie in the page cache, which is faster than the disk.
     PageCache,
     /// Not all of what is to be kept in memory is, or no longer.
     Cache,
+    /// There is no memory to read together what lies together.
+    Locality,
     /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
     /// An index that another program wrote does not fit its shard.
@@ -148,8 +154,11 @@ impl Cause {
             Cause::DirectOpen | Cause::DirectAlignment | Cause::PageCache => "O_DIRECT",
             Cause::Descriptors => "more open files",
             Cause::Threads => "more threads",
+            Cause::MemoryRoom => "more memory to read ahead",
+            Cause::ProcessorQuota => "a thread for each processor",
             Cause::HugePages => "huge pages",
             Cause::Cache => "the dataset in memory",
+            Cause::Locality => "long reads of what lies together",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes that lie beside the shards",
             Cause::Device => "a GPU",
@@ -195,6 +204,14 @@ impl Cause {
                 "the system starts no more threads",
                 "raise the limit of processes (ulimit -u, or pids.max of the cgroup)",
             ),
+            (Cause::MemoryRoom, _) => (
+                "little memory is left",
+                "raise the memory limit of the container, or name a memory_limit if you know better",
+            ),
+            (Cause::ProcessorQuota, _) => (
+                "the quota of processor time is below the processors that there are",
+                "harmless; raise the quota of the container, or name the number of threads if you know better",
+            ),
             (Cause::DirectOpen, _) => (
                 "the filesystem refuses O_DIRECT",
                 "put the data on ext4, xfs or another filesystem with O_DIRECT, or ask for --io buffered",
@@ -211,6 +228,7 @@ impl Cause {
                 "ask for --io direct to read from the disk all the same",
             ),
             (Cause::Cache, _) => ("memory has no room for all of it", "raise memory_limit"),
+            (Cause::Locality, _) => ("memory has no room for it", "raise memory_limit"),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
             (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
             (Cause::Pinning, _) => ("the driver cannot lock so much memory", MEMLOCK_REMEDY),
@@ -248,7 +266,9 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 35] = [
+    const CAUSES: &[Cause] = &[
+        Cause::MemoryRoom,
+        Cause::ProcessorQuota,
         Cause::Device,
         Cause::Pinning,
         Cause::DeviceMemory,
@@ -264,6 +284,7 @@ mod tests {
         Cause::HugePages,
         Cause::PageCache,
         Cause::Cache,
+        Cause::Locality,
         Cause::IndexPlace,
         Cause::ForeignIndex,
         Cause::Gds(GdsCause::Wsl),
@@ -288,7 +309,7 @@ mod tests {
 
     #[test]
     fn every_cause_and_errno_gives_one_line_with_a_remedy() {
-        for cause in CAUSES {
+        for &cause in CAUSES {
             for errno in [None, Some(1), Some(12), Some(13), Some(22), Some(24), Some(38), Some(95), Some(5)] {
                 let error = errno.map(io::Error::from_raw_os_error);
                 let step = Fallback::new(cause, "less", error.as_ref());

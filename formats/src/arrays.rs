@@ -4,6 +4,7 @@ mod order;
 mod table;
 mod units;
 
+use crate::endian;
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, has_extension, head, map_files};
 use crate::options::{FormatOptions, options, words};
@@ -240,11 +241,7 @@ impl Dataset for Arrays {
         let (mut spans, mut units) = (spans.iter(), units.iter());
         for Stored { at, len, turned } in self.table.places(id.0) {
             let value = match at {
-                At::File(_) if turned > 1 => spans.next().map(|span| {
-                    let mut elements = span.to_vec();
-                    order::turn(&mut elements, turned);
-                    elements.into()
-                }),
+                At::File(_) if turned > 1 => spans.next().map(|span| endian::little(span, turned)),
                 At::File(_) => spans.next().cloned(),
                 // Fits where it lies in the unit.
                 At::Unit(_, at) => units

@@ -20,6 +20,7 @@ mod tree;
 mod types;
 mod values;
 
+use crate::endian;
 use crate::fingerprint::Fingerprint;
 use crate::headers::{has_extension, map_files};
 use crate::options::{FormatOptions, options};
@@ -242,12 +243,7 @@ struct Row {
 impl Row {
     /// The value as it is delivered.
     fn value(self, stored: Bytes) -> Bytes {
-        if self.turned == 1 {
-            return stored;
-        }
-        let mut value = stored.to_vec();
-        value.chunks_exact_mut(self.turned).for_each(<[u8]>::reverse);
-        value.into()
+        if self.turned == 1 { stored } else { endian::little(&stored, self.turned) }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", section "The IDX file format".
 
+use crate::endian;
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, head, map_files};
 use crate::paths::header_thread_count;
@@ -213,13 +214,7 @@ impl Dataset for Idx {
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let width = self.index.schema.fields[0].dtype.size() as usize;
-        let data = if width == 1 {
-            raw[0].clone()
-        } else {
-            let mut turned = raw[0].to_vec();
-            turned.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-            turned.into()
-        };
+        let data = if width == 1 { raw[0].clone() } else { endian::little(&raw[0], width) };
         out.values.push(Value::Bytes(data));
         out.values.extend(self.labels.iter().map(|labels| Value::I64(labels[id.0 as usize])));
         Ok(())

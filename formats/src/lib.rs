@@ -37,6 +37,7 @@ mod arrays;
 #[cfg(feature = "parquet")]
 mod arrow;
 mod beton;
+mod changes;
 mod checks;
 mod classes;
 #[cfg(feature = "parquet")]
@@ -47,6 +48,7 @@ mod compression;
 mod concat;
 mod content;
 mod detect;
+mod endian;
 mod files;
 mod fingerprint;
 mod folder;
@@ -113,6 +115,7 @@ pub use view::View;
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
+    pub use crate::changes::names;
     pub use crate::checks::{Checked, check_all};
     pub use crate::content::{CONTENT_FILES_MAX, content, content_files};
     pub use crate::headers::open_regular;

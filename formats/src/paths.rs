@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
-use std::num::NonZero;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -44,7 +43,7 @@ pub(super) struct FoundFiles {
 /// Number of threads for `asked`; 0 means "as many as fit".
 pub(super) fn thread_count(asked: usize) -> usize {
     match asked {
-        0 => std::thread::available_parallelism().map_or(1, NonZero::get).clamp(THREADS_MIN, THREADS_MAX),
+        0 => uringload_sys::cgroup::processors().clamp(THREADS_MIN, THREADS_MAX),
         asked => asked,
     }
 }

@@ -9,3 +9,9 @@ use std::ffi::OsString;
 pub fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     outside(py, || uringload_cli::run(arguments))
 }
+
+/// The variables of rank and world size that launchers set, in the order in which they are tried.
+#[pyfunction]
+pub fn rank_variables() -> Vec<(&'static str, Option<&'static str>)> {
+    uringload_cli::RANK_VARIABLES.to_vec()
+}

@@ -147,6 +147,13 @@ impl Dataset {
         index.fallbacks.iter().map(ToString::to_string).chain(damage).collect()
     }
 
+    /// How many files are no longer what was indexed, and why the first is not. None: all are.
+    fn changed(&self, py: Python<'_>) -> PyResult<Option<(u64, String)>> {
+        let dataset = Arc::clone(&self.dataset);
+        let found = crate::wait::for_work(py, move || dataset.files().changed())?;
+        Ok(found.map(|(files, error)| (files, error.headline().to_string())))
+    }
+
     /// Where a sample lies: the file of its first part and the offset there. None: it has no bytes.
     fn place(&self, py: Python<'_>, index: u64) -> PyResult<Option<(PathBuf, u64)>> {
         self.check(py, index)?;

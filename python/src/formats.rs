@@ -76,3 +76,10 @@ pub(crate) fn open(
     let opened = crate::wait::for_work(py, move || dataset::open(&paths, &options))?;
     opened.map_err(|error| raised(py, &error))
 }
+
+/// A hash of the names of all files that paths stand for.
+#[pyfunction]
+pub(crate) fn names(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<u64> {
+    let found = crate::wait::for_work(py, move || dataset::internal::names(&paths))?;
+    found.map_err(|error| raised(py, &error))
+}

@@ -28,13 +28,13 @@ mod _uringload {
     #[pymodule_export]
     use super::clock::Clock;
     #[pymodule_export]
-    use super::command::command;
+    use super::command::{command, rank_variables};
     #[pymodule_export]
     use super::dataset::Dataset;
     #[pymodule_export]
     use super::exchange::Exchange;
     #[pymodule_export]
-    use super::formats::format_options;
+    use super::formats::{format_options, names};
     #[pymodule_export]
     use super::loader::{Loader, batches, replacement};
     #[pymodule_export]

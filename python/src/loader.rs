@@ -21,12 +21,16 @@ use uringload::dataset::{self, DType, SampleId};
 use uringload::device::PinnedMemory;
 use uringload::internal::Strided;
 use uringload::sampler::Cursor;
-use uringload::stats::Stats;
+use uringload::stats::{Remedy, Stats};
 use uringload::{Builder, DeviceLoader};
 use uringload::{Error, ErrorKind, State};
 
 /// The column of keys, if requested; a dataset that has a column of this name is then refused.
 const KEY: &str = "key";
+
+/// A verdict: the bottleneck, its share, what that means, the gain without it, what to try (with the gain and the rate
+/// of each), and what could not be read.
+type Judged = (&'static str, f64, String, Option<f64>, Vec<(String, Option<f64>, Option<f64>)>, Vec<&'static str>);
 
 /// How long an outage lasts before it is logged.
 const OUTAGE_TOLD: Duration = Duration::from_secs(5);
@@ -267,10 +271,13 @@ impl Loader {
         stats::dictionary(py, &self.stats.snapshot())
     }
 
-    /// The bottleneck, how clear it is (0 to 1), and one thing to try.
-    fn verdict(&self) -> (String, f64, String) {
+    /// The bottleneck, how clear it is (0 to 1), what that means, what it would bring if that part took no time, what
+    /// to try with what each would bring, and what could not be read.
+    fn verdict(&self) -> Judged {
         let verdict = self.stats.snapshot().verdict(None);
-        (verdict.bottleneck.to_string(), verdict.share, verdict.advice)
+        let remedy = |remedy: &Remedy| (remedy.what.clone(), remedy.gain, remedy.samples_per_second);
+        let remedies = verdict.remedies.iter().map(remedy).collect();
+        (verdict.bottleneck.name(), verdict.share, verdict.advice, verdict.gain, remedies, verdict.without)
     }
 
     /// How the bytes are read at the moment; None if the loader was closed.

@@ -5,7 +5,7 @@ use pyo3::types::{PyDict, PyList};
 use std::time::Duration;
 use uringload::config::Route;
 use uringload::internal::Doing;
-use uringload::stats::{Distribution, Snapshot};
+use uringload::stats::{Distribution, Processors, Snapshot};
 
 /// Counters, rates, times and threads.
 pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<Bound<'py, PyDict>> {
@@ -25,6 +25,7 @@ pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<
         ("bytes_wanted", count.bytes_wanted),
         ("bytes_read", count.bytes_read),
         ("units_decoded", count.units_decoded),
+        ("samples_decoded", count.samples_decoded),
         ("bytes_decoded", count.bytes_decoded),
         ("samples_transformed", count.samples_transformed),
     ] {
@@ -52,7 +53,25 @@ pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<
         threads.append((format!("{:?}", thread.role).to_lowercase(), times))?;
     }
     stats.set_item("threads", threads)?;
+    stats.set_item("processors", processors(py, &snapshot.processors)?)?;
     Ok(stats)
+}
+
+/// What the process had of the processors; None where it cannot be read.
+fn processors<'py>(py: Python<'py>, processors: &Processors) -> PyResult<Bound<'py, PyDict>> {
+    let dictionary = PyDict::new(py);
+    dictionary.set_item("used_s", processors.used.as_secs_f64())?;
+    dictionary.set_item("available", processors.available)?;
+    for (name, time) in [
+        ("quota", processors.quota),
+        ("throttled_s", processors.throttled),
+        ("processor_pressure_s", processors.processor_pressure),
+        ("storage_pressure_s", processors.storage_pressure),
+        ("memory_pressure_s", processors.memory_pressure),
+    ] {
+        dictionary.set_item(name, time.map(|time| time.as_secs_f64()))?;
+    }
+    Ok(dictionary)
 }
 
 /// Times in seconds.
@@ -78,6 +97,8 @@ pub(crate) fn route<'py>(py: Python<'py>, route: &Route) -> PyResult<Bound<'py, 
     dictionary.set_item("registered_buffers", route.registered_buffers)?;
     dictionary.set_item("backing", route.backing.as_ref())?;
     dictionary.set_item("pinned", route.pinned)?;
+    let locality: Vec<&str> = route.locality.iter().map(AsRef::as_ref).collect();
+    dictionary.set_item("locality", locality)?;
     let devices: Vec<String> = route.devices.iter().map(ToString::to_string).collect();
     dictionary.set_item("devices", devices)?;
     let fallbacks: Vec<String> = route.fallbacks.iter().map(ToString::to_string).collect();

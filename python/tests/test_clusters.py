@@ -49,6 +49,32 @@ WORKER = """
     dist.destroy_process_group()
 """
 
+PREPARES = """
+    import json, pathlib, sys
+    import ray, ray.train, ray.train.torch
+
+    def work(config):
+        import uringload
+
+        rank = ray.train.get_context().get_world_rank()
+        loader = uringload.DataLoader(config["path"], 32, record_bytes=256)
+        try:
+            ray.train.torch.prepare_data_loader(loader)
+            told = "prepared"
+        except uringload.InvalidArgumentError as error:
+            told = str(error)
+        assert sum(len(batch.ids) for batch in loader) == 500, "it can be used as it is"
+        pathlib.Path(config["folder"], f"told-{rank}").write_text(told)
+
+    folder = pathlib.Path(__file__).parent
+    ray.init(num_cpus=4, include_dashboard=False)
+    scaling = ray.train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.3})
+    storage = ray.train.RunConfig(storage_path=str(folder / "ray"))
+    config = {"path": sys.argv[1], "folder": str(folder)}
+    ray.train.torch.TorchTrainer(work, train_loop_config=config, scaling_config=scaling, run_config=storage).fit()
+    print(json.dumps([path.read_text() for path in sorted(folder.glob("told-*"))]))
+"""
+
 
 def whole_epoch(records: pathlib.Path) -> dict[str, Any]:
     """What one process is given of an epoch."""
@@ -131,3 +157,16 @@ def test_what_ray_says_comes_before_variables(monkeypatch: pytest.MonkeyPatch) -
     # Outside of a worker, it raises.
     monkeypatch.setattr(Train, "get_context", lambda: 1 / 0)
     assert _ranks.find(None, None) == (0, 2, "RANK and WORLD_SIZE")
+
+
+@pytest.mark.slow
+@needs_torch
+@needs_ray
+def test_rays_prepare_data_loader_is_refused_on_every_rank(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """It puts a loader of torch's in our place. The error comes before that, on all ranks, so nobody waits."""
+    script = tmp_path / "prepare.py"
+    script.write_text(textwrap.dedent(PREPARES))
+    told = json.loads(run([sys.executable, str(script), str(records)], RAY_USAGE_STATS_ENABLED="0", HOME=str(tmp_path)))
+    assert len(told) == 2
+    for error in told:
+        assert "prepare_data_loader puts a sampler" in error and 'device="cuda:0"' in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pathlib
 import pickle
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import conftest
 import pytest
-from conftest import RECORDS, needs_torch, numbers, of_records
+from conftest import LAUNCHERS, RECORDS, needs_torch, numbers, of_records
 
 import uringload
 from uringload import DataLoader, _ranks
@@ -293,3 +294,29 @@ def test_spawned_processes_without_variables(
     told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world_size)]
     assert sorted(number for seen, _, _ in told for number in seen) == list(range(RECORDS))
     assert [tuple(of_group) for _, *of_group in told] == [(0, 2), (1, 2), (2, 3)][:world_size]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"RANK": "1", "WORLD_SIZE": "4", "SLURM_PROCID": "5", "SLURM_NTASKS": "8"},
+        {"PMI_RANK": "2", "PMI_SIZE": "3"},
+        {"PMIX_RANK": "1", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+        {"RANK": "0", "JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "3"},
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2"},
+        {"PMIX_RANK": "0"},
+    ],
+)
+def test_the_command_line_agrees(variables: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """It reads the same table."""
+    (tmp_path / "a.txt").write_text("one")
+    environment = {name: value for name, value in os.environ.items() if name not in LAUNCHERS} | variables
+    main = "import sys; from uringload._command import main; sys.exit(main())"
+    command = [sys.executable, "-c", main, "list", str(tmp_path), "--format", "folder"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    try:
+        rank, world_size, source = _ranks.find(None, None, variables)
+    except uringload.InvalidArgumentError as error:
+        assert done.returncode == 2 and str(error).split(":")[0] in done.stderr
+    else:
+        assert f"rank {rank} of {world_size} (from {source})" in done.stderr and done.returncode == 0

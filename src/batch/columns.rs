@@ -1,7 +1,7 @@
 //! Turns parsed samples into columns. Values that must lie end to end but do not are copied once, into the block that
 //! the plan reserved. If values are assembled elsewhere, nothing is copied here.
 
-use super::{Column, Data, Packed, Segment, range};
+use super::{Column, Data, Made, Packed, Segment, range};
 use crate::collate::{COLUMN_ALIGNMENT, Collation, Form, INDEX_COLUMN, KEY_COLUMN, Pad, Padded};
 use crate::dataset::{DType, Dataset, Field, SampleId, Schema, Shape, Value};
 use crate::guard;
@@ -21,6 +21,8 @@ pub(crate) struct Samples<'a> {
     pub(crate) row_ends: &'a [u32],
     /// The memory that values may be in.
     pub(crate) blocks: &'a [Bytes],
+    /// What the loader's threads made of some columns, at the beginning of the memory for gathered values.
+    pub(crate) made: &'a Made,
 }
 
 impl Samples<'_> {
@@ -34,7 +36,8 @@ impl Samples<'_> {
         target: Option<Part>,
         pool: &Pool,
     ) -> (Vec<Column>, u64) {
-        let mut target = Target { part: target, end: 0, taken: Vec::new(), deferred: None };
+        let end = self.made.end();
+        let mut target = Target { part: target, end, taken: Vec::new(), deferred: None };
         let (columns, cut) = self.collate(collation, &mut target);
         (target.lease(pool, columns), cut)
     }
@@ -52,7 +55,8 @@ impl Samples<'_> {
         let mut columns = Vec::with_capacity(self.schema.fields.len() + 2);
         let mut cut = 0;
         for (index, (field, &form)) in self.schema.fields.iter().zip(collation.forms()).enumerate() {
-            let data = if self.is_integers(index) {
+            let is_made = matches!(form, Form::Mapped { .. });
+            let data = if !is_made && self.is_integers(index) {
                 Data::I64(self.numbers(index))
             } else {
                 match form {
@@ -61,9 +65,11 @@ impl Samples<'_> {
                     Form::Ragged { element_bytes } => self.ragged(index, field, element_bytes, target),
                     Form::Padded(padded) => self.padded(index, padded, target, &mut cut),
                     Form::Packed { seq_len, pad } => self.packed(index, seq_len, pad, target, &mut cut),
+                    Form::Mapped { .. } => self.made(index, collation, target),
                 }
             };
-            columns.push(Column { name: field.name.clone(), dtype: field.dtype, data });
+            let dtype = collation.made_of(index, field).dtype;
+            columns.push(Column { name: field.name.clone(), dtype, data });
         }
         (columns, cut)
     }
@@ -110,6 +116,24 @@ impl Samples<'_> {
             Shape::Ragged => Vec::new(),
         };
         Data::Dense { shape, bytes: self.end_to_end(index, field, target) }
+    }
+
+    /// What the loader's threads made of a column.
+    fn made(&self, index: usize, collation: &Collation, target: &mut Target) -> Data {
+        let column = collation.mapped_fields().iter().position(|(field, _)| *field == index).unwrap_or_default();
+        let field = &collation.mapped_fields()[column].1;
+        let (range, ends) = match &mut target.part {
+            Some(part) => self.made.compact(column, part.as_mut(), self.good),
+            None => (0..0, vec![0; self.good.len()]),
+        };
+        target.taken.push((index, range));
+        match &field.shape {
+            Shape::Fixed(shape) => Data::Dense { shape: shape.clone(), bytes: Bytes::new() },
+            Shape::Ragged => {
+                let ends = ends.iter().map(|end| end / field.dtype.size());
+                Data::Ragged { values: Bytes::new(), offsets: std::iter::once(0).chain(ends).collect() }
+            }
+        }
     }
 
     fn ragged(&self, index: usize, field: &Field, element_bytes: u64, target: &mut Target) -> Data {

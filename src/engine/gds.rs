@@ -199,7 +199,7 @@ impl Straight {
     /// If the system cannot start the threads.
     pub(crate) fn open(self: &Arc<Self>, config: &Config, stats: &Arc<Stats>) -> Result<Opened> {
         let [least, most] = THREADS;
-        let processors = std::thread::available_parallelism().map_or(least, usize::from);
+        let processors = uringload_sys::cgroup::processors();
         let threads = config.io_threads.unwrap_or(processors.clamp(least, most)).max(1);
         let [shortest, longest] = READ_BYTES_BOUNDS;
         let read_bytes = config.read_bytes.map_or(STRAIGHT_READ_BYTES, |bytes| bytes.clamp(shortest, longest));
@@ -217,6 +217,7 @@ impl Straight {
             backing: "".into(),
             pinned: false,
             devices: Vec::new(),
+            locality: Vec::new(),
             fallbacks: Vec::new(),
         };
         Ok(Opened { engine: Box::new(engine), route })

@@ -68,6 +68,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         backing: "".into(),
         pinned: false,
         devices: Vec::new(),
+        locality: Vec::new(),
         fallbacks: way.fallbacks.clone(),
     };
     // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers). Threads copy
@@ -142,6 +143,7 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
         backing: "".into(),
         pinned: false,
         devices: Vec::new(),
+        locality: Vec::new(),
         fallbacks: Vec::new(),
     };
     let sim = Sim::new(Arc::clone(dataset), route.queue_depth, 512, config.seed, Faults::default());
@@ -174,5 +176,5 @@ fn read_bytes(config: &Config, way: &Way) -> usize {
 }
 
 fn processors() -> usize {
-    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+    uringload_sys::cgroup::processors()
 }

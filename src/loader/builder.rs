@@ -13,9 +13,10 @@ use crate::guard;
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
 use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
+use crate::stage::Maps;
 use crate::state::{Delivered, Identity, State};
 use crate::stats::Stats;
-use crate::transform::Transform;
+use crate::transform::{Chain, DecodeMemory, Input, Map, MapOutput, Transform};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,12 +58,17 @@ pub struct Builder {
     resume: Option<Box<State>>,
     on_failed: Option<OnFailed>,
     pin: Option<Device>,
+    /// What becomes of columns.
+    maps: Vec<(String, Map)>,
+    /// The first error of a transform, which `build` returns.
+    wrong: Option<Error>,
 }
 
 impl Loader {
     /// Sets up a loader of `dataset`; every setting of the [`Builder`] has a default.
     pub fn builder(dataset: Arc<dyn Dataset>) -> Builder {
-        Builder { dataset, sampler: None, config: Config::default(), resume: None, on_failed: None, pin: None }
+        let (sampler, resume, on_failed, pin, wrong) = (None, None, None, None, None);
+        Builder { dataset, sampler, config: Config::default(), resume, on_failed, pin, maps: Vec::new(), wrong }
     }
 }
 
@@ -179,7 +185,8 @@ impl Builder {
         self
     }
 
-    /// The most memory for samples, in bytes. Default: chosen by the size of a batch.
+    /// The most memory for samples, in bytes. Default: chosen by the size of a batch, within half of what the machine
+    /// has available and a quarter of what the control groups of the container leave.
     pub fn memory_limit(mut self, bytes: u64) -> Builder {
         self.config.memory_limit = Some(bytes);
         self
@@ -260,8 +267,88 @@ impl Builder {
         self
     }
 
-    /// The number of threads that decode, for formats that compress several samples as one unit; 0: the thread that
-    /// reads decodes as well. `None`, the default: the library chooses (one per processor, at most 8).
+    /// Decodes the images of a column and makes tensors of them, in the loader's threads: the column becomes dense, of
+    /// the type and layout that the chain ends with. JPEG, PNG, WebP, BMP, GIF and TIFF are told by their content.
+    ///
+    /// Random numbers depend on the seed, the epoch and the sample alone. An image that cannot be decoded fails as a
+    /// sample that cannot be read: see [`on_error`](Builder::on_error).
+    ///
+    /// ```no_run
+    /// use uringload::{Loader, dataset};
+    ///
+    /// # fn main() -> uringload::Result<()> {
+    /// let photos = dataset::open(&["/data/photos"], &dataset::Options::new())?;
+    /// let chain = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
+    /// for batch in Loader::builder(photos).shuffle(true).transform("data", chain).build()? {
+    ///     // [64, 3, 224, 224] of f32.
+    ///     println!("{:?}", batch?.column("data").map(|column| &column.data));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transform(mut self, column: impl Into<String>, chain: Chain) -> Builder {
+        match Map::images(chain) {
+            Ok(map) => self.maps.push((column.into(), map)),
+            Err(error) => self.wrong = self.wrong.or(Some(error)),
+        }
+        self
+    }
+
+    /// Decodes the images of a column, and keeps their heights and widths only: `[samples, 2]` of `i64`.
+    #[doc(hidden)]
+    pub fn decode(mut self, column: impl Into<String>) -> Builder {
+        self.maps.push((column.into(), Map::decode()));
+        self
+    }
+
+    /// Makes of columns what `other` makes of them.
+    pub(crate) fn maps_of(mut self, other: &Builder) -> Builder {
+        self.maps.clone_from(&other.maps);
+        self.wrong.clone_from(&other.wrong);
+        self
+    }
+
+    /// Makes of each value of a column what `closure` makes of it, in the loader's threads: audio that is decoded, a
+    /// message that is parsed, features. The closure writes the elements to the slice, which has room for what `output`
+    /// declares, and returns how many bytes it wrote.
+    ///
+    /// An error or a panic of the closure fails the sample: see [`on_error`](Builder::on_error). For random numbers use
+    /// [`Input::seed`](crate::transform::Input::seed), which depends on the seed, the epoch and the sample alone.
+    ///
+    /// ```
+    /// use uringload::dataset::DType;
+    /// use uringload::transform::MapOutput;
+    /// use uringload::{Loader, dataset};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), vec![n; 9]).unwrap());
+    /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+    /// let mean = |value: &uringload::transform::Input<'_>, out: &mut [u8]| {
+    ///     let sum: u64 = value.bytes.iter().map(|&byte| u64::from(byte)).sum();
+    ///     out.copy_from_slice(&(sum as f32 / value.bytes.len() as f32).to_le_bytes());
+    ///     Ok(out.len())
+    /// };
+    /// for batch in Loader::builder(dataset).map("data", MapOutput::fixed(DType::F32, []), mean).build()? {
+    ///     println!("{:?}", batch?.column("data").map(|column| &column.data));
+    /// }
+    /// # Ok::<(), uringload::Error>(())
+    /// ```
+    pub fn map(
+        mut self,
+        column: impl Into<String>,
+        output: MapOutput,
+        closure: impl Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync + 'static,
+    ) -> Builder {
+        match Map::closure(output, closure) {
+            Ok(map) => self.maps.push((column.into(), map)),
+            Err(error) => self.wrong = self.wrong.or(Some(error)),
+        }
+        self
+    }
+
+    /// The number of threads that compute: that decode images and the units of formats that compress several samples as
+    /// one, and run closures; 0: the thread that reads does that as well. `None`, the default: one per processor that
+    /// this process may use, by its affinity and its control group; at most 8 where only units are decoded.
     pub fn num_threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
         self.config.num_threads = threads.into();
         self
@@ -359,21 +446,37 @@ impl Builder {
 
     /// Checks everything. `form` says where values are put together.
     fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<Job> {
-        let Builder { dataset, sampler, config, resume, on_failed, .. } = self;
+        let Builder { dataset, sampler, config, resume, on_failed, maps, wrong, .. } = self;
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
         check_errors(&config, &*dataset, on_failed.is_some())?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;
-        let collation = Arc::new(form(Collation::new(&config, &**order.dataset())?));
-        let mut limits = limits::check(&config, &order, &collation)?;
-        let mut fallbacks = Vec::new();
-        let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut fallbacks);
+        let collation = Arc::new(form(Collation::with_maps(&config, &**order.dataset(), &maps)?));
+        let decodes = maps.iter().any(|(_, map)| map.decodes());
+        let decode_bytes = if decodes { limits::decode_bytes(config.memory_limit) } else { 0 };
+        // What is left is for everything else.
+        let memory_limit = config.memory_limit.map(|limit| limit - decode_bytes.min(limit));
+        let config = Config { memory_limit, ..config };
+        let mut notes = stretches::Notes::default();
+        let mut limits = limits::check(&config, &order, &collation, decode_bytes, &mut notes.fallbacks)?;
+        let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut notes);
+        let maps = maps_of(maps, &collation, config.seed, DecodeMemory::new(decode_bytes, limits.threads));
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, order.clone());
         let (context, gds) = (None, None);
-        Ok(Job { order, config, collation, limits, stretches, fallbacks, stats, digest, failures, context, gds })
+        Ok(Job { order, config, collation, limits, maps, stretches, notes, stats, digest, failures, context, gds })
     }
+}
+
+/// What becomes of columns, in the order of the schema.
+fn maps_of(mut maps: Vec<(String, Map)>, collation: &Collation, seed: u64, memory: DecodeMemory) -> Option<Arc<Maps>> {
+    let fields = collation.mapped_fields();
+    maps.sort_by_key(|(name, _)| fields.iter().position(|(_, field)| field.name == *name));
+    (!maps.is_empty()).then(|| Arc::new(Maps { columns: maps, seed, memory }))
 }
 
 /// Sets up a [`DeviceLoader`]; made by [`Builder::device`].
@@ -410,6 +513,11 @@ impl DeviceBuilder {
             let what = "pin is for batches that stay on the host, and these go to a device";
             return Err(Error::new(ErrorKind::InvalidArgument, what)
                 .with_remedy("leave pin out: the memory that a device copies from is pinned anyway"));
+        }
+        if !builder.maps.is_empty() {
+            let what = "columns are transformed in the loader's threads, and batches go to a device";
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_remedy("keep batches on the host, pinned (`pin`), and copy their columns to the device"));
         }
         if devices.is_empty() {
             let what = "no device is given";

@@ -1,7 +1,8 @@
 //! The memory budget, checked once: a sum with one term per holder.
 
+use super::room::{self, Room};
 use crate::collate::Collation;
-use crate::config::{Batching, Config, OnError};
+use crate::config::{Batching, Config, Fallback, OnError};
 use crate::dataset::{Dataset, UnitId, Units};
 use crate::device::BatchBytes;
 use crate::guard::{self, Bounds};
@@ -38,6 +39,13 @@ const SAMPLES_WALKED: usize = 4 << 20;
 /// Maximum default number of decoding threads.
 const THREADS_MAX: usize = 8;
 
+/// One part in so many of the memory limit is for decoding images, or half as much of what is available. An image of 10
+/// million pixels takes up to 150 MB.
+const DECODE_SHARE: u64 = 2;
+
+/// Most memory to decode images with: what one image may take.
+const DECODE_BYTES_MAX: u64 = 2 << 30;
+
 /// How much memory there is, and what for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -51,6 +59,10 @@ pub(super) struct Limits {
     pub(super) units: Option<UnitMemory>,
     /// Bytes of stretches of files that are kept in memory, outside the pool.
     pub(super) kept_bytes: usize,
+    /// Bytes to decode images with, outside the pool.
+    pub(super) decode_bytes: u64,
+    /// Number of threads that compute, where there is something to do for them.
+    pub(super) threads: usize,
     /// The largest batch.
     pub(super) batch: BatchBytes,
 }
@@ -69,7 +81,7 @@ impl Limits {
     /// Total bytes of memory for samples.
     pub(super) fn bytes(&self) -> u64 {
         let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
-        (self.pool_bytes + units + self.kept_bytes) as u64
+        (self.pool_bytes + units + self.kept_bytes) as u64 + self.decode_bytes
     }
 }
 
@@ -87,8 +99,16 @@ pub(super) struct UnitMemory {
 }
 
 /// Computes the memory budget: the most that one batch of `order` can take, and the most that all of them together may
-/// take.
-pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Result<Limits> {
+/// take. `decode_bytes` are off the limit already.
+pub(super) fn check(
+    config: &Config,
+    order: &Order,
+    collation: &Collation,
+    decode_bytes: u64,
+    fallbacks: &mut Vec<Fallback>,
+) -> Result<Limits> {
+    let room = Room::now();
+    room.check(config.memory_limit.map(|limit| limit.saturating_add(decode_bytes)))?;
     let dataset = &**order.dataset();
     let (samples, payload) = order.largest_batch();
     // Alignment reads up to one alignment unit before and after each sample; 4096 is the largest that a device
@@ -108,14 +128,16 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
     };
     reserve_bytes += if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 };
     batch_bytes = batch_bytes.saturating_add(reserve_bytes);
-    let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
-    let most = (available / 2).max(MEMORY_LIMIT);
-    let ample = MEMORY_LIMIT.max(batch_bytes.saturating_mul(BATCHES_HELD));
+    let ample = room::ample(batch_bytes, BATCHES_HELD);
     let (units, limit, decoded) = match dataset.units() {
-        None => (None, config.memory_limit.unwrap_or(ample.min(most)), 0),
+        None => {
+            let limit = config.memory_limit.unwrap_or_else(|| ample.min(room.default_for(batch_bytes)));
+            (None, limit, 0)
+        }
         Some(units) => {
             let mut wanted = wanted(units, order, (BATCHES_SEEN, SAMPLES_SEEN));
-            let divided = |wanted| unit_memory(config, (dataset, units), wanted, (batch_bytes, ample, most));
+            let threads = threads(config, collation);
+            let divided = |wanted| unit_memory(config, (dataset, units), wanted, (batch_bytes, ample, &room), threads);
             let mut memory = divided(wanted);
             // The first batches may lie within units whose ends later batches straddle. Where memory may be too little
             // for that, they are all looked at, so that the loader is refused now and not in the middle of an epoch.
@@ -133,15 +155,27 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
             _ => format!("batch_size (now {})", config.batch_size),
         };
         let gathered = if target > 0 { format!(", {target} more to gather them") } else { String::new() };
+        let (decoding, needed) = match decode_bytes {
+            0 => (String::new(), batch_bytes),
+            _ => (format!(" beside {decode_bytes} to decode with"), batch_bytes.saturating_mul(DECODE_SHARE)),
+        };
         let padded = if collation.is_padded_without_bound() { ", or give a max_length" } else { "" };
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
                 "a batch does not fit: its {samples} samples have up to {payload} bytes{gathered}, with alignment \
-                 {batch_bytes}; the memory limit is {limit}"
+                 {batch_bytes}; the memory limit is {limit}{}{decoding}",
+                by_default(config, &room)
             ),
         )
-        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}{padded}")));
+        .with_remedy(format!("raise memory_limit to {needed} or more, or lower {lower}{padded}")));
+    }
+    if config.memory_limit.is_none() {
+        fallbacks.extend(room.told(ample, ample.min(room.default_for(batch_bytes))));
+    }
+    let threads = units.map_or_else(|| threads(config, collation), |units| units.threads);
+    if config.num_threads.is_none() && (units.is_some() || !collation.mapped_fields().is_empty()) {
+        fallbacks.extend(room::quota_told(threads, "to decode with"));
     }
     // A packed batch is about as full as possible.
     let mean = match &config.batching {
@@ -152,7 +186,21 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
     let rows = config.batch_size;
     let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes };
     let (pool_bytes, reserve_bytes) = (limit as usize, reserve_bytes as usize);
-    Ok(Limits { pool_bytes, reserve_bytes, queue_capacity, units, kept_bytes: 0, batch })
+    Ok(Limits { pool_bytes, reserve_bytes, queue_capacity, units, kept_bytes: 0, decode_bytes, threads, batch })
+}
+
+/// Memory to decode images with, of a limit.
+pub(super) fn decode_bytes(memory_limit: Option<u64>) -> u64 {
+    let most = || Room::now().half() / DECODE_SHARE;
+    memory_limit.map_or_else(most, |limit| limit / DECODE_SHARE).min(DECODE_BYTES_MAX)
+}
+
+/// Threads that compute. Decoding units is limited by memory soon; other work by processors.
+fn threads(config: &Config, collation: &Collation) -> usize {
+    config.num_threads.unwrap_or_else(|| {
+        let processors = uringload_sys::cgroup::processors();
+        if collation.mapped_fields().is_empty() { processors.min(THREADS_MAX) } else { processors }
+    })
 }
 
 /// How many units the first batches need, even past the end of the order: up to so many batches and samples, and an
@@ -174,15 +222,13 @@ fn unit_memory(
     config: &Config,
     (dataset, units): (&dyn Dataset, &dyn Units),
     wanted: UnitsWanted,
-    (batch_bytes, ample, most): (u64, u64, u64),
+    (batch_bytes, ample, room): (u64, u64, &Room),
+    threads: usize,
 ) -> Result<(UnitMemory, u64)> {
     let place = units.largest_decoded().max(1).checked_next_multiple_of(BLOCK_ALIGNMENT as u64).unwrap_or(u64::MAX);
     let stored = largest_stored(dataset, units);
     let needed = batch_bytes.max(stored);
     let ample = ample.max(stored.saturating_mul(STORED_HELD)).max(needed);
-    let threads = config
-        .num_threads
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX));
     // All the units in use, plus room for those decoded meanwhile. More than exist would be useless.
     let by_batch = wanted.by_batch.max(1) as u64;
     let ahead = (by_batch + 1).max(threads as u64 + 1);
@@ -194,16 +240,17 @@ fn unit_memory(
     let limit = config.memory_limit.unwrap_or_else(|| {
         let units_bytes = useful.saturating_mul(place).min(UNITS_LIMIT.max((by_batch + ahead).saturating_mul(place)));
         let scratch = scratch.saturating_mul(threads as u64);
-        ample.saturating_add(units_bytes).saturating_add(scratch).min(most).max(least)
+        ample.saturating_add(units_bytes).saturating_add(scratch).min(room.default_for(least))
     });
     if least > limit {
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
                 "a batch does not fit: it is cut from up to {} units of {place} bytes, beside which {} bytes are \
-                 needed to read and to decode; the memory limit is {limit}",
+                 needed to read and to decode; the memory limit is {limit}{}",
                 wanted.by_batch,
-                needed.saturating_add(scratch)
+                needed.saturating_add(scratch),
+                by_default(config, room)
             ),
         )
         .with_remedy(format!(
@@ -223,6 +270,11 @@ fn unit_memory(
     let limits = UnitLimits { kept: (places - ahead) as usize, most: places as usize };
     let memory = UnitMemory { limits, place_bytes: place as usize, stored_bytes: stored as usize, threads };
     Ok((memory, limit - places * place))
+}
+
+/// Where a limit comes from that the user did not name.
+fn by_default(config: &Config, room: &Room) -> String {
+    if config.memory_limit.is_some() { String::new() } else { format!(", {}", room.words()) }
 }
 
 /// Memory that the longest unit is read into, in bytes, with alignment. Of a unit about which the dataset tells

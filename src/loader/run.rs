@@ -3,6 +3,7 @@
 
 use super::book::Book;
 use super::limits::{ALIGNMENT_MAX, Limits, UnitMemory};
+use super::stretches::Notes;
 use super::{Delivered, DeviceLoader, Loader};
 use crate::batch::Batch;
 use crate::collate::Collation;
@@ -16,7 +17,7 @@ use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
 use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Kept, Reactor, Rules, Turn};
 use crate::sampler::{EpochDigest, Order};
-use crate::stage::Stage;
+use crate::stage::{Maps, Stage};
 use crate::stats::{Doing, Role, Stats};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -32,10 +33,12 @@ pub(super) struct Job {
     pub(super) config: Config,
     pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
+    /// What becomes of columns in the threads that compute.
+    pub(super) maps: Option<Arc<Maps>>,
     /// The stretches of files that are read whole, and which of them are kept.
     pub(super) stretches: Option<(Grid, Keep)>,
-    /// Steps down that were taken when the settings were checked.
-    pub(super) fallbacks: Vec<Fallback>,
+    /// What was chosen when the settings were checked, and steps down.
+    pub(super) notes: Notes,
     pub(super) stats: Arc<Stats>,
     /// Empty if nothing was delivered before.
     pub(super) digest: EpochDigest,
@@ -68,7 +71,7 @@ type Told = Result<Started>;
 
 /// Starts the thread and waits until its engine is open. `fallbacks` are those taken before.
 pub(super) fn start(mut job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
-    fallbacks.append(&mut job.fallbacks);
+    fallbacks.append(&mut job.notes.fallbacks);
     let making = Making::new(&job);
     let context = job.context.clone();
     let Reading { batches, thread, ended_well, told } = read(job, None)?;
@@ -89,7 +92,7 @@ pub(super) fn start(mut job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader
 pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceLoader> {
     let making = Making::new(&job);
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
-    fallbacks.append(&mut job.fallbacks);
+    fallbacks.append(&mut job.notes.fallbacks);
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
     // If batches stay on the host, or are read straight to the device, early blocks are of no use.
     let tell_early = (!routes.is_empty() && job.gds.is_none()).then_some(tell_early);
@@ -134,7 +137,7 @@ impl Making {
             stats: Arc::clone(&job.stats),
             memory_limit: job.limits.bytes(),
             failures: job.failures.clone(),
-            keeps_stretches: job.stretches.is_some(),
+            keeps_stretches: job.stretches.as_ref().is_some_and(|(_, keep)| keep.lends()),
         }
     }
 
@@ -250,19 +253,11 @@ fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<O
     Ok(Some(Bytes::from_owner(whole)))
 }
 
-/// Creates the decoder of units and the memory they are decoded into.
-fn decoder(
-    units: UnitMemory,
-    dataset: &Arc<dyn Dataset>,
-    bell: &Arc<Bell>,
-    stats: &Arc<Stats>,
-    fallbacks: &mut Vec<Fallback>,
-) -> Result<Decoder> {
-    let UnitMemory { limits, place_bytes, threads, .. } = units;
+/// Creates what keeps decoded units, and their memory.
+fn decoder(units: UnitMemory, bell: &Arc<Bell>) -> Result<Decoder> {
+    let UnitMemory { limits, place_bytes, .. } = units;
     let pool = Pool::new(limits.most * place_bytes, 0, Arc::clone(bell))?;
-    let mut stage = Stage::new(Arc::clone(dataset), threads, Arc::clone(bell), Arc::clone(stats));
-    fallbacks.extend(stage.fewer());
-    Ok(Decoder::new(pool, place_bytes, stage))
+    Ok(Decoder::new(pool, place_bytes))
 }
 
 impl Running {
@@ -273,13 +268,14 @@ impl Running {
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>)> {
-        let Job { order, config, collation, limits, stretches, stats, failures, .. } = job;
+        let Job { order, config, collation, limits, maps, stretches, notes, stats, failures, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
         let Opened { engine, mut route } = match &job.gds {
             Some(gds) => gds.straight.open(&config, &stats)?,
             None => engine::open(&config, &dataset, &stats)?,
         };
+        route.locality = notes.locality;
         let units = limits.units.map(|units| units.limits);
         let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
         let planner = order.planner(Layout::new(&route, &config)).with_collation(collation);
@@ -308,10 +304,13 @@ impl Running {
             starved_after: config.starved_after,
         };
         let echoes = if early.is_some() { echoes(&*dataset, planner.collation(), &pool)? } else { None };
-        let fallbacks = &mut route.fallbacks;
-        let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats, fallbacks)).transpose()?;
+        let decoder = limits.units.map(|units| decoder(units, bell)).transpose()?;
+        let mut stage = (decoder.is_some() || maps.is_some())
+            .then(|| Stage::new(Arc::clone(&dataset), maps, limits.threads, Arc::clone(bell), Arc::clone(&stats)));
+        route.fallbacks.extend(stage.as_mut().and_then(Stage::fewer));
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
             .with_decoder(decoder)
+            .with_stage(stage)
             .with_kept(kept)
             .with_early(early.map(|sender| Early::new(sender, echoes)));
         let route = Arc::new(Mutex::new(route));
@@ -370,8 +369,8 @@ impl Running {
             self.engine = engine;
             self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
             self.with_route(|old| {
-                let (devices, pinned) = (std::mem::take(&mut old.devices), old.pinned);
-                *old = Route { devices, pinned, ..route };
+                let (devices, locality) = (std::mem::take(&mut old.devices), std::mem::take(&mut old.locality));
+                *old = Route { devices, locality, pinned: old.pinned, ..route };
             });
             self.adopt()?;
         }

@@ -1,13 +1,16 @@
 //! Chooses whether stretches of files are read whole and kept in memory: for good (`cache`), or while a shuffle by
 //! windows or shards takes samples from them.
 
+use super::columns::Columns;
 use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
+use super::room::Room;
 use crate::collate::Collation;
 use crate::config::{Batching, Cache, Cause, Config, Fallback};
 use crate::dataset::{Dataset, SampleId};
 use crate::plan::{Grid, Keep};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{KnownOrder, Order};
+use std::borrow::Cow;
 
 /// A sample for which so many bytes of files must be read costs less as a part of a whole stretch than as a read of its
 /// own: a disk that gives 120 000 samples/s by themselves gives 2 GB/s in long reads, and the rest is margin.
@@ -20,30 +23,60 @@ const STRETCHES_AHEAD: u64 = 16;
 const PLACES_SEEN: u64 = 4;
 const SAMPLES_SEEN: u64 = 4096;
 
+/// What there is to say of the choice.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// What is read together, for the route.
+    pub(super) locality: Vec<Cow<'static, str>>,
+    pub(super) fallbacks: Vec<Fallback>,
+}
+
 /// Takes memory for stretches off the pool, and says what to keep in it.
 pub(super) fn choose(
     config: &Config,
     order: &Order,
     collation: &Collation,
     limits: &mut Limits,
-    fallbacks: &mut Vec<Fallback>,
+    notes: &mut Notes,
 ) -> Option<(Grid, Keep)> {
     let dataset = &**order.dataset();
     if config.cache == Cache::Memory {
         let chosen = cache(config, dataset, collation, limits);
         return match chosen {
             Ok((chosen, step)) => {
-                fallbacks.extend(step);
+                notes.fallbacks.extend(step);
                 Some(chosen)
             }
             Err(step) => {
-                fallbacks.push(step);
+                notes.fallbacks.push(step);
                 None
             }
         };
     }
-    let can = dataset.units().is_none() && !collation.is_deferred() && config.coalesce_gap == 0;
-    if can && config.batching == Batching::Samples { passing(config, order, limits) } else { None }
+    if dataset.units().is_some() || collation.is_deferred() {
+        return None;
+    }
+    let can_pass = config.coalesce_gap == 0 && config.batching == Batching::Samples;
+    let passing = if can_pass { passing(config, order, limits) } else { None };
+    passing.or_else(|| columns(dataset, limits, notes))
+}
+
+/// What is kept of small columns that lie apart from the rest of their samples.
+fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
+    match Columns::find(dataset)?.keep(dataset, limits)? {
+        Ok((grid, keep, bytes)) => {
+            notes.locality.push(format!("small columns read once (up to {} MiB)", bytes.div_ceil(1 << 20)).into());
+            Some((grid, keep))
+        }
+        Err(missing) => {
+            let total = (limits.pool_bytes as u64).saturating_add(missing);
+            let step = Fallback::new(Cause::Locality, "a read for each value of a small column", None);
+            let step =
+                step.with_reason(format!("beside batches there is no room for them: {missing} bytes are missing"));
+            notes.fallbacks.push(step.with_remedy(format!("raise memory_limit to {total}, or lower batch_size")));
+            None
+        }
+    }
 }
 
 /// What is kept for good, and what of it does not fit.
@@ -69,7 +102,7 @@ fn cache(
     let (limit, reading) = match config.memory_limit {
         Some(limit) => (limit, least.max(MEMORY_LIMIT.min(limit / 4))),
         None => {
-            let most = uringload_sys::system::memory_available().unwrap_or(u64::MAX) / 2;
+            let most = Room::now().half();
             (most.max(limits.pool_bytes as u64), least.max(limits.pool_bytes as u64))
         }
     };

@@ -19,6 +19,9 @@ const SAMPLES: u64 = 16;
 /// Stretches that a grid may have: each takes a few bytes of memory here and in the reactor.
 const COUNT_MAX: u64 = 1 << 22;
 
+/// Longest span of a small column, such as a label. A copy of it costs less than to share it.
+pub const SMALL_SPAN_BYTES: u64 = 16;
+
 /// How the files of a dataset are cut into stretches: at the multiples of one length, and at the ends of files.
 #[derive(Clone, Debug)]
 pub struct Grid {
@@ -40,9 +43,14 @@ pub struct Stretch {
 impl Grid {
     /// A grid for samples of `mean_bytes`. `None` if there are too many files.
     pub fn new(files: &FileTable, mean_bytes: u64) -> Option<Grid> {
-        let all = files.total_bytes();
-        let few = (all / COUNT_MAX).checked_next_power_of_two()?;
         let bytes = mean_bytes.saturating_mul(SAMPLES).min(LONGEST).next_power_of_two().clamp(SHORTEST, LONGEST);
+        Grid::of_at_least(files, bytes)
+    }
+
+    /// A grid whose stretches have `bytes` bytes, a power of two, or more if there would be too many. `None` if there are
+    /// too many files.
+    pub fn of_at_least(files: &FileTable, bytes: u64) -> Option<Grid> {
+        let few = (files.total_bytes() / COUNT_MAX).checked_next_power_of_two()?;
         Grid::of_bytes(files, bytes.max(few))
     }
 
@@ -150,6 +158,16 @@ pub enum Keep {
     Share(Share),
     /// At most so many bytes of the stretches used last.
     Latest(u64),
+    /// For as long as the loader lives, the first so many bytes of stretches in which spans of at most
+    /// [`SMALL_SPAN_BYTES`] lie.
+    Small(u64),
+}
+
+impl Keep {
+    /// Whether values may be slices of what is kept. Those of small columns are copied.
+    pub fn lends(self) -> bool {
+        !matches!(self, Keep::Small(_))
+    }
 }
 
 /// Which stretches are in memory when a batch is planned, assuming that all earlier work is done.
@@ -183,7 +201,8 @@ impl Stretches {
     pub(super) fn begin(&mut self, spans: &[Span], files: &FileTable) {
         // Wraps after 2^32 batches; then all stretches look used, and the oldest are still given up first.
         self.clock = self.clock.wrapping_add(1).max(1);
-        for span in spans {
+        let longest = if let Keep::Small(_) = self.keep { SMALL_SPAN_BYTES } else { u64::MAX };
+        for span in spans.iter().filter(|span| span.len <= longest) {
             for number in self.grid.of(span).0 {
                 self.touch(number, files);
             }
@@ -196,6 +215,14 @@ impl Stretches {
             Keep::Share(share) => {
                 if *used == 0 && share.has(number) {
                     *used = 1;
+                    self.queue.push_back(number);
+                }
+            }
+            Keep::Small(most) => {
+                let bytes = if *used == 0 { self.grid.stretch(number, files).span.len } else { return };
+                if self.bytes.saturating_add(bytes) <= most {
+                    *used = 1;
+                    self.bytes += bytes;
                     self.queue.push_back(number);
                 }
             }

@@ -337,6 +337,7 @@ fn long_gaps_are_not_copied_out_of_the_page_cache() {
         backing: "".into(),
         pinned: false,
         devices: Vec::new(),
+        locality: Vec::new(),
         fallbacks: cause.map(|cause| crate::config::Fallback::new(cause, "", None)).into_iter().collect(),
     };
     let gap =

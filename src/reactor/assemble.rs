@@ -2,11 +2,11 @@
 
 use super::pending::{bytes_of, lost};
 use super::stretches::Kept;
-use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column, whole_column};
+use crate::batch::{Batch, Deferred, FailedSample, Made, Samples, index_column, key_column, whole_column};
 use crate::collate::Collation;
 use crate::dataset::{DType, Dataset, Field, Sample, SampleId, Schema, Shape, Value};
 use crate::guard;
-use crate::plan::{BatchPlan, KEPT, Slice};
+use crate::plan::{BatchPlan, KEPT, SMALL_SPAN_BYTES, Slice};
 use crate::pool::Pool;
 use crate::sampler::{Digest, Piece};
 use crate::{Error, ErrorKind, Result};
@@ -100,6 +100,8 @@ impl Parsed {
                 continue;
             }
             match kept.and_then(|kept| kept.bytes(&slice.span)) {
+                // A copy belongs to the batch alone, and keeps no stretch in memory.
+                Some(bytes) if slice.span.len <= SMALL_SPAN_BYTES => self.raw.push(Bytes::copy_from_slice(&bytes)),
                 Some(bytes) => self.raw.push(bytes),
                 None => return Some(not_kept()),
             }
@@ -160,6 +162,41 @@ impl Parsed {
     pub(super) fn error_at(&self, index: usize) -> Option<Error> {
         let missing = self.failed.iter().find(|missing| missing.index == index);
         missing.map(|missing| missing.error.clone())
+    }
+
+    /// Whether no sample was parsed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Takes a value of the sample at `index` of the plan, unless the sample failed. One without bytes takes its place.
+    pub(super) fn take_value(&mut self, index: usize, field: usize) -> Option<Value> {
+        if self.failed.binary_search_by_key(&index, |missing| missing.index).is_ok() {
+            return None;
+        }
+        let value = self.values.get_mut(index * self.width + field)?;
+        Some(match value {
+            Value::Bytes(bytes) => Value::Bytes(std::mem::take(bytes)),
+            Value::I64(number) => Value::I64(*number),
+        })
+    }
+
+    /// Copies short values out of what was read, so that they do not hold all of it.
+    pub(super) fn copy_small_views(&mut self) {
+        for value in &mut self.values {
+            if let Value::Bytes(bytes) = value
+                && (1..=SMALL_VIEW_BYTES).contains(&bytes.len())
+            {
+                *bytes = Bytes::copy_from_slice(bytes);
+            }
+        }
+    }
+
+    /// The sample at `index` of the plan fails, unless it has failed already.
+    pub(super) fn fail(&mut self, index: usize, error: Error) {
+        if let Err(place) = self.failed.binary_search_by_key(&index, |missing| missing.index) {
+            self.failed.insert(place, Missing { index, error, replaced_by: None });
+        }
     }
 
     /// Replaces the missing sample at `index` of the plan with the values of the sample `by`.
@@ -228,7 +265,7 @@ impl Parsed {
         &mut self,
         (dataset, collation): (&dyn Dataset, &Collation),
         plan: &BatchPlan,
-        blocks: &[Bytes],
+        (blocks, made): (&[Bytes], &Made),
         target: Option<Part>,
         pool: &Pool,
     ) -> (Batch, u64) {
@@ -260,7 +297,7 @@ impl Parsed {
             }
         }
         let (good, row_ends, whole) = (&self.good, &plan.batch.row_ends, self.whole.take());
-        let samples = Samples { schema: dataset.schema(), values: &mut self.values, good, row_ends, blocks };
+        let samples = Samples { schema: dataset.schema(), values: &mut self.values, good, row_ends, blocks, made };
         let (mut columns, deferred, truncated) = if let Some(whole) = whole {
             (vec![whole_column(dataset.schema(), whole)], None, 0)
         } else if collation.is_deferred() {
@@ -284,6 +321,10 @@ impl Parsed {
         (batch, truncated)
     }
 }
+
+/// Values up to this length, such as names of classes, are copied out of memory that is to be free when other values in
+/// it are decoded.
+const SMALL_VIEW_BYTES: usize = 1024;
 
 fn not_kept() -> Error {
     lost("a stretch of a file was not in memory when its batch was made")

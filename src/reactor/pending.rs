@@ -5,6 +5,7 @@ mod stretch;
 use super::Rules;
 use super::assemble::{self, Parsed};
 use super::classes::Class;
+use super::maps::Making;
 use super::stretches::Kept;
 use crate::batch::{Batch, FailedSample};
 use crate::collate::{Collation, Gather};
@@ -27,9 +28,9 @@ const INTERRUPTED_RETRIES: u8 = 64;
 /// A batch whose reads are in progress.
 #[derive(Default)]
 pub(super) struct Pending {
-    plan: BatchPlan,
+    pub(super) plan: BatchPlan,
     /// Which batch this is among all that were planned. Units are not counted.
-    number: u64,
+    pub(super) number: u64,
     /// The plan's blocks, followed by spare ones of earlier plans.
     blocks: Vec<Block>,
     reads: Vec<Progress>,
@@ -41,14 +42,16 @@ pub(super) struct Pending {
     left: usize,
     failures: Vec<Failure>,
     /// The memory that holds the samples, once they are parsed.
-    blocks_read: Option<Vec<Bytes>>,
+    pub(super) blocks_read: Option<Vec<Bytes>>,
     /// The memory that values are gathered into.
-    target: Option<Part>,
+    pub(super) target: Option<Part>,
     /// Whether reads that were given up still hold some of the memory.
     has_holes: bool,
     /// Whether it is a stretch that is read a second time.
     is_second_try: bool,
-    parsed: Parsed,
+    pub(super) parsed: Parsed,
+    /// What is being made of its values.
+    pub(super) making: Making,
 }
 
 /// One block of a batch: the memory not handed out yet, and the memory that came back.
@@ -377,6 +380,11 @@ impl Pending {
         target.rest.as_ref().map(Part::end)
     }
 
+    /// Whether it is the batch of that number.
+    pub(super) fn is_batch(&self, number: u64) -> bool {
+        self.number == number && self.plan.load.is_none() && self.plan.stretch.is_none()
+    }
+
     /// The unit to load, if this is not a batch.
     pub(super) fn load(&self) -> Option<Load> {
         self.plan.load
@@ -554,7 +562,8 @@ impl Pending {
         stats.count.samples_skipped.add(failed - replaced);
         stats.count.samples_replaced.add(replaced);
         let target = self.target.take();
-        let (batch, truncated) = self.parsed.assemble((dataset, collation), &self.plan, &blocks, target, pool);
+        let (batch, truncated) =
+            self.parsed.assemble((dataset, collation), &self.plan, (&blocks, &self.making.made), target, pool);
         stats.count.samples_truncated.add(truncated);
         Ok(batch)
     }

@@ -109,6 +109,13 @@ impl Reactor {
                     let read = one.take_one();
                     // The sample was copied, so its memory is free for the next one.
                     self.pool.collect();
+                    let read = read.and_then(|mut values| {
+                        if let Some(stage) = self.stage.as_mut().filter(|stage| stage.maps().is_some()) {
+                            let collation = self.planner.collation();
+                            batch.make_replacement((index, id), &mut values, collation, stage, &mut self.clock)?;
+                        }
+                        Ok(values)
+                    });
                     match read.and_then(|values| batch.replace(index, id, values)) {
                         Ok(()) => continue,
                         Err(error) => (index, attempt + 1, Some((id, error))),

@@ -6,19 +6,18 @@ use super::Reactor;
 use super::pending::Pending;
 use crate::plan::{BatchPlan, Load};
 use crate::pool::Pool;
-use crate::stage::{Finished, Stage, Work};
+use crate::stage::{Number, Task, Work};
 use crate::{Error, Result};
 use bytes::Bytes;
 use std::collections::HashMap;
 use uringload_sys::Part;
 
-/// Decoded units, and the stage that decodes them.
+/// Decoded units, and their memory.
 pub struct Decoder {
     /// Memory for decoded units only.
     pool: Pool,
     /// Bytes per buffer in it.
     place_bytes: usize,
-    stage: Stage,
     /// Units by load number.
     units: HashMap<u64, Unit>,
 }
@@ -42,8 +41,8 @@ enum State {
 
 impl Decoder {
     /// Creates a decoder with room for as many units of `place_bytes` as fit into `pool`.
-    pub fn new(pool: Pool, place_bytes: usize, stage: Stage) -> Decoder {
-        Decoder { pool, place_bytes, stage, units: HashMap::new() }
+    pub fn new(pool: Pool, place_bytes: usize) -> Decoder {
+        Decoder { pool, place_bytes, units: HashMap::new() }
     }
 
     /// Total bytes of the memory for decoded units, and how many of them are free.
@@ -51,40 +50,28 @@ impl Decoder {
         (self.pool.bytes(), self.pool.free_bytes())
     }
 
-    /// Whether there are results that `take` has not seen.
-    pub(super) fn has_finished(&self) -> bool {
-        self.stage.has_finished()
-    }
-
-    /// Units that are being decoded.
-    pub(super) fn under_way(&self) -> usize {
-        self.stage.under_way()
-    }
-
     /// Takes back dropped memory. Returns whether there was any.
     pub(super) fn collect(&mut self) -> bool {
         self.pool.collect()
     }
 
-    /// Takes decoded units and marks them ready.
-    fn take(&mut self) {
-        while let Some(Finished { number, out, result }) = self.stage.take() {
-            let state = match result {
-                Ok(len) => {
-                    let mut unit = self.pool.lease(out);
-                    unit.truncate(len);
-                    State::Ready(unit)
-                }
-                Err(error) => {
-                    self.pool.give(out);
-                    State::Failed(error)
-                }
-            };
-            if let Some(unit) = self.units.get_mut(&number) {
-                unit.state = state;
+    /// Takes what came of decoding a unit, and marks it ready.
+    pub(super) fn take(&mut self, number: u64, out: Part, result: Result<usize>) {
+        let state = match result {
+            Ok(len) => {
+                let mut unit = self.pool.lease(out);
+                unit.truncate(len);
+                State::Ready(unit)
             }
-            self.let_go(number);
+            Err(error) => {
+                self.pool.give(out);
+                State::Failed(error)
+            }
+        };
+        if let Some(unit) = self.units.get_mut(&number) {
+            unit.state = state;
         }
+        self.let_go(number);
     }
 
     /// Drops a unit that is neither used now nor needed later.
@@ -136,6 +123,12 @@ impl Decoder {
         plan.uses.iter().map(unit).collect()
     }
 
+    /// Whether all units that a batch is cut from are there, or failed.
+    pub(super) fn has_all(&self, plan: &BatchPlan) -> bool {
+        let is_there = |unit: &Unit| matches!(unit.state, State::Ready(_) | State::Failed(_));
+        plan.uses.iter().all(|number| self.units.get(number).is_some_and(is_there))
+    }
+
     /// Number of units that hold memory.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
@@ -162,9 +155,9 @@ impl Decoder {
 }
 
 impl Reactor {
-    /// Submits units that were read for decoding, and takes the decoded ones.
+    /// Submits units that were read for decoding.
     pub(super) fn decode(&mut self) -> Result<()> {
-        let Some(decoder) = &mut self.decoder else { return Ok(()) };
+        let (Some(decoder), Some(stage)) = (&mut self.decoder, &mut self.stage) else { return Ok(()) };
         for pending in self.pending.iter_mut().filter(|pending| pending.is_complete()) {
             let Some(load) = pending.load() else { continue };
             let Some(Unit { state, .. }) = decoder.units.get_mut(&load.number) else { continue };
@@ -173,8 +166,9 @@ impl Reactor {
             match pending.take_stored(&self.pool, &self.stats)? {
                 Ok(stored) => {
                     *state = State::Decoding;
-                    let work = Work { number: load.number, unit: load.unit, stored, out: place };
-                    decoder.stage.submit(work, &mut self.clock);
+                    let task = Task::Unit { unit: load.unit, stored };
+                    let work = Work { number: Number::Unit(load.number), task, out: place };
+                    stage.submit(work, &mut self.clock);
                 }
                 Err(error) => {
                     *state = State::Failed(error);
@@ -182,23 +176,22 @@ impl Reactor {
                 }
             }
         }
-        decoder.take();
         Ok(())
     }
 
-    /// Whether a pending batch can be taken from the front: it was read and, if it is a unit, decoded.
+    /// Whether a pending batch can be taken from the front: it was read and, if it is a unit, decoded, or else what is
+    /// to be made of its values is made.
     pub(super) fn is_done(&self, pending: &Pending) -> bool {
         pending.is_complete()
             && match (pending.load(), &self.decoder) {
                 (Some(load), Some(decoder)) => decoder.is_done(load),
-                _ => true,
+                _ => !self.has_maps() || pending.is_made(),
             }
     }
 
-    /// Whether the oldest batch waits for a unit that is being decoded.
+    /// Whether the oldest batch waits for a unit that is being decoded, or for what is made of its values.
     pub(super) fn waits_for_stage(&self) -> bool {
-        let decodes = self.decoder.as_ref().is_some_and(|decoder| decoder.under_way() > 0);
-        decodes && self.pending.front().is_some_and(Pending::is_complete)
+        self.is_computing() && self.pending.front().is_some_and(Pending::is_complete)
     }
 
     /// Takes the memory for a plan, all or nothing.

@@ -77,11 +77,13 @@ impl Units for Odd {
 
 fn work(unit: u32, whole: &mut Part) -> Work {
     let out = whole.split_to(UNITS as usize);
-    Work { number: u64::from(unit) * 2, unit: UnitId(unit), stored: vec![Bytes::from(vec![unit as u8])], out }
+    let task = Task::Unit { unit: UnitId(unit), stored: vec![Bytes::from(vec![unit as u8])] };
+    Work { number: Number::Unit(u64::from(unit) * 2), task, out }
 }
 
 fn check(finished: &Finished) {
-    let unit = finished.number as u32 / 2;
+    let Number::Unit(number) = finished.number else { panic!("no unit") };
+    let unit = number as u32 / 2;
     match &finished.result {
         Ok(bytes) => {
             assert_eq!(*bytes, unit as usize);
@@ -103,7 +105,7 @@ fn all_work_comes_back_once() {
         let (_arena, mut whole) = Arena::reserve(1 << 20).unwrap();
         let stats = Arc::new(Stats::new());
         let mut clock = stats.clock(Role::Reactor, Doing::Plan);
-        let mut stage = Stage::new(Odd::new(), threads, Arc::new(Bell::new()), Arc::clone(&stats));
+        let mut stage = Stage::new(Odd::new(), None, threads, Arc::new(Bell::new()), Arc::clone(&stats));
         (0..UNITS).for_each(|unit| stage.submit(work(unit, &mut whole), &mut clock));
         if threads == 0 {
             assert_eq!(clock.doing(), Doing::Plan, "the clock goes on as before");
@@ -118,7 +120,7 @@ fn all_work_comes_back_once() {
             seen.push(finished.number);
         }
         seen.sort_unstable();
-        assert!(seen.iter().copied().eq((0..UNITS).map(|unit| u64::from(unit) * 2)));
+        assert!(seen.iter().copied().eq((0..UNITS).map(|unit| Number::Unit(u64::from(unit) * 2))));
         assert_eq!((stage.under_way(), stage.has_finished()), (0, false));
         let decoded: u64 =
             (0..UNITS).filter(|unit| ![PANICS, FAILS, LIES, MEASURES].contains(unit)).map(u64::from).sum();
@@ -132,7 +134,7 @@ fn sleepers_are_woken() {
     let (_arena, mut whole) = Arena::reserve(1 << 20).unwrap();
     let stats = Arc::new(Stats::new());
     let mut clock = stats.clock(Role::Reactor, Doing::Plan);
-    let mut stage = Stage::new(Odd::new(), 2, Arc::new(Bell::new()), Arc::clone(&stats));
+    let mut stage = Stage::new(Odd::new(), None, 2, Arc::new(Bell::new()), Arc::clone(&stats));
     for round in 0..2000 {
         stage.submit(work(round % PANICS, &mut whole), &mut clock);
         let begin = Instant::now();
@@ -156,7 +158,7 @@ fn a_stage_that_is_dropped_leaves_what_was_not_begun() {
     let mut clock = stats.clock(Role::Reactor, Doing::Plan);
     let dataset = Odd::new();
     let counted = Arc::clone(&dataset);
-    let mut stage = Stage::new(dataset, 1, Arc::new(Bell::new()), stats);
+    let mut stage = Stage::new(dataset, None, 1, Arc::new(Bell::new()), stats);
     (0..UNITS).for_each(|unit| stage.submit(work(unit, &mut whole), &mut clock));
     drop(stage);
     let decoded = counted.decoded.load(Ordering::Relaxed);

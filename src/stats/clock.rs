@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
+use uringload_sys::schedule::{self, Scheduled};
 
 /// What a thread does at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -186,6 +187,10 @@ impl Clock {
 impl Drop for Clock {
     fn drop(&mut self) {
         self.switch(Doing::Idle);
+        // The thread is still there only if it is this one; a clock may be dropped by another.
+        if schedule::thread_id() == self.times.thread {
+            self.times.keep_schedule();
+        }
         self.times.ended.store(true, Ordering::Release);
     }
 }
@@ -202,8 +207,16 @@ pub(super) struct ThreadTimes {
     /// Nanoseconds from `epoch` to the last switch.
     since: AtomicU64,
     spent: [AtomicU64; Doing::ALL.len()],
+    /// The thread that the clock was started on.
+    thread: u32,
+    /// Nanoseconds that an ended thread used, and that it was queued; `UNKNOWN` where nobody counted.
+    used: AtomicU64,
+    queued: AtomicU64,
     ended: AtomicBool,
 }
+
+/// In place of nanoseconds.
+const UNKNOWN: u64 = u64::MAX;
 
 /// A reader that meets a writer at every one of this many tries takes what it has, which is wrong by one switch at
 /// most.
@@ -218,6 +231,9 @@ impl ThreadTimes {
             doing: AtomicU8::new(Doing::Idle as u8),
             since: AtomicU64::new(0),
             spent: [const { AtomicU64::new(0) }; Doing::ALL.len()],
+            thread: schedule::thread_id(),
+            used: AtomicU64::new(UNKNOWN),
+            queued: AtomicU64::new(UNKNOWN),
             ended: AtomicBool::new(false),
         }
     }
@@ -257,7 +273,25 @@ impl ThreadTimes {
             }
             std::hint::spin_loop();
         }
-        ThreadSnapshot { role: self.role, spent }
+        ThreadSnapshot { role: self.role, spent, scheduled: self.scheduled(ended) }
+    }
+
+    /// Reads a file of `/proc`, some 5 us, unless the thread has ended.
+    fn scheduled(&self, ended: bool) -> Option<Scheduled> {
+        if !ended {
+            return schedule::thread(self.thread);
+        }
+        let known = |word: &AtomicU64| Some(word.load(Ordering::Relaxed)).filter(|&nanos| nanos != UNKNOWN);
+        let queued = known(&self.queued).map(Duration::from_nanos);
+        Some(Scheduled { used: Duration::from_nanos(known(&self.used)?), queued })
+    }
+
+    /// Keeps what the thread got, because its file goes with it.
+    fn keep_schedule(&self) {
+        if let Some(Scheduled { used, queued, .. }) = schedule::thread(self.thread) {
+            self.used.store(nanos(used), Ordering::Relaxed);
+            self.queued.store(queued.map_or(UNKNOWN, nanos), Ordering::Relaxed);
+        }
     }
 }
 
@@ -268,6 +302,8 @@ pub struct ThreadSnapshot {
     pub role: Role,
     /// Time by activity, in the order of [`Doing::ALL`].
     pub spent: [Duration; Doing::ALL.len()],
+    /// What it got of the processors; `None` where nobody tells.
+    pub scheduled: Option<Scheduled>,
 }
 
 impl ThreadSnapshot {
@@ -286,7 +322,14 @@ impl ThreadSnapshot {
         for (time, before) in spent.iter_mut().zip(earlier.map_or(&[][..], |e| &e.spent)) {
             *time = time.saturating_sub(*before);
         }
-        ThreadSnapshot { role: self.role, spent }
+        let scheduled = self.scheduled.map(|mut now| {
+            if let Some(before) = earlier.and_then(|earlier| earlier.scheduled) {
+                now.used = now.used.saturating_sub(before.used);
+                now.queued = now.queued.zip(before.queued).map(|(now, before)| now.saturating_sub(before));
+            }
+            now
+        });
+        ThreadSnapshot { role: self.role, spent, scheduled }
     }
 }
 

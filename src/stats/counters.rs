@@ -78,11 +78,12 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// Bytes that stand for what the storage gave: those that the consumer got or, where samples are cut from
-            /// units, those that the units are stored in.
+            /// Bytes that stand for what the storage gave: those that the consumer got or, where something was decoded,
+            /// those that were decoded.
             #[doc(hidden)]
             pub fn bytes_stored(&self) -> u64 {
-                if self.units_decoded > 0 { self.bytes_wanted } else { self.bytes_delivered }
+                let decodes = self.units_decoded > 0 || self.samples_decoded > 0;
+                if decodes { self.bytes_wanted } else { self.bytes_delivered }
             }
 
             /// What was counted since `earlier`.
@@ -112,6 +113,9 @@ counters! {
     /// Batches of these that were ready when the consumer asked.
     #[doc(hidden)]
     batches_ready,
+    /// Nanoseconds that the consumer waited for its first batch.
+    #[doc(hidden)]
+    first_wait_nanos,
     /// Samples that failed and whose error went to the consumer.
     samples_failed,
     /// Samples that were left out of their batch because they could not be read.
@@ -131,6 +135,8 @@ counters! {
     /// Units that were decoded; a unit counts as often as it was.
     #[doc(hidden)]
     units_decoded,
+    /// Values that the loader's threads decoded or transformed.
+    samples_decoded,
     /// Bytes after decoding.
     bytes_decoded,
     /// Bytes that were put on their way to a device, tables included.
@@ -151,6 +157,15 @@ counters! {
     /// Nanoseconds of processor time that it took; of several threads, the sum.
     #[doc(hidden)]
     transform_cpu_nanos,
+    /// Nanoseconds in which the storage was waited for with as many reads in flight as were allowed.
+    #[doc(hidden)]
+    depth_bound_nanos,
+    /// Nanoseconds in which it was waited for with fewer, for want of memory to read into.
+    #[doc(hidden)]
+    memory_bound_nanos,
+    /// Sum of nanoseconds times reads that were allowed in flight, while the storage was waited for.
+    #[doc(hidden)]
+    depth_area,
     /// Turns of the reactor.
     #[doc(hidden)]
     turns,

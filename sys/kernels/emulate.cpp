@@ -5,10 +5,15 @@
 // see every access outside it and every misaligned one. Numbers are little-endian.
 #include "emulate.h"
 
+#ifdef KERNELS_PTX
+// What tests/loaders/ptx.rs makes of kernels.ptx.
+#include "kernels_ptx.h"
+#else
 #include "burn.cu"
 #include "bytes.cu"
 #include "images.cu"
 #include "tokens.cu"
+#endif
 
 #include <cstdio>
 #include <cstdlib>

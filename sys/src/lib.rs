@@ -42,7 +42,9 @@
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
 //! | see bytes as numbers | [`plain`] |
 //! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
-//! | wait and look around | [`event`], a descriptor for poll loops; [`system`], what this process may do and has used |
+//! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo, loaded at run time |
+//! | wait and look around | [`event`], for poll loops; [`system`], what a process may do; [`schedule`], what it got |
+//! | stay within a container | [`cgroup`], the memory and the processors that its groups leave it |
 //!
 //! What keeps it sound: memory that the kernel or a device may write to is owned by value until they are done, and
 //! leaked if they never say so. What it trusts: that a driver library does what its header says, whether the system's
@@ -52,6 +54,7 @@
 
 pub mod arena;
 pub mod block;
+pub mod cgroup;
 pub mod copy;
 pub mod cuda;
 pub mod dlpack;
@@ -61,7 +64,9 @@ pub mod file;
 pub mod pci;
 pub mod plain;
 pub mod ring;
+pub mod schedule;
 pub mod system;
+pub mod turbojpeg;
 
 pub use arena::{Arena, Part};
 pub use event::EventFd;

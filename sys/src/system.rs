@@ -5,7 +5,7 @@ use rustix::process::Resource;
 use rustix::time::ClockId;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// `CAP_IPC_LOCK`. With it `RLIMIT_MEMLOCK` does not bound registered buffers.
@@ -149,35 +149,6 @@ pub fn memory_available() -> Option<u64> {
     Some(leading_number(field(&meminfo, "MemAvailable")?)? * 1024)
 }
 
-/// The lowest memory limit, in bytes, of the control groups (version 2 or 1) that this process is in.
-pub fn memory_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    memory_limit_of(&groups, Path::new("/sys/fs/cgroup"))
-}
-
-fn memory_limit_of(groups: &str, root: &Path) -> Option<u64> {
-    // Version 1 writes "no limit" as the largest number of pages.
-    const UNLIMITED: u64 = 1 << 62;
-    let mut least = None;
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
-        let (mount, name) = match controllers {
-            "" => (root.to_path_buf(), "memory.max"),
-            _ if controllers.split(',').any(|one| one == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
-            _ => continue,
-        };
-        // A group's parents bound it too. A container may show its own group as the root, in which case the path is the
-        // host's and need not exist here: the root always counts.
-        let group = PathBuf::from(group.trim_start_matches('/'));
-        for ancestor in group.ancestors() {
-            let limit = read_number(mount.join(ancestor).join(name)).filter(|&limit| limit < UNLIMITED);
-            least = [least, limit].into_iter().flatten().min();
-        }
-    }
-    least
-}
-
 /// Number of kernel worker threads (`iou-wrk`) that serve this process's rings: they run reads and opens that block.
 pub fn ring_workers() -> usize {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return 0 };
@@ -244,27 +215,6 @@ mod tests {
         assert_eq!(field(text, "VmHWM").and_then(leading_number), Some(1736));
         assert_eq!(field(text, "Seccomp"), Some("2"));
         assert_eq!(field(text, "Sec"), None);
-    }
-
-    #[test]
-    fn the_least_limit_of_all_groups_counts() {
-        let root = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        let limit = |groups: &str| memory_limit_of(groups, root.path());
-        assert_eq!(limit("0::/a/b\n"), None);
-        write("a/b/memory.max", "max\n");
-        assert_eq!(limit("0::/a/b\n"), None);
-        write("a/memory.max", "5000\n");
-        assert_eq!(limit("0::/a/b\n"), Some(5000));
-        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(limit("4:memory:/of/the/host\n"), None);
-        write("memory/memory.limit_in_bytes", "4000\n");
-        assert_eq!(limit("4:cpu,memory:/of/the/host\n0::/a/b\nnonsense\n"), Some(4000));
-        assert_eq!(limit("5:cpuset:/\n"), None);
     }
 
     #[test]

@@ -127,6 +127,28 @@ fn a_file_that_changed_after_the_dataset_was_opened_is_an_error_of_its_samples()
     });
 }
 
+/// What a run asks at an epoch's start: which files are others now.
+#[test]
+fn a_table_of_files_tells_that_it_changed() {
+    within(BOUND, || {
+        for change in CHANGES {
+            let root = TempDir::new().expect("a folder");
+            for (name, dataset, _) in every(&root) {
+                let (files, path) = (dataset.files(), dataset.files().path(victim(&*dataset)));
+                assert!(files.changed().is_none(), "{name}: {:?}", files.changed());
+                change.apply(&path, &other(&path));
+                let (count, first) = files.changed().expect("a change");
+                assert_eq!((count, first.kind(), first.path()), (1, change.kind(), Some(&*path)), "{name}, {change:?}");
+                fs::remove_file(&path).expect("the file");
+                let (count, first) = files.changed().expect("a change");
+                assert_eq!((count, first.kind()), (1, ErrorKind::NotFound), "{name}: {first}");
+                fs::create_dir(&path).expect("a folder in its place");
+                assert_eq!(files.changed().map(|(count, _)| count), Some(1), "{name}");
+            }
+        }
+    });
+}
+
 /// Shards whose samples are known by their bytes, in any of several versions of the same size.
 struct Swapped {
     root: TempDir,

@@ -1,8 +1,10 @@
-//! The source of the kernels against their twins: compiled as C++, with sanitizers where there are some, each kernel
-//! runs over random inputs and any grid, and what it leaves is what its twin leaves, to the bit.
+//! The kernels against their twins, as their source and as the PTX that is shipped: compiled as C++, with sanitizers
+//! where there are some, each kernel runs over random inputs and any grid, and what it leaves is what its twin leaves,
+//! to the bit.
 //!
-//! What this cannot show is that CUDA's compiler and a device do the same; `tests/gpu.rs` asks them.
+//! What this cannot show is that a driver and a device do the same with the PTX; `tests/gpu.rs` asks them.
 
+use super::ptx;
 use crate::common::random::Random;
 use crate::common::skip;
 use std::io::{BufWriter, Read, Write};
@@ -51,8 +53,19 @@ struct Launch {
 /// What the destinations hold before a launch, so that an element that is left out shows.
 const UNTOUCHED: u8 = 0xee;
 
-/// The program that runs kernels.
-struct Emulator {
+/// What kernels are made from.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Source,
+    Ptx,
+}
+
+/// Runs each launch by the kernels' source and by their PTX.
+struct Emulator([Program; 2]);
+
+/// A program that runs kernels.
+struct Program {
+    form: Form,
     child: Child,
     to: BufWriter<ChildStdin>,
     from: ChildStdout,
@@ -61,18 +74,29 @@ struct Emulator {
 impl Emulator {
     /// `None`, said aloud, where it cannot be made.
     fn start(test: &str) -> Option<Emulator> {
-        static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-        let program = match PROGRAM.get_or_init(compile) {
-            Ok(program) => program,
+        static PROGRAMS: OnceLock<Result<[PathBuf; 2], String>> = OnceLock::new();
+        let compiled = PROGRAMS.get_or_init(|| Ok([compile(Form::Source)?, compile(Form::Ptx)?]));
+        match compiled {
+            Ok([source, ptx]) => Some(Emulator([Program::start(Form::Source, source), Program::start(Form::Ptx, ptx)])),
             Err(reason) => {
                 skip(format!("{test}: {reason}"));
-                return None;
+                None
             }
-        };
+        }
+    }
+
+    /// Fails where a destination is not what the twin made of it.
+    fn check(&mut self, seed: u64, launch: &Launch, expected: &[Vec<u8>]) {
+        self.0.iter_mut().for_each(|program| program.check(seed, launch, expected));
+    }
+}
+
+impl Program {
+    fn start(form: Form, program: &Path) -> Program {
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
         let to = BufWriter::new(child.stdin.take().expect("it is piped"));
         let from = child.stdout.take().expect("it is piped");
-        Some(Emulator { child, to, from })
+        Program { form, child, to, from }
     }
 
     /// The destinations behind the launch.
@@ -101,14 +125,16 @@ impl Emulator {
         Ok(results)
     }
 
-    /// Fails where a destination is not what the twin made of it.
     fn check(&mut self, seed: u64, launch: &Launch, expected: &[Vec<u8>]) {
         let got = self.run(launch);
         let about = || {
             let to: Vec<_> = launch.to.iter().map(|memory| (memory.off, memory.bytes.len())).collect();
             let from: Vec<_> = launch.from.iter().map(|memory| (memory.off, memory.bytes.len())).collect();
             let Launch { kernel, grid, block, records, numbers, .. } = launch;
-            format!("seed {seed}: {kernel:?} {grid:?} {block} to {to:?} from {from:?} {records:?} {numbers:?}")
+            format!(
+                "seed {seed}, {:?}: {kernel:?} {grid:?} {block} to {to:?} from {from:?} {records:?} {numbers:?}",
+                self.form
+            )
         };
         let got = got.unwrap_or_else(|error| panic!("{}: {error}; its report is on stderr", about()));
         for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
@@ -130,14 +156,23 @@ impl Emulator {
     }
 }
 
-/// The program, of the source as it is. Sanitizers come with libraries of their own, which not every machine with a
-/// compiler has.
-fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("sys/kernels/emulate.cpp");
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels-emulated");
+/// The program. Sanitizers come with libraries of their own, which not every machine with a compiler has.
+fn compile(form: Form) -> Result<PathBuf, String> {
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("sys/kernels");
+    let temporary = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let program = temporary.join(format!("kernels-emulated-{form:?}"));
+    let mut flags = vec!["-std=c++17", "-ffp-contract=off", "-Wno-unknown-pragmas"];
+    // To optimize functions of thousands of calls takes the compiler minutes.
+    flags.push(if matches!(form, Form::Ptx) { "-O0" } else { "-O1" });
+    if matches!(form, Form::Ptx) {
+        let text = std::fs::read_to_string(kernels.join("kernels.ptx")).expect("the PTX is beside its source");
+        std::fs::write(temporary.join("kernels_ptx.h"), ptx::as_cpp(&text)).expect("there is room for a header");
+        flags.push("-DKERNELS_PTX");
+    }
     let run = |extra: &[&str]| {
-        let plain = ["-std=c++17", "-O1", "-ffp-contract=off", "-Wno-unknown-pragmas"];
-        Command::new("c++").args(plain).args(extra).arg(&source).arg("-o").arg(&program).output()
+        let mut compiler = Command::new("c++");
+        compiler.args(&flags).args(extra).arg("-I").arg(&temporary).arg("-I").arg(&kernels);
+        compiler.arg(kernels.join("emulate.cpp")).arg("-o").arg(&program).output()
     };
     let watched = run(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
     let watched = watched.map_err(|error| format!("no c++ to compile the kernels with: {error}"))?;
@@ -149,7 +184,7 @@ fn compile() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-impl Drop for Emulator {
+impl Drop for Program {
     fn drop(&mut self) {
         // It reads on until its input ends; nothing of it is wanted any more.
         let _ = self.child.kill();

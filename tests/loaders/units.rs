@@ -24,12 +24,12 @@ const SAMPLE_BYTES: usize = 1000;
 const SAMPLES_IN_UNIT: u64 = 25;
 
 /// Files of frames.
-struct Frames {
+pub(super) struct Frames {
     index: Index,
     stored: u64,
     decoded: Arc<AtomicU64>,
     panics: Option<u32>,
-    slow: Duration,
+    pub(super) slow: Duration,
 }
 
 fn sample_bytes(id: u64) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn sample_bytes(id: u64) -> Vec<u8> {
 
 impl Frames {
     /// Writes `units` files into `folder`.
-    fn write(folder: &TempDir, units: u32) -> Frames {
+    pub(super) fn write(folder: &TempDir, units: u32) -> Frames {
         let mut files = FileTable::new();
         files.push_root(folder.path());
         let (mut ends, mut stored) = (Vec::new(), 0);
@@ -307,7 +307,12 @@ fn the_verdict_knows_who_decodes() {
         assert_eq!((stats.count.units_decoded, stats.count.bytes_decoded), (20, 500_000));
         let verdict = stats.verdict(None);
         match threads {
-            0 => assert!(verdict.bottleneck == Bottleneck::Loader && verdict.advice.contains("num_threads")),
+            0 => {
+                assert!(
+                    verdict.bottleneck == Bottleneck::Decode && verdict.advice.contains("num_threads"),
+                    "{verdict}"
+                );
+            }
             _ => assert_eq!(verdict.bottleneck, Bottleneck::Decode, "{verdict}"),
         }
         let decoder = if threads == 0 { Role::Reactor } else { Role::Stage };

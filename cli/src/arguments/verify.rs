@@ -18,6 +18,12 @@ pub struct Verify {
     pub format: Format,
     #[command(flatten)]
     pub means: Means,
+    /// Decode the images of a column too: those that cannot be decoded are findings.
+    #[arg(long)]
+    pub decode: bool,
+    /// The column that has the images [default: the only one that has some in the first sample].
+    #[arg(long, value_name = "NAME", requires = "decode")]
+    pub image_column: Option<String>,
     /// Give up on a read, and the samples in it, after this time [default: wait].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub timeout: Option<Duration>,

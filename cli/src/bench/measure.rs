@@ -1,5 +1,6 @@
 //! One run of the loader, measured.
 
+use super::super::arguments::Images;
 use super::super::consume::{Consumer, Next};
 use super::super::interrupt::{Interrupt, eprintln_quietly};
 use super::super::state::resume;
@@ -18,7 +19,7 @@ use uringload::internal::Config;
 use uringload::internal::Delivered;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{EpochDigest, Sampler};
-use uringload::stats::{Bottleneck, Snapshot, Verdict};
+use uringload::stats::{Evidence, Snapshot, Verdict};
 use uringload::{Builder, Loader};
 use uringload::{Error, Result, State};
 use uringload_sys::system;
@@ -29,6 +30,8 @@ pub struct Run<'a> {
     pub dataset: &'a Arc<dyn Dataset>,
     /// How it is read.
     pub config: Config,
+    /// What becomes of images.
+    pub images: &'a Images,
     /// The order.
     pub sampler: Arc<dyn Sampler>,
     /// The state to resume from, if any.
@@ -111,10 +114,10 @@ impl Measured {
         cpu_per_gb(self.cpu, self.snapshot.count.bytes_delivered)
     }
 
-    /// The bottleneck. `raw` is the rate of a raw read of the same files.
-    pub fn verdict(&self, raw: Option<f64>) -> Verdict {
-        let mut verdict = self.snapshot.verdict(raw);
-        if verdict.bottleneck == Bottleneck::Storage && !self.route.direct_io {
+    /// The bottleneck, by what was measured besides.
+    pub fn verdict(&self, evidence: &Evidence) -> Verdict {
+        let mut verdict = self.snapshot.verdict_with(evidence);
+        if verdict.bottleneck.is_storage() && !self.route.direct_io {
             // A read through the page cache waits for the disk or for a CPU that copies; the timings cannot tell which.
             verdict.advice += "; through the page cache copying counts too: more cores, or --io direct, may help";
         }
@@ -158,6 +161,7 @@ fn follow<T: Delivered, U: User<T>>(
     let cpu = system::cpu_time();
     let asked = Instant::now();
     let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone()).sampler(Arc::clone(&run.sampler));
+    let builder = run.images.apply(builder, run.dataset)?;
     let warn = |failed: &FailedSample| eprintln_quietly(&format!("uringload: left out: {}", failed.error.headline()));
     let builder = if run.config.on_error == OnError::Warn { builder.on_failed(warn) } else { builder };
     let mut loader = build(resume(builder, run.state.as_ref()))?;
@@ -342,7 +346,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
     let thread = |role, doing: Doing| {
         let mut spent = [Duration::ZERO; Doing::ALL.len()];
         spent[doing as usize] = wall;
-        ThreadSnapshot { role, spent }
+        ThreadSnapshot { role, spent, scheduled: None }
     };
     let mut snapshot = Snapshot::default();
     snapshot.elapsed = wall;

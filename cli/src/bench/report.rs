@@ -13,10 +13,10 @@ use uringload::config::{Device, Fallback, Route, Shuffle};
 use uringload::internal::Config;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{Cursor, EpochDigest};
-use uringload::stats::{Distribution, Snapshot, Verdict};
+use uringload::stats::{Distribution, Processors, Remedy, Snapshot, Trial, Tried, Verdict};
 
 /// Incremented when a key is removed or changes its meaning.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The whole result.
 #[derive(Debug, Serialize)]
@@ -50,6 +50,7 @@ pub struct Report {
     retries: u64,
     read_amplification: Option<f64>,
     units_decoded: u64,
+    samples_decoded: u64,
     bytes_decoded: u64,
     in_flight_mean: f64,
     in_flight_max: u64,
@@ -61,6 +62,7 @@ pub struct Report {
     route: RouteReport,
     verdict: VerdictReport,
     threads: Vec<ThreadReport>,
+    processors: ProcessorsReport,
     comparisons: Vec<Comparison>,
     rounds: Vec<RoundReport>,
 }
@@ -132,6 +134,7 @@ pub struct RouteReport {
     registered_buffers: bool,
     backing: String,
     devices: Vec<DeviceRouteReport>,
+    locality: Vec<String>,
     fallbacks: Vec<FallbackReport>,
 }
 
@@ -149,12 +152,44 @@ struct VerdictReport {
     bottleneck: String,
     share: f64,
     advice: String,
+    gain: Option<f64>,
+    remedies: Vec<RemedyReport>,
+    without: Vec<&'static str>,
+    trials: Vec<TrialReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct RemedyReport {
+    what: String,
+    gain: Option<f64>,
+    samples_per_s: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct TrialReport {
+    queue_depth: Option<usize>,
+    long_reads: bool,
+    bytes_per_s: f64,
+}
+
+/// What the process had of the processors.
+#[derive(Debug, Serialize)]
+struct ProcessorsReport {
+    used_s: f64,
+    available: usize,
+    quota: Option<f64>,
+    throttled_s: Option<f64>,
+    processor_pressure_s: Option<f64>,
+    storage_pressure_s: Option<f64>,
+    memory_pressure_s: Option<f64>,
 }
 
 /// Fractions (0 to 1) of a thread's lifetime.
 #[derive(Debug, Serialize)]
 struct ThreadReport {
     role: String,
+    cpu_s: Option<f64>,
+    queued_s: Option<f64>,
     shares: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -241,6 +276,7 @@ impl Report {
             retries: count.retries,
             read_amplification: snapshot.read_amplification(),
             units_decoded: count.units_decoded,
+            samples_decoded: count.samples_decoded,
             bytes_decoded: count.bytes_decoded,
             in_flight_mean: snapshot.in_flight_mean(),
             in_flight_max: snapshot.in_flight_max,
@@ -250,8 +286,9 @@ impl Report {
             au_percent: measured.au_percent,
             device: DeviceReport::of(outcome.median(), raw),
             route: RouteReport::from(&measured.route),
-            verdict: VerdictReport::from(&measured.verdict(raw)),
+            verdict: VerdictReport::of(&measured.verdict(&outcome.evidence()), &outcome.trials),
             threads: threads(snapshot),
+            processors: ProcessorsReport::from(&snapshot.processors),
             comparisons: outcome.compared().into_iter().map(|compared| Comparison::of(compared, measured)).collect(),
             rounds: outcome.rounds.iter().map(RoundReport::of).collect(),
         }
@@ -304,15 +341,48 @@ impl From<&Route> for RouteReport {
             registered_buffers: route.registered_buffers,
             backing: route.backing.to_string(),
             devices: route.devices.iter().map(DeviceRouteReport::from).collect(),
+            locality: route.locality.iter().map(ToString::to_string).collect(),
             fallbacks: route.fallbacks.iter().map(fallback).collect(),
         }
     }
 }
 
-impl From<&Verdict> for VerdictReport {
-    fn from(verdict: &Verdict) -> VerdictReport {
-        let bottleneck = verdict.bottleneck.to_string();
-        VerdictReport { bottleneck, share: verdict.share, advice: verdict.advice.clone() }
+impl VerdictReport {
+    fn of(verdict: &Verdict, trials: &[Trial]) -> VerdictReport {
+        let remedy = |remedy: &Remedy| RemedyReport {
+            what: remedy.what.clone(),
+            gain: remedy.gain,
+            samples_per_s: remedy.samples_per_second,
+        };
+        let trial = |trial: &Trial| TrialReport {
+            queue_depth: if let Tried::Depth(depth) = trial.tried { Some(depth) } else { None },
+            long_reads: trial.tried == Tried::LongReads,
+            bytes_per_s: trial.bytes_per_second,
+        };
+        VerdictReport {
+            bottleneck: verdict.bottleneck.to_string(),
+            share: verdict.share,
+            advice: verdict.advice.clone(),
+            gain: verdict.gain,
+            remedies: verdict.remedies.iter().map(remedy).collect(),
+            without: verdict.without.clone(),
+            trials: trials.iter().map(trial).collect(),
+        }
+    }
+}
+
+impl From<&Processors> for ProcessorsReport {
+    fn from(processors: &Processors) -> ProcessorsReport {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        ProcessorsReport {
+            used_s: processors.used.as_secs_f64(),
+            available: processors.available,
+            quota: seconds(processors.quota),
+            throttled_s: seconds(processors.throttled),
+            processor_pressure_s: seconds(processors.processor_pressure),
+            storage_pressure_s: seconds(processors.storage_pressure),
+            memory_pressure_s: seconds(processors.memory_pressure),
+        }
     }
 }
 
@@ -358,7 +428,12 @@ fn threads(snapshot: &Snapshot) -> Vec<ThreadReport> {
             let share = thread.on(doing).as_secs_f64() / total;
             (share > 0.0).then(|| (doing.to_string().replace(' ', "_"), share.into()))
         };
-        ThreadReport { role: thread.role.to_string(), shares: Doing::ALL.into_iter().filter_map(share).collect() }
+        ThreadReport {
+            role: thread.role.to_string(),
+            cpu_s: thread.scheduled.map(|scheduled| scheduled.used.as_secs_f64()),
+            queued_s: thread.scheduled.and_then(|scheduled| scheduled.queued).map(|queued| queued.as_secs_f64()),
+            shares: Doing::ALL.into_iter().filter_map(share).collect(),
+        }
     };
     snapshot.threads.iter().map(report).collect()
 }

@@ -22,8 +22,7 @@ pub fn of(outcome: &Outcome<'_>) -> String {
     }
     waits(&mut table, measured);
     costs(&mut table, measured);
-    let verdict = measured.verdict(outcome.raw());
-    table.row("limit", &verdict.to_string());
+    limit(&mut table, outcome, measured);
     table.row("route", &measured.route.to_string());
     for step in &measured.route.fallbacks {
         table.row("", &step.to_string());
@@ -70,6 +69,23 @@ fn subject(outcome: &Outcome<'_>) -> String {
         line += &format!("; the median of {} rounds", outcome.rounds.len());
     }
     line
+}
+
+/// What limits, what it would bring if it were free, and what to try.
+fn limit(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
+    let verdict = measured.verdict(&outcome.evidence());
+    table.row("limit", &verdict.to_string());
+    if let Some(gain) = verdict.gain.filter(|&gain| gain > 1.0) {
+        let rate = count((measured.samples_per_second() * gain) as u64);
+        let gain = if gain < 100.0 { format!("{gain:.1}x") } else { "100x or more".to_owned() };
+        table.row("", &format!("{gain}, {rate} samples/s, if that part took no time"));
+    }
+    for remedy in &verdict.remedies {
+        table.row("try", &remedy.to_string());
+    }
+    for missing in &verdict.without {
+        table.row("", &format!("cannot be read here, so the limit is told without: {missing}"));
+    }
 }
 
 fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
@@ -130,6 +146,14 @@ fn costs(table: &mut Table, measured: &Measured) {
         let threads = snapshot.threads.iter().filter(|thread| thread.role == Role::Stage).count();
         let decoded = format!("{:<12} to {} on {threads} threads", count(units_decoded), bytes(bytes_decoded as f64));
         table.row("units", &decoded);
+    }
+    if snapshot.count.samples_decoded > 0 {
+        let Counts { samples_decoded, bytes_decoded, .. } = snapshot.count;
+        let threads = snapshot.threads.iter().filter(|thread| thread.role == Role::Stage).count();
+        let spent = snapshot.time(Role::Stage, Doing::Decode) + snapshot.time(Role::Reactor, Doing::Decode);
+        let each = time(spent / u32::try_from(samples_decoded).unwrap_or(u32::MAX));
+        let made = format!("{} made on {threads} threads, {each} each", bytes(bytes_decoded as f64));
+        table.row("decoded", &format!("{:<12} {made}", count(samples_decoded)));
     }
     let EpochDigest { epoch, since, delivered, lost, .. } = measured.digest;
     let since = if since > 0 { format!(" since position {}", count(since)) } else { String::new() };

@@ -73,11 +73,15 @@ fn json_has_every_promised_key() {
         "verdict/bottleneck",
         "verdict/share",
         "verdict/advice",
+        "verdict/gain",
+        "verdict/remedies",
+        "verdict/without",
+        "processors/used_s",
         "comparisons",
     ] {
         assert!(result.pointer(&format!("/{key}")).is_some(), "{key} is missing in {result:#}");
     }
-    assert_eq!((&result["version"], &result["samples"], &result["batches"]), (&1.into(), &6.into(), &4.into()));
+    assert_eq!((&result["version"], &result["samples"], &result["batches"]), (&2.into(), &6.into(), &4.into()));
     assert_eq!(result["bytes"], 2 * 200_000);
     assert!(result["au_percent"].is_null() && result["cold"].is_null());
     assert_eq!(result["rounds"].as_array().unwrap().len(), 2);

@@ -9,9 +9,11 @@ mod asked;
 mod bench;
 mod columnar;
 mod confined;
+mod container;
 mod device;
 mod ends;
 mod hdf5;
+mod images;
 mod lines;
 mod list;
 mod looks;
@@ -30,14 +32,15 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// What launchers set, and the tests may themselves be run by one.
-const RANK_VARIABLES: [&str; 6] =
-    ["RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"];
+fn rank_variables() -> impl Iterator<Item = &'static str> {
+    uringload_cli::RANK_VARIABLES.into_iter().flat_map(|(rank, size)| [Some(rank), size]).flatten()
+}
 
 /// The binary with these arguments, separated by blanks, and nobody who says which rank it is.
 fn uringload(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringload"));
     command.args(arguments.split_whitespace()).stdin(Stdio::null());
-    for name in RANK_VARIABLES {
+    for name in rank_variables() {
         command.env_remove(name);
     }
     command

@@ -1,4 +1,4 @@
-//! Arrays in Fortran order and big endian numbers, made what everybody expects: C order, little endian.
+//! Arrays in Fortran order, made what everybody expects: C order.
 
 /// Elements along each side of a tile: what is read and what is written of it both stay in the processor's cache.
 const TILE: usize = 32;
@@ -55,11 +55,6 @@ pub(super) fn c_order(stored: &[u8], shape: &[u64], element_bytes: usize, out: &
         4 => c_order_of::<4>(stored, &shape, out),
         _ => c_order_of::<8>(stored, &shape, out),
     }
-}
-
-/// Turns the bytes of each element around.
-pub(super) fn turn(elements: &mut [u8], element_bytes: usize) {
-    elements.chunks_exact_mut(element_bytes).for_each(<[u8]>::reverse);
 }
 
 #[cfg(test)]

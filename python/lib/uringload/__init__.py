@@ -10,6 +10,8 @@ Importing it starts no thread and imports neither NumPy nor torch.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from . import _process
 from ._dataset import Dataset, mix
 from ._device import Images, Tokens
@@ -41,6 +43,23 @@ from .errors import (
     WorkerError,
     WrongFileTypeError,
 )
+
+if TYPE_CHECKING:
+    from ._metrics import serve_metrics, write_metrics
+    from ._watch import watch
+
+#: What is imported when it is first asked for: most programs do without it.
+_LATER = {"serve_metrics": "_metrics", "watch": "_watch", "write_metrics": "_metrics"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    return found
+
 
 __all__ = [
     "ArgumentTypeError",
@@ -78,4 +97,7 @@ __all__ = [
     "WrongFileTypeError",
     "__version__",
     "mix",
+    "serve_metrics",
+    "watch",
+    "write_metrics",
 ]

@@ -1,4 +1,4 @@
-"""What Accelerate, and with it Hugging Face's Trainer, does around a loader or a dataset.
+"""What Accelerate, and with it Hugging Face's Trainer, and Ray Train do around a loader or a dataset.
 
 Accelerate tells a dataset nothing about the object that it wraps around it. So the call stack is looked at, once a
 pass: whoever iterates over the dataset is on it. Nothing is imported: what is not imported iterates over nothing.
@@ -22,6 +22,7 @@ _SHARDERS = ((_DATA, "IterableDatasetShard"), ("transformers.trainer_pt_utils", 
              (_DATA, "DataLoaderDispatcher"))  # fmt: skip
 #: Those that read a batch further than they have handed out, and number their passes.
 _LOADERS = ((_DATA, "DataLoaderShard"), (_DATA, "DataLoaderDispatcher"))
+_RAY = "ray.train"
 _STATEFUL = (("torchdata.stateful_dataloader", "StatefulDataLoader"),)
 
 
@@ -52,6 +53,17 @@ def iterating() -> Any:
 def is_saving() -> bool:
     """Whether torchdata's StatefulDataLoader asks for the caller's state. Accelerate asks it before it reads ahead."""
     return _on_stack(_STATEFUL) is not None
+
+
+def refuse_ray() -> None:
+    """Refuses Ray Train's `prepare_data_loader`, if it is what asks, which it does on every rank where there are
+    several. It makes another loader of torch's around the dataset, whose samples no longer come from here; it failed
+    midway there, and workers that waited for each other never came back."""
+    frame = sys._getframe(2)
+    if frame.f_code.co_name == "prepare_data_loader" and frame.f_globals.get("__name__", "").startswith(_RAY):
+        raise refused("ray.train.torch.prepare_data_loader puts a sampler and a loader of torch's in the place of this "
+                      "DataLoader, which has its share of the samples by Ray's rank already",
+                      'use the DataLoader as it is, with device="cuda:0" (or "auto") for batches on the GPU')
 
 
 def _on_stack(classes: tuple[tuple[str, str], ...], function: str | None = None) -> Any:

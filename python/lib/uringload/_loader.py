@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import operator
 import os
 import sys
@@ -17,7 +18,7 @@ from . import _accelerate, _device, _lightning, _log, _order, _ranks, _settings,
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
-from ._report import Route, Stats, Verdict, table
+from ._report import Remedy, Route, Stats, Verdict, table
 from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mistyped, refused
 
 if TYPE_CHECKING:
@@ -30,12 +31,19 @@ _process = os.getpid
 #: An epoch that no pass can be over, because the one after it has no number.
 LAST_EPOCH = (1 << 64) - 1
 
+_numbers = itertools.count()
 _open_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
 
 
 def _close_all() -> None:
     for loader in list(_open_loaders):
         loader.close()
+
+
+def open_loaders() -> list[DataLoader]:
+    """The loaders of this process that are open, in the order in which they were made."""
+    found = [loader for loader in list(_open_loaders) if loader._process == os.getpid()]
+    return sorted(found, key=lambda loader: loader._number)
 
 
 class DataLoader:
@@ -119,6 +127,9 @@ class DataLoader:
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
         coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two.
         starved_after: seconds until an error says that the program holds all batches' memory.
+        reindex: look at the files again when an epoch begins, and index the dataset anew if some changed, were added or
+            are gone, which a line in the log tells. Without it, a file that changed is an error of its samples. For one
+            rank: several would look at different moments.
 
     https://github.com/uringload/uringload/blob/main/docs/python.md has more, with examples.
     """
@@ -184,6 +195,7 @@ class DataLoader:
         coalesce_gap: int | str = 0,
         cache: str | None = None,
         starved_after: float = 10.0,
+        reindex: bool = False,
         **others: Unpack[LoaderOptions],
     ) -> None:
         if generator is not None:
@@ -255,11 +267,11 @@ class DataLoader:
         scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
         opened = path_or_dataset if source is None else source.dataset
         self.dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
-        declared = [name for name in self.dataset.text_columns if name not in self._binary]
-        self._text = declared if text is None else arguments.names("text", text)
-        _device.fit_windows(on_way, self.dataset)
-        own = (transform, collate, function, batch_transform)
-        self._pool = self._make_pool(own, scopes, worker_init_fn, workers)
+        self._asked_text = None if text is None else arguments.names("text", text)
+        self._own = ((transform, collate, function, batch_transform), scopes, worker_init_fn, workers)
+        self._reindex = self._make_reindex(reindex, source is not None, sampler)
+        self._take_columns()
+        self._pool = self._make_pool(*self._own)
         # What the user gets of a batch that no transform works on.
         self._finish = as_tuple(self._convert) if collate == "tuple" else self._convert
         # What the ranks decide, which may not be known yet.
@@ -292,12 +304,41 @@ class DataLoader:
         self._early: Raw | None = None
         self._was_told = False
         self._pass: object | None = None
+        self._number = next(_numbers)
         _open_loaders.add(self)
         if len(_open_loaders) == 1:
             atexit.unregister(_close_all)
             atexit.register(_close_all)
 
     # Helpers of __init__, which check the arguments.
+
+    def _make_reindex(self, reindex: Any, is_source: bool, sampler: Any) -> Any:
+        if not arguments.boolean("reindex", reindex):
+            return None
+        if is_source or sampler is not None:
+            what = "what Python made of a dataset" if is_source else "a sampler, which has numbers of its samples,"
+            raise refused(f"{what} cannot be made anew by reindex", "leave out reindex, or give paths and shuffle")
+        from . import _reindex
+
+        return _reindex.Reindex(self.dataset)
+
+    def _take_columns(self) -> None:
+        """Sets what depends on the dataset's columns."""
+        declared = [name for name in self.dataset.text_columns if name not in self._binary]
+        self._text = declared if self._asked_text is None else self._asked_text
+        _device.fit_windows(self._options["transforms"], self.dataset)
+
+    def _index_anew(self) -> None:
+        """Opens the dataset again if its files have changed since the last epoch began."""
+        made = self._reindex.of(self.dataset)
+        if made is None:
+            return
+        self._let_go()
+        pool, self.dataset, self._found = self._pool, made, None
+        self._take_columns()
+        self._pool = self._make_pool(*self._own)
+        if pool is not None:
+            pool.close()
 
     @staticmethod
     def _others(others: dict[str, Any], is_open: bool) -> dict[str, Any]:
@@ -393,6 +434,9 @@ class DataLoader:
             if self._ranks.among is not None and self._sizes[1] is not None:
                 raise refused(f"global_batch_size cannot be kept where {self._ranks.among} makes the batches of ranks",
                               "give batch_size")
+            if self._reindex is not None and found.world_size > 1:
+                raise refused(f"reindex is for one rank, and this is {found.words}: ranks that look at different "
+                              "moments may find different files", "open a DataLoader on all ranks behind a barrier instead")
             size = _settings.batch_size(*self._sizes, found.world_size)
             self._options.update(batch_size=size, rank=found.rank, world_size=found.world_size)
             self._order = self._make_order(*self._asked_order, found.world_size)
@@ -440,6 +484,7 @@ class DataLoader:
     @property
     def sampler(self) -> Any:
         """The sampler that was given, if one was."""
+        _accelerate.refuse_ray()
         return self._asked_order[1]
 
     @property
@@ -478,6 +523,8 @@ class DataLoader:
     def _begin(self) -> _Pass:
         with self._lock:
             self._check()
+            if self._reindex is not None:
+                self._index_anew()
             self._settle_for_pass()
             _lightning.warn(self)
             epoch = self._next_epoch
@@ -525,7 +572,8 @@ class DataLoader:
         order = None
         if self._order is not None:
             order = (self._order.ids(epoch), self._order.identity())
-            epochs = 1 if epochs is None else epochs
+        if epochs is None and self._is_of_one_epoch:
+            epochs = 1
         # With epochs=0 the loader reads nothing: it only makes or checks a state, so no memory need be pinned.
         options = self._options if epochs != 0 else {**self._options, "pin": None}
         return native.Loader(
@@ -538,6 +586,11 @@ class DataLoader:
             text=self._text,
             binary=self._binary,
         )
+
+    @property
+    def _is_of_one_epoch(self) -> bool:
+        """Whether nothing of the next epoch is read before it begins."""
+        return self._order is not None or self._reindex is not None
 
     def _warn_unless_pinned(self) -> None:
         if not self._was_told and not self.route().get("pinned", True):
@@ -655,16 +708,30 @@ class DataLoader:
         return Stats() if loader is None else Stats(loader.stats())
 
     def verdict(self) -> Verdict:
-        """The bottleneck, and one thing to try."""
+        """The bottleneck, what it would bring if that part took no time, and what to try."""
         loader = self._native
         if loader is None:
             return Verdict("unknown", 0.0, "no batch was asked for")
-        return Verdict(*loader.verdict())
+        bottleneck, share, advice, gain, remedies, without = loader.verdict()
+        return Verdict(bottleneck, share, advice, gain, tuple(Remedy(*one) for one in remedies), tuple(without))
 
     def route(self) -> Route:
         """How bytes are actually read, with every fallback; empty before the first pass."""
         loader = self._native
         return Route((None if loader is None else loader.route()) or {})
+
+    def report(self) -> str:
+        """The verdict, the measurements and the way bytes are read, as text for people."""
+        shown = [f"verdict: {self.verdict()}", str(self.stats()), str(self.route())]
+        return "\n\n".join(text for text in shown if text)
+
+    def metrics(self) -> dict[str, float]:
+        """The most important numbers under names for loggers: ``wandb.log(loader.metrics())``; empty before the first
+        batch.
+        """
+        from ._metrics import numbers
+
+        return numbers(self)
 
     # Closing.
 
@@ -733,7 +800,7 @@ class DataLoader:
                 return None
             self._state = None
         if raw[1].is_last:
-            self._stands_at = epoch + 1 if self._order is None else None
+            self._stands_at = None if self._is_of_one_epoch else epoch + 1
         if self._options["on_error"] == "warn":
             for _, _, error, _ in raw[1].failed:
                 _log.warning("%s", error.headline)

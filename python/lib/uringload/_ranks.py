@@ -11,18 +11,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from . import _uringload as native
 from .errors import Error, mistyped, refused
 
-#: The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`), Open MPI's,
-#: those of MPICH and its kin (Intel MPI, Hydra), MVAPICH's and LSF's (`jsrun`).
-VARIABLES = (
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
-)
+#: The variables of rank and world size, in the order in which they are tried. The command line has the same ones.
+VARIABLES = native.rank_variables()
 
 _REMEDY = "give rank and world_size, or set both variables or none"
 
@@ -155,14 +148,14 @@ def _sources(environment: Mapping[str, str] | None) -> Iterator[_Told]:
         yield from _of_ray()
         environment = os.environ
     for rank_name, size_name in VARIABLES:
-        rank, size = _number(environment, rank_name), _number(environment, size_name)
+        if size_name is None:
+            # Lightning's name a number as well.
+            yield from _of_lightning(environment)
+        rank = _number(environment, rank_name)
+        size = None if size_name is None else _number(environment, size_name)
         if rank is not None or size is not None:
+            size_name = size_name or "a variable with the number of ranks"
             yield _Told(rank, size, rank_name, size_name, f"{rank_name} and {size_name}", rank_name == "RANK")
-    yield from _of_lightning(environment)
-    rank = _number(environment, "PMIX_RANK")
-    if rank is not None:
-        # PMIx puts the number of processes into its server, and not into a variable.
-        yield _Told(rank, None, "PMIX_RANK", "a variable with the number of ranks", "PMIX_RANK")
 
 
 def _of_torch() -> Iterator[_Told]:

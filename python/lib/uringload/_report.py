@@ -5,15 +5,36 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
+class Remedy(NamedTuple):
+    """Something to try, how many times as fast it would then go, and the samples a second; None: not measured."""
+
+    what: str
+    gain: float | None
+    samples_per_s: float | None
+
+    def __str__(self) -> str:
+        if self.gain is None or self.samples_per_s is None:
+            return f"{self.what}: not measured"
+        return f"{self.what}: {self.gain:.1f}x, {self.samples_per_s:.0f} samples/s"
+
+
 class Verdict(NamedTuple):
-    """The bottleneck, how clear it is (0 to 1), and one thing to try."""
+    """The bottleneck, how clear it is (0 to 1), what that means, and what to try.
+
+    `gain` is how many times as fast it would go if that part took no time; `remedies` are one to three things to try,
+    the best first; `without` lists what could not be read on this machine.
+    """
 
     bottleneck: str
     share: float
     advice: str
+    gain: float | None = None
+    remedies: tuple[Remedy, ...] = ()
+    without: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.bottleneck} ({self.share * 100:.0f} %): {self.advice}"
+        tried = [f"try {remedy}" for remedy in self.remedies]
+        return "\n".join([f"{self.bottleneck} ({self.share * 100:.0f} %): {self.advice}", *tried])
 
 
 class Route(dict[str, Any]):
@@ -75,3 +96,8 @@ def _time(seconds: float | None) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} us"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def waited(stats: Stats) -> float:
+    """Seconds that the program waited for batches. (The histogram of waits has them by size only.)"""
+    return float(sum(times.get("wait for batch", 0.0) for thread, times in stats["threads"] if thread == "consumer"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from transformers import TrainerCallback
@@ -11,7 +12,31 @@ from . import _log
 from ._loader import DataLoader
 from .errors import refused
 
-__all__ = ["LoaderState"]
+__all__ = ["LoaderState", "Metrics"]
+
+
+class Metrics(TrainerCallback):  # type: ignore[misc]
+    """Adds what the loader measures (`DataLoader.metrics`) to whatever the Trainer logs.
+
+    ``Trainer(..., callbacks=[uringload.transformers.Metrics()])``. The Trainer's progress line and its later callbacks
+    show it. Its own reporters (``report_to``) come before this callback: give ``log``, a function of a dictionary and
+    the step, such as ``lambda metrics, step: wandb.log(metrics, step=step)`` or one for `SummaryWriter.add_scalar`.
+    """
+
+    def __init__(self, log: Callable[[dict[str, float], int], Any] | None = None) -> None:
+        self._log = log
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Any = None, train_dataloader: Any = None, **others: Any
+    ) -> None:
+        """Adds the loader's numbers to those that are logged."""
+        metrics: dict[str, float] = getattr(train_dataloader, "metrics", dict)()
+        if not metrics or not state.is_world_process_zero:
+            return
+        if logs is not None:
+            logs.update(metrics)
+        if self._log is not None:
+            self._log(metrics, state.global_step)
 
 
 class LoaderState(TrainerCallback, ExportableState):  # type: ignore[misc]

@@ -87,6 +87,67 @@ fn the_latest_are_kept_as_far_as_there_is_room() {
     }
 }
 
+/// Pairs of a long row and a number, both columns end to end.
+struct Labelled(dataset::Index);
+
+impl Labelled {
+    fn dataset(samples: u64) -> Arc<dyn Dataset> {
+        let mut files = FileTable::new();
+        files.push_root("/nowhere");
+        files.push(b"a", samples * 1008).unwrap();
+        let field = |name: &str, shape| dataset::Field { name: name.into(), dtype: dataset::DType::U8, shape };
+        let fields = vec![field("row", Shape::Fixed(vec![1000])), field("label", Shape::Fixed(vec![8]))];
+        Arc::new(Labelled(dataset::Index::new("own", files, dataset::Schema { fields }, samples)))
+    }
+}
+
+impl Dataset for Labelled {
+    fn index(&self) -> &dataset::Index {
+        &self.0
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        let span = |offset, len| Span { file: FileId(0), offset, len };
+        out.extend([span(id.0 * 1000, 1000), span(self.0.samples * 1000 + id.0 * 8, 8)]);
+    }
+
+    fn parse(&self, _: SampleId, raw: &[bytes::Bytes], out: &mut dataset::Sample) -> Result<()> {
+        out.values.extend(raw.iter().cloned().map(dataset::Value::Bytes));
+        Ok(())
+    }
+
+    fn fingerprint(&self) -> u64 {
+        1
+    }
+}
+
+#[test]
+fn small_columns_are_kept_as_far_as_there_is_room_and_nothing_else_is() {
+    let dataset = Labelled::dataset(500);
+    let grid = Grid::of_bytes(dataset.files(), STRETCH).unwrap();
+    let label_stretches = (500 * 8_u64).div_ceil(STRETCH) + 1;
+    for room in [0, STRETCH, 4 * STRETCH, label_stretches * STRETCH] {
+        let config = Config { batch_size: 7, epochs: Some(2), ..Config::default() };
+        let order = Order::new(&config, Arc::clone(&dataset), Arc::new(Shuffled::new(500, 3))).unwrap();
+        let mut planner = order.planner(layout(1, 0)).with_stretches(Some((grid.clone(), Keep::Small(room))));
+        let (mut plan, mut read, mut kept) = (BatchPlan::default(), HashSet::new(), 0);
+        while planner.next(&mut plan) {
+            assert!(plan.given_up.is_empty(), "what is kept stays");
+            if let Some(stretch) = plan.stretch {
+                assert!(read.insert(stretch.number), "read twice");
+                continue;
+            }
+            kept += plan.kept;
+            for slice in plan.slices.iter().filter(|slice| slice.is_kept()) {
+                assert!(grid.of(&slice.span).0.all(|number| read.contains(&number)), "{slice:?} is not in memory");
+            }
+        }
+        assert!(read.len() as u64 * STRETCH <= room.max(1).next_multiple_of(STRETCH));
+        let all = room == label_stretches * STRETCH;
+        assert_eq!((kept > 0, kept >= 1000), (room > 0, all), "{kept} of 1000 labels come from memory");
+    }
+}
+
 #[test]
 fn what_is_forgotten_is_read_again() {
     let dataset = records(20);

@@ -14,7 +14,11 @@ impl World {
         let files = self.dataset.files();
         let grid = Grid::of_bytes(files, bytes).unwrap();
         let room = self.dataset.bytes() * pick(5) / 2;
-        let keep = if pick(2) == 0 { Keep::Share(grid.share_that_fits(files, room).0) } else { Keep::Latest(room) };
+        let keep = match pick(4) {
+            0 | 1 => Keep::Share(grid.share_that_fits(files, room).0),
+            2 => Keep::Latest(room),
+            _ => Keep::Small(room),
+        };
         self.pool_bytes += 2 * (bytes as usize + 4 * 4096);
         self.stretches = Some((grid, keep));
         self

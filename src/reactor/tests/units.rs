@@ -260,13 +260,14 @@ impl Run {
         let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
         let planner = planner.with_units(Some(self.limits));
         let stats = Arc::new(Stats::new());
-        let stage = Stage::new(Arc::clone(&dataset), 0, Arc::clone(&bell), Arc::clone(&stats));
+        let stage = Stage::new(Arc::clone(&dataset), None, 0, Arc::clone(&bell), Arc::clone(&stats));
         let place = self.chunks.largest_decoded().next_multiple_of(4096) as usize;
         let places = Pool::new(place * self.limits.most, 0, Arc::clone(&bell)).unwrap();
         let pool = Pool::new(self.pool_bytes, 0, Arc::clone(&bell)).unwrap();
         let failures = Failures::new(None, None, self.order.clone());
         let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures)
-            .with_decoder(Some(Decoder::new(places, place, stage)));
+            .with_decoder(Some(Decoder::new(places, place)))
+            .with_stage(Some(stage));
         let mut sim = Sim::new(dataset, self.rules.queue_depth, self.layout.alignment, seed, self.faults);
         let (mut held, mut position, mut finished) = (Vec::new(), 0, false);
         let whole = 2 * self.order.sampler().len();

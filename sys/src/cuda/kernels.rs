@@ -259,12 +259,15 @@ impl Kernels {
             return Ok(());
         }
         let (x, y) = (x.min(GRID_X_MAX) as c_uint, y.min(GRID_Y_MAX) as c_uint);
-        let function = self.modules.function(kernel)?;
+        let (function, wanted) = self.modules.function(kernel)?;
+        if !parameters.iter().map(Parameter::kind).eq(wanted.iter().copied()) {
+            return Err(CudaError::invalid("cuLaunchKernel"));
+        }
         let _current = context.enter()?;
         let mut pointers: Vec<*mut c_void> = parameters.iter().map(Parameter::pointer).collect();
         // SAFETY: The function belongs to a module of this context, and the stream to this driver (checked above). The
-        // parameters match the kernel's definition in `sys/kernels` in number, type and order, and the driver copies
-        // them before the call returns. The addresses and lengths among them are those of spans. The methods of this
+        // parameters match those of the PTX that was loaded in number, type and order (checked above), and the driver
+        // copies them before the call returns. The addresses and lengths among them are those of spans. The methods of this
         // file, the only callers, checked the table's rows against these spans. The kernel reads the rows that were
         // checked: only `Copies::start` makes an `Uploaded`, with the bytes that it copies and the place that it copies
         // them to, and `hold` has the stream wait for that copy. Should something overwrite that place before the
@@ -290,6 +293,15 @@ impl Kernels {
 }
 
 impl Parameter {
+    /// Its type as PTX names it, where integers have no sign.
+    fn kind(&self) -> &'static str {
+        match self {
+            Parameter::U64(_) | Parameter::I64(_) => "u64",
+            Parameter::U32(_) => "u32",
+            Parameter::F32(_) => "f32",
+        }
+    }
+
     fn pointer(&self) -> *mut c_void {
         let pointer: *const c_void = match self {
             Parameter::U64(value) => (&raw const *value).cast(),

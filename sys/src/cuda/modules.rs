@@ -72,6 +72,8 @@ struct Module {
     context: Context,
     raw: Handle,
     function: Handle,
+    /// Types of the parameters in the PTX that was loaded: "u64", "u32" or "f32".
+    parameters: Vec<&'static str>,
 }
 
 // SAFETY: a module and its function are handles that any thread may pass to the driver, which is thread-safe. Nothing
@@ -89,24 +91,28 @@ impl Modules {
         &self.context
     }
 
-    /// The function, which lives as long as `self`.
+    /// The function, which lives as long as `self`, and the types of its parameters as the PTX names them.
     ///
     /// # Errors
     /// If the driver rejects the PTX; whatever else it reports.
-    pub(super) fn function(&self, kernel: Kernel) -> Result<Handle, CudaError> {
+    pub(super) fn function(&self, kernel: Kernel) -> Result<(Handle, &[&'static str]), CudaError> {
         let slot = &self.loaded[kernel as usize];
-        if let Some(module) = slot.get() {
-            return Ok(module.function);
-        }
-        let module = Module::load(&self.context, kernel)?;
-        // If another thread was faster, its module is used, and this one is dropped.
-        Ok(slot.get_or_init(|| module).function)
+        let module = match slot.get() {
+            Some(module) => module,
+            None => {
+                let module = Module::load(&self.context, kernel)?;
+                // If another thread was faster, its module is used, and this one is dropped.
+                slot.get_or_init(|| module)
+            }
+        };
+        Ok((module.function, &module.parameters))
     }
 }
 
 impl Module {
     fn load(context: &Context, kernel: Kernel) -> Result<Module, CudaError> {
-        let image = image(kernel).ok_or(CudaError::invalid("cuModuleLoadData"))?;
+        let invalid = CudaError::invalid("cuModuleLoadData");
+        let (image, parameters) = (image(kernel).ok_or(invalid)?, parameters(kernel).ok_or(invalid)?);
         let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the image is PTX that ends with a zero, and the pointer is to a handle: both live until the call
@@ -114,7 +120,7 @@ impl Module {
         let loaded = unsafe { (context.table().cuModuleLoadData)(&raw mut raw, image.as_ptr().cast()) };
         check("cuModuleLoadData", loaded)?;
         // From now on it is unloaded whatever happens.
-        let mut module = Module { context: context.clone(), raw, function: std::ptr::null_mut() };
+        let mut module = Module { context: context.clone(), raw, function: std::ptr::null_mut(), parameters };
         let function = &raw mut module.function;
         // SAFETY: the pointer is to a handle that lives until the call returns, the module is loaded, and the name ends
         // with a zero.
@@ -145,6 +151,15 @@ fn image(kernel: Kernel) -> Option<CString> {
     CString::new(header.chain([body, "}"]).collect::<Vec<_>>().join("\n")).ok()
 }
 
+/// The types of a kernel's parameters, from the PTX.
+fn parameters(kernel: Kernel) -> Option<Vec<&'static str>> {
+    let start = PTX.find(&format!("{ENTRY}{}(", kernel.name().to_str().ok()?))?;
+    let (_, list) = PTX[start..].split_once('(')?;
+    let (list, _) = list.split_once(')')?;
+    // Each is `.param .u64 NAME`.
+    list.split(',').map(|parameter| parameter.trim().strip_prefix(".param .")?.split_whitespace().next()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +178,18 @@ mod tests {
             assert!(declared.into_iter().all(|global| !image.contains(global)), "{name}");
         }
         assert_eq!(PTX.matches(ENTRY).count(), Kernel::ALL.len(), "a kernel that nobody can launch");
+    }
+
+    #[test]
+    fn parameters_are_those_of_the_ptx() {
+        assert_eq!(parameters(Kernel::Burn).unwrap(), ["u64", "u64", "u32"]);
+        assert_eq!(
+            parameters(Kernel::ImagesU8).unwrap()[6..],
+            ["u32", "f32", "f32", "f32", "f32", "f32", "f32", "f32", "f32"]
+        );
+        for kernel in Kernel::ALL {
+            let known = |kind: &&str| ["u64", "u32", "f32"].contains(kind);
+            assert!(parameters(kernel).unwrap().iter().all(known), "{kernel:?}");
+        }
     }
 }

@@ -1,0 +1,109 @@
+//! Options for columns of encoded images.
+
+use clap::{Args, ValueEnum};
+use std::sync::Arc;
+use uringload::dataset::{DType, Dataset};
+use uringload::internal::Reader;
+use uringload::transform::Chain;
+use uringload::{Builder, Error, ErrorKind, Result};
+
+/// What becomes of encoded images.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Images")]
+pub struct Images {
+    /// Decode the images, and make tensors of them: operations behind commas, such as
+    /// "random_resized_crop(224), hflip, normalize(imagenet)".
+    #[arg(long, value_name = "CHAIN", value_parser = parse_chain)]
+    pub transform: Option<Chain>,
+    /// Decode the images and do nothing else.
+    #[arg(long, conflicts_with = "transform")]
+    pub decode: bool,
+    /// The element type of the tensors [default: f32, or what the chain says].
+    #[arg(long, value_name = "TYPE", requires = "transform")]
+    pub dtype: Option<DTypeName>,
+    /// The layout of the tensors [default: nchw, or what the chain says].
+    #[arg(long, value_name = "LAYOUT", requires = "transform")]
+    pub layout: Option<LayoutName>,
+    /// The column that has the images [default: the only one that has some in the first sample].
+    #[arg(long, value_name = "NAME")]
+    pub image_column: Option<String>,
+}
+
+/// Element types of tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DTypeName {
+    /// 0 to 255, not normalized.
+    U8,
+    /// Half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Single precision.
+    F32,
+}
+
+/// Layouts of a batch of tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LayoutName {
+    /// Samples, channels, rows, columns.
+    Nchw,
+    /// Samples, rows, columns, channels.
+    Nhwc,
+}
+
+impl Images {
+    /// Whether images are decoded.
+    pub fn is_any(&self) -> bool {
+        self.decode || self.transform.is_some()
+    }
+
+    /// The chain, with type and layout.
+    pub fn chain(&self) -> Result<Option<Chain>> {
+        let Some(chain) = self.transform.clone() else { return Ok(None) };
+        let chain = match self.dtype {
+            None => chain,
+            Some(DTypeName::U8) => chain.dtype(DType::U8)?,
+            Some(DTypeName::F16) => chain.dtype(DType::F16)?,
+            Some(DTypeName::Bf16) => chain.dtype(DType::BF16)?,
+            Some(DTypeName::F32) => chain.dtype(DType::F32)?,
+        };
+        Ok(Some(match self.layout {
+            None => chain,
+            Some(layout) => chain.channels_last(layout == LayoutName::Nhwc),
+        }))
+    }
+
+    /// The column that has the images.
+    pub fn column(&self, dataset: &Arc<dyn Dataset>) -> Result<String> {
+        if let Some(column) = &self.image_column {
+            return Ok(column.clone());
+        }
+        let mut columns = Reader::new(Arc::clone(dataset))?.image_columns()?;
+        match columns.len() {
+            1 => Ok(columns.remove(0)),
+            0 => Err(Error::new(ErrorKind::InvalidArgument, "no column of the first samples has encoded images")
+                .with_remedy("name the column with --image-column, if later samples have some")),
+            _ => Err(Error::new(ErrorKind::InvalidArgument, format!("the columns {} have images", columns.join(", ")))
+                .with_remedy("name one with --image-column")),
+        }
+    }
+
+    /// Has `builder` do that to images of `dataset`.
+    pub fn apply(&self, builder: Builder, dataset: &Arc<dyn Dataset>) -> Result<Builder> {
+        if !self.is_any() {
+            return Ok(builder);
+        }
+        let column = self.column(dataset)?;
+        Ok(match self.chain()? {
+            Some(chain) => builder.transform(column, chain),
+            None => builder.decode(column),
+        })
+    }
+}
+
+fn parse_chain(text: &str) -> std::result::Result<Chain, String> {
+    text.parse().map_err(|error: Error| match error.remedy() {
+        Some(remedy) => format!("{}; {remedy}", error.what()),
+        None => error.what().to_owned(),
+    })
+}

@@ -1,0 +1,46 @@
+//! What the machine and the control groups of a container leave to this process.
+
+use super::{Finding, State};
+use crate::units;
+use uringload_sys::{cgroup, system};
+
+/// With less, a loader reads ahead less than keeps a fast disk busy: a quarter of it is its default.
+const ROOM_MIN: u64 = 1 << 30;
+
+pub(super) fn memory() -> Finding {
+    const WHAT: &str = "memory";
+    const REMEDY: &str = "raise the memory limit of the container, or name a --memory-limit if you know better";
+    let available = system::memory_available();
+    let on_machine =
+        available.map_or_else(|| "unknown".to_owned(), |bytes| format!("{} available", units::binary(bytes)));
+    let Some(group) = cgroup::memory() else {
+        let means = "by default a loader takes 256 MiB, or three of the largest batches, up to half of it";
+        return Finding::new(WHAT, State::Info, format!("{on_machine}; no control group limits it"), means);
+    };
+    let found = format!(
+        "{on_machine}; {} allows {}, of which {} are in use",
+        group.path.display(),
+        units::binary(group.limit),
+        units::binary(group.used)
+    );
+    let means = format!("by default a loader takes up to {}", units::binary(group.room() / 4));
+    if group.room() < ROOM_MIN {
+        return Finding::new(WHAT, State::Degraded, found, means + ", and reads ahead less than it could")
+            .remedy(REMEDY);
+    }
+    Finding::new(WHAT, State::Good, found, means)
+}
+
+pub(super) fn processors() -> Finding {
+    const WHAT: &str = "processors";
+    let allowed = cgroup::processors_allowed();
+    let means = format!("the default numbers of threads are made for {}", cgroup::processors());
+    match cgroup::processor_quota() {
+        Some(quota) => {
+            let found =
+                format!("{allowed} allowed; {} gives the time of {:.2}", quota.path.display(), quota.processors);
+            Finding::new(WHAT, State::Info, found, means)
+        }
+        None => Finding::new(WHAT, State::Info, format!("{allowed} allowed; no quota"), means),
+    }
+}

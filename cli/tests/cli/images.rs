@@ -1,0 +1,91 @@
+//! Images on the command line: decoded and transformed by `bench`, looked through by `verify`.
+
+use super::{expect, folder, json, uringload};
+use std::fs;
+use std::path::Path;
+
+const CHAIN: &str = "random_resized_crop(32),hflip,normalize(imagenet)";
+
+/// A folder of twelve images, some of them broken.
+fn photos(broken: &[usize]) -> (tempfile::TempDir, String) {
+    let root = folder(&[]);
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/tests/data");
+    for number in 0..12 {
+        let name = ["photo.jpg", "420.jpg", "progressive.jpg"][number % 3];
+        let bytes = fs::read(data.join(name)).unwrap();
+        let end = if broken.contains(&number) { bytes.len() / 2 } else { bytes.len() };
+        fs::write(root.path().join(format!("{number:02}.jpg")), &bytes[..end]).unwrap();
+    }
+    let path = root.path().display().to_string();
+    (root, path)
+}
+
+#[test]
+fn bench_decodes_and_transforms() {
+    let (_root, path) = photos(&[]);
+    let bench = format!("bench {path} --no-raw --batch-size 4 --num-threads 2 --json -");
+    for (images, bytes) in [
+        (format!("--transform {CHAIN}"), 12 * 3 * 32 * 32 * 4),
+        (format!("--transform {CHAIN} --dtype bf16 --layout nhwc"), 12 * 3 * 32 * 32 * 2),
+        ("--decode".to_owned(), 12 * 16),
+    ] {
+        let (out, _) = expect(&mut uringload(&format!("{bench} {images}")), 0);
+        let report = json(&out);
+        assert_eq!((&report["samples_decoded"], &report["bytes"]), (&12.into(), &bytes.into()), "{images}");
+        assert_eq!(report["bytes_decoded"], bytes, "{images}");
+    }
+    let (table, _) = expect(&mut uringload(&format!("bench {path} --no-raw --decode --num-threads 2")), 0);
+    assert!(table.lines().any(|line| line.starts_with("decoded") && line.contains("on 2 threads")), "{table}");
+}
+
+#[test]
+fn typos_and_columns_without_images_are_told() {
+    let (root, path) = photos(&[]);
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --transform hflip,random_resized_corp(32)")), 2);
+    assert!(told.contains("character 7") && told.contains("random_resized_crop"), "{told}");
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --transform hflip")), 2);
+    assert!(told.contains("different sizes"), "{told}");
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --dtype u8")), 2);
+    assert!(told.contains("--transform"), "{told}");
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --transform {CHAIN} --dtype u8")), 2);
+    assert!(told.contains("u8"), "{told}");
+    fs::write(root.path().join("00.jpg"), "text").unwrap();
+    (1..12).for_each(|number| fs::remove_file(root.path().join(format!("{number:02}.jpg"))).unwrap());
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --decode")), 2);
+    assert!(told.contains("no column") && told.contains("--image-column"), "{told}");
+}
+
+#[test]
+fn verify_finds_images_that_cannot_be_decoded() {
+    let (_root, path) = photos(&[5, 9]);
+    let (out, _) = expect(&mut uringload(&format!("verify {path}")), 0);
+    assert!(out.contains("12 good samples"), "{out}");
+    let (out, _) = expect(&mut uringload(&format!("verify {path} --decode --json")), 1);
+    let report = json(&out);
+    assert_eq!((&report["samples"], &report["samples_lost"]), (&10.into(), &2.into()));
+    let found: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().map(|one| one["file"].as_str().unwrap()).collect();
+    assert!(found.len() == 2 && found[0].ends_with("05.jpg") && found[1].ends_with("09.jpg"), "{found:?}");
+    let (out, _) = expect(&mut uringload(&format!("verify {path} --decode")), 1);
+    assert!(out.contains("ends early"), "{out}");
+}
+
+#[test]
+fn show_draws_a_batch_before_and_after() {
+    let (root, path) = photos(&[2]);
+    let out = root.path().join("sheet.png");
+    let command = format!("show {path} --batch-size 6 --transform {CHAIN} --out {}", out.display());
+    let (text, told) = expect(&mut uringload(&command), 1);
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(
+        text.contains("row 2, column 2: sample 5 05.jpg") && told.contains("sample 2 02.jpg is left white"),
+        "{told}"
+    );
+    let picture = fs::read(&out).unwrap();
+    assert_eq!(&picture[..8], b"\x89PNG\r\n\x1a\n");
+    let side = |at: usize| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap());
+    assert_eq!((side(16), side(20)), (4 * (2 * 228 + 4), 2 * 232));
+    // The same seed, the same picture.
+    expect(&mut uringload(&command), 1);
+    assert!(fs::read(&out).unwrap() == picture);
+}

@@ -1,0 +1,83 @@
+//! Whether a dataset's files are still those that were indexed: what a run asks that indexes anew.
+
+use crate::fingerprint::Fingerprint;
+use crate::headers::{has_extension, open_identified};
+use crate::parallel::in_parallel;
+use crate::paths::{index, thread_count};
+use crate::{FileId, FileTable, sidecar};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use std::os::fd::AsFd;
+use std::path::Path;
+use uringload_core::{Error, Result};
+use uringload_sys::file::{Identity, inodes_vary};
+
+/// Files that a thread asks about at a time.
+const TASK_FILES: u32 = 1024;
+
+impl FileTable {
+    /// What has changed since the files were indexed: how many files are others or gone, and the error of the first.
+    /// `None` if all are what they were.
+    ///
+    /// This asks the system for the identity of every file, and reads none: some microseconds a file where inodes are
+    /// in memory. A file that was [pushed](FileTable::push) without a look at it counts as unchanged while it is there.
+    /// Files that were added are not in the table, so it knows nothing of them.
+    ///
+    /// ```
+    /// use uringload_formats::{Dataset, Options, open};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("a.txt");
+    /// std::fs::write(&path, "one\ntwo\n")?;
+    /// let dataset = open(&[folder.path()], &Options::new().format("text"))?;
+    /// assert!(dataset.files().changed().is_none());
+    ///
+    /// std::fs::write(&path, "one\ntwo\nthree\n")?;
+    /// let (files, first) = dataset.files().changed().expect("it is longer");
+    /// assert_eq!((files, first.path()), (1, Some(&*path)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn changed(&self) -> Option<(u64, Error)> {
+        // Fits: a table has fewer than 2^32 files.
+        let files = self.len() as u32;
+        let tasks: Vec<u32> = (0..files).step_by(TASK_FILES as usize).collect();
+        let of_task = |&start: &u32| {
+            let mut changed = (start..files.min(start.saturating_add(TASK_FILES)))
+                .filter_map(|file| self.change_of(FileId(file)).map(|error| (1, error)));
+            let first = changed.next()?;
+            Some((first.0 + changed.count() as u64, first.1))
+        };
+        let found = in_parallel(&tasks, thread_count(0), of_task).into_iter().flatten();
+        found.reduce(|(sum, first), (count, _)| (sum + count, first))
+    }
+
+    fn change_of(&self, file: FileId) -> Option<Error> {
+        let path = self.path(file);
+        let identity = match statx(CWD, &path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
+            Ok(stat) => Identity::from(&stat),
+            Err(errno) => return Some(Error::io("cannot find", errno.into()).with_path(path)),
+        };
+        // Only a file that is open tells whether its file system keeps inodes. One that cannot be opened is another.
+        let vary = || open_identified(&path).is_ok_and(|opened| inodes_vary(opened.file.as_fd()));
+        self.is_still(file, &identity, vary).err()
+    }
+}
+
+/// A hash of the names of all files that `paths` stand for, apart from indexes: another one where files were added.
+///
+/// # Errors
+/// As [`open`](crate::open) for paths that cannot be listed.
+pub fn names<P: AsRef<Path>>(paths: &[P]) -> Result<u64> {
+    let files = index(paths, thread_count(0))?.files;
+    let all = (0..files.len() as u32).map(|file| (files.root_of(FileId(file)), files.name(FileId(file))));
+    let mut names: Vec<_> = all.filter(|(_, name)| !has_extension(name, sidecar::EXTENSION)).collect();
+    // A folder is walked by several threads, and in another order each time.
+    names.sort_unstable();
+    let mut hash = Fingerprint::new("names");
+    for (root, name) in names {
+        hash.number(root as u64);
+        hash.bytes(name);
+    }
+    Ok(hash.finish())
+}

@@ -1,0 +1,131 @@
+"""`watch`: a line a minute while a program trains, and a report at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import Any, TextIO, final
+
+from . import _arguments as arguments
+from ._loader import DataLoader
+from ._report import _bytes, _time, waited
+from .errors import mistyped, refused
+
+
+def watch(
+    loader: Any, every: float = 60.0, *, file: TextIO | None = None, metrics: str | os.PathLike[str] | None = None
+) -> Watch:
+    """Prints a line a minute about a loader, and a report when the ``with`` block ends.
+
+        with uringload.watch(loader):
+            for batch in loader:
+                train(batch)
+
+    Args:
+        loader: a `DataLoader`, or a `uringload.torch.IterableDataset`.
+        every: seconds between two lines.
+        file: where to print; None: stderr.
+        metrics: a file that is written anew with each line, as `write_metrics` does.
+    """
+    loader = loader if isinstance(loader, DataLoader) else getattr(loader, "loader", loader)
+    if not isinstance(loader, DataLoader):
+        raise mistyped(f"loader is a {type(loader).__name__}", "give the uringload.DataLoader that reads")
+    seconds = arguments.number("every", every)
+    if not 0.0 < seconds < threading.TIMEOUT_MAX:
+        raise refused(f"every={every!r} is no time between two lines", "give seconds, such as 60")
+    return Watch(loader, seconds, file, metrics)
+
+
+@final
+class Watch:
+    """A ``with`` block that is watched."""
+
+    def __init__(self, loader: DataLoader, every: float, file: TextIO | None, metrics: Any) -> None:
+        self._loader = loader
+        self._every = every
+        self._file = file
+        self._metrics = metrics
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        # Time, samples, bytes and seconds waited, when the last line was printed.
+        self._last = (0.0, 0, 0, 0.0)
+
+    def __enter__(self) -> DataLoader:
+        if self._thread is not None:
+            raise refused("this watch is in use already", "call watch() for each block")
+        # What cannot be written is told here, and not after a minute.
+        self._write_metrics()
+        self._last = (time.monotonic(), *self._counts())
+        self._over.clear()
+        self._thread = threading.Thread(target=self._run, name="uringload-watch", daemon=True)
+        self._thread.start()
+        return self._loader
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = None
+        try:
+            self._write_metrics()
+            self._print(self._loader.report())
+        except OSError as error:
+            # The block is over and went well: a log that is full is no reason to fail now.
+            self._complain(error)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every):
+            try:
+                self._print(self.line())
+                self._write_metrics()
+            except (OSError, ValueError) as error:
+                # A full disk, or a file that was closed: training goes on.
+                self._complain(error)
+                return
+
+    def line(self) -> str:
+        """What happened since the last line."""
+        now, then = time.monotonic(), self._last
+        self._last = (now, *self._counts())
+        samples, delivered, wait = (after - before for after, before in zip(self._last[1:], then[1:], strict=True))
+        if samples < 0 or wait < 0:
+            # Reading began anew, and so did the counters.
+            samples, delivered, wait = self._last[1:]
+        seconds = max(now - then[0], 1e-9)
+        verdict = self._loader.verdict()
+        stats = self._loader.stats()
+        words = [
+            f"epoch {max(self._loader.epoch - 1, 0)}",
+            f"{samples / seconds:,.0f} samples/s",
+            f"{_bytes(delivered / seconds)}/s",
+            f"waited {_time(wait)} of {_time(seconds)} for batches",
+            f"bottleneck: {verdict.bottleneck} ({verdict.share * 100:.0f} %)",
+        ]
+        failed = sum(stats[f"samples_{how}"] for how in ("failed", "skipped", "replaced")) if stats else 0
+        if failed:
+            words.append(f"{failed:,} samples failed")
+        if stats and stats["outage"]:
+            words.append(str(stats["outage"]))
+        return f"uringload: {', '.join(words)}"
+
+    def _counts(self) -> tuple[int, int, float]:
+        stats = self._loader.stats()
+        if not stats:
+            return 0, 0, 0.0
+        return stats["samples"], stats["bytes_delivered"], waited(stats)
+
+    def _write_metrics(self) -> None:
+        if self._metrics is not None:
+            from ._metrics import write_metrics
+
+            write_metrics(self._metrics, [self._loader])
+
+    def _print(self, text: str) -> None:
+        print(text, file=sys.stderr if self._file is None else self._file, flush=True)
+
+    def _complain(self, error: Exception) -> None:
+        from . import _log
+
+        _log.warning("watch() cannot write any more: %s", error)

@@ -1,0 +1,316 @@
+"""Metrics in the user's own training: `watch`, `serve_metrics`, `write_metrics`, `report` and callbacks."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from conftest import RECORDS, needs_numpy, needs_torch, of_records
+
+import uringload
+
+pytestmark = needs_numpy
+#: A sample in the text format of Prometheus: a name, labels and a number.
+SAMPLE = re.compile(r'^[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\\\|\\"|\\n)*"(?:,|(?=\})))*\} -?[0-9.e+-]+$')
+
+
+def loader_of(records: pathlib.Path, **given: Any) -> uringload.DataLoader:
+    return uringload.DataLoader(**of_records(records, **given))
+
+
+def parsed(text: str) -> dict[str, float]:
+    """Checks the format and returns the samples."""
+    found, types = {}, {}
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# "):
+            _, word, name, rest = line.split(" ", 3)
+            assert word in ("HELP", "TYPE")
+            if word == "TYPE":
+                assert name not in types and rest in ("counter", "gauge", "summary"), line
+                types[name] = rest
+            continue
+        assert SAMPLE.match(line), line
+        name, value = line.rsplit(" ", 1)
+        family = re.sub("_(sum|count)$", "", name.split("{")[0])
+        assert family in types, line
+        assert name not in found, f"{name} comes twice"
+        found[name] = float(value)
+    return found
+
+
+def value(samples: dict[str, float], name: str, *labels: str) -> float:
+    (found,) = [number for key, number in samples.items()
+                if key.startswith(name + "{") and all(label in key for label in labels)]
+    return found
+
+
+def fetch(server: Any, path: str = "/metrics") -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        body: str = answer.read().decode()
+    return body
+
+
+def test_a_line_now_and_then_and_a_report_at_the_end(records: pathlib.Path) -> None:
+    out = io.StringIO()
+    with loader_of(records) as loader:
+        with uringload.watch(loader, 0.05, file=out) as watched:
+            assert watched is loader
+            for _ in loader:
+                time.sleep(0.02)
+            end = time.monotonic() + 30
+            while ", 0 samples/s" not in out.getvalue() and time.monotonic() < end:
+                time.sleep(0.01)
+        lines = [line for line in out.getvalue().splitlines() if line.startswith("uringload: ")]
+        form = r"uringload: epoch 0, ([0-9,]+) samples/s, .*/s, waited .* of .* for batches, bottleneck: \w+ \("
+        found = [re.match(form, line) for line in lines]
+        assert all(found), lines
+        rates = [int(match[1].replace(",", "")) for match in found if match]
+        assert 100 < max(rates) < 20 * 1600 and rates[-1] == 0, "a line is about the time since the last one"
+        report = out.getvalue()
+        for words in ("verdict: ", "samples              1,000", "wait for a batch", loader.route()["text"]):
+            assert words in report, report
+    assert threading.active_count() < 20 and not [each for each in threading.enumerate() if "watch" in each.name]
+
+
+def test_an_exception_of_the_block_passes_and_the_report_still_comes(records: pathlib.Path) -> None:
+    out = io.StringIO()
+    with loader_of(records) as loader, pytest.raises(ZeroDivisionError):
+        with uringload.watch(loader, file=out):
+            next(iter(loader))
+            raise ZeroDivisionError
+    assert "verdict: " in out.getvalue()
+
+
+def test_a_file_that_is_closed_does_not_end_the_training(records: pathlib.Path, caplog: Any) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    with loader_of(records) as loader, uringload.watch(loader, 0.01, file=Full()):
+        count = sum(len(batch.ids) for batch in loader)
+        time.sleep(0.1)
+    assert count == RECORDS
+    assert 1 <= caplog.text.count("cannot write any more") <= 2
+
+
+def test_nothing_read_yet(records: pathlib.Path) -> None:
+    out = io.StringIO()
+    with loader_of(records) as loader, uringload.watch(loader, file=out):
+        assert loader.metrics() == {} and "unknown" in loader.report()
+    assert "none yet" in out.getvalue()
+
+
+def test_what_is_watched_is_a_loader(records: pathlib.Path) -> None:
+    with pytest.raises(TypeError, match="list"):
+        uringload.watch([1, 2])
+    with loader_of(records) as loader:
+        for wrong in (0, -1, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match="every"):
+                uringload.watch(loader, wrong)
+        watch = uringload.watch(loader, file=io.StringIO())
+        with watch, pytest.raises(uringload.InvalidArgumentError, match="in use"):
+            watch.__enter__()
+
+
+def test_prometheus_is_served(records: pathlib.Path) -> None:
+    with loader_of(records) as loader, uringload.serve_metrics(0) as server:
+        assert value(parsed(fetch(server)), "uringload_loaders") == len(
+            [each for each in uringload._loader.open_loaders() if each.stats()])
+        for _ in loader:
+            pass
+        mine = f'dataset="{records}"'
+        samples = parsed(fetch(server, "/metrics?x=1"))
+        stats = loader.stats()
+        assert value(samples, "uringload_samples_total", mine) == RECORDS
+        assert value(samples, "uringload_batches_total", mine) == stats["batches"] == 32
+        assert value(samples, "uringload_delivered_bytes_total", mine) == RECORDS * 256
+        assert value(samples, "uringload_read_bytes_total", mine) >= RECORDS * 256
+        assert value(samples, "uringload_batch_wait_seconds_count", mine) == stats["batch_wait"]["count"]
+        assert value(samples, "uringload_waiting_for_storage", mine) == 0
+        assert value(samples, "uringload_thread_seconds_total", mine, 'thread="reactor"', 'activity="plan"') > 0
+        assert 0 <= value(samples, "uringload_bottleneck", mine) <= 1
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            fetch(server, "/elsewhere")
+        port = server.port
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
+
+
+def test_only_this_machine_is_listened_to() -> None:
+    with uringload.serve_metrics(0) as server:
+        assert server._listener.server_address[0] == "127.0.0.1" and str(server.port) in repr(server)
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(uringload.InvalidArgumentError, match=f"127.0.0.1:{port}: .*in use") as error:
+            uringload.serve_metrics(port)
+        assert "another port" in str(error.value.remedy)
+    with uringload.serve_metrics(0) as server:
+        with pytest.raises(uringload.InvalidArgumentError, match="in use"):
+            uringload.serve_metrics(server.port)
+        server.close()
+        server.close()
+    for wrong in (-1, 65536):
+        with pytest.raises(ValueError, match="port"):
+            uringload.serve_metrics(wrong)
+    with pytest.raises(uringload.InvalidArgumentError, match="no.such.host.invalid"):
+        uringload.serve_metrics(0, host="no.such.host.invalid")
+
+
+def test_clients_that_say_nothing_block_nobody(records: pathlib.Path) -> None:
+    with loader_of(records) as loader, uringload.serve_metrics(0, loaders=[loader]) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        silent[0].sendall(b"\x00\xff\r\n\r\n")
+        silent[1].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        silent[1].close()
+        list(loader)
+        assert value(parsed(fetch(server)), "uringload_samples_total") == RECORDS
+        for each in silent:
+            each.close()
+
+
+def test_the_textfile_appears_as_a_whole(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "uringload.prom"
+    with loader_of(records) as loader:
+        list(loader)
+        stop = threading.Event()
+        torn: list[str] = []
+
+        def look() -> None:
+            while not stop.is_set():
+                if path.exists():
+                    try:
+                        assert value(parsed(path.read_text()), "uringload_samples_total") == RECORDS
+                    except Exception as error:
+                        torn.append(repr(error))
+
+        reader = threading.Thread(target=look)
+        reader.start()
+        for _ in range(100):
+            uringload.write_metrics(path, [loader])
+        stop.set()
+        reader.join()
+        assert not torn and os.listdir(tmp_path) == ["uringload.prom"]
+        with pytest.raises(uringload.InvalidArgumentError, match=".prom"):
+            uringload.write_metrics(tmp_path / "metrics.txt")
+        with pytest.raises(FileNotFoundError):
+            uringload.write_metrics(tmp_path / "none" / "a.prom", [loader])
+        (tmp_path / "folder.prom").mkdir()
+        with pytest.raises(OSError):
+            uringload.write_metrics(tmp_path / "folder.prom", [loader])
+        assert sorted(os.listdir(tmp_path)) == ["folder.prom", "uringload.prom"], "nothing is left behind"
+
+
+def test_watch_writes_the_textfile(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.prom"
+    with loader_of(records) as loader:
+        with uringload.watch(loader, 100, file=io.StringIO(), metrics=path):
+            assert path.exists(), "at once, so that a bad path is told at once"
+            list(loader)
+        assert value(parsed(path.read_text()), "uringload_samples_total") == RECORDS
+        with pytest.raises(FileNotFoundError):
+            uringload.watch(loader, metrics=tmp_path / "none" / "a.prom").__enter__()
+
+
+def test_names_of_folders_are_escaped(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / 'a "quoted"\nback\\slash'
+    folder.mkdir()
+    (folder / "one.bin").write_bytes(bytes(64))
+    with uringload.DataLoader(folder, batch_size=1, output="numpy", format="folder") as loader:
+        list(loader)
+        samples = parsed(uringload._metrics.text([loader]))
+    assert value(samples, "uringload_samples_total", '\\"quoted\\"\\nback\\\\slash') == 1
+
+
+def test_a_process_ends_while_it_serves_and_watches(records: pathlib.Path) -> None:
+    script = f"""
+import uringload
+loader = uringload.DataLoader({str(records)!r}, batch_size=32, record_bytes=256, output="numpy")
+server = uringload.serve_metrics(0)
+watch = uringload.watch(loader, 0.01)
+watch.__enter__()
+for batch in loader:
+    pass
+print("ended")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+@needs_torch
+@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="skipped: lightning is not installed")
+def test_lightnings_loggers_get_the_numbers(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import lightning as pl
+    import torch
+    from lightning.pytorch.loggers import CSVLogger
+
+    import uringload.lightning
+
+    class Model(pl.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 1)
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            return self.layer(batch["data"].float()).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 1e-9)
+
+    logger = CSVLogger(tmp_path, flush_logs_every_n_steps=1)
+    with loader_of(records, output="torch") as loader:
+        pl.Trainer(accelerator="cpu", devices=1, max_epochs=1, logger=logger, log_every_n_steps=5,
+                   callbacks=[uringload.lightning.Metrics()], enable_progress_bar=False, enable_model_summary=False,
+                   enable_checkpointing=False).fit(Model(), loader)  # fmt: skip
+    rows = pathlib.Path(logger.log_dir, "metrics.csv").read_text().splitlines()
+    assert "loader/samples_per_s" in rows[0] and len(rows) == 1 + 32 // 5
+
+
+@needs_torch
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None or importlib.util.find_spec("accelerate") is None,
+                    reason="skipped: transformers or accelerate is not installed")
+def test_the_trainer_logs_the_numbers(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import torch
+    import transformers
+
+    import uringload.transformers
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 1)
+
+        def forward(self, data: Any) -> Any:
+            return {"loss": self.layer(data.float() / RECORDS).mean()}
+
+    class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def get_train_dataloader(self) -> Any:
+            return loader
+
+    told: list[tuple[int, float]] = []
+    metrics = uringload.transformers.Metrics(lambda found, step: told.append((step, found["loader/samples"])))
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=1, report_to=[], use_cpu=True, save_strategy="no", logging_steps=10,
+        per_device_train_batch_size=32, disable_tqdm=True, remove_unused_columns=False,
+    )  # fmt: skip
+    with loader_of(records, output="torch") as loader:
+        Trainer(model=Model(), args=arguments, callbacks=[metrics]).train()
+    assert [step for step, _ in told][:3] == [10, 20, 30] and told[0][1] >= 320

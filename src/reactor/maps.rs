@@ -1,0 +1,228 @@
+//! What the loader's threads make of values: each value goes to them with its place in the batch's column as soon as
+//! its batch was read, whether or not the batches before it are done. A batch waits for its own values only.
+
+use super::pending::{Pending, lost};
+use super::{Reactor, pending};
+use crate::batch::Made;
+use crate::collate::Collation;
+use crate::dataset::{Dataset, FileId, SampleId};
+use crate::engine::Engine;
+use crate::plan::BatchPlan;
+use crate::stage::{Finished, Number, Stage, Task, Value, Work};
+use crate::stats::Clock;
+use crate::{Error, ErrorKind, Result, dataset};
+use bytes::Bytes;
+use uringload_sys::Part;
+
+/// What is being made of a batch's values. Reused from batch to batch.
+#[derive(Default)]
+pub(super) struct Making {
+    pub(super) made: Made,
+    /// The place of each value, sample by sample within a column: `None` while a thread has it.
+    places: Vec<Option<Part>>,
+    /// The block behind the places.
+    rest: Option<Part>,
+    /// Values that threads have.
+    left: usize,
+    /// Samples whose values failed.
+    failed: Vec<(usize, Error)>,
+}
+
+impl Reactor {
+    /// Sets the threads that compute.
+    #[must_use]
+    pub fn with_stage(self, stage: Option<Stage>) -> Reactor {
+        Reactor { stage, ..self }
+    }
+
+    /// Whether something else is made of values.
+    pub(super) fn has_maps(&self) -> bool {
+        self.stage.as_ref().is_some_and(|stage| stage.maps().is_some())
+    }
+
+    /// Whether the stage has work that was not taken back.
+    pub(super) fn is_computing(&self) -> bool {
+        self.stage.as_ref().is_some_and(|stage| stage.under_way() > 0)
+    }
+
+    /// Whether values of a batch wait to be handed to the threads.
+    pub(super) fn can_map(&self) -> bool {
+        self.has_maps() && self.next_to_map().is_some()
+    }
+
+    /// The first batch that was read and whose values no thread has got. None behind a stretch that is not kept yet,
+    /// which it may need.
+    fn next_to_map(&self) -> Option<usize> {
+        let waits = |pending: &Pending| {
+            let has_units = self.decoder.as_ref().is_none_or(|decoder| decoder.has_all(pending.plan()));
+            pending.load().is_none() && pending.is_complete() && !pending.is_parsed() && has_units
+        };
+        let before_stretch = self.pending.iter().take_while(|pending| pending.plan().stretch.is_none());
+        before_stretch.enumerate().find(|(_, pending)| waits(pending)).map(|(index, _)| index)
+    }
+
+    /// Hands the values of all batches that were read to the threads. Without threads, does so for one batch.
+    pub(super) fn map(&mut self, engine: &mut dyn Engine) -> Result<()> {
+        if !self.has_maps() {
+            return Ok(());
+        }
+        let (dataset, collation) = (self.planner.dataset().clone(), self.planner.collation().clone());
+        while let Some(index) = self.next_to_map() {
+            self.parse(index, engine)?;
+            let (Some(stage), Some(pending)) = (&mut self.stage, self.pending.get_mut(index)) else { return Ok(()) };
+            pending.begin_making((&*dataset, &*collation), stage, &mut self.clock);
+            if !stage.has_threads() {
+                break;
+            }
+        }
+        self.take_finished()
+    }
+
+    /// Takes what the threads have done.
+    pub(super) fn take_finished(&mut self) -> Result<()> {
+        while let Some(Finished { number, out, result }) = self.stage.as_mut().and_then(Stage::take) {
+            match number {
+                Number::Unit(number) => {
+                    if let Some(decoder) = &mut self.decoder {
+                        decoder.take(number, out, result);
+                    }
+                }
+                Number::Value { batch, place } => {
+                    let of_batch = |pending: &&mut Pending| pending.is_batch(batch);
+                    let pending = self.pending.iter_mut().find(of_batch);
+                    let pending = pending.ok_or_else(|| lost("a value came back to no batch"))?;
+                    pending.take_made(place as usize, out, result)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pending {
+    /// Whether everything that is to be made of its values is made.
+    pub(super) fn is_made(&self) -> bool {
+        self.plan().stretch.is_some() || (self.is_parsed() && self.making.left == 0)
+    }
+
+    /// Hands the values of a parsed batch to the threads, each with its place in the block for gathered values.
+    fn begin_making(&mut self, (dataset, collation): (&dyn Dataset, &Collation), stage: &mut Stage, clock: &mut Clock) {
+        let samples = self.plan().batch.ids.len();
+        let Making { made, places, rest, left, failed } = &mut self.making;
+        made.lay_out(collation, samples);
+        (*left, *rest) = (0, None);
+        places.clear();
+        failed.clear();
+        // A batch that was refused has neither values nor places.
+        if self.parsed.is_empty() {
+            return;
+        }
+        let Some(mut block) = self.target.take() else { return };
+        for index in 0..made.columns() * samples {
+            let (column, sample) = (index / samples, index % samples);
+            // The last place of a column includes what aligns the next one.
+            let end = if sample + 1 < samples { made.place(column, sample + 1) } else { made.column_end(column) };
+            places.push(Some(block.split_to(end - made.place(column, sample))));
+        }
+        *rest = Some(block);
+        let blocks = self.blocks_read.take().unwrap_or_default();
+        for sample in 0..samples {
+            for (column, (field, _)) in collation.mapped_fields().iter().enumerate() {
+                let place = column * samples + sample;
+                let Some(value) = self.parsed.take_value(sample, *field) else { continue };
+                let dataset::Value::Bytes(bytes) = value else {
+                    self.making.failed.push((sample, no_bytes(&dataset.schema().fields[*field].name)));
+                    continue;
+                };
+                let Some(out) = self.making.places[place].take() else { continue };
+                let from = origin(&self.plan, sample, &blocks, &bytes);
+                let (id, epoch) = (self.plan.batch.ids[sample], self.plan.batch.cursor.epoch);
+                let task = Task::Value(Value { column, id, epoch, bytes, from });
+                self.making.left += 1;
+                let number = Number::Value { batch: self.number, place: place as u32 };
+                stage.submit(Work { number, task, out }, clock);
+            }
+        }
+        self.parsed.copy_small_views();
+        // What was read is free as soon as it is decoded. Columns that are gathered have slices of their own.
+        self.blocks_read = Some(Vec::new());
+        if self.making.left == 0 {
+            // There are places and nothing to wait for, so they join.
+            let _ = self.end_making();
+        }
+    }
+
+    /// Takes what a thread made of a value.
+    fn take_made(&mut self, place: usize, out: Part, result: Result<usize>) -> Result<()> {
+        let samples = self.plan.batch.ids.len();
+        let (column, sample) = (place / samples, place % samples);
+        match result {
+            Ok(bytes) => self.making.made.set_length(column, sample, bytes),
+            Err(error) => self.making.failed.push((sample, error)),
+        }
+        self.making.places[place] = Some(out);
+        self.making.left -= 1;
+        if self.making.left > 0 { Ok(()) } else { self.end_making() }
+    }
+
+    /// Joins the places once all are back, and books what failed.
+    fn end_making(&mut self) -> Result<()> {
+        let parts = self.making.places.drain(..).flatten().chain(self.making.rest.take());
+        let mut block: Option<Part> = None;
+        for part in parts {
+            match &mut block {
+                Some(block) => block.unsplit(part).map_err(|_| lost("a value's place came back out of order"))?,
+                None => block = Some(part),
+            }
+        }
+        self.target = block;
+        // In the order of the samples, whichever failed first.
+        self.making.failed.sort_by_key(|(sample, _)| *sample);
+        for (sample, error) in self.making.failed.drain(..) {
+            self.parsed.fail(sample, error);
+        }
+        Ok(())
+    }
+
+    /// Makes of the values of the sample `by`, which replaces the one at `index`, what is made of all others.
+    ///
+    /// # Errors
+    /// The error of the sample `by`.
+    pub(super) fn make_replacement(
+        &mut self,
+        (index, by): (usize, SampleId),
+        values: &mut [dataset::Value],
+        collation: &Collation,
+        stage: &mut Stage,
+        clock: &mut Clock,
+    ) -> Result<()> {
+        for (column, (field, made_field)) in collation.mapped_fields().iter().enumerate() {
+            let dataset::Value::Bytes(bytes) = &values[*field] else { return Err(no_bytes(&made_field.name)) };
+            let value = Value { column, id: by, epoch: self.epoch(), bytes: bytes.clone(), from: None };
+            let made = &mut self.making.made;
+            let start = made.place(column, index);
+            let block = self.target.as_mut().ok_or_else(|| lost("a batch has no memory for its values"))?;
+            let bytes = stage.make(&value, &mut block.as_mut()[start..start + made.value_bytes(column)], clock)?;
+            made.set_length(column, index, bytes);
+        }
+        Ok(())
+    }
+}
+
+fn no_bytes(column: &str) -> Error {
+    let what = format!("the values of column {column:?} are integers from the index, and no bytes to transform");
+    Error::new(ErrorKind::InvalidArgument, what).with_remedy("transform another column")
+}
+
+/// The file that a value was read from, and its place there.
+fn origin(plan: &BatchPlan, sample: usize, blocks: &[Bytes], value: &Bytes) -> Option<(FileId, u64)> {
+    let start = value.as_ptr().addr();
+    plan.slices_of(sample).iter().filter(|slice| !slice.is_kept()).find_map(|slice| {
+        if slice.span.len == 0 {
+            return value.is_empty().then_some((slice.span.file, slice.span.offset));
+        }
+        let from = pending::bytes_of(slice, blocks);
+        let ahead = start.checked_sub(from.as_ptr().addr())?;
+        (ahead + value.len() <= from.len()).then(|| (slice.span.file, slice.span.offset + ahead as u64))
+    })
+}

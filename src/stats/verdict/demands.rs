@@ -1,0 +1,305 @@
+//! How busy each part was, as shares of the time, from the threads' clocks and from what the scheduler gave them.
+
+use super::{Evidence, HARDLY, MOST_GAIN, MOSTLY};
+use crate::stats::{Doing, Role, Snapshot};
+
+/// A part that can be the bottleneck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Trainer,
+    Transform,
+    Copies,
+    DeviceMemory,
+    DeviceWork,
+    Decode,
+    Storage,
+    Memory,
+    Taking,
+    Work,
+    Processors,
+}
+
+/// From this share of a raw read's rate on, the storage gives what it has.
+pub(super) const NEAR_RAW: f64 = 0.9;
+/// From this share of the time on, copies to a device are what all others wait for. More than mostly: where the disk
+/// gives half of what the bus takes, the device is at copies for half of the time and waits for the disk for the rest.
+const NEAR_BUS: f64 = 0.8;
+/// A group that is kept from running for less than this share of the time is not bound by its quota.
+const THROTTLED: f64 = 0.1;
+/// Of its quota, the process uses at least this much where the quota is what binds it.
+const OF_QUOTA: f64 = 0.6;
+/// Threads that wait for a processor for this share of the time, and for this share of the time that they could run,
+/// are starved.
+const QUEUED: f64 = 0.2;
+const QUEUED_OF_RUNNABLE: f64 = 0.3;
+/// A process that uses this share of the processors fills them.
+const FILLED: f64 = 0.85;
+/// A part that is as busy as this share of the busiest one is about as busy.
+const AS_BUSY: f64 = 0.9;
+/// The reactor waits for the storage for at least this share of the time where the storage is what limits.
+const SOME: f64 = 0.25;
+
+/// What the threads of a role got of the processors, as shares of their time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Got {
+    used: f64,
+    queued: f64,
+}
+
+/// How busy each part was: shares of the time, 0 to 1.
+#[derive(Debug)]
+pub(super) struct Demands {
+    pub(super) elapsed: f64,
+    /// Share of its time that the consumer waited.
+    pub(super) waited: f64,
+    parts: Vec<(Part, f64)>,
+    /// Share of the reactor's time in which it was ahead of the consumer.
+    ahead: f64,
+    /// Share of the processors that the process used.
+    pub(super) used: Option<f64>,
+    /// CPU time of the parts that run on threads of their own, as shares of the processors.
+    own: Vec<(Part, f64)>,
+    throttled: bool,
+    got: Vec<(Role, Got)>,
+}
+
+impl Demands {
+    pub(super) fn of(snapshot: &Snapshot, evidence: &Evidence) -> Demands {
+        let elapsed = snapshot.elapsed.as_secs_f64().max(1e-9);
+        let waited = waited(snapshot);
+        let reactor = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
+        let capacity = snapshot.processors.capacity();
+        let used = capacity.map(|capacity| snapshot.processors.used.as_secs_f64() / (capacity * elapsed));
+        let mut demands = Demands {
+            elapsed,
+            waited,
+            parts: vec![(Part::Trainer, 1.0 - waited)],
+            ahead: reactor(Doing::WaitConsumer) + reactor(Doing::Idle),
+            used,
+            own: Vec::new(),
+            throttled: false,
+            got: Role::ALL.into_iter().map(|role| (role, got(snapshot, role))).collect(),
+        };
+        demands.throttled = throttled(snapshot, elapsed, used);
+        demands.transform(snapshot);
+        demands.device(snapshot);
+        demands.decode(snapshot);
+        demands.reading(snapshot, evidence);
+        let share = |role| capacity.map_or(0.0, |capacity| cpu(snapshot, role) / (capacity * elapsed));
+        demands.own = vec![
+            (Part::Transform, share(Role::Transform)),
+            (Part::Decode, share(Role::Stage)),
+            (Part::Trainer, share(Role::Consumer)),
+            (Part::Storage, share(Role::Io)),
+        ];
+        demands
+    }
+
+    fn add(&mut self, part: Part, share: f64) {
+        if share > 0.0 {
+            self.parts.push((part, share.min(1.0)));
+        }
+    }
+
+    /// The user's own code.
+    fn transform(&mut self, snapshot: &Snapshot) {
+        if let Some(idle) = idle(snapshot, Role::Transform) {
+            self.add(Part::Transform, 1.0 - idle);
+        }
+    }
+
+    /// Decoding, on threads of its own or on the reactor's.
+    fn decode(&mut self, snapshot: &Snapshot) {
+        let stage = idle(snapshot, Role::Stage).map_or(0.0, |idle| 1.0 - idle);
+        let reactor = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
+        let waited = reactor(Doing::WaitStage);
+        // Few threads of many may be at work, because samples are cut from few units.
+        let waited = if waited > reactor(Doing::WaitStorage) { waited } else { 0.0 };
+        self.add(Part::Decode, stage.max(waited).max(reactor(Doing::Decode)));
+    }
+
+    /// The thread that feeds devices, where there is one.
+    fn device(&mut self, snapshot: &Snapshot) {
+        let share = |doing| snapshot.share(Role::Device, doing).unwrap_or(0.0);
+        // While it is ahead of the consumer it limits nobody.
+        let rest = 1.0 - share(Doing::WaitConsumer) - share(Doing::Idle);
+        if rest <= 0.0 || threads(snapshot, Role::Device) == 0 {
+            return;
+        }
+        let copies = (snapshot.count.copy_nanos as f64 / 1e9 / self.elapsed).min(1.0);
+        // Out of memory that is not pinned, the driver copies while the copy is being started.
+        let copying = (share(Doing::WaitDevice) + share(Doing::Submit)) / rest;
+        // Blocks that wait for their copy hold the memory that the next reads wait for.
+        let held = snapshot.share(Role::Reactor, Doing::WaitMemory).unwrap_or(0.0);
+        if copying >= MOSTLY && (copies >= NEAR_BUS || (copies >= MOSTLY && held >= MOSTLY)) {
+            return self.add(Part::Copies, if copies >= NEAR_BUS { copies } else { copies.max(held) });
+        }
+        self.add(Part::DeviceMemory, share(Doing::WaitMemory));
+        // While copies are under way it is not said whether it waits for them or for the next block.
+        let busy = rest - share(Doing::WaitInput) - share(Doing::WaitMemory) - share(Doing::WaitDevice);
+        self.add(Part::DeviceWork, busy);
+    }
+
+    /// The reactor's parts and the storage.
+    fn reading(&mut self, snapshot: &Snapshot, evidence: &Evidence) {
+        let share = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
+        let work = share(Doing::Plan) + share(Doing::Submit) + share(Doing::Assemble) + share(Doing::Copy);
+        let storage = share(Doing::WaitStorage);
+        // Waiting for reads with fewer of them than allowed, for want of memory: where reads are as fast as the first
+        // one, more of them would have brought more.
+        let bound = snapshot.count.memory_bound_nanos as f64 / 1e9 / self.elapsed;
+        let is_memory = bound > storage * MOSTLY && super::storage::is_waiting(snapshot, evidence);
+        let (storage, memory) =
+            if is_memory { (0.0, storage + share(Doing::WaitMemory)) } else { (storage, share(Doing::WaitMemory)) };
+        let of_raw = super::storage::of_raw(snapshot, evidence).unwrap_or(0.0);
+        let given = if storage >= SOME && of_raw >= NEAR_RAW { of_raw } else { 0.0 };
+        self.add(Part::Storage, storage.max(given));
+        self.add(Part::Memory, memory);
+        self.add(Part::Taking, share(Doing::TakeMemory));
+        self.add(Part::Work, work);
+    }
+
+    /// How busy a part was.
+    pub(super) fn of_part(&self, part: Part) -> f64 {
+        if part == Part::Processors {
+            return if self.throttled { self.used.unwrap_or(1.0).min(1.0) } else { self.queued_most() };
+        }
+        self.parts.iter().find(|(one, _)| *one == part).map_or(0.0, |(_, share)| *share)
+    }
+
+    /// The share of the time in which the reactor was not ahead of the consumer.
+    pub(super) fn beside_ahead(&self, part: Part) -> f64 {
+        (self.of_part(part) / (1.0 - self.ahead).max(1e-9)).min(1.0)
+    }
+
+    /// The bottleneck. The trainer is only if it hardly waits; else the one that is busiest of all others.
+    pub(super) fn busiest(&self) -> Option<Part> {
+        if self.throttled {
+            return Some(Part::Processors);
+        }
+        if self.waited < HARDLY {
+            return Some(if self.is_starved(&[Role::Consumer]) { Part::Processors } else { Part::Trainer });
+        }
+        let others = self.parts.iter().filter(|(part, _)| *part != Part::Trainer);
+        let most = others.clone().map(|(_, share)| *share).fold(0.0, f64::max);
+        // Of those that are about as busy, the one nearest to the consumer: it holds up those before it.
+        let (part, _) = others.clone().find(|(_, share)| *share >= AS_BUSY * most)?;
+        let is_own_fault = matches!(part, Part::Decode | Part::Transform) && self.fills_processors();
+        if self.is_starved(roles(*part)) && !is_own_fault {
+            return Some(Part::Processors);
+        }
+        Some(*part)
+    }
+
+    /// Whether control groups keep the process from running.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.throttled
+    }
+
+    /// Whether the process uses all the processors itself.
+    pub(super) fn fills_processors(&self) -> bool {
+        self.used.is_some_and(|used| used >= FILLED)
+    }
+
+    /// The greatest share of its time that a role's threads waited for a processor.
+    pub(super) fn queued_most(&self) -> f64 {
+        self.got.iter().map(|(_, got)| got.queued).fold(0.0, f64::max).min(1.0)
+    }
+
+    fn got(&self, role: Role) -> Got {
+        self.got.iter().find(|(one, _)| *one == role).map_or_else(Got::default, |(_, got)| *got)
+    }
+
+    fn is_starved(&self, roles: &[Role]) -> bool {
+        roles
+            .iter()
+            .map(|&role| self.got(role))
+            .any(|Got { used, queued }| queued >= QUEUED && queued >= QUEUED_OF_RUNNABLE * (used + queued))
+    }
+
+    /// How much of a part's time would remain if its threads had a processor whenever they can run.
+    fn unqueued(&self, part: Part) -> f64 {
+        let most = roles(part).iter().map(|&role| self.got(role)).max_by(|a, b| a.queued.total_cmp(&b.queued));
+        most.filter(|got| got.queued > 0.0).map_or(1.0, |Got { used, queued }| used / (used + queued))
+    }
+
+    /// How many times as fast it would go if a part took no time: the busiest of all others bounds it, and the parts of
+    /// one thread bound it together.
+    pub(super) fn gain_without(&self, part: Part) -> f64 {
+        self.gain(part, 0.0)
+    }
+
+    /// How many times as fast it would go if a part took this share of its time.
+    pub(super) fn gain(&self, part: Part, share: f64) -> f64 {
+        let is_free = |one: Part| one == part;
+        let of = |one: Part| {
+            let queued = if part == Part::Processors { share + (1.0 - share) * self.unqueued(one) } else { 1.0 };
+            self.of_part(one) * queued * if is_free(one) { share } else { 1.0 }
+        };
+        let reactor = of(Part::Taking) + of(Part::Work);
+        let apart = self.parts.iter().filter(|(one, _)| !matches!(one, Part::Taking | Part::Work));
+        let own = self.own.iter().find(|(one, _)| *one == part).map_or(0.0, |(_, own)| *own * (1.0 - share));
+        let processors = if part == Part::Processors { 0.0 } else { self.used.map_or(0.0, |used| used - own) };
+        let bound = apart.map(|(one, _)| of(*one)).fold(reactor.max(processors), f64::max);
+        (1.0 / bound.max(1.0 / MOST_GAIN)).clamp(1.0, MOST_GAIN)
+    }
+}
+
+/// Share of its time that the consumer waited. Its wait for the first batch is no part of a steady state.
+fn waited(snapshot: &Snapshot) -> f64 {
+    let time = |doing| snapshot.time(Role::Consumer, doing).as_secs_f64();
+    let first = snapshot.count.first_wait_nanos as f64 / 1e9;
+    let (waited, stepped) = ((time(Doing::WaitBatch) - first).max(0.0), time(Doing::Step));
+    if snapshot.count.batches > 1 && waited + stepped > 0.0 {
+        waited / (waited + stepped)
+    } else {
+        snapshot.share(Role::Consumer, Doing::WaitBatch).unwrap_or(0.0)
+    }
+}
+
+/// The number of threads of a role.
+pub(super) fn threads(snapshot: &Snapshot, role: Role) -> usize {
+    snapshot.threads.iter().filter(|thread| thread.role == role).count()
+}
+
+/// The roles whose threads do a part's work.
+fn roles(part: Part) -> &'static [Role] {
+    match part {
+        Part::Trainer => &[Role::Consumer],
+        Part::Transform => &[Role::Transform],
+        Part::Copies | Part::DeviceMemory | Part::DeviceWork => &[Role::Device],
+        Part::Decode => &[Role::Stage, Role::Reactor],
+        Part::Storage | Part::Memory => &[Role::Io, Role::Reactor],
+        Part::Taking | Part::Work => &[Role::Reactor],
+        Part::Processors => &[],
+    }
+}
+
+/// Share of the time in which threads of a role had nothing to do; `None` without such threads.
+fn idle(snapshot: &Snapshot, role: Role) -> Option<f64> {
+    let share = |doing| snapshot.share(role, doing);
+    Some(share(Doing::WaitInput)? + share(Doing::Idle).unwrap_or(0.0))
+}
+
+/// Processor seconds of a role's threads.
+fn cpu(snapshot: &Snapshot, role: Role) -> f64 {
+    let of_role = snapshot.threads.iter().filter(|thread| thread.role == role);
+    of_role.filter_map(|thread| thread.scheduled).map(|scheduled| scheduled.used.as_secs_f64()).sum()
+}
+
+fn got(snapshot: &Snapshot, role: Role) -> Got {
+    let of_role = || snapshot.threads.iter().filter(|thread| thread.role == role && thread.scheduled.is_some());
+    let total: f64 = of_role().map(|thread| thread.total().as_secs_f64()).sum();
+    if total <= 0.0 {
+        return Got::default();
+    }
+    let queued = of_role().filter_map(|thread| thread.scheduled?.queued).map(|queued| queued.as_secs_f64());
+    Got { used: cpu(snapshot, role) / total, queued: queued.sum::<f64>() / total }
+}
+
+/// A quota binds where the group was kept from running, and not because others in it used it up.
+fn throttled(snapshot: &Snapshot, elapsed: f64, used: Option<f64>) -> bool {
+    let throttled = snapshot.processors.throttled.unwrap_or_default().as_secs_f64() / elapsed;
+    let quota = snapshot.processors.quota.is_some();
+    throttled >= THROTTLED && quota && used.is_some_and(|used| used >= OF_QUOTA)
+}

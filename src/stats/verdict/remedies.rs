@@ -1,0 +1,198 @@
+//! What helps against a bottleneck, and what each remedy would bring: computed from what was measured, and bound by
+//! what the next part allows.
+
+use super::demands::{self, Demands, NEAR_RAW, Part};
+use super::storage::{self, AMPLIFIED};
+use super::{Bottleneck, Doing, Evidence, Remedy, Role, Snapshot, Transforming, Tried};
+use super::{most_work, transform_kind, transform_threads};
+
+/// At most so many are told.
+const REMEDIES: usize = 3;
+/// A remedy that brings less is not told.
+const WORTH: f64 = 1.03;
+/// The depth that a greater one is proposed as: so many times as many reads as were in flight.
+const DEEPER: f64 = 4.0;
+/// The greatest depth that is proposed.
+const DEEPEST: f64 = 4096.0;
+
+struct Remedies<'a> {
+    snapshot: &'a Snapshot,
+    demands: &'a Demands,
+    part: Part,
+    found: Vec<Remedy>,
+}
+
+impl Remedies<'_> {
+    /// A remedy after which the part takes this share of its time.
+    fn share(&mut self, what: impl Into<String>, share: f64) {
+        self.gain(what, self.demands.gain(self.part, share.clamp(0.0, 1.0)));
+    }
+
+    /// A remedy that brings this much at most, as far as the next part allows.
+    fn most(&mut self, what: impl Into<String>, most: f64) {
+        let gain = self.demands.gain(self.part, 1.0 / most.max(1.0)).min(most);
+        self.gain(what, gain);
+    }
+
+    fn gain(&mut self, what: impl Into<String>, gain: f64) {
+        if gain >= WORTH {
+            let samples_per_second = Some(self.snapshot.samples_per_second() * gain);
+            self.found.push(Remedy { what: what.into(), gain: Some(gain), samples_per_second });
+        }
+    }
+
+    /// A remedy about which this run tells nothing.
+    fn unmeasured(&mut self, what: &str) {
+        self.found.push(Remedy { what: what.to_owned(), gain: None, samples_per_second: None });
+    }
+}
+
+pub(super) fn of(
+    bottleneck: Bottleneck,
+    part: Part,
+    snapshot: &Snapshot,
+    evidence: &Evidence,
+    demands: &Demands,
+) -> Vec<Remedy> {
+    let mut remedies = Remedies { snapshot, demands, part, found: Vec::new() };
+    match bottleneck {
+        Bottleneck::Trainer => remedies.share("a faster step: the loader could give as much", 0.0),
+        Bottleneck::Transform => transform(&mut remedies),
+        Bottleneck::Decode => decode(&mut remedies),
+        Bottleneck::Copies => {
+            remedies.share("store half as many bytes: blocks cross the bus as they were read", 0.5);
+            remedies.share("a bus that takes no time, or a GPU nearer to this memory", 0.0);
+        }
+        Bottleneck::Memory => memory(&mut remedies),
+        Bottleneck::MemoryTaking => {
+            remedies.share("run longer: memory is taken once, and then used again", 0.0);
+            remedies.share("half of the memory limit", 0.5);
+        }
+        Bottleneck::Processors => processors(&mut remedies),
+        Bottleneck::Loader => loader(&mut remedies),
+        Bottleneck::Unknown => {}
+        _ => of_storage(&mut remedies, bottleneck, evidence),
+    }
+    let mut found = remedies.found;
+    found.truncate(REMEDIES);
+    found
+}
+
+fn transform(remedies: &mut Remedies<'_>) {
+    let snapshot = remedies.snapshot;
+    let threads = transform_threads(snapshot).max(1);
+    let processors = snapshot.processors.available.max(1);
+    match transform_kind(snapshot) {
+        Transforming::Locked => {
+            let gain = threads.min(processors) as f64;
+            remedies.most("call what releases Python's lock in the transform", gain);
+        }
+        Transforming::Waiting => {
+            remedies.most(format!("num_threads = {}", threads * 4), 4.0);
+        }
+        Transforming::Working => {
+            if processors > threads {
+                remedies.most(format!("num_threads = {processors}"), processors as f64 / threads as f64);
+            }
+        }
+    }
+    remedies.share("take the built-in transforms instead, as far as they cost nothing", 0.0);
+}
+
+fn decode(remedies: &mut Remedies<'_>) {
+    let threads = demands::threads(remedies.snapshot, Role::Stage).max(1);
+    let processors = remedies.snapshot.processors.available;
+    if processors > threads {
+        remedies.most(format!("num_threads = {processors}"), processors as f64 / threads as f64);
+    } else if demands::threads(remedies.snapshot, Role::Stage) == 0 {
+        remedies.unmeasured("num_threads = 1");
+    }
+    remedies.share("pack into plain shards, which are not decoded", 0.0);
+}
+
+fn memory(remedies: &mut Remedies<'_>) {
+    let (depth, in_flight) = (storage::depth(remedies.snapshot), remedies.snapshot.in_flight_mean());
+    if remedies.part == Part::DeviceMemory {
+        remedies.share("raise device_memory, or keep fewer batches", 0.0);
+    } else if in_flight > 0.0 && depth > in_flight {
+        remedies.most("raise memory_limit until as many reads as allowed are in flight", depth / in_flight);
+    } else {
+        remedies.share("raise memory_limit, or keep fewer batches", 0.0);
+    }
+}
+
+fn processors(remedies: &mut Remedies<'_>) {
+    let gain = remedies.demands.gain_without(Part::Processors);
+    if remedies.demands.is_throttled() {
+        let quota = remedies.snapshot.processors.quota.unwrap_or_default().as_secs_f64();
+        let needed = quota * remedies.demands.used.unwrap_or(1.0) * gain;
+        remedies.gain(format!("raise the group's CPU quota (cpu.max) to {needed:.1} processors"), gain);
+    } else if remedies.demands.fills_processors() {
+        remedies.gain("more processors, or fewer threads of your own beside the loader", gain);
+    } else {
+        remedies.gain("stop what else runs on these processors, or give the process others (taskset, cpuset)", gain);
+    }
+}
+
+fn loader(remedies: &mut Remedies<'_>) {
+    if remedies.part == Part::DeviceWork {
+        return remedies.share("larger batches", 0.5);
+    }
+    let most = most_work(remedies.snapshot);
+    let share = |doing| remedies.snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
+    let work = remedies.demands.of_part(Part::Work).max(1e-9);
+    let without = 1.0 - share(most) / work;
+    let what = match most {
+        Doing::Submit => "pack small files into shards and read them in an order by windows or shards",
+        Doing::Copy => "take views instead of dense columns",
+        Doing::Plan => "read in an order by windows or shards",
+        _ => "pack samples into larger ones, so that there are fewer",
+    };
+    remedies.share(what, without);
+}
+
+fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Evidence) {
+    let snapshot = remedies.snapshot;
+    let in_flight = storage::at_a_time(snapshot).max(1.0);
+    let what = if demands::threads(snapshot, Role::Io) > 0 { "io_threads" } else { "queue_depth" };
+    match bottleneck {
+        Bottleneck::Latency => match storage::better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
+            Some((Tried::Depth(depth), gain)) => remedies.most(format!("queue_depth = {depth}"), gain),
+            _ => {
+                let depth = (in_flight * DEEPER).ceil().clamp(8.0, DEEPEST);
+                remedies.most(format!("{what} = {depth}"), depth / in_flight);
+            }
+        },
+        Bottleneck::Amplification => {
+            let amplification = snapshot.read_amplification().unwrap_or(1.0);
+            remedies.most("coalesce_gap = 0, or pack into aligned shards: read only what is needed", amplification);
+        }
+        Bottleneck::Operations => {}
+        _ => {
+            let of_raw =
+                storage::of_raw(snapshot, evidence).filter(|of_raw| (f64::MIN_POSITIVE..NEAR_RAW).contains(of_raw));
+            if let Some(of_raw) = of_raw {
+                remedies.most("read as a raw read does: look for other load on the device", 1.0 / of_raw);
+            }
+        }
+    }
+    if let Some((_, gain)) = storage::better(snapshot, evidence, |tried| tried == Tried::LongReads) {
+        remedies.most("read in an order by windows or shards, or pack: neighbours come in one read", gain);
+    } else if bottleneck == Bottleneck::Operations {
+        remedies.unmeasured("read in an order by windows or shards, or pack: neighbours come in one read");
+    }
+    let amplification = snapshot.read_amplification().unwrap_or(1.0);
+    let fewer =
+        if amplification >= AMPLIFIED { "cache = memory, or faster storage" } else { "cache = memory if it fits" };
+    match bottleneck {
+        // Depth and size were tried and gave no more.
+        Bottleneck::Bandwidth if !evidence.trials.is_empty() => {
+            remedies.share("faster or more storage, or cache = memory if it fits", 0.0);
+        }
+        Bottleneck::Bandwidth => {
+            remedies.share(fewer, 0.0);
+            remedies.unmeasured("another depth or longer reads: `uringload bench` tries them");
+        }
+        _ => remedies.share(fewer, 0.0),
+    }
+}

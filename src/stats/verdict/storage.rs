@@ -1,0 +1,116 @@
+//! What of the storage is the limit: its bandwidth, its operations, its latency, or bytes that nobody needs.
+
+use super::demands::{Demands, NEAR_RAW, Part, threads};
+use super::{Bottleneck, Evidence, Tried, percent, times};
+use crate::stats::{Doing, Role, Snapshot};
+use std::time::Duration;
+
+/// Reads shorter than this cost a device as much as this many bytes do.
+const SHORT_READ_BYTES: f64 = (64 << 10) as f64;
+/// From so many bytes read for each one wanted on, the rest is worth a word.
+pub(super) const AMPLIFIED: f64 = 1.5;
+/// A trial that gives this much more than the loader got is a way to more.
+const BETTER: f64 = 1.15;
+/// While reads take less than this many times what the fastest took, they do not queue in the device.
+const UNQUEUED: f64 = 2.5;
+/// Reads that are faster are not waited for one by one: what a queue would show drowns in what waking up costs.
+const TELLING: Duration = Duration::from_micros(500);
+
+/// Stored bytes a second over those of a raw read.
+pub(super) fn of_raw(snapshot: &Snapshot, evidence: &Evidence) -> Option<f64> {
+    evidence.raw.filter(|&raw| raw > 0.0).map(|raw| snapshot.stored_bytes_per_second() / raw)
+}
+
+/// Whether reads take as long as they would alone, so that more of them at a time would bring more.
+pub(super) fn is_waiting(snapshot: &Snapshot, evidence: &Evidence) -> bool {
+    if of_raw(snapshot, evidence).is_some_and(|of_raw| of_raw >= NEAR_RAW) {
+        return false;
+    }
+    match (snapshot.read_latency.percentile(0.0), alone(snapshot)) {
+        (Some(least), Some(mean)) => least >= TELLING && mean.as_secs_f64() < UNQUEUED * least.as_secs_f64(),
+        _ => false,
+    }
+}
+
+/// How long a read takes, without its wait for a thread where threads read one by one.
+fn alone(snapshot: &Snapshot) -> Option<Duration> {
+    match threads(snapshot, Role::Io) {
+        0 => snapshot.read_latency.mean(),
+        _ => snapshot.time(Role::Io, Doing::Read).checked_div(u32::try_from(snapshot.count.reads).ok()?),
+    }
+}
+
+/// Reads that the storage had at a time, the mean: those in flight, or the threads at work on one.
+pub(super) fn at_a_time(snapshot: &Snapshot) -> f64 {
+    match threads(snapshot, Role::Io) {
+        0 => snapshot.in_flight_mean(),
+        _ => snapshot.time(Role::Io, Doing::Read).as_secs_f64() / snapshot.elapsed.as_secs_f64().max(1e-9),
+    }
+}
+
+/// Bytes of a read, the mean.
+pub(super) fn read_bytes(snapshot: &Snapshot) -> f64 {
+    snapshot.count.bytes_read as f64 / snapshot.count.reads.max(1) as f64
+}
+
+/// Reads that were allowed in flight while the storage was waited for, the mean over time.
+pub(super) fn depth(snapshot: &Snapshot) -> f64 {
+    let waited = snapshot.time(Role::Reactor, Doing::WaitStorage).as_nanos() as f64;
+    if waited > 0.0 { snapshot.count.depth_area as f64 / waited } else { 0.0 }
+}
+
+/// The best trial of a kind that gave more than the loader got: its gain.
+pub(super) fn better(snapshot: &Snapshot, evidence: &Evidence, kind: fn(Tried) -> bool) -> Option<(Tried, f64)> {
+    let got = snapshot.stored_bytes_per_second().max(1.0);
+    let of_kind = evidence.trials.iter().filter(|trial| kind(trial.tried));
+    let best = of_kind.max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))?;
+    let gain = best.bytes_per_second / got;
+    (gain >= BETTER).then_some((best.tried, gain))
+}
+
+/// The bottleneck, its share, and why.
+pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands) -> (Bottleneck, f64, String) {
+    let share = demands.beside_ahead(Part::Storage);
+    let (bottleneck, why) = name(snapshot, evidence);
+    let raw = match of_raw(snapshot, evidence) {
+        Some(of_raw) => format!("; it gave {} of what it gave in a raw read of the same files", percent(of_raw)),
+        None => String::new(),
+    };
+    (bottleneck, share, why + &raw)
+}
+
+fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
+    let (reads, bytes) = (snapshot.count.reads, read_bytes(snapshot));
+    let in_flight = at_a_time(snapshot);
+    let mean = alone(snapshot).unwrap_or_default();
+    if let Some((Tried::Depth(depth), gain)) = better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
+        let why = format!("with {in_flight:.0} reads in flight it gave less than with {depth}: {}", times(gain));
+        return (Bottleneck::Latency, why);
+    }
+    if is_waiting(snapshot, evidence) {
+        let why = format!("a read takes {mean:.1?} however many there are, and {in_flight:.0} were in flight");
+        return (Bottleneck::Latency, why);
+    }
+    let amplification = snapshot.read_amplification().unwrap_or(1.0);
+    let is_short = reads > 0 && bytes < SHORT_READ_BYTES;
+    if amplification >= AMPLIFIED && !is_short {
+        return (
+            Bottleneck::Amplification,
+            format!("{amplification:.1} bytes are read for each byte that samples need"),
+        );
+    }
+    let rate = reads as f64 / snapshot.elapsed.as_secs_f64().max(1e-9);
+    let of_bytes = bytes / 1e3;
+    let long = better(snapshot, evidence, |tried| tried == Tried::LongReads);
+    let tried_long = evidence.trials.iter().any(|trial| trial.tried == Tried::LongReads);
+    if long.is_some() || (is_short && !tried_long) {
+        return (Bottleneck::Operations, format!("it did {rate:.0} reads/s of {of_bytes:.0} kB each"));
+    }
+    let tried = match (evidence.trials.is_empty(), of_raw(snapshot, evidence)) {
+        (false, _) => "more reads in flight and longer ones were tried and gave no more",
+        (true, Some(of_raw)) if of_raw < NEAR_RAW => "a raw read gave more",
+        (true, _) => "no other depth and no longer reads were tried",
+    };
+    let megabytes = snapshot.count.bytes_read as f64 / 1e6 / snapshot.elapsed.as_secs_f64().max(1e-9);
+    (Bottleneck::Bandwidth, format!("it gave {megabytes:.0} MB/s in reads of {of_bytes:.0} kB: {tried}"))
+}

@@ -1,0 +1,282 @@
+//! What is said of threads whose times are made up.
+
+use super::super::{Counts, ThreadSnapshot};
+use super::*;
+use std::time::Duration;
+use uringload_sys::schedule::Scheduled;
+
+type Spent<'a> = (Role, &'a [(Doing, u64)]);
+
+fn snapshot(threads: &[Spent<'_>]) -> Snapshot {
+    let thread = |&(role, times): &Spent<'_>| {
+        let mut spent = [Duration::ZERO; Doing::ALL.len()];
+        for &(doing, millis) in times {
+            spent[doing as usize] = Duration::from_millis(millis);
+        }
+        ThreadSnapshot { role, spent, scheduled: None }
+    };
+    Snapshot {
+        elapsed: Duration::from_secs(1),
+        count: Counts { batches: 100, batches_ready: 99, bytes_delivered: 970, ..Counts::default() },
+        threads: threads.iter().map(thread).collect(),
+        ..Snapshot::default()
+    }
+}
+
+const STARVING: Spent<'static> = (Role::Consumer, &[(Doing::WaitBatch, 950), (Doing::Step, 50)]);
+
+#[test]
+fn trainer_when_the_consumer_works() {
+    let all = [
+        (Role::Consumer, &[(Doing::WaitBatch, 10), (Doing::Step, 990)][..]),
+        (Role::Reactor, &[(Doing::WaitConsumer, 1)]),
+    ];
+    let verdict = snapshot(&all).verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Trainer);
+    assert!((verdict.share - 0.99).abs() < 1e-9 && verdict.advice.contains("99 % of the batches lay ready"));
+}
+
+#[test]
+fn decode_when_the_stage_threads_work() {
+    let stage = (Role::Stage, &[(Doing::Decode, 900), (Doing::WaitInput, 100)][..]);
+    let reactor = (Role::Reactor, &[(Doing::WaitConsumer, 1000)][..]);
+    let verdict = snapshot(&[STARVING, stage, stage, reactor]).verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Decode);
+    assert!(verdict.advice.starts_with("decoding took 90 % of the time of 2 threads"), "{}", verdict.advice);
+    let waited = (Role::Reactor, &[(Doing::WaitStage, 700), (Doing::WaitStorage, 300)][..]);
+    let verdict = snapshot(&[STARVING, waited]).verdict(None);
+    assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Decode, 0.7), "few threads of many are at work");
+    let idle = (Role::Stage, &[(Doing::Decode, 100), (Doing::WaitInput, 900)][..]);
+    let reactor = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
+    assert!(snapshot(&[STARVING, idle, reactor]).verdict(None).bottleneck.is_storage(), "it is busier");
+}
+
+#[test]
+fn transform_when_its_threads_work_and_what_more_threads_would_do() {
+    let at_work = (Role::Transform, &[(Doing::Transform, 900), (Doing::Collate, 50), (Doing::WaitInput, 50)][..]);
+    let reactor = (Role::Reactor, &[(Doing::WaitConsumer, 1000)][..]);
+    let of = |threads: &[Spent<'_>], cpu_millis: u64| {
+        let mut seen = snapshot(threads);
+        (seen.count.samples_transformed, seen.count.transform_cpu_nanos) = (90, cpu_millis * 1_000_000);
+        seen.verdict(None)
+    };
+    let verdict = of(&[STARVING, at_work, at_work, at_work, at_work, reactor], 1000);
+    assert_eq!((verdict.bottleneck, verdict.to_string().lines().count()), (Bottleneck::Transform, 1));
+    assert!((verdict.share - 0.95).abs() < 1e-9, "{}", verdict.share);
+    assert!(verdict.advice.starts_with("your transform: 40.000 ms a sample x 4 threads"), "{}", verdict.advice);
+    assert!(verdict.advice.contains("Python's lock"), "{}", verdict.advice);
+    assert!(of(&[STARVING, at_work, at_work, reactor], 20).advice.contains("mostly waits"));
+    assert!(of(&[STARVING, at_work, at_work, reactor], 1800).advice.contains("raise num_threads if"));
+    let collating = (Role::Transform, &[(Doing::Transform, 100), (Doing::Collate, 900)][..]);
+    assert!(of(&[STARVING, collating, reactor], 900).advice.starts_with("your collate function: 10.000 ms a"));
+    // It is fast: who keeps it waiting is the answer. And where the trainer is slow, it does not matter.
+    let idle = (Role::Transform, &[(Doing::Transform, 100), (Doing::WaitInput, 900)][..]);
+    let storage = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
+    assert!(of(&[STARVING, idle, storage], 100).bottleneck.is_storage());
+    let training = (Role::Consumer, &[(Doing::WaitBatch, 10), (Doing::Step, 990)][..]);
+    assert_eq!(of(&[training, at_work, reactor], 900).bottleneck, Bottleneck::Trainer);
+}
+
+#[test]
+fn storage_against_a_raw_read() {
+    let reactor = (Role::Reactor, &[(Doing::WaitStorage, 960), (Doing::Submit, 40)][..]);
+    let seen = snapshot(&[STARVING, reactor]);
+    let near = seen.verdict(Some(1000.0));
+    assert_eq!(near.bottleneck, Bottleneck::Bandwidth);
+    assert!((0.96..=0.97).contains(&near.share), "{near}");
+    assert!(near.advice.contains("97 % of what it gave in a raw read"), "{}", near.advice);
+    assert!(seen.verdict(Some(1940.0)).advice.contains("gave 50 % of what"));
+    let alone = seen.verdict(None);
+    assert!(!alone.advice.contains("raw") && alone.advice.contains("no other depth"), "{alone}");
+    assert_eq!(near.to_string().lines().count(), 1);
+}
+
+/// Reads of so many bytes, each of which took so long, with the first one as fast as told.
+fn reading(read_bytes: u64, micros: u64, fastest_micros: u64, in_flight: u64) -> Snapshot {
+    let reactor = (Role::Reactor, &[(Doing::WaitStorage, 960), (Doing::Submit, 40)][..]);
+    let mut seen = snapshot(&[STARVING, reactor]);
+    let latency = crate::stats::Histogram::default();
+    latency.record(Duration::from_micros(fastest_micros));
+    (0..200).for_each(|_| latency.record(Duration::from_micros(micros)));
+    seen.read_latency = latency.snapshot();
+    seen.in_flight_area = in_flight * 1_000_000_000;
+    seen.count.reads = 200;
+    seen.count.bytes_read = 200 * read_bytes;
+    (seen.count.bytes_wanted, seen.count.bytes_delivered) = (seen.count.bytes_read, seen.count.bytes_read);
+    seen.count.samples = 200;
+    seen.count.depth_area = 960_000_000 * 64;
+    seen
+}
+
+#[test]
+fn what_of_the_storage_it_is() {
+    let long = reading(512 << 10, 40_000, 600, 64);
+    let verdict = long.verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Bandwidth);
+    assert!(verdict.remedies.iter().any(|remedy| remedy.gain.is_none()), "something was not tried: {verdict:?}");
+    assert!(!verdict.remedies[0].what.starts_with("faster"), "{verdict:?}");
+    // Depth and size were tried: nothing but the storage is left.
+    let tried = |of: &Snapshot, depth: f64, size: f64| {
+        let rate = of.stored_bytes_per_second();
+        let trial = |tried, gain: f64| Trial { tried, bytes_per_second: rate * gain };
+        Evidence { raw: Some(rate), trials: vec![trial(Tried::Depth(256), depth), trial(Tried::LongReads, size)] }
+    };
+    let verdict = long.verdict_with(&tried(&long, 1.0, 1.02));
+    assert!(
+        verdict.bottleneck == Bottleneck::Bandwidth && verdict.remedies[0].what.starts_with("faster"),
+        "{verdict:?}"
+    );
+    let verdict = long.verdict_with(&tried(&long, 2.0, 1.0));
+    assert_eq!((verdict.bottleneck, verdict.remedies[0].what.as_str()), (Bottleneck::Latency, "queue_depth = 256"));
+    assert!((verdict.remedies[0].gain.unwrap() - 2.0).abs() < 0.01, "{verdict:?}");
+    let short = reading(4096, 40_000, 600, 64);
+    assert_eq!(short.verdict(None).bottleneck, Bottleneck::Operations);
+    assert_eq!(short.verdict_with(&tried(&short, 1.0, 1.0)).bottleneck, Bottleneck::Bandwidth);
+    let mut amplified = reading(512 << 10, 40_000, 600, 64);
+    amplified.count.bytes_wanted /= 3;
+    let verdict = amplified.verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Amplification);
+    assert!(verdict.remedies.iter().any(|one| (one.gain.unwrap_or(0.0) - 3.0).abs() < 0.1), "{verdict:?}");
+}
+
+#[test]
+fn reads_that_do_not_queue_want_company() {
+    let slow = reading(512 << 10, 20_000, 19_000, 4);
+    let verdict = slow.verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Latency, "{verdict}");
+    assert_eq!(verdict.remedies[0].what, "queue_depth = 16");
+    assert!((verdict.remedies[0].gain.unwrap() - 4.0).abs() < 0.1, "{verdict:?}");
+    // The same, because memory allows no more of them.
+    let mut held = slow.clone();
+    held.count.memory_bound_nanos = 900_000_000;
+    let verdict = held.verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Memory, "{verdict}");
+    assert!(verdict.remedies[0].what.contains("memory_limit") && verdict.remedies[0].gain.unwrap() > 10.0);
+}
+
+#[test]
+fn threads_that_get_no_processor_are_not_at_work() {
+    let reactor = (Role::Reactor, &[(Doing::Assemble, 900), (Doing::WaitStorage, 100)][..]);
+    let mut seen = snapshot(&[STARVING, reactor]);
+    let millis = Duration::from_millis;
+    seen.threads[1].scheduled = Some(Scheduled { used: millis(200), queued: Some(millis(700)) });
+    (seen.processors.available, seen.processors.used) = (2, millis(250));
+    let others = seen.verdict(None);
+    assert_eq!(others.bottleneck, Bottleneck::Processors, "{others}");
+    assert!(others.advice.contains("other programs") && (others.share - 0.7).abs() < 1e-9, "{others}");
+    assert!((others.gain.unwrap() - 5.0).abs() < 0.1, "{others:?}");
+    (seen.processors.quota, seen.processors.throttled) = (Some(millis(250)), Some(millis(740)));
+    let quota = seen.verdict(None);
+    assert_eq!(quota.bottleneck, Bottleneck::Processors);
+    assert!(quota.advice.contains("allows 0.25 processors") && quota.advice.contains("74 %"), "{quota}");
+    assert!(quota.remedies[0].what.contains("cpu.max"), "{quota:?}");
+    // It has them all itself.
+    (seen.processors.quota, seen.processors.used) = (None, millis(1900));
+    assert!(seen.verdict(None).advice.contains("filled 2 processors"));
+    // What could not be read is told, and the verdict does without.
+    seen.threads[1].scheduled = None;
+    seen.processors = crate::stats::Processors { available: 2, ..Default::default() };
+    let blind = seen.verdict(None);
+    assert_eq!((blind.bottleneck, blind.without.len()), (Bottleneck::Loader, 3), "{blind:?}");
+}
+
+#[test]
+fn memory_that_is_taken_is_not_work() {
+    let reactor = (Role::Reactor, &[(Doing::TakeMemory, 700), (Doing::Submit, 100), (Doing::WaitStorage, 200)][..]);
+    let verdict = snapshot(&[STARVING, reactor]).verdict(None);
+    assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::MemoryTaking, 0.7));
+    assert!((verdict.gain.unwrap() - 5.0).abs() < 1e-6, "the storage is next: {verdict:?}");
+}
+
+#[test]
+fn a_trainer_that_waits_is_not_the_bottleneck() {
+    let waits = (Role::Consumer, &[(Doing::WaitBatch, 400), (Doing::Step, 600)][..]);
+    let reactor = (Role::Reactor, &[(Doing::WaitStorage, 980), (Doing::Submit, 20)][..]);
+    let verdict = snapshot(&[waits, reactor]).verdict(None);
+    assert!(verdict.bottleneck.is_storage(), "{verdict}");
+    assert!((verdict.gain.unwrap() - 1.0 / 0.6).abs() < 1e-6, "then the trainer is: {verdict:?}");
+    // Its wait for the very first batch says nothing of those that follow.
+    let mut first = snapshot(&[waits, reactor]);
+    first.count.first_wait_nanos = 390_000_000;
+    assert_eq!(first.verdict(None).bottleneck, Bottleneck::Trainer);
+}
+
+#[test]
+fn memory_when_the_reactor_waits_for_it() {
+    let reactor = (Role::Reactor, &[(Doing::WaitMemory, 700), (Doing::WaitStorage, 200), (Doing::Submit, 100)][..]);
+    let verdict = snapshot(&[STARVING, reactor]).verdict(None);
+    assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Memory, 0.7));
+}
+
+#[test]
+fn loader_names_the_work_that_took_most() {
+    let reactor = (Role::Reactor, &[(Doing::Copy, 600), (Doing::Submit, 200), (Doing::WaitStorage, 200)][..]);
+    let verdict = snapshot(&[STARVING, reactor]).verdict(None);
+    assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Loader, 0.8));
+    assert!(verdict.advice.contains("views"), "{}", verdict.advice);
+}
+
+/// What a loader with this device thread, and copies for so many milliseconds of its second, is limited by, where
+/// its reactor would say that it is the storage.
+fn with_device(times: &[(Doing, u64)], copy_millis: u64) -> Verdict {
+    let reactor = (Role::Reactor, &[(Doing::WaitStorage, 600), (Doing::WaitConsumer, 400)][..]);
+    let mut seen = snapshot(&[STARVING, (Role::Device, times), reactor]);
+    seen.count.copy_nanos = copy_millis * 1_000_000;
+    seen.verdict(None)
+}
+
+#[test]
+fn bus_when_copies_take_the_time() {
+    let verdict = with_device(&[(Doing::WaitDevice, 900), (Doing::WaitInput, 100)], 960);
+    assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Copies, 0.96));
+    assert_eq!(verdict.advice, "copies to the GPU took 96 % of the time: PCIe is the limit");
+    // Two devices: the sum is no share.
+    assert_eq!(with_device(&[(Doing::WaitDevice, 900)], 1900).share, 1.0);
+    let pageable = with_device(&[(Doing::Submit, 900), (Doing::WaitInput, 100)], 900);
+    assert_eq!(pageable.bottleneck, Bottleneck::Copies, "copied while it is started");
+    let reactor = (Role::Reactor, &[(Doing::WaitMemory, 900), (Doing::WaitStorage, 100)][..]);
+    let mut held = snapshot(&[STARVING, (Role::Device, &[(Doing::WaitDevice, 900)]), reactor]);
+    held.count.copy_nanos = 600_000_000;
+    assert_eq!(held.verdict(None).bottleneck, Bottleneck::Copies, "memory is held by what is to be copied");
+    let ahead = with_device(&[(Doing::WaitConsumer, 700), (Doing::WaitDevice, 200), (Doing::WaitInput, 100)], 900);
+    assert_eq!(ahead.bottleneck, Bottleneck::Copies);
+}
+
+#[test]
+fn the_device_thread_is_passed_when_it_waits_for_blocks() {
+    assert!(with_device(&[(Doing::WaitInput, 900), (Doing::Submit, 100)], 0).bottleneck.is_storage());
+    // A copy is under way most of the time, and yet the engine has nothing to do for a third of it.
+    let half = with_device(&[(Doing::WaitDevice, 700), (Doing::WaitInput, 300)], 650);
+    assert!(half.bottleneck.is_storage());
+    assert!(with_device(&[(Doing::WaitConsumer, 1000)], 900).bottleneck.is_storage());
+}
+
+#[test]
+fn memory_of_the_device_and_work_of_its_thread() {
+    let memory = with_device(&[(Doing::WaitMemory, 800), (Doing::WaitInput, 200)], 100);
+    assert_eq!((memory.bottleneck, memory.share), (Bottleneck::Memory, 0.8));
+    assert!(memory.advice.contains("GPU's memory"), "{}", memory.advice);
+    let on_host = with_device(&[(Doing::Copy, 900), (Doing::WaitInput, 100)], 0);
+    assert_eq!(on_host.bottleneck, Bottleneck::Loader);
+    assert!(on_host.advice.contains("on the host"), "{}", on_host.advice);
+    let starts = with_device(&[(Doing::Submit, 900), (Doing::WaitInput, 100)], 300);
+    assert!(starts.bottleneck == Bottleneck::Loader && starts.advice.starts_with("starting copies"), "{starts}");
+}
+
+#[test]
+fn time_ahead_of_the_consumer_is_nobodys_limit() {
+    let reactor = (Role::Reactor, &[(Doing::WaitConsumer, 800), (Doing::WaitStorage, 150), (Doing::Submit, 50)][..]);
+    let verdict = snapshot(&[STARVING, reactor]).verdict(None);
+    assert!(verdict.bottleneck.is_storage());
+    assert!((verdict.share - 0.75).abs() < 1e-9);
+}
+
+#[test]
+fn unknown_without_a_batch_or_a_thread() {
+    assert_eq!(Snapshot::default().verdict(None).bottleneck, Bottleneck::Unknown);
+    assert_eq!(
+        snapshot(&[STARVING, (Role::Reactor, &[(Doing::Idle, 9)])]).verdict(None).bottleneck,
+        Bottleneck::Unknown
+    );
+    assert_eq!(snapshot(&[STARVING]).verdict(None).bottleneck, Bottleneck::Unknown);
+}

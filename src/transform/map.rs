@@ -1,0 +1,228 @@
+//! What the loader's threads make of one sample's value: a tensor of an encoded image, or whatever a closure makes.
+
+use super::refused;
+use crate::dataset::{DType, Field, SampleId, Shape};
+use crate::sampler::sample_rng;
+use crate::{Error, ErrorKind, Result};
+use rand_xoshiro::rand_core::Rng;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use uringload_images::{Chain, Decoding, Limits, SIDE_MAX, Scratch, decode};
+
+/// Channels of a decoded image.
+const CHANNELS: u32 = 3;
+
+/// Rows and columns of the image that a chain is tried with.
+const PROBE_SIDE: u32 = 4096;
+
+/// A value to be mapped, and whose it is.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Input<'a> {
+    /// The value, as the dataset stores it.
+    pub bytes: &'a [u8],
+    /// The sample.
+    pub id: SampleId,
+    /// The epoch.
+    pub epoch: u64,
+    /// What random numbers of the sample are to be a function of: the loader's seed, the epoch and the sample decide
+    /// it, and neither threads nor ranks do.
+    pub seed: u64,
+}
+
+/// What a closure makes of one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapOutput {
+    pub(crate) dtype: DType,
+    /// `Ragged`: of any length up to `most`.
+    pub(crate) shape: Shape,
+    /// Most elements.
+    most: u64,
+}
+
+impl MapOutput {
+    /// Values of one shape: the column becomes one tensor of shape `[samples, shape...]`.
+    pub fn fixed(dtype: DType, shape: impl Into<Vec<u64>>) -> MapOutput {
+        let shape: Vec<u64> = shape.into();
+        let most = shape.iter().fold(1, |most: u64, &side| most.saturating_mul(side));
+        MapOutput { dtype, shape: Shape::Fixed(shape), most }
+    }
+
+    /// Vectors of up to `max_length` elements: the column becomes ragged. Memory is taken for the longest one.
+    pub fn varying(dtype: DType, max_length: u64) -> MapOutput {
+        MapOutput { dtype, shape: Shape::Ragged, most: max_length }
+    }
+
+    /// Bytes of the longest value.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.most.saturating_mul(self.dtype.size())
+    }
+
+    /// The column that it makes.
+    pub(crate) fn field(&self, name: &str) -> Field {
+        Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }
+    }
+}
+
+type Closure = dyn Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync;
+
+/// What becomes of a column, value by value.
+#[derive(Clone)]
+pub(crate) struct Map {
+    output: MapOutput,
+    work: Work,
+}
+
+#[derive(Clone)]
+enum Work {
+    Images(Arc<Chain>),
+    /// Images are decoded, and nothing but their size is kept.
+    Decode,
+    Closure(Arc<Closure>),
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("output", &self.output).finish_non_exhaustive()
+    }
+}
+
+/// Memory that threads decode images with, and may have in all. An image takes its thread's share of it. A larger one
+/// waits until no other thread decodes and takes all of it, so that the size of images need not be known beforehand.
+#[derive(Debug)]
+pub(crate) struct DecodeMemory {
+    bytes: u64,
+    threads: u64,
+    /// Held to read by those who keep to their share.
+    whole: RwLock<()>,
+}
+
+impl DecodeMemory {
+    /// `bytes` in all, for so many threads.
+    pub(crate) fn new(bytes: u64, threads: usize) -> DecodeMemory {
+        DecodeMemory { bytes, threads: threads.max(1) as u64, whole: RwLock::new(()) }
+    }
+}
+
+/// What a thread keeps from one sample to the next.
+#[derive(Debug, Default)]
+pub(crate) struct MapScratch {
+    images: Scratch,
+}
+
+impl Map {
+    /// Encoded images become tensors.
+    pub(crate) fn images(chain: Chain) -> Result<Map> {
+        let Some((height, width)) = chain.size() else {
+            let what = "images of different sizes make no tensor, and nothing in the chain makes them one size";
+            return Err(refused(what, "add resize(256) and center_crop(224), or random_resized_crop(224)"));
+        };
+        // A plan tells type and layout, whatever image it is for; one that no crop is too large for.
+        let side = height.max(width).clamp(PROBE_SIDE, SIDE_MAX);
+        let output = chain.draw(0, 0, 0, side, side)?.output(CHANNELS);
+        let output = MapOutput::fixed(output.dtype, output.shape().map(u64::from));
+        Ok(Map { output, work: Work::Images(Arc::new(chain)) })
+    }
+
+    /// Encoded images become their height and width: they are decoded to know that it can be done, and how fast.
+    pub(crate) fn decode() -> Map {
+        Map { output: MapOutput::fixed(DType::I64, [2]), work: Work::Decode }
+    }
+
+    /// Whatever `closure` makes of a value.
+    pub(crate) fn closure(
+        output: MapOutput,
+        closure: impl Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync + 'static,
+    ) -> Result<Map> {
+        if output.bytes() == 0 || output.bytes() == u64::MAX {
+            let what = format!("values of {:?} of {} cannot be made", output.shape, output.dtype);
+            return Err(refused(what, "declare a shape with elements that fit into memory"));
+        }
+        Ok(Map { output, work: Work::Closure(Arc::new(closure)) })
+    }
+
+    /// What comes out.
+    pub(crate) fn output(&self) -> &MapOutput {
+        &self.output
+    }
+
+    /// Whether it decodes images, which takes memory that is not known beforehand.
+    pub(crate) fn decodes(&self) -> bool {
+        matches!(self.work, Work::Images(_) | Work::Decode)
+    }
+
+    /// Writes what becomes of `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has
+    /// room for the longest value. Returns its length.
+    pub(crate) fn run(
+        &self,
+        bytes: &[u8],
+        (seed, epoch, id): (u64, u64, SampleId),
+        out: &mut [u8],
+        (memory, scratch): (&DecodeMemory, &mut MapScratch),
+    ) -> Result<usize> {
+        match &self.work {
+            Work::Images(chain) => {
+                memory.with_limits(|limits| {
+                    let image = decode(bytes, &Decoding { limits, ..Decoding::default() })?;
+                    let plan = chain.draw(seed, epoch, id.0, image.height(), image.width())?;
+                    plan.run(&image, out, &mut scratch.images)
+                })?;
+                Ok(out.len())
+            }
+            Work::Decode => {
+                memory.with_limits(|limits| {
+                    let image = decode(bytes, &Decoding { limits, ..Decoding::default() })?;
+                    let sides = [image.height(), image.width()].map(|side| i64::from(side).to_le_bytes());
+                    out.copy_from_slice(sides.as_flattened());
+                    Ok(())
+                })?;
+                Ok(out.len())
+            }
+            Work::Closure(closure) => {
+                let seed = sample_rng(seed, epoch, id).next_u64();
+                let written = closure(&Input { bytes, id, epoch, seed }, out)?;
+                self.check(written)?;
+                Ok(written)
+            }
+        }
+    }
+
+    /// Refuses a length that is not what was promised.
+    fn check(&self, written: usize) -> Result<()> {
+        let MapOutput { dtype, shape, .. } = &self.output;
+        let (written, most) = (written as u64, self.output.bytes());
+        let what = match shape {
+            Shape::Fixed(_) if written == most => return Ok(()),
+            Shape::Ragged if written <= most && written.is_multiple_of(dtype.size()) => return Ok(()),
+            Shape::Fixed(shape) => format!("the closure made {written} bytes, and {shape:?} of {dtype} are {most}"),
+            Shape::Ragged => {
+                format!("the closure made {written} bytes, which are no {dtype} of up to {most} bytes")
+            }
+        };
+        Err(refused(what, "return the number of bytes written, as declared"))
+    }
+}
+
+impl DecodeMemory {
+    /// Runs `work` with what one image may take: the thread's share, and all of it if that is too little.
+    fn with_limits(&self, mut work: impl FnMut(Limits) -> Result<()>) -> Result<()> {
+        let limits = |bytes: u64| Limits { bytes, ..Limits::default() };
+        {
+            let _shared = self.whole.read().unwrap_or_else(PoisonError::into_inner);
+            match work(limits(self.bytes / self.threads)) {
+                Err(error) if error.kind() == ErrorKind::MemoryLimit && self.threads > 1 => {}
+                done => return done.map_err(with_remedy),
+            }
+        }
+        let _alone = self.whole.write().unwrap_or_else(PoisonError::into_inner);
+        work(limits(self.bytes)).map_err(with_remedy)
+    }
+}
+
+/// What to do about an image that takes too much.
+fn with_remedy(error: Error) -> Error {
+    if error.kind() != ErrorKind::MemoryLimit {
+        return error;
+    }
+    error.with_remedy("raise memory_limit, half of which may be for decoding, or store smaller images")
+}
