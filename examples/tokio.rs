@@ -1,6 +1,6 @@
 //! Batches on tokio, on both of its runtimes: `cargo run --release --example tokio -- DIR`.
 //!
-//! A loader is a [`futures_core::Stream`]: it reads on its own thread and wakes the task that awaits a batch. It needs
+//! A loader has a [`futures_core::Stream`]: it reads on its own thread and wakes the task that awaits a batch. It needs
 //! no feature of the runtime. Only its drop blocks: it waits for the reads in flight.
 
 use futures_util::StreamExt;
@@ -13,8 +13,8 @@ use uringload::{Loader, Result};
 
 /// Awaits every batch and hands it to `train`.
 pub async fn consume(mut loader: Loader, mut train: impl FnMut(Batch)) -> Result<()> {
-    // A loader is an iterator too, so a plain `loader.next()` would be ambiguous.
-    while let Some(batch) = StreamExt::next(&mut loader).await {
+    let mut batches = loader.stream();
+    while let Some(batch) = batches.next().await {
         train(batch?);
         // Awaiting a batch that is ready does not yield, so give other tasks a turn even if the disk is faster.
         tokio::task::yield_now().await;

@@ -21,8 +21,8 @@ pub async fn consume(
     mut train: impl FnMut(Batch),
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let file = File::create(checkpoint).await?;
-    // A loader is an iterator too, so a plain `loader.next()` would be ambiguous.
-    while let Some(batch) = StreamExt::next(&mut loader).await {
+    let mut batches = loader.stream();
+    while let Some(batch) = batches.next().await {
         let batch = batch?;
         let next = batch.next;
         train(batch);

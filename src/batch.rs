@@ -3,6 +3,7 @@
 mod columns;
 mod made;
 mod packed;
+mod typed;
 
 use crate::Error;
 use crate::dataset::{DType, SampleId};
@@ -13,6 +14,7 @@ use std::ops::Range;
 pub(crate) use columns::{Pieces, Samples, index_column, key_column, whole_column};
 pub(crate) use made::Made;
 pub use packed::{Packed, Segment};
+pub use typed::Element;
 
 /// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
 ///

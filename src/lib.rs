@@ -41,7 +41,7 @@
 //! | where | what |
 //! |---|---|
 //! | [`dataset`] | opens datasets; the trait for a format of your own |
-//! | [`Loader`], [`Builder`] | builds a loader, iterates over it, or awaits it: it is an `Iterator` and a `Stream` |
+//! | [`Loader`], [`Builder`] | builds a loader, iterates over it, or awaits its `stream` |
 //! | [`batch`], [`config`] | what a batch holds, and the choices that a builder takes |
 //! | [`sampler`] | orders: mixtures, orders of your own, and digests that prove what was delivered |
 //! | [`State`] | checkpoints |
@@ -80,7 +80,7 @@ pub mod pack;
 mod raw;
 pub mod verify;
 
-pub use loader::{Builder, DeviceBuilder, DeviceLoader, Loader};
+pub use loader::{Batches, Builder, CancelHandle, DeviceBuilder, DeviceLoader, Loader};
 pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;

@@ -7,6 +7,7 @@ mod limits;
 mod room;
 mod run;
 mod stretches;
+mod waiting;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
@@ -21,14 +22,13 @@ use crate::stats::{Clock, Doing, Stats};
 use crate::{Error, ErrorKind, Result};
 use book::Book;
 use std::os::fd::BorrowedFd;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use builder::{Builder, DeviceBuilder};
+pub use waiting::{Batches, CancelHandle};
 
 /// A loader whose batches are on a device.
 pub type DeviceLoader = Loader<DeviceBatch>;
@@ -78,9 +78,9 @@ const JOIN_BOUND: Duration = Duration::from_secs(10);
 
 /// Batches of a dataset, read ahead in the background.
 ///
-/// It is an [`Iterator`] and a [`futures_core::Stream`] over `Result<Batch>`, and has a file descriptor to poll in an
-/// event loop. An error takes the place of the batch that it is about, and iteration can go on after it. After the last
-/// batch, or after an error that ends the loader, it yields `None`.
+/// It is an [`Iterator`] over `Result<Batch>`, has a [`stream`](Loader::stream) to await, and a file descriptor to
+/// poll in an event loop. An error takes the place of the batch that it is about, and iteration can go on after it.
+/// After the last batch, or after an error that ends the loader, it yields `None`.
 ///
 /// ```
 /// use uringload::{Loader, dataset};
@@ -340,7 +340,8 @@ impl<T: Delivered> Loader<T> {
             None => {
                 self.finished = true;
                 self.remaining = Some(0);
-                if !self.ended_well.load(Ordering::Acquire) {
+                let is_cancelled = self.batches.as_ref().is_some_and(Receiver::is_cancelled);
+                if !is_cancelled && !self.ended_well.load(Ordering::Acquire) {
                     return Some(Err(self.broken_off()));
                 }
             }
@@ -370,31 +371,6 @@ impl<T: Delivered> Iterator for Loader<T> {
         }
         let received = self.batches.as_mut()?.recv();
         self.hand_out(received)
-    }
-}
-
-impl<T: Delivered> futures_core::Stream for Loader<T> {
-    type Item = Result<T>;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
-        let loader = self.get_mut();
-        if loader.finished {
-            return Poll::Ready(None);
-        }
-        if let Some(error) = loader.forked() {
-            return Poll::Ready(Some(Err(error)));
-        }
-        let polled = match &mut loader.batches {
-            Some(batches) => batches.poll_recv(context),
-            None => Poll::Ready(None),
-        };
-        match polled {
-            Poll::Pending => {
-                loader.begin_wait();
-                Poll::Pending
-            }
-            Poll::Ready(received) => Poll::Ready(loader.hand_out(received)),
-        }
     }
 }
 

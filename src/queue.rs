@@ -15,7 +15,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-#[cfg(test)]
 use std::time::{Duration, Instant};
 use uringload_sys::EventFd;
 
@@ -32,6 +31,7 @@ pub fn bounded<T>(capacity: usize, room: Arc<Bell>) -> (Sender<T>, Receiver<T>) 
         items: ArrayQueue::new(capacity),
         sender_gone: AtomicBool::new(false),
         receiver_gone: AtomicBool::new(false),
+        cancelled: std::sync::atomic::AtomicBool::new(false),
         asked: std::sync::atomic::AtomicBool::new(false),
         room,
         ready: Bell::new(),
@@ -81,7 +81,7 @@ impl<T> Sender<T> {
 
     /// Whether the receiver is gone, so that nothing more can be sent.
     pub fn is_closed(&self) -> bool {
-        self.shared.receiver_gone.load(Ordering::Acquire)
+        self.shared.receiver_gone.load(Ordering::Acquire) || self.shared.is_cancelled()
     }
 
     /// Whether the receiver has asked for an item and got none since, however it waits: asleep, as a task, on the
@@ -164,7 +164,6 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     /// `Missing::Empty` if the time is up, `Missing::Closed` as in `try_recv`.
-    #[cfg(test)]
     pub fn recv_timeout(&mut self, wait: Duration) -> Result<T, Missing> {
         let start = Instant::now();
         loop {
@@ -212,6 +211,20 @@ impl<T> Receiver<T> {
         }
     }
 
+    /// What ends both sides from anywhere.
+    pub fn canceller(&self) -> Canceller
+    where
+        T: Send + 'static,
+    {
+        let (set, seen) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        Canceller { cancel: Arc::new(move || set.cancel()), is_cancelled: Arc::new(move || seen.is_cancelled()) }
+    }
+
+    /// Whether somebody ended both sides.
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.is_cancelled()
+    }
+
     /// Items that are ready.
     pub fn len(&self) -> usize {
         self.shared.items.len()
@@ -236,6 +249,25 @@ impl<T> Receiver<T> {
     }
 }
 
+/// Ends both sides of a queue: see [`Receiver::canceller`].
+#[derive(Clone)]
+pub struct Canceller {
+    cancel: Arc<dyn Fn() + Send + Sync>,
+    is_cancelled: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Canceller {
+    /// Ends them: nothing more is received or sent.
+    pub fn cancel(&self) {
+        (self.cancel)();
+    }
+
+    /// Whether they were ended in this way.
+    pub fn is_cancelled(&self) -> bool {
+        (self.is_cancelled)()
+    }
+}
+
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.shared.receiver_gone.store(true, Ordering::Release);
@@ -249,6 +281,8 @@ struct Shared<T> {
     items: ArrayQueue<T>,
     sender_gone: AtomicBool,
     receiver_gone: AtomicBool,
+    /// Somebody else ended both sides. Whoever sets it rings both bells, whose fences make it seen.
+    cancelled: std::sync::atomic::AtomicBool,
     /// The receiver's last check found nothing. Nobody waits for this flag to change, so loom need not model it.
     asked: std::sync::atomic::AtomicBool,
     /// The sender listens on it.
@@ -259,6 +293,12 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
+    fn cancel(&self) {
+        self.cancelled.store(true, std::sync::atomic::Ordering::Release);
+        self.announce();
+        self.room.ring();
+    }
+
     /// Tells the receiver that there is an item, or that no more will come.
     fn announce(&self) {
         self.ready.ring();
@@ -269,7 +309,14 @@ impl<T> Shared<T> {
         }
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(std::sync::atomic::Ordering::Acquire)
+    }
+
     fn take(&self) -> Result<T, Missing> {
+        if self.is_cancelled() {
+            return Err(Missing::Closed);
+        }
         let mut item = self.items.pop();
         if item.is_none() {
             if !self.sender_gone.load(Ordering::Acquire) {
@@ -288,7 +335,7 @@ impl<T> Shared<T> {
     /// Makes the descriptor, if there is one, readable exactly if the queue has an item or is closed.
     fn settle_ready_fd(&self) {
         let Some(event) = self.ready_fd.get() else { return };
-        let settled = || !self.items.is_empty() || self.sender_gone.load(Ordering::Acquire);
+        let settled = || !self.items.is_empty() || self.sender_gone.load(Ordering::Acquire) || self.is_cancelled();
         if !settled() {
             event.drain();
         }

@@ -30,4 +30,5 @@ mod loaders {
     mod state;
     mod units;
     mod verify;
+    mod waiting;
 }

@@ -16,7 +16,6 @@ use super::failure::EXIT_CODES;
 use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Cache, EngineChoice, IoChoice, Part, Shuffle};
@@ -83,7 +82,7 @@ pub enum Command {
     /// Prints a completion script for a shell.
     Completions {
         /// The shell.
-        shell: Shell,
+        shell: ShellName,
     },
     /// Prints the man page, or writes the pages of all commands to a folder.
     Man {
@@ -91,6 +90,23 @@ pub enum Command {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: Option<PathBuf>,
     },
+}
+
+/// A shell that there are completions for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ShellName {
+    /// GNU Bash.
+    Bash,
+    /// Elvish.
+    Elvish,
+    /// fish.
+    Fish,
+    /// PowerShell.
+    Powershell,
+    /// Zsh.
+    Zsh,
+    /// Nushell.
+    Nushell,
 }
 
 /// Options of `bench`.
@@ -124,6 +140,10 @@ pub struct Bench {
     /// end with --duration].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring")]
     pub epochs: Option<u64>,
+    /// Epochs from where it starts or resumes, instead of --epochs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
+          help_heading = "Measuring")]
+    pub more_epochs: Option<u64>,
     /// Measure this many times and report the round with the median rate.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000),
           help_heading = "Measuring")]
@@ -136,10 +156,6 @@ pub struct Bench {
     /// stream; the report then also says how busy the GPU was, and what each gap between two steps waited for.
     #[arg(long, value_name = "MS", value_parser = parse_millis, help_heading = "Measuring")]
     pub emulate_step: Option<Duration>,
-    /// Epochs from where it starts or resumes, instead of --epochs.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
-          help_heading = "Measuring")]
-    pub more_epochs: Option<u64>,
     /// Emulate the trainer of a workload of MLPerf Storage on an accelerator, such as unet3d:h100 or resnet50:a100: its
     /// batches and steps, full batches only, shuffled, and the bar. The data is DIR's. This is never an MLPerf result.
     #[arg(long, value_name = "WORKLOAD:ACCELERATOR", value_parser = mlperf::parse_workload, help_heading = "Measuring",
@@ -220,6 +236,9 @@ pub struct Index {
     /// Files to scan at once [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `inspect`.
@@ -255,6 +274,9 @@ pub struct List {
     pub failing: Failing,
     #[command(flatten)]
     pub checkpoint: Checkpoint,
+    /// Print JSON, as it does anyway: for scripts that ask every command.
+    #[arg(long)]
+    pub json: bool,
     /// Add a digest of each column's bytes.
     #[arg(long, value_name = "HASH")]
     pub digest: Option<Digest>,
@@ -280,6 +302,9 @@ pub struct Show {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub format: Format,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `state seek`.

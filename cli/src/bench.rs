@@ -25,6 +25,7 @@ use super::interrupt::{Interrupt, eprintln_quietly};
 use super::output;
 use super::ranks::Ranks;
 use measure::{End, Measured, Run};
+pub use progress::Progress;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -169,8 +170,8 @@ struct Runner<'a> {
 impl<'a> Runner<'a> {
     fn rounds(mut self, ranks: Ranks, state: Option<State>) -> Result<Outcome<'a>, Failure> {
         let options = self.options;
-        // A generated dataset is read in no time, so it is read over and over.
         let asked = options.epochs.or(options.more_epochs);
+        // A generated dataset is read in no time, so it is read over and over.
         let duration = options.duration.or((options.paths.is_empty() && asked.is_none()).then_some(MADE_DURATION));
         let epochs = asked.or(if duration.is_some() { None } else { Some(1) });
         if let (Some(epochs), Some(state)) = (options.epochs, &state)

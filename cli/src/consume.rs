@@ -57,7 +57,7 @@ impl<'a> Consumer<'a> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Next::Late;
             }
-            match Pin::new(&mut *loader).poll_next(&mut Context::from_waker(&self.waker)) {
+            match Pin::new(&mut loader.stream()).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(batch)) => return Next::Batch(Box::new(batch)),
                 Poll::Ready(None) => return Next::End,
                 // Woken by the loader, by the signal handler, or spuriously.

@@ -7,6 +7,7 @@ use super::interrupt::eprintln_quietly;
 use super::output::{self, Table};
 use super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
 use std::time::{Duration, Instant};
 use uringload::dataset::internal::detect;
 use uringload::dataset::{self, Dataset, IndexProgress, IndexReport, Options};
@@ -53,11 +54,31 @@ pub fn run(asked: &Index) -> Done {
         let error = Error::new(ErrorKind::InvalidArgument, format!("the format {} needs no index", index.format));
         return Err(error.with_remedy("tar, tfrecord, jsonl, csv and text do").into());
     };
-    output::print(&as_text(&*dataset, report, start.elapsed()))?;
+    let text = if asked.json { as_json(&*dataset, report) } else { as_text(&*dataset, report, start.elapsed()) };
+    output::print(&text)?;
     index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     index.damage.iter().for_each(|error| eprintln_quietly(&format!("uringload: no index: {}", told(error))));
     let is_kept = report.written == report.scanned + report.imported;
     Ok(if is_kept && index.damage.is_empty() { Exit::Done } else { Exit::Degraded })
+}
+
+fn as_json(dataset: &dyn Dataset, report: &IndexReport) -> String {
+    let refused = report.refused.iter();
+    let refused = refused.map(|(path, reason)| json!({ "file": path.to_string_lossy(), "reason": reason }));
+    let json = json!({
+        "version": 1,
+        "format": dataset.format(),
+        "samples": dataset.len(),
+        "files": dataset.files().len(),
+        "scanned": report.scanned,
+        "imported": report.imported,
+        "current": report.current,
+        "written": report.written,
+        "bytes_read": report.bytes_read,
+        "replaced": refused.collect::<Vec<_>>(),
+        "damage": dataset.index().damage,
+    });
+    format!("{json}\n")
 }
 
 fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> String {

@@ -11,6 +11,7 @@ mod consume;
 mod cufile;
 mod data;
 mod doctor;
+mod examples;
 mod facts;
 mod failure;
 mod index;
@@ -32,7 +33,7 @@ mod verify_order;
 pub use ranks::VARIABLES as RANK_VARIABLES;
 
 use arguments::{Arguments, Command};
-use clap::Parser;
+use clap::FromArgMatches;
 use failure::{Exit, Failure};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -40,7 +41,8 @@ use std::io::{self, Write};
 /// Parses the arguments (the first is the program's name), runs the command, reports errors on stderr, in one line, and
 /// returns the exit code. A process calls it once: the handlers of signals that a command sets stay.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let code = match Arguments::try_parse_from(arguments) {
+    let parsed = examples::whole().try_get_matches_from(arguments);
+    let code = match parsed.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches)) {
         Ok(arguments) => ended(command(arguments.command)),
         Err(refused) => {
             // Help goes to stdout, what cannot be parsed to stderr; if that is closed there is nobody to tell.

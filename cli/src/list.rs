@@ -3,6 +3,7 @@
 
 use super::Done;
 use super::arguments::{Digest, List, config};
+use super::bench::Progress;
 use super::consume::{Consumer, Next};
 use super::data::Data;
 use super::failure::{Exit, Failure};
@@ -13,7 +14,8 @@ use super::state::resume;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
+use std::time::Instant;
 use uringload::Error;
 use uringload::Loader;
 use uringload::batch::{Batch, Data as Column, FailedSample};
@@ -33,18 +35,25 @@ pub fn run(options: &List) -> Done {
     let builder = Loader::builder(data.dataset.clone()).config(config).sampler(sampler);
     let mut loader = resume(builder, options.checkpoint.load()?.as_ref()).build()?;
     let consumer = Consumer::new(&interrupt, None);
+    // Lines on the same terminal say it themselves.
+    let mut progress = (!std::io::stdout().is_terminal()).then(|| Progress::new("list", loader.remaining()));
+    let stats = loader.stats();
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut lost = 0;
     let end = loop {
         match consumer.next(&mut loader) {
-            Next::Batch(batch) => match *batch {
-                Ok(batch) => lost += write_batch(&mut out, &data, &batch, options.digest)?,
-                Err(error) => break Err(error.into()),
-            },
+            Next::Batch(batch) => {
+                progress.iter_mut().for_each(|progress| progress.batch(Instant::now(), &stats));
+                match *batch {
+                    Ok(batch) => lost += write_batch(&mut out, &data, &batch, options.digest)?,
+                    Err(error) => break Err(error.into()),
+                }
+            }
             Next::End | Next::Late => break Ok(if lost == 0 { Exit::Done } else { Exit::Degraded }),
             Next::Interrupted => break Ok(Exit::Interrupted),
         }
     };
+    drop(progress);
     // The lines first: a state past samples whose lines were lost would be a lie.
     out.flush()?;
     options.checkpoint.save(&loader.state())?;

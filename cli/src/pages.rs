@@ -1,18 +1,30 @@
 //! Shell completions and man pages, from the definitions of the arguments.
 
 use super::Done;
-use super::arguments::Arguments;
+use super::arguments::ShellName;
+use super::examples::whole;
 use super::failure::{Exit, Failure};
 use super::output;
-use clap::CommandFactory;
-use clap_complete::Shell;
+use clap_complete::{Shell, generate};
+use clap_complete_nushell::Nushell;
 use std::path::Path;
 use uringload::Error;
 
 /// Prints the completions for a shell.
-pub fn completions(shell: Shell) -> Done {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "uringload", &mut script);
+pub fn completions(shell: ShellName) -> Done {
+    let (mut script, mut whole) = (Vec::new(), whole());
+    let shell = match shell {
+        ShellName::Bash => Shell::Bash,
+        ShellName::Elvish => Shell::Elvish,
+        ShellName::Fish => Shell::Fish,
+        ShellName::Powershell => Shell::PowerShell,
+        ShellName::Zsh => Shell::Zsh,
+        ShellName::Nushell => {
+            generate(Nushell, &mut whole, "uringload", &mut script);
+            return print(script);
+        }
+    };
+    generate(shell, &mut whole, "uringload", &mut script);
     print(script)
 }
 
@@ -20,11 +32,11 @@ pub fn completions(shell: Shell) -> Done {
 pub fn man(out: Option<&Path>) -> Done {
     let Some(out) = out else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+        clap_mangen::Man::new(whole()).render(&mut page)?;
         return print(page);
     };
     std::fs::create_dir_all(out)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), out))
+        .and_then(|()| clap_mangen::generate_to(whole(), out))
         .map_err(|source| Failure::Loader(Error::io("cannot write the man pages", source).with_path(out)))?;
     Ok(Exit::Done)
 }

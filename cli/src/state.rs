@@ -58,11 +58,18 @@ fn load(path: &Path) -> Result<State, Failure> {
 
 fn show(options: &Show) -> Done {
     let state = load(&options.file)?;
-    let mut out = table(&state);
     if !options.paths.is_empty() {
         let dataset = data::open(&options.paths, &options.format.0)?;
         state.check_dataset(&Identity::of(&*dataset))?;
         state.check_content(&*dataset)?;
+    }
+    let is_checked = !options.paths.is_empty();
+    if options.json {
+        let state: serde_json::Value = serde_json::from_str(&state.to_json()).map_err(io::Error::from)?;
+        return print(&format!("{}\n", serde_json::json!({ "version": 1, "state": state, "checked": is_checked })));
+    }
+    let mut out = table(&state);
+    if is_checked {
         out += "checked       it is of this dataset\n";
     }
     print(&out)

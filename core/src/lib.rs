@@ -19,3 +19,8 @@ pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Cause, Fallback};
 pub use part::Part;
+
+/// The program of the README works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -24,5 +24,7 @@ const fn absent(name: &'static str, called: fn(&[u8]) -> bool) -> Format {
 
 fn refuse(_paths: Paths, _options: &Options) -> Result<Arc<dyn Dataset>> {
     let error = Error::new(ErrorKind::Unavailable, "this uringload was built without Parquet and Arrow");
-    Err(error.with_remedy("build it again with `--features parquet`, or name another format"))
+    Err(error.with_remedy(
+        "build it with the feature `parquet`, which the command line has by default, or name another format",
+    ))
 }

@@ -105,7 +105,7 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
 fn asked(options: &Options) -> Result<Option<&'static Format>> {
     let name = match options.format_name() {
         Some(name) => name,
-        None if options.is_set("record_bytes") => "records",
+        None if options.is_set("record_bytes") || options.is_set("record_fields") => "records",
         None if ["dtype", "label_file", "pairs"].iter().any(|name| options.is_set(name)) => WHOLE,
         None => return Ok(None),
     };

@@ -429,3 +429,8 @@ pub const SHARD_SAMPLES: u64 = 4096;
 fn too_many_files(root: &std::path::Path) -> Error {
     Error::new(ErrorKind::InvalidArgument, "the folder has more than 4294967295 files").with_path(root)
 }
+
+/// The program of the README works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -77,7 +77,7 @@ enum Given {
 /// Options by format, for those that have any:
 ///
 /// - all: `split`
-/// - `records`: `record_bytes`, `header_bytes`, `drop_tail`, `dtype`, `shape`
+/// - `records`: `record_bytes`, `header_bytes`, `drop_tail`, `dtype`, `shape`, `record_fields`
 /// - `jsonl`: `index_cache`, `keep_damaged`, `columns`
 /// - `csv`: `index_cache`, `keep_damaged`, `columns`, `delimiter`, `header`
 /// - `text`: `index_cache`, `keep_damaged`

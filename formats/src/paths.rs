@@ -53,6 +53,34 @@ pub(super) fn header_thread_count(asked: usize) -> usize {
     if asked == 0 { HEADER_THREADS } else { asked }
 }
 
+/// Schemes of what is not on a filesystem, and how to bring it there.
+const REMOTE: [(&str, &str); 9] = [
+    ("s3", "copy it (aws s3 sync, s5cmd) or mount it (mount-s3)"),
+    ("gs", "copy it (gcloud storage rsync) or mount it (gcsfuse)"),
+    ("az", "copy it (azcopy) or mount it (blobfuse2)"),
+    ("abfs", "copy it (azcopy) or mount it (blobfuse2)"),
+    ("abfss", "copy it (azcopy) or mount it (blobfuse2)"),
+    ("hf", "download it: hf download NAME --repo-type dataset --local-dir DIR"),
+    ("hdfs", "copy it: hdfs dfs -get"),
+    ("http", "download it"),
+    ("https", "download it"),
+];
+
+/// The path, where it is the address of something elsewhere and not there as a path.
+fn url(path: &Path) -> Option<(&Path, &'static str)> {
+    let (scheme, _) = path.to_str()?.split_once("://")?;
+    let (_, remedy) = REMOTE.iter().find(|(known, _)| scheme.eq_ignore_ascii_case(known))?;
+    path.symlink_metadata().is_err().then_some((path, *remedy))
+}
+
+/// Refuses what is not on a filesystem.
+pub(super) fn refuse_remote<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
+    let Some((path, remedy)) = paths.iter().find_map(|path| url(path.as_ref())) else { return Ok(()) };
+    let what = "this is not on a filesystem, and only files of one are read";
+    let error = Error::new(ErrorKind::InvalidArgument, what).with_path(path);
+    Err(error.with_remedy(format!("{remedy}, and name the folder")))
+}
+
 /// Finds the files that `paths` stand for: folders with everything below them, files, and patterns for either.
 pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FoundFiles> {
     let Some(first) = paths.first() else {

@@ -1,5 +1,7 @@
 //! Fixed-size records in one or many files.
 
+mod fields;
+
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
 use crate::paths::FoundFiles;
@@ -7,6 +9,7 @@ use crate::registry::{Format, Paths, Shows};
 use crate::skipped::{SkipReason, Skips};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
+use fields::{PADDING, Place};
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -23,19 +26,27 @@ options! {
         dtype: DType,
         /// Shape of a record, in elements, row-major; not given: one dimension of as many as a record has.
         shape: Vec<u64>,
+        /// Columns of a record, instead of record_bytes, dtype and shape: label:u8, image:u8[3,32,32].
+        record_fields: String,
     }
 }
 
 pub(crate) const FORMAT: Format = Format {
     name: "records",
-    help: "Files of records of one size; needs record_bytes.",
+    help: "Files of records of one size; needs record_bytes or record_fields.",
     options: RecordOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Any,
     open: |paths, options| {
-        if !options.is_set("record_bytes") {
+        let named = options.is_set("record_fields");
+        if named && ["dtype", "shape"].iter().any(|name| options.is_set(name)) {
+            let what = "record_fields has the types and shapes, and dtype and shape are those of records of one field";
+            let error = Error::new(ErrorKind::InvalidArgument, what);
+            return Err(error.with_remedy("leave out dtype and shape"));
+        }
+        if !named && !options.is_set("record_bytes") {
             let error = Error::new(ErrorKind::InvalidArgument, "records need the size of a record");
-            return Err(error.with_remedy("give record_bytes"));
+            return Err(error.with_remedy("give record_bytes, or record_fields"));
         }
         Ok(Arc::new(Records::open(paths, &options.typed()?)?))
     },
@@ -50,18 +61,21 @@ pub struct Records {
     header_bytes: u64,
     dtype: DType,
     shape: Vec<u64>,
+    /// The fields of a record; empty if all of it is one.
+    places: Vec<Place>,
     fingerprint: OnceLock<u64>,
 }
 
 impl Records {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(mut paths: Paths, options: &RecordOptions) -> Result<Records> {
-        shape_of(options)?;
+        with_fields(options)?;
         Records::from_index(paths.files(options.common.threads)?, options)
     }
 
     pub(crate) fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {
-        let shape = shape_of(options)?;
+        let (options, shape, places) = with_fields(options)?;
+        let options = &options;
         let FoundFiles { files, mut skips, .. } = index;
         let mut ends = Vec::with_capacity(files.len());
         let mut end = 0;
@@ -78,11 +92,15 @@ impl Records {
             let place = files.place();
             return Err(Error::new(ErrorKind::Empty, what).with_path(place));
         }
-        let field = Field { name: "data".into(), dtype: options.dtype, shape: Shape::Fixed(shape.clone()) };
-        let mut index = Index::new("records", files, Schema { fields: vec![field] }, end);
+        let named = places.iter().map(|place| &place.field).filter(|field| field.name != PADDING);
+        let mut fields: Vec<Field> = named.cloned().collect();
+        if fields.is_empty() {
+            fields.push(Field { name: "data".into(), dtype: options.dtype, shape: Shape::Fixed(shape.clone()) });
+        }
+        let mut index = Index::new("records", files, Schema { fields }, end);
         index.bytes = end.saturating_mul(options.record_bytes);
         index.shards = ends;
-        index.plain_field = Some(0);
+        index.plain_field = places.is_empty().then_some(0);
         index.parse_reads_bytes = false;
         index.left_out = skips.into_vec();
         Ok(Records {
@@ -91,9 +109,28 @@ impl Records {
             header_bytes: options.header_bytes,
             dtype: options.dtype,
             shape,
+            places,
             fingerprint: OnceLock::new(),
         })
     }
+}
+
+/// The options with the size that the fields say, the shape of a record, and its fields.
+fn with_fields(options: &RecordOptions) -> Result<(RecordOptions, Vec<u64>, Vec<Place>)> {
+    let mut options = options.clone();
+    if options.record_fields.is_empty() {
+        let shape = shape_of(&options)?;
+        return Ok((options, shape, Vec::new()));
+    }
+    let places = fields::parse(&options.record_fields)?;
+    let bytes = places.last().map_or(0, |place| place.end as u64);
+    if options.record_bytes != 0 && options.record_bytes != bytes {
+        let what = format!("the fields of a record have {bytes} bytes, and record_bytes is {}", options.record_bytes);
+        let error = Error::new(ErrorKind::InvalidArgument, what);
+        return Err(error.with_remedy("leave out record_bytes, or name padding as a field: _:u8[N]"));
+    }
+    options.record_bytes = bytes;
+    Ok((options, vec![bytes], places))
 }
 
 /// The shape of a record, which has as many bytes as were named.
@@ -157,12 +194,17 @@ impl Dataset for Records {
     }
 
     fn parse(&self, _id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        out.values.push(Value::Bytes(raw[0].clone()));
+        if self.places.is_empty() {
+            out.values.push(Value::Bytes(raw[0].clone()));
+            return Ok(());
+        }
+        let named = self.places.iter().filter(|place| place.field.name != PADDING);
+        out.values.extend(named.map(|place| Value::Bytes(raw[0].slice(place.start..place.end))));
         Ok(())
     }
 
     fn is_plain(&self) -> bool {
-        true
+        self.places.is_empty()
     }
 
     fn largest(&self, count: u64) -> u64 {
@@ -170,7 +212,7 @@ impl Dataset for Records {
     }
 
     /// FNV-1a over "records", record and header size, and the names and sizes of all files in order; then the type and
-    /// the shape, unless records are plain bytes.
+    /// the shape, unless records are plain bytes; then each field's name, type and shape, if there are fields.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| {
             let mut fingerprint = Fingerprint::new("records");
@@ -180,6 +222,14 @@ impl Dataset for Records {
             if self.dtype != DType::U8 || self.shape.len() > 1 {
                 fingerprint.bytes(self.dtype.name().as_bytes());
                 self.shape.iter().for_each(|&dimension| fingerprint.number(dimension));
+            }
+            for Place { field, start, end } in &self.places {
+                fingerprint.bytes(field.name.as_bytes());
+                fingerprint.bytes(field.dtype.name().as_bytes());
+                fingerprint.number((end - start) as u64);
+                if let Shape::Fixed(shape) = &field.shape {
+                    shape.iter().for_each(|&length| fingerprint.number(length));
+                }
             }
             fingerprint.finish()
         })

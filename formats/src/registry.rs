@@ -4,7 +4,7 @@
 use crate::detect::{decide, nearest};
 use crate::folder::Folder;
 use crate::options::{OptionKind, OptionSpec, Options};
-use crate::paths::{FoundFiles, index, thread_count};
+use crate::paths::{FoundFiles, index, refuse_remote, thread_count};
 use crate::records::Records;
 use crate::skipped::SkipReason;
 use crate::{Dataset, FileId, FileTable};
@@ -150,6 +150,7 @@ pub const FORMATS: &[Format] = &[
 /// - `Corrupt` and `Truncated`, with file and offset, for files that break their format.
 /// - `Unavailable` for what is sound but cannot be read, such as an unsupported compression.
 pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Dataset>> {
+    refuse_remote(paths)?;
     let options = options.clone().with_declared_names(&all_options());
     let mut paths = Paths::new(paths);
     let format = decide(&mut paths, &options)?;
@@ -175,6 +176,7 @@ pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>>
 /// # Errors
 /// `InvalidArgument` for a name that no format has; what the system says of paths that cannot be listed.
 pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static Format> {
+    refuse_remote(paths)?;
     decide(&mut Paths::new(paths), &options.clone().with_declared_names(&all_options()))
 }
 

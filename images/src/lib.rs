@@ -72,3 +72,8 @@ pub fn example_bmp() -> Vec<u8> {
     file.extend([0, 0, 255, 0, 255, 0, 0, 0]);
     file
 }
+
+/// The program of the README works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

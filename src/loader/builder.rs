@@ -73,6 +73,16 @@ impl Loader {
     }
 }
 
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("dataset", &self.dataset)
+            .field("config", &self.config)
+            .field("resumes", &self.resume.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Builder {
     /// Replaces everything that was set so far.
     #[doc(hidden)]

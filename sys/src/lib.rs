@@ -40,6 +40,7 @@
 //! | own memory and read into it | [`arena`] and its [`Part`]s; [`ring`], an io_uring that owns every part in flight |
 //! | open files and ask about them | [`mod@file`]; [`block`], the device behind one; [`pci`], its way to a GPU |
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
+//! | see bytes as numbers | [`plain`] |
 //! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
 //! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo, loaded at run time |
 //! | wait and look around | [`event`], for poll loops; [`system`], what a process may do; [`schedule`], what it got |
@@ -61,6 +62,7 @@ pub mod cufile;
 pub mod event;
 pub mod file;
 pub mod pci;
+pub mod plain;
 pub mod ring;
 pub mod schedule;
 pub mod system;

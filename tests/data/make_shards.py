@@ -179,6 +179,9 @@ def zipped_trees() -> None:
         })
     litdata("litdata-zip/raw", items, chunk_size=4)
     litdata("litdata-zip/chunk", items, chunk_size=4, compression="zstd:7", compression_level="chunk")
+    # Not every system has a ":" in names, and cargo packages none: the tests give them their names back.
+    for chunk in sorted(Path(HERE, "litdata-zip/chunk").glob("*.zstd:7.bin")):
+        chunk.rename(chunk.with_name(chunk.name.replace(":", "-")))
     litdata("litdata-zip/batch", items, chunk_size=7, compression="zstd", compression_batch_size=3)
     litdata("litdata-zip/sample", items, chunk_bytes=1200, compression="zstd", compression_level="sample")
     litdata("litdata-zip/sample-count", items, chunk_size=4, compression="zstd", compression_level="sample")

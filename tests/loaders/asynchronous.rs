@@ -177,10 +177,11 @@ fn a_wait_that_is_given_up_loses_nothing() {
         let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let mut loader = work.narrow_loader(BOUND);
-            while let Some(batch) = StreamExt::next(&mut loader).await {
+            while let Some(batch) = StreamExt::next(&mut loader.stream()).await {
                 let batch = batch.expect("no error");
                 if !loader.is_empty() {
-                    let polled = poll_fn(|context| Poll::Ready(StreamExt::next(&mut loader).poll_unpin(context))).await;
+                    let polled =
+                        poll_fn(|context| Poll::Ready(StreamExt::next(&mut loader.stream()).poll_unpin(context))).await;
                     assert!(polled.is_pending(), "the memory for it is kept");
                 }
                 work.take(batch);
@@ -200,7 +201,7 @@ fn many_loaders_on_one_thread() {
             // Polled only, so that it proves itself that it is woken.
             let mut loader = work.builder().epochs(1).memory_limit(2 << 20).build().expect("a loader");
             let mut samples = 0;
-            while let Some(batch) = poll_fn(|context| Pin::new(&mut loader).poll_next(context)).await {
+            while let Some(batch) = poll_fn(|context| Pin::new(&mut loader.stream()).poll_next(context)).await {
                 samples += checked(&*work.dataset, &batch.expect("no error")).len() as u64;
             }
             samples
@@ -233,7 +234,10 @@ fn the_last_waker_counts() {
         let (first, second) = (flag(), flag());
         for flag in [&first, &second] {
             let waker = Arc::clone(flag).into();
-            assert!(Pin::new(&mut loader).poll_next(&mut Context::from_waker(&waker)).is_pending(), "memory is kept");
+            assert!(
+                Pin::new(&mut loader.stream()).poll_next(&mut Context::from_waker(&waker)).is_pending(),
+                "memory is kept"
+            );
         }
         drop(kept);
         while !second.1.load(Ordering::Acquire) {
@@ -241,7 +245,7 @@ fn the_last_waker_counts() {
         }
         assert!(!first.1.load(Ordering::Acquire), "a task that does not wait any more");
         let waker = second.into();
-        let batch = Pin::new(&mut loader).poll_next(&mut Context::from_waker(&waker));
+        let batch = Pin::new(&mut loader.stream()).poll_next(&mut Context::from_waker(&waker));
         assert!(matches!(batch, Poll::Ready(Some(Ok(_)))));
     });
 }
@@ -256,7 +260,7 @@ fn ways_may_be_mixed_and_a_loader_may_move() {
         for turn in 0_u64.. {
             let batch: Option<Result<Batch>> = match turn % 4 {
                 0 => Iterator::next(&mut loader),
-                1 => runtime.block_on(StreamExt::next(&mut loader)),
+                1 => runtime.block_on(StreamExt::next(&mut loader.stream())),
                 2 => loader.try_next().transpose(),
                 _ => {
                     // On another thread, from which it comes back.
@@ -316,7 +320,7 @@ fn a_consumer_that_keeps_batches_is_told_however_it_waits() {
         ("next", Iterator::next),
         ("await", |loader| {
             let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
-            runtime.block_on(StreamExt::next(loader))
+            runtime.block_on(StreamExt::next(&mut loader.stream()))
         }),
         ("poll", |loader| {
             // As the example does: look, and sleep on the descriptor.

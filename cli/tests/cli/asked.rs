@@ -91,3 +91,49 @@ fn bad_samples_are_listed_and_left_out_the_next_time() {
     let (_, said) = expect(&mut uringload(&format!("bench {path} --max-failures 2.5")), 2);
     assert!(said.contains("between 0 and 1"), "{said}");
 }
+
+#[test]
+fn records_have_fields() {
+    let root = tempfile::tempdir().expect("a folder");
+    let record = |label: u8| [vec![label], (0..12).map(|byte| byte * label).collect()].concat();
+    let path = root.path().join("batch.bin");
+    fs::write(&path, [record(3), record(1), record(2)].concat()).expect("a file");
+    let path = path.display();
+    let listed =
+        expect(uringload("list").arg(path.to_string()).args(["--record-fields", "label:u8, image:u8[3,2,2]"]), 0).0;
+    assert_eq!(listed.lines().count(), 3);
+    assert!(listed.contains("\"label\":{\"bytes\":1}") && listed.contains("\"image\":{\"bytes\":12}"), "{listed}");
+    for (fields, word) in [("label:u8,image:u8[3,2,3]", "the last record has"), ("label:u9", "no type of elements")] {
+        let (_, said) = expect(
+            &mut uringload(&format!("list {path} --record-fields {fields}")),
+            if word.contains("last") { 1 } else { 2 },
+        );
+        assert!(said.contains(word), "{said}");
+    }
+    let (_, said) = expect(&mut uringload(&format!("list {path} --record-fields label:u8 --dtype u8")), 2);
+    assert!(said.contains("leave out dtype"), "{said}");
+}
+
+#[test]
+fn addresses_are_no_paths() {
+    for address in ["s3://bucket/train", "gs://bucket/train/*.tar", "HTTPS://host/x.tar", "hf://datasets/mnist"] {
+        let (_, said) = expect(&mut uringload(&format!("inspect {address}")), 2);
+        assert!(said.contains("not on a filesystem") && said.contains("name the folder"), "{said}");
+    }
+    let (_, said) = expect(&mut uringload("inspect x3://bucket"), 1);
+    assert!(!said.contains("not on a filesystem"), "{said}");
+}
+
+#[test]
+fn commands_print_json() {
+    let data = folder(&[("a.txt", 10), ("b.txt", 20)]);
+    let path = data.path().display();
+    let state = data.path().join("state");
+    expect(&mut uringload(&format!("list {path} --json --save-state {}", state.display())), 0);
+    let shown = json(&expect(&mut uringload(&format!("state show {} --json", state.display())), 0).0);
+    assert_eq!((&shown["version"], &shown["checked"]), (&Value::from(1), &Value::from(false)), "{shown}");
+    assert!(shown["state"]["epoch"].is_u64(), "{shown}");
+    fs::write(data.path().join("lines.jsonl"), "{\"x\":1}\n{\"x\":2}\n").expect("lines");
+    let index = json(&expect(&mut uringload(&format!("index {path}/lines.jsonl --json")), 0).0);
+    assert_eq!((&index["samples"], &index["written"]), (&Value::from(2), &Value::from(1)), "{index}");
+}

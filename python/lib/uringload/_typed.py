@@ -17,6 +17,7 @@ class FormatOptions(TypedDict, total=False):
     format: str | None
     split: str | None
     record_bytes: int | str | None
+    record_fields: str | None
     header_bytes: int | str | None
     drop_tail: bool | None
     dtype: Any | None

@@ -310,10 +310,11 @@ fn checksums_of_zstd_are_compared() {
 #[test]
 fn a_unit_that_is_none_is_an_error() {
     let mds = dataset::open(&[data("mds-zip/zstd")], &Options::new().format("mds")).unwrap();
-    let lit = |name: &str| dataset::open(&[data("litdata-zip").join(name)], &Options::new().format("litdata")).unwrap();
+    let roots = ["chunk", "batch", "sample"].map(|name| copy(&format!("litdata-zip/{name}")));
+    let lit = |at: usize| dataset::open(&[roots[at].path()], &Options::new().format("litdata")).unwrap();
     let blocks = Options::new().format("litdata").set("block_size", 16_u64);
     let tokens = dataset::open(&[data("litdata-zip/tokens")], &blocks).unwrap();
-    let datasets: [&dyn Dataset; 5] = [&*mds, &*lit("chunk"), &*lit("batch"), &*lit("sample"), &*tokens];
+    let datasets: [&dyn Dataset; 5] = [&*mds, &*lit(0), &*lit(1), &*lit(2), &*tokens];
     for dataset in datasets {
         let good = decoded(dataset, dataset.units().unwrap(), UnitId(0)).unwrap();
         for unit in

@@ -1,0 +1,133 @@
+//! Ways to wait for a batch besides the iterator's, and to end the waiting from another thread.
+
+use super::{Delivered, Loader};
+use crate::queue::{Canceller, Missing, Receiver};
+use crate::{Error, Result};
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// The batches of a loader as a [`futures_core::Stream`]: see [`Loader::stream`].
+#[derive(Debug)]
+pub struct Batches<'a, T: Delivered = crate::batch::Batch>(&'a mut Loader<T>);
+
+/// Ends a loader from another thread: see [`Loader::cancel_handle`].
+#[derive(Clone)]
+pub struct CancelHandle(Canceller);
+
+impl CancelHandle {
+    /// Ends the loader: who waits for a batch gets the end at once, as does whoever asks later, and nothing more is
+    /// read. Batches that were handed out stay, and so does the loader's [state](Loader::state).
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether the loader was ended in this way.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+impl fmt::Debug for CancelHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelHandle").field("is_cancelled", &self.is_cancelled()).finish()
+    }
+}
+
+impl<T: Delivered> Loader<T> {
+    /// The batches as a stream, to be awaited by any runtime: the loader reads on its own thread and wakes the task.
+    /// Giving up a wait, as `select!` does, loses no batch, and neither does dropping the stream.
+    ///
+    /// ```
+    /// # use futures_util::StreamExt;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), [n; 100]).unwrap());
+    /// # let dataset = uringload::dataset::open(&[folder.path()], &uringload::dataset::Options::new())?;
+    /// # let mut loader = uringload::Loader::builder(dataset).batch_size(2).build()?;
+    /// # let batches = async {
+    /// let mut batches = loader.stream();
+    /// while let Some(batch) = batches.next().await {
+    ///     println!("{} samples", batch?.len());
+    /// }
+    /// # uringload::Result::Ok(())
+    /// # };
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(batches)?;
+    /// # Ok::<(), uringload::Error>(())
+    /// ```
+    pub fn stream(&mut self) -> Batches<'_, T> {
+        Batches(self)
+    }
+
+    /// The next batch, waiting for it for at most `wait`. `Ok(None)` if none came in that time, or none is left (see
+    /// [`is_empty`](Loader::is_empty)).
+    ///
+    /// # Errors
+    /// The error that takes the place of the batch.
+    pub fn next_timeout(&mut self, wait: Duration) -> Result<Option<T>> {
+        if self.finished {
+            return Ok(None);
+        }
+        if let Some(error) = self.forked() {
+            return Err(error);
+        }
+        if self.batches.as_ref().is_some_and(Receiver::is_empty) {
+            self.begin_wait();
+        }
+        let Some(batches) = self.batches.as_mut() else { return Ok(None) };
+        match batches.recv_timeout(wait) {
+            Ok(received) => self.hand_out(Some(received)).transpose(),
+            Err(Missing::Closed) => self.hand_out(None).transpose(),
+            // It still waits, for the statistics.
+            Err(Missing::Empty) => Ok(None),
+        }
+    }
+
+    /// A handle that ends the loader from any thread, also one that waits in `next`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` in a forked child.
+    pub fn cancel_handle(&self) -> Result<CancelHandle> {
+        match &self.batches {
+            Some(batches) if !self.is_forked() => Ok(CancelHandle(batches.canceller())),
+            _ => Err(Error::new(crate::ErrorKind::InvalidArgument, "this loader belongs to another process")
+                .with_remedy("build a loader in the child")),
+        }
+    }
+}
+
+impl<T: Delivered> futures_core::Stream for Batches<'_, T> {
+    type Item = Result<T>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        let loader = &mut *self.get_mut().0;
+        if loader.finished {
+            return Poll::Ready(None);
+        }
+        if let Some(error) = loader.forked() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let polled = match &mut loader.batches {
+            Some(batches) => batches.poll_recv(context),
+            None => Poll::Ready(None),
+        };
+        match polled {
+            Poll::Pending => {
+                loader.begin_wait();
+                Poll::Pending
+            }
+            Poll::Ready(received) => Poll::Ready(loader.hand_out(received)),
+        }
+    }
+}
+
+impl<T: Delivered> fmt::Debug for Loader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader")
+            .field("dataset", &self.book.dataset())
+            .field("cursor", &self.book.cursor())
+            .field("remaining", &self.remaining)
+            .field("finished", &self.finished)
+            .finish_non_exhaustive()
+    }
+}
