@@ -78,7 +78,7 @@ pub mod pack;
 mod raw;
 pub mod verify;
 
-pub use loader::{Builder, DeviceBuilder, DeviceLoader, Loader};
+pub use loader::{Builder, DeviceBuilder, DeviceLoader, Loader, Report};
 pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;

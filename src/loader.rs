@@ -3,6 +3,7 @@
 mod book;
 mod builder;
 mod limits;
+mod report;
 mod run;
 mod stretches;
 
@@ -26,6 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use builder::{Builder, DeviceBuilder};
+pub use report::Report;
 
 /// A loader whose batches are on a device.
 pub type DeviceLoader = Loader<DeviceBatch>;
