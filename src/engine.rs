@@ -136,6 +136,11 @@ pub trait Engine {
     /// may be back at their paths. Does not wait.
     fn renew(&mut self, _file: FileId) {}
 
+    /// How long the kernel has taken no read at all and returned none, and what it last answered. `None`: it does.
+    fn denied(&self) -> Option<(Duration, io::Error)> {
+        None
+    }
+
     /// A fallback taken since the last call. Each kind is reported once.
     fn said(&mut self) -> Option<Fallback> {
         None

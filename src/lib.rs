@@ -80,7 +80,7 @@ pub mod pack;
 mod raw;
 pub mod verify;
 
-pub use loader::{Batches, Builder, CancelHandle, DeviceBuilder, DeviceLoader, Loader};
+pub use loader::{Batches, Builder, CancelHandle, DeviceBuilder, DeviceLoader, Loader, Report};
 pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;

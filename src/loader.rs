@@ -4,6 +4,7 @@ mod book;
 mod builder;
 mod columns;
 mod limits;
+mod report;
 mod room;
 mod run;
 mod stretches;
@@ -28,6 +29,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use builder::{Builder, DeviceBuilder};
+pub use report::Report;
 pub use waiting::{Batches, CancelHandle};
 
 /// A loader whose batches are on a device.

@@ -576,6 +576,7 @@ impl Reactor {
             Error::io("the engine failed while it waited for reads", source)
                 .with_remedy("this is not an error of one file: see the kernel's log, or try --engine threads")
         })?;
+        self.note_denied(engine)?;
         if asleep {
             self.bell.silence();
         }

@@ -9,6 +9,7 @@ mod formats {
     #[cfg(feature = "parquet")]
     mod columnar;
     mod dataset;
+    mod denied;
     mod hdf5;
     mod identity;
     mod limits;

@@ -441,6 +441,10 @@ impl Engine for Uring {
         self.files.lost(file)
     }
 
+    fn denied(&self) -> Option<(Duration, io::Error)> {
+        self.ring.denied()
+    }
+
     /// The slot of the file is used again once the reads that are in flight there have ended.
     fn renew(&mut self, file: FileId) {
         if let Some(&slot) = self.slot_of.get(&file)

@@ -30,7 +30,8 @@ impl Class {
         }
         match error.raw_os_error() {
             Some(EINTR | ECANCELED) => Class::Interrupted,
-            Some(EAGAIN | ENOMEM | ENFILE | EMFILE | ENOBUFS) => Class::Machine,
+            // ENOSYS: a filter refuses the call itself, whatever the file.
+            Some(EAGAIN | ENOMEM | ENFILE | EMFILE | ENOSYS | ENOBUFS) => Class::Machine,
             Some(
                 EIO | ENXIO | ENODEV | ESTALE | ETIMEDOUT | ENOTCONN | EHOSTDOWN | EHOSTUNREACH | ENETDOWN
                 | ENETUNREACH | ENETRESET | ECONNREFUSED | ECONNRESET | ECONNABORTED | ESHUTDOWN | EPIPE | ENOLINK
@@ -56,6 +57,7 @@ const ENOTDIR: i32 = 20;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 const EPIPE: i32 = 32;
+const ENOSYS: i32 = 38;
 const ENONET: i32 = 64;
 const ENOLINK: i32 = 67;
 const ECOMM: i32 = 70;
@@ -85,7 +87,7 @@ mod tests {
     fn errors_are_told_apart() {
         let of = |errno| Class::of(&io::Error::from_raw_os_error(errno));
         assert_eq!([4, 125].map(of), [Class::Interrupted; 2]);
-        assert_eq!([11, 12, 23, 24].map(of), [Class::Machine; 4]);
+        assert_eq!([11, 12, 23, 24, 38].map(of), [Class::Machine; 5]);
         assert_eq!([5, 6, 19, 107, 110, 112, 116].map(of), [Class::Storage; 7]);
         assert_eq!([2, 13, 20].map(of), [Class::Name; 3]);
         // EINVAL, EISDIR, and ENODATA: a medium that cannot give back what it was given.

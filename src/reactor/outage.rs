@@ -45,6 +45,8 @@ pub(super) struct Outages {
     /// By the read's tag.
     troubles: HashMap<u64, Trouble>,
     random: SplitMix64,
+    /// How long the kernel has taken no read at all, and what it answers.
+    denied: Option<(Duration, String)>,
     /// Whether an outage was told and has not been taken back.
     is_told: bool,
 }
@@ -92,6 +94,7 @@ impl Outages {
             roots: vec![Root::default(); roots],
             troubles: HashMap::new(),
             random: SplitMix64::seed_from_u64(seed),
+            denied: None,
             is_told: false,
         }
     }
@@ -152,6 +155,9 @@ impl Outages {
 
     /// The outage to tell of: the one that lasts longest.
     fn worst(&self, now: Instant, files: &FileTable) -> Option<Outage> {
+        if let Some((lasting, cause)) = self.denied.clone() {
+            return Some(Outage { path: None, lasting, cause });
+        }
         let since = |trouble: &&Trouble| match trouble.class {
             Class::Storage => self.roots[trouble.root].down_since,
             Class::Machine | Class::Name => Some(trouble.since),
@@ -367,9 +373,32 @@ impl Reactor {
         }
     }
 
+    /// Notes whether the kernel takes reads at all. No read fails while it does not, so nobody else would notice.
+    ///
+    /// # Errors
+    /// What it answers, if it has taken none for too long.
+    pub(super) fn note_denied(&mut self, engine: &dyn Engine) -> Result<()> {
+        let Some((lasting, source)) = engine.denied() else {
+            self.outages.denied = None;
+            return Ok(());
+        };
+        let cause = Error::io("the kernel takes no read (io_uring_enter)", source);
+        if self.outages.timeout.is_some_and(|timeout| lasting >= timeout) {
+            let what = format!("the kernel has taken no read for {:.1} s", lasting.as_secs_f64());
+            return Err(Error::new(cause.kind(), what).with_source(cause).with_remedy(
+                "free memory, or have the container's filter allow io_uring_enter; or take the engine \"threads\"; \
+                 resume from the last state, or raise outage_timeout",
+            ));
+        }
+        if lasting >= PAUSE_MAX {
+            self.outages.denied = Some((lasting, cause.headline().to_string()));
+        }
+        Ok(())
+    }
+
     /// Tells the statistics of an outage, and of its end.
     pub(super) fn tell_outage(&mut self, engine: &dyn Engine) {
-        if self.outages.is_quiet() && !self.outages.is_told {
+        if self.outages.is_quiet() && self.outages.denied.is_none() && !self.outages.is_told {
             return;
         }
         let outage = self.outages.worst(engine.now(), self.planner.dataset().files());

@@ -47,6 +47,12 @@ pub const DRAIN_BOUND: Duration = Duration::from_secs(5);
 /// How long a turn waits for a completion to free memory, if the kernel had none for a submission.
 const RETRY_WAIT: Duration = Duration::from_millis(1);
 
+/// How long a turn waits at most while the kernel takes nothing: the caller decides how often to try.
+const DENIED_WAIT: Duration = Duration::from_millis(10);
+
+/// How long a drain tries to reach a kernel that takes nothing.
+const DENIED_DRAIN: Duration = Duration::from_millis(250);
+
 /// How long a drain waits before it cancels again what is still in flight.
 const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
@@ -176,6 +182,8 @@ pub struct Ring {
     refused: Vec<Completion>,
     batch_wait: Duration,
     drain_bound: Duration,
+    /// Since when the kernel has taken nothing and returned nothing, and its last answer.
+    denied: Option<(Instant, i32)>,
     /// The process that opened the ring. A forked child inherits this value, but not the ring's memory.
     process: u32,
     /// Makes it neither `Send` nor `Sync`, whatever the fields are.
@@ -203,6 +211,7 @@ impl Ring {
             refused: Vec::with_capacity(entries),
             batch_wait: options.batch_wait,
             drain_bound: DRAIN_BOUND,
+            denied: None,
             process: std::process::id(),
             thread_bound: PhantomData,
         };
@@ -365,6 +374,12 @@ impl Ring {
         entered
     }
 
+    /// How long the kernel has refused every call for want of room (`EAGAIN`, `EBUSY`, `ENOMEM`) and returned nothing
+    /// meanwhile, and what it last answered. A filter may answer so too, for ever. `None`: the last call got through.
+    pub fn denied(&self) -> Option<(Duration, io::Error)> {
+        self.denied.map(|(since, errno)| (since.elapsed(), io::Error::from_raw_os_error(errno)))
+    }
+
     /// A waker that ends a waiting `turn`, or the next one, from any thread.
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.bell))
@@ -469,13 +484,22 @@ impl Ring {
         let entered = self.queues.enter(wait, want, self.batch_wait);
         self.records.submitted(self.queues.sq.len());
         match entered.map_err(|error| error.raw_os_error()) {
-            Err(Some(libc::EAGAIN | libc::EBUSY)) => {
+            Err(Some(errno @ (libc::EAGAIN | libc::EBUSY | libc::ENOMEM))) => {
                 // The kernel has no memory for a request, or wants its completions taken first. Wait a little for what
                 // is in flight to make room; the next turn submits the rest.
-                let _ = self.queues.wait(RETRY_WAIT);
+                let since = self.denied.map_or_else(Instant::now, |(since, _)| since);
+                self.denied = Some((since, errno));
+                let waited = self.queues.wait(RETRY_WAIT).map_err(|error| error.raw_os_error());
+                if let (Some(wait), Err(Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))) = (wait, waited) {
+                    // It does not even wait: without a pause, this thread would be busy with asking.
+                    self.bell.listen(wait.min(DENIED_WAIT));
+                }
                 Ok(())
             }
-            Ok(()) | Err(Some(libc::ETIME | libc::EINTR)) => Ok(()),
+            Ok(()) | Err(Some(libc::ETIME | libc::EINTR)) => {
+                self.denied = None;
+                Ok(())
+            }
             Err(errno) => Err(errno.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error)),
         }
     }
@@ -499,6 +523,7 @@ impl Ring {
                         self.slots[slot as usize].finish(&completion);
                     }
                     done.push(completion);
+                    self.denied = None;
                 }
             }
         }
@@ -513,7 +538,7 @@ impl Ring {
         self.bell_armed = true;
         while self.records.used() > 0 {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || self.denied.is_some_and(|(since, _)| since.elapsed() >= DENIED_DRAIN) {
                 return false;
             }
             // Again after each wait: the rest of a cancelled link and what was submitted late are new to the kernel.

@@ -172,6 +172,12 @@ pub(super) fn every(root: &TempDir) -> Vec<Made> {
     [files(root), shards(root), rows(root), tables(root)].concat()
 }
 
+/// The payload in a value: a nested column has it as the only text of a list.
+pub(super) fn payload_of(value: &[u8]) -> &[u8] {
+    let inside = value.strip_prefix(b"[\"").and_then(|bytes| bytes.strip_suffix(b"\"]"));
+    inside.unwrap_or(value)
+}
+
 /// The payload of each sample by its number, in the order in which they came.
 fn read(loader: Loader, column: &str) -> (Vec<u64>, BTreeMap<u64, Vec<u8>>) {
     let (mut order, mut samples) = (Vec::new(), BTreeMap::new());
@@ -185,10 +191,7 @@ fn read(loader: Loader, column: &str) -> (Vec<u64>, BTreeMap<u64, Vec<u8>>) {
         for (index, &SampleId(id)) in batch.ids.iter().enumerate() {
             order.push(id);
             let bytes = column.bytes_of(index).expect("bytes");
-            // A nested column has the payload as the only text of a list.
-            let inside = bytes.strip_prefix(b"[\"").and_then(|bytes| bytes.strip_suffix(b"\"]"));
-            let bytes = inside.unwrap_or(&bytes).to_vec();
-            assert!(samples.insert(id, bytes).is_none(), "sample {id} came twice");
+            assert!(samples.insert(id, payload_of(&bytes).to_vec()).is_none(), "sample {id} came twice");
         }
     }
     (order, samples)

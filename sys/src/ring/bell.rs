@@ -2,11 +2,12 @@
 
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Any thread rings it, and the ring's thread hears it.
 pub(super) struct Bell {
@@ -25,6 +26,16 @@ impl Bell {
     /// that was rung before it was armed counts too.
     pub(super) fn entry(&self) -> Entry {
         opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), libc::POLLIN as u32).build()
+    }
+
+    /// Waits up to `wait` until it is rung, where the ring cannot; then it is silent.
+    pub(super) fn listen(&self, wait: Duration) {
+        let mut fds = [PollFd::new(&self.event, PollFlags::IN)];
+        let time = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
+        // Whatever the outcome, the caller looks for what other threads left.
+        if poll(&mut fds, Some(&time)).is_ok_and(|rung| rung > 0) {
+            self.silence();
+        }
     }
 
     /// For the ring's thread, before it checks what other threads left for it.
