@@ -6,7 +6,7 @@ import sys
 BENCH_KEYS = {
     "version": int, "dataset": dict, "samples_per_s": float, "bytes_per_s": float, "wall_s": float, "cpu_s": float,
     "cpu_s_per_gb": float, "peak_rss_bytes": int, "first_batch_ms": float, "batch_wait_ms": dict,
-    "read_latency_us": dict, "read_amplification": float, "raw_read_bytes_per_s": float, "share_of_raw": float,
+    "read_latency_us": dict, "read_amplification": float, "raw_read_bytes_per_s": float, "raw_read": dict,
     "route": dict, "verdict": dict, "comparisons": list,
 }
 
@@ -33,6 +33,10 @@ def bench(path):
         allowed = (int, float) if kind is float else kind
         if not isinstance(result.get(key), allowed):
             wrong.append(f"{key} is {result.get(key, 'absent')!r}")
+    # A yardstick that was disturbed gives no share.
+    share, disturbed = result.get("share_of_raw", "absent"), (result.get("raw_read") or {}).get("disturbed")
+    if not (isinstance(share, (int, float)) and share <= 1.05 or share is None and disturbed):
+        wrong.append(f"share_of_raw is {share!r}, disturbed {disturbed!r}")
     if "au_percent" not in result:
         wrong.append("au_percent is absent")
     if wrong:

@@ -15,7 +15,7 @@ use crate::stats::Stats;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload_sys::Part;
+use uringload_sys::{Part, cgroup};
 
 /// Reads in flight where the user names no depth: what a loader starts with.
 const DEPTH: usize = 64;
@@ -55,7 +55,7 @@ pub fn measure(
     let Opened { mut engine, route, width } = engine::open(config, dataset, &stats)?;
     let mut reads = Reads::new(dataset, config, sampler, &route)?;
     // With those that wait in the engine for their turn.
-    let depth = engine.widen(width.most.min(config.queue_depth.unwrap_or(DEPTH)));
+    let depth = engine.widen(width.most.min(config.queue_depth.unwrap_or(DEPTH))).min(affordable(route.read_bytes));
     let mut pool = Pool::new(depth * route.read_bytes.next_multiple_of(BLOCK_ALIGNMENT), 0, Arc::new(Bell::new()))?;
     let mut free: Vec<Part> = (0..depth).filter_map(|_| pool.take(route.read_bytes)).collect();
     pool.back(pool.arena().len())?;
@@ -88,6 +88,12 @@ pub fn measure(
             tags.push(done.tag);
         }
     }
+}
+
+/// Reads in flight that a container has memory for.
+fn affordable(read_bytes: usize) -> usize {
+    let room = cgroup::memory().map_or(u64::MAX, |group| group.room() / 4);
+    usize::try_from(room / read_bytes.max(1) as u64).unwrap_or(usize::MAX).max(1)
 }
 
 /// The reads of one epoch, one after the other.

@@ -14,6 +14,7 @@ mod step;
 mod table;
 mod trainer;
 mod watch;
+mod yardstick;
 
 use super::Done;
 use super::arguments::{Bench, EngineName, Way, config};
@@ -40,9 +41,10 @@ use uringload::{Error, ErrorKind, State};
 
 pub use gpus::Gpus;
 pub use report::RouteReport;
+use yardstick::Yardstick;
 
 /// Longest raw read: long enough to be steady, short compared with the rest of the wait.
-const RAW_LIMIT: Duration = Duration::from_secs(5);
+const RAW_LIMIT: Duration = Duration::from_secs(3);
 
 /// Longest trial of another way to read.
 const TRIAL_LIMIT: Duration = Duration::from_secs(1);
@@ -73,7 +75,7 @@ pub fn run(options: &Bench) -> Done {
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::choose(&paths, &options.format.under(&options.failing), &options.chosen)?;
     let (ranks, state) = (Ranks::of(&options.order)?, options.checkpoint.load()?);
-    let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None };
+    let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None, yardstick: Yardstick::default() };
     let result = bench.rounds(ranks, state)?;
     let report = report::Report::of(&result);
     let saved = result.rounds.last().map_or(Ok(()), |last| options.checkpoint.save(&last.measured.state));
@@ -118,6 +120,8 @@ pub struct Outcome<'a> {
     pub rounds: Vec<Round>,
     /// What else was tried on the storage, if it is the limit.
     pub trials: Vec<Trial>,
+    /// The raw reads of all rounds.
+    pub yardstick: Yardstick,
 }
 
 impl Outcome<'_> {
@@ -128,11 +132,9 @@ impl Outcome<'_> {
         order[(order.len() - 1) / 2]
     }
 
-    /// Median of the raw reads over all rounds.
+    /// The median of the raw reads, if the loader may be compared with it.
     pub fn raw(&self) -> Option<f64> {
-        let mut rates: Vec<f64> = self.rounds.iter().filter_map(|round| round.raw).collect();
-        rates.sort_by(f64::total_cmp);
-        rates.get(rates.len().saturating_sub(1) / 2).copied()
+        self.yardstick.trusted()
     }
 
     /// What is known besides the loader's own measurements.
@@ -165,6 +167,7 @@ struct Runner<'a> {
     data: &'a Data,
     interrupt: &'a Interrupt,
     emptied: Option<Emptied>,
+    yardstick: Yardstick,
 }
 
 impl<'a> Runner<'a> {
@@ -218,9 +221,28 @@ impl<'a> Runner<'a> {
             }
         }
         let trials = if simulated { Vec::new() } else { self.trials(&run, &rounds)? };
-        let Run { config, state, duration, .. } = run;
         let emptied = self.emptied;
-        Ok(Outcome { options, config, ranks, state, duration, data: self.data, emptied, rounds, trials })
+        let mut outcome = Outcome {
+            options,
+            config: run.config.clone(),
+            ranks,
+            state: run.state.clone(),
+            duration,
+            data: self.data,
+            emptied,
+            rounds,
+            trials,
+            yardstick: Yardstick::default(),
+        };
+        let mut yardstick = std::mem::take(&mut self.yardstick);
+        if !self.interrupt.is_set() {
+            let limit = raw_limit(&run);
+            let checked = yardstick
+                .check(&outcome.median().measured, |anew| anew.take(&run, limit, || self.empty_cache()).map(drop));
+            checked.or_else(|error| untold(error).map(drop))?;
+        }
+        outcome.yardstick = yardstick;
+        Ok(outcome)
     }
 
     /// Every second round runs in reverse order, so that a device that gets slower or faster does not favour whoever is
@@ -233,18 +255,18 @@ impl<'a> Runner<'a> {
         simulated: bool,
         first: Option<&Round>,
     ) -> Result<Round, Failure> {
-        let (mut raw, mut compared) = (None, Vec::new());
+        let mut compared = Vec::new();
         if backwards {
             compared = self.compare(run, first)?;
-        } else if !simulated {
-            raw = self.raw(run)?;
         }
+        // Before and after the loader: storage that gets slower or faster meanwhile shows in the spread.
+        let mut raw = if simulated { None } else { self.raw(run)? };
         self.empty_cache()?;
         let measured = measure::measure(run, name, self.interrupt)?;
         if matches!(measured.end, End::Complete | End::OutOfTime) && !simulated {
-            if backwards {
-                raw = self.raw(run)?;
-            } else {
+            let after = self.raw(run)?;
+            raw = raw.zip(after).map_or(raw, |(before, after)| Some(f64::midpoint(before, after)));
+            if !backwards {
                 compared = self.compare(run, first)?;
             }
         }
@@ -264,17 +286,10 @@ impl<'a> Runner<'a> {
         if self.options.no_raw || self.interrupt.is_set() {
             return Ok(None);
         }
-        self.empty_cache()?;
-        let limit = run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT));
-        match raw::measure(run.dataset, &run.config, &run.sampler, limit) {
-            Ok(raw) => Ok(Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0)),
-            Err(error) if !is_of_a_sample(error.kind()) => Err(error.into()),
-            Err(error) => {
-                // The loader will hit the same sample, and knows how to handle it.
-                eprintln_quietly(&format!("uringload: no raw read to compare with: {}", error.headline()));
-                Ok(None)
-            }
-        }
+        let mut yardstick = std::mem::take(&mut self.yardstick);
+        let rate = yardstick.take(run, raw_limit(run), || self.empty_cache());
+        self.yardstick = yardstick;
+        rate.or_else(untold)
     }
 
     /// Where the storage is the limit: whether more reads in flight, or longer ones, would bring more. Through the page
@@ -316,6 +331,19 @@ impl<'a> Runner<'a> {
         }
         Ok(all)
     }
+}
+
+fn raw_limit(run: &Run<'_>) -> Duration {
+    run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT))
+}
+
+/// Goes on without a raw read if a sample is to blame: the loader will hit the same one, and knows how to handle it.
+fn untold(error: Error) -> Result<Option<f64>, Failure> {
+    if !is_of_a_sample(error.kind()) {
+        return Err(error.into());
+    }
+    eprintln_quietly(&format!("uringload: no raw read to compare with: {}", error.headline()));
+    Ok(None)
 }
 
 /// Whether the problem is the data being read, not the way of reading.

@@ -8,6 +8,7 @@ use super::machine::{Command, Machine};
 use super::measure::Measured;
 use super::series::{Epoch, Point};
 use super::spread::Spread;
+use super::yardstick::Yardstick;
 use super::{Outcome, Round};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -62,6 +63,7 @@ pub struct Report {
     depth: u64,
     decisions: Vec<DecisionReport>,
     raw_read_bytes_per_s: Option<f64>,
+    raw_read: Option<RawReport>,
     share_of_raw: Option<f64>,
     step_ms: Option<f64>,
     au_percent: Option<f64>,
@@ -139,6 +141,29 @@ struct Latencies {
     p50: Option<f64>,
     p99: Option<f64>,
     p999: Option<f64>,
+}
+
+/// The yardstick.
+#[derive(Debug, Serialize)]
+struct RawReport {
+    count: usize,
+    spread: Option<f64>,
+    disturbed: bool,
+    queue_depth: Option<usize>,
+    read_bytes: Option<usize>,
+}
+
+impl RawReport {
+    fn of(yardstick: &Yardstick) -> Option<RawReport> {
+        let shape = yardstick.shape().filter(|_| yardstick.count() > 0)?;
+        Some(RawReport {
+            count: yardstick.count(),
+            spread: yardstick.spread(),
+            disturbed: yardstick.is_disturbed(),
+            queue_depth: shape.depth,
+            read_bytes: shape.read_bytes,
+        })
+    }
 }
 
 /// A change of a knob, and the figures that led to it.
@@ -343,7 +368,8 @@ impl Report {
             in_flight_max: snapshot.in_flight_max,
             depth: snapshot.depth,
             decisions: measured.decisions.iter().map(DecisionReport::from).collect(),
-            raw_read_bytes_per_s: raw,
+            raw_read_bytes_per_s: outcome.yardstick.rate(),
+            raw_read: RawReport::of(&outcome.yardstick),
             share_of_raw: raw.map(|raw| measured.share_of_raw(raw)),
             step_ms: outcome.options.emulate_step.map(millis),
             au_percent: measured.au_percent,

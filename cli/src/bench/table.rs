@@ -105,10 +105,7 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
             table.row("", &format!("round {} is an outlier: {rate} samples/s; something else was at work", round + 1));
         }
     }
-    if let Some(raw) = outcome.raw().filter(|&raw| raw > 0.0) {
-        let share = format!("{:.1} %", 100.0 * measured.share_of_raw(raw));
-        table.row("of a raw read", &format!("{share:<12} of {}/s from the same files in the same run", bytes(raw)));
-    }
+    raw_read(table, outcome, measured);
     if let Some(step) = outcome.options.emulate_step {
         let au = measured.au_percent.map_or_else(|| "unknown".to_owned(), |au| format!("{au:.1} %"));
         table.row("accelerator", &format!("{au:<12} busy, with steps of {}", time(step)));
@@ -121,6 +118,25 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
             );
         }
     }
+}
+
+/// The share of a raw read, with its spread; no share where the yardstick cannot be trusted.
+fn raw_read(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
+    let yardstick = &outcome.yardstick;
+    let Some(rate) = yardstick.rate().filter(|&rate| rate > 0.0) else { return };
+    let spread = yardstick.spread().map_or_else(String::new, |spread| {
+        format!(", the median of {} within {:.0} %", yardstick.count(), 100.0 * spread)
+    });
+    let depth = yardstick.shape().and_then(|shape| shape.depth);
+    let depth = depth.map_or_else(String::new, |depth| format!(" at a depth of {depth}"));
+    if yardstick.is_disturbed() {
+        let line =
+            format!("unknown      the yardstick was disturbed: less ({}/s{spread}) than the loader", bytes(rate));
+        return table.row("of a raw read", &line);
+    }
+    let share = format!("{:.1} %", 100.0 * measured.share_of_raw(rate));
+    let line = format!("{share:<12} of {}/s from the same files in the same run{depth}{spread}", bytes(rate));
+    table.row("of a raw read", &line);
 }
 
 fn waits(table: &mut Table, measured: &Measured) {

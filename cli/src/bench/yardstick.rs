@@ -1,0 +1,189 @@
+//! The yardstick of a bench: raw reads of the same files, in the depth and the length that suit the storage best,
+//! spread over the rounds. A figure that says more than the storage gives is not told.
+
+use super::measure::{Measured, Run};
+use std::time::Duration;
+use uringload::Result;
+use uringload::internal::{Config, raw};
+
+/// Depths and lengths of reads that are tried. The engine takes less where the device does.
+const DEPTHS: [usize; 4] = [16, 64, 128, 256];
+const READ_BYTES: [usize; 3] = [128 << 10, 256 << 10, 1 << 20];
+
+/// A trial is short: what is chosen is measured again in each round.
+const TRIAL: Duration = Duration::from_millis(200);
+
+/// A loader that is faster than the raw read by more than the noise of a good machine was measured on another disk, so
+/// to say.
+const SHARE_MOST: f64 = 1.05;
+
+/// How often the yardstick is taken again where that happens.
+const REPEATS: usize = 3;
+
+/// The shape of the reads: what the engine is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Reads in flight; `None`: a default that was not searched.
+    pub depth: Option<usize>,
+    /// Length of the longest read.
+    pub read_bytes: Option<usize>,
+}
+
+/// What raw reads gave.
+#[derive(Clone, Debug, Default)]
+pub struct Yardstick {
+    shape: Option<Shape>,
+    rates: Vec<f64>,
+    is_disturbed: bool,
+}
+
+impl Yardstick {
+    /// The shape that gave most.
+    pub fn shape(&self) -> Option<Shape> {
+        self.shape
+    }
+
+    /// Median rate in bytes per second.
+    pub fn rate(&self) -> Option<f64> {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len().saturating_sub(1) / 2).copied()
+    }
+
+    /// Number of raw reads.
+    pub fn count(&self) -> usize {
+        self.rates.len()
+    }
+
+    /// How far the rates lie apart, as a share of the median.
+    pub fn spread(&self) -> Option<f64> {
+        let (least, most) =
+            self.rates.iter().fold((f64::MAX, 0.0), |(a, b), &rate| (f64::min(a, rate), f64::max(b, rate)));
+        self.rate().filter(|_| self.rates.len() > 1).map(|rate| (most - least) / rate)
+    }
+
+    /// Whether the loader was faster even after repeats, so that there is no share to tell.
+    pub fn is_disturbed(&self) -> bool {
+        self.is_disturbed
+    }
+
+    /// What a loader's rate may be compared with.
+    pub fn trusted(&self) -> Option<f64> {
+        self.rate().filter(|&rate| rate > 0.0 && !self.is_disturbed)
+    }
+
+    /// A raw read, in the best shape: found at the first one. Returns its rate.
+    ///
+    /// # Errors
+    /// As [`raw::measure`], and those of `prepare`.
+    pub fn take(
+        &mut self,
+        run: &Run<'_>,
+        limit: Duration,
+        mut prepare: impl FnMut() -> Result<()>,
+    ) -> Result<Option<f64>> {
+        let mut rate_of = |shape: Shape, limit| {
+            prepare()?;
+            let config = Config { queue_depth: shape.depth, read_bytes: shape.read_bytes, ..run.config.clone() };
+            raw::measure(run.dataset, &config, &run.sampler, limit).map(|rate| rate.bytes_per_second())
+        };
+        let shape = match self.shape {
+            Some(shape) => shape,
+            None => {
+                let asked = Shape { depth: run.config.queue_depth, read_bytes: run.config.read_bytes };
+                *self.shape.insert(search(asked, |shape| rate_of(shape, TRIAL.min(limit)))?)
+            }
+        };
+        let rate = Some(rate_of(shape, limit)?).filter(|&rate| rate > 0.0);
+        self.rates.extend(rate);
+        Ok(rate)
+    }
+
+    /// Looks whether the loader was faster than the yardstick, and then takes it again, from the start. What is said
+    /// then stands for what was said before.
+    ///
+    /// # Errors
+    /// As [`take`](Yardstick::take).
+    pub fn check(&mut self, measured: &Measured, mut again: impl FnMut(&mut Yardstick) -> Result<()>) -> Result<()> {
+        let is_below = |yardstick: &Yardstick| {
+            yardstick.rate().is_some_and(|rate| rate > 0.0 && measured.share_of_raw(rate) > SHARE_MOST)
+        };
+        if !is_below(self) {
+            return Ok(());
+        }
+        let mut anew = Yardstick::default();
+        for _ in 0..REPEATS {
+            again(&mut anew)?;
+        }
+        if anew.rate().is_some() {
+            *self = anew;
+        }
+        self.is_disturbed = is_below(self);
+        Ok(())
+    }
+}
+
+/// The shape that gives most: first of the depths, then of the lengths, unless the user has fixed them.
+fn search(asked: Shape, mut rate_of: impl FnMut(Shape) -> Result<f64>) -> Result<Shape> {
+    let mut best = (asked, rate_of(asked)?);
+    let mut try_out = |shapes: &mut dyn Iterator<Item = Shape>, best: &mut (Shape, f64)| {
+        for shape in shapes {
+            // One that the machine has no room for is not the best.
+            let Ok(rate) = rate_of(shape) else { continue };
+            if rate > best.1 {
+                *best = (shape, rate);
+            }
+        }
+    };
+    if asked.depth.is_none() {
+        try_out(&mut DEPTHS.iter().map(|&depth| Shape { depth: Some(depth), ..asked }), &mut best);
+    }
+    if asked.read_bytes.is_none() {
+        let (chosen, _) = best;
+        try_out(&mut READ_BYTES.iter().map(|&bytes| Shape { read_bytes: Some(bytes), ..chosen }), &mut best);
+    }
+    Ok(best.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rates: &[f64]) -> Yardstick {
+        Yardstick { rates: rates.to_vec(), ..Yardstick::default() }
+    }
+
+    #[test]
+    fn the_median_and_the_spread() {
+        assert_eq!((of(&[]).rate(), of(&[]).spread(), of(&[3.0]).spread()), (None, None, None));
+        let three = of(&[90.0, 110.0, 100.0]);
+        assert_eq!(
+            (three.rate(), three.spread(), three.trusted(), three.count()),
+            (Some(100.0), Some(0.2), Some(100.0), 3)
+        );
+        assert_eq!(Yardstick { is_disturbed: true, ..three }.trusted(), None);
+        assert_eq!(of(&[0.0]).trusted(), None);
+    }
+
+    #[test]
+    fn the_search_finds_the_best_depth_and_then_the_best_length() {
+        let asked = Shape { depth: None, read_bytes: None };
+        let mut tried = Vec::new();
+        let rate_of = |shape: Shape| {
+            tried.push(shape);
+            let depth = f64::from(shape.depth.unwrap_or(40) as u32);
+            Ok(1000.0 - (depth - 128.0).abs() + if shape.read_bytes == Some(256 << 10) { 5.0 } else { 0.0 })
+        };
+        let found = search(asked, rate_of).unwrap();
+        assert_eq!(found, Shape { depth: Some(128), read_bytes: Some(256 << 10) });
+        assert_eq!(tried.len(), 1 + DEPTHS.len() + READ_BYTES.len());
+        // What the user has fixed stays, and is not searched.
+        let fixed = Shape { depth: Some(7), read_bytes: Some(4096) };
+        let mut count = 0;
+        let one = |_| {
+            count += 1;
+            Ok(1.0)
+        };
+        assert_eq!((search(fixed, one).unwrap(), count), (fixed, 1));
+    }
+}
