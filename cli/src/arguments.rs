@@ -166,7 +166,7 @@ pub struct Bench {
         long,
         value_name = "WAYS",
         value_delimiter = ',',
-        conflicts_with_all = ["emulate_step", "resume", "devices"],
+        conflicts_with_all = ["emulate_step", "resume", "devices", "transform", "decode"],
         help_heading = "Measuring"
     )]
     pub compare: Vec<Way>,

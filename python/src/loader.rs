@@ -374,10 +374,13 @@ impl Drop for Loader {
     }
 }
 
-/// Builds a loader for devices if any were requested; only such a loader transforms columns.
+/// Builds a loader for devices if any were requested; only such a loader transforms columns of pixels and tokens.
 fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     if let Some(device) = options.pin()? {
         builder = builder.pin(device);
+    }
+    for (column, chain) in options.chains()? {
+        builder = builder.transform(column, chain);
     }
     let devices = options.devices()?;
     if devices.is_empty() {

@@ -13,7 +13,7 @@ use uringload::dataset::{DType, Dataset, Shape};
 use uringload::internal::Batching;
 use uringload::internal::Transform;
 use uringload::internal::{Config, SHARD_SAMPLES};
-use uringload::transform::{Crop, Images, Tokens};
+use uringload::transform::{Chain, Crop, Images, Tokens};
 use uringload::{Error, Result};
 
 /// The form of columns: "auto", "views", "dense", "ragged" or "padded".
@@ -123,6 +123,8 @@ pub(crate) struct Options {
     device_memory: Option<u64>,
     cuda_library: Option<PathBuf>,
     transforms: Vec<(String, Transformed)>,
+    /// What is done to encoded images, by column.
+    chains: Vec<(String, String)>,
 }
 
 impl Options {
@@ -154,6 +156,11 @@ impl Options {
     /// How columns are transformed.
     pub(crate) fn transforms(&self) -> Result<Vec<(String, Transform)>> {
         self.transforms.iter().map(|(name, wishes)| Ok((name.clone(), wishes.transform()?))).collect()
+    }
+
+    /// What is done to encoded images, by column.
+    pub(crate) fn chains(&self) -> Result<Vec<(String, Chain)>> {
+        self.chains.iter().map(|(name, chain)| Ok((name.clone(), chain.parse()?))).collect()
     }
 
     /// The library's configuration for `dataset`, for an endless run of epochs. `views` names columns whose values do
@@ -213,7 +220,8 @@ impl Options {
         for field in &dataset.schema().fields {
             // A transform has a form of its own.
             let is_named = self.collate_columns.iter().any(|(name, _)| *name == field.name)
-                || self.transforms.iter().any(|(name, _)| *name == field.name);
+                || self.transforms.iter().any(|(name, _)| *name == field.name)
+                || self.chains.iter().any(|(name, _)| *name == field.name);
             if matches!(field.shape, Shape::Fixed(_)) && !is_named {
                 config.collate_columns.push((field.name.clone(), Collate::Dense));
             }

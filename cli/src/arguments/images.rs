@@ -20,10 +20,10 @@ pub struct Images {
     pub decode: bool,
     /// The element type of the tensors [default: f32, or what the chain says].
     #[arg(long, value_name = "TYPE", requires = "transform")]
-    pub dtype: Option<DTypeName>,
+    pub image_dtype: Option<DTypeName>,
     /// The layout of the tensors [default: nchw, or what the chain says].
     #[arg(long, value_name = "LAYOUT", requires = "transform")]
-    pub layout: Option<LayoutName>,
+    pub image_layout: Option<LayoutName>,
     /// The column that has the images [default: the only one that has some in the first sample].
     #[arg(long, value_name = "NAME")]
     pub image_column: Option<String>,
@@ -60,14 +60,14 @@ impl Images {
     /// The chain, with type and layout.
     pub fn chain(&self) -> Result<Option<Chain>> {
         let Some(chain) = self.transform.clone() else { return Ok(None) };
-        let chain = match self.dtype {
+        let chain = match self.image_dtype {
             None => chain,
             Some(DTypeName::U8) => chain.dtype(DType::U8)?,
             Some(DTypeName::F16) => chain.dtype(DType::F16)?,
             Some(DTypeName::Bf16) => chain.dtype(DType::BF16)?,
             Some(DTypeName::F32) => chain.dtype(DType::F32)?,
         };
-        Ok(Some(match self.layout {
+        Ok(Some(match self.image_layout {
             None => chain,
             Some(layout) => chain.channels_last(layout == LayoutName::Nhwc),
         }))

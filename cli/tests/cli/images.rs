@@ -26,7 +26,7 @@ fn bench_decodes_and_transforms() {
     let bench = format!("bench {path} --no-raw --batch-size 4 --num-threads 2 --json -");
     for (images, bytes) in [
         (format!("--transform {CHAIN}"), 12 * 3 * 32 * 32 * 4),
-        (format!("--transform {CHAIN} --dtype bf16 --layout nhwc"), 12 * 3 * 32 * 32 * 2),
+        (format!("--transform {CHAIN} --image-dtype bf16 --image-layout nhwc"), 12 * 3 * 32 * 32 * 2),
         ("--decode".to_owned(), 12 * 16),
     ] {
         let (out, _) = expect(&mut uringload(&format!("{bench} {images}")), 0);
@@ -45,9 +45,12 @@ fn typos_and_columns_without_images_are_told() {
     assert!(told.contains("character 7") && told.contains("random_resized_crop"), "{told}");
     let (_, told) = expect(&mut uringload(&format!("bench {path} --transform hflip")), 2);
     assert!(told.contains("different sizes"), "{told}");
-    let (_, told) = expect(&mut uringload(&format!("bench {path} --dtype u8")), 2);
+    // The other ways only read.
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --decode --compare threads")), 2);
+    assert!(told.contains("--compare"), "{told}");
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --image-dtype u8")), 2);
     assert!(told.contains("--transform"), "{told}");
-    let (_, told) = expect(&mut uringload(&format!("bench {path} --transform {CHAIN} --dtype u8")), 2);
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --transform {CHAIN} --image-dtype u8")), 2);
     assert!(told.contains("u8"), "{told}");
     fs::write(root.path().join("00.jpg"), "text").unwrap();
     (1..12).for_each(|number| fs::remove_file(root.path().join(format!("{number:02}.jpg"))).unwrap());

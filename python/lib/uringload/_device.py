@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _arguments as arguments
+from . import _compose
 from . import _dtypes
 from ._dataset import Dataset
 from .errors import mistyped, refused, unavailable
@@ -87,21 +88,46 @@ class Tokens(NamedTuple):
         }
 
 
-def transforms(value: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The transforms as pairs of a column's name and its checked settings."""
+class OnWay(NamedTuple):
+    """What becomes of columns on their way to a batch."""
+
+    #: Columns of pixels and tokens, and their checked settings.
+    kernels: list[tuple[str, dict[str, Any]]]
+    #: Columns of encoded images, and what is done to them, in the loader's threads.
+    chains: list[tuple[str, str]]
+
+
+def transforms(value: Any) -> OnWay:
+    """The transforms by column, checked."""
+    made = OnWay([], [])
     if value is None:
-        return []
+        return made
     if not isinstance(value, Mapping):
         raise mistyped(f"transforms is a {type(value).__name__}",
                        'give a dictionary by column, such as {"image": uringload.Images(size=224)}')
-    made = []
     for name, transform in value.items():
         where = f"transforms[{arguments.text('transforms', name)!r}]"
+        chain = transform if isinstance(transform, str) else _chain(where, transform)
+        if chain is not None:
+            made.chains.append((name, chain))
+            continue
         if not isinstance(transform, (Images, Tokens)):
             raise mistyped(f"{where} is a {type(transform).__name__}",
-                           "give uringload.Images or uringload.Tokens; a function of your own is transform")
-        made.append((name, transform._wishes(where)))
+                           "give uringload.Images, uringload.Tokens, a chain such as 'resize(256), "
+                           "center_crop(224)', or a Compose; a function of your own is transform")
+        made.kernels.append((name, transform._wishes(where)))
     return made
+
+
+def _chain(where: str, transform: Any) -> str | None:
+    """A Compose as a chain; None for anything else."""
+    split = _compose.split(transform)
+    if split is None:
+        return None
+    if split.rest or not split.is_tensor:
+        lacks = f"has {split.unknown}, which the loader does not do" if split.rest else "makes no tensor"
+        raise refused(f"{where} {lacks}", "give it as transform, where Python does what the loader does not")
+    return split.chain
 
 
 def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> None:

@@ -84,7 +84,10 @@ class DataLoader:
             Without a GPU, memory is not pinned, and the route and the log say so.
         pin_memory_device: the GPU to pin for, such as "cuda:1"; by default torch's current device.
         cuda_library: the CUDA driver, if it is not libcuda.so.1.
-        transforms: built-in transforms by column: `Images`, `Tokens`. They give the same result on a GPU and without.
+        transforms: built-in transforms by column. Of encoded images (JPEG, PNG, ...): a chain such as
+            "random_resized_crop(224), hflip, normalize(imagenet)", or a Compose of torchvision or Albumentations whose
+            steps the loader knows; they run in `num_threads` threads without Python. Of pixels and tokens: `Images`,
+            `Tokens`, which give the same result on a GPU and without.
         collate: "auto" (a tensor where samples have the same shape, else a list), "list", "dense", "ragged" (`Ragged`),
             "padded" (`Padded`), or a dictionary of these by column; "tuple" for ``for x, y in loader``: as "auto", a
             tuple of the columns in the order of ``dataset.columns`` (then key and index), or of what the transform
@@ -158,7 +161,7 @@ class DataLoader:
         pin_memory: bool = False,
         pin_memory_device: str = "",
         cuda_library: str | os.PathLike[str] | None = None,
-        transforms: Mapping[str, _device.Images | _device.Tokens] | None = None,
+        transforms: Mapping[str, Any] | None = None,
         collate: str | Mapping[str, str] | Callable[[list[Any]], Any] = "auto",
         collate_fn: Callable[[list[Any]], Any] | None = None,
         ragged: str = "pair",
@@ -210,10 +213,12 @@ class DataLoader:
             process_group,
         )
         output = arguments.text("output", output, OUTPUTS)
-        if source is not None:
-            output, pin_memory = self._of_source(source, output, pin_memory, device)
         on_way = _device.transforms(transforms)
-        devices = _device.devices(device, output, bool(on_way), device_memory)
+        if source is not None:
+            source.choose(transform is None and batch_transform is None and collate_fn is None and collate == "auto")
+            output, pin_memory = self._of_source(source, output, pin_memory, device)
+            on_way.chains.extend([] if source.chain is None else [source.chain])
+        devices = _device.devices(device, output, bool(on_way.kernels), device_memory)
         pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
         optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
         collate, function = self._collation(collate, collate_fn)
@@ -254,7 +259,8 @@ class DataLoader:
             "pin": pin,
             "device_memory": optional(arguments.size, "device_memory", device_memory),
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
-            "transforms": on_way,
+            "transforms": on_way.kernels,
+            "chains": on_way.chains,
         }
         self._binary = [*arguments.names("binary", binary), *(() if source is None else source.binary)]
         self._output = output
@@ -273,7 +279,8 @@ class DataLoader:
         self._take_columns()
         self._pool = self._make_pool(*self._own)
         # What the user gets of a batch that no transform works on.
-        self._finish = as_tuple(self._convert) if collate == "tuple" else self._convert
+        is_tuple = collate == "tuple" or (source is not None and source.chain is not None)
+        self._finish = as_tuple(self._convert) if is_tuple else self._convert
         # What the ranks decide, which may not be known yet.
         self._sizes = (1, None) if has_sizes else (batch_size, global_batch_size)
         self._asked_order = (order, sampler)

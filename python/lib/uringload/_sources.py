@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import _arguments as arguments
+from . import _compose
 from . import _log
 from . import _uringload as native
 from ._dataset import Dataset
@@ -27,6 +28,8 @@ class Source:
         gather: Callable[[list[int]], Any] | None = None,
         binary: Sequence[str] = (),
         collates: bool = False,
+        chain: tuple[str, str] | None = None,
+        without: str = "",
     ) -> None:
         #: The order's samples.
         self.dataset = dataset
@@ -38,6 +41,10 @@ class Source:
         #: Columns that `prepare` wants as bytes.
         self.binary = list(binary)
         self._collates = collates
+        #: A column and what the loader's own threads make of it, where that is all that `prepare` does.
+        self.chain = chain
+        #: For the log, where the chain is not used.
+        self._without = without
         #: The object, where its own code makes the samples: nothing of it lies in the loader's memory.
         self.item: Any = None
         self._workers: Any = None
@@ -46,6 +53,15 @@ class Source:
     def is_python(self) -> bool:
         """Whether samples are made by Python alone."""
         return self.item is not None or self._gather is not None
+
+    def choose(self, is_plain: bool) -> None:
+        """Settles whether the chain is used: only where nobody else works on samples."""
+        if self.chain is None:
+            return
+        if is_plain:
+            self._prepare, self._collates, self.binary = None, False, []
+        else:
+            self.chain, self.says = None, self._without
 
     def functions(
         self, transform: Any, collate: Any, workers: str, threads: int, form: Any = "auto"
@@ -78,7 +94,8 @@ class Source:
             return None
         # Views keep the keys of the samples, so what goes by key needs no other number.
         part = self.dataset.select(indices)
-        return Source(part, self.says, self._prepare, self._gather, self.binary, self._collates)
+        collates, chain, without = self._collates, self.chain, self._without
+        return Source(part, self.says, self._prepare, self._gather, self.binary, collates, chain, without)
 
     def close(self) -> None:
         """Ends the worker processes."""
@@ -284,9 +301,17 @@ def _photos(given: Any, kind: Any) -> Source | None:
     if not all(type(label) is int for label in labels):
         return None
     dataset = Dataset.from_index([path for path, _ in given.samples], columns={"label": labels})
-    says = f"{described(given)} is read natively: its files by one thread, decoded by PIL and transformed in threads"
+    reads = f"{described(given)} is read natively: its files by one thread"
+    says = f"{reads}, decoded by PIL and transformed in threads"
     prepare = Photo(given.transform, given.target_transform)
-    return Source(dataset, says, prepare, binary=["data"], collates=True)
+    split = _compose.split(given.transform)
+    if split is None or given.target_transform is not None:
+        return Source(dataset, says, prepare, binary=["data"], collates=True)
+    if split.rest or not split.is_tensor or not split.is_sized:
+        why = f"{split.unknown} is a step that the loader does not do itself" if split.rest else "no tensor of one size"
+        return Source(dataset, f"{says} ({why})", prepare, binary=["data"], collates=True)
+    ours = f"{reads}, decoded and transformed in the loader's threads ({_compose.names(given.transform.transforms)})"
+    return Source(dataset, ours, prepare, binary=["data"], collates=True, chain=("data", split.chain), without=says)
 
 
 def _tensors(given: Any, kind: Any) -> Source | None:
