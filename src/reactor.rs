@@ -22,7 +22,7 @@ mod units;
 use crate::batch::Batch;
 use crate::config::OnError;
 use crate::engine::{Done, Engine, Read};
-use crate::plan::{BatchPlan, Layout, Planner};
+use crate::plan::{BatchPlan, Joining, Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, Starvation};
 use crate::stage::Stage;
@@ -231,8 +231,9 @@ impl Reactor {
     }
 
     /// Lays out batches for another route, with at most `depth` reads in flight.
-    pub fn reroute(&mut self, layout: Layout, depth: usize) {
+    pub fn reroute(&mut self, layout: Layout, joining: Joining, depth: usize) {
         self.planner.set_layout(layout);
+        self.planner.set_joining(joining);
         self.depth = Depth::new(depth, layout.read_bytes, self.rules.fixed_depth);
     }
 
@@ -446,7 +447,8 @@ impl Reactor {
     /// Plans reads of the length that the device handles well.
     fn adapt_reads(&mut self) {
         let layout = self.planner.layout();
-        let read_bytes = (self.depth.read_bytes() / layout.alignment * layout.alignment).max(layout.alignment);
+        let wanted = self.depth.read_bytes().max(self.planner.joining().read_bytes);
+        let read_bytes = (wanted / layout.alignment * layout.alignment).max(layout.alignment);
         if read_bytes != layout.read_bytes {
             self.planner.set_layout(Layout { read_bytes, ..layout });
         }

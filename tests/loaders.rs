@@ -18,6 +18,7 @@ mod loaders {
     mod hostile;
     mod images;
     mod kernels_emulated;
+    mod locality;
     mod mixing;
     mod outages;
     mod powercut;

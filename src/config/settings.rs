@@ -44,8 +44,11 @@ pub struct Config {
     pub memory_limit: Option<u64>,
     /// What is kept in memory from epoch to epoch.
     pub cache: Cache,
-    /// Two reads whose gap is at most this many bytes become one.
-    pub coalesce_gap: u64,
+    /// Two reads whose gap is at most this many bytes become one; `None`: by what an operation of the storage costs.
+    pub coalesce_gap: Option<u64>,
+    /// What an operation of the storage costs, as bytes that could be read in the same time, 0 for nothing; `None`:
+    /// what the machine tells of it.
+    pub operation_bytes: Option<u64>,
     /// What becomes of a sample that cannot be read.
     pub on_error: OnError,
     /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures` in the place
@@ -97,7 +100,8 @@ impl Default for Config {
             num_threads: None,
             memory_limit: None,
             cache: Cache::Off,
-            coalesce_gap: 0,
+            coalesce_gap: None,
+            operation_bytes: None,
             on_error: OnError::Raise,
             max_failures: None,
             quarantine: None,

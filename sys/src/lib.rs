@@ -64,6 +64,7 @@ pub mod pci;
 pub mod ring;
 pub mod schedule;
 pub mod system;
+pub mod throttle;
 pub mod turbojpeg;
 
 pub use arena::{Arena, Part};
