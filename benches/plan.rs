@@ -70,7 +70,7 @@ fn report(what: &str, dataset: &Arc<dyn Dataset>, shuffle: bool, coalesce_gap: u
     let len = dataset.len();
     // Nobody asks for a batch that holds most of a small dataset.
     let batch_size = BATCH.min(len / 10);
-    let config = Config { batch_size, epochs: None, collate, coalesce_gap, ..Config::default() };
+    let config = Config { batch_size, epochs: None, collate, coalesce_gap: Some(coalesce_gap), ..Config::default() };
     let sampler: Arc<dyn Sampler> =
         if shuffle { Arc::new(Shuffled::new(len, 42)) } else { Arc::new(Sequential::new(len)) };
     let order = Order::new(&config, Arc::clone(dataset), sampler).expect("one rank");

@@ -5,6 +5,7 @@ pub(crate) mod files;
 mod gds;
 mod open;
 mod pread;
+mod price;
 mod roots;
 pub mod sim;
 mod threads;
@@ -21,6 +22,7 @@ use uringload_sys::{Arena, Part};
 
 pub(crate) use gds::{PINNED, STRAIGHT_BYTES, STRAIGHT_READ_BYTES, Straight, suits, timeout};
 pub(crate) use open::{Opened, open};
+pub(crate) use price::Price;
 pub(crate) use way::would_be_direct;
 
 /// Number of abandoned reads an engine carries before they use up its depth. It is high enough that one dead disk among

@@ -1,12 +1,13 @@
 //! Plans the reads of a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
 //! extents become reads. Pure arithmetic: no I/O, and no memory except reused vectors.
 
+mod joining;
 mod reads;
 mod stretches;
 mod units;
 
 use crate::collate::{Collation, Gather};
-use crate::config::{Cause, Config, Route};
+use crate::config::{Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
 use crate::guard::{self, Bounds};
 use crate::sampler::{Order, Position, Selection, Walk};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use stretches::Stretches;
 use units::Kept;
 
+pub use joining::{GAP_MAX, Joining};
 pub use stretches::{Grid, Keep, SMALL_SPAN_BYTES, Stretch};
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
@@ -51,13 +53,11 @@ pub struct Layout {
 impl Layout {
     /// The layout for a route and a configuration.
     pub fn new(route: &Route, config: &Config) -> Layout {
-        // Files that are in the page cache: a read is a copy then, of the gap as well.
-        let copies = !route.direct_io && route.fallbacks.iter().any(|step| step.cause == Cause::PageCache);
-        let longest_gap = if copies { GAP_COPIED_MAX } else { u64::MAX };
+        let longest_gap = if joining::copies(route) { GAP_COPIED_MAX } else { u64::MAX };
         Layout {
             alignment: u64::from(route.alignment),
             read_bytes: route.read_bytes as u64,
-            coalesce_gap: config.coalesce_gap.min(longest_gap),
+            coalesce_gap: config.coalesce_gap.unwrap_or(0).min(longest_gap),
         }
     }
 }
@@ -211,6 +211,8 @@ struct Extent {
     at: u64,
     /// Whether it is not read: its bytes lie in stretches that are in memory.
     kept: bool,
+    /// Bytes of the pages that its spans would be read in one by one.
+    pages: u64,
 }
 
 /// Plans the batches of an order, one after another.
@@ -219,6 +221,7 @@ pub struct Planner {
     walk: Walk,
     layout: Layout,
     bounds: Bounds,
+    joining: Joining,
     collation: Arc<Collation>,
     /// The unit cache, if samples are cut from units.
     kept: Option<Kept>,
@@ -241,6 +244,7 @@ impl Order {
             walk: self.walk(),
             layout,
             bounds: Bounds::NONE,
+            joining: Joining::default(),
             collation: Arc::default(),
             kept: None,
             stretches: None,
@@ -257,7 +261,7 @@ impl Order {
     #[doc(hidden)]
     pub fn plan_ahead(&self, config: &Config, alignment: u64, read_bytes: u64, samples: u64) -> Result<Planned> {
         let collation = Arc::new(Collation::new(config, &**self.dataset())?);
-        let layout = Layout { alignment, read_bytes, coalesce_gap: config.coalesce_gap };
+        let layout = Layout { alignment, read_bytes, coalesce_gap: config.coalesce_gap.unwrap_or(0) };
         let mut planner = self.planner(layout).with_collation(collation);
         let (mut plan, mut planned) = (BatchPlan::default(), Planned::default());
         while planned.samples < samples && planner.next(&mut plan) {
@@ -493,10 +497,12 @@ impl Planner {
     /// Lays out the spans in their present order. Their bytes stay where they are read.
     fn lay_out_by_itself(&mut self, plan: &mut BatchPlan) {
         self.in_memory.clear();
+        // Without gaps: memory is promised for the spans alone.
+        let joining = std::mem::take(&mut self.joining);
         self.extents_in_order();
         let collation = std::mem::take(&mut self.collation);
         self.lay_out(plan);
-        self.collation = collation;
+        (self.collation, self.joining) = (collation, joining);
     }
 
     fn find_spans(&mut self, plan: &mut BatchPlan) {
@@ -547,7 +553,8 @@ impl Planner {
     /// batch, and each would be a read of its own.
     fn reads_in_batch_order(&self, plan: &BatchPlan) -> bool {
         let has_columns = self.spans.len() > plan.batch.ids.len();
-        self.layout.coalesce_gap == 0 && (!has_columns || self.collation.gather(0) == Gather::InPlace)
+        let stays = self.collation.gather(0) == Gather::InPlace;
+        self.layout.coalesce_gap == 0 && (stays || (!has_columns && self.joining.gap == 0))
     }
 
     fn aligned(&self, span: &Span) -> Extent {
@@ -555,7 +562,9 @@ impl Planner {
         let start = span.offset & !mask;
         // An empty span needs no byte, wherever it is.
         let need_end = if span.len == 0 { start } else { span.offset + span.len };
-        Extent { file: span.file, start, end: (need_end + mask) & !mask, need_end, block: 0, at: 0, kept: false }
+        let end = (need_end + mask) & !mask;
+        let pages = joining::pages(start, end);
+        Extent { file: span.file, start, end, need_end, block: 0, at: 0, kept: false, pages }
     }
 
     fn is_in_memory(&self, span: usize) -> bool {
@@ -567,6 +576,7 @@ impl Planner {
     fn extents_in_order(&mut self) {
         self.extents.clear();
         self.extent_of.clear();
+        let mut joining = self.joining;
         let mask = self.layout.alignment - 1;
         // A kept span has an extent as well where values come end to end: its place among those that are read.
         let is_in_place = self.collation.gather(0) == Gather::InPlace;
@@ -575,7 +585,7 @@ impl Planner {
                 if is_in_place {
                     let (start, end) = (span.offset, span.offset + span.len);
                     let (file, need_end) = (span.file, end);
-                    self.extents.push(Extent { file, start, end, need_end, block: 0, at: 0, kept: true });
+                    self.extents.push(Extent { file, start, end, need_end, block: 0, at: 0, kept: true, pages: 0 });
                 }
                 self.extent_of.push(if is_in_place { self.extents.len() as u32 - 1 } else { NOWHERE });
                 continue;
@@ -587,11 +597,11 @@ impl Planner {
                 Some(last)
                     if last.file == extent.file
                         && !last.kept
-                        && (last.need_end..=last.end + mask).contains(&span.offset)
-                        && span.len > 0 =>
+                        && span.len > 0
+                        && span.offset >= last.need_end
+                        && (span.offset <= last.end + mask || joining.takes(last, &extent)) =>
                 {
-                    last.end = last.end.max(extent.end);
-                    last.need_end = last.need_end.max(extent.need_end);
+                    last.add(&extent);
                 }
                 _ => self.extents.push(extent),
             }
@@ -610,13 +620,15 @@ impl Planner {
         self.extents.clear();
         self.extent_of.clear();
         self.extent_of.resize(self.spans.len(), NOWHERE);
+        let (mut joining, gap) = (self.joining, self.layout.coalesce_gap);
         for position in 0..self.by_offset.len() {
             let index = self.by_offset[position];
             let extent = self.aligned(&self.spans[index as usize]);
             match self.extents.last_mut() {
-                Some(last) if last.file == extent.file && extent.start <= last.end + self.layout.coalesce_gap => {
-                    last.end = last.end.max(extent.end);
-                    last.need_end = last.need_end.max(extent.need_end);
+                Some(last)
+                    if last.file == extent.file && (extent.start <= last.end + gap || joining.takes(last, &extent)) =>
+                {
+                    last.add(&extent);
                 }
                 _ => self.extents.push(extent),
             }

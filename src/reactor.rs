@@ -22,7 +22,7 @@ mod units;
 use crate::batch::Batch;
 use crate::config::OnError;
 use crate::engine::{Done, Engine, Read, Width};
-use crate::plan::{BatchPlan, Layout, Planner};
+use crate::plan::{BatchPlan, Joining, Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, Starvation};
 use crate::stage::Stage;
@@ -233,8 +233,9 @@ impl Reactor {
     }
 
     /// Lays out batches for another route, with this many reads in flight.
-    pub fn reroute(&mut self, layout: Layout, width: Width) {
+    pub fn reroute(&mut self, layout: Layout, joining: Joining, width: Width) {
         self.planner.set_layout(layout);
+        self.planner.set_joining(joining);
         self.depth = Depth::new(width, layout.read_bytes);
     }
 
@@ -463,7 +464,8 @@ impl Reactor {
     /// Plans reads of the length that the device handles well.
     fn adapt_reads(&mut self) {
         let layout = self.planner.layout();
-        let read_bytes = (self.depth.read_bytes() / layout.alignment * layout.alignment).max(layout.alignment);
+        let wanted = self.depth.read_bytes().max(self.planner.joining().read_bytes);
+        let read_bytes = (wanted / layout.alignment * layout.alignment).max(layout.alignment);
         if read_bytes != layout.read_bytes {
             self.planner.set_layout(Layout { read_bytes, ..layout });
         }

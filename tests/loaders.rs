@@ -19,6 +19,7 @@ mod loaders {
     mod hostile;
     mod images;
     mod kernels_emulated;
+    mod locality;
     mod mixing;
     mod outages;
     mod powercut;

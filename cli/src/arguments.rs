@@ -13,7 +13,7 @@ mod sheet;
 mod verify;
 
 use super::failure::EXIT_CODES;
-use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
+use super::units::{Gap, parse_bytes, parse_gap, parse_len, parse_millis, parse_seconds};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -425,9 +425,10 @@ pub struct Means {
     /// Memory for samples [default: by the batch].
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
-    /// Read two samples as one if at most this many bytes lie between them.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
-    pub coalesce_gap: u64,
+    /// Read two samples as one if at most this many bytes lie between them; auto: by what a read costs, where the
+    /// machine tells.
+    #[arg(long, value_name = "BYTES", value_parser = parse_gap, default_value = "auto")]
+    pub coalesce_gap: Gap,
     /// Keep the dataset's files in memory, as far as the memory limit allows: what fits is read once.
     #[arg(long)]
     pub cache: Option<CacheName>,
@@ -465,7 +466,7 @@ impl Means {
         config.io_threads = self.io_threads;
         config.num_threads = self.num_threads;
         config.memory_limit = self.memory_limit;
-        config.coalesce_gap = self.coalesce_gap;
+        config.coalesce_gap = self.coalesce_gap.0;
         config.cache = self.cache.map_or(Cache::Off, |CacheName::Memory| Cache::Memory);
     }
 }

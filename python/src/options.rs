@@ -103,7 +103,7 @@ pub(crate) struct Options {
     io_threads: Option<usize>,
     num_threads: Option<usize>,
     memory_limit: Option<u64>,
-    coalesce_gap: u64,
+    coalesce_gap: Option<u64>,
     cache: Option<String>,
     on_error: String,
     max_failures: Option<Failures>,

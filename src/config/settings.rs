@@ -46,8 +46,11 @@ pub struct Config {
     pub cache: Cache,
     /// The file that a trace is written to.
     pub trace: Option<PathBuf>,
-    /// Two reads whose gap is at most this many bytes become one.
-    pub coalesce_gap: u64,
+    /// Two reads whose gap is at most this many bytes become one; `None`: by what an operation of the storage costs.
+    pub coalesce_gap: Option<u64>,
+    /// What an operation of the storage costs, as bytes that could be read in the same time, 0 for nothing; `None`:
+    /// what the machine tells of it.
+    pub operation_bytes: Option<u64>,
     /// What becomes of a sample that cannot be read.
     pub on_error: OnError,
     /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures` in the place
@@ -100,7 +103,8 @@ impl Default for Config {
             memory_limit: None,
             cache: Cache::Off,
             trace: None,
-            coalesce_gap: 0,
+            coalesce_gap: None,
+            operation_bytes: None,
             on_error: OnError::Raise,
             max_failures: None,
             quarantine: None,

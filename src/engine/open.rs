@@ -10,6 +10,7 @@ use super::way::{self, Way};
 use super::{ABANDONED_MAX, Engine, Width};
 use crate::config::{Cause, Config, EngineChoice, EngineKind, Fallback, Route};
 use crate::dataset::Dataset;
+use crate::plan::Joining;
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
 use std::io;
@@ -183,7 +184,10 @@ fn depth(config: &Config, way: &Way) -> usize {
 fn read_bytes(config: &Config, way: &Way) -> usize {
     let wanted = config.read_bytes.unwrap_or_else(|| {
         let limits = way.devices.iter().map(|device| device.request_bytes() as usize).filter(|&bytes| bytes > 0);
-        limits.min().unwrap_or(READ_BYTES).min(READ_BYTES)
+        let of_device = limits.min().unwrap_or(READ_BYTES).min(READ_BYTES);
+        // Where an operation costs as much as many bytes, a read has at least as many, in several requests if need be.
+        let priced = Joining::new(config.operation_bytes.unwrap_or(0), 0).read_bytes;
+        of_device.max(priced as usize)
     });
     let unit = way.alignment as usize;
     (wanted / unit * unit).max(unit)

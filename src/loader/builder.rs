@@ -9,6 +9,7 @@ use crate::config::{
 };
 use crate::dataset::Dataset;
 use crate::device::{self, Transforms};
+use crate::engine::Price;
 use crate::guard;
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
@@ -368,9 +369,11 @@ impl Builder {
     }
 
     /// Merges two reads whose gap is at most this many bytes into one; at most 8 KiB where files lie in the page cache,
-    /// because to copy more costs more than a read. Default: 0.
-    pub fn coalesce_gap(mut self, bytes: u64) -> Builder {
-        self.config.coalesce_gap = bytes;
+    /// because to copy more costs more than a read. `None`, the default: by what an operation of the storage costs. It
+    /// costs nothing, unless a limit of the control group or a disk with heads makes reads rare. Then gaps of up to
+    /// 64 KiB are read along, as long as reads get no longer than 8 times the pages wanted, and the route says so.
+    pub fn coalesce_gap(mut self, bytes: impl Into<Option<u64>>) -> Builder {
+        self.config.coalesce_gap = bytes.into();
         self
     }
 
@@ -467,9 +470,12 @@ impl Builder {
         let decode_bytes = if decodes { limits::decode_bytes(config.memory_limit) } else { 0 };
         // What is left is for everything else.
         let memory_limit = config.memory_limit.map(|limit| limit - decode_bytes.min(limit));
-        let config = Config { memory_limit, ..config };
+        let price = Price::of(&config, &**order.dataset());
+        let operation_bytes = Some(price.as_ref().map_or(0, |price| price.operation_bytes));
+        let config = Config { memory_limit, operation_bytes, ..config };
         let mut notes = stretches::Notes::default();
         let mut limits = limits::check(&config, &order, &collation, decode_bytes, &mut notes.fallbacks)?;
+        notes.tell_gaps(price.as_ref(), &config, &limits);
         let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut notes);
         let maps = maps_of(maps, &collation, config.seed, DecodeMemory::new(decode_bytes, limits.threads));
         let tracer = config.trace.as_deref().map(Tracer::begin).transpose()?;

@@ -6,7 +6,7 @@ use crate::config::{Batching, Config, Fallback, OnError};
 use crate::dataset::{Dataset, UnitId, Units};
 use crate::device::BatchBytes;
 use crate::guard::{self, Bounds};
-use crate::plan::{UnitLimits, UnitsWanted, units_wanted};
+use crate::plan::{GAP_MAX, Joining, UnitLimits, UnitsWanted, units_wanted};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{Order, Selection};
 use crate::{Error, ErrorKind, Result};
@@ -35,6 +35,9 @@ const SAMPLES_SEEN: usize = 16 << 10;
 
 /// Samples to examine where memory is scarce: all of an epoch, or as many as take some tenths of a second.
 const SAMPLES_WALKED: usize = 4 << 20;
+
+/// Most bytes of gaps in a batch.
+const GAPS_MAX: u64 = 32 << 20;
 
 /// Maximum default number of decoding threads.
 const THREADS_MAX: usize = 8;
@@ -65,6 +68,8 @@ pub(super) struct Limits {
     pub(super) threads: usize,
     /// The largest batch.
     pub(super) batch: BatchBytes,
+    /// How spans near each other are joined.
+    pub(super) joining: Joining,
 }
 
 impl Limits {
@@ -111,12 +116,13 @@ pub(super) fn check(
     room.check(config.memory_limit.map(|limit| limit.saturating_add(decode_bytes)))?;
     let dataset = &**order.dataset();
     let (samples, payload) = order.largest_batch();
+    let gap = config.coalesce_gap.unwrap_or(0);
     // Alignment reads up to one alignment unit before and after each sample; 4096 is the largest that a device
     // requires. Samples that are read as one also bring the bytes between them.
-    let around = samples.saturating_mul((2 * ALIGNMENT_MAX).saturating_add(config.coalesce_gap));
+    let around = samples.saturating_mul((2 * ALIGNMENT_MAX).saturating_add(gap));
     let mut batch_bytes = payload.saturating_add(around);
     // Gathered values go into a block of their own, next to the blocks that they are gathered from.
-    let target = collation.target_bound(dataset, config.coalesce_gap, samples, config.batch_size);
+    let target = collation.target_bound(dataset, gap, samples, config.batch_size);
     batch_bytes = batch_bytes.saturating_add(target);
     // Blocks start at 4096-byte boundaries, and the gather target is one more block.
     let roundings = block_roundings(batch_bytes) + if target > 0 { block_roundings(0) } else { 0 };
@@ -128,6 +134,12 @@ pub(super) fn check(
     };
     reserve_bytes += if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 };
     batch_bytes = batch_bytes.saturating_add(reserve_bytes);
+    let free = config.memory_limit.unwrap_or_else(|| room.default_for(batch_bytes)).saturating_sub(batch_bytes);
+    // Units are read whole, and what lies between the pieces of one is not read along.
+    let joining = joining(config, samples, if dataset.units().is_some() { 0 } else { free });
+    if joining.room > 0 {
+        batch_bytes = batch_bytes.saturating_add(joining.room).saturating_add(block_roundings(joining.room));
+    }
     let ample = room::ample(batch_bytes, BATCHES_HELD);
     let (units, limit, decoded) = match dataset.units() {
         None => {
@@ -186,7 +198,17 @@ pub(super) fn check(
     let rows = config.batch_size;
     let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes };
     let (pool_bytes, reserve_bytes) = (limit as usize, reserve_bytes as usize);
-    Ok(Limits { pool_bytes, reserve_bytes, queue_capacity, units, kept_bytes: 0, decode_bytes, threads, batch })
+    Ok(Limits {
+        pool_bytes,
+        reserve_bytes,
+        queue_capacity,
+        units,
+        kept_bytes: 0,
+        decode_bytes,
+        threads,
+        batch,
+        joining,
+    })
 }
 
 /// Memory to decode images with, of a limit.
@@ -201,6 +223,14 @@ fn threads(config: &Config, collation: &Collation) -> usize {
         let processors = uringload_sys::cgroup::processors();
         if collation.mapped_fields().is_empty() { processors.min(THREADS_MAX) } else { processors }
     })
+}
+
+/// How spans near each other are joined, if `free` bytes are left beside a batch. Half of that is for gaps at most, so
+/// that no batch which fits without them is refused for them.
+fn joining(config: &Config, samples: u64, free: u64) -> Joining {
+    let price = config.operation_bytes.unwrap_or(0);
+    let room = samples.saturating_mul(GAP_MAX).min(GAPS_MAX).min(free / 2);
+    Joining::new(price, if config.coalesce_gap.is_some() { 0 } else { room })
 }
 
 /// How many units the first batches need, even past the end of the order: up to so many batches and samples, and an

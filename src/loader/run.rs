@@ -12,7 +12,7 @@ use crate::dataset::Dataset;
 use crate::device::{self, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
 use crate::guard;
-use crate::plan::{Grid, Keep, Layout};
+use crate::plan::{Grid, Joining, Keep, Layout};
 use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
 use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Kept, Reactor, Rules, Turn};
@@ -235,6 +235,7 @@ struct Running {
     route: Arc<Mutex<Route>>,
     dataset: Arc<dyn Dataset>,
     config: Config,
+    joining: Joining,
     stats: Arc<Stats>,
     /// Whether this is the first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
@@ -278,7 +279,9 @@ impl Running {
         route.locality = notes.locality;
         let units = limits.units.map(|units| units.limits);
         let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
-        let planner = order.planner(Layout::new(&route, &config)).with_collation(collation);
+        let joining = if is_straight { Joining::default() } else { limits.joining };
+        let planner = order.planner(Layout::new(&route, &config)).with_joining(joining.for_route(&route));
+        let planner = planner.with_collation(collation);
         let largest = guard::named(&*dataset, "largest", || dataset.largest(1));
         let planner = planner.with_units(units).with_stretches(stretches).with_bounds(limits.bounds(largest));
         let longest = largest.saturating_add(2 * ALIGNMENT_MAX) as usize;
@@ -313,7 +316,8 @@ impl Running {
             .with_kept(kept)
             .with_early(early.map(|sender| Early::new(sender, echoes)));
         let route = Arc::new(Mutex::new(route));
-        let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true, is_straight };
+        let first_epoch = true;
+        let mut running = Running { reactor, engine, route, dataset, config, joining, stats, first_epoch, is_straight };
         running.adopt()?;
         Ok((running, pinned))
     }
@@ -366,7 +370,8 @@ impl Running {
                 return Ok(());
             };
             self.engine = engine;
-            self.reactor.reroute(Layout::new(&route, &self.config), width);
+            let (layout, joining) = (Layout::new(&route, &self.config), self.joining.for_route(&route));
+            self.reactor.reroute(layout, joining, width);
             self.with_route(|old| {
                 let (devices, locality) = (std::mem::take(&mut old.devices), std::mem::take(&mut old.locality));
                 *old = Route { devices, locality, pinned: old.pinned, ..route };

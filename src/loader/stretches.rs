@@ -7,7 +7,8 @@ use super::room::Room;
 use crate::collate::Collation;
 use crate::config::{Batching, Cache, Cause, Config, Fallback};
 use crate::dataset::{Dataset, SampleId};
-use crate::plan::{Grid, Keep};
+use crate::engine::Price;
+use crate::plan::{Grid, Joining, Keep};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{KnownOrder, Order};
 use std::borrow::Cow;
@@ -19,6 +20,9 @@ const SMALL_BYTES: u64 = 8 << 10;
 /// Stretches on their way at a time, so that the disk is not idle.
 const STRETCHES_AHEAD: u64 = 16;
 
+/// Stretches that a window has at least, where its length allows: it is mixed while the next ones are read.
+const STRETCHES_IN_WINDOW: u64 = 8;
+
 /// Places of the dataset and samples at each to look at: whether neighbours in the dataset are neighbours in files.
 const PLACES_SEEN: u64 = 4;
 const SAMPLES_SEEN: u64 = 4096;
@@ -29,6 +33,20 @@ pub(super) struct Notes {
     /// What is read together, for the route.
     pub(super) locality: Vec<Cow<'static, str>>,
     pub(super) fallbacks: Vec<Fallback>,
+}
+
+impl Notes {
+    /// Says how spans near each other are joined.
+    pub(super) fn tell_gaps(&mut self, price: Option<&Price>, config: &Config, limits: &Limits) {
+        let Some(price) = price.filter(|_| config.coalesce_gap.is_none() && limits.units.is_none()) else { return };
+        if limits.joining.gap > 0 {
+            let kib = limits.joining.gap >> 10;
+            self.locality.push(format!("gaps of <= {kib} KiB read along ({})", price.reason).into());
+        } else {
+            let step = Fallback::new(Cause::Locality, "a read for each sample", None);
+            self.fallbacks.push(step.with_reason(format!("{}, and no memory is left for gaps", price.reason)));
+        }
+    }
 }
 
 /// Takes memory for stretches off the pool, and says what to keep in it.
@@ -56,8 +74,8 @@ pub(super) fn choose(
     if dataset.units().is_some() || collation.is_deferred() {
         return None;
     }
-    let can_pass = config.coalesce_gap == 0 && config.batching == Batching::Samples;
-    let passing = if can_pass { passing(config, order, limits) } else { None };
+    let can_pass = config.coalesce_gap.unwrap_or(0) == 0 && config.batching == Batching::Samples;
+    let passing = if can_pass { passing(config, order, limits, notes) } else { None };
     passing.or_else(|| columns(dataset, limits, notes))
 }
 
@@ -125,30 +143,61 @@ fn cache(
 
 /// What is kept while windows or shards are shuffled: as much as two of them take, if that is better than to read their
 /// samples one by one.
-fn passing(config: &Config, order: &Order, limits: &mut Limits) -> Option<(Grid, Keep)> {
+fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     let dataset = &**order.dataset();
-    let samples = match order.sampler().id().0 {
-        KnownOrder::Windows { samples, .. } => samples,
-        KnownOrder::Shards { mixed, .. } => mixed.saturating_mul(longest_shard(dataset)),
-        KnownOrder::Pieces { samples, mixed, .. } => mixed.saturating_mul(samples),
+    let (samples, what) = match order.sampler().id().0 {
+        KnownOrder::Windows { samples, .. } => (samples, "windows"),
+        KnownOrder::Shards { mixed, .. } => (mixed.saturating_mul(longest_shard(dataset)), "shards"),
+        KnownOrder::Pieces { samples, mixed, .. } => (mixed.saturating_mul(samples), "pieces of shards"),
         _ => return None,
     };
     let files = dataset.files();
-    let all = files.total_bytes();
-    let each = all.div_ceil(dataset.len().max(1));
-    if each.saturating_mul(config.world_size) > SMALL_BYTES {
+    let each = files.total_bytes().div_ceil(dataset.len().max(1));
+    // An operation may cost as much as many samples.
+    let price = config.operation_bytes.unwrap_or(0);
+    if each.saturating_mul(config.world_size) > SMALL_BYTES.max(price) {
         return None;
     }
-    let grid = Grid::new(files, each)?;
     let window_bytes = samples.min(dataset.len()).saturating_mul(each);
+    let grid = Grid::new(files, each)?;
+    // As long as reads get, but short enough that a window has several.
+    let longest = (window_bytes / STRETCHES_IN_WINDOW).checked_ilog2().map_or(0, |bits| 1 << bits);
+    let grid = Grid::of_at_least(files, grid.bytes().max(Joining::new(price, 0).read_bytes.min(longest)))?;
+    // Two windows: batches that were made still hold slices of the one before.
     let bytes = window_bytes.saturating_mul(2).saturating_add(4 * grid.bytes());
     let reading = limits.batch.read.saturating_mul(3).max(STRETCHES_AHEAD * stretch_bytes(&grid));
-    if bytes.saturating_add(reading) > limits.pool_bytes as u64 || !are_neighbours(dataset, &grid, samples, each) {
+    let needed = bytes.saturating_add(reading);
+    if !are_neighbours(dataset, &grid, samples, each) {
         return None;
     }
-    limits.pool_bytes -= bytes as usize;
+    let room = room_for_passing(config, limits, needed, price);
+    if needed > room {
+        if price > 0 {
+            notes.fallbacks.push(too_long(what, needed, room));
+        }
+        return None;
+    }
+    limits.pool_bytes = limits.pool_bytes.saturating_sub(bytes as usize).max(reading as usize);
     limits.kept_bytes = bytes as usize;
+    notes.locality.push(format!("{what} read whole (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
     Some((grid, Keep::Latest(bytes)))
+}
+
+/// Memory for stretches and for reading. Where operations cost much, more than the default is taken if it is wanted and
+/// the user has set no limit.
+fn room_for_passing(config: &Config, limits: &Limits, wanted: u64, price: u64) -> u64 {
+    let pool = limits.pool_bytes as u64;
+    if price == 0 || config.memory_limit.is_some() || wanted <= pool {
+        return pool;
+    }
+    pool.max(wanted.min(Room::now().half() / 2))
+}
+
+fn too_long(what: &'static str, needed: u64, limit: u64) -> Fallback {
+    let step = Fallback::new(Cause::Locality, "a read for each sample", None);
+    let reason = format!("to read {what} whole and mix them in memory takes {needed} bytes, and the limit is {limit}");
+    step.with_reason(reason)
+        .with_remedy(format!("raise memory_limit to {needed}, or shuffle in shorter windows or fewer shards at a time"))
 }
 
 fn longest_shard(dataset: &dyn Dataset) -> u64 {

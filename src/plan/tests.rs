@@ -1,12 +1,13 @@
 //! Plans as arithmetic: wherever spans are, each of their bytes comes from its place in the file to its announced place
 //! in memory, and reads obey the layout.
 
+mod joining;
 mod pieces;
 mod stretches;
 mod units;
 
 use super::*;
-use crate::config::{Collate, Config};
+use crate::config::{Cause, Collate, Config};
 use crate::dataset::{self, DType, Dataset, Field, FileTable, Index, Options, Sample, Schema, Shape, Value};
 use crate::sampler::{Cursor, Sampler, Sequential, Shuffled};
 use bytes::Bytes;
@@ -340,8 +341,9 @@ fn long_gaps_are_not_copied_out_of_the_page_cache() {
         locality: Vec::new(),
         fallbacks: cause.map(|cause| crate::config::Fallback::new(cause, "", None)).into_iter().collect(),
     };
-    let gap =
-        |route: Route, coalesce_gap| Layout::new(&route, &Config { coalesce_gap, ..Config::default() }).coalesce_gap;
+    let gap = |route: Route, coalesce_gap| {
+        Layout::new(&route, &Config { coalesce_gap: Some(coalesce_gap), ..Config::default() }).coalesce_gap
+    };
     assert_eq!(gap(route(false, Some(Cause::PageCache)), MIB), 8192);
     assert_eq!(gap(route(false, Some(Cause::PageCache)), 100), 100);
     assert_eq!(gap(route(true, None), MIB), MIB);

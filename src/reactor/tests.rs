@@ -13,7 +13,7 @@ use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::service::{Limits, NONE};
 use crate::engine::sim::{self, Faults, Sim, byte_at};
-use crate::plan::{Grid, Keep};
+use crate::plan::{Grid, Joining, Keep};
 use crate::queue::{Missing, Receiver, bounded};
 use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
 use bytes::Bytes;
@@ -56,6 +56,7 @@ struct World {
     ends_by: Option<i32>,
     /// The stretches of files that are read whole, and which are kept.
     stretches: Option<(Grid, Keep)>,
+    joining: Joining,
 }
 
 /// A block that arrived before its batch and is back in the pool.
@@ -239,7 +240,9 @@ impl World {
             early: Vec::new(),
             ends_by: None,
             stretches: None,
+            joining: Joining::default(),
         }
+        .with_joining()
         .with_stretches()
     }
 
@@ -274,7 +277,7 @@ impl World {
         let (sender, mut receiver) = bounded(self.queue_capacity, Arc::clone(&bell));
         let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
         let kept = self.stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
-        let planner = planner.with_stretches(self.stretches.take());
+        let planner = planner.with_stretches(self.stretches.take()).with_joining(self.joining);
         let mut pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
         pool.reserve(self.reserve_bytes);
         let failures = Failures::new(self.max_failures, None, self.order.clone());
@@ -587,7 +590,7 @@ impl World {
         self.dataset.spans(id, &mut spans);
         let bad =
             |file: FileId, from: u64, to: u64| (from / 4096..=to / 4096).any(|page| sim.is_bad(file, page * 4096));
-        let reach = self.layout.read_bytes + self.layout.coalesce_gap;
+        let reach = self.layout.read_bytes + self.layout.coalesce_gap + self.joining.gap;
         spans.iter().any(|span| bad(span.file, span.offset.saturating_sub(reach), span.offset + span.len + reach))
     }
 }

@@ -1,6 +1,7 @@
 //! The block device behind a file, and the limits of its request queue, from sysfs.
 
 use crate::file::Identity;
+use crate::throttle::ReadLimits;
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -104,6 +105,28 @@ impl BlockDevice {
         if self.members.is_empty() { vec![self] } else { self.members.iter().flat_map(BlockDevice::disks).collect() }
     }
 
+    /// What the control groups of this process allow to be read from the device, and from those below it.
+    pub fn read_limits(&self) -> ReadLimits {
+        let text = fs::read_to_string(Path::new("/sys/block").join(&self.name).join("dev")).unwrap_or_default();
+        let number =
+            text.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        let own = number.map(ReadLimits::of).unwrap_or_default();
+        self.members.iter().fold(own, |limits, member| limits.lower(member.read_limits()))
+    }
+
+    /// Whether the data lie on disks with heads, so that a read at another place waits for them. Virtual disks claim
+    /// to be `rotational` whatever they are, so they do not count.
+    pub fn has_heads(&self) -> bool {
+        let has_heads = |disk: &&BlockDevice| {
+            let text = |name: &str| {
+                let path = Path::new("/sys/block").join(&disk.name).join("device").join(name);
+                fs::read_to_string(path).unwrap_or_default()
+            };
+            disk.queue.rotational && disk.name.starts_with("sd") && is_of_metal(&text("vendor"), &text("model"))
+        };
+        self.disks().iter().all(has_heads)
+    }
+
     fn least(&self, number: impl Fn(&QueueLimits) -> u64) -> u64 {
         self.disks().iter().map(|disk| number(&disk.queue)).filter(|&number| number > 0).min().unwrap_or(0)
     }
@@ -149,6 +172,13 @@ impl QueueLimits {
             scheduler: chosen(&text("scheduler")).to_owned(),
         }
     }
+}
+
+/// Whether a SCSI disk's vendor and model are those of a disk, and not of a virtual machine's.
+fn is_of_metal(vendor: &str, model: &str) -> bool {
+    const VIRTUAL: [&str; 6] = ["QEMU", "VBOX", "VMWARE", "VIRTUAL", "MSFT", "GOOGLE"];
+    let words = format!("{vendor} {model}").to_uppercase();
+    !words.trim().is_empty() && !VIRTUAL.iter().any(|name| words.contains(name))
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -199,6 +229,14 @@ mod tests {
         assert!(found.requests() > 0 && found.request_bytes() >= 4096, "{found:?}");
         assert!(found.queue.hardware_request_bytes >= found.queue.request_bytes, "{found:?}");
         assert!(!found.queue.scheduler.contains('['), "{found:?}");
+    }
+
+    #[test]
+    fn virtual_disks_have_no_heads() {
+        assert!(is_of_metal("ATA     \n", "ST4000NM0035-1V4\n") && is_of_metal("SEAGATE", "ST10000NM0096"));
+        for (vendor, model) in [("ATA", "QEMU HARDDISK"), ("Msft", "Virtual Disk"), ("VMware", "x"), ("", "")] {
+            assert!(!is_of_metal(vendor, model), "{vendor} {model}");
+        }
     }
 
     #[test]

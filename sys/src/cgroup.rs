@@ -100,9 +100,7 @@ struct Groups {
 impl Groups {
     /// Reads `proc/self/cgroup` and `proc/self/mountinfo` below `root`.
     fn read(root: &Path) -> Groups {
-        let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
-        let (groups, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
-        let of = |controller| levels(root, &groups, &mounts, controller);
+        let of = |controller| folders(root, controller);
         Groups { unified: of(""), memory: of("memory"), processors: of("cpu") }
     }
 
@@ -158,6 +156,12 @@ impl Groups {
         let per_second = self.processors().and_then(|group| Duration::try_from_secs_f64(group.processors).ok());
         Some(Quota { per_second, throttled })
     }
+}
+
+/// The folders of this process's group with `controller` ("" for version 2), and of those above it, below `root`.
+pub(crate) fn folders(root: &Path, controller: &str) -> Vec<PathBuf> {
+    let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
+    levels(root, &read("proc/self/cgroup"), &read("proc/self/mountinfo"), controller)
 }
 
 /// Version 1 writes "no limit" as the largest number of pages.

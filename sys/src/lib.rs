@@ -66,6 +66,7 @@ pub mod plain;
 pub mod ring;
 pub mod schedule;
 pub mod system;
+pub mod throttle;
 pub mod turbojpeg;
 
 pub use arena::{Arena, Part};

@@ -71,7 +71,13 @@ fn what_fits_is_read_once_in_every_form_and_way() {
                     (padded, 0),
                     (Collate::Auto, 20_000),
                 ] {
-                    let with = |cache| Config { engine, io, collate, coalesce_gap, ..config(Shuffle::Full, cache) };
+                    let with = |cache| Config {
+                        engine,
+                        io,
+                        collate,
+                        coalesce_gap: Some(coalesce_gap),
+                        ..config(Shuffle::Full, cache)
+                    };
                     let (ids, _, saved, state) = read(&dataset, with(Cache::Off));
                     assert_eq!(saved, 0);
                     let (same_ids, bytes, saved, same_state) = read(&dataset, with(Cache::Memory));
@@ -172,7 +178,7 @@ fn windows_and_shards_of_small_records_are_read_whole() {
                 let with = |coalesce_gap, epochs| Config {
                     engine,
                     io,
-                    coalesce_gap,
+                    coalesce_gap: Some(coalesce_gap),
                     batch_size: 64,
                     epochs: Some(epochs),
                     ..config(shuffle, Cache::Off)

@@ -53,7 +53,7 @@ fn padded(value: PadValue, max_length: Option<u64>, multiple_of: u64) -> Collate
 fn each_way(dataset: &Arc<dyn Dataset>, config: &Config, mut check: impl FnMut(Loader)) {
     for (engine, io) in WAYS {
         for coalesce_gap in GAPS {
-            let config = Config { engine, io, coalesce_gap, ..config.clone() };
+            let config = Config { engine, io, coalesce_gap: Some(coalesce_gap), ..config.clone() };
             match Loader::builder(Arc::clone(dataset)).config(config).build() {
                 Ok(loader) => check(loader),
                 Err(error) if error.kind() == ErrorKind::Unavailable => skip(format!("{engine:?} {io:?}: {error}")),
@@ -368,7 +368,7 @@ fn the_memory_of_what_is_gathered_is_counted() {
     within(BOUND, || {
         let (_root, dataset) = folder(false, DType::U8);
         for collate in [padded(PadValue::Int(0), None, 100), padded(PadValue::Int(0), Some(64), 1), Collate::Ragged] {
-            let narrow = Config { memory_limit: Some(10_000), coalesce_gap: 100, ..config(collate) };
+            let narrow = Config { memory_limit: Some(10_000), coalesce_gap: Some(100), ..config(collate) };
             let build = |limit| {
                 let config = Config { memory_limit: Some(limit), ..narrow.clone() };
                 Loader::builder(Arc::clone(&dataset)).config(config).build()

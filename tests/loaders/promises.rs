@@ -321,7 +321,7 @@ fn dense_batches_are_equal_however_they_came_about() {
                             shuffle: shuffle.into(),
                             engine,
                             io,
-                            coalesce_gap,
+                            coalesce_gap: Some(coalesce_gap),
                             collate: Collate::Dense,
                             ..Config::default()
                         };

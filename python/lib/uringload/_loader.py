@@ -128,7 +128,8 @@ class DataLoader:
         engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
             there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
-        coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two.
+        coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two; "auto": by what
+            a read costs, where the machine tells (a limit of the container, a disk with heads), and none elsewhere.
         starved_after: seconds until an error says that the program holds all batches' memory.
         reindex: look at the files again when an epoch begins, and index the dataset anew if some changed, were added or
             are gone, which a line in the log tells. Without it, a file that changed is an error of its samples. For one
@@ -195,7 +196,7 @@ class DataLoader:
         queue_depth: int | None = None,
         read_size: int | str | None = None,
         io_threads: int | None = None,
-        coalesce_gap: int | str = 0,
+        coalesce_gap: int | str = "auto",
         cache: str | None = None,
         starved_after: float = 10.0,
         reindex: bool = False,
@@ -240,7 +241,7 @@ class DataLoader:
             "io_threads": optional(arguments.integer, "io_threads", io_threads, 1),
             "num_threads": _settings.threads(num_threads, num_workers),
             "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
-            "coalesce_gap": arguments.size("coalesce_gap", coalesce_gap),
+            "coalesce_gap": None if coalesce_gap == "auto" else arguments.size("coalesce_gap", coalesce_gap),
             "cache": None if cache is None else arguments.text("cache", cache, _settings.CACHES),
             "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
             "max_failures": _settings.max_failures(max_failures),

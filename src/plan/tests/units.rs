@@ -17,7 +17,10 @@ struct Cut {
 
 impl Cut {
     fn new(of: Vec<Vec<u32>>, count: u32) -> Cut {
-        let mut index = Index::new("cut", FileTable::new(), Schema { fields: Vec::new() }, of.len() as u64);
+        let mut files = FileTable::new();
+        files.push_root("/nowhere");
+        files.push(b"units", u64::from(count) * 1000).unwrap();
+        let mut index = Index::new("cut", files, Schema { fields: Vec::new() }, of.len() as u64);
         index.bytes = 1;
         Cut { index, of, count }
     }

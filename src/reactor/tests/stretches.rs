@@ -1,8 +1,21 @@
 //! Worlds in which stretches of files are read whole and kept.
 
-use super::{Grid, Keep, Rng, SeedableRng, World, Xoshiro256PlusPlus};
+use super::{Grid, Joining, Keep, Rng, SeedableRng, World, Xoshiro256PlusPlus};
 
 impl World {
+    /// In one of three worlds, spans near each other are joined. Those worlds are otherwise what they were.
+    pub(super) fn with_joining(mut self) -> World {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x901e);
+        let mut pick = |below: u64| random.next_u64() % below;
+        if pick(3) > 0 {
+            return self;
+        }
+        let (gap, room) = (1 << (9 + pick(8)), 1 << (10 + pick(11)));
+        self.pool_bytes += room as usize + 2 * 4096;
+        self.joining = Joining { gap, room, read_bytes: 0 };
+        self
+    }
+
     /// In two of three worlds, stretches of files are read whole. Those worlds are otherwise what they were.
     pub(super) fn with_stretches(mut self) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5743);

@@ -46,7 +46,7 @@ fn every_byte_through_the_loader() {
                 shuffle: shuffle.into(),
                 engine,
                 io,
-                coalesce_gap: gap,
+                coalesce_gap: Some(gap),
                 ..Default::default()
             };
             let loader = Loader::builder(Arc::clone(&dataset)).config(config).build().unwrap();

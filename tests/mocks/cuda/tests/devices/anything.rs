@@ -116,7 +116,7 @@ fn case(random: &mut Random) -> (dataset::Made, Case) {
         drop_last: random.chance(4),
         engine: [EngineChoice::Auto, EngineChoice::Threads][random.below(2)],
         io: [IoChoice::Auto, IoChoice::Buffered][random.below(2)],
-        coalesce_gap: [0, 4096, 60_000][random.below(3)],
+        coalesce_gap: [Some(0), Some(4096), Some(60_000)][random.below(3)],
         memory_limit: Some([1 << 20, 3 << 20, 24 << 20][random.below(3)]),
         on_error: [OnError::Raise, OnError::Skip, OnError::Replace][random.below(3)],
         collate: forms[random.below(forms.len())],

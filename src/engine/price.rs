@@ -1,0 +1,84 @@
+//! What an operation of the storage costs, as bytes that could be read in the same time, where the machine knows: from
+//! limits of the control group, and of disks with heads.
+
+use crate::config::{Config, EngineChoice};
+use crate::dataset::Dataset;
+use std::borrow::Cow;
+use std::os::fd::AsFd;
+use uringload_sys::block::BlockDevice;
+use uringload_sys::file;
+use uringload_sys::throttle::ReadLimits;
+
+/// Bytes a second of a device that is limited by its operations alone.
+const BYTES_UNLIMITED: u64 = 1 << 30;
+
+/// What a disk with heads gives: reads at random places, and bytes in a row, a second.
+const HEADS: ReadLimits = ReadLimits { operations: Some(150), bytes: Some(120_000_000) };
+
+/// Cheaper operations are not worth a longer read: a fast disk's cost about half of this.
+const LEAST_BYTES: u64 = 32 << 10;
+
+/// Folders to look at: datasets have few.
+const ROOTS_SEEN: usize = 16;
+
+/// What an operation costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Price {
+    /// Bytes that could be read in the time of an operation; 0 if reads of any length will do.
+    pub(crate) operation_bytes: u64,
+    /// Why, in words.
+    pub(crate) reason: Cow<'static, str>,
+}
+
+impl Price {
+    /// The price for the storage below a dataset: what `config` says, or else what the machine tells. `None` where
+    /// operations cost nothing, or nobody knows.
+    pub(crate) fn of(config: &Config, dataset: &dyn Dataset) -> Option<Price> {
+        if let Some(operation_bytes) = config.operation_bytes {
+            return (operation_bytes > 0).then(|| Price { operation_bytes, reason: "as set".into() });
+        }
+        if config.engine == EngineChoice::Sim {
+            return None;
+        }
+        // If any folder lies on storage whose operations are free, no price holds for all files.
+        let mut cheapest: Option<Price> = None;
+        for root in dataset.files().roots().iter().take(ROOTS_SEEN) {
+            let folder = file::open_folder(root).ok()?;
+            let device = BlockDevice::of(folder.as_fd())?;
+            let price = Price::of_limits(device.read_limits(), "the control group")
+                .or_else(|| if device.has_heads() { Price::of_limits(HEADS, "the disk has heads") } else { None })?;
+            if cheapest.as_ref().is_none_or(|known| price.operation_bytes < known.operation_bytes) {
+                cheapest = Some(price);
+            }
+        }
+        cheapest
+    }
+
+    fn of_limits(limits: ReadLimits, whose: &str) -> Option<Price> {
+        let operations = limits.operations?.max(1);
+        let operation_bytes = limits.bytes.unwrap_or(BYTES_UNLIMITED) / operations;
+        let reason = format!("{whose}: {operations} reads a second").into();
+        (operation_bytes >= LEAST_BYTES).then_some(Price { operation_bytes, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_costs_the_bytes_of_its_time() {
+        let of = |operations, bytes| {
+            Price::of_limits(ReadLimits { operations, bytes }, "x").map(|price| price.operation_bytes)
+        };
+        assert_eq!(of(Some(150), Some(120_000_000)), Some(800_000));
+        assert_eq!(of(Some(1000), None), Some(BYTES_UNLIMITED / 1000));
+        assert_eq!(of(Some(1), None), Some(BYTES_UNLIMITED));
+        assert_eq!(of(Some(0), Some(1 << 20)), Some(1 << 20), "a limit of 0 divides nothing");
+        for (operations, bytes) in
+            [(None, None), (None, Some(1000)), (Some(100_000), None), (Some(10_000), Some(1 << 20))]
+        {
+            assert_eq!(of(operations, bytes), None, "{operations:?} {bytes:?}");
+        }
+    }
+}
