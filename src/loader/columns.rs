@@ -1,5 +1,5 @@
-//! Finds small columns that lie apart from the rest of their samples, such as labels beside images. Each of their values
-//! would be a read of its own; all of them together are a few reads, once.
+//! Finds small columns that lie apart from the rest of their samples, such as labels beside images. Each of their
+//! values would be a read of its own; all of them together are a few reads, once.
 
 use super::limits::{ALIGNMENT_MAX, Limits};
 use crate::dataset::{Dataset, SampleId, Span};

@@ -116,13 +116,12 @@ pub(super) fn check(
     room.check(config.memory_limit.map(|limit| limit.saturating_add(decode_bytes)))?;
     let dataset = &**order.dataset();
     let (samples, payload) = order.largest_batch();
-    let gap = config.coalesce_gap.unwrap_or(0);
     // Alignment reads up to one alignment unit before and after each sample; 4096 is the largest that a device
     // requires. Samples that are read as one also bring the bytes between them.
-    let around = samples.saturating_mul((2 * ALIGNMENT_MAX).saturating_add(gap));
+    let around = samples.saturating_mul((2 * ALIGNMENT_MAX).saturating_add(config.coalesce_gap.unwrap_or(0)));
     let mut batch_bytes = payload.saturating_add(around);
     // Gathered values go into a block of their own, next to the blocks that they are gathered from.
-    let target = collation.target_bound(dataset, gap, samples, config.batch_size);
+    let target = collation.target_bound(dataset, config.coalesce_gap.unwrap_or(0), samples, config.batch_size);
     batch_bytes = batch_bytes.saturating_add(target);
     // Blocks start at 4096-byte boundaries, and the gather target is one more block.
     let roundings = block_roundings(batch_bytes) + if target > 0 { block_roundings(0) } else { 0 };
@@ -134,12 +133,7 @@ pub(super) fn check(
     };
     reserve_bytes += if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 };
     batch_bytes = batch_bytes.saturating_add(reserve_bytes);
-    let free = config.memory_limit.unwrap_or_else(|| room.default_for(batch_bytes)).saturating_sub(batch_bytes);
-    // Units are read whole, and what lies between the pieces of one is not read along.
-    let joining = joining(config, samples, if dataset.units().is_some() { 0 } else { free });
-    if joining.room > 0 {
-        batch_bytes = batch_bytes.saturating_add(joining.room).saturating_add(block_roundings(joining.room));
-    }
+    let joining = joining(config, order, &room, (samples, &mut batch_bytes));
     let ample = room::ample(batch_bytes, BATCHES_HELD);
     let (units, limit, decoded) = match dataset.units() {
         None => {
@@ -225,12 +219,18 @@ fn threads(config: &Config, collation: &Collation) -> usize {
     })
 }
 
-/// How spans near each other are joined, if `free` bytes are left beside a batch. Half of that is for gaps at most, so
-/// that no batch which fits without them is refused for them.
-fn joining(config: &Config, samples: u64, free: u64) -> Joining {
-    let price = config.operation_bytes.unwrap_or(0);
-    let room = samples.saturating_mul(GAP_MAX).min(GAPS_MAX).min(free / 2);
-    Joining::new(price, if config.coalesce_gap.is_some() { 0 } else { room })
+/// How spans near each other are joined. Adds the room for gaps to what a batch takes: at most half of what is left
+/// beside it, so that no batch which fits without gaps is refused for them.
+fn joining(config: &Config, order: &Order, room: &Room, (samples, batch_bytes): (u64, &mut u64)) -> Joining {
+    let free = config.memory_limit.unwrap_or_else(|| room.default_for(*batch_bytes)).saturating_sub(*batch_bytes);
+    // Units are read whole, and what lies between the pieces of one is not read along.
+    let may_join = config.coalesce_gap.is_none() && order.dataset().units().is_none();
+    let gaps = samples.saturating_mul(GAP_MAX).min(GAPS_MAX).min(free / 2);
+    let joining = Joining::new(config.operation_bytes.unwrap_or(0), if may_join { gaps } else { 0 });
+    if joining.room > 0 {
+        *batch_bytes = batch_bytes.saturating_add(joining.room).saturating_add(block_roundings(joining.room));
+    }
+    joining
 }
 
 /// How many units the first batches need, even past the end of the order: up to so many batches and samples, and an

@@ -47,8 +47,8 @@ impl Grid {
         Grid::of_at_least(files, bytes)
     }
 
-    /// A grid whose stretches have `bytes` bytes, a power of two, or more if there would be too many. `None` if there are
-    /// too many files.
+    /// A grid whose stretches have `bytes` bytes, a power of two, or more if there would be too many. `None` if there
+    /// are too many files.
     pub fn of_at_least(files: &FileTable, bytes: u64) -> Option<Grid> {
         let few = (files.total_bytes() / COUNT_MAX).checked_next_power_of_two()?;
         Grid::of_bytes(files, bytes.max(few))

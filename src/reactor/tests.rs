@@ -179,8 +179,7 @@ impl World {
         let sampler: Arc<dyn Sampler> =
             if pick(2) == 0 { Arc::new(Shuffled::new(len, seed)) } else { Arc::new(Sequential::new(len)) };
         let coalesce_gap = [0, 0, 0, 1024, 100_000][pick(5) as usize];
-        let start = Cursor::new(pick(3), [0, pick(len + 1)][pick(2) as usize]);
-        let epochs = Some(1 + pick(2));
+        let (start, epochs) = (Cursor::new(pick(3), [0, pick(len + 1)][pick(2) as usize]), Some(1 + pick(2)));
         let asked = Config { rank, world_size, batch_size, drop_last, start, epochs, ..Config::default() };
         let order = Order::new(&asked, Arc::clone(&dataset), sampler).unwrap();
         let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
@@ -242,8 +241,7 @@ impl World {
             stretches: None,
             joining: Joining::default(),
         }
-        .with_joining()
-        .with_stretches()
+        .with_locality()
     }
 
     /// The expected batches.

@@ -21,7 +21,15 @@ const ROW_BYTES: u64 = 3000;
 fn write(path: &Path, first: u64) {
     let (images, labels) = (ROWS * ROW_BYTES, ROWS * 8);
     let header = format!(
-        r#"{{"image":{{"dtype":"U8","shape":[{ROWS},{ROW_BYTES}],"data_offsets":[0,{images}]}},"label":{{"dtype":"I64","shape":[{ROWS}],"data_offsets":[{images},{}]}}}}"#,
+        concat!(
+            r#"{{"image":{{"dtype":"U8","shape":[{},{}],"data_offsets":[0,{}]}},"#,
+            r#""label":{{"dtype":"I64","shape":[{}],"data_offsets":[{},{}]}}}}"#
+        ),
+        ROWS,
+        ROW_BYTES,
+        images,
+        ROWS,
+        images,
         images + labels
     );
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();

@@ -3,8 +3,13 @@
 use super::{Grid, Joining, Keep, Rng, SeedableRng, World, Xoshiro256PlusPlus};
 
 impl World {
+    /// With some of what follows from where samples lie.
+    pub(super) fn with_locality(self) -> World {
+        self.with_joining().with_stretches()
+    }
+
     /// In one of three worlds, spans near each other are joined. Those worlds are otherwise what they were.
-    pub(super) fn with_joining(mut self) -> World {
+    fn with_joining(mut self) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x901e);
         let mut pick = |below: u64| random.next_u64() % below;
         if pick(3) > 0 {
@@ -17,7 +22,7 @@ impl World {
     }
 
     /// In two of three worlds, stretches of files are read whole. Those worlds are otherwise what they were.
-    pub(super) fn with_stretches(mut self) -> World {
+    fn with_stretches(mut self) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5743);
         let mut pick = |below: u64| random.next_u64() % below;
         if self.collation.is_deferred() || pick(3) == 0 {
