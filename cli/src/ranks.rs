@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use uringload::internal::Config;
 use uringload::{Error, ErrorKind};
 
-/// The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`), Open MPI's,
-/// those of MPICH and its kin (Intel MPI, Hydra), MVAPICH's, LSF's (`jsrun`) and PMIx's, which puts the number of
+/// The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`), those of
+/// Open MPI, of MPICH and its kin (Intel MPI, Hydra), MVAPICH's, LSF's (`jsrun`) and PMIx's, which puts the number of
 /// processes into its server and not into a variable. The Python package reads this table as well.
 pub const VARIABLES: [(&str, Option<&str>); 7] = [
     ("RANK", Some("WORLD_SIZE")),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// The verdict of a loader, its measurements and its route at one moment: see [`Loader::report`].
 ///
-/// `Display` is some fifteen lines for people, without a newline at the end. Take [`since`](Report::since) of an earlier
-/// report for what happened meanwhile, such as in the last minute.
+/// `Display` is some fifteen lines for people, without a newline at the end. [`since`](Report::since) tells of the time
+/// since an earlier report, such as of the last minute.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
