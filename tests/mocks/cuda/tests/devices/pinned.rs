@@ -152,9 +152,9 @@ fn what_cannot_be_is_told() {
         let made = records(RECORDS, RECORD_BYTES, &mut Random::new(3));
         let build = |device: Device| Loader::builder(Arc::clone(&made.dataset)).pin(device).build();
         let nowhere = "/nowhere/libcuda.so.1";
-        let error = build(Device::cuda(0).library(nowhere)).err().expect("an error");
+        let error = build(Device::cuda(0).library(nowhere)).expect_err("an error");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert_eq!(build(Device::host()).err().expect("an error").kind(), ErrorKind::InvalidArgument);
+        assert_eq!(build(Device::host()).expect_err("an error").kind(), ErrorKind::InvalidArgument);
         let loader = build(Device::auto().library(nowhere)).expect("a loader");
         assert!(is_unpinned(&loader), "{:?}", loader.route());
         assert_eq!(loader.map(|batch| batch.expect("a batch").len()).sum::<usize>(), RECORDS);
@@ -169,7 +169,7 @@ fn what_cannot_be_is_told() {
         let error = loader.pinned().expect("pinned memory").keep(Vec::new(), reference(&stream)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         let pinned = Loader::builder(Arc::clone(&made.dataset)).pin(Device::auto());
-        let error = pinned.device(Device::host()).build().err().expect("an error");
+        let error = pinned.device(Device::host()).build().expect_err("an error");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     });
 }
