@@ -294,7 +294,7 @@ fn child_with_a_huge_sample() {
     let options = if format == "tfrecord" { options.set("whole_records", true) } else { options };
     let dataset: Arc<dyn Dataset> = dataset::open(&[path], &options).expect("a dataset");
     let built = Loader::builder(Arc::clone(&dataset)).batch_size(1).memory_limit(32 * MIB).build();
-    let error = built.err().expect("the sample does not fit");
+    let error = built.expect_err("the sample does not fit");
     assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");
     let grown = child::most_resident().saturating_sub(before);
     assert_eq!(dataset.len(), 1);

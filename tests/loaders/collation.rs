@@ -373,7 +373,7 @@ fn the_memory_of_what_is_gathered_is_counted() {
                 let config = Config { memory_limit: Some(limit), ..narrow.clone() };
                 Loader::builder(Arc::clone(&dataset)).config(config).build()
             };
-            let error = build(10_000).err().expect("too little");
+            let error = build(10_000).expect_err("too little");
             assert_eq!(error.kind(), ErrorKind::MemoryLimit);
             assert!(error.to_string().contains("to gather them"), "{error}");
             let remedy = error.remedy().expect("a remedy");
@@ -382,7 +382,7 @@ fn the_memory_of_what_is_gathered_is_counted() {
             let without_bound = is_padded && !has_bound;
             assert_eq!(remedy.contains("max_length"), without_bound, "{remedy}");
             let least = remedy.split_whitespace().find_map(|word| word.parse::<u64>().ok()).expect("a number");
-            assert_eq!(build(least - 1).err().expect("too little").kind(), ErrorKind::MemoryLimit);
+            assert_eq!(build(least - 1).expect_err("too little").kind(), ErrorKind::MemoryLimit);
             for (engine, io) in [(EngineChoice::Auto, IoChoice::Auto), (EngineChoice::Threads, IoChoice::Buffered)] {
                 let config = Config { memory_limit: Some(least), epochs: Some(2), engine, io, ..narrow.clone() };
                 let mut loader = Loader::builder(Arc::clone(&dataset)).config(config).build().expect("enough");
@@ -410,7 +410,7 @@ fn a_form_that_cannot_be_is_refused_by_build() {
         (builder().collate_column("data", padded(PadValue::Int(3), None, 1)), "Int(3) is no f16"),
         (builder().collate_column("data", padded(PadValue::Int(0), None, 0)), "multiple"),
     ] {
-        let error = builder.build().err().expect("refused");
+        let error = builder.build().expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
     }

@@ -349,7 +349,7 @@ fn slow_threads_are_what_limits() {
 fn what_cannot_work_is_refused_when_it_is_built() {
     let (_root, dataset) = folder(4);
     let refused = |builder: Builder, words: &str| {
-        let error = builder.build().err().expect(words);
+        let error = builder.build().expect_err(words);
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
     };
@@ -361,9 +361,9 @@ fn what_cannot_work_is_refused_when_it_is_built() {
     refused(builder(&dataset, "data").batching(Packing::new(8)), "packed");
     refused(new().map("data", MapOutput::fixed(DType::F32, [0]), sums), "cannot be made");
     let to_device = builder(&dataset, "data").device(Device::host());
-    assert_eq!(to_device.build().err().expect("refused").kind(), ErrorKind::InvalidArgument);
+    assert_eq!(to_device.build().expect_err("refused").kind(), ErrorKind::InvalidArgument);
     let large = new().transform("data", "center_crop(4000)".parse().unwrap()).memory_limit(64 << 20);
-    let error = large.build().err().expect("too large");
+    let error = large.build().expect_err("too large");
     assert_eq!(error.kind(), ErrorKind::MemoryLimit);
     assert!(error.to_string().contains("33554432 to decode with"), "{error}");
 }

@@ -129,7 +129,7 @@ fn tokens_become_ids_and_labels() {
 }
 
 fn refused(asked: impl FnOnce() -> Result<DeviceLoader, Error>, kind: ErrorKind, words: &str) {
-    let error = asked().err().expect("it cannot be had");
+    let error = asked().expect_err("it cannot be had");
     assert!(error.kind() == kind && error.to_string().contains(words), "{error}");
 }
 

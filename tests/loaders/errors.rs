@@ -254,7 +254,7 @@ fn a_share_of_failures_is_of_each_epoch() {
 fn what_cannot_work_is_refused() {
     let (_root, dataset) = folder_with_bad_files();
     let builder = || Loader::builder(Arc::clone(&dataset));
-    let refused = |builder: Builder| builder.build().err().expect("it is refused");
+    let refused = |builder: Builder| builder.build().expect_err("it is refused");
     for share in [f64::NAN, -0.1, 1.1, f64::INFINITY] {
         let error = refused(builder().max_failures(MaxFailures::Fraction(share)));
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
@@ -297,7 +297,7 @@ fn errors_of_every_kind_have_their_parts() {
     let good: Arc<dyn Dataset> =
         dataset::open(&[put("good", &[7; 100])], &Options::new().format("folder")).expect("a file");
     let builder = |dataset: &Arc<dyn Dataset>| Loader::builder(Arc::clone(dataset)).batch_size(1);
-    let refused = |builder: Builder| builder.build().err().expect("it is refused");
+    let refused = |builder: Builder| builder.build().expect_err("it is refused");
     let state = builder(&good).build().expect("a loader").state();
     fs::create_dir(at("empty")).expect("a folder");
     let list = put("list", b"3\nthree\n");

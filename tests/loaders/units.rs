@@ -79,7 +79,7 @@ fn memory_for_too_few_units_is_refused_with_the_arithmetic() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 40));
     let loader = builder(&dataset).batch_size(64).shuffle(Shuffle::Full).memory_limit(700_000);
-    let error = loader.clone().build().err().expect("64 samples of about 30 units");
+    let error = loader.clone().build().expect_err("64 samples of about 30 units");
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::MemoryLimit);
     assert!(text.contains("units of 28672 bytes") && text.contains("memory limit is 700000"), "{text}");
@@ -98,7 +98,7 @@ fn memory_for_the_units_of_later_batches_is_asked_for_at_once() {
     let dataset: Arc<dyn Dataset> = Arc::new(View::without(frames, vec![left_out]).expect("a view"));
     let frame_id = |id: SampleId| id.0 + u64::from(id.0 >= left_out);
     let loader = builder(&dataset).batch_size(SAMPLES_IN_UNIT).shuffle(Shuffle::Off);
-    let error = loader.clone().memory_limit(1).build().err().expect("nothing fits");
+    let error = loader.clone().memory_limit(1).build().expect_err("nothing fits");
     let text = error.to_string();
     let (_, after) = text.split_once("raise memory_limit to ").expect("a remedy");
     let enough: u64 = after.split_once(' ').expect("a number").0.parse().expect("a number");
@@ -136,7 +136,7 @@ fn what_does_not_decode_is_the_error_of_its_samples() {
     }
     let error = builder(&dataset).build().expect("a loader").find_map(Result::err).expect("unit 3");
     assert!(error.to_string().contains("panics"), "{error}");
-    let error = builder(&dataset).on_error(OnError::Replace).build().err().expect("nothing can stand in");
+    let error = builder(&dataset).on_error(OnError::Replace).build().expect_err("nothing can stand in");
     assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("on_error to skip"), "{error}");
 }
 

@@ -70,7 +70,7 @@ fn a_loader_is_cancelled_from_another_thread() {
                 }
             });
             // Where batches are kept, `next` waits for memory until it is cancelled.
-            while let Some(batch) = loader.next() {
+            for batch in loader.by_ref() {
                 let batch = batch.expect("no error");
                 if waits {
                     kept.push(batch);

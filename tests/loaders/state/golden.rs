@@ -134,7 +134,7 @@ fn version_1_that_nobody_resumed_keeps_its_sentence() {
     assert_eq!(unsummed(&state.to_json()) + "\n", text);
     assert_eq!(State::from_json(text).unwrap(), state);
     of_rows().resume(&state).build().expect("the same order and rows");
-    let error = of_rows().seed(43).resume(&state).build().err().expect("another seed");
+    let error = of_rows().seed(43).resume(&state).build().expect_err("another seed");
     assert!(error.to_string().contains("\"shuffled, seed 42\" in the state, \"shuffled, seed 43\" here"), "{error}");
 }
 

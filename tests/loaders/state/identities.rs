@@ -76,7 +76,7 @@ fn words_about_an_order_decide_nothing() {
             let saved = under(words, 42).resume(&state).build().expect("the same order").state();
             assert_eq!(unsummed(&saved.to_json()) + "\n", FOLDER, "called {words:?}");
         }
-        let error = under("shuffled, seed 42", 43).resume(&state).build().err().expect("another order");
+        let error = under("shuffled, seed 42", 43).resume(&state).build().expect_err("another order");
         assert_eq!(error.kind(), ErrorKind::StateMismatch);
     }
 }
