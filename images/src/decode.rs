@@ -224,6 +224,10 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
 /// As [`decode`].
 pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Result<Image> {
     let Some(format) = Format::of(bytes) else { return Err(unknown(bytes)) };
+    if format != Format::Jpeg {
+        // Nobody else uses what is kept, and the limit is for all that an image takes.
+        scratch.shrink_to(0);
+    }
     let (image, orientation) = match format {
         Format::Jpeg => jpeg::decode(bytes, how, &mut scratch.jpeg),
         Format::Png => png::decode(bytes, how),

@@ -36,6 +36,11 @@ impl Scratch {
     pub fn reuse(&mut self, image: Image) {
         self.jpeg.give(image);
     }
+
+    /// Keeps at most so many bytes of an image's memory for the next JPEG.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        self.jpeg.shrink_to(bytes);
+    }
 }
 
 /// A rectangle of an object: left, top, right and bottom edge, in pixels.

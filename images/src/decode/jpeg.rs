@@ -35,7 +35,7 @@ pub fn decode(bytes: &[u8], how: &Decoding, buffers: &mut JpegBuffers) -> Result
     let head = Head::checked(bytes, how)?;
     let image = match turbo::chosen(how.jpeg)? {
         Some(library) => buffers.whole(library, bytes, (head.height, head.width), how.color)?,
-        None => embedded(bytes, &head, how)?,
+        None => embedded(bytes, &head, how, buffers)?,
     };
     Ok((image, head.orientation))
 }
@@ -71,12 +71,14 @@ pub fn part(bytes: &[u8], how: &Decoding, plan: &Plan, buffers: &mut JpegBuffers
     }
     let image = match library {
         Some(library) => buffers.whole(library, bytes, stored, how.color)?,
-        None => embedded(bytes, &head, how)?,
+        None => embedded(bytes, &head, how, buffers)?,
     };
     Ok(Decoded::whole(exif::oriented(image, orientation)))
 }
 
-fn embedded(bytes: &[u8], head: &Head, how: &Decoding) -> Result<Image> {
+fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers) -> Result<Image> {
+    // It takes new memory, and the limit is for all that an image takes.
+    buffers.shrink_to(0);
     if let Some(at) = head.arithmetic {
         return Err(unsupported(FORMAT, "arithmetic coding").with_offset(at as u64));
     }

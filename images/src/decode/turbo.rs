@@ -63,6 +63,13 @@ impl JpegBuffers {
         self.pixels = image.into_pixels();
     }
 
+    /// Drops the memory that is kept if it is more than that.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        if self.pixels.capacity() as u64 > bytes {
+            self.pixels = Vec::new();
+        }
+    }
+
     /// All of an image, of that size.
     pub fn whole(&mut self, library: &Library, bytes: &[u8], size: (u32, u32), color: Color) -> Result<Image> {
         let header = self.header(library, bytes, size)?;
