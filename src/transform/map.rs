@@ -242,3 +242,22 @@ fn with_remedy(error: Error) -> Error {
     }
     error.with_remedy("raise memory_limit, half of which may be for decoding, or store smaller images")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one image may take beside what the other threads keep is what there is.
+    #[test]
+    fn what_threads_keep_is_within_the_limit() {
+        let memory = DecodeMemory::new(1 << 20, 4);
+        let mut seen = Vec::new();
+        let done = memory.with_limits(|limits| {
+            seen.push(limits.bytes);
+            if seen.len() == 1 { Err(Error::new(ErrorKind::MemoryLimit, "too large")) } else { Ok(()) }
+        });
+        assert!(done.is_ok());
+        assert_eq!(seen, [1 << 18, (1 << 20) - 3 * memory.kept()]);
+        assert_eq!(memory.kept(), 1 << 14);
+    }
+}
