@@ -279,6 +279,10 @@ def images():
     for name in names.split() + ["bits.bmp", "moving.gif", "lzw.tif", "bits.tif"]:
         with open(os.path.join(data, name), "rb") as file:
             put("image", name, file.read())
+    # What the first byte chooses is in fuzz_targets/ready.rs.
+    for choice, name in zip((0x00, 0x41, 0x82, 0x80), ("420.jpg", "progressive.jpg", "cmyk.jpg", "exif6.jpg")):
+        with open(os.path.join(data, name), "rb") as file:
+            put("ready", name, bytes((choice,)) + file.read())
     size = bytes((40, 30, 7))
     chains = (
         "random_resized_crop(24), hflip, normalize(imagenet)",

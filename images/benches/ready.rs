@@ -1,5 +1,5 @@
 //! What an image costs from its bytes to a tensor, in CPU time of one thread, next to a bare loop of full decodes by
-//! the same decoder.
+//! the same decoder: libjpeg-turbo where there is one, and the embedded decoder beside it.
 //!
 //! usage: cargo bench -p uringload-images --bench ready -- [FOLDER [PASSES]]
 //!
@@ -9,7 +9,9 @@
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use uringload_core::Result;
-use uringload_images::{Chain, Decoding, Filter, Image, Region, Scratch, decode, resize};
+use uringload_images::{
+    Chain, Decoding, Draw, Filter, Image, Jpeg, Region, Scratch, decode, decode_with, decoder, resize,
+};
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
@@ -42,13 +44,40 @@ fn main() -> Result<()> {
     let painted: Chain =
         "random_resized_crop(224), hflip, color_jitter(0.4, 0.4, 0.4, 0.1), normalize(imagenet)".parse()?;
 
-    let bare = least(passes, count, |_, index| decode(&files[index], &how).map(|image| drop(black_box(image))))?;
+    println!("{:?}", decoder());
+    let mut memory = Scratch::default();
+    let mut pass = |how: &Decoding| {
+        least(passes, count, |_, index| {
+            let image = decode_with(&files[index], how, &mut memory)?;
+            black_box(image.pixels());
+            memory.reuse(image);
+            Ok(())
+        })
+    };
+    let bare = pass(&how)?;
     row("full decode, bare loop", bare, bare);
-    let all = least(passes, count, |epoch, index| {
-        let image = decode(&files[index], &how)?;
-        run(&ready, epoch, index, &image)
+    let embedded = Decoding { jpeg: Jpeg::Embedded, ..how.clone() };
+    row("full decode, embedded", pass(&embedded)?, bare);
+    let mut tensor = vec![0; 3 * 224 * 224 * 4];
+    let mut memory = Scratch::default();
+    let exact = Decoding { exact: true, ..how.clone() };
+    for (name, how) in [("fast", &how), ("exact", &exact), ("embedded", &embedded)] {
+        let cost = least(passes, count, |epoch, index| {
+            let draw = Draw { seed: 1, epoch, sample: index as u64 };
+            ready.ready(&files[index], how, draw, &mut tensor, &mut memory)?;
+            black_box(&tensor);
+            Ok(())
+        })?;
+        row(&format!("file to RRC 224, flip, normalize: {name}"), cost, bare);
+    }
+    let whole = least(passes, count, |epoch, index| {
+        let image = decode_with(&files[index], &how, &mut memory)?;
+        let plan = ready.draw(1, epoch, index as u64, image.height(), image.width())?;
+        plan.run(&image, &mut tensor, &mut memory)?;
+        memory.reuse(image);
+        Ok(())
     })?;
-    row("decode, RRC 224, flip, normalize, f32 CHW", all, bare);
+    row("the same of a full decode", whole, bare);
     for (name, chain) in [
         ("RRC 224, flip, normalize, f32 CHW", &ready),
         ("RRC 224, flip, u8 HWC", &levels),

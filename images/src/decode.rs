@@ -7,12 +7,16 @@ mod jpeg;
 mod pixels;
 mod png;
 mod tiff;
+mod turbo;
 mod webp;
 
+pub(crate) use jpeg::part as jpeg_part;
 pub(crate) use pixels::luma;
+pub(crate) use turbo::JpegBuffers;
 
-use crate::{Image, refused};
+use crate::{Image, Scratch, refused};
 use std::fmt;
+use std::path::PathBuf;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How an image is decoded.
@@ -24,12 +28,58 @@ pub struct Decoding {
     pub orient: bool,
     /// What one image may take.
     pub limits: Limits,
+    /// What decodes a JPEG. Default: [`Jpeg::Auto`].
+    pub jpeg: Jpeg,
+    /// Whether [`Chain::ready`](crate::Chain::ready), which decodes only what is seen, makes the bytes that decoding
+    /// all of it makes. If not, it repeats chroma instead of interpolating it and decodes at a half, a quarter or an
+    /// eighth of the size where that leaves as many pixels as come out. Default: false.
+    pub exact: bool,
 }
 
 impl Default for Decoding {
     fn default() -> Decoding {
-        Decoding { color: Color::Rgb, orient: true, limits: Limits::default() }
+        Decoding { color: Color::Rgb, orient: true, limits: Limits::default(), jpeg: Jpeg::Auto, exact: false }
     }
+}
+
+/// What decodes a JPEG.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Jpeg {
+    /// libjpeg-turbo if the system has it in version 3 or later, else the embedded decoder: as [`decoder`] tells.
+    #[default]
+    Auto,
+    /// libjpeg-turbo, or an error.
+    Turbo,
+    /// `zune-jpeg`, which every build has and which is the same everywhere.
+    Embedded,
+}
+
+/// What [`Jpeg::Auto`] is on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JpegDecoder {
+    /// "libjpeg-turbo" or "zune-jpeg".
+    pub name: &'static str,
+    /// Its version.
+    pub version: String,
+    /// The library's file, if it was loaded.
+    pub path: Option<PathBuf>,
+    /// Why it is not libjpeg-turbo.
+    pub why_not: Option<String>,
+}
+
+/// What decodes JPEGs where nothing else is asked for.
+#[must_use]
+pub fn decoder() -> JpegDecoder {
+    turbo::described(&[])
+}
+
+/// The same; libjpeg-turbo is looked for at these places too, each a library or a folder that holds one. It is looked
+/// for once: the first call, or the first JPEG that is decoded, decides for the process.
+#[must_use]
+pub fn decoder_at(places: &[PathBuf]) -> JpegDecoder {
+    turbo::described(places)
 }
 
 /// What a pixel becomes, whatever the file has.
@@ -160,13 +210,26 @@ impl fmt::Display for Format {
 /// # Errors
 /// - `Empty` for no bytes, `WrongFileType` for bytes of no known format.
 /// - `Truncated` and `Corrupt` for a file that ends early or breaks its format, with the offset where it is known.
-/// - `Unavailable` for what a format allows and this decoder does not know, such as arithmetic coding.
+/// - `Unavailable` for what a format allows and this decoder does not know, such as arithmetic coding where
+///   there is no libjpeg-turbo; and for [`Jpeg::Turbo`] where there is none.
 /// - `MemoryLimit` for an image beyond the limits, before memory is taken for it.
 /// - `InvalidArgument` for [`Color::Index`] of an image that has colours.
 pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
+    decode_with(bytes, how, &mut Scratch::default())
+}
+
+/// The same, with memory that is kept for the next image.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Result<Image> {
     let Some(format) = Format::of(bytes) else { return Err(unknown(bytes)) };
+    if format != Format::Jpeg {
+        // Nobody else uses what is kept, and the limit is for all that an image takes.
+        scratch.shrink_to(0);
+    }
     let (image, orientation) = match format {
-        Format::Jpeg => jpeg::decode(bytes, how),
+        Format::Jpeg => jpeg::decode(bytes, how, &mut scratch.jpeg),
         Format::Png => png::decode(bytes, how),
         Format::WebP => webp::decode(bytes, how),
         Format::Bmp => bmp::decode(bytes, how).map(|image| (image, 1)),
@@ -174,6 +237,17 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
         Format::Tiff => tiff::decode(bytes, how),
     }?;
     Ok(if how.orient { exif::oriented(image, orientation) } else { image })
+}
+
+/// Rows and columns of the image as it is seen: of a JPEG by its header, of the others by decoding them.
+///
+/// # Errors
+/// As [`decode`].
+pub fn dimensions(bytes: &[u8], how: &Decoding) -> Result<(u32, u32)> {
+    if Format::of(bytes) == Some(Format::Jpeg) {
+        return jpeg::dimensions(bytes, how);
+    }
+    decode(bytes, how).map(|image| (image.height(), image.width()))
 }
 
 fn unknown(bytes: &[u8]) -> Error {

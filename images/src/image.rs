@@ -132,13 +132,26 @@ pub(crate) fn mirror(row: &mut [u8], channels: usize) {
 
 /// Memory for so many pixels.
 pub(crate) fn memory(height: u32, width: u32, channels: u32, value: u8) -> Result<Vec<u8>> {
-    let mut pixels = Vec::new();
+    let mut pixels = grown(Vec::new(), height, width, channels)?;
+    if value != 0 {
+        pixels.fill(value);
+    }
+    Ok(pixels)
+}
+
+/// Memory for so many pixels, which may have been another image's.
+pub(crate) fn grown(mut pixels: Vec<u8>, height: u32, width: u32, channels: u32) -> Result<Vec<u8>> {
     let bytes = u64::from(height).checked_mul(u64::from(width)).and_then(|pixels| pixels.checked_mul(channels.into()));
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-    let Some(bytes) = bytes.filter(|&bytes| pixels.try_reserve_exact(bytes).is_ok()) else {
+    if bytes.is_some_and(|bytes| bytes > pixels.capacity()) {
+        // Both at once would be more than an image may take, and what is in it is not needed.
+        pixels = Vec::new();
+    }
+    let Some(bytes) = bytes.filter(|&bytes| pixels.try_reserve_exact(bytes.saturating_sub(pixels.len())).is_ok())
+    else {
         let what = format!("there is no memory for an image of shape [{height}, {width}, {channels}]");
         return Err(Error::new(ErrorKind::MemoryLimit, what).with_remedy("decode smaller images, or with lower limits"));
     };
-    pixels.resize(bytes, value);
+    pixels.resize(bytes, 0);
     Ok(pixels)
 }

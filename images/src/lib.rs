@@ -1,5 +1,5 @@
 //! Images ready to train on: decoded, cut, resized, augmented and normalized. Bytes and numbers in, pixels out: this
-//! crate opens no file, starts no thread and needs no C.
+//! crate opens no file but the library of libjpeg-turbo, starts no thread and needs no C.
 //!
 //! - [`decode`] makes pixels of a JPEG, PNG, WebP, BMP, GIF or TIFF, told by its content and not by its name.
 //! - [`Chain`] is a list of operations, named as torchvision and Albumentations name them, that is planned as a whole:
@@ -35,11 +35,13 @@ mod chain;
 pub mod color;
 mod decode;
 mod image;
+mod lanes;
 pub mod mix;
 mod op;
 mod parse;
 mod plan;
 mod random;
+mod ready;
 mod resample;
 mod tensor;
 mod view;
@@ -48,10 +50,13 @@ mod warp;
 pub use auto::Policy;
 pub use blur::gaussian_blur;
 pub use chain::Chain;
-pub use decode::{Color, Decoding, Format, Limits, decode};
+pub use decode::{
+    Color, Decoding, Format, Jpeg, JpegDecoder, Limits, decode, decode_with, decoder, decoder_at, dimensions,
+};
 pub use image::Image;
 pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
 pub use plan::{Plan, Rectangle, Scratch};
+pub use ready::Draw;
 pub use resample::{Filter, Region, resize};
 pub use tensor::Output;
 

@@ -1,8 +1,10 @@
 //! What happens to one image, drawn: views, and between them what views cannot say.
 
 use crate::auto::Drawn;
+use crate::decode::JpegBuffers;
 use crate::op::Erasing;
 use crate::random::Random;
+use crate::resample::Part;
 use crate::tensor::{Elements, Output, Writer, write_element};
 use crate::view::{Frame, View, ViewBuffers};
 use crate::warp::Matrix;
@@ -26,6 +28,19 @@ pub struct Plan {
 #[derive(Debug, Default)]
 pub struct Scratch {
     view: ViewBuffers,
+    pub(crate) jpeg: JpegBuffers,
+}
+
+impl Scratch {
+    /// Takes back the memory of an image that is no longer used, for the next JPEG.
+    pub fn reuse(&mut self, image: Image) {
+        self.jpeg.give(image);
+    }
+
+    /// Keeps at most so many bytes of an image's memory for the next JPEG.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        self.jpeg.shrink_to(bytes);
+    }
 }
 
 /// A rectangle of an object: left, top, right and bottom edge, in pixels.
@@ -92,18 +107,23 @@ impl Plan {
     /// no memory.
     pub fn run(&self, image: &Image, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         self.check(image)?;
-        self.elements.check(image.channels())?;
-        let output = self.output(image.channels());
+        self.run_part(Part::whole(image), out, scratch)
+    }
+
+    /// The same of what was decoded of an image: at least what is [`used`](Plan::used).
+    pub(crate) fn run_part(&self, part: Part<'_>, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
+        let channels = part.image.channels();
+        self.elements.check(channels)?;
+        let output = self.output(channels);
         if out.len() != output.bytes() {
             let what = format!("{} bytes are no {:?} of {}", out.len(), output.shape(), output.dtype);
             return Err(refused(what, format!("give {} bytes", output.bytes())));
         }
-        let image = self.stepped(image, scratch)?;
         let mut writer = Writer::new(out, output, &self.elements);
-        if self.last.is_identity() {
-            writer.image(&image);
-        } else {
-            self.last.render(&image, &mut scratch.view, |y, row| writer.row(y, row))?;
+        match self.stepped(part, scratch)? {
+            Some(image) if self.last.is_identity() => writer.image(&image),
+            Some(image) => self.last.render(Part::whole(&image), &mut scratch.view, |y, row| writer.row(y, row)),
+            None => self.last.render(part, &mut scratch.view, |y, row| writer.row(y, row)),
         }
         for erased in &self.erased {
             erased.write(out, output);
@@ -117,8 +137,11 @@ impl Plan {
     /// As [`run`](Plan::run).
     pub fn image(&self, image: &Image, scratch: &mut Scratch) -> Result<Image> {
         self.check(image)?;
-        let image = self.stepped(image, scratch)?;
-        if self.last.is_identity() { Ok(image.into_owned()) } else { self.last.image(&image, &mut scratch.view) }
+        match self.stepped(Part::whole(image), scratch)? {
+            Some(image) if self.last.is_identity() => Ok(image),
+            Some(image) => self.last.image(Part::whole(&image), &mut scratch.view),
+            None => self.last.image(Part::whole(image), &mut scratch.view),
+        }
     }
 
     /// A mask of the image, such as the class of each pixel, behind the same geometry: each pixel is the nearest one,
@@ -131,12 +154,14 @@ impl Plan {
         let mut mask = Cow::Borrowed(mask);
         for step in &self.steps {
             match step {
-                Step::View(view) => mask = Cow::Owned(view.for_mask(fill).image(&mask, &mut scratch.view)?),
+                Step::View(view) => {
+                    mask = Cow::Owned(view.for_mask(fill).image(Part::whole(&mask), &mut scratch.view)?)
+                }
                 Step::Warp { matrix, .. } => mask = Cow::Owned(matrix.apply(&mask, Filter::Nearest, fill)?),
                 Step::Paint(_) => {}
             }
         }
-        self.last.for_mask(fill).image(&mask, &mut scratch.view)
+        self.last.for_mask(fill).image(Part::whole(&mask), &mut scratch.view)
     }
 
     /// Where a rectangle of the image comes out, cut to what is seen; `None` if nothing of it is. A rectangle that is
@@ -234,17 +259,47 @@ impl Plan {
         Err(refused(what, "draw a plan for each image, of its size"))
     }
 
-    /// The image behind all steps but the last view.
-    fn stepped<'a>(&self, image: &'a Image, scratch: &mut Scratch) -> Result<Cow<'a, Image>> {
-        let mut image = Cow::Borrowed(image);
-        for step in &self.steps {
-            match *step {
-                Step::View(view) => image = Cow::Owned(view.image(&image, &mut scratch.view)?),
-                Step::Warp { matrix, filter, fill } => image = Cow::Owned(matrix.apply(&image, filter, fill)?),
-                Step::Paint(paint) => paint.apply(image.to_mut())?,
-            }
+    /// Rows and columns of the images that it is for.
+    pub(crate) fn source(&self) -> (u32, u32) {
+        self.source
+    }
+
+    /// The view that looks at the source itself. `None` where something else does, which sees all of it.
+    fn first_view(&self) -> Option<&View> {
+        match self.steps.first() {
+            Some(Step::View(view)) => Some(view),
+            Some(_) => None,
+            None => Some(&self.last),
         }
-        Ok(image)
+    }
+
+    /// What of the source is used, of a source that is decoded at a part of its size. `None`: all of it.
+    pub(crate) fn used(&self, divisor: u32) -> Option<Region> {
+        self.first_view().and_then(|view| view.used(divisor))
+    }
+
+    /// How many pixels along each axis may become one while the source is decoded.
+    pub(crate) fn divisor(&self) -> u32 {
+        self.first_view().map_or(1, View::divisor)
+    }
+
+    /// The image behind all steps but the last view; `None` where that is the source.
+    fn stepped(&self, source: Part<'_>, scratch: &mut Scratch) -> Result<Option<Image>> {
+        let mut made: Option<Image> = None;
+        for step in &self.steps {
+            let before = made.take();
+            let part = before.as_ref().map_or(source, Part::whole);
+            made = Some(match *step {
+                Step::View(view) => view.image(part, &mut scratch.view)?,
+                Step::Warp { matrix, filter, fill } => matrix.apply(part.image, filter, fill)?,
+                Step::Paint(paint) => {
+                    let mut image = before.unwrap_or_else(|| source.image.clone());
+                    paint.apply(&mut image)?;
+                    image
+                }
+            });
+        }
+        Ok(made)
     }
 }
 

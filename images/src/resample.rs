@@ -3,10 +3,10 @@
 //! while only the rows and columns that are seen are computed.
 //!
 //! Our own and not `fast_image_resize`, whose weights have 16 bits, which cannot resample a window of its output, and
-//! whose second pass writes pixels where normalized numbers are wanted. What it has and we lack is hand-written SIMD:
-//! `pulp` compiles the loops below for the processor's instructions.
+//! whose second pass writes pixels where normalized numbers are wanted. The loops themselves are in `lanes`.
 
 use crate::image::{Image, memory};
+use crate::lanes::{self, Lanes};
 use crate::refused;
 use std::f64::consts::PI;
 use std::ops::Range;
@@ -114,9 +114,9 @@ pub fn resize(image: &Image, region: Region, (height, width): (u32, u32), filter
         return Err(refused(format!("no image has {height} x {width} pixels"), "give a size of at least a pixel"));
     }
     let mut pixels = memory(height, width, image.channels(), 0)?;
-    let resampling = Resampling { image, region, size: (height, width), filter };
+    let resampling = Resampling { part: Part::whole(image), region, size: (height, width), filter };
     let mut buffers = Buffers::default();
-    let rows = resampling.start(0..height, 0..width, &mut buffers)?;
+    let rows = resampling.start(0..height, 0..width, false, &mut buffers);
     let row_bytes = width as usize * image.channels() as usize;
     for (y, row) in (0..height).zip(pixels.chunks_exact_mut(row_bytes)) {
         rows.write(y, row);
@@ -125,51 +125,99 @@ pub fn resize(image: &Image, region: Region, (height, width): (u32, u32), filter
 }
 
 /// Bits behind the point of a weight.
-const WEIGHT_BITS: u32 = 32 - 8 - 2;
+pub(crate) const WEIGHT_BITS: u32 = 32 - 8 - 2;
 /// Half a level, for rounding.
-const HALF: i32 = 1 << (WEIGHT_BITS - 1);
+pub(crate) const HALF: i32 = 1 << (WEIGHT_BITS - 1);
 
-fn clip(sum: i32) -> u8 {
+#[inline(always)]
+pub(crate) fn clip(sum: i32) -> u8 {
     (sum >> WEIGHT_BITS).clamp(0, 255) as u8
+}
+
+/// The pixels of one axis that are resampled: a length from an offset on, of an image that may be decoded at a part of
+/// its size, so that neither is a whole number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Axis {
+    /// The first pixel, of which the others are counted.
+    first: u32,
+    /// Where the length starts, from 0 up to 1 behind the start of the first pixel.
+    offset: f64,
+    len: f64,
+    /// Pixels that the length touches.
+    pixels: u32,
+}
+
+impl Axis {
+    /// `len` pixels from `start` on, where so many became one.
+    fn new(start: u32, len: u32, divisor: u32) -> Axis {
+        let first = start / divisor;
+        let offset = f64::from(start % divisor) / f64::from(divisor);
+        let pixels = (start + len).div_ceil(divisor) - first;
+        Axis { first, offset, len: f64::from(len) / f64::from(divisor), pixels }
+    }
+
+    /// The middle of a pixel of the output, of which there are `to`.
+    fn center(&self, at: u32, to: u32) -> f64 {
+        self.offset + (f64::from(at) + 0.5) * (self.len / f64::from(to))
+    }
+
+    /// How far the filter reaches.
+    fn support(&self, filter: Filter, to: u32) -> f64 {
+        filter.support() * (self.len / f64::from(to)).max(1.0)
+    }
+
+    /// The pixels that make the one around `center`.
+    fn taps(&self, center: f64, support: f64) -> Range<u32> {
+        (center - support + 0.5).max(0.0) as u32..((center + support + 0.5) as u32).min(self.pixels)
+    }
+
+    /// Pixels of the image that those `wanted` of the output need; a few more may be told.
+    fn span(&self, filter: Filter, to: u32, wanted: &Range<u32>) -> Range<u32> {
+        if wanted.is_empty() {
+            return self.first..self.first;
+        }
+        let support = self.support(filter, to);
+        // A pixel more on both sides, because the nearest one is looked up by another rounding.
+        let start = self.taps(self.center(wanted.start, to), support).start.saturating_sub(1);
+        let end = (self.taps(self.center(wanted.end - 1, to), support).end + 1).min(self.pixels);
+        self.first + start..self.first + end.max(start)
+    }
 }
 
 /// Which pixels of one axis make each pixel of the output, and by what weight.
 #[derive(Debug, Default)]
-struct Weights {
+pub(crate) struct Weights {
     /// The first pixel of the source, for each pixel of the output.
-    first: Vec<u32>,
+    pub(crate) first: Vec<u32>,
     /// Where its weights end in `weights`; they start where those before end.
-    end: Vec<u32>,
-    weights: Vec<i32>,
+    pub(crate) end: Vec<u32>,
+    pub(crate) weights: Vec<i32>,
 }
 
 impl Weights {
-    /// For the pixels `wanted` of an axis that goes from `from` to `to` pixels.
-    fn fill(&mut self, filter: Filter, from: u32, to: u32, wanted: Range<u32>) {
+    /// For the pixels `wanted` of an axis that becomes `to` pixels.
+    fn fill(&mut self, filter: Filter, axis: Axis, to: u32, wanted: Range<u32>) {
         self.first.clear();
         self.end.clear();
         self.weights.clear();
-        let scale = f64::from(from) / f64::from(to);
         if filter == Filter::Nearest {
-            return self.fill_nearest(from, scale, wanted);
+            return self.fill_nearest(axis.pixels, axis.len / f64::from(to), wanted);
         }
-        let stretch = scale.max(1.0);
-        let support = filter.support() * stretch;
+        let support = axis.support(filter, to);
+        let inverse = 1.0 / (axis.len / f64::from(to)).max(1.0);
+        let one = f64::from(1 << WEIGHT_BITS);
         let mut exact = Vec::new();
         for at in wanted {
-            let center = (f64::from(at) + 0.5) * scale;
-            let first = (center - support + 0.5).max(0.0) as u32;
-            let end = ((center + support + 0.5) as u32).min(from);
+            let center = axis.center(at, to);
+            let taps = axis.taps(center, support);
             exact.clear();
-            let inverse = 1.0 / stretch;
-            exact.extend((first..end).map(|x| filter.weight((f64::from(x) - center + 0.5) * inverse)));
+            exact.extend(taps.clone().map(|x| filter.weight((f64::from(x) - center + 0.5) * inverse)));
             let sum: f64 = exact.iter().sum();
-            let one = f64::from(1 << WEIGHT_BITS);
             self.weights.extend(exact.iter().map(|&weight| {
                 let weight = if sum == 0.0 { weight } else { weight / sum };
                 (weight * one + 0.5_f64.copysign(weight)) as i32
             }));
-            self.first.push(first);
+            self.first.push(taps.start);
             self.end.push(self.weights.len() as u32);
         }
     }
@@ -187,7 +235,7 @@ impl Weights {
         }
     }
 
-    fn of(&self, index: usize) -> (usize, &[i32]) {
+    pub(crate) fn of(&self, index: usize) -> (usize, &[i32]) {
         let start = if index == 0 { 0 } else { self.end[index - 1] as usize };
         (self.first[index] as usize, &self.weights[start..self.end[index] as usize])
     }
@@ -206,116 +254,92 @@ pub struct Buffers {
     rows: Weights,
     /// What the first pass made: the rows that the second one uses.
     between: Vec<u8>,
-    padded: Vec<u8>,
+    lanes: Lanes,
+}
+
+/// An image, or what was decoded of one.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    pub image: &'a Image,
+    /// The row and the column where it lies.
+    pub place: (u32, u32),
+    /// Pixels along each axis that became one of these.
+    pub divisor: u32,
+}
+
+impl<'a> Part<'a> {
+    pub fn whole(image: &'a Image) -> Part<'a> {
+        Part { image, place: (0, 0), divisor: 1 }
+    }
 }
 
 /// One resampling: of a region of an image to a size.
 #[derive(Clone, Copy)]
 pub struct Resampling<'a> {
-    pub image: &'a Image,
+    pub part: Part<'a>,
+    /// Of the whole image in its whole size; `part` shows at least what is used of it.
     pub region: Region,
     pub size: (u32, u32),
     pub filter: Filter,
 }
 
+/// What of an image that is decoded at a part of its size is used for some rows and columns of the output.
+pub fn used(
+    region: Region,
+    divisor: u32,
+    size: (u32, u32),
+    filter: Filter,
+    (rows, columns): (&Range<u32>, &Range<u32>),
+) -> Region {
+    let rows = Axis::new(region.y, region.h, divisor).span(filter, size.0, rows);
+    let columns = Axis::new(region.x, region.w, divisor).span(filter, size.1, columns);
+    Region { y: rows.start, x: columns.start, h: rows.end - rows.start, w: columns.end - columns.start }
+}
+
 impl<'a> Resampling<'a> {
-    /// Prepares these rows and columns of the output.
-    pub fn start<'b>(self, rows: Range<u32>, columns: Range<u32>, buffers: &'b mut Buffers) -> Result<Rows<'b>>
+    /// Prepares these rows and columns of the output, the columns in reverse order if they are to be mirrored and the
+    /// result says that they are.
+    pub fn start<'b>(
+        self,
+        rows: Range<u32>,
+        columns: Range<u32>,
+        is_mirrored: bool,
+        buffers: &'b mut Buffers,
+    ) -> Rows<'b>
     where
         'a: 'b,
     {
-        let Resampling { image, region, size, filter } = self;
+        let Resampling { part, region, size, filter } = self;
+        let Part { image, place, divisor } = part;
         let channels = image.channels() as usize;
-        buffers.rows.fill(filter, region.h, size.0, rows.clone());
+        let vertical = Axis::new(region.y, region.h, divisor);
+        buffers.rows.fill(filter, vertical, size.0, rows.clone());
         let used = buffers.rows.used();
-        let source = Source { image, region, first: used.start };
-        if size.1 == region.w {
-            // Only rows change, or nothing does: they are taken from where they lie.
-            let at = (region.x + columns.start) as usize * channels;
-            let source = &image.pixels()[(region.y + used.start) as usize * image.row_bytes() + at..];
-            let width = columns.len() * channels;
-            let is_same = size.0 == region.h;
-            return Ok(Rows {
-                source,
-                stride: image.row_bytes(),
-                width,
-                used,
-                rows: &buffers.rows,
-                start: rows.start,
-                is_same,
-            });
-        }
-        buffers.columns.fill(filter, region.w, size.1, columns.clone());
         let width = columns.len() * channels;
+        let is_same = divisor == 1 && size.0 == region.h;
+        // Of an empty range nothing is looked at.
+        let top = (vertical.first + used.start).saturating_sub(place.0) as usize;
+        let start = rows.start;
+        if divisor == 1 && size.1 == region.w {
+            // Only rows change, or nothing does: they are taken from where they lie.
+            let at = (region.x + columns.start).saturating_sub(place.1) as usize * channels;
+            let source = image.pixels().get(top * image.row_bytes() + at..).unwrap_or_default();
+            let stride = image.row_bytes();
+            return Rows { source, stride, width, used, rows: &buffers.rows, start, is_same, is_mirrored: false };
+        }
+        let horizontal = Axis::new(region.x, region.w, divisor);
+        buffers.columns.fill(filter, horizontal, size.1, columns);
+        // Pixels are written as four bytes each.
+        let stride = width + 4;
         buffers.between.clear();
-        buffers.between.resize(used.len() * width, 0);
-        source.pass_columns(&buffers.columns, &mut buffers.between, &mut buffers.padded, width);
-        let is_same = size.0 == region.h;
-        Ok(Rows {
-            source: &buffers.between,
-            stride: width,
-            width,
-            used,
-            rows: &buffers.rows,
-            start: rows.start,
-            is_same,
-        })
-    }
-}
-
-/// Rows of a region, from one on.
-struct Source<'a> {
-    image: &'a Image,
-    region: Region,
-    first: u32,
-}
-
-impl Source<'_> {
-    /// The first pass: each row of `to` is one of the source with other columns.
-    fn pass_columns(&self, columns: &Weights, to: &mut [u8], padded: &mut Vec<u8>, width: usize) {
-        if width == 0 {
-            return;
+        buffers.between.resize(used.len() * stride, 0);
+        if width > 0 {
+            let left = i64::from(horizontal.first) - i64::from(place.1);
+            let to = &mut buffers.between;
+            buffers.lanes.columns(image, (top, left), &buffers.columns, is_mirrored, to, stride);
         }
-        let channels = self.image.channels() as usize;
-        let start = self.region.x as usize * channels;
-        let bytes = self.region.w as usize * channels;
-        padded.clear();
-        // Four bytes are read for a pixel, whatever it has.
-        padded.resize(bytes + 4, 0);
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                for (y, to) in to.chunks_exact_mut(width).enumerate() {
-                    let row = self.image.row(self.region.y + self.first + y as u32);
-                    padded[..bytes].copy_from_slice(&row[start..start + bytes]);
-                    match channels {
-                        1 => columns_of::<1>(columns, padded, to),
-                        2 => columns_of::<2>(columns, padded, to),
-                        3 => columns_of::<3>(columns, padded, to),
-                        _ => columns_of::<4>(columns, padded, to),
-                    }
-                }
-            },
-        );
-    }
-}
-
-#[inline(always)]
-fn columns_of<const N: usize>(columns: &Weights, from: &[u8], to: &mut [u8]) {
-    let mut start = 0;
-    let ends = columns.first.iter().zip(&columns.end);
-    for ((&first, &end), to) in ends.zip(to.as_chunks_mut::<N>().0) {
-        let weights = &columns.weights[start..end as usize];
-        start = end as usize;
-        let pixels = &from[first as usize * N..][..weights.len() * N + 4];
-        let mut sums = [HALF; 4];
-        for (index, &weight) in weights.iter().enumerate() {
-            let pixel: [u8; 4] = *pixels[index * N..].first_chunk().unwrap_or(&[0; 4]);
-            for channel in 0..4 {
-                sums[channel] += i32::from(pixel[channel]) * weight;
-            }
-        }
-        *to = std::array::from_fn(|channel| clip(sums[channel]));
+        let source = &buffers.between;
+        Rows { source, stride, width, used, rows: &buffers.rows, start, is_same, is_mirrored }
     }
 }
 
@@ -330,6 +354,8 @@ pub struct Rows<'a> {
     rows: &'a Weights,
     start: u32,
     is_same: bool,
+    /// Whether the columns are in reverse order.
+    pub is_mirrored: bool,
 }
 
 impl Rows<'_> {
@@ -344,33 +370,6 @@ impl Rows<'_> {
             to.copy_from_slice(&from[..self.width]);
             return;
         }
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || rows_of(from, self.stride, weights, to),
-        );
-    }
-}
-
-/// Bytes of a row at a time whose sums stay in registers.
-const LANES: usize = 32;
-
-#[inline(always)]
-fn rows_of(from: &[u8], stride: usize, weights: &[i32], to: &mut [u8]) {
-    let (chunks, rest) = to.as_chunks_mut::<LANES>();
-    let rest_at = chunks.len() * LANES;
-    for (at, to) in chunks.iter_mut().enumerate() {
-        let mut sums = [HALF; LANES];
-        for (row, &weight) in weights.iter().enumerate() {
-            let from: &[u8; LANES] = from[row * stride + at * LANES..].first_chunk().unwrap_or(&[0; LANES]);
-            for lane in 0..LANES {
-                sums[lane] += i32::from(from[lane]) * weight;
-            }
-        }
-        *to = std::array::from_fn(|lane| clip(sums[lane]));
-    }
-    for (at, to) in rest.iter_mut().enumerate() {
-        let taps = weights.iter().enumerate();
-        let sum = taps.map(|(row, &weight)| i32::from(from[row * stride + rest_at + at]) * weight).sum::<i32>();
-        *to = clip(HALF + sum);
+        lanes::row(from, self.stride, weights, to);
     }
 }

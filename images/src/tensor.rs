@@ -1,5 +1,6 @@
 //! What pixels become at last: numbers of some type and layout, written once.
 
+use crate::lanes::Normalization;
 use crate::{Image, refused};
 use uringload_core::{DType, Result};
 
@@ -81,11 +82,17 @@ impl Elements {
 
     /// The element that a level of a channel becomes.
     pub fn value(&self, channel: usize, level: u8) -> f32 {
+        let (mean, std) = self.of_channel(channel);
+        (f32::from(level) / 255.0 - mean) / std
+    }
+
+    /// The mean and the deviation of a channel.
+    pub fn of_channel(&self, channel: usize) -> (f32, f32) {
         let one_of = |numbers: &[f32], default: f32| {
             let number = if numbers.len() == 1 { numbers.first() } else { numbers.get(channel) };
             number.copied().unwrap_or(default)
         };
-        (f32::from(level) / 255.0 - one_of(&self.mean, 0.0)) / one_of(&self.std, 1.0)
+        (one_of(&self.mean, 0.0), one_of(&self.std, 1.0))
     }
 }
 
@@ -95,6 +102,8 @@ pub struct Writer<'a> {
     shape: Output,
     /// What each level of each channel becomes.
     words: Box<[[u32; 256]]>,
+    /// The same of three channels, computed instead of looked up where the result is the same.
+    computed: Option<Normalization>,
 }
 
 impl<'a> Writer<'a> {
@@ -107,11 +116,21 @@ impl<'a> Writer<'a> {
         };
         let of_channel = |channel| std::array::from_fn(|level| bits(elements.value(channel, level as u8)));
         let channels = if shape.dtype == DType::U8 { 0 } else { shape.channels as usize };
-        Writer { out, shape, words: (0..channels).map(of_channel).collect() }
+        let words: Box<[[u32; 256]]> = (0..channels).map(of_channel).collect();
+        let is_known = shape.dtype == DType::F32 && shape.channels == 3 && !shape.channels_last;
+        let computed = if is_known { Normalization::new(elements, &words) } else { None };
+        Writer { out, shape, words, computed }
     }
 
     /// The row at `y`, of levels.
     pub fn row(&mut self, y: u32, levels: &[u8]) {
+        if let Some(computed) = &self.computed {
+            let (width, plane) = (self.shape.width as usize, (self.shape.width * self.shape.height) as usize);
+            let (red, rest) = self.out.split_at_mut(plane * 4);
+            let (green, blue) = rest.split_at_mut(plane * 4);
+            let row = y as usize * width * 4..(y as usize + 1) * width * 4;
+            return computed.planes(levels, [&mut red[row.clone()], &mut green[row.clone()], &mut blue[row]]);
+        }
         match self.shape.dtype {
             DType::U8 => self.row_as::<1>(y, levels),
             DType::F32 => self.row_as::<4>(y, levels),

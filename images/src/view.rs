@@ -1,7 +1,7 @@
 //! Crops, resizes, paddings and flips in a row, as one: which pixels of the source are seen, and where.
 
 use crate::image::{Image, mirror};
-use crate::resample::{Buffers, Resampling};
+use crate::resample::{Buffers, Part, Resampling, used};
 use crate::{Filter, Region};
 use std::ops::Range;
 use uringload_core::Result;
@@ -144,47 +144,66 @@ impl View {
         )
     }
 
-    /// Makes what comes out, row by row.
-    pub fn render(&self, image: &Image, buffers: &mut ViewBuffers, mut row: impl FnMut(u32, &[u8])) -> Result<()> {
-        let channels = image.channels() as usize;
+    /// Rows and columns of the resized region that come out. Of nothing, a range at 0.
+    fn shown(&self) -> (Range<u32>, Range<u32>) {
         let shown = self.seen.and(self.window);
         let range = |start: i64, len: u32| Range { start: start as u32, end: start as u32 + len };
-        // Of nothing, a range at 0.
         let is_empty = shown.h == 0 || shown.w == 0;
-        let (rows, columns) = if is_empty { (0..0, 0..0) } else { (range(shown.y, shown.h), range(shown.x, shown.w)) };
+        if is_empty { (0..0, 0..0) } else { (range(shown.y, shown.h), range(shown.x, shown.w)) }
+    }
+
+    /// What of the source is used, of a source that is decoded at a part of its size. `None` if nothing is.
+    pub fn used(&self, divisor: u32) -> Option<Region> {
+        let (rows, columns) = self.shown();
+        (!rows.is_empty()).then(|| used(self.region, divisor, self.size, self.filter, (&rows, &columns)))
+    }
+
+    /// How many pixels along each axis may become one while the source is decoded: the largest power of two, up to 8,
+    /// that leaves at least as many as come out.
+    pub fn divisor(&self) -> u32 {
+        let is_averaged = self.is_resized && self.filter != Filter::Nearest;
+        let leaves = |divisor: u32| self.region.h / divisor >= self.size.0 && self.region.w / divisor >= self.size.1;
+        [8, 4, 2].into_iter().find(|&divisor| is_averaged && leaves(divisor)).unwrap_or(1)
+    }
+
+    /// Makes what comes out, row by row. `part` shows at least what is [`used`](View::used).
+    pub fn render(&self, part: Part<'_>, buffers: &mut ViewBuffers, mut row: impl FnMut(u32, &[u8])) {
+        let channels = part.image.channels() as usize;
+        let (rows, columns) = self.shown();
+        let shown_bytes = columns.len() * channels;
         let line = &mut buffers.line;
         line.clear();
         line.resize(self.window.w as usize * channels, self.fill);
-        let place = (shown.x - self.window.x).max(0) as usize * channels;
-        let resampling = Resampling { image, region: self.region, size: self.size, filter: self.filter };
-        let made = resampling.start(rows.clone(), columns.clone(), &mut buffers.resampling)?;
+        let before = (i64::from(columns.start) - self.window.x).max(0) as usize * channels;
+        let before = if shown_bytes == 0 { 0 } else { before };
+        let resampling = Resampling { part, region: self.region, size: self.size, filter: self.filter };
+        let made = resampling.start(rows.clone(), columns, self.is_flipped.1, &mut buffers.resampling);
+        let place = if made.is_mirrored { line.len() - before - shown_bytes } else { before };
         for out in 0..self.window.h {
             let from_top = if self.is_flipped.0 { self.window.h - 1 - out } else { out };
             let at = self.window.y + i64::from(from_top);
             let source = u32::try_from(at).ok().filter(|at| rows.contains(at));
-            match source {
-                Some(y) => {
-                    // A row before may have been mirrored or filled.
-                    line.fill(self.fill);
-                    made.write(y, &mut line[place..][..columns.len() * channels]);
-                }
-                None => line.fill(self.fill),
+            if shown_bytes < line.len() || source.is_none() {
+                // A row before may have been mirrored or filled.
+                line.fill(self.fill);
             }
-            if self.is_flipped.1 {
+            if let Some(y) = source {
+                made.write(y, &mut line[place..][..shown_bytes]);
+            }
+            if self.is_flipped.1 && !made.is_mirrored {
                 mirror(line, channels);
             }
             row(out, line);
         }
-        Ok(())
     }
 
     /// What comes out, as an image.
-    pub fn image(&self, image: &Image, buffers: &mut ViewBuffers) -> Result<Image> {
+    pub fn image(&self, part: Part<'_>, buffers: &mut ViewBuffers) -> Result<Image> {
         let (height, width) = self.output();
-        let mut out = Image::filled(height, width, image.channels(), 0)?;
+        let mut out = Image::filled(height, width, part.image.channels(), 0)?;
         let bytes = out.row_bytes();
         let pixels = out.pixels_mut();
-        self.render(image, buffers, |y, row| pixels[y as usize * bytes..][..bytes].copy_from_slice(row))?;
+        self.render(part, buffers, |y, row| pixels[y as usize * bytes..][..bytes].copy_from_slice(row));
         Ok(out)
     }
 }

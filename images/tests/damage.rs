@@ -5,7 +5,7 @@ mod common;
 use common::{file, lines};
 use proptest::prelude::*;
 use uringload_core::ErrorKind;
-use uringload_images::{Color, Decoding, Limits, decode};
+use uringload_images::{Color, Decoding, Jpeg, Limits, decode};
 
 fn names() -> Vec<String> {
     lines("decoded.txt").iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
@@ -117,7 +117,8 @@ fn unknown_kinds_of_jpeg_are_told() {
     for (marker, told) in [(0xc3, "lossless"), (0xc9, "arithmetic"), (0xca, "arithmetic"), (0xc5, "hierarchical")] {
         let mut bytes = whole.clone();
         bytes[frame + 1] = marker;
-        let error = decode(&bytes, &Decoding::default()).unwrap_err();
+        // libjpeg-turbo decodes arithmetic coding, and what is none gives whatever pixels it gives.
+        let error = decode(&bytes, &Decoding { jpeg: Jpeg::Embedded, ..Decoding::default() }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.what().contains(told) && error.offset() == Some(frame as u64), "{error}");
     }

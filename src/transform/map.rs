@@ -7,10 +7,13 @@ use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use uringload_images::{Chain, Decoding, Limits, SIDE_MAX, Scratch, decode};
+use uringload_images::{Chain, Decoding, Draw, Limits, SIDE_MAX, Scratch, decode_with};
 
 /// Channels of a decoded image.
 const CHANNELS: u32 = 3;
+
+/// A thread keeps this part of its share from one image to the next, so that pixels need no new memory each time.
+const KEPT_PART: u64 = 16;
 
 /// Rows and columns of the image that a chain is tried with.
 const PROBE_SIDE: u32 = 4096;
@@ -88,7 +91,8 @@ impl fmt::Debug for Map {
 }
 
 /// Memory that threads decode images with, and may have in all. An image takes its thread's share of it. A larger one
-/// waits until no other thread decodes and takes all of it, so that the size of images need not be known beforehand.
+/// waits until no other thread decodes and takes all of it but what the others keep, so that the size of images need
+/// not be known beforehand.
 #[derive(Debug)]
 pub(crate) struct DecodeMemory {
     bytes: u64,
@@ -162,18 +166,25 @@ impl Map {
     ) -> Result<usize> {
         match &self.work {
             Work::Images(chain) => {
+                let draw = Draw { seed, epoch, sample: id.0 };
                 memory.with_limits(|limits| {
-                    let image = decode(bytes, &Decoding { limits, ..Decoding::default() })?;
-                    let plan = chain.draw(seed, epoch, id.0, image.height(), image.width())?;
-                    plan.run(&image, out, &mut scratch.images)
+                    // The bytes that decoding all of an image makes, so that a decoder that knows no parts makes them
+                    // too, but for what decoders round.
+                    let how = Decoding { limits, exact: true, ..Decoding::default() };
+                    let made = chain.ready(bytes, &how, draw, out, &mut scratch.images);
+                    scratch.images.shrink_to(memory.kept());
+                    made.map(|_| ())
                 })?;
                 Ok(out.len())
             }
             Work::Decode => {
                 memory.with_limits(|limits| {
-                    let image = decode(bytes, &Decoding { limits, ..Decoding::default() })?;
+                    let how = Decoding { limits, ..Decoding::default() };
+                    let image = decode_with(bytes, &how, &mut scratch.images)?;
                     let sides = [image.height(), image.width()].map(|side| i64::from(side).to_le_bytes());
                     out.copy_from_slice(sides.as_flattened());
+                    scratch.images.reuse(image);
+                    scratch.images.shrink_to(memory.kept());
                     Ok(())
                 })?;
                 Ok(out.len())
@@ -204,6 +215,11 @@ impl Map {
 }
 
 impl DecodeMemory {
+    /// Bytes that a thread may keep while it decodes nothing.
+    fn kept(&self) -> u64 {
+        self.bytes / self.threads / KEPT_PART
+    }
+
     /// Runs `work` with what one image may take: the thread's share, and all of it if that is too little.
     fn with_limits(&self, mut work: impl FnMut(Limits) -> Result<()>) -> Result<()> {
         let limits = |bytes: u64| Limits { bytes, ..Limits::default() };
@@ -215,7 +231,7 @@ impl DecodeMemory {
             }
         }
         let _alone = self.whole.write().unwrap_or_else(PoisonError::into_inner);
-        work(limits(self.bytes)).map_err(with_remedy)
+        work(limits(self.bytes - self.kept() * (self.threads - 1))).map_err(with_remedy)
     }
 }
 
@@ -225,4 +241,23 @@ fn with_remedy(error: Error) -> Error {
         return error;
     }
     error.with_remedy("raise memory_limit, half of which may be for decoding, or store smaller images")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one image may take beside what the other threads keep is what there is.
+    #[test]
+    fn what_threads_keep_is_within_the_limit() {
+        let memory = DecodeMemory::new(1 << 20, 4);
+        let mut seen = Vec::new();
+        let done = memory.with_limits(|limits| {
+            seen.push(limits.bytes);
+            if seen.len() == 1 { Err(Error::new(ErrorKind::MemoryLimit, "too large")) } else { Ok(()) }
+        });
+        assert!(done.is_ok());
+        assert_eq!(seen, [1 << 18, (1 << 20) - 3 * memory.kept()]);
+        assert_eq!(memory.kept(), 1 << 14);
+    }
 }

@@ -29,12 +29,14 @@ const LOUD: [&str; 10] = [
 
 /// The statics that a library may have, each with its file and the reason. A global belongs to the whole process, so
 /// two loaders share it and no test can have its own: only what is one for the process anyway may be one.
-pub const GLOBALS_OF_THE_PROCESS: [(&str, &str, &str); 3] = [
+pub const GLOBALS_OF_THE_PROCESS: [(&str, &str, &str); 4] = [
     // cuFile is configured by the environment and may close standard input while it opens. The process has one of each,
     // so one thread opens it at a time.
     ("sys/src/cufile.rs", "OPENING", "the turn to open cuFile"),
     // Declared here and defined by the C library: the environment itself.
     ("sys/src/cufile/abi.rs", "environ", "environ(7)"),
+    // A library is loaded into the process, once, and stays.
+    ("images/src/decode/turbo.rs", "LIBRARY", "libjpeg-turbo, or why there is none"),
     // Never changes. It is no `const` because a reference to it is handed out.
     ("src/batch/columns.rs", "NOTHING", "an empty slice"),
 ];

@@ -19,9 +19,13 @@ fn doctor_ends_as_it_says() {
         for bad in findings.iter().filter(is_bad) {
             assert!(bad["remedy"].is_string(), "what to do is missing: {bad}");
         }
-        for what in ["kernel", "io_uring", "confinement", "locked memory", "open files", "huge pages", "GPU"] {
+        for what in
+            ["kernel", "io_uring", "confinement", "locked memory", "open files", "huge pages", "JPEG decoder", "GPU"]
+        {
             assert!(findings.iter().any(|finding| finding["what"] == what), "{what} in {told:#}");
         }
+        let decoder = findings.iter().find(|finding| finding["what"] == "JPEG decoder").unwrap();
+        assert_eq!(decoder["remedy"].is_string(), decoder["found"].as_str().unwrap().starts_with("zune-jpeg"));
         assert_eq!(told["route"].is_object(), arguments != "doctor");
         let text = stdout(&run(&mut uringload(&arguments)));
         assert_eq!(text.contains("!!"), degraded, "{text}");

@@ -1,6 +1,6 @@
 //! Which way is up: the one tag of EXIF that changes pixels.
 
-use crate::Image;
+use crate::{Image, Region};
 
 /// The tag.
 const ORIENTATION: u16 = 0x0112;
@@ -32,7 +32,7 @@ fn read(exif: &[u8]) -> Option<u16> {
 
 /// The image as it was seen. 2 to 4 mirror and turn by halves, 5 to 8 swap rows and columns before that.
 pub fn oriented(image: Image, orientation: u16) -> Image {
-    let mut image = if (5..=8).contains(&orientation) { image.transposed() } else { image };
+    let mut image = if is_turned(orientation) { image.transposed() } else { image };
     if matches!(orientation, 2 | 3 | 6 | 7) {
         image.flip_horizontally();
     }
@@ -40,4 +40,38 @@ pub fn oriented(image: Image, orientation: u16) -> Image {
         image.flip_vertically();
     }
     image
+}
+
+/// Whether rows and columns are swapped.
+pub fn is_turned(orientation: u16) -> bool {
+    (5..=8).contains(&orientation)
+}
+
+/// Where a region of a stored image of that size lies in the image as it was seen.
+pub fn seen(region: Region, (height, width): (u32, u32), orientation: u16) -> Region {
+    let (region, size) =
+        if is_turned(orientation) { (transposed(region), (width, height)) } else { (region, (height, width)) };
+    mirrored(region, size, orientation)
+}
+
+/// Where a region of an image as it was seen lies in the stored image, which has that size.
+pub fn stored(region: Region, (height, width): (u32, u32), orientation: u16) -> Region {
+    if is_turned(orientation) {
+        return transposed(mirrored(region, (width, height), orientation));
+    }
+    mirrored(region, (height, width), orientation)
+}
+
+fn transposed(region: Region) -> Region {
+    Region { y: region.x, x: region.y, h: region.w, w: region.h }
+}
+
+fn mirrored(mut region: Region, (height, width): (u32, u32), orientation: u16) -> Region {
+    if matches!(orientation, 2 | 3 | 6 | 7) {
+        region.x = width - region.x - region.w;
+    }
+    if matches!(orientation, 3 | 4 | 7 | 8) {
+        region.y = height - region.y - region.h;
+    }
+    region
 }

@@ -1,13 +1,16 @@
-//! JPEG, by `zune-jpeg`.
+//! JPEG, by libjpeg-turbo where there is one, else by `zune-jpeg`.
 //!
 //! As libjpeg and so Pillow do, a broken stream of codes gives whatever pixels it gives; a file that ends early is an
-//! error. `zune-jpeg` fills what is missing with gray, so that the end is looked for here. Pillow takes a file that
+//! error. Both decoders fill what is missing with gray, so that the end is looked for here. Pillow takes a file that
 //! lacks nothing but the end marker, where no decoder can tell that nothing else is missing: here it is an error.
 
 use super::pixels::{Kind, converted};
+use super::turbo::{self, JpegBuffers};
 use super::{Color, Decoding, Format, corrupt, exif, no_index, truncated, unsupported};
 use crate::Image;
 use crate::image::memory;
+use crate::plan::Plan;
+use crate::ready::Decoded;
 use uringload_core::Result;
 use zune_core::bytestream::{ZByteIoError, ZCursor};
 use zune_core::colorspace::ColorSpace;
@@ -22,16 +25,62 @@ const FORMAT: Format = Format::Jpeg;
 const BYTES_A_PIXEL: u64 = 4 + 3 + 2 * 4;
 
 /// Most scans of a progressive file: 10 are usual. Each may be a few bytes that cost the work of all pixels.
-const SCANS_MAX: usize = 100;
+pub const SCANS_MAX: usize = 100;
 
-pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
-    let head = Head::read(bytes)?;
-    how.limits.check(head.height, head.width, BYTES_A_PIXEL)?;
-    if how.color == Color::Index && head.components != 1 {
-        return Err(no_index(FORMAT));
+/// That of the embedded decoder, as Cargo.toml has it.
+pub const ZUNE_VERSION: &str = "0.5";
+
+/// The image as it is stored, and its orientation.
+pub fn decode(bytes: &[u8], how: &Decoding, buffers: &mut JpegBuffers) -> Result<(Image, u16)> {
+    let head = Head::checked(bytes, how)?;
+    let image = match turbo::chosen(how.jpeg)? {
+        Some(library) => buffers.whole(library, bytes, (head.height, head.width), how.color)?,
+        None => embedded(bytes, &head, how, buffers)?,
+    };
+    Ok((image, head.orientation))
+}
+
+/// Rows and columns of the image as it is seen.
+pub fn dimensions(bytes: &[u8], how: &Decoding) -> Result<(u32, u32)> {
+    let head = Head::checked(bytes, how)?;
+    let is_turned = how.orient && exif::is_turned(head.orientation);
+    Ok(if is_turned { (head.width, head.height) } else { (head.height, head.width) })
+}
+
+/// At least what a plan uses of the image, as it is seen.
+pub fn part(bytes: &[u8], how: &Decoding, plan: &Plan, buffers: &mut JpegBuffers) -> Result<Decoded> {
+    let head = Head::checked(bytes, how)?;
+    let stored = (head.height, head.width);
+    let orientation = if how.orient { head.orientation } else { 1 };
+    let library = turbo::chosen(how.jpeg)?;
+    let seen = if exif::is_turned(orientation) { (head.width, head.height) } else { stored };
+    let is_of_plan = plan.source() == seen;
+    // A plan for another size is refused when it is run.
+    if let Some(library) = library.filter(|_| is_of_plan) {
+        // A turned image starts at its other end, which may be within a pixel of the smaller one.
+        let divisor = if how.exact || orientation != 1 { 1 } else { plan.divisor() };
+        let header = buffers.header(library, bytes, stored)?;
+        if let Some(used) = plan.used(divisor).filter(|used| used.h > 0 && used.w > 0) {
+            let used = exif::stored(used, stored, orientation);
+            if let Some((image, region)) = buffers.part(bytes, &header, how, divisor, used)? {
+                let image = exif::oriented(image, orientation);
+                let region = exif::seen(region, stored, orientation);
+                return Ok(Decoded { image, place: (region.y, region.x), divisor, is_whole: false });
+            }
+        }
     }
-    if !has_end(&bytes[head.scan..]) {
-        return Err(truncated(FORMAT, bytes));
+    let image = match library {
+        Some(library) => buffers.whole(library, bytes, stored, how.color)?,
+        None => embedded(bytes, &head, how, buffers)?,
+    };
+    Ok(Decoded::whole(exif::oriented(image, orientation)))
+}
+
+fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers) -> Result<Image> {
+    // It takes new memory, and the limit is for all that an image takes.
+    buffers.shrink_to(0);
+    if let Some(at) = head.arithmetic {
+        return Err(unsupported(FORMAT, "arithmetic coding").with_offset(at as u64));
     }
     let options = DecoderOptions::default().set_strict_mode(false).jpeg_set_max_scans(SCANS_MAX);
     let options = options.set_max_width(usize::from(u16::MAX)).set_max_height(usize::from(u16::MAX));
@@ -53,14 +102,13 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
         return Err(corrupt(FORMAT, "it has two headers, of different sizes"));
     }
     decoder.decode_into(&mut pixels).map_err(|error| wrong(bytes, error))?;
-    let orientation = decoder.exif().map_or(1, |exif| exif::orientation(exif));
     match from {
         ColorSpace::YCCK => pixels.as_chunks_mut::<4>().0.iter_mut().for_each(|pixel| *pixel = of_ycck(*pixel)),
         // Adobe's files store paper and not ink, and Pillow takes all for Adobe's.
         ColorSpace::CMYK => pixels.iter_mut().for_each(|level| *level = 255 - *level),
         _ => {}
     }
-    Ok((converted(FORMAT, (height, width), kind, pixels, how.color)?, orientation))
+    converted(FORMAT, (height, width), kind, pixels, how.color)
 }
 
 /// Ink from luminance, two chroma and paper, by libjpeg's conversion of YCC to RGB.
@@ -81,14 +129,31 @@ struct Head {
     components: u8,
     /// Where the first scan's segment starts.
     scan: usize,
+    /// Where a frame starts that is coded by arithmetic, which only libjpeg-turbo knows.
+    arithmetic: Option<usize>,
+    /// As EXIF says it: 1 to 8.
+    orientation: u16,
 }
 
 impl Head {
+    /// Of a file that may be decoded: within the limits, and whole.
+    fn checked(bytes: &[u8], how: &Decoding) -> Result<Head> {
+        let head = Head::read(bytes)?;
+        how.limits.check(head.height, head.width, BYTES_A_PIXEL)?;
+        if how.color == Color::Index && head.components != 1 {
+            return Err(no_index(FORMAT));
+        }
+        if !has_end(&bytes[head.scan..]) {
+            return Err(truncated(FORMAT, bytes));
+        }
+        Ok(head)
+    }
+
     /// Walks over the segments up to the first scan.
     fn read(bytes: &[u8]) -> Result<Head> {
         let cut = || truncated(FORMAT, bytes);
         let mut at = 2;
-        let mut frame = None;
+        let (mut frame, mut arithmetic, mut orientation) = (None, None, None);
         loop {
             // Any number of fill bytes may stand in front of a marker, and libjpeg skips garbage between segments.
             let found = bytes
@@ -114,8 +179,8 @@ impl Head {
                     let kind = "a lossless or hierarchical frame";
                     return Err(unsupported(FORMAT, kind).with_offset(at as u64));
                 }
-                0xc9 | 0xca => return Err(unsupported(FORMAT, "arithmetic coding").with_offset(at as u64)),
-                0xc0..=0xc2 => {
+                0xc0..=0xc2 | 0xc9 | 0xca => {
+                    arithmetic = matches!(marker, 0xc9 | 0xca).then_some(at);
                     let head = payload.first_chunk::<6>().ok_or_else(cut)?;
                     if head[0] != 8 {
                         let depth = format!("{} bits a sample", head[0]);
@@ -124,10 +189,16 @@ impl Head {
                     let side = |high: u8, low: u8| u32::from(u16::from_be_bytes([high, low]));
                     frame = Some((side(head[1], head[2]), side(head[3], head[4]), head[5]));
                 }
+                // The first one counts.
+                0xe1 if orientation.is_none() => {
+                    let segment = &payload[..length.saturating_sub(2).min(payload.len())];
+                    orientation = segment.starts_with(b"Exif\0\0").then(|| exif::orientation(segment));
+                }
                 0xda => {
                     let no_frame = || corrupt(FORMAT, "a scan comes before the frame").with_offset(at as u64);
                     let (height, width, components) = frame.ok_or_else(no_frame)?;
-                    return Ok(Head { height, width, components, scan: at });
+                    let orientation = orientation.unwrap_or(1);
+                    return Ok(Head { height, width, components, scan: at, arithmetic, orientation });
                 }
                 _ => {}
             }

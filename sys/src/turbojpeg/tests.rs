@@ -1,3 +1,5 @@
+//! What the library of this machine decodes and refuses. Without one only its absence is tested.
+
 use super::*;
 
 /// The library, where the machine has one.

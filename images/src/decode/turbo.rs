@@ -1,0 +1,147 @@
+//! JPEG by libjpeg-turbo, where there is one.
+
+use super::pixels::{Kind, converted};
+use super::{Color, Decoding, Format, Jpeg, JpegDecoder, corrupt, unsupported};
+use crate::image::grown;
+use crate::{Image, Region};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use uringload_core::{Error, ErrorKind, Result};
+use uringload_sys::turbojpeg::{Decoder, Header, Library, OpenError, Pixels, Rectangle, Request, Scale, TurboError};
+
+/// What the system's loader found when it was first asked.
+static LIBRARY: OnceLock<std::result::Result<Library, OpenError>> = OnceLock::new();
+
+/// Columns beside a region that chroma is interpolated from: one sample of it is up to four columns.
+const MARGIN: u32 = 4;
+
+fn library(places: &[PathBuf]) -> &'static std::result::Result<Library, OpenError> {
+    LIBRARY.get_or_init(|| Library::open(places))
+}
+
+/// See [`super::decoder_at`].
+pub fn described(places: &[PathBuf]) -> JpegDecoder {
+    match library(places) {
+        Ok(library) => {
+            let version = library.version().to_owned();
+            JpegDecoder { name: "libjpeg-turbo", version, path: library.path().map(PathBuf::from), why_not: None }
+        }
+        Err(error) => JpegDecoder {
+            name: "zune-jpeg",
+            version: super::jpeg::ZUNE_VERSION.into(),
+            path: None,
+            why_not: Some(error.to_string()),
+        },
+    }
+}
+
+/// The library that decodes, if one does.
+pub fn chosen(jpeg: Jpeg) -> Result<Option<&'static Library>> {
+    if jpeg == Jpeg::Embedded {
+        return Ok(None);
+    }
+    match library(&[]) {
+        Ok(library) => Ok(Some(library)),
+        Err(_) if jpeg == Jpeg::Auto => Ok(None),
+        Err(error) => Err(Error::new(ErrorKind::Unavailable, error.to_string()).with_remedy(
+            "install libturbojpeg of libjpeg-turbo 3.0 or later, or leave the choice of the decoder to the library",
+        )),
+    }
+}
+
+/// Memory of a thread that decodes one JPEG after the other.
+#[derive(Debug, Default)]
+pub struct JpegBuffers {
+    decoder: Option<Decoder>,
+    /// The pixels of an image that is no longer used.
+    pixels: Vec<u8>,
+}
+
+impl JpegBuffers {
+    /// Takes back the memory of an image.
+    pub fn give(&mut self, image: Image) {
+        self.pixels = image.into_pixels();
+    }
+
+    /// Drops the memory that is kept if it is more than that.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        if self.pixels.capacity() as u64 > bytes {
+            self.pixels = Vec::new();
+        }
+    }
+
+    /// All of an image, of that size.
+    pub fn whole(&mut self, library: &Library, bytes: &[u8], size: (u32, u32), color: Color) -> Result<Image> {
+        let header = self.header(library, bytes, size)?;
+        self.decode(bytes, &header, color, Scale::Whole, None, false)
+    }
+
+    /// What the library reads of the header, which says of the size what we read of it.
+    pub fn header(&mut self, library: &Library, bytes: &[u8], size: (u32, u32)) -> Result<Header> {
+        let decoder = self.decoder.get_or_insert_with(|| Decoder::new(library.clone()));
+        let header = decoder.header(bytes).map_err(|error| wrong(&error))?;
+        if (header.height, header.width) != size {
+            return Err(corrupt(Format::Jpeg, "it has two headers, of different sizes"));
+        }
+        Ok(header)
+    }
+
+    /// At least `used` of an image that is decoded at a part of its size, and where that lies. `None` where the library
+    /// knows no parts of such an image.
+    pub fn part(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        how: &Decoding,
+        divisor: u32,
+        used: Region,
+    ) -> Result<Option<(Image, Region)>> {
+        let scale = match divisor {
+            1 => Scale::Whole,
+            2 => Scale::Half,
+            4 => Scale::Quarter,
+            _ => Scale::Eighth,
+        };
+        let Some(mcu_width) = header.subsampling.mcu_width().filter(|_| !header.lossless) else { return Ok(None) };
+        let margin = if how.exact { MARGIN } else { 0 };
+        let columns = mcu_width.div_ceil(divisor);
+        let x = used.x.saturating_sub(margin) / columns * columns;
+        let end = (used.x + used.w + margin).min(header.width.div_ceil(divisor));
+        let part = Rectangle { x, y: used.y, w: end - x, h: used.h };
+        let image = self.decode(bytes, header, how.color, scale, Some(part), !how.exact)?;
+        Ok(Some((image, Region { y: part.y, x: part.x, h: part.h, w: part.w })))
+    }
+
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        color: Color,
+        scale: Scale,
+        rectangle: Option<Rectangle>,
+        fast_upsampling: bool,
+    ) -> Result<Image> {
+        let (pixels, kind) = match (header.components, color) {
+            (1, Color::Gray | Color::Index) => (Pixels::Gray, Kind::Gray),
+            (4, _) => (Pixels::Cmyk, Kind::Cmyk),
+            // Gray is repeated by the library.
+            _ => (Pixels::Rgb, Kind::Rgb),
+        };
+        let scans_max = super::jpeg::SCANS_MAX as u32;
+        let request = Request { pixels, scale, rectangle, fast_upsampling, scans_max };
+        let (height, width) = request.size(header);
+        let mut out = grown(std::mem::take(&mut self.pixels), height, width, pixels.channels() as u32)?;
+        let Some(decoder) = &mut self.decoder else { return Err(corrupt(Format::Jpeg, "its header was not read")) };
+        decoder.decode(bytes, &request, &mut out).map_err(|error| wrong(&error))?;
+        if kind == Kind::Cmyk {
+            // Adobe's files store paper and not ink, and Pillow takes all for Adobe's.
+            out.iter_mut().for_each(|level| *level = 255 - *level);
+        }
+        converted(Format::Jpeg, (height, width), kind, out, color)
+    }
+}
+
+fn wrong(error: &TurboError) -> Error {
+    let text = error.to_string();
+    if text.contains("nsupported") { unsupported(Format::Jpeg, text) } else { corrupt(Format::Jpeg, text) }
+}

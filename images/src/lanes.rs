@@ -1,0 +1,448 @@
+//! The loops over pixels, in the processor's own instructions where it has them (AVX2, by the safe functions of
+//! `pulp`), and as plain loops elsewhere: the same bytes come out.
+//!
+//! Columns: a weight has 22 bits and more, and the fast product of 16-bit numbers only 16, so that a weight is a high
+//! part of its upper bits and a low part of twelve. Both products are exact, and so is their sum.
+
+use crate::Image;
+use crate::resample::{HALF, WEIGHT_BITS, Weights, clip};
+use crate::tensor::Elements;
+
+/// Bits of a weight's low part.
+#[cfg(target_arch = "x86_64")]
+const LOW_BITS: i32 = 12;
+
+/// Weights of four pixels, as they are multiplied: the high parts of the first two for each of four channels, of the
+/// other two, and the same of the low parts.
+#[cfg(target_arch = "x86_64")]
+type Taps = [[i16; 16]; 2];
+
+/// Memory of a thread that makes columns of one image after the other.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    #[cfg(target_arch = "x86_64")]
+    taps: Vec<Taps>,
+    /// Where the taps of each pixel of the output end.
+    #[cfg(target_arch = "x86_64")]
+    ends: Vec<u32>,
+    /// The last rows of an image, with bytes behind them that may be read.
+    #[cfg(target_arch = "x86_64")]
+    tail: Vec<u8>,
+}
+
+impl Lanes {
+    /// The first pass: each row of `to`, which are `stride` bytes apart, is one of `image` from row `top` on with other
+    /// columns. Column 0 of the weights is at `left`.
+    pub fn columns(
+        &mut self,
+        image: &Image,
+        (top, left): (usize, i64),
+        weights: &Weights,
+        is_mirrored: bool,
+        to: &mut [u8],
+        stride: usize,
+    ) {
+        let channels = image.channels() as usize;
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            self.fill(weights);
+            let work =
+                x86::Work { image, place: (top, left), first: &weights.first, taps: &self.taps, ends: &self.ends };
+            let tail = &mut self.tail;
+            return match channels {
+                1 => simd.vectorize(x86::Columns::<1> { simd, work, is_mirrored, to, stride, tail }),
+                2 => simd.vectorize(x86::Columns::<2> { simd, work, is_mirrored, to, stride, tail }),
+                3 => simd.vectorize(x86::Columns::<3> { simd, work, is_mirrored, to, stride, tail }),
+                _ => simd.vectorize(x86::Columns::<4> { simd, work, is_mirrored, to, stride, tail }),
+            };
+        }
+        plain(image, (top, left), weights, is_mirrored, to, stride, channels);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn fill(&mut self, weights: &Weights) {
+        self.taps.clear();
+        self.ends.clear();
+        for index in 0..weights.first.len() {
+            for four in weights.of(index).1.chunks(4) {
+                let high = |at: usize| four.get(at).map_or(0, |weight| (weight >> LOW_BITS) as i16);
+                let low = |at: usize| four.get(at).map_or(0, |weight| (weight & ((1 << LOW_BITS) - 1)) as i16);
+                let parts = |part: &dyn Fn(usize) -> i16| -> [i16; 16] {
+                    let [a, b, c, d] = [part(0), part(1), part(2), part(3)];
+                    [a, b, a, b, a, b, a, b, c, d, c, d, c, d, c, d]
+                };
+                self.taps.push([parts(&high), parts(&low)]);
+            }
+            self.ends.push(self.taps.len() as u32);
+        }
+    }
+}
+
+/// The second pass: one row of the output, of rows of `from` that are `stride` bytes apart.
+pub fn row(from: &[u8], stride: usize, weights: &[i32], to: &mut [u8]) {
+    let mut made = 0;
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V3::try_new() {
+        made = simd.vectorize(x86::Rows { simd, from, stride, weights, to });
+    }
+    for at in made..to.len() {
+        let taps = weights.iter().enumerate();
+        to[at] = clip(HALF + taps.map(|(row, &weight)| i32::from(from[row * stride + at]) * weight).sum::<i32>());
+    }
+}
+
+/// One pixel after the other.
+fn plain(
+    image: &Image,
+    (top, left): (usize, i64),
+    weights: &Weights,
+    is_mirrored: bool,
+    to: &mut [u8],
+    stride: usize,
+    channels: usize,
+) {
+    let count = weights.first.len();
+    for (y, to) in to.chunks_mut(stride).enumerate() {
+        let row = image.row((top + y) as u32);
+        for index in 0..count {
+            let (first, taps) = weights.of(index);
+            let at = (first as i64 + left) as usize * channels;
+            let place = if is_mirrored { count - 1 - index } else { index } * channels;
+            for channel in 0..channels {
+                let taps = taps.iter().enumerate();
+                let sum =
+                    taps.map(|(tap, &weight)| i32::from(row[at + tap * channels + channel]) * weight).sum::<i32>();
+                to[place + channel] = clip(HALF + sum);
+            }
+        }
+    }
+}
+
+/// `(level / 255 - mean) / std` of three channels, by products: a quotient by a constant is the product with its
+/// reciprocal, corrected by what that leaves over (Markstein). That it is the same number, to the bit, is checked for
+/// all 256 levels of each channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Normalization {
+    #[cfg(target_arch = "x86_64")]
+    simd: pulp::x86::V3,
+    /// Mean, deviation, and its reciprocal.
+    #[cfg(target_arch = "x86_64")]
+    channels: [[f32; 3]; 3],
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Normalization {
+    /// None: numbers are looked up.
+    pub fn new(_elements: &Elements, _words: &[[u32; 256]]) -> Option<Normalization> {
+        None
+    }
+
+    /// Writes nothing, and is never called.
+    pub fn planes(&self, _levels: &[u8], _to: [&mut [u8]; 3]) {}
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Normalization {
+    /// None where the processor cannot, or where a number would differ from `words`.
+    pub fn new(elements: &Elements, words: &[[u32; 256]]) -> Option<Normalization> {
+        let simd = pulp::x86::V3::try_new()?;
+        let channels = std::array::from_fn(|channel| {
+            let (mean, std) = elements.of_channel(channel);
+            [mean, std, 1.0 / std]
+        });
+        let is_same = simd.vectorize(x86::Same { channels: &channels, words });
+        is_same.then_some(Normalization { simd, channels })
+    }
+
+    /// Writes a row of pixels to a row of each plane.
+    pub fn planes(&self, levels: &[u8], to: [&mut [u8]; 3]) {
+        self.simd.vectorize(x86::Planes { simd: self.simd, levels, channels: &self.channels, to });
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn normalized(level: f32, [mean, std, reciprocal]: &[f32; 3]) -> f32 {
+    divided(divided(level, 255.0, 1.0 / 255.0) - mean, *std, *reciprocal)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn divided(number: f32, by: f32, reciprocal: f32) -> f32 {
+    let near = number * reciprocal;
+    (-near).mul_add(by, number).mul_add(reciprocal, near)
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{HALF, LOW_BITS, Taps, WEIGHT_BITS, normalized};
+    use crate::Image;
+    use core::arch::x86_64::{__m128i, __m256i};
+    use pulp::bytemuck::cast;
+    use pulp::x86::V3;
+
+    /// Bytes that may be read behind the last row: a step reads 16 from the start of a pixel on.
+    const READ_BEYOND: usize = 16;
+
+    /// Rows that are made at a time: their sums fill two registers, which are packed into one.
+    const ROWS: usize = 4;
+
+    #[derive(Clone, Copy)]
+    pub struct Work<'a> {
+        pub image: &'a Image,
+        pub place: (usize, i64),
+        pub first: &'a [u32],
+        pub taps: &'a [Taps],
+        pub ends: &'a [u32],
+    }
+
+    pub struct Columns<'a, const N: usize> {
+        pub simd: V3,
+        pub work: Work<'a>,
+        pub is_mirrored: bool,
+        pub to: &'a mut [u8],
+        pub stride: usize,
+        pub tail: &'a mut Vec<u8>,
+    }
+
+    impl<const N: usize> pulp::NullaryFnOnce for Columns<'_, N> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            let Columns { simd, work, is_mirrored, to, stride, tail } = self;
+            let shuffle: __m256i = cast(const { pairs(N) });
+            let pixels = work.image.pixels();
+            let row_bytes = work.image.width() as usize * N;
+            let count = work.first.len();
+            for (four, to) in to.chunks_mut(stride * ROWS).enumerate() {
+                // At the end the last row is made more than once.
+                let last = to.len() / stride - 1;
+                let top = work.place.0 + four * ROWS;
+                let (begin, end) = (top * row_bytes, (top + last + 1) * row_bytes);
+                let is_end = end + READ_BEYOND > pixels.len();
+                if is_end {
+                    tail.clear();
+                    tail.extend_from_slice(&pixels[begin..end]);
+                    tail.resize(end - begin + READ_BEYOND, 0);
+                }
+                let (source, begin) = if is_end { (&tail[..], 0) } else { (pixels, begin) };
+                // In front of the part that was decoded, maybe: the pixels that are used lie within it.
+                let left = (work.place.1 * N as i64) as isize;
+                let mut starts = [0_usize; ROWS];
+                for (row, start) in starts.iter_mut().enumerate() {
+                    *start = (begin + row.min(last) * row_bytes).wrapping_add_signed(left);
+                }
+                for step in 0..count {
+                    // From the left to the right, because four bytes are written for three.
+                    let index = if is_mirrored { count - 1 - step } else { step };
+                    let start = if index == 0 { 0 } else { work.ends[index - 1] as usize };
+                    let taps = &work.taps[start..work.ends[index] as usize];
+                    let at = work.first[index] as usize * N;
+                    let made = pixel::<N>(simd, source, starts, at, taps, shuffle);
+                    for (row, made) in made.iter().enumerate().take(last + 1) {
+                        if let Some(to) = to[row * stride + step * N..].first_chunk_mut() {
+                            *to = *made;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// One pixel of the output, of four rows. Without a closure: what a closure calls is not compiled for the
+    /// processor's instructions unless it becomes part of this.
+    #[inline(always)]
+    fn pixel<const N: usize>(
+        simd: V3,
+        pixels: &[u8],
+        starts: [usize; ROWS],
+        at: usize,
+        taps: &[Taps],
+        shuffle: __m256i,
+    ) -> [[u8; 4]; ROWS] {
+        let zero: __m256i = cast([0_u8; 32]);
+        let (mut high, mut low) = ([zero; ROWS], [zero; ROWS]);
+        for (step, [high_part, low_part]) in taps.iter().enumerate() {
+            let (high_part, low_part): (__m256i, __m256i) = (cast(*high_part), cast(*low_part));
+            for row in 0..ROWS {
+                let bytes = sixteen(pixels, starts[row].wrapping_add(at + step * 4 * N));
+                let both = simd.avx2._mm256_broadcastsi128_si256(cast(*bytes));
+                let levels = simd.avx2._mm256_shuffle_epi8(both, shuffle);
+                high[row] = simd.avx2._mm256_add_epi32(high[row], simd.avx2._mm256_madd_epi16(levels, high_part));
+                low[row] = simd.avx2._mm256_add_epi32(low[row], simd.avx2._mm256_madd_epi16(levels, low_part));
+            }
+        }
+        let mut sums = [zero; ROWS];
+        for row in 0..ROWS {
+            sums[row] = simd.avx2._mm256_add_epi32(simd.avx2._mm256_slli_epi32::<LOW_BITS>(high[row]), low[row]);
+        }
+        let words = simd.avx2._mm256_packs_epi32(two(simd, sums[0], sums[1]), two(simd, sums[2], sums[3]));
+        let bytes: [[u8; 4]; 8] = cast(simd.avx2._mm256_packus_epi16(words, words));
+        [bytes[0], bytes[4], bytes[1], bytes[5]]
+    }
+
+    /// The sums of both pairs of pixels, of two rows, as levels.
+    #[inline(always)]
+    fn two(simd: V3, one: __m256i, other: __m256i) -> __m256i {
+        let half: __m256i = cast([HALF; 8]);
+        let first = simd.avx2._mm256_permute2x128_si256::<0x20>(one, other);
+        let second = simd.avx2._mm256_permute2x128_si256::<0x31>(one, other);
+        let sum = simd.avx2._mm256_add_epi32(simd.avx2._mm256_add_epi32(first, second), half);
+        simd.avx2._mm256_srai_epi32::<{ WEIGHT_BITS as i32 }>(sum)
+    }
+
+    /// Sixteen bytes from there on.
+    #[inline(always)]
+    fn sixteen(pixels: &[u8], at: usize) -> &[u8; 16] {
+        // There are as many: a step starts at a pixel of the row, behind which READ_BEYOND bytes may be read.
+        pixels.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; 16])
+    }
+
+    #[inline(always)]
+    fn thirty_two(bytes: &[u8], at: usize) -> [u8; BYTES] {
+        match bytes[at..].first_chunk() {
+            Some(bytes) => *bytes,
+            // Not reached: a step is within the row.
+            None => [0; BYTES],
+        }
+    }
+
+    /// Bytes of a row that are made at a time: their sums fill four registers.
+    const BYTES: usize = 32;
+
+    /// A row of the output, from rows that are `stride` bytes apart.
+    pub struct Rows<'a> {
+        pub simd: V3,
+        pub from: &'a [u8],
+        pub stride: usize,
+        pub weights: &'a [i32],
+        pub to: &'a mut [u8],
+    }
+
+    impl pulp::NullaryFnOnce for Rows<'_> {
+        type Output = usize;
+
+        /// Returns how many bytes were made; the rest is less than a step.
+        #[inline(always)]
+        fn call(self) -> usize {
+            let Rows { simd, from, stride, weights, to } = self;
+            let half: __m256i = cast([HALF; 8]);
+            let order: __m256i = cast([0_i32, 4, 1, 5, 2, 6, 3, 7]);
+            let chunks = to.as_chunks_mut::<BYTES>().0;
+            let made = chunks.len() * BYTES;
+            for (at, to) in chunks.iter_mut().enumerate() {
+                let mut sums = [half; 4];
+                for (row, &weight) in weights.iter().enumerate() {
+                    let weight = simd.avx._mm256_set1_epi32(weight);
+                    let start = row * stride + at * BYTES;
+                    let [front, back]: [__m128i; 2] = cast(thirty_two(from, start));
+                    let quarters =
+                        [front, simd.sse2._mm_bsrli_si128::<8>(front), back, simd.sse2._mm_bsrli_si128::<8>(back)];
+                    for quarter in 0..4 {
+                        let levels = simd.avx2._mm256_cvtepu8_epi32(quarters[quarter]);
+                        let product = simd.avx2._mm256_mullo_epi32(levels, weight);
+                        sums[quarter] = simd.avx2._mm256_add_epi32(sums[quarter], product);
+                    }
+                }
+                for sum in &mut sums {
+                    *sum = simd.avx2._mm256_srai_epi32::<{ WEIGHT_BITS as i32 }>(*sum);
+                }
+                let first = simd.avx2._mm256_packs_epi32(sums[0], sums[1]);
+                let second = simd.avx2._mm256_packs_epi32(sums[2], sums[3]);
+                let bytes = simd.avx2._mm256_packus_epi16(first, second);
+                *to = cast(simd.avx2._mm256_permutevar8x32_epi32(bytes, order));
+            }
+            made
+        }
+    }
+
+    /// Whether all 256 levels of each channel become what is in the table.
+    pub struct Same<'a> {
+        pub channels: &'a [[f32; 3]; 3],
+        pub words: &'a [[u32; 256]],
+    }
+
+    impl pulp::NullaryFnOnce for Same<'_> {
+        type Output = bool;
+
+        #[inline(always)]
+        fn call(self) -> bool {
+            let mut differences = 0;
+            for (numbers, words) in self.channels.iter().zip(self.words) {
+                for (level, word) in words.iter().enumerate() {
+                    differences |= normalized(level as f32, numbers).to_bits() ^ word;
+                }
+            }
+            differences == 0
+        }
+    }
+
+    /// A row of pixels, to a row of each plane.
+    pub struct Planes<'a> {
+        pub simd: V3,
+        pub levels: &'a [u8],
+        pub channels: &'a [[f32; 3]; 3],
+        pub to: [&'a mut [u8]; 3],
+    }
+
+    impl pulp::NullaryFnOnce for Planes<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            let Planes { simd, levels, channels, to } = self;
+            let chunks = levels.as_chunks::<48>().0;
+            for (channel, to) in to.into_iter().enumerate() {
+                let numbers = &channels[channel];
+                let (first, second, third): (__m128i, __m128i, __m128i) =
+                    (cast(PLANAR[channel][0]), cast(PLANAR[channel][1]), cast(PLANAR[channel][2]));
+                let (to, to_rest) = to.split_at_mut(chunks.len() * 64);
+                for (from, to) in chunks.iter().zip(to.as_chunks_mut::<64>().0) {
+                    let from: [[u8; 16]; 3] = cast(*from);
+                    let (a, b, c) = (cast(from[0]), cast(from[1]), cast(from[2]));
+                    let a = simd.ssse3._mm_shuffle_epi8(a, first);
+                    let b = simd.ssse3._mm_shuffle_epi8(b, second);
+                    let c = simd.ssse3._mm_shuffle_epi8(c, third);
+                    let plane: [u8; 16] = cast(simd.sse2._mm_or_si128(simd.sse2._mm_or_si128(a, b), c));
+                    let mut made = [0_f32; 16];
+                    for lane in 0..16 {
+                        made[lane] = normalized(f32::from(plane[lane]), numbers);
+                    }
+                    *to = cast(made);
+                }
+                let mut at = chunks.len() * 48 + channel;
+                for to in to_rest.as_chunks_mut::<4>().0 {
+                    *to = normalized(f32::from(levels[at]), numbers).to_le_bytes();
+                    at += 3;
+                }
+            }
+        }
+    }
+
+    /// For each channel, and each third of 48 bytes, which of its bytes are where in the plane's 16.
+    const PLANAR: [[[u8; 16]; 3]; 3] = {
+        let mut shuffles = [[[0x80; 16]; 3]; 3];
+        let mut at = 0;
+        while at < 48 {
+            shuffles[at % 3][at / 16][at / 3] = (at % 16) as u8;
+            at += 1;
+        }
+        shuffles
+    };
+
+    /// Where the bytes of four pixels of so many channels go: those of two pixels side by side as 16 bits, for each
+    /// channel.
+    const fn pairs(channels: usize) -> [u8; 32] {
+        let mut shuffle = [0x80; 32];
+        let mut to = 0;
+        while to < 32 {
+            let (pair, channel, pixel) = (to / 16, to % 16 / 4, to % 4 / 2);
+            if to % 2 == 0 && channel < channels {
+                shuffle[to] = ((pair * 2 + pixel) * channels + channel) as u8;
+            }
+            to += 1;
+        }
+        shuffle
+    }
+}

@@ -1,0 +1,104 @@
+//! From a file's bytes to a tensor in one call, in which only what is seen of a JPEG is decoded.
+
+use crate::decode::{self, Decoding, Format};
+use crate::resample::Part;
+use crate::{Chain, Image, Output, Plan, Scratch, decode_with, dimensions, refused};
+use uringload_core::Result;
+
+/// What the random numbers of a sample are a function of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Draw {
+    /// That of the run.
+    pub seed: u64,
+    /// Which pass over the samples it is.
+    pub epoch: u64,
+    /// The sample's number.
+    pub sample: u64,
+}
+
+impl Chain {
+    /// Makes the tensor of an image's file: its header is read, the chain is drawn for its size, and what the chain
+    /// looks at is decoded and written to `out`, which has as many bytes as the tensor. Those are known before where
+    /// [`Chain::size`] is, and by [`dimensions`] and [`Chain::draw`] where it is not.
+    ///
+    /// ```
+    /// use uringload_images::{Chain, Decoding, Draw, Scratch};
+    ///
+    /// # fn main() -> uringload_core::Result<()> {
+    /// # let file = uringload_images::example_bmp();
+    /// let chain: Chain = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
+    /// let mut tensor = vec![0; 3 * 224 * 224 * 4];
+    /// let draw = Draw { seed: 42, epoch: 0, sample: 7 };
+    /// let made = chain.ready(&file, &Decoding::default(), draw, &mut tensor, &mut Scratch::default())?;
+    /// assert_eq!(made.shape(), [3, 224, 224]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`decode`](crate::decode), [`Chain::draw`] and [`Plan::run`].
+    pub fn ready(
+        &self,
+        file: &[u8],
+        how: &Decoding,
+        draw: Draw,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<Output> {
+        let drawn = |height, width| self.draw(draw.seed, draw.epoch, draw.sample, height, width);
+        if Format::of(file) == Some(Format::Jpeg) {
+            let (height, width) = dimensions(file, how)?;
+            return drawn(height, width)?.ready(file, how, out, scratch);
+        }
+        // Nothing of the other formats can be left out.
+        let image = decode_with(file, how, scratch)?;
+        let plan = drawn(image.height(), image.width())?;
+        plan.run(&image, out, scratch)?;
+        Ok(plan.output(image.channels()))
+    }
+}
+
+impl Plan {
+    /// Makes the tensor of the file of an image that has the size for which the plan was drawn; of a JPEG, only what
+    /// the plan looks at is decoded. By the embedded decoder all of it is.
+    ///
+    /// With [`Decoding::exact`] the result is that of [`decode`](crate::decode) and [`Plan::run`], to the bit.
+    ///
+    /// # Errors
+    /// As [`decode`](crate::decode) and [`Plan::run`].
+    pub fn ready(&self, file: &[u8], how: &Decoding, out: &mut [u8], scratch: &mut Scratch) -> Result<Output> {
+        let output = self.output(how.color.channels());
+        if out.len() != output.bytes() {
+            let what = format!("{} bytes are no {:?} of {}", out.len(), output.shape(), output.dtype);
+            return Err(refused(what, format!("give {} bytes", output.bytes())));
+        }
+        let made = match Format::of(file) {
+            Some(Format::Jpeg) => decode::jpeg_part(file, how, self, &mut scratch.jpeg)?,
+            _ => Decoded::whole(decode_with(file, how, scratch)?),
+        };
+        if made.divisor == 1 && made.place == (0, 0) && made.is_whole {
+            self.run(&made.image, out, scratch)?;
+        } else {
+            let part = Part { image: &made.image, place: made.place, divisor: made.divisor };
+            self.run_part(part, out, scratch)?;
+        }
+        scratch.jpeg.give(made.image);
+        Ok(output)
+    }
+}
+
+/// What was decoded of an image, as it is seen.
+pub struct Decoded {
+    pub image: Image,
+    /// The row and the column where it lies.
+    pub place: (u32, u32),
+    /// Pixels along each axis that became one.
+    pub divisor: u32,
+    pub is_whole: bool,
+}
+
+impl Decoded {
+    pub fn whole(image: Image) -> Decoded {
+        Decoded { image, place: (0, 0), divisor: 1, is_whole: true }
+    }
+}
