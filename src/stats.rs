@@ -11,7 +11,7 @@ mod verdict;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,8 @@ pub struct Stats {
     in_flight: Gauge,
     /// How many there may be now.
     depth: AtomicU64,
+    /// Whether the user chose how many threads read.
+    threads_are_fixed: AtomicBool,
     decisions: Decisions,
     /// What the loader waits out, and when that was told.
     outage: Mutex<Option<(Outage, Instant)>>,
@@ -76,6 +78,7 @@ impl Stats {
             batch_wait: Histogram::default(),
             in_flight: Gauge::default(),
             depth: AtomicU64::new(0),
+            threads_are_fixed: AtomicBool::new(false),
             decisions: Decisions::default(),
             outage: Mutex::default(),
             first_batch: AtomicU64::new(0),
@@ -115,6 +118,11 @@ impl Stats {
     /// The reactor's: how many reads may be in flight from now on.
     pub(crate) fn set_depth(&self, reads: usize) {
         self.depth.store(reads as u64, Ordering::Relaxed);
+    }
+
+    /// The engine's: whether the user chose how many threads read.
+    pub(crate) fn set_threads_fixed(&self, fixed: bool) {
+        self.threads_are_fixed.store(fixed, Ordering::Relaxed);
     }
 
     /// The reactor's: it changed a knob.
@@ -167,6 +175,7 @@ impl Stats {
             in_flight: self.in_flight.value(),
             in_flight_area: self.in_flight.area_at(self.nanos(now)),
             depth: self.depth.load(Ordering::Relaxed),
+            threads_are_fixed: self.threads_are_fixed.load(Ordering::Relaxed),
             outage: self.outage_at(now),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
@@ -199,6 +208,7 @@ pub struct Snapshot {
     in_flight_area: u64,
     /// Reads that may be in flight at the (later) moment: what the loader found to be worth it.
     pub depth: u64,
+    pub(crate) threads_are_fixed: bool,
     /// What the loader waits out at the (later) moment, if it does.
     pub outage: Option<Outage>,
     /// Time from building the loader to its first batch.
@@ -248,6 +258,7 @@ impl Snapshot {
             in_flight_max: self.in_flight_max,
             in_flight_area: self.in_flight_area.wrapping_sub(earlier.in_flight_area),
             depth: self.depth,
+            threads_are_fixed: self.threads_are_fixed,
             outage: self.outage.clone(),
             first_batch: self.first_batch,
             threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),

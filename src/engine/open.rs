@@ -105,6 +105,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
     let most = threads + usize::from(helps);
     let width = Width { start: WAITING_THREADS, most: most.max(1), fixed };
     route.engine = EngineKind::Threads;
+    stats.set_threads_fixed(config.io_threads.is_some());
     // What waits for a thread is not in flight.
     let depth = config.queue_depth.unwrap_or_else(|| threads::started(threads)).max(1);
     route.queue_depth = width.most.min(depth);

@@ -8,6 +8,7 @@ use crate::collate::Collation;
 use crate::config::{Batching, Cache, Cause, Config, Fallback};
 use crate::dataset::{Dataset, SampleId};
 use crate::engine::Price;
+use crate::guard;
 use crate::plan::{Grid, Joining, Keep};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{KnownOrder, Order};
@@ -215,11 +216,11 @@ fn are_neighbours(dataset: &dyn Dataset, grid: &Grid, window: u64, each: u64) ->
         let first = (dataset.len() - window) / PLACES_SEEN * place;
         spans.clear();
         seen.clear();
-        (first..first + window).for_each(|id| dataset.spans(SampleId(id), &mut spans));
+        let told = (first..first + window).all(|id| guard::spans(dataset, SampleId(id), u64::MAX, &mut spans).is_ok());
         seen.extend(spans.iter().flat_map(|span| grid.of(span).0));
         seen.sort_unstable();
         seen.dedup();
-        seen.len() as u64 <= few
+        told && seen.len() as u64 <= few
     })
 }
 

@@ -154,10 +154,8 @@ fn loader(remedies: &mut Remedies<'_>) {
 fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Evidence) {
     let snapshot = remedies.snapshot;
     let in_flight = storage::at_a_time(snapshot).max(1.0);
-    // Threads that read one by one are what limits unless fewer reads are allowed than there are threads.
-    let threads = demands::threads(snapshot, Role::Io);
-    let is_of_threads = threads > 0 && storage::depth(snapshot) >= threads as f64;
-    let what = if is_of_threads { "io_threads" } else { "queue_depth" };
+    // Where threads read one by one, as many are started as reads are allowed, unless the user has said how many.
+    let what = if snapshot.threads_are_fixed { "io_threads" } else { "queue_depth" };
     match bottleneck {
         Bottleneck::Latency => match storage::better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
             Some((Tried::Depth(depth), gain)) => remedies.most(format!("queue_depth = {depth}"), gain),
