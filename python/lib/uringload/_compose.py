@@ -5,7 +5,7 @@ Steps are recognised by the names of their classes and by their attributes; noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 #: Names of filters as torchvision's `InterpolationMode` and OpenCV's flags, which Albumentations takes, have them.
@@ -41,7 +41,7 @@ def steps_of(value: Any) -> list[Any] | None:
     steps = getattr(value, "transforms", None)
     if type(value).__name__ not in ("Compose", "Sequential") or module not in ("torchvision", "albumentations"):
         return None
-    return list(steps) if isinstance(steps, (list, tuple)) or hasattr(steps, "__iter__") else None
+    return list(steps) if isinstance(steps, Iterable) else None
 
 
 def split(value: Any) -> Split | None:
