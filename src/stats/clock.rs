@@ -228,6 +228,8 @@ pub(super) struct ThreadTimes {
     spent: [AtomicU64; Doing::ALL.len()],
     /// The thread that the clock was started on.
     thread: u32,
+    /// What it had got before: the consumer's thread may be as old as the process.
+    before: Option<Scheduled>,
     /// Nanoseconds that an ended thread used, and that it was queued; `UNKNOWN` where nobody counted.
     used: AtomicU64,
     queued: AtomicU64,
@@ -251,6 +253,7 @@ impl ThreadTimes {
             since: AtomicU64::new(0),
             spent: [const { AtomicU64::new(0) }; Doing::ALL.len()],
             thread: schedule::thread_id(),
+            before: schedule::thread(schedule::thread_id()),
             used: AtomicU64::new(UNKNOWN),
             queued: AtomicU64::new(UNKNOWN),
             ended: AtomicBool::new(false),
@@ -298,7 +301,7 @@ impl ThreadTimes {
     /// Reads a file of `/proc`, some 5 us, unless the thread has ended.
     fn scheduled(&self, ended: bool) -> Option<Scheduled> {
         if !ended {
-            return schedule::thread(self.thread);
+            return schedule::thread(self.thread).map(|now| since(now, self.before));
         }
         let known = |word: &AtomicU64| Some(word.load(Ordering::Relaxed)).filter(|&nanos| nanos != UNKNOWN);
         let queued = known(&self.queued).map(Duration::from_nanos);
@@ -307,7 +310,8 @@ impl ThreadTimes {
 
     /// Keeps what the thread got, because its file goes with it.
     fn keep_schedule(&self) {
-        if let Some(Scheduled { used, queued, .. }) = schedule::thread(self.thread) {
+        let now = schedule::thread(self.thread).map(|now| since(now, self.before));
+        if let Some(Scheduled { used, queued, .. }) = now {
             self.used.store(nanos(used), Ordering::Relaxed);
             self.queued.store(queued.map_or(UNKNOWN, nanos), Ordering::Relaxed);
         }
@@ -341,14 +345,17 @@ impl ThreadSnapshot {
         for (time, before) in spent.iter_mut().zip(earlier.map_or(&[][..], |e| &e.spent)) {
             *time = time.saturating_sub(*before);
         }
-        let scheduled = self.scheduled.map(|mut now| {
-            if let Some(before) = earlier.and_then(|earlier| earlier.scheduled) {
-                now.used = now.used.saturating_sub(before.used);
-                now.queued = now.queued.zip(before.queued).map(|(now, before)| now.saturating_sub(before));
-            }
-            now
-        });
+        let scheduled = self.scheduled.map(|now| since(now, earlier.and_then(|earlier| earlier.scheduled)));
         ThreadSnapshot { role: self.role, spent, scheduled }
+    }
+}
+
+/// What a thread got since it had got `before`. A thread that has just begun has no count of its queueing yet.
+fn since(now: Scheduled, before: Option<Scheduled>) -> Scheduled {
+    let before = before.unwrap_or_default();
+    Scheduled {
+        used: now.used.saturating_sub(before.used),
+        queued: now.queued.map(|queued| queued.saturating_sub(before.queued.unwrap_or_default())),
     }
 }
 
@@ -364,6 +371,25 @@ mod tests {
     fn clock() -> (Arc<ThreadTimes>, Clock) {
         let times = Arc::new(ThreadTimes::new(Role::Reactor, Instant::now()));
         (Arc::clone(&times), Clock::start(times, Doing::Plan, None))
+    }
+
+    #[test]
+    fn what_a_thread_did_before_its_clock_does_not_count() {
+        std::thread::spawn(|| {
+            let start = Instant::now();
+            let mut sum = 0_u64;
+            while start.elapsed() < Duration::from_millis(100) {
+                sum = std::hint::black_box(sum + 1);
+            }
+            let Some(before) = schedule::thread(schedule::thread_id()) else { return };
+            let seen = ThreadTimes::new(Role::Consumer, Instant::now()).snapshot().scheduled.expect("it is told");
+            assert!(seen.used < before.used / 2, "{seen:?} of {before:?}");
+            assert!(
+                seen.queued.unwrap_or_default() <= before.queued.unwrap_or_default() / 2 + Duration::from_millis(20)
+            );
+        })
+        .join()
+        .expect("no panic");
     }
 
     #[test]
