@@ -245,6 +245,7 @@ const READ_TRIES: usize = 64;
 
 impl ThreadTimes {
     pub(super) fn new(role: Role, epoch: Instant) -> ThreadTimes {
+        let thread = schedule::thread_id();
         ThreadTimes {
             role,
             epoch,
@@ -252,8 +253,8 @@ impl ThreadTimes {
             doing: AtomicU8::new(Doing::Idle as u8),
             since: AtomicU64::new(0),
             spent: [const { AtomicU64::new(0) }; Doing::ALL.len()],
-            thread: schedule::thread_id(),
-            before: schedule::thread(schedule::thread_id()),
+            thread,
+            before: schedule::thread(thread),
             used: AtomicU64::new(UNKNOWN),
             queued: AtomicU64::new(UNKNOWN),
             ended: AtomicBool::new(false),

@@ -140,9 +140,7 @@ impl Groups {
         });
         unified.chain(old).flatten().min_by(|a, b| a.processors.total_cmp(&b.processors))
     }
-}
 
-impl Groups {
     fn quota(&self) -> Option<Quota> {
         let throttled = self.unified.iter().chain(&self.processors).filter_map(|folder| {
             let stat = folder.join("cpu.stat");
