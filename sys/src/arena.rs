@@ -7,11 +7,16 @@
 //! Address space is reserved at once, and memory is taken range by range with [`Arena::populate`]. Populating costs
 //! about 0.18 ms per MiB, for zeroing, and a loader whose consumer keeps up never needs all of its limit.
 
+mod pages;
+
+use pages::Pages;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+pub use pages::Uncarried;
 
 /// Everything in the arena starts at a multiple of this: the size of a transparent huge page on x86-64, and on arm64
 /// with pages of 4 KiB.
@@ -75,7 +80,7 @@ impl Arena {
     pub fn shadow(len: usize) -> io::Result<(Arena, Part)> {
         let len = len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let (base, _) = map_transparent(len)?;
-        let map = Arc::new(Map { base, len, backing: Backing::Elsewhere });
+        let map = Arc::new(Map { base, len, backing: Backing::Elsewhere, pages: None });
         let whole = Part { map: Arc::clone(&map), offset: 0, len };
         Ok((Arena { map }, whole))
     }
@@ -122,9 +127,13 @@ impl Arena {
         let done =
             unsafe { rustix::mm::madvise(base.cast(), range.end - start, rustix::mm::Advice::LinuxPopulateWrite) };
         match done {
-            Err(rustix::io::Errno::INVAL) => Ok(()),
-            other => Ok(other?),
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
         }
+        if let Some(pages) = &self.map.pages {
+            pages.number(range);
+        }
+        Ok(())
     }
 
     /// Whether `part` is a part of this arena.
@@ -258,10 +267,12 @@ struct Map {
     base: NonNull<u8>,
     len: usize,
     backing: Backing,
+    /// Which page lies where, if they can be carried.
+    pages: Option<Pages>,
 }
 
-// SAFETY: `Map` is an address range and nothing more: it never reads or writes the bytes. Only a `Part` does, and
-// because a `Part` owns its range alone, it can be moved to another thread or read from one.
+// SAFETY: `Map` is an address range, and numbers of pages that are atomic: it never reads or writes the bytes. Only a
+// `Part` does, and because a `Part` owns its range alone, it can be moved to another thread or read from one.
 unsafe impl Send for Map {}
 // SAFETY: as for Send; `&Map` gives out copies of the address and the length only.
 unsafe impl Sync for Map {}
@@ -272,10 +283,17 @@ impl Map {
             Some(base) => (base, Backing::HugeTlb),
             None => map_transparent(len)?,
         };
-        // A forked child must not share these pages: bytes in flight would be copied on write, and the kernel would
-        // write to one copy while the parent reads the other. SAFETY: the range is the mapping made above.
-        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontFork)? };
-        Ok(Map { base, len, backing })
+        let map = Map { base, len, backing, pages: None };
+        map.keep_from_children()?;
+        Ok(map)
+    }
+
+    /// A forked child must not share these pages: bytes in flight would be copied on write, and the kernel would write
+    /// to one copy while the parent reads the other.
+    fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: the range is this mapping, and the advice changes no byte of it.
+        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxDontFork)? };
+        Ok(())
     }
 }
 

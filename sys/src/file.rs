@@ -3,6 +3,7 @@
 mod cache;
 mod extents;
 mod mapping;
+mod once;
 mod temporary;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
@@ -17,6 +18,7 @@ use std::path::Path;
 pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
 pub use extents::{EXTENTS_MAX, Extent, extents};
 pub use mapping::Mapping;
+pub use once::{read_once_at, write_once_at};
 pub use temporary::{create_temporary, delete_abandoned};
 
 /// How to open a file for reading. Every open is read-only, and none makes a terminal the controlling one.

@@ -61,6 +61,7 @@ pub mod dlpack;
 pub mod cufile;
 pub mod event;
 pub mod file;
+pub mod numa;
 pub mod pci;
 pub mod plain;
 pub mod ring;

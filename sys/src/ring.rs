@@ -225,7 +225,7 @@ impl Ring {
 
     /// Number of ranges registered so far.
     pub fn pieces(&self) -> usize {
-        self.buffers.ends.len()
+        self.buffers.count()
     }
 
     /// The most operations that can be in flight.
@@ -245,7 +245,8 @@ impl Ring {
 
     /// Registers `range` of `arena`. A read into a part that lies entirely in one registered range skips the pinning of
     /// pages. The first range of a ring can start anywhere, and each further one starts where the last one ended.
-    /// Populate it first.
+    /// Populate it first. Of an [arena of pages](Arena::reserve_pages), a range is one page, and pages are registered
+    /// in the order of their numbers; a page that is carried elsewhere stays registered.
     ///
     /// # Errors
     /// `InvalidInput` for another arena, or a range out of order, empty, outside the arena or longer than
@@ -263,7 +264,7 @@ impl Ring {
             self.queues.submitter.register_buffers_sparse(slots as u32)?;
             self.buffers.arena = Some(arena.handle());
         }
-        let index = self.buffers.ends.len() as u32;
+        let index = self.buffers.count() as u32;
         let piece =
             libc::iovec { iov_base: arena.base().wrapping_add(range.start).cast(), iov_len: range.end - range.start };
         // SAFETY: `may_add` checked that the range lies inside the arena. `self.buffers.arena`, set above, keeps the
@@ -439,8 +440,9 @@ impl Ring {
     }
 
     fn read_entry(&mut self, target: &Target, offset: u64, part: Part, tag: u64, linked: bool) -> Entry {
-        let (address, len) = (part.as_ptr(), part.len().min(READ_BYTES_MAX) as u32);
-        let buffer = self.buffers.index_of(&part);
+        let len = part.len().min(READ_BYTES_MAX) as u32;
+        let buffer = self.buffers.place_of(&part);
+        let address = buffer.map_or_else(|| part.as_ptr(), |(_, address)| address);
         let (index, record) = self.records.take(Operation::Read, tag);
         record.linked = linked;
         record.part = Some(part);
@@ -450,7 +452,7 @@ impl Ring {
                 self.slots[*slot as usize].start_read();
                 let slot = types::Fixed(*slot);
                 match buffer {
-                    Some(buffer) => opcode::ReadFixed::new(slot, address, len, buffer).offset(offset).build(),
+                    Some((buffer, _)) => opcode::ReadFixed::new(slot, address, len, buffer).offset(offset).build(),
                     None => opcode::Read::new(slot, address, len).offset(offset).build(),
                 }
             }
@@ -458,7 +460,7 @@ impl Ring {
                 record.file = Some(Arc::clone(file));
                 let file = types::Fd(file.as_raw_fd());
                 match buffer {
-                    Some(buffer) => opcode::ReadFixed::new(file, address, len, buffer).offset(offset).build(),
+                    Some((buffer, _)) => opcode::ReadFixed::new(file, address, len, buffer).offset(offset).build(),
                     None => opcode::Read::new(file, address, len).offset(offset).build(),
                 }
             }
@@ -471,9 +473,11 @@ impl Ring {
         let index = entry.get_user_data();
         // SAFETY: what an entry points to, a part, a path or an answer in its box, is owned by the record that its user
         // data names. A wake-up points to nothing, and neither does a cancellation, which names one record's operation
-        // by number, or all of them. Only `reap` empties a record, once the kernel has returned the operation, and
-        // `drop` leaks those that it does not return. A record's box is made before its first question and then stays.
-        // Descriptors are kept open by the same record, or by `self.bell`.
+        // by number, or all of them. The address of a read into a registered buffer is not followed: it says which
+        // bytes of the buffer, whose memory is the part's, wherever its page was carried from. Only `reap` empties a
+        // record, once the kernel has returned the operation, and `drop` leaks those that it does not return. A
+        // record's box is made before its first question and then stays. Descriptors are kept open by the same record,
+        // or by `self.bell`.
         let pushed = unsafe { self.queues.sq.push(&entry) };
         assert!(pushed.is_ok(), "the submission queue has an entry for every record");
         self.records.queued.push_back(index);

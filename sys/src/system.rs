@@ -30,8 +30,7 @@ impl From<rustix::process::Rlimit> for Limit {
 /// The memory node that a PCI device ("0000:3b:00.0") is next to. `None` if the machine has one node only or does not
 /// know the device.
 pub fn numa_node_of_pci(address: &str) -> Option<u32> {
-    let node = fs::read_to_string(Path::new("/sys/bus/pci/devices").join(address).join("numa_node")).ok()?;
-    node.trim().parse().ok()
+    crate::numa::node_of_pci(Path::new("/"), address)
 }
 
 /// Bytes that this user's processes may lock without [`CAP_IPC_LOCK`] (`RLIMIT_MEMLOCK`), registered buffers included.

@@ -45,42 +45,71 @@ impl Slot {
     }
 }
 
-/// The registered buffers: adjacent ranges of one arena, in ascending order.
+/// The registered buffers: adjacent ranges of one arena, in ascending order, or its pages in the order of their
+/// numbers.
 #[derive(Default)]
 pub(super) struct Buffers {
     /// Keeps the memory mapped for as long as it is registered.
     pub(super) arena: Option<Arena>,
     start: usize,
     /// Where each one ends. It starts where the one before it ends.
-    pub(super) ends: Vec<usize>,
+    ends: Vec<usize>,
+    /// Where each page lay in the arena when it was registered, for an arena of pages. The kernel goes on calling it by
+    /// that address, wherever it is carried.
+    homes: Vec<usize>,
 }
 
 impl Buffers {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.ends.len() + self.homes.len()
+    }
+
     /// Whether the kernel accepts `range` as the next buffer, and it keeps the order.
     pub(super) fn may_add(&self, arena: &Arena, range: &Range<usize>) -> bool {
-        self.arena.as_ref().is_none_or(|known| known.is_same(arena))
-            && self.ends.last().is_none_or(|&end| end == range.start)
+        let is_next = match arena.page_bytes() {
+            Some(page) => {
+                range.start.is_multiple_of(page)
+                    && range.end == range.start + page
+                    && arena.page_at(range.start).is_some_and(|number| number as usize == self.homes.len())
+            }
+            None => self.ends.last().is_none_or(|&end| end == range.start),
+        };
+        is_next
+            && self.arena.as_ref().is_none_or(|known| known.is_same(arena))
             && range.start < range.end
             && range.end <= arena.len()
             && range.end - range.start <= PIECE_BYTES_MAX
-            && self.ends.len() < PIECES_MAX
+            && self.count() < PIECES_MAX
     }
 
     pub(super) fn add(&mut self, range: Range<usize>) {
+        if self.arena.as_ref().is_some_and(|arena| arena.page_bytes().is_some()) {
+            self.homes.push(range.start);
+            return;
+        }
         if self.ends.is_empty() {
             self.start = range.start;
         }
         self.ends.push(range.end);
     }
 
-    /// The buffer that holds the whole part, if there is one.
-    pub(super) fn index_of(&self, part: &Part) -> Option<u16> {
+    /// The buffer that holds the whole part, if there is one, and the address by which the kernel knows the part there.
+    pub(super) fn place_of(&self, part: &Part) -> Option<(u16, *mut u8)> {
         let arena = self.arena.as_ref()?;
         if part.is_empty() || part.offset() < self.start || !part.is_of(arena) {
             return None;
         }
+        if let Some(page) = arena.page_bytes() {
+            // Nobody can carry the page elsewhere while the part is in flight: that takes the whole page's part.
+            let number = arena.page_at(part.offset())?;
+            let home = *self.homes.get(number as usize)?;
+            let within = part.offset() % page;
+            let index = u16::try_from(number).ok().filter(|_| within + part.len() <= page)?;
+            return Some((index, arena.base().wrapping_add(home + within)));
+        }
         let index = self.ends.partition_point(|&end| end <= part.offset());
         let end = *self.ends.get(index)?;
-        if part.end() <= end { u16::try_from(index).ok() } else { None }
+        if part.end() <= end { Some((u16::try_from(index).ok()?, part.as_ptr())) } else { None }
     }
 }
