@@ -22,6 +22,7 @@
 //! a kernel writes nowhere else.
 
 mod bounce;
+mod capture;
 mod context;
 mod copies;
 mod error;

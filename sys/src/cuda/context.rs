@@ -1,10 +1,10 @@
 //! A device and its primary context.
 
+use super::capture::{ADOPTED, Adopted, Relaxed};
 use super::error::{CudaError, check};
 use super::probe::{Driver, ProbeError};
 use super::table::{Handle, RawDevice, Table};
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// What the driver reports about a device.
@@ -53,6 +53,7 @@ impl Context {
     pub fn new(driver: &Driver, index: u32) -> Result<Context, ProbeError> {
         let info = driver.info(index)?;
         let device = driver.device(index)?;
+        let _relaxed = driver.table.relax();
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a handle that lives until the call returns, and `device` came from `cuDeviceGet`.
         let retained = unsafe { (driver.table.cuDevicePrimaryCtxRetain)(&raw mut raw, device) };
@@ -89,14 +90,38 @@ impl Context {
     }
 
     /// Makes the context current on this thread until the guard is dropped, which restores what was current before.
+    /// Meanwhile no capture of a stream (a CUDA graph) forbids this thread a call, or fails because of one.
     ///
     /// # Errors
     /// If the context was destroyed.
     pub fn enter(&self) -> Result<Current<'_>, CudaError> {
+        self.make_current(false)
+    }
+
+    /// Like [`enter`](Context::enter), for a thread that runs no code of others until the guard is dropped: what it
+    /// calls in between finds the context current and makes no calls for that.
+    ///
+    /// # Errors
+    /// If the context was destroyed.
+    pub fn adopt(&self) -> Result<Current<'_>, CudaError> {
+        self.make_current(true)
+    }
+
+    fn make_current(&self, adopts: bool) -> Result<Current<'_>, CudaError> {
+        let (own, before) = (Adopted { context: self.inner.raw, driver: self.table().identity() }, ADOPTED.get());
+        if before == Some(own) {
+            return Ok(Current { context: self, is_pushed: false, restores: None, _relaxed: None });
+        }
+        let relaxed = self.table().relax();
         // SAFETY: the handle belongs to a context that `self` retains.
         let pushed = unsafe { (self.table().cuCtxPushCurrent_v2)(self.inner.raw) };
         check("cuCtxPushCurrent", pushed)?;
-        Ok(Current { context: self, _thread: PhantomData })
+        // In a thread of ours, what is noted is always what is current.
+        let restores = (adopts || before.is_some()).then_some(before);
+        if restores.is_some() {
+            ADOPTED.set(Some(own));
+        }
+        Ok(Current { context: self, is_pushed: true, restores, _relaxed: Some(relaxed) })
     }
 
     /// Refuses the handles of another driver library, for which they would be wild pointers. A process can load several
@@ -117,12 +142,21 @@ impl Context {
 /// A context is current on its thread while this lives.
 pub struct Current<'a> {
     context: &'a Context,
-    /// Must be dropped on the thread that made it.
-    _thread: PhantomData<*mut ()>,
+    is_pushed: bool,
+    /// What this thread had adopted before, if that changed.
+    restores: Option<Option<Adopted>>,
+    /// Goes last. Must be dropped on the thread that made it.
+    _relaxed: Option<Relaxed<'a>>,
 }
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
+        if let Some(before) = self.restores {
+            ADOPTED.set(before);
+        }
+        if !self.is_pushed {
+            return;
+        }
         let mut popped = std::ptr::null_mut();
         // SAFETY: this thread pushed the context, and the pointer is to a handle that lives until the call returns. On
         // an error the driver is shutting down, and nothing is left to do.
@@ -132,6 +166,7 @@ impl Drop for Current<'_> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let _relaxed = self.driver.table.relax();
         // SAFETY: `new` retained it once. A driver that is shutting down refuses, which does no harm.
         let _ = unsafe { (self.driver.table.cuDevicePrimaryCtxRelease_v2)(self.device) };
     }

@@ -6,6 +6,7 @@ use super::event::{Event, Timing};
 use super::pinned::Pinned;
 use super::span::Span;
 use super::stream::Stream;
+use super::table::CopyAttributes;
 use crate::arena::{Arena, Part};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -30,6 +31,8 @@ pub struct Copies {
     notifier: Notifier,
     started: u32,
     under_way: VecDeque<UnderWay>,
+    /// Whether the driver has not refused to copy several pieces by one call yet.
+    takes_lists: bool,
     spare: Vec<Event>,
 }
 
@@ -40,7 +43,7 @@ enum Notifier {
 
 struct UnderWay {
     number: u32,
-    bytes: Bytes,
+    bytes: Vec<Bytes>,
     /// Recorded after the copy; `None` if that failed.
     event: Option<Arc<Event>>,
 }
@@ -121,7 +124,8 @@ impl Copies {
 
     fn with_notifier(context: &Context, notifier: Notifier) -> Result<Copies, CudaError> {
         let stream = Stream::new(context)?;
-        Ok(Copies { stream, notifier, started: 0, under_way: VecDeque::new(), spare: Vec::new() })
+        let notifier = tried(notifier, &stream)?;
+        Ok(Copies { stream, notifier, started: 0, under_way: VecDeque::new(), takes_lists: true, spare: Vec::new() })
     }
 
     /// The stream that the copies are in.
@@ -135,6 +139,12 @@ impl Copies {
             Notifier::Flag { .. } => Notice::Flag,
             Notifier::Events => Notice::Events,
         }
+    }
+
+    /// Whether several pieces are copied by one call, as far as is known.
+    pub fn takes_lists(&self) -> bool {
+        let table = self.stream.context().table();
+        self.takes_lists && (table.cuMemcpyBatchAsync_v2.is_some() || table.cuMemcpyBatchAsync.is_some())
     }
 
     /// Number of copies not known to be done.
@@ -159,7 +169,7 @@ impl Copies {
         // Kept before the device reads it: whatever fails below, the bytes outlive the copy.
         let number = self.started.wrapping_add(1);
         let len = bytes.len();
-        self.under_way.push_back(UnderWay { number, bytes: bytes.clone(), event: None });
+        self.under_way.push_back(UnderWay { number, bytes: vec![bytes.clone()], event: None });
         // SAFETY: the target lies inside device memory: `Span` guarantees that, and the length was compared above. The
         // source is `len` bytes that nobody writes while a `Bytes` of them exists. `under_way` keeps one until the copy
         // is known to be done, and `drop` waits for that or leaks it.
@@ -170,8 +180,76 @@ impl Copies {
             return Err(error);
         }
         self.started = number;
-        let copied = self.mark(number, &context)?;
-        Ok(Uploaded { bytes, to: to.clone(), copied: Some(copied) })
+        let copied = self.mark(number, &context, true)?;
+        Ok(Uploaded { bytes, to: to.clone(), copied })
+    }
+
+    /// Starts to copy each of the pieces to its place in `to`, an offset, after everything started before. That is one
+    /// call where the driver has one for it (CUDA 12.8), and one call for each piece elsewhere. Places do not overlap.
+    ///
+    /// # Errors
+    /// Invalid value if a piece is not inside `to`; whatever the driver reports.
+    pub fn scatter(&mut self, to: &Span, pieces: Vec<(Bytes, usize)>) -> Result<(), CudaError> {
+        let place = |(bytes, at): (Bytes, usize)| {
+            let end = at.checked_add(bytes.len())?;
+            to.slice(at..end).map(|span| (bytes, span))
+        };
+        let placed: Option<Vec<(Bytes, Span)>> = pieces.into_iter().map(place).collect();
+        let Some(mut pieces) = placed else { return Err(CudaError::invalid("cuMemcpyBatchAsync")) };
+        pieces.retain(|(bytes, _)| !bytes.is_empty());
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let context = self.stream.context().clone();
+        let _current = context.enter()?;
+        // Kept before the device reads it. Some pieces may be on their way when another one is refused: they are kept
+        // until a later copy, or the end of the stream, shows that they have arrived.
+        self.started = self.started.wrapping_add(1);
+        let bytes = pieces.iter().map(|(bytes, _)| bytes.clone()).collect();
+        self.under_way.push_back(UnderWay { number: self.started, bytes, event: None });
+        if !(self.takes_lists() && pieces.len() > 1 && self.copy_list(&context, &pieces)) {
+            for (bytes, to) in &pieces {
+                let source = bytes.as_ptr().cast();
+                // SAFETY: as in `start`.
+                let copied = unsafe {
+                    (context.table().cuMemcpyHtoDAsync_v2)(to.address(), source, bytes.len(), self.stream.raw())
+                };
+                check("cuMemcpyHtoDAsync", copied)?;
+            }
+        }
+        self.mark(self.started, &context, matches!(self.notifier, Notifier::Events)).map(drop)
+    }
+
+    /// Copies pieces by one call, if the driver has it and takes them. If it takes only some of them, they may be
+    /// copied again: to the same places.
+    fn copy_list(&mut self, context: &Context, pieces: &[(Bytes, Span)]) -> bool {
+        // `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`: sources are read when the stream comes to them.
+        const STREAM_ORDER: std::ffi::c_int = 1;
+        let mut targets: Vec<u64> = pieces.iter().map(|(_, to)| to.address()).collect();
+        let mut sources: Vec<u64> = pieces.iter().map(|(bytes, _)| bytes.as_ptr().addr() as u64).collect();
+        let mut lengths: Vec<usize> = pieces.iter().map(|(bytes, _)| bytes.len()).collect();
+        let mut attributes = CopyAttributes { order: STREAM_ORDER, ..CopyAttributes::default() };
+        // The attributes are those of the copies from number 0 on.
+        let (mut first, mut failed, count, stream) = (0, 0, pieces.len(), self.stream.raw());
+        let (targets, sources, lengths) = (targets.as_mut_ptr(), sources.as_mut_ptr(), lengths.as_mut_ptr());
+        let (attributes, first) = (&raw mut attributes, &raw mut first);
+        let table = context.table();
+        let code = match (table.cuMemcpyBatchAsync_v2, table.cuMemcpyBatchAsync) {
+            // SAFETY: the three lists have `count` entries, and they, the attributes and their number live until the
+            // call returns. Each source and target is as in `start`: the source is host memory at an address that is
+            // the same for the driver (unified addressing, which every 64-bit Linux has), and `under_way` keeps it
+            // until the copies are done.
+            (Some(copy), _) => unsafe { copy(targets, sources, lengths, count, attributes, first, 1, stream) },
+            // SAFETY: as above, and the place for the number of a failed copy lives until the call returns.
+            (None, Some(copy)) => unsafe {
+                copy(targets, sources, lengths, count, attributes, first, 1, &raw mut failed, stream)
+            },
+            (None, None) => return false,
+        };
+        // Refused as a kind of call, for example for memory that could not be pinned. Whatever else is wrong, the
+        // single copies will say.
+        self.takes_lists = code == 0;
+        code == 0
     }
 
     /// Copies one span of device memory to another of the same length, after everything started before.
@@ -191,13 +269,16 @@ impl Copies {
         check("cuMemcpyDtoDAsync", copied)
     }
 
-    /// Marks the last started copy, for the host and for streams that wait for it.
-    fn mark(&mut self, number: u32, context: &Context) -> Result<Arc<Event>, CudaError> {
+    /// Marks the last started copy, for the host and, with an event, for streams that wait for it.
+    fn mark(&mut self, number: u32, context: &Context, with_event: bool) -> Result<Option<Arc<Event>>, CudaError> {
         if let (Notifier::Flag { address, .. }, Some(write)) = (&self.notifier, context.table().cuStreamWriteValue32_v2)
         {
             // SAFETY: the address points to a word in pinned memory, which `self.notifier` keeps until the stream is
             // drained. Only this stream writes it, and the host reads it as an atomic.
             check("cuStreamWriteValue32", unsafe { write(self.stream.raw(), *address, number, 0) })?;
+        }
+        if !with_event {
+            return Ok(None);
         }
         let event = self.spare.pop().map_or_else(|| Event::new(context, Timing::Off), Ok)?;
         event.record(&self.stream)?;
@@ -205,7 +286,7 @@ impl Copies {
         if let Some(last) = self.under_way.back_mut() {
             last.event = Some(Arc::clone(&event));
         }
-        Ok(event)
+        Ok(Some(event))
     }
 
     /// Releases the bytes of finished copies, and returns how many bytes they copied. Never waits.
@@ -225,7 +306,7 @@ impl Copies {
                 break;
             }
             if let Some(UnderWay { bytes: copied, event, .. }) = self.under_way.pop_front() {
-                bytes += copied.len() as u64;
+                bytes += copied.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
                 // An event that an `Uploaded` may still wait for is not reused.
                 self.spare.extend(event.and_then(Arc::into_inner));
             }
@@ -242,6 +323,33 @@ fn reached(word: &Part, number: u32) -> bool {
     // access it, this function and the device, access it as a whole word.
     let value = unsafe { AtomicU32::from_ptr(address) }.load(Ordering::Acquire);
     value.wrapping_sub(number) < 1 << 31
+}
+
+/// The notifier, if the device can do what it needs; else events. A driver may have `cuStreamWriteValue32` and answer
+/// that it is not supported, as under virtualisation.
+fn tried(notifier: Notifier, stream: &Stream) -> Result<Notifier, CudaError> {
+    let context = stream.context();
+    let (Notifier::Flag { address, .. }, Some(write)) = (&notifier, context.table().cuStreamWriteValue32_v2) else {
+        return Ok(notifier);
+    };
+    // Made before anything is in the stream, so that nothing must be kept for the device if it cannot be.
+    let done = Event::new(context, Timing::Off)?;
+    let current = context.enter()?;
+    // SAFETY: the address points to a word in pinned memory, which `notifier` keeps; the stream is drained below. The
+    // value is the one that the word has.
+    let written = check("cuStreamWriteValue32", unsafe { write(stream.raw(), *address, 0, 0) });
+    drop(current);
+    match written {
+        Ok(()) => {}
+        Err(error) if error.is_unsupported() => return Ok(Notifier::Events),
+        Err(error) => return Err(error),
+    }
+    if let Err(error) = done.record(stream).and_then(|()| done.wait()) {
+        // The device may still write it.
+        std::mem::forget(notifier);
+        return Err(error);
+    }
+    Ok(notifier)
 }
 
 /// A word of pinned memory that the device can write to from a stream; `None` if it cannot.

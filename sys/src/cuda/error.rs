@@ -14,8 +14,12 @@ pub struct CudaError {
 }
 
 pub(crate) const NOT_READY: Code = 600;
+pub(crate) const CAPTURE_IMPLICIT: Code = 906;
+const CAPTURED_EVENT: Code = 907;
 pub(crate) const STUB_LIBRARY: Code = 34;
 pub(crate) const NO_DEVICE: Code = 100;
+pub(crate) const NOT_SUPPORTED: Code = 801;
+pub(crate) const SYSTEM_NOT_READY: Code = 802;
 const INVALID_VALUE: Code = 1;
 const OUT_OF_MEMORY: Code = 2;
 const DEINITIALIZED: Code = 4;
@@ -43,9 +47,24 @@ impl CudaError {
         )
     }
 
+    /// Whether a call was refused because of a CUDA graph that somebody captures.
+    pub fn is_capture(&self) -> bool {
+        (900..=908).contains(&self.code)
+    }
+
+    /// Whether the device or the driver does not have what was asked for.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        self.code == NOT_SUPPORTED
+    }
+
     /// Whether the context was destroyed, by `cuDevicePrimaryCtxReset` or by the end of the process.
     pub fn is_destroyed_context(&self) -> bool {
         matches!(self.code, CONTEXT_IS_DESTROYED | INVALID_CONTEXT | DEINITIALIZED)
+    }
+
+    /// Whether an event was last recorded in a stream's capture, where it can become part of a graph only.
+    pub fn is_captured_event(&self) -> bool {
+        self.code == CAPTURED_EVENT
     }
 
     /// A call that was not made, because its arguments cannot be right.
@@ -88,9 +107,20 @@ impl CudaError {
             713 => "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
             716 => "CUDA_ERROR_MISALIGNED_ADDRESS",
             719 => "CUDA_ERROR_LAUNCH_FAILED",
-            801 => "CUDA_ERROR_NOT_SUPPORTED",
+            NOT_SUPPORTED => "CUDA_ERROR_NOT_SUPPORTED",
+            SYSTEM_NOT_READY => "CUDA_ERROR_SYSTEM_NOT_READY",
             803 => "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
             804 => "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+            900 => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+            901 => "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+            902 => "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+            903 => "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+            904 => "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+            905 => "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+            906 => "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+            907 => "CUDA_ERROR_CAPTURED_EVENT",
+            908 => "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+            909 => "CUDA_ERROR_TIMEOUT",
             UNKNOWN => "CUDA_ERROR_UNKNOWN",
             _ => "CUDA error",
         }

@@ -92,6 +92,7 @@ impl Event {
     /// # Errors
     /// Those of the work before it; whatever the driver reports.
     pub fn is_done(&self) -> Result<bool, CudaError> {
+        let _relaxed = self.context.table().relax();
         // SAFETY: the event lives until `self` is dropped.
         match unsafe { (self.context.table().cuEventQuery)(self.raw) } {
             NOT_READY => Ok(false),
@@ -104,6 +105,7 @@ impl Event {
     /// # Errors
     /// Those of the work before it; whatever the driver reports.
     pub fn wait(&self) -> Result<(), CudaError> {
+        let _relaxed = self.context.table().relax();
         // SAFETY: as above.
         check("cuEventSynchronize", unsafe { (self.context.table().cuEventSynchronize)(self.raw) })
     }
@@ -114,6 +116,7 @@ impl Event {
     /// If they do not or are not.
     pub fn since(&self, earlier: &Event) -> Result<Duration, CudaError> {
         self.context.check_driver(&earlier.context, "cuEventElapsedTime")?;
+        let _relaxed = self.context.table().relax();
         let mut millis = 0f32;
         // SAFETY: both events live, and the pointer is to a float that lives until the call returns.
         let asked = unsafe { (self.context.table().cuEventElapsedTime)(&raw mut millis, earlier.raw, self.raw) };

@@ -126,6 +126,11 @@ impl Module {
         // with a zero.
         let found = unsafe { (context.table().cuModuleGetFunction)(function, raw, kernel.name().as_ptr()) };
         check("cuModuleGetFunction", found)?;
+        // A driver that loads lazily would else do it at the first launch: within the first batch.
+        if let Some(load) = context.table().cuFuncLoad {
+            // SAFETY: the function is one of the module, which is loaded, and the context is current.
+            check("cuFuncLoad", unsafe { load(module.function) })?;
+        }
         Ok(module)
     }
 }

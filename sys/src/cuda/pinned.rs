@@ -23,8 +23,12 @@ impl Pinned {
     /// Registers all of `arena`, which backs each of its pages with memory.
     ///
     /// # Errors
-    /// If the system refuses to lock that much; whatever else the driver reports.
+    /// If the system refuses to lock that much; whatever else the driver reports. `CUDA_ERROR_INVALID_VALUE` for an
+    /// arena whose pages may be carried elsewhere, because the driver knows memory by its address.
     pub fn new(context: &Context, arena: &Arena) -> Result<Pinned, CudaError> {
+        if arena.page_bytes().is_some() {
+            return Err(CudaError::invalid("cuMemHostRegister"));
+        }
         let _current = context.enter()?;
         let arena = arena.handle();
         // SAFETY: the range is the arena's mapping, and `arena` keeps it mapped until it is unregistered. The driver

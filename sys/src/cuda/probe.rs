@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// stub, which exists to link against, so it is not tried.
 const LIBRARY: &str = "libcuda.so.1";
 
+/// Where containers and NixOS have an installed driver, without telling the system's loader: what the container toolkit
+/// mounts on Kubernetes (GKE and others), and NixOS's own place. Tried in this order, after what the loader finds.
+const FOLDERS: [&str; 2] = ["/usr/local/nvidia/lib64", "/run/opengl-driver/lib"];
+
 /// The oldest driver that accepts our PTX: CUDA 12.0, as 1000 * major + 10 * minor.
 pub const OLDEST_VERSION: i32 = 12000;
 
@@ -44,6 +48,10 @@ impl ProbeError {
             ProbeError::Stub => "take the toolkit's stubs folder out of LD_LIBRARY_PATH",
             ProbeError::MissingSymbol(_) | ProbeError::TooOld(_) => {
                 "install a driver for CUDA 12.0 or later (525.60.13)"
+            }
+            ProbeError::Init(error) if error.code == error::SYSTEM_NOT_READY => {
+                "start the fabric manager (systemctl start nvidia-fabricmanager) and wait until nvidia-smi -q shows \
+                 the fabric as completed"
             }
             ProbeError::Init(error) if error.code == 803 => "restart the machine: the driver was updated under it",
             ProbeError::Init(_) => "see nvidia-smi and the kernel's log: the driver does not start",
@@ -81,7 +89,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Loads `library`, or the `libcuda.so.1` that the system's loader finds, and starts it.
+    /// Loads `library`, or the `libcuda.so.1` that the system's loader finds, or, where it finds none, that of
+    /// `/usr/local/nvidia/lib64` or `/run/opengl-driver/lib`; and starts it.
     ///
     /// A library runs code of its own when it is loaded, and is called as `cuda.h` declares: name no file that you
     /// would not link.
@@ -89,14 +98,10 @@ impl Driver {
     /// # Errors
     /// The step that failed.
     pub fn open(library: Option<&Path>) -> Result<Driver, ProbeError> {
-        let name = library.unwrap_or(Path::new(LIBRARY));
-        // SAFETY: loading runs the library's initialisers. It is the system's driver, or the library that the caller
-        // names, as the documentation asks. Either is trusted with the process, as every driver is.
-        let library = unsafe { Library::new(name) }.map_err(|error| {
-            // libloading keeps what the system's loader said as the source of its own error.
-            let said = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            ProbeError::NoLibrary(said)
-        })?;
+        let library = match library {
+            Some(library) => load(library)?,
+            None => first_of(LIBRARY, &FOLDERS.map(Path::new))?,
+        };
         let table = Table::load(library).map_err(ProbeError::MissingSymbol)?;
         // SAFETY: `cuInit` takes flags, which must be 0.
         let started = check("cuInit", unsafe { (table.cuInit)(0) });
@@ -187,6 +192,24 @@ impl Driver {
     }
 }
 
+/// The library that the system's loader finds under `name`, else the first one in `folders`.
+fn first_of(name: &str, folders: &[&Path]) -> Result<Library, ProbeError> {
+    let found = load(Path::new(name));
+    // Without a slash in its name, a file is only looked for where the system's loader looks.
+    let others = folders.iter().map(|folder| folder.join(name)).filter(|path| path.is_absolute() && path.exists());
+    found.or_else(|error| others.map(|path| load(&path)).find_map(Result::ok).ok_or(error))
+}
+
+fn load(name: &Path) -> Result<Library, ProbeError> {
+    // SAFETY: loading runs the library's initialisers. It is the system's driver, or the library that the caller of
+    // `Driver::open` names, as its documentation asks. Either is trusted with the process, as every driver is.
+    unsafe { Library::new(name) }.map_err(|error| {
+        // libloading keeps what the system's loader said as the source of its own error.
+        let said = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        ProbeError::NoLibrary(said)
+    })
+}
+
 /// The string that a C function wrote to a buffer.
 fn text(buffer: &mut [std::ffi::c_char]) -> String {
     if let Some(last) = buffer.last_mut() {
@@ -205,6 +228,20 @@ impl fmt::Debug for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_is_looked_for_in_folders_where_the_system_has_none() {
+        // What the process has loaded stands for a driver: the loader does not find it under another name.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let name = "liburingload-nowhere.so.1";
+        let places = [Path::new("relative"), Path::new("/nonexistent"), folder.path()];
+        assert!(matches!(first_of(name, &places), Err(ProbeError::NoLibrary(said)) if said.contains(name)));
+        std::os::unix::fs::symlink(libc, folder.path().join(name)).unwrap();
+        assert!(first_of(name, &places).is_ok());
+        assert!(first_of("libc.so.6", &[]).is_ok(), "the system's own comes first");
+    }
 
     #[test]
     fn a_missing_driver_is_an_error_with_a_remedy() {

@@ -1,9 +1,10 @@
 //! Streams: queues of work on a device, our own and those that the users of loaded data own.
 
 use super::context::Context;
-use super::error::{CudaError, NOT_READY, check};
+use super::error::{CAPTURE_IMPLICIT, CudaError, NOT_READY, check};
 use super::event::{Event, Timing};
 use super::table::Handle;
+use std::any::Any;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ impl Stream {
     /// # Errors
     /// Those of the work; whatever the driver reports.
     pub fn is_idle(&self) -> Result<bool, CudaError> {
+        let _relaxed = self.context.table().relax();
         // SAFETY: the stream lives until `self` is dropped.
         match unsafe { (self.context.table().cuStreamQuery)(self.raw) } {
             NOT_READY => Ok(false),
@@ -140,7 +142,8 @@ impl StreamRef {
     ///
     /// # Safety
     /// `raw` is a stream of the CUDA driver that it is used with. It outlives the result, its copies, and whatever they
-    /// are given to, such as a batch that waits on the stream or memory that is kept for it.
+    /// are given to, such as a batch that waits on the stream or memory that is kept for it. If one of these is dropped
+    /// while the stream is being captured, then it outlives the loader too.
     pub unsafe fn from_raw(raw: *mut c_void) -> StreamRef {
         if raw.is_null() { StreamRef::LEGACY } else { StreamRef { raw } }
     }
@@ -164,6 +167,24 @@ impl StreamRef {
         Ok(raw == context.raw())
     }
 
+    /// Whether work put into it now would become part of a graph instead of running, or, for the legacy default stream,
+    /// would depend on such work. Always false with a driver that cannot tell.
+    ///
+    /// # Errors
+    /// Whatever the driver reports, for example about a handle that is not a stream.
+    pub fn is_capturing(self, context: &Context) -> Result<bool, CudaError> {
+        let Some(ask) = context.table().cuStreamIsCapturing else { return Ok(false) };
+        let _current = context.enter()?;
+        let mut status = 0;
+        // SAFETY: the stream lives, as whoever made `self` has promised, and the pointer is to an int that lives until
+        // the call returns.
+        match unsafe { ask(self.raw, &raw mut status) } {
+            CAPTURE_IMPLICIT => Ok(true),
+            // A capture that has failed lasts until its owner ends it.
+            code => check("cuStreamIsCapturing", code).map(|()| status != 0),
+        }
+    }
+
     /// Makes work put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
@@ -173,7 +194,7 @@ impl StreamRef {
     }
 }
 
-/// A stream to remember: either one of ours, which this keeps alive, or one whose owner has promised to.
+/// A stream to remember: one of ours or one with its owner, which this keeps alive, or one whose owner has promised to.
 #[derive(Clone, Debug)]
 pub struct SharedStream(Shared);
 
@@ -181,9 +202,23 @@ pub struct SharedStream(Shared);
 enum Shared {
     Own(Arc<Stream>),
     Foreign(StreamRef),
+    Kept { stream: StreamRef, _owner: Arc<dyn Any + Send + Sync> },
 }
 
 impl SharedStream {
+    /// Another library's stream, together with what owns it there, such as `cudarc`'s `CudaStream`: whoever remembers
+    /// the stream keeps the owner, so that the caller promises nothing about how long it lives. Null is the legacy
+    /// default stream.
+    ///
+    /// # Safety
+    /// `raw` is a stream of the CUDA driver that it is used with, for as long as `owner` lives.
+    pub unsafe fn kept(raw: *mut c_void, owner: Arc<dyn Any + Send + Sync>) -> SharedStream {
+        // SAFETY: the stream lives as long as the owner, as the caller promises, and the owner is kept beside every
+        // copy of the reference, which is never handed out.
+        let stream = unsafe { StreamRef::from_raw(raw) };
+        SharedStream(Shared::Kept { stream, _owner: owner })
+    }
+
     /// Whether the stream belongs to `context`; see [`StreamRef::is_of`].
     ///
     /// # Errors
@@ -195,6 +230,19 @@ impl SharedStream {
         }
     }
 
+    /// Whether work put into it now would become part of a graph; see [`StreamRef::is_capturing`].
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn is_capturing(&self, context: &Context) -> Result<bool, CudaError> {
+        self.reference().is_capturing(context)
+    }
+
+    /// Whether it is another stream for each thread that names it.
+    pub fn is_per_thread(&self) -> bool {
+        self.reference() == StreamRef::PER_THREAD
+    }
+
     /// Makes work put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
@@ -202,7 +250,7 @@ impl SharedStream {
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
         match &self.0 {
             Shared::Own(stream) => stream.wait(event),
-            Shared::Foreign(stream) => stream.wait(event),
+            Shared::Foreign(stream) | Shared::Kept { stream, .. } => stream.wait(event),
         }
     }
 
@@ -213,15 +261,31 @@ impl SharedStream {
     pub fn record(&self, event: &Event) -> Result<(), CudaError> {
         match &self.0 {
             Shared::Own(stream) => event.record(stream),
-            Shared::Foreign(stream) => event.record_in(*stream),
+            Shared::Foreign(stream) | Shared::Kept { stream, .. } => event.record_in(*stream),
         }
+    }
+
+    /// Records `event` after the work in the stream, unless the stream is being captured. Returns whether it is
+    /// recorded: not if a capture has begun meanwhile, even one that has ended again, since the event may have become a
+    /// part of it. Once it is recorded, the stream is not needed any more.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn record_outside(&self, event: &Event, context: &Context) -> Result<bool, CudaError> {
+        if self.is_capturing(context)? {
+            return Ok(false);
+        }
+        self.record(event)?;
+        // Errors of the work are for whoever waits for it.
+        let is_taken = || event.is_done().is_err_and(|error| error.is_captured_event());
+        Ok(!self.is_capturing(context)? && !is_taken())
     }
 
     /// Never handed out: it must not outlive the stream that `self` keeps.
     fn reference(&self) -> StreamRef {
         match &self.0 {
             Shared::Own(stream) => StreamRef { raw: stream.raw },
-            Shared::Foreign(stream) => *stream,
+            Shared::Foreign(stream) | Shared::Kept { stream, .. } => *stream,
         }
     }
 }

@@ -14,9 +14,20 @@ pub(crate) type Address = u64;
 /// `CUcontext`, `CUstream`, `CUevent`, `CUmodule`, `CUfunction`: opaque.
 pub(crate) type Handle = *mut c_void;
 
+/// `CUmemcpyAttributes`: how a copy of several may read its source.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CopyAttributes {
+    /// `CUmemcpySrcAccessOrder`.
+    pub(crate) order: c_int,
+    /// `CUmemLocation` of source and target (type and number), which matter for managed memory only.
+    pub(crate) hints: [c_int; 4],
+    pub(crate) flags: c_uint,
+}
+
 macro_rules! table {
     ($($name:ident($($arg:ty),*);)* ; optional $($maybe:ident($($maybe_arg:ty),*);)*) => {
-        /// The functions. The optional ones are newer than the oldest supported driver.
+        /// The functions. The optional ones are newer than the oldest supported driver, or nothing depends on them.
         #[allow(non_snake_case, reason = "the names that the driver's documentation has")]
         pub(crate) struct Table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
@@ -29,6 +40,11 @@ macro_rules! table {
             /// Whether both belong to one library. No library is unloaded, so no address ever belongs to two functions.
             pub(crate) fn is_same(&self, other: &Table) -> bool {
                 std::ptr::fn_addr_eq(self.cuInit, other.cuInit)
+            }
+
+            /// A number that no other library has, for the same reason.
+            pub(crate) fn identity(&self) -> usize {
+                self.cuInit as usize
             }
 
             /// Loads every function, or returns the name of the first that the library lacks.
@@ -94,4 +110,14 @@ table! {
     );
     ; optional
     cuStreamWriteValue32_v2(Handle, Address, u32, c_uint);
+    cuFuncLoad(Handle);
+    cuStreamIsCapturing(Handle, *mut c_int);
+    // Of CUDA 12.8, and of 13.0, where it lost the number of the copy that failed.
+    cuMemcpyBatchAsync(
+        *mut Address, *mut Address, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize, Handle
+    );
+    cuMemcpyBatchAsync_v2(
+        *const Address, *const Address, *const usize, usize, *const CopyAttributes, *const usize, usize, Handle
+    );
+    cuThreadExchangeStreamCaptureMode(*mut c_int);
 }

@@ -25,6 +25,13 @@ pub const ALREADY_REGISTERED: Code = 712;
 pub const NOT_REGISTERED: Code = 713;
 pub const MISALIGNED_ADDRESS: Code = 716;
 pub const LAUNCH_FAILED: Code = 719;
+pub const CAPTURE_UNSUPPORTED: Code = 900;
+pub const CAPTURE_INVALIDATED: Code = 901;
+pub const CAPTURE_UNMATCHED: Code = 903;
+pub const CAPTURE_ISOLATION: Code = 905;
+pub const CAPTURE_IMPLICIT: Code = 906;
+pub const CAPTURED_EVENT: Code = 907;
+pub const CAPTURE_WRONG_THREAD: Code = 908;
 
 /// Exports functions. `$before` is called first, with the function's name, and may refuse the call.
 macro_rules! exports {
@@ -51,6 +58,49 @@ impl<T> Out<T> {
             return Err(INVALID_VALUE);
         }
         // SAFETY: not null, and the caller's place for one `T`, by `cuda.h`.
+        unsafe { self.0.write(value) };
+        Ok(())
+    }
+}
+
+/// A list from the caller, or null.
+#[repr(transparent)]
+pub struct List<T>(*const T);
+
+impl<T: Copy> List<T> {
+    /// Its first `count` entries, as many as the caller says it has.
+    pub fn get(&self, count: usize) -> Result<Vec<T>, Code> {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: not null, and a list of `count` entries that outlives the call, by `cuda.h`.
+        Ok(unsafe { std::slice::from_raw_parts(self.0, count) }.to_vec())
+    }
+}
+
+/// `CUmemcpyAttributes`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CopyAttributes {
+    pub order: c_int,
+    _hints: [c_int; 4],
+    _flags: u32,
+}
+
+/// The place for a value that the call exchanges, or null.
+#[repr(transparent)]
+pub struct InOut<T>(*mut T);
+
+impl<T: Copy> InOut<T> {
+    /// Replaces the value by what `exchange` makes of it; a null place gives the driver's error.
+    pub fn exchange(self, exchange: impl FnOnce(T) -> Result<T, Code>) -> Result<(), Code> {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: not null, and the caller's place for one `T`, which it has set, by `cuda.h`.
+        let value = unsafe { self.0.read() };
+        let value = exchange(value)?;
+        // SAFETY: as above.
         unsafe { self.0.write(value) };
         Ok(())
     }
@@ -101,6 +151,11 @@ pub struct HostPointer(*mut c_void);
 unsafe impl Send for HostPointer {}
 
 impl HostPointer {
+    /// A pointer of a list that holds it as a number.
+    pub fn of_number(address: u64) -> HostPointer {
+        HostPointer(std::ptr::with_exposed_provenance_mut(address as usize))
+    }
+
     /// The address.
     pub fn address(self) -> usize {
         self.0.addr()

@@ -2,6 +2,7 @@
 #![allow(non_snake_case, reason = "the names that the driver's documentation has")]
 
 use crate::abi::*;
+use crate::capture;
 use crate::kernels::Kernel;
 use crate::memory::Pinned;
 use crate::settings::VARIABLE;
@@ -100,6 +101,25 @@ exports! {
 
     fn cuCtxPopCurrent_v2(context: Out<usize>) { context.set(state::pop_current()?) }
 
+    // What libraries of trainers call, such as cudarc.
+    fn cuCtxSetCurrent(context: usize) {
+        if context != 0 {
+            hold().device_of(context)?;
+        }
+        // An empty stack is what it replaces then.
+        let _ = state::pop_current();
+        if context != 0 {
+            state::push_current(context);
+        }
+        Ok(())
+    }
+
+    fn cuCtxGetCurrent(context: Out<usize>) {
+        let Ok(current) = state::pop_current() else { return context.set(0) };
+        state::push_current(current);
+        context.set(current)
+    }
+
     fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) {
         hold().current()?;
         least.set(0)?;
@@ -191,35 +211,79 @@ exports! {
         held.submit(stream, Work::Upload { from: source, to })
     }
 
+    fn cuMemcpyBatchAsync(
+        to: List<u64>,
+        from: List<u64>,
+        lengths: List<usize>,
+        count: usize,
+        attributes: List<CopyAttributes>,
+        firsts: List<usize>,
+        attributes_count: usize,
+        failed: Out<usize>,
+        stream: usize,
+    ) {
+        failed.set(usize::MAX)?;
+        copy_list((to, from, lengths, count), (attributes, firsts, attributes_count), stream)
+    }
+
+    fn cuMemcpyBatchAsync_v2(
+        to: List<u64>,
+        from: List<u64>,
+        lengths: List<usize>,
+        count: usize,
+        attributes: List<CopyAttributes>,
+        firsts: List<usize>,
+        attributes_count: usize,
+        stream: usize,
+    ) {
+        copy_list((to, from, lengths, count), (attributes, firsts, attributes_count), stream)
+    }
+
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: usize) {
         let mut held = hold();
         let (stream, _) = held.own_stream(stream)?;
         held.submit(stream, Work::Within { from, to, len: len as u64 })
     }
 
-    fn cuMemcpyDtoH_v2(to: HostPointer, from: u64, len: usize) {
-        let mut held = hold();
-        let (stream, device) = held.own_stream(0)?;
-        let answer = held.next_handle();
-        held.submit(stream, Work::Read { from, len: len as u64, answer, time: Duration::ZERO })?;
-        let mut held = wait_until_idle(held, device, Some(stream))?;
-        held.know_stream(stream);
-        let bytes = held.answers.remove(&answer).ok_or(ILLEGAL_ADDRESS)?;
-        to.write(&bytes);
-        Ok(())
-    }
+    fn cuMemcpyDtoH_v2(to: HostPointer, from: u64, len: usize) { read_back(to, from, len, 0) }
+
+    // To pageable memory: the driver returns once the copy is done.
+    fn cuMemcpyDtoHAsync_v2(to: HostPointer, from: u64, len: usize, stream: usize) { read_back(to, from, len, stream) }
 }
 
 exports! {
     called;
 
-    fn cuStreamCreateWithPriority(stream: Out<usize>, flags: c_uint, _priority: c_int) {
+    fn cuStreamCreateWithPriority(stream: Out<usize>, flags: c_uint, _priority: c_int) { start_stream(stream, flags) }
+
+    fn cuStreamCreate(stream: Out<usize>, flags: c_uint) { start_stream(stream, flags) }
+
+    fn cuThreadExchangeStreamCaptureMode(mode: InOut<c_int>) { mode.exchange(capture::exchange) }
+
+    fn cuStreamBeginCapture_v2(stream: usize, mode: c_int) {
         let mut held = hold();
-        let device = held.current()?;
-        if flags > 1 {
-            return Err(INVALID_VALUE);
+        let (id, _) = held.own_stream(stream)?;
+        if stream <= 1 {
+            return Err(CAPTURE_UNSUPPORTED);
         }
-        stream.set(held.start_stream(device, false))
+        held.begin_capture(id, mode)
+    }
+
+    fn cuStreamEndCapture(stream: usize, graph: Out<usize>) {
+        let mut held = hold();
+        let id = held.stream(stream)?;
+        graph.set(0)?;
+        held.end_capture(id)
+    }
+
+    fn cuStreamIsCapturing(stream: usize, status: Out<c_int>) {
+        let mut held = hold();
+        let id = held.stream(stream)?;
+        let device = held.streams[&id].device;
+        if stream <= 1 && held.is_implicit(device) {
+            return Err(CAPTURE_IMPLICIT);
+        }
+        status.set(held.capture_status(id))
     }
 
     fn cuStreamDestroy_v2(stream: usize) {
@@ -230,6 +294,7 @@ exports! {
         };
         found.is_destroyed = true;
         let device = found.device;
+        held.captures.remove(&id);
         state::moved();
         held.check(device)
     }
@@ -239,6 +304,7 @@ exports! {
         let id = held.stream(stream)?;
         let device = held.streams[&id].device;
         held.check(device)?;
+        held.check_not_captured(id)?;
         if !held.streams[&id].is_idle() {
             return Err(NOT_READY);
         }
@@ -250,6 +316,7 @@ exports! {
         let mut held = hold();
         let id = held.stream(stream)?;
         let device = held.streams[&id].device;
+        held.check_not_captured(id)?;
         let mut held = wait_until_idle(held, device, Some(id))?;
         held.know_stream(id);
         Ok(())
@@ -258,6 +325,9 @@ exports! {
     fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) {
         let mut held = hold();
         let (stream, _) = held.own_stream(stream)?;
+        if held.event(event)?.captured_in.is_some_and(|other| held.capture_status(stream) == 0 || other != stream) {
+            held.violated(format!("stream {stream:#x} was drawn into a capture by an event"));
+        }
         // An event that was never recorded counts as complete.
         let Some(mark) = held.event(event)?.mark.clone() else { return Ok(()) };
         held.submit(stream, Work::Wait(mark))
@@ -283,7 +353,8 @@ exports! {
         let device = held.current()?;
         let id = held.next_handle();
         event.set(id)?;
-        held.events.insert(id, Event { device, has_timing: flags & DISABLE_TIMING == 0, mark: None });
+        let has_timing = flags & DISABLE_TIMING == 0;
+        held.events.insert(id, Event { device, has_timing, mark: None, captured_in: None });
         Ok(())
     }
 
@@ -293,8 +364,11 @@ exports! {
         if held.event(event)?.device != device {
             return Err(INVALID_HANDLE);
         }
+        let is_captured = held.capture_status(stream) != 0;
         let mark = held.mark(stream)?;
-        held.event(event)?.mark = Some(mark);
+        let event = held.event(event)?;
+        event.mark = (!is_captured).then_some(mark);
+        event.captured_in = is_captured.then_some(stream);
         Ok(())
     }
 
@@ -302,6 +376,7 @@ exports! {
         let mut held = hold();
         let device = held.event(event)?.device;
         held.check(device)?;
+        held.check_event(event)?;
         let Some(mark) = held.event(event)?.mark.clone() else { return Ok(()) };
         if mark.done.get().is_none() {
             return Err(NOT_READY);
@@ -313,6 +388,7 @@ exports! {
     fn cuEventSynchronize(event: usize) {
         let mut held = hold();
         let device = held.event(event)?.device;
+        held.check_event(event)?;
         let Some(mark) = held.event(event)?.mark.clone() else { return Ok(()) };
         loop {
             held.check(device)?;
@@ -376,6 +452,10 @@ exports! {
         Ok(())
     }
 
+    fn cuFuncLoad(function: usize) {
+        if hold().functions.contains_key(&function) { Ok(()) } else { Err(INVALID_HANDLE) }
+    }
+
     fn cuLaunchKernel(
         function: usize,
         grid_x: c_uint,
@@ -402,4 +482,55 @@ exports! {
         }
         held.submit(stream, Work::Launch(kernel.launch(&parameters)?))
     }
+}
+
+/// Copies of a list, in its order. Stricter than a driver, which also takes memory that is not registered.
+fn copy_list(
+    (to, from, lengths, count): (List<u64>, List<u64>, List<usize>, usize),
+    (attributes, firsts, attributes_count): (List<CopyAttributes>, List<usize>, usize),
+    stream: usize,
+) -> Result<(), Code> {
+    let mut held = hold();
+    let (id, _) = held.own_stream(stream)?;
+    let attributes = attributes.get(attributes_count)?;
+    let firsts = firsts.get(attributes_count)?;
+    let orders_are_right = attributes.iter().all(|attributes| (1..=3).contains(&attributes.order));
+    if stream <= 1 || count == 0 || firsts.first() != Some(&0) || !orders_are_right {
+        return Err(INVALID_VALUE);
+    }
+    let from: Vec<HostPointer> = from.get(count)?.into_iter().map(HostPointer::of_number).collect();
+    let lengths = lengths.get(count)?;
+    if from.iter().zip(&lengths).any(|(from, &len)| held.host.look(from.address(), len) != Pinned::All) {
+        return Err(INVALID_VALUE);
+    }
+    held.counts.lists += 1;
+    for ((to, from), len) in to.get(count)?.into_iter().zip(from).zip(lengths) {
+        let source = Source::Pinned { pointer: from, held: from.read(len) };
+        held.submit(id, Work::Upload { from: source, to })?;
+    }
+    Ok(())
+}
+
+/// Copies to the host behind the work that the stream has, and waits for it.
+fn read_back(to: HostPointer, from: u64, len: usize, stream: usize) -> Result<(), Code> {
+    let mut held = hold();
+    let (stream, device) = held.own_stream(stream)?;
+    let answer = held.next_handle();
+    held.submit(stream, Work::Read { from, len: len as u64, answer, time: Duration::ZERO })?;
+    let mut held = wait_until_idle(held, device, Some(stream))?;
+    held.know_stream(stream);
+    let bytes = held.answers.remove(&answer).ok_or(ILLEGAL_ADDRESS)?;
+    to.write(&bytes);
+    Ok(())
+}
+
+fn start_stream(stream: Out<usize>, flags: c_uint) -> Result<(), Code> {
+    let mut held = hold();
+    let device = held.current()?;
+    if flags > 1 {
+        return Err(INVALID_VALUE);
+    }
+    let id = held.start_stream(device, false);
+    held.streams.get_mut(&id).into_iter().for_each(|stream| stream.is_blocking = flags == 0);
+    stream.set(id)
 }

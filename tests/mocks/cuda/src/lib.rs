@@ -6,6 +6,7 @@
 //! - It watches. Every copy and kernel must stay within existing memory, host memory must not change while it is being
 //!   copied, and two accesses to the same bytes of a device, one of which writes, must be ordered by streams, events or
 //!   the host (vector clocks, so no lucky timing hides an error). A breach is a *violation*, printed to stderr.
+//! - It knows captures of streams, and refuses what a driver refuses while one is active.
 //! - It counts live objects, so that a test sees what was not released.
 //! - It fails on demand, at any call: `control` has the exports and `settings` the options; `URINGLOAD_MOCK_CUDA` in
 //!   the environment sets the same options for a program that cannot call the exports.
@@ -16,6 +17,7 @@
 //! A test loads the library by its path. All state belongs to the library: each copy of the file is a separate driver.
 
 mod abi;
+mod capture;
 mod control;
 mod driver;
 mod kernels;

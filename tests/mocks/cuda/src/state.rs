@@ -1,6 +1,7 @@
 //! The driver's whole state, behind one lock: devices, handles, memory, counters.
 
 use crate::abi::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED};
+use crate::capture::Capture;
 use crate::kernels::Kernel;
 use crate::memory::{Host, Memory};
 use crate::order::Clock;
@@ -41,6 +42,8 @@ pub struct State {
     /// Default streams: the legacy one of a device, and those of threads.
     pub defaults: HashMap<(usize, Option<ThreadId>), usize>,
     pub events: BTreeMap<usize, Event>,
+    /// The captured streams.
+    pub captures: BTreeMap<usize, Capture>,
     pub modules: BTreeMap<usize, Module>,
     pub functions: BTreeMap<usize, (usize, Kernel)>,
     pub memory: Memory,
@@ -69,6 +72,8 @@ pub struct Event {
     pub device: usize,
     pub has_timing: bool,
     pub mark: Option<Arc<Mark>>,
+    /// The stream in whose capture it was last recorded.
+    pub captured_in: Option<usize>,
 }
 
 pub struct Module {
@@ -89,6 +94,14 @@ pub struct Counts {
     pub illegal: u64,
     pub violations: u64,
     pub works: u64,
+    /// Calls that copy several pieces.
+    pub lists: u64,
+    /// Calls that only ask whether something is done.
+    pub looks: u64,
+    /// Calls that a capture forbids.
+    pub refused: u64,
+    /// Work that became part of a graph.
+    pub captured: u64,
 }
 
 /// Takes the lock.
@@ -115,7 +128,9 @@ pub fn called(function: &'static str) -> Result<(), Code> {
     }
     let mut held = hold();
     held.counts.calls += 1;
-    held.settings.failure(function).map_or(Ok(()), Err)
+    held.counts.looks += u64::from(matches!(function, "cuEventQuery" | "cuStreamQuery"));
+    held.settings.failure(function).map_or(Ok(()), Err)?;
+    held.may_call(function)
 }
 
 /// Notes that `cuInit` has succeeded.
@@ -257,6 +272,7 @@ impl State {
         self.counts = Counts::default();
         self.violations.clear();
         self.answers.clear();
+        self.captures.clear();
         self.random = 0;
         for device in self.devices.values_mut() {
             device.poison = None;
@@ -290,6 +306,10 @@ impl State {
             "reads" => counts.reads,
             "works" => counts.works,
             "illegal" => counts.illegal,
+            "lists" => counts.lists,
+            "looks" => counts.looks,
+            "refused" => counts.refused,
+            "captured" => counts.captured,
             "violations" => counts.violations,
             _ => return None,
         })

@@ -22,6 +22,8 @@ pub struct Stream {
     /// The stream finishes its work, and then its thread ends.
     pub is_destroyed: bool,
     is_default: bool,
+    /// It and the legacy default stream wait for each other; here only for captures.
+    pub is_blocking: bool,
 }
 
 struct Queued {
@@ -53,8 +55,8 @@ impl State {
     pub fn start_stream(&mut self, device: usize, is_default: bool) -> usize {
         let id = self.next_handle();
         let clock = Clock::default();
-        let (queue, is_busy, is_destroyed) = (VecDeque::new(), false, false);
-        self.streams.insert(id, Stream { device, queue, is_busy, clock, is_destroyed, is_default });
+        let (queue, is_busy, is_destroyed, is_blocking) = (VecDeque::new(), false, false, false);
+        self.streams.insert(id, Stream { device, queue, is_busy, clock, is_destroyed, is_default, is_blocking });
         std::thread::spawn(move || work_off(id));
         id
     }
@@ -80,6 +82,9 @@ impl State {
     pub fn own_stream(&mut self, handle: usize) -> Result<(usize, usize), Code> {
         let device = self.current()?;
         let stream = self.stream(handle)?;
+        if handle <= LEGACY {
+            self.check_implicit(device)?;
+        }
         if self.streams[&stream].device == device { Ok((stream, device)) } else { Err(INVALID_HANDLE) }
     }
 
@@ -87,6 +92,9 @@ impl State {
     pub fn submit(&mut self, id: usize, work: Work) -> Result<(), Code> {
         let stream = self.streams.get_mut(&id).ok_or(INVALID_HANDLE)?;
         let device = stream.device;
+        if self.capture(id, &work)? {
+            return Ok(());
+        }
         if let Some((left, code)) = self.device(device).lost {
             if left == 0 {
                 self.poison(device, code);

@@ -5,9 +5,11 @@ mod common;
 mod devices {
     mod anything;
     mod bench;
+    mod capture;
     mod driver;
     mod failures;
     mod kernels;
     mod pinned;
     mod pipeline;
+    mod straight;
 }

@@ -241,6 +241,8 @@ pub fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Sen
     let thread = std::thread::spawn(move || {
         let _ = sender.send(work());
     });
+    // Ten builds beside it make a test that takes 10 s take a minute.
+    let bound = 4 * bound;
     match receiver.recv_timeout(bound) {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("not done after {bound:?}: it hangs"),

@@ -1,13 +1,16 @@
 //! The loader's calls to the driver (`sys::cuda`), and proof that the mock notices the errors it is there to notice.
 
-use crate::common::{Mock, Random, within};
+use crate::common::case::Case;
+use crate::common::{Mock, Random, dataset, skip, within};
 use bytes::Bytes;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::config::{Cause, Gds};
+use uringload::internal::{Config, GdsSearch};
 use uringload_sys::cuda::{
-    Context, Copies, DeviceMemory, Event, Fill, Kernels, Notice, Piece, Pinned, ProbeError, SharedStream, Span, Stream,
-    StreamRef, Timing,
+    Context, Copies, DeviceMemory, Event, Fill, Kernel, Kernels, Notice, Piece, Pinned, ProbeError, SharedStream, Span,
+    Stream, StreamRef, Timing,
 };
 use uringload_sys::{Arena, Part};
 
@@ -39,6 +42,9 @@ fn a_driver_that_is_none_says_what_to_do() {
     assert_eq!(Mock::new("init=100").open().unwrap_err(), ProbeError::NoDevice);
     let mismatch = Mock::new("init=803").open().unwrap_err();
     assert!(matches!(mismatch, ProbeError::Init(error) if error.code == 803) && mismatch.remedy().contains("restart"));
+    let fabric = Mock::new("init=802").open().unwrap_err();
+    assert!(fabric.to_string().contains("CUDA_ERROR_SYSTEM_NOT_READY (802)"), "{fabric}");
+    assert!(fabric.remedy().contains("fabric manager"), "{}", fabric.remedy());
     assert!(matches!(Mock::new("fail=cuDeviceGetCount@1:999").open().unwrap_err(), ProbeError::Init(_)));
     for symbol in ["cuMemHostRegister_v2", "cuStreamGetCtx", "cuLaunchKernel"] {
         assert_eq!(Mock::without(symbol, "").open().unwrap_err(), ProbeError::MissingSymbol(symbol));
@@ -147,13 +153,28 @@ fn blocks_come_home_when_their_copies_are_done_and_not_before() {
             let settings = format!("copy_us={},jitter_us={},seed={seed}", seed * 40, seed * 60);
             copy_much(&Mock::new(&settings), Notice::Flag, seed);
             copy_much(&Mock::without("cuStreamWriteValue32_v2", &settings), Notice::Events, seed);
+            // The driver may have the function and not support it, as on virtual GPUs.
+            let settings = format!("{settings},fail=cuStreamWriteValue32_v2@1+:801");
+            copy_much(&Mock::new(&settings), Notice::Events, seed);
         }
     });
 }
 
+/// A driver that loads kernels lazily is asked to load them before the first launch; an older one loads them at once.
+#[test]
+fn kernels_are_loaded_before_they_are_launched() {
+    let mock = Mock::new("fail=cuFuncLoad@1:209");
+    let kernels = Kernels::new(&mock.context());
+    assert_eq!(kernels.prepare(&[Kernel::Gather]).expect_err("refused").code, 209);
+    kernels.prepare(&[Kernel::Gather]).expect("not refused again");
+    drop(kernels);
+    mock.assert_clean();
+    Kernels::new(&Mock::without("cuFuncLoad", "").context()).prepare(&[Kernel::Gather]).expect("it is not needed");
+}
+
 #[test]
 fn host_memory_that_changes_before_its_copy_is_noticed() {
-    let mock = Mock::new("copy_us=20000");
+    let mock = Mock::new("copy_us=400000");
     let context = mock.context();
     let (_pinned, mut part) = pinned(&context, 4096);
     let stream = Stream::new(&context).expect("a stream");
@@ -451,5 +472,57 @@ fn a_forked_child_is_refused_at_once() {
     assert!(start.elapsed() < Duration::from_secs(5));
     copies.stream().synchronize().expect("the parent goes on");
     drop((copies, target, context));
+    mock.assert_clean();
+}
+
+/// Files of a system with two nodes of memory, and the nodes that the mock's devices are next to.
+fn two_nodes(devices: [&str; 2]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("a folder");
+    let put = |path: String, text: &str| {
+        let path = root.path().join("sys").join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    };
+    put("devices/system/node/online".into(), "0-1\n");
+    put("devices/system/node/node0/cpulist".into(), "0-1023\n");
+    put("devices/system/node/node1/cpulist".into(), "1024-1025\n");
+    for (number, node) in devices.into_iter().enumerate() {
+        put(format!("bus/pci/devices/ffff:{number:02x}:1f.7/numa_node"), node);
+    }
+    root
+}
+
+/// Mappings of this process whose pages are preferably of node 0.
+fn held_mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/numa_maps").expect("a kernel with nodes");
+    let policy = |line: &&str| {
+        line.split_whitespace().nth(1).is_some_and(|how| how.starts_with("prefer") && how.ends_with(":0"))
+    };
+    maps.lines().filter(policy).count()
+}
+
+#[test]
+fn memory_is_of_the_node_that_all_devices_are_next_to() {
+    if !std::path::Path::new("/proc/self/numa_maps").exists() {
+        return skip("this kernel knows no nodes");
+    }
+    let made = dataset::mixed(40, false, &mut Random::new(8));
+    let (mock, config) = (Mock::new("devices=2"), Config { batch_size: 5, ..Config::default() });
+    for (nodes, is_near) in [(["0", "0"], true), (["0", "1"], false), (["0", "-1"], false)] {
+        let root = two_nodes(nodes);
+        let gds = (Gds::Off, GdsSearch::default().root(root.path()));
+        let case = Case { devices: 2, gds, ..Case::new(&made.dataset, config.clone()) };
+        let before = held_mappings();
+        let loader = case.build(&mock);
+        let route = loader.route();
+        if let Some(step) = route.fallbacks.iter().find(|step| step.cause == Cause::MemoryNode) {
+            return skip(step);
+        }
+        assert!(route.devices.iter().all(|device| device.is_near == is_near), "{nodes:?}: {route}");
+        assert_eq!(route.to_string().contains("pinned memory of that node"), is_near, "{nodes:?}: {route}");
+        // What files are read into, and what is put together on the host.
+        assert!(held_mappings() >= before + if is_near { 2 } else { 0 }, "{nodes:?}");
+        assert_eq!(loader.filter_map(Result::ok).count(), 8, "{nodes:?}");
+    }
     mock.assert_clean();
 }

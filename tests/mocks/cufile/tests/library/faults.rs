@@ -137,12 +137,12 @@ fn an_opening_that_hangs_is_left_to_itself_within_the_bound() {
     mock.set(Knob::OpenHangs, 10_000);
     let start = Instant::now();
     let step = gds::open(&native(), mock.search(), || Ok(())).unwrap_err();
-    assert!(start.elapsed() >= BOUND && start.elapsed() < BOUND * 4, "{:?}", start.elapsed());
+    assert!(start.elapsed() >= BOUND && start.elapsed() < BOUND * 16, "{:?}", start.elapsed());
     assert_eq!(step.cause, Cause::Gds(GdsCause::Timeout));
     assert!(step.reason.contains("did not return within 500 ms") && step.reason.contains("its log is in"), "{step}");
     let start = Instant::now();
     assert!(matches!(mock.open(), Err(OpenError::Busy)), "no second thread is lost");
-    assert!(start.elapsed() < BOUND);
+    assert!(start.elapsed() < BOUND * 8);
     // The driver opens after all: nobody waits for it, so it is closed, and the next opening takes its turn.
     mock.set(Knob::OpenHangs, 0);
     let mut opened = None;
@@ -174,7 +174,7 @@ fn a_read_that_hangs_keeps_its_file_and_memory_alive() {
     // Giving up a read drops everything without waiting.
     let start = Instant::now();
     drop((cufile, handle, buffer));
-    assert!(start.elapsed() < BOUND);
+    assert!(start.elapsed() < BOUND * 8);
     assert_eq!((mock.get(Knob::Uses), mock.get(Knob::Handles), mock.get(Knob::Buffers)), (1, 1, 1));
     mock.set(Knob::ReadHangs, 0);
     let (read, bytes) = reader.join().unwrap();
@@ -190,7 +190,7 @@ fn a_close_that_hangs_is_left_to_itself() {
     mock.set(Knob::CloseHangs, 10_000);
     let start = Instant::now();
     drop(cufile);
-    assert!(start.elapsed().as_secs() < 4, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 8, "{:?}", start.elapsed());
     mock.set(Knob::CloseHangs, 0);
     wait("the end of the driver", || mock.get(Knob::Uses) == 0);
 }
