@@ -111,8 +111,12 @@ pub enum Cause {
     ProcessorQuota,
     /// No huge pages back the arena.
     HugePages,
+    /// Memory cannot be carried from one long sample to the next.
+    Carrying,
     /// The files lie in the page cache, which is faster than the disk.
     PageCache,
+    /// What is read through the page cache stays there, although it is read once or kept elsewhere.
+    ReadOnce,
     /// Not all of what is to be kept in memory is, or no longer.
     Cache,
     /// There is no memory to read together what lies together.
@@ -125,10 +129,14 @@ pub enum Cause {
     Device,
     /// The memory that samples are read into could not be pinned for the GPU.
     Pinning,
+    /// Memory could not be taken from the node that the GPU is next to.
+    MemoryNode,
     /// The GPU does not have as much free memory as was wanted.
     DeviceMemory,
     /// The driver cannot signal finished copies by flags in memory.
     CopyFlags,
+    /// The driver cannot copy several values by one call.
+    CopyLists,
     /// GPUDirect Storage is not available, or not for everything. The inner value may change in any release:
     /// [`Fallback::reason`] says in words what prevents it.
     Gds(GdsCause),
@@ -157,14 +165,18 @@ impl Cause {
             Cause::MemoryRoom => "more memory to read ahead",
             Cause::ProcessorQuota => "a thread for each processor",
             Cause::HugePages => "huge pages",
+            Cause::Carrying => "memory that is carried from sample to sample",
+            Cause::ReadOnce => "reads that leave nothing in the page cache",
             Cause::Cache => "the dataset in memory",
             Cause::Locality => "long reads of what lies together",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes that lie beside the shards",
             Cause::Device => "a GPU",
             Cause::Pinning => "pinned memory",
+            Cause::MemoryNode => "memory next to the GPU",
             Cause::DeviceMemory => "more of the GPU's memory",
             Cause::CopyFlags => "copies told by flags",
+            Cause::CopyLists => "large values copied by one call",
             Cause::Gds(cause) => cause.wanted(),
         }
     }
@@ -223,21 +235,40 @@ impl Cause {
                 "the kernel gives no huge pages",
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
             ),
+            (Cause::Carrying, Some(ENOMEM)) => (
+                "there is not enough address space",
+                "raise the limit of address space (ulimit -v), or lower memory_limit",
+            ),
+            (Cause::Carrying, _) => {
+                ("this kernel cannot move memory", "harmless, but long samples take more of it; use Linux 5.7 or later")
+            }
             (Cause::PageCache, _) => (
                 "the files lie in the page cache, which is faster than the disk",
                 "ask for --io direct to read from the disk all the same",
+            ),
+            (Cause::ReadOnce, _) => (
+                "the kernel or the file system has no RWF_DONTCACHE",
+                "harmless, but other files may leave the page cache; use Linux 6.15 or later with ext4, xfs or btrfs",
             ),
             (Cause::Cache, _) => ("memory has no room for all of it", "raise memory_limit"),
             (Cause::Locality, _) => ("memory has no room for it", "raise memory_limit"),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
             (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
+            (Cause::MemoryNode, _) => (
+                "memory cannot be bound to a node (a container's filter may refuse mbind)",
+                "give the container CAP_SYS_NICE, or start with numactl --membind",
+            ),
             (Cause::Pinning, _) => ("the driver cannot lock so much memory", MEMLOCK_REMEDY),
             (Cause::DeviceMemory, _) => {
                 ("the GPU has no more memory free", "free memory there, or build the loader before the model")
             }
             (Cause::CopyFlags, _) => (
-                "the driver has no cuStreamWriteValue32",
+                "the driver has no cuStreamWriteValue32, or does not support it here",
                 "harmless; a driver for CUDA 12.0 or later spends less CPU a copy",
+            ),
+            (Cause::CopyLists, _) => (
+                "the driver has no cuMemcpyBatchAsync",
+                "harmless; a driver for CUDA 12.8 or later spends less CPU on large values",
             ),
             (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
             (Cause::Gds(cause), _) => cause.words(),
@@ -271,8 +302,10 @@ mod tests {
         Cause::ProcessorQuota,
         Cause::Device,
         Cause::Pinning,
+        Cause::MemoryNode,
         Cause::DeviceMemory,
         Cause::CopyFlags,
+        Cause::CopyLists,
         Cause::RingSetup,
         Cause::RingOnFuse,
         Cause::RingFlags,
@@ -282,7 +315,9 @@ mod tests {
         Cause::DirectAlignment,
         Cause::Descriptors,
         Cause::HugePages,
+        Cause::Carrying,
         Cause::PageCache,
+        Cause::ReadOnce,
         Cause::Cache,
         Cause::Locality,
         Cause::IndexPlace,
