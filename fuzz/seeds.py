@@ -80,6 +80,8 @@ def shards():
     one_chunk(["litdata"], "litdata", "raw", b"")
     one_chunk(["litdata-tokens"], "litdata", "tokens", b"")
     one_chunk(["litdata-zip", "raw"], "litdata", "small", b"")
+    for kind in ("plain", "zstd"):
+        one_chunk(["litdata-rows", kind], "litdata", f"rows_{kind}", b"")
     for level in ("batch", "chunk", "sample", "sample-count", "tokens"):
         one_chunk(["litdata-zip", level], "litdata_zip", level, b"-")
     one_chunk(["litdata-zip", "chunk"], "litdata_zip", "in_zstd", b"z", read("litdata-zip", "raw", "chunk-0-0.bin"))

@@ -6,9 +6,10 @@ mod decode;
 mod messages;
 mod nested;
 mod schema;
+mod within;
 
 use crate::columnar::layout::ColumnWriter;
-use crate::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
+use crate::columnar::{self, Columnar, ColumnarOptions, Group, Listing, Part, Place, find};
 use crate::headers::{has_extension, head};
 use crate::options::FormatOptions;
 use crate::registry::{Format, Paths, Shows};
@@ -19,6 +20,7 @@ use schema::Leaf;
 use std::path::Path;
 use std::sync::Arc;
 use uringload_core::Result;
+pub(crate) use within::Within;
 
 /// File name extensions.
 const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
@@ -86,7 +88,9 @@ impl ArrowIpc {
     /// does not exist; `Empty` if there are no rows.
     fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<ArrowIpc> {
         let found = find(&mut paths, &EXTENSIONS, options.common.threads)?;
-        Columnar::of(found, ["arrow", "record batch"], options, messages::read)
+        Columnar::of(found, ["arrow", "record batch"], options, |source, file, wanted| {
+            messages::read(source, file, 0..source.size(), |columns| Listing::choose(columns, wanted))
+        })
     }
 }
 

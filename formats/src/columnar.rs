@@ -168,7 +168,7 @@ pub(super) struct Listing<L, P> {
     /// How each column is stored, in words; empty if no group has rows.
     pub(super) stored: Vec<String>,
     /// Columns that are there and nobody chose, and why they are left out.
-    left_out: Vec<(SkipReason, String)>,
+    pub(super) left_out: Vec<(SkipReason, String)>,
 }
 
 impl<L, P> Listing<L, P> {
@@ -193,6 +193,11 @@ impl<L, P> Listing<L, P> {
             }
         }
         Ok(Listing { columns, leaves, left_out, ..Listing::empty() })
+    }
+
+    /// Of columns that are chosen already, with those that were left out.
+    pub(super) fn chosen(columns: Vec<Column>, leaves: Vec<L>, left_out: Vec<(SkipReason, String)>) -> Listing<L, P> {
+        Listing { columns, leaves, left_out, ..Listing::empty() }
     }
 
     fn empty() -> Listing<L, P> {

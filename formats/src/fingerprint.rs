@@ -5,13 +5,39 @@
 ///
 /// Numbers are hashed as 8 bytes, little endian; strings with their length first, so that "ab" + "c" and "a" + "bc"
 /// differ. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm" (draft-eastlake-fnv).
+///
+/// A dataset of your own whose options decide what a sample is adds them to the default:
+///
+/// ```
+/// use uringload_formats::{Fingerprint, Index};
+///
+/// fn fingerprint(index: &Index, crop: u64, language: &str) -> u64 {
+///     let mut fingerprint = Fingerprint::of(index);
+///     fingerprint.number(crop);
+///     fingerprint.bytes(language.as_bytes());
+///     fingerprint.finish()
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fingerprint(u64);
+pub struct Fingerprint(u64);
 
 const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 impl Fingerprint {
+    /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) is by default, to add to: the format's name, the
+    /// names and types of the columns, the names and sizes of all files, and the number of samples.
+    pub fn of(index: &crate::Index) -> Fingerprint {
+        let mut fingerprint = Fingerprint::new(index.format);
+        for field in &index.schema.fields {
+            fingerprint.bytes(field.name.as_bytes());
+            fingerprint.bytes(field.dtype.name().as_bytes());
+        }
+        fingerprint.files(&index.files);
+        fingerprint.number(index.samples);
+        fingerprint
+    }
+
     /// Starts with the format's name. Change the name if the order or content of samples changes its meaning.
     pub(super) fn new(format: &str) -> Fingerprint {
         let mut fingerprint = Fingerprint(FNV_OFFSET_BASIS);
@@ -19,11 +45,13 @@ impl Fingerprint {
         fingerprint
     }
 
-    pub(super) fn number(&mut self, number: u64) {
+    /// Adds a number.
+    pub fn number(&mut self, number: u64) {
         self.raw(&number.to_le_bytes());
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    /// Adds bytes, and how many they are.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.raw(bytes);
     }
@@ -37,7 +65,8 @@ impl Fingerprint {
         }
     }
 
-    pub(super) fn finish(self) -> u64 {
+    /// The hash of everything that was added.
+    pub fn finish(self) -> u64 {
         self.0
     }
 

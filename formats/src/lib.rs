@@ -100,6 +100,7 @@ use std::io::Write;
 pub use checks::Check;
 pub use concat::Concat;
 pub use files::FileTable;
+pub use fingerprint::Fingerprint;
 pub use index::{Encoding, Index, Role};
 pub use indexes::{IndexProgress, IndexReport};
 pub use known::{KnownColumn, WithColumns};
@@ -107,6 +108,7 @@ pub use labels::{Labels, Unlabelled};
 pub use options::{OptionValue, Options};
 pub use ranges::Ranges;
 pub use registry::open;
+pub use sizes::sum_of_largest as largest_of;
 pub use skipped::Skipped;
 pub use units::{UnitId, Units};
 pub use uringload_core::DType;
@@ -303,24 +305,16 @@ pub trait Dataset: Send + Sync + 'static {
     }
 
     /// An upper bound of the bytes that the spans of any `count` samples have together, without units. The memory limit
-    /// is checked against it. By default every sample is looked at.
+    /// is checked against it. By default every sample is looked at; [`largest_of`] sums lengths that are known.
     fn largest(&self, count: u64) -> u64 {
         sizes::sum_of_largest(sizes::bytes_of(|id, out| self.spans(id, out), 0..self.len()), count)
     }
 
     /// A hash of everything that decides the order and the content of samples, but not of their bytes. By default:
-    /// FNV-1a over the format's name, the names and types of the columns, the names and sizes of all files, and the
-    /// number of samples.
+    /// [`Fingerprint::of`] the index: FNV-1a over the format's name, the names and types of the columns, the names and
+    /// sizes of all files, and the number of samples.
     fn fingerprint(&self) -> u64 {
-        let index = self.index();
-        let mut fingerprint = fingerprint::Fingerprint::new(index.format);
-        for field in &index.schema.fields {
-            fingerprint.bytes(field.name.as_bytes());
-            fingerprint.bytes(field.dtype.name().as_bytes());
-        }
-        fingerprint.files(&index.files);
-        fingerprint.number(index.samples);
-        fingerprint.finish()
+        Fingerprint::of(self.index()).finish()
     }
 
     /// The number of elements in a sample's value of field number `field`, or `None` where only reading tells: for all

@@ -5,10 +5,13 @@
 mod index;
 mod inside;
 mod leaves;
+#[cfg(feature = "parquet")]
+mod rows;
 
-use crate::options::{FormatOptions, options};
+use crate::Dataset;
+use crate::options::{FormatOptions, OptionSpec, Options, options};
 use crate::registry::{Format, Shows};
-use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index};
+use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index, read_json};
 use crate::skipped::Skips;
 use index::{Inside, Level};
 use leaves::Leaves;
@@ -29,11 +32,19 @@ options! {
 pub(crate) const FORMAT: Format = Format {
     name: Leaves::FORMAT,
     help: "Chunks of LitData, listed in an index.json.",
-    options: LitDataOptions::SPECS,
+    options: OPTIONS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
-    open: |paths, options| Ok(Arc::new(open(&paths, &options.typed()?)?)),
+    open: |paths, options| open(&paths, options),
 };
+
+#[cfg(feature = "parquet")]
+const OPTIONS: &[OptionSpec] = {
+    use crate::columnar::ColumnarOptions as Rows;
+    &[LitDataOptions::SPECS[0], LitDataOptions::SPECS[1], Rows::SPECS[0], Rows::SPECS[1]]
+};
+#[cfg(not(feature = "parquet"))]
+const OPTIONS: &[OptionSpec] = LitDataOptions::SPECS;
 
 /// A dataset that litdata's `optimize` wrote.
 ///
@@ -41,14 +52,21 @@ pub(crate) const FORMAT: Format = Format {
 /// tells how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's
 /// config and the last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of
 /// every item.
-fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<Sharded<Leaves>> {
+fn open(paths: &[PathBuf], given: &Options) -> Result<Arc<dyn Dataset>> {
+    let options: &LitDataOptions = &given.typed()?;
     if options.block_size == Some(0) {
         let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
         return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
     }
+    let indexes = find_indexes(paths)?.into_iter().map(|path| Ok((read_json(&path)?, path)));
+    let indexes: Vec<(index::Index, PathBuf)> = indexes.collect::<Result<_>>()?;
+    #[cfg(feature = "parquet")]
+    if rows::has_rows(&indexes) {
+        return Ok(Arc::new(rows::open(&indexes, options, given)?));
+    }
     let (mut listings, mut insides, mut leaves, mut skips) = (Vec::new(), Vec::new(), None, Skips::default());
-    for path in find_indexes(paths)? {
-        let (listing, inside) = index::read(&path, options.block_size, &mut leaves, &mut skips)?;
+    for (index, path) in indexes {
+        let (listing, inside) = index::read(&path, index, options.block_size, &mut leaves, &mut skips)?;
         listings.push(listing);
         insides.push(inside);
     }
@@ -57,7 +75,13 @@ fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<Sharded<Leaves>> 
     };
     let mut sharded = Sharded::open(listings, leaves, options.common.threads, options.allow_bad_shards, read)?;
     sharded.index_mut().left_out = skips.into_vec();
-    Ok(sharded)
+    // Last: a chunk of rows that is broken may pass for one of items, and has its own error.
+    if let Some(name) = ["columns", "nulls"].into_iter().find(|name| given.is_set(name)) {
+        let what = format!("{name} is for rows as Arrow, and these chunks have items");
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(sharded.index_mut().files.place());
+        return Err(error.with_remedy("leave it out"));
+    }
+    Ok(Arc::new(sharded))
 }
 
 /// Whether a folder has an index of LitData's.
@@ -126,7 +150,11 @@ fn ends_with_arrow(file: &OpenFile<'_>, end: u64) -> Result<bool> {
 }
 
 fn arrow(file: &OpenFile<'_>) -> Error {
-    Error::new(ErrorKind::Unavailable, "rows that are stored as Arrow cannot be read")
-        .with_path(&file.path)
-        .with_remedy("write the dataset again without nested rows, or without pyarrow installed")
+    let error = Error::new(ErrorKind::Unavailable, "the chunk has rows as Arrow, where items are read");
+    let error = error.with_path(&file.path);
+    if cfg!(feature = "parquet") {
+        error.with_remedy("write the dataset again, all of it with the same version of litdata")
+    } else {
+        error.with_remedy("build with the feature `parquet`, which the command line has by default")
+    }
 }

@@ -82,7 +82,7 @@ enum Given {
 /// - `csv`: `index_cache`, `keep_damaged`, `columns`, `delimiter`, `header`
 /// - `text`: `index_cache`, `keep_damaged`
 /// - `mds`: `allow_bad_shards`, `verify_hashes`
-/// - `litdata`: `block_size`, `allow_bad_shards`
+/// - `litdata`: `block_size`, `allow_bad_shards`, `columns`, `nulls`
 /// - `npy`: `rows`, `tensors`, `samples`
 /// - `npz`: `rows`, `tensors`, `samples`
 /// - `safetensors`: `rows`, `tensors`, `samples`

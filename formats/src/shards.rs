@@ -42,6 +42,13 @@ pub(super) struct Listed {
     pub(super) refused: Option<Error>,
 }
 
+impl Listed {
+    /// Its names: that of what it decodes to, if it is compressed, and its own.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.zipped.iter().map(|zipped| &zipped.raw_name).chain([&self.name]).map(String::as_str)
+    }
+}
+
 /// The content of one index.
 #[derive(Debug)]
 pub(super) struct Listing {
@@ -95,7 +102,7 @@ impl Shards {
         let mut files = FileTable::new();
         let mut all = Vec::new();
         for (number, listing) in listings.iter().enumerate() {
-            check_names(listing)?;
+            check_names(&listing.root, listing.shards.iter().flat_map(Listed::names))?;
             files.push_root(&listing.root);
             for listed in &listing.shards {
                 check_count(listing, listed)?;
@@ -422,21 +429,18 @@ pub(super) fn folder_of(index: &Path) -> PathBuf {
 }
 
 /// Names must stay in their folder and occur only once in an index; otherwise a sample would appear twice.
-fn check_names(listing: &Listing) -> Result<()> {
-    let mut seen = HashSet::with_capacity(listing.shards.len());
-    for listed in &listing.shards {
-        let raw = listed.zipped.as_ref().map(|zipped| &zipped.raw_name);
-        for name in raw.into_iter().chain([&listed.name]) {
-            let path = Path::new(name);
-            let stays = path.components().all(|component| matches!(component, Component::Normal(_)));
-            if name.is_empty() || name.contains('\0') || !stays {
-                let what = format!("the index names the shard {name:?}, which is not below the folder");
-                return Err(Error::new(ErrorKind::Corrupt, what).with_path(&listing.root));
-            }
-            if !seen.insert(path) {
-                let what = format!("the index names the shard {name:?} twice");
-                return Err(Error::new(ErrorKind::Corrupt, what).with_path(&listing.root));
-            }
+pub(super) fn check_names<'a>(root: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for name in names {
+        let path = Path::new(name);
+        let stays = path.components().all(|component| matches!(component, Component::Normal(_)));
+        if name.is_empty() || name.contains('\0') || !stays {
+            let what = format!("the index names the shard {name:?}, which is not below the folder");
+            return Err(Error::new(ErrorKind::Corrupt, what).with_path(root));
+        }
+        if !seen.insert(path) {
+            let what = format!("the index names the shard {name:?} twice");
+            return Err(Error::new(ErrorKind::Corrupt, what).with_path(root));
         }
     }
     Ok(())

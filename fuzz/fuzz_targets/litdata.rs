@@ -1,4 +1,4 @@
-//! LitData: an index.json and a chunk.
+//! LitData: an index.json and a chunk, with items or with rows as Arrow.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +12,8 @@ fuzz_target!(|data: &[u8]| {
     let folder = files(&[("index.json", &index), ("chunk-0-0.bin", chunk)]);
     let _ = detect(&[folder], &Options::new());
     for (block_size, allowed) in [(None, false), (Some(4), true)] {
-        let mut options = Options::new().format("litdata").set("allow_bad_shards", allowed).threads(1);
+        let mut options = Options::new().format("litdata").prefer("allow_bad_shards", allowed).threads(1);
+        options = options.prefer("nulls", if allowed { "mask" } else { "zero" });
         if let Some(size) = block_size {
             options = options.set("block_size", size);
         }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the datasets that tests/shards reads, with the writers of mosaicml-streaming 0.13 and litdata 0.2.76.
 
-    python3 -m venv /somewhere && /somewhere/bin/pip install mosaicml-streaming==0.13.0 litdata==0.2.76
+    python3 -m venv /somewhere && /somewhere/bin/pip install mosaicml-streaming==0.13.0 litdata==0.2.76 pyarrow zstd
     /somewhere/bin/python tests/data/make_shards.py
 
 Beside each dataset stands expected.json: for each sample, the bytes of each column in hex, made from the values that
@@ -196,6 +196,37 @@ def tokens() -> None:
     expect("litdata-tokens", [{"tokens": document.numpy().tobytes()} for document in documents])
 
 
+def rows() -> None:
+    """Rows of plain values, which litdata writes as Arrow where pyarrow is installed. Its chunks differ in their types:
+    in the first, no row has `late`, `meta` is never there and all `tags` are empty; in the last, all `counts` are."""
+    samples, expected = [], []
+    text = lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    for number in range(9):
+        tags = [f"t{at}" for at in range(number)] if number > 3 else []
+        counts = list(range(number)) if number < 8 else []
+        turns = [{"role": "user", "content": f'say "{number}"\n'}, {"role": "assistant", "content": "é" * number}]
+        sample = {
+            "id": number, "score": number / 4, "flag": number % 2 == 1, "text": None if number == 5 else "ü" * number,
+            "raw": bytes(range(number)), "tags": tags, "counts": counts, "turns": turns[: number % 3],
+            "meta": {"source": "web", "rank": -number} if number > 3 else None, "note": None,
+        }
+        if number > 3:
+            sample["late"] = 10 * number
+        samples.append(sample)
+        expected.append({
+            "id": struct.pack("<q", number), "score": struct.pack("<d", number / 4), "flag": bytes([number % 2]),
+            "text": (sample["text"] or "").encode(), "raw": sample["raw"], "tags": text(tags),
+            "counts": struct.pack(f"<{len(counts)}q", *counts), "turns": text(turns[: number % 3]),
+            "meta.source": b"web" if number > 3 else b"", "meta.rank": struct.pack("<q", -number if number > 3 else 0),
+            "late": struct.pack("<q", sample.get("late", 0)),
+        })
+    fresh("litdata-rows")
+    litdata("litdata-rows/plain", samples, chunk_size=4)
+    litdata("litdata-rows/zstd", samples, chunk_size=4, compression="zstd")
+    litdata("litdata-rows/other", [{"id": "a"}, {"id": "b"}], chunk_size=2)
+    expect("litdata-rows", expected)
+
+
 if __name__ == "__main__":
     os.umask(0o022)
     mds()
@@ -203,3 +234,4 @@ if __name__ == "__main__":
     trees()
     zipped_trees()
     tokens()
+    rows()

@@ -5,6 +5,8 @@ mod beton;
 mod hostile;
 mod litdata;
 mod mds;
+#[cfg(feature = "parquet")]
+mod rows;
 mod written;
 mod zipped;
 

@@ -95,6 +95,10 @@ pub(super) fn decode(
     if buffers.len() < leaf.parents.len() + leaf.storage.buffers() {
         return Err(corrupt("buffers are missing"));
     }
+    if leaf.storage == Storage::Absent {
+        (0..rows).try_for_each(|_| writer.end_row(State::Null))?;
+        return writer.finish();
+    }
     if let Storage::Nested(tree) = &leaf.storage {
         return nested(tree, leaf.parents.len(), part, rows, &buffers, writer);
     }
@@ -119,26 +123,7 @@ pub(super) fn decode(
             };
             let inside = Valid::new(&buffers[..1], elements)?;
             let (values, width) = (elements_of(*element, &buffers[1], elements)?, to_usize(element.width())?);
-            for row in 0..rows {
-                if !valid.is(row) {
-                    writer.end_row(State::Null)?;
-                    continue;
-                }
-                let (start, end) = ends.row(row, elements)?;
-                if inside.all(start, end) {
-                    writer.elements(&values[start * width..end * width])?;
-                    writer.end_row(State::Valid)?;
-                    continue;
-                }
-                for element in start..end {
-                    if inside.is(element) {
-                        writer.elements(&values[element * width..][..width])?;
-                    } else {
-                        writer.nulls(1, width)?;
-                    }
-                }
-                writer.end_row(State::NullInside)?;
-            }
+            lists((rows, elements), (&valid, &inside), &ends, (&values, width), &mut writer)?;
         }
         Storage::Binary { .. } => {
             let (ends, bytes) = (Ends::of(&leaf.storage, &buffers[0], rows)?, &buffers[1]);
@@ -151,7 +136,19 @@ pub(super) fn decode(
             let (views, strings) = buffers.split_at(1);
             each_row(rows, &valid, &mut writer, |row| Ok((viewed(&views[0], strings, row)?, State::Valid)))?;
         }
-        Storage::Nested(_) => return Err(corrupt("a nested column was taken for a plain one")),
+        Storage::Nulls { is_wide, width } => {
+            let (ends, elements) = (Ends::new(*is_wide, &buffers[0], rows)?, to_usize(part.elements)?);
+            for row in 0..rows {
+                let (start, end) = if valid.is(row) { ends.row(row, elements)? } else { (0, 0) };
+                writer.nulls(end - start, to_usize(*width)?)?;
+                writer.end_row(match (valid.is(row), start == end) {
+                    (false, _) => State::Null,
+                    (true, true) => State::Valid,
+                    (true, false) => State::NullInside,
+                })?;
+            }
+        }
+        Storage::Nested(_) | Storage::Absent => return Err(corrupt("a column was taken for a plain one")),
         Storage::Dictionary { index_bytes, .. } => {
             let dictionary = part.dictionary.as_ref().ok_or_else(|| corrupt("its dictionary is missing"))?;
             let width = to_usize(*index_bytes)?;
@@ -166,6 +163,37 @@ pub(super) fn decode(
         }
     }
     writer.finish()
+}
+
+/// Writes rows that are lists of values, of which some may be missing.
+fn lists(
+    (rows, elements): (usize, usize),
+    (valid, inside): (&Valid<'_>, &Valid<'_>),
+    ends: &Ends<'_>,
+    (values, width): (&[u8], usize),
+    writer: &mut ColumnWriter<'_>,
+) -> Result<()> {
+    for row in 0..rows {
+        if !valid.is(row) {
+            writer.end_row(State::Null)?;
+            continue;
+        }
+        let (start, end) = ends.row(row, elements)?;
+        if inside.all(start, end) {
+            writer.elements(&values[start * width..end * width])?;
+            writer.end_row(State::Valid)?;
+            continue;
+        }
+        for element in start..end {
+            if inside.is(element) {
+                writer.elements(&values[element * width..][..width])?;
+            } else {
+                writer.nulls(1, width)?;
+            }
+        }
+        writer.end_row(State::NullInside)?;
+    }
+    Ok(())
 }
 
 /// Decodes a nested column. The validity of the structs around it comes first.

@@ -2,10 +2,10 @@
 //! the wanted columns lie, and how much memory each batch takes when it is decoded.
 
 use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
-use super::schema::{Element, Layout, Leaf, Node, Storage, read as read_schema};
+use super::schema::{Columns, Element, Layout, Leaf, Node, Storage, read as read_schema};
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{Group, LZ4_FRAME_BYTES, Listing, Place, Wanted};
+use crate::columnar::{Group, LZ4_FRAME_BYTES, Listing, Place};
 use crate::headers::{Source, u32_at};
 use arrow_ipc::{
     CompressionType, DictionaryBatch, MessageHeader, RecordBatch, Schema, root_as_footer_with_opts,
@@ -14,6 +14,7 @@ use arrow_ipc::{
 use bytes::Bytes;
 use flatbuffers::VerifierOptions;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -43,23 +44,48 @@ fn limits(bytes: &[u8]) -> VerifierOptions {
     VerifierOptions { max_apparent_size: 16 * bytes.len() + (64 << 10), ..VerifierOptions::default() }
 }
 
-/// Reads the metadata of a file or a stream, and its dictionaries.
-pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Buffers>> {
-    let head = source.bytes(0, MAGIC.len(), "the magic of Arrow")?;
-    if &head[..] == MAGIC {
-        return read_file(source, file, wanted);
-    }
-    if head.starts_with(&CONTINUATION) {
-        return read_stream(source, file, wanted);
-    }
-    Err(source.corrupt(0, "this is neither a file nor a stream of Arrow"))
+/// Reads the metadata of a file or a stream, and its dictionaries. It lies at `place` of the source. `choose` gets the
+/// columns that there are, and says which are wanted.
+pub(super) fn read(
+    source: &Source,
+    file: FileId,
+    place: Range<u64>,
+    choose: impl FnOnce(Columns) -> Result<Listing<Leaf, Buffers>>,
+) -> Result<Listing<Leaf, Buffers>> {
+    let begin = |schema: Schema<'_>, is_stream| {
+        let placed = |error: Error| error.with_path(source.path());
+        let Layout { nodes, columns, .. } = read_schema(schema).map_err(placed)?;
+        Ok(Reader::new(source, file, nodes, choose(columns).map_err(placed)?, is_stream))
+    };
+    if is_file(source, &place)? { read_file(source, place, begin) } else { read_stream(source, place, begin) }
 }
 
-/// A file lists its batches in a footer.
-fn read_file(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Buffers>> {
-    let end = source.size();
+/// Reads which columns there are at `place` of the source, and nothing else.
+pub(super) fn layout(source: &Source, place: Range<u64>) -> Result<Layout> {
+    let placed = |error: Error| error.with_path(source.path());
+    if is_file(source, &place)? {
+        let (start, bytes) = footer(source, &place)?;
+        return read_schema(footer_schema(source, start, &bytes)?.1).map_err(placed);
+    }
+    let mut metadata = Vec::new();
+    let first = message(source, place.start, place.end, &mut metadata)?;
+    read_schema(stream_schema(source, place.start, first.as_ref())?.1).map_err(placed)
+}
+
+/// Whether it is a file and not a stream.
+fn is_file(source: &Source, place: &Range<u64>) -> Result<bool> {
+    let head = source.bytes(place.start, MAGIC.len(), "the magic of Arrow")?;
+    if &head[..] != MAGIC && !head.starts_with(&CONTINUATION) {
+        return Err(source.corrupt(place.start, "this is neither a file nor a stream of Arrow"));
+    }
+    Ok(&head[..] == MAGIC)
+}
+
+/// Reads the footer of a file. Returns where it begins.
+fn footer(source: &Source, place: &Range<u64>) -> Result<(u64, Vec<u8>)> {
+    let end = place.end;
     let magic = &MAGIC[..6];
-    let least = MAGIC.len() as u64 + TAIL_BYTES;
+    let least = place.start + MAGIC.len() as u64 + TAIL_BYTES;
     if end < least {
         return Err(source.truncated("the footer"));
     }
@@ -74,15 +100,40 @@ fn read_file(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listin
     }
     let start = end - TAIL_BYTES - len;
     // The file has this many.
-    let bytes = source.bytes(start, len as usize, "the footer")?;
-    let footer = root_as_footer_with_opts(&limits(&bytes), &bytes)
+    Ok((start, source.bytes(start, len as usize, "the footer")?))
+}
+
+fn footer_schema<'a>(source: &Source, start: u64, bytes: &'a [u8]) -> Result<(arrow_ipc::Footer<'a>, Schema<'a>)> {
+    let footer = root_as_footer_with_opts(&limits(bytes), bytes)
         .map_err(|cause| source.corrupt(start, format!("the footer is broken: {}", first_line(cause))))?;
     let schema = footer.schema().ok_or_else(|| source.corrupt(start, "the footer has no schema"))?;
-    let mut reader = Reader::new(source, file, schema, wanted, false)?;
+    Ok((footer, schema))
+}
+
+/// The first message of a stream, and the schema that it is.
+fn stream_schema<'m, 'a>(
+    source: &Source,
+    start: u64,
+    first: Option<&'m Message<'a>>,
+) -> Result<(&'m Message<'a>, Schema<'a>)> {
+    let schema = first.and_then(|first| first.table.header_as_schema());
+    first.zip(schema).ok_or_else(|| source.corrupt(start, "the stream does not begin with a schema"))
+}
+
+/// A file lists its batches in a footer.
+fn read_file<'a>(
+    source: &Source,
+    place: Range<u64>,
+    begin: impl FnOnce(Schema<'_>, bool) -> Result<Reader<'a>>,
+) -> Result<Listing<Leaf, Buffers>> {
+    let (start, bytes) = footer(source, &place)?;
+    let (footer, schema) = footer_schema(source, start, &bytes)?;
+    let mut reader = begin(schema, false)?;
     let mut metadata = Vec::new();
     for block in [footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten() {
         let broken = || source.corrupt(start, "the footer lists a message that is not there");
-        let offset = u64::try_from(block.offset()).map_err(|_| broken())?;
+        let offset = u64::try_from(block.offset()).ok().and_then(|offset| offset.checked_add(place.start));
+        let offset = offset.ok_or_else(broken)?;
         let message = message(source, offset, start, &mut metadata)?.ok_or_else(broken)?;
         let metadata_end = u64::try_from(block.metaDataLength()).ok().and_then(|len| offset.checked_add(len));
         if metadata_end != Some(message.body_at) || u64::try_from(block.bodyLength()) != Ok(message.body_len) {
@@ -94,15 +145,16 @@ fn read_file(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listin
 }
 
 /// A stream is read to its end, which it marks.
-fn read_stream(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Buffers>> {
-    let end = source.size();
+fn read_stream<'a>(
+    source: &Source,
+    place: Range<u64>,
+    begin: impl FnOnce(Schema<'_>, bool) -> Result<Reader<'a>>,
+) -> Result<Listing<Leaf, Buffers>> {
+    let end = place.end;
     let mut metadata = Vec::new();
-    let first = message(source, 0, end, &mut metadata)?;
-    let schema = first.as_ref().and_then(|first| first.table.header_as_schema());
-    let (Some(first), Some(schema)) = (&first, schema) else {
-        return Err(source.corrupt(0, "the stream does not begin with a schema"));
-    };
-    let mut reader = Reader::new(source, file, schema, wanted, true)?;
+    let first = message(source, place.start, end, &mut metadata)?;
+    let (first, schema) = stream_schema(source, place.start, first.as_ref())?;
+    let mut reader = begin(schema, true)?;
     let mut at = first.end();
     loop {
         if at == end {
@@ -164,14 +216,11 @@ impl<'a> Reader<'a> {
     fn new(
         source: &'a Source,
         file: FileId,
-        schema: Schema<'_>,
-        wanted: Wanted<'_>,
+        nodes: Vec<Node>,
+        listing: Listing<Leaf, Buffers>,
         is_stream: bool,
-    ) -> Result<Reader<'a>> {
-        let placed = |error: Error| error.with_path(source.path());
-        let Layout { nodes, columns, .. } = read_schema(schema).map_err(placed)?;
-        let listing = Listing::choose(columns, wanted).map_err(placed)?;
-        Ok(Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing })
+    ) -> Reader<'a> {
+        Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing }
     }
 
     fn add(&mut self, message: &Message<'_>) -> Result<()> {
@@ -290,8 +339,12 @@ impl<'a> Reader<'a> {
                 let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
                 found.rows.checked_mul(longest).ok_or_else(too_many)?
             }
+            Storage::Nulls { width, .. } => {
+                let too_many = || Error::new(ErrorKind::Corrupt, "there are too many elements");
+                part.elements.checked_mul(*width).ok_or_else(too_many)?
+            }
             // The room of these follows from the number of rows.
-            Storage::Fixed(_) | Storage::FixedList { .. } => 0,
+            Storage::Fixed(_) | Storage::FixedList { .. } | Storage::Absent => 0,
         };
         Ok((room, 0))
     }
@@ -422,6 +475,16 @@ impl Found {
     }
 
     fn part(&self, leaf: &Leaf, dictionary: Option<Arc<Dictionary>>) -> Option<Buffers> {
+        if leaf.storage == Storage::Absent {
+            return Some(Buffers {
+                plain: 0,
+                elements: 0,
+                places: [].into(),
+                nodes: [].into(),
+                codec: None,
+                dictionary,
+            });
+        }
         let has_rows = |&node: &usize| self.lengths.get(node) == Some(&self.rows);
         if !leaf.parents.iter().chain([&leaf.node]).all(has_rows) {
             return None;
@@ -441,7 +504,7 @@ impl Found {
                 places.extend(own);
             }
         }
-        if let Storage::List { .. } | Storage::FixedList { .. } = &leaf.storage {
+        if let Storage::List { .. } | Storage::FixedList { .. } | Storage::Nulls { .. } = &leaf.storage {
             elements = *self.lengths.get(leaf.node + 1)?;
             places.extend(of(leaf.node + 1)?);
         }

@@ -12,6 +12,8 @@ use uringload_core::Result;
 /// A nested type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
+    /// Always null: what lists are of where all that a writer saw were empty.
+    Null,
     Value(Storage, Scalar),
     List {
         is_wide: bool,
@@ -55,6 +57,7 @@ impl Tree {
             Ok((Tree::List { is_wide, of: Box::new(of) }, format!("list<{described}>")))
         };
         match field.type_type() {
+            Type::Null => Ok((Tree::Null, "null".into())),
             Type::List => list(false),
             Type::LargeList => list(true),
             Type::FixedSizeList => {
@@ -99,7 +102,7 @@ impl Tree {
     /// How many nodes a batch has of it.
     pub(super) fn nodes(&self) -> usize {
         match self {
-            Tree::Value(..) => 1,
+            Tree::Null | Tree::Value(..) => 1,
             Tree::List { of, .. } | Tree::Every { of, .. } => 1 + of.nodes(),
             Tree::Struct(fields) => fields.iter().fold(1, |sum, (_, field)| sum + field.nodes()),
             // The struct around keys and values is another.
@@ -109,6 +112,7 @@ impl Tree {
 
     pub(super) fn has_views(&self) -> bool {
         match self {
+            Tree::Null => false,
             Tree::Value(storage, _) => *storage == Storage::View,
             Tree::List { of, .. } | Tree::Every { of, .. } => of.has_views(),
             Tree::Struct(fields) => fields.iter().any(|(_, field)| field.has_views()),
@@ -135,6 +139,7 @@ impl Tree {
         let Some((len, first)) = next(buffer) else { return Ok(None) };
         let mut sum = len.checked_mul(words + AROUND);
         let parts: Vec<(u64, &Tree)> = match self {
+            Tree::Null => Vec::new(),
             Tree::Value(storage, scalar) => {
                 let is_string = matches!(scalar, Scalar::Text | Scalar::Bytes);
                 let bytes = if is_string { json::text_room(strings(storage, len, first)?) } else { 0 };
@@ -181,6 +186,8 @@ pub(super) struct Array<'a> {
 }
 
 enum Data<'a> {
+    /// Nothing: no element has a value.
+    Null,
     /// Elements, and the bytes of each.
     Fixed(Bytes, usize),
     Binary(Ends<'a>, &'a [u8]),
@@ -206,11 +213,12 @@ impl<'a> Array<'a> {
             return Err(too_short());
         }
         let buffer = |number: usize| own.get(number).ok_or_else(too_short);
-        let valid = &buffer(0)?[..];
+        let valid = if matches!(tree, Tree::Null) { &[][..] } else { &buffer(0)?[..] };
         if !valid.is_empty() && valid.len() < len.div_ceil(8) {
             return Err(too_short());
         }
         let data = match tree {
+            Tree::Null => Data::Null,
             Tree::Value(Storage::Fixed(element), _) => {
                 let width = usize::try_from(element.width()).map_err(|_| too_short())?;
                 Data::Fixed(elements_of(*element, buffer(1)?, len)?, width)
@@ -246,7 +254,7 @@ impl<'a> Array<'a> {
 
     /// Whether there is a value.
     pub(super) fn is_valid(&self, row: usize) -> bool {
-        self.valid.is_empty() || bit(self.valid, row)
+        !matches!(self.data, Data::Null) && (self.valid.is_empty() || bit(self.valid, row))
     }
 
     /// Writes an element. `row` is below the number of elements.
@@ -255,6 +263,7 @@ impl<'a> Array<'a> {
             return out.raw(b"null");
         }
         match &self.data {
+            Data::Null => out.raw(b"null"),
             Data::Fixed(bytes, width) => self.value(&bytes[row * width..][..*width], out),
             Data::Binary(ends, bytes) => {
                 let (start, end) = ends.row(row, bytes.len())?;

@@ -23,6 +23,10 @@ pub(super) enum Storage {
     Dictionary { index_bytes: u64, id: i64, values: Box<Storage> },
     /// Arrays within arrays.
     Nested(Box<Tree>),
+    /// Lists that hold nothing but nulls, where other files have elements of `width` bytes.
+    Nulls { is_wide: bool, width: u64 },
+    /// Nowhere: the file does not have the column, and all its rows are null.
+    Absent,
 }
 
 /// How a number, or an element of a list, is stored.
@@ -51,6 +55,8 @@ impl Storage {
             Storage::List { .. } => 4,
             // The first node has one at least; `Array::take` looks for the others.
             Storage::Nested(_) => 1,
+            Storage::Nulls { .. } => 2,
+            Storage::Absent => 0,
         }
     }
 }
@@ -74,12 +80,16 @@ pub struct Leaf {
     pub(super) parents: Vec<usize>,
 }
 
+/// Columns by name, or why they cannot be read.
+pub(super) type Columns = Vec<(String, Result<(Kind, Leaf)>)>;
+
 /// What a schema says.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) nodes: Vec<Node>,
-    /// Columns by name, or why they cannot be read.
-    pub(super) columns: Vec<(String, Result<(Kind, Leaf)>)>,
+    pub(super) columns: Columns,
+    /// The columns of those that are null in every row, and of no type.
+    pub(super) nulls: Vec<String>,
     /// The length of all names.
     name_bytes: usize,
 }
@@ -117,6 +127,9 @@ impl Layout {
             return children.try_for_each(|child| self.add(child, &prefix, &parents, is_nullable));
         }
         self.pass(field);
+        if field.type_type() == Type::Null {
+            self.nulls.push(name.clone());
+        }
         let column = match column_of(field) {
             Ok((mut kind, storage)) => {
                 kind.is_nullable = is_nullable;

@@ -2,7 +2,7 @@
 
 use super::leaves::Leaves;
 use crate::compression::Compression;
-use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
+use crate::shards::{Listed, Listing, Zipped, folder_of};
 use crate::skipped::{SkipReason, Skips};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -17,23 +17,23 @@ pub(super) struct Probe {
 }
 
 #[derive(Deserialize)]
-struct Index {
-    chunks: Vec<Chunk>,
-    config: Config,
+pub(super) struct Index {
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) config: Config,
 }
 
 #[derive(Deserialize)]
-struct Chunk {
-    chunk_bytes: u64,
+pub(super) struct Chunk {
+    pub(super) chunk_bytes: u64,
     /// Number of items.
-    chunk_size: u64,
+    pub(super) chunk_size: u64,
     /// Tokens of all items.
     dim: Option<u64>,
-    filename: String,
+    pub(super) filename: String,
 }
 
 #[derive(Deserialize)]
-struct Config {
+pub(super) struct Config {
     compression: Option<String>,
     compression_level: Option<String>,
     /// Bytes of items that fill a chunk, before compression.
@@ -41,7 +41,7 @@ struct Config {
     chunk_bytes: serde_json::Value,
     data_format: Option<Vec<String>>,
     data_spec: Option<String>,
-    encryption: Option<IgnoredAny>,
+    pub(super) encryption: Option<IgnoredAny>,
     item_loader: Option<String>,
 }
 
@@ -64,15 +64,15 @@ pub(super) enum Level {
     Sample,
 }
 
-/// Reads the index `path`. Returns what it lists, and how items are compressed. `leaves` are those of the previous
-/// index; the first index sets them.
+/// What the index at `path` lists, and how items are compressed. `leaves` are those of the previous index; the first
+/// index sets them.
 pub(super) fn read(
     path: &Path,
+    Index { chunks, config }: Index,
     block_size: Option<u64>,
     leaves: &mut Option<Leaves>,
     skips: &mut Skips,
 ) -> Result<(Listing, Option<Inside>)> {
-    let Index { chunks, config } = read_json(path)?;
     let root = folder_of(path);
     let (tokens, level) = check(&config, path)?;
     let own = Leaves::new(&config.data_format.unwrap_or_default(), config.data_spec.as_deref(), tokens, block_size)

@@ -62,7 +62,7 @@ impl<'a> OpenFile<'a> {
     }
 
     /// What the file is known by; nothing if this is not the file itself.
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> Stamp {
         match &self.content {
             Content::File(source) => source.stamp(),
             Content::Bytes { .. } | Content::Stream(_) => Stamp::default(),

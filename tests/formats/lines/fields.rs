@@ -33,7 +33,8 @@ fn many_fields_take_little_time() {
     let names: Vec<String> = (0..FIELDS).map(|number| format!("field_with_a_long_name_{number:05}")).collect();
     let lines = dataset::open(&[place.path()], &quiet("jsonl").set("columns", names)).unwrap();
     let (mut spans, mut sample) = (Vec::new(), uringload::dataset::Sample::default());
-    let start = std::time::Instant::now();
+    // Of this thread, so that others on the machine do not count.
+    let start = uringload_sys::system::thread_cpu_time();
     for id in (0..ROUNDS).flat_map(|_| (0..lines.len()).map(SampleId)) {
         spans.clear();
         lines.spans(id, &mut spans);
@@ -42,9 +43,9 @@ fn many_fields_take_little_time() {
         lines.parse(id, &[bytes::Bytes::copy_from_slice(&text.as_bytes()[at..at + len])], &mut sample).unwrap();
         assert_eq!(sample.values[7], uringload::dataset::Value::I64(7));
     }
-    let rate = (ROUNDS * LINES) as f64 / start.elapsed().as_secs_f64();
-    // Some 4 000 a second on an idle machine; 200 if every name is held against every other.
-    assert!(rate > 700.0, "{rate:.0} lines a second");
+    let rate = (ROUNDS * LINES) as f64 / (uringload_sys::system::thread_cpu_time() - start).as_secs_f64();
+    // Some 4 000 a second of a processor; 200 if every name is held against every other.
+    assert!(rate > 600.0, "{rate:.0} lines a second");
 }
 
 #[test]

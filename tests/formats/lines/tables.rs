@@ -92,8 +92,8 @@ fn many_columns_take_little_time() {
     let backwards = dataset::open(&[place.path()], &quiet("csv").set("columns", asked)).unwrap();
     let sample = sample(&*backwards, 0).unwrap();
     assert_eq!((sample["gene0"].as_slice(), sample["gene7"].as_slice()), (&[0; 8][..], &7_i64.to_le_bytes()[..]));
-    // Two minutes and more, if it is. Some slack for a busy machine.
-    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    // Two minutes and more on an idle machine, if it is. Slack for a busy one.
+    assert!(start.elapsed() < std::time::Duration::from_secs(90), "{:?}", start.elapsed());
 }
 
 #[test]
