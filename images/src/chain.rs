@@ -97,6 +97,29 @@ impl Chain {
         &self.ops
     }
 
+    /// The chain as two in a row: what is the same in every epoch, as an image of 8 bits, and everything from the first
+    /// random operation on, to the tensor. Random numbers and the bytes that come out are those of the chain as one.
+    ///
+    /// ```
+    /// # fn main() -> uringload_core::Result<()> {
+    /// use uringload_images::Chain;
+    ///
+    /// let chain: Chain = "resize(256), random_crop(224), hflip, normalize(imagenet)".parse()?;
+    /// let (fixed, random) = chain.split();
+    /// assert_eq!((fixed.ops().len(), random.ops().len()), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn split(&self) -> (Chain, Chain) {
+        // These draw no number. Others may, even where it decides nothing.
+        let is_fixed = |op: &Op| matches!(op, Op::Resize { .. } | Op::CenterCrop { .. } | Op::Pad { .. });
+        let end = self.ops.iter().position(|op| !is_fixed(op)).unwrap_or(self.ops.len());
+        let (fixed, random) = self.ops.split_at(end);
+        let fixed = Chain { ops: fixed.to_vec(), elements: Elements::default() };
+        (fixed, Chain { ops: random.to_vec(), elements: self.elements.clone() })
+    }
+
     /// Rows and columns that come out of an image of any size; `None` if they depend on it.
     #[must_use]
     pub fn size(&self) -> Option<(u32, u32)> {

@@ -123,6 +123,11 @@ impl Default for Limits {
 impl Limits {
     /// Refuses an image of that size, for whose decoding `bytes` bytes a pixel are needed.
     fn check(self, height: u32, width: u32, bytes: u64) -> Result<()> {
+        self.check_bytes(height, width, (u64::from(height) * u64::from(width)).saturating_mul(bytes))
+    }
+
+    /// Refuses an image of that size, for whose decoding `memory` bytes are needed.
+    fn check_bytes(self, height: u32, width: u32, memory: u64) -> Result<()> {
         if height == 0 || width == 0 {
             return Err(Error::new(ErrorKind::Corrupt, format!("the image has {height} rows of {width} pixels")));
         }
@@ -133,7 +138,6 @@ impl Limits {
                 Error::new(ErrorKind::MemoryLimit, what).with_remedy("raise the limit of pixels if you trust it")
             );
         }
-        let memory = pixels.saturating_mul(bytes);
         if memory > self.bytes {
             let what = format!("the image needs {memory} bytes to be decoded, and {} are allowed", self.bytes);
             return Err(

@@ -34,6 +34,7 @@ mod blur;
 mod chain;
 pub mod color;
 mod decode;
+mod encode;
 mod image;
 mod lanes;
 pub mod mix;
@@ -53,6 +54,7 @@ pub use chain::Chain;
 pub use decode::{
     Color, Decoding, Format, Jpeg, JpegDecoder, Limits, decode, decode_with, decoder, decoder_at, dimensions,
 };
+pub use encode::{encode_bmp, encode_jpeg};
 pub use image::Image;
 pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
 pub use plan::{Plan, Rectangle, Scratch};

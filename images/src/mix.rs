@@ -67,6 +67,12 @@ impl Mixing {
         self.own
     }
 
+    /// The rectangle that is the other one's, for CutMix.
+    #[must_use]
+    pub fn region(&self) -> Option<Region> {
+        self.region
+    }
+
     /// Mixes a batch of shape `[samples, channels, height, width]`.
     ///
     /// # Errors

@@ -96,6 +96,31 @@ fn limits_hold_before_memory_is_taken() {
     assert_eq!(decode(&bomb, &Decoding::default()).unwrap_err().kind(), ErrorKind::MemoryLimit);
 }
 
+/// What a JPEG claims is what it takes: pixels twice, and coefficients only where several scans share them.
+#[test]
+fn a_jpeg_claims_what_its_kind_takes() {
+    let least = |name: &str| {
+        // 33 x 23 pixels, of which rows that are worked at are most.
+        let bytes = file(name);
+        let fits = |limit: u64| {
+            let limits = Limits { bytes: limit, ..Limits::default() };
+            decode(&bytes, &Decoding { limits, jpeg: Jpeg::Embedded, ..Decoding::default() }).is_ok()
+        };
+        let (mut low, mut high) = (0, 1 << 20);
+        while low + 1 < high {
+            let middle = (low + high) / 2;
+            if fits(middle) { high = middle } else { low = middle }
+        }
+        high
+    };
+    let strip = 3 * 64 * 256;
+    assert_eq!(least("420.jpg"), 33 * 23 * 6 + strip);
+    assert_eq!(least("444.jpg"), 33 * 23 * 6 + strip);
+    // 3 x 2 blocks of 16 x 16, with half as many samples of chroma as of luminance.
+    assert_eq!(least("progressive.jpg"), 33 * 23 * 6 + strip + 2 * 3 * 2 * 256 * 3 / 2);
+    assert_eq!(least("cmyk.jpg"), 33 * 23 * 7 + 4 * 64 * 256);
+}
+
 #[test]
 fn what_is_no_image_says_so() {
     let kind = |bytes: &[u8]| decode(bytes, &Decoding::default()).unwrap_err().kind();

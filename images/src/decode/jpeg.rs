@@ -20,9 +20,18 @@ use zune_jpeg::errors::DecodeErrors;
 
 const FORMAT: Format = Format::Jpeg;
 
-/// Bytes for a pixel: 4 channels, which are converted to 3 others, and a progressive file's coefficients of 16 bits,
-/// as many as four planes without subsampling, which zune-jpeg pads for odd subsampling.
-const BYTES_A_PIXEL: u64 = 4 + 3 + 2 * 4;
+/// Bytes for a pixel: 3 channels, and 3 of what they are turned to.
+const BYTES_A_PIXEL: u64 = 3 + 3;
+
+/// The same of a file with 4 channels, which become 3.
+const BYTES_A_PIXEL_OF_FOUR: u64 = 4 + 3;
+
+/// Bytes of a coefficient: those of a file that does not have all of a block in one scan are kept until the last one.
+const COEFFICIENT_BYTES: u64 = 2;
+
+/// Bytes for a column of each component in the rows that are worked at: 8 rows of 4 samples of 16 bits, before and
+/// after chroma is interpolated, twice.
+const STRIP_BYTES: u64 = 8 * 4 * 2 * 2 * 2;
 
 /// Most scans of a progressive file: 10 are usual. Each may be a few bytes that cost the work of all pixels.
 pub const SCANS_MAX: usize = 100;
@@ -82,6 +91,10 @@ fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers
     if let Some(at) = head.arithmetic {
         return Err(unsupported(FORMAT, "arithmetic coding").with_offset(at as u64));
     }
+    if head.is_split {
+        // zune-jpeg 0.5.15 gives other pixels, and no error, where chroma has fewer samples.
+        return Err(unsupported(FORMAT, "a scan for each component").with_offset(head.scan as u64));
+    }
     let options = DecoderOptions::default().set_strict_mode(false).jpeg_set_max_scans(SCANS_MAX);
     let options = options.set_max_width(usize::from(u16::MAX)).set_max_height(usize::from(u16::MAX));
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
@@ -127,6 +140,10 @@ struct Head {
     height: u32,
     width: u32,
     components: u8,
+    /// Most bytes that decoding takes.
+    bytes: u64,
+    /// Whether a file that is not progressive has its components in several scans.
+    is_split: bool,
     /// Where the first scan's segment starts.
     scan: usize,
     /// Where a frame starts that is coded by arithmetic, which only libjpeg-turbo knows.
@@ -139,7 +156,7 @@ impl Head {
     /// Of a file that may be decoded: within the limits, and whole.
     fn checked(bytes: &[u8], how: &Decoding) -> Result<Head> {
         let head = Head::read(bytes)?;
-        how.limits.check(head.height, head.width, BYTES_A_PIXEL)?;
+        how.limits.check_bytes(head.height, head.width, head.bytes)?;
         if how.color == Color::Index && head.components != 1 {
             return Err(no_index(FORMAT));
         }
@@ -187,7 +204,10 @@ impl Head {
                         return Err(unsupported(FORMAT, depth).with_offset(at as u64));
                     }
                     let side = |high: u8, low: u8| u32::from(u16::from_be_bytes([high, low]));
-                    frame = Some((side(head[1], head[2]), side(head[3], head[4]), head[5]));
+                    let factors = payload[6..].chunks_exact(3).take(head[5].into()).map(|component| component[1]);
+                    let size = (side(head[1], head[2]), side(head[3], head[4]));
+                    let has_scans = matches!(marker, 0xc2 | 0xca);
+                    frame = Some((size, head[5], coefficients(size, factors), has_scans));
                 }
                 // The first one counts.
                 0xe1 if orientation.is_none() => {
@@ -196,15 +216,29 @@ impl Head {
                 }
                 0xda => {
                     let no_frame = || corrupt(FORMAT, "a scan comes before the frame").with_offset(at as u64);
-                    let (height, width, components) = frame.ok_or_else(no_frame)?;
+                    let ((height, width), components, coefficients, has_scans) = frame.ok_or_else(no_frame)?;
+                    let is_split = !has_scans && payload.first() != Some(&components);
                     let orientation = orientation.unwrap_or(1);
-                    return Ok(Head { height, width, components, scan: at, arithmetic, orientation });
+                    let a_pixel = if components == 4 { BYTES_A_PIXEL_OF_FOUR } else { BYTES_A_PIXEL };
+                    let kept = if has_scans || is_split { COEFFICIENT_BYTES * coefficients } else { 0 };
+                    let strip = u64::from(components) * u64::from(width).next_multiple_of(64) * STRIP_BYTES;
+                    let bytes = u64::from(height) * u64::from(width) * a_pixel + kept + strip;
+                    return Ok(Head { height, width, components, bytes, is_split, scan: at, arithmetic, orientation });
                 }
                 _ => {}
             }
             at += 2 + length.max(2);
         }
     }
+}
+
+/// How many coefficients an image has whose components have these sampling factors, in whole blocks.
+fn coefficients((height, width): (u32, u32), factors: impl Iterator<Item = u8> + Clone) -> u64 {
+    // Decoders refuse a factor of 0.
+    let split = |factor: u8| (u64::from(factor >> 4).max(1), u64::from(factor & 15).max(1));
+    let most = factors.clone().map(split).fold((1, 1), |most, (h, v)| (most.0.max(h), most.1.max(v)));
+    let blocks = u64::from(width).div_ceil(8 * most.0) * u64::from(height).div_ceil(8 * most.1);
+    64 * blocks * factors.map(split).map(|(h, v)| h * v).sum::<u64>()
 }
 
 /// Whether the marker of the end is there.
