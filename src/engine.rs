@@ -40,6 +40,22 @@ pub struct Read {
     pub offset: u64,
     /// Where the bytes go. Its length is the number of bytes wanted. The engine owns it until the read is done.
     pub part: Part,
+    /// The ranges that are read, if there are several: they lie end to end in `part`, and the first one is that of
+    /// `file` and `offset`. Only for engines that take [`bundles`](Engine::bundles).
+    pub pieces: Vec<Piece>,
+}
+
+/// One range of a read of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The file.
+    pub file: FileId,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes to request, and of memory.
+    pub len: usize,
+    /// Bytes that must arrive for it to be whole.
+    pub need: usize,
 }
 
 /// A completed read, successful or not.
@@ -51,10 +67,12 @@ pub struct Done {
     pub part: Part,
     /// Number of bytes read, from the start of the part, or the errno of the open or the read. Fewer bytes than wanted
     /// mean the end of the file or a short read. An error that is no errno may hold an [`Error`](crate::Error), which
-    /// says more than "cannot read".
+    /// says more than "cannot read". Of several pieces: the memory of those before the first that is not whole.
     pub result: io::Result<usize>,
     /// Time from the start of the read to its completion.
     pub latency: Duration,
+    /// The [`Read`]'s list, for the next one.
+    pub pieces: Vec<Piece>,
 }
 
 /// How many reads an engine performs at a time.
@@ -75,6 +93,11 @@ pub trait Engine {
 
     /// Reads that were started and are neither done nor abandoned.
     fn in_flight(&self) -> usize;
+
+    /// Whether reads of several pieces are taken, and cost less than as many reads.
+    fn bundles(&self) -> bool {
+        false
+    }
 
     /// Starts a read. It may reach the kernel only at the next `turn`.
     ///

@@ -58,7 +58,7 @@ pub fn measure(
     let depth = engine.widen(width.most.min(config.queue_depth.unwrap_or(DEPTH))).min(affordable(route.read_bytes));
     let mut pool = Pool::new(depth * route.read_bytes.next_multiple_of(BLOCK_ALIGNMENT), 0, Arc::new(Bell::new()))?;
     let mut free: Vec<Part> = (0..depth).filter_map(|_| pool.take(route.read_bytes)).collect();
-    pool.back(pool.arena().len())?;
+    pool.back(&(0..pool.arena().len()))?;
     // Where registration is refused the loader reads unregistered as well.
     let _ = engine.register(pool.arena(), 0..pool.backed_bytes());
     let mut done = Vec::new();
@@ -71,7 +71,7 @@ pub fn measure(
             let Some(read) = reads.next() else { break };
             let (Some(mut part), Some(tag)) = (free.pop(), tags.pop()) else { break };
             rests[tag as usize] = Some(part.split_off(read.len as usize));
-            engine.start(Read { tag, file: read.file, offset: read.offset, part });
+            engine.start(Read { tag, file: read.file, offset: read.offset, part, pieces: Vec::new() });
         }
         if engine.in_flight() == 0 {
             return Ok(RawRate { bytes, elapsed: start.elapsed() });

@@ -13,6 +13,7 @@ mod maps;
 mod outage;
 mod pending;
 mod repair;
+mod requests;
 mod starved;
 mod stretches;
 #[cfg(test)]
@@ -22,19 +23,20 @@ mod units;
 
 use crate::batch::Batch;
 use crate::config::OnError;
-use crate::engine::{Done, Engine, Read, Width};
+use crate::engine::{Done, Engine, Piece, Read, Width};
 use crate::plan::{BatchPlan, Joining, Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, Starvation};
 use crate::stage::Stage;
 use crate::stats::{Clock, Decision, Doing, Role, Stats};
-use crate::{Error, ErrorKind, Result};
-use depth::Depth;
+use crate::{Error, Result};
+use depth::{Depth, Ended};
 use outage::Outages;
 use pending::{Pending, Verdict};
 use repair::{Repair, Repaired};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use timeouts::Timeouts;
@@ -61,6 +63,8 @@ pub(crate) const THREAD: &str = "uringload-reactor";
 
 pub use failures::Failures;
 pub use pending::{Early, EarlyBlock};
+pub use requests::{Answer, Inbox, Request, Requests};
+pub(crate) use starved::thread_ended;
 pub use stretches::Kept;
 pub use units::Decoder;
 
@@ -118,6 +122,8 @@ pub struct Reactor {
     /// The threads that compute.
     stage: Option<Stage>,
     early: Option<Early>,
+    /// What is read where there is no order.
+    requests: Option<Requests>,
     /// The stretches of files that are kept in memory.
     kept: Option<Kept>,
     /// Batches planned so far.
@@ -140,6 +146,9 @@ pub struct Reactor {
     /// Reads that failed and wait to be read again.
     outages: Outages,
     failures: Failures,
+    /// Whether short reads go to the engine together, and lists of such reads for the next ones.
+    bundles: bool,
+    spare_pieces: Vec<Vec<Piece>>,
     /// An error to deliver to the consumer between batches.
     beside: Option<Error>,
     /// Number of `pending[0]`, wrapping below `REPAIRS`: the upper half of its reads' tags.
@@ -175,13 +184,14 @@ impl Reactor {
     ) -> Reactor {
         let clock = stats.clock(Role::Reactor, Doing::Plan);
         let roots = planner.dataset().files().roots().len();
-        let depth = Depth::new(rules.width, rules.read_bytes);
+        let depth = Depth::new(rules.width, rules.read_bytes).with_gap(planner.joining().most);
         Reactor {
             planner,
             pool,
             decoder: None,
             stage: None,
             early: None,
+            requests: None,
             kept: None,
             planned: 0,
             out,
@@ -198,6 +208,8 @@ impl Reactor {
             timeouts: Timeouts::new(rules.timeout),
             outages: Outages::new(rules.outage_timeout, roots, rules.seed),
             failures,
+            bundles: false,
+            spare_pieces: Vec::new(),
             beside: None,
             first: 0,
             issuing: 0,
@@ -237,7 +249,7 @@ impl Reactor {
     pub fn reroute(&mut self, layout: Layout, joining: Joining, width: Width) {
         self.planner.set_layout(layout);
         self.planner.set_joining(joining);
-        self.depth = Depth::new(width, layout.read_bytes);
+        self.depth = Depth::new(width, layout.read_bytes).with_gap(joining.most);
     }
 
     /// Adopts a new engine: installs its waker and registers the memory taken so far. Returns whether that memory could
@@ -247,11 +259,15 @@ impl Reactor {
     /// `MemoryLimit` if the system has no memory for even the first blocks.
     pub fn adopt(&mut self, engine: &mut dyn Engine) -> Result<io::Result<bool>> {
         self.bell.set_waker(&engine.waker());
+        // A read with a deadline is by itself.
+        self.bundles = engine.bundles() && self.rules.timeout.is_none();
         self.widen(engine);
         self.clock.switch(Doing::TakeMemory);
-        self.pool.back(1)?;
+        self.pool.back(&(0..1))?;
         self.clock.switch(Doing::Submit);
-        Ok(engine.register(self.pool.arena(), 0..self.pool.backed_bytes()))
+        let register = |range| engine.register(self.pool.arena(), range);
+        let registered: io::Result<Vec<bool>> = self.pool.backed().into_iter().map(register).collect();
+        Ok(registered.map(|registered| !registered.contains(&false)))
     }
 
     /// Tells the engine how many reads to perform at a time.
@@ -387,7 +403,8 @@ impl Reactor {
                 decoder.release(&pending.plan().uses);
             }
             self.beside = self.failures.book(&*dataset, (pending.epoch(), pending.samples()), &pending.failed())?;
-            let batch = pending.finish((&*dataset, &*collation), &self.rules, irreplaceable, &self.pool, &self.stats);
+            let of = (&*dataset, &*collation, self.stage.as_ref());
+            let batch = pending.finish(of, &self.rules, irreplaceable, &self.pool, &self.stats);
             self.spare.push(pending);
             // The queue had room, so a refusal means that the consumer is gone. The caller checks that next.
             let _ = self.out.try_send(batch);
@@ -397,8 +414,9 @@ impl Reactor {
 
     /// Parses the samples of a batch that was read.
     fn parse(&mut self, index: usize, engine: &mut dyn Engine) -> Result<()> {
-        if let Some(end) = self.pending.get(index).and_then(Pending::target_end) {
-            self.back(end, engine)?;
+        for block in 0..self.pending.get(index).map_or(0, |pending| pending.plan().blocks.len()) {
+            let target = self.pending.get(index).map_or(0..0, |pending| pending.target(block));
+            self.back(target, engine)?;
         }
         let (dataset, collation) = (Arc::clone(self.planner.dataset()), Arc::clone(self.planner.collation()));
         let Some(pending) = self.pending.get_mut(index) else { return Ok(()) };
@@ -430,6 +448,9 @@ impl Reactor {
                 self.adapt_reads();
                 let mut plan = self.spare_plans.pop().unwrap_or_default();
                 self.planner.next(&mut plan);
+                if plan.load.is_none() && plan.stretch.is_none() && !plan.reads.is_empty() {
+                    self.depth.planned(plan.joined.could_join);
+                }
                 if let Some(decoder) = &mut self.decoder {
                     decoder.note(&mut plan);
                 }
@@ -443,10 +464,11 @@ impl Reactor {
                 self.blocked.memory = true;
                 return None;
             }
-            self.unissued += plan.reads.len();
             let number = self.planned;
             self.planned += u64::from(plan.load.is_none() && plan.stretch.is_none());
-            self.spare_plans.extend(pending.begin(plan, number));
+            let bundles = self.bundles && self.outages.is_quiet();
+            self.spare_plans.extend(pending.begin(plan, number, bundles));
+            self.unissued += pending.bundles();
             self.pending.push_back(pending);
         }
         None
@@ -464,6 +486,10 @@ impl Reactor {
 
     /// Plans reads of the length that the device handles well.
     fn adapt_reads(&mut self) {
+        let joining = self.planner.joining();
+        if joining.most > 0 && joining.gap != self.depth.gap() {
+            self.planner.set_joining(Joining { gap: self.depth.gap(), ..joining });
+        }
         let layout = self.planner.layout();
         let wanted = self.depth.read_bytes().max(self.planner.joining().read_bytes);
         let read_bytes = (wanted / layout.alignment * layout.alignment).max(layout.alignment);
@@ -487,13 +513,15 @@ impl Reactor {
             if let Some(read) = self.again.pop_front() {
                 self.start(read, now, engine);
             } else if let Some(read) = self.repair.issue() {
-                self.back(read.part.end(), engine)?;
+                self.back(read.part.offset()..read.part.end(), engine)?;
                 self.start(read, now, engine);
-            } else if let Some(pending) = self.pending.get_mut(self.issuing) {
-                let number = self.first.wrapping_add(self.issuing as u32) & !REPAIRS;
-                match pending.issue(number) {
+            } else if let Some(index) = self.issuing()
+                && let Some(pending) = self.pending.get_mut(index)
+            {
+                let number = self.first.wrapping_add(index as u32) & !REPAIRS;
+                match pending.issue(number, &mut self.spare_pieces) {
                     Some(read) => {
-                        let grew = self.back(read.part.end(), engine)?;
+                        let grew = self.back(read.part.offset()..read.part.end(), engine)?;
                         self.start(read, now, engine);
                         self.unissued -= 1;
                         if grew {
@@ -503,7 +531,10 @@ impl Reactor {
                         }
                     }
                     None => {
-                        self.issuing += 1;
+                        match &mut self.requests {
+                            Some(requests) => requests.issued(),
+                            None => self.issuing += 1,
+                        }
                         continue;
                     }
                 }
@@ -516,21 +547,20 @@ impl Reactor {
         Ok(())
     }
 
-    /// Ensures that memory up to `end`, where a read or a gather target ends, is backed and registered. Memory is taken
-    /// here rather than with the block: a little between reads does not delay those in flight, but a hundred megabytes
-    /// at once would.
-    fn back(&mut self, end: usize, engine: &mut dyn Engine) -> Result<bool> {
-        if end <= self.pool.backed_bytes() {
+    /// Ensures that a range which is read or gathered into is backed and registered. Memory is taken here rather than
+    /// with the block: a little between reads does not delay those in flight, but a hundred megabytes at once would.
+    fn back(&mut self, wanted: Range<usize>, engine: &mut dyn Engine) -> Result<bool> {
+        if self.pool.is_backed(&wanted) {
             return Ok(false);
         }
         let before = self.clock.doing();
         self.clock.switch(Doing::TakeMemory);
-        let range = self.pool.back(end)?;
-        self.clock.switch(before);
-        let Some(range) = range else { return Ok(false) };
-        if let Err(error) = engine.register(self.pool.arena(), range) {
-            self.refused = Some(error);
+        while let Some(range) = self.pool.back(&wanted)? {
+            if let Err(error) = engine.register(self.pool.arena(), range) {
+                self.refused = Some(error);
+            }
         }
+        self.clock.switch(before);
         Ok(true)
     }
 
@@ -544,14 +574,13 @@ impl Reactor {
         if let Some(next) = self.outages.next() {
             longest = longest.min(next.saturating_duration_since(engine.now()));
         }
-        let asleep = self.blocked.memory || self.blocked.queue || self.is_computing() || self.waits_out(in_flight);
+        let asleep = self.may_be_rung(in_flight);
         if asleep {
             self.bell.listen();
             // The second check that the bell requires: a change before `listen` rang for nobody.
             let decoded = self.decoder.as_mut().is_some_and(Decoder::collect);
             let decoded = decoded | self.stage.as_ref().is_some_and(Stage::has_finished);
-            let changed =
-                self.pool.collect() || decoded || (self.blocked.queue && !self.out.is_full()) || self.out.is_closed();
+            let changed = self.pool.collect() || decoded || self.consumer_has_moved();
             if changed {
                 longest = Duration::ZERO;
             } else if in_flight == 0 && self.blocked.memory {
@@ -572,8 +601,7 @@ impl Reactor {
         };
         let now = self.clock.switch(waiting);
         self.stats.count.turns.add(1);
-        // Where the engine has places, what waits for one is not in flight yet.
-        self.stats.set_in_flight(in_flight.min(self.depth.now()), now);
+        self.tell_now(in_flight, now);
         let wait = (!longest.is_zero()).then_some(longest);
         engine.turn(wait, &mut self.done).map_err(|source| {
             Error::io("the engine failed while it waited for reads", source)
@@ -610,11 +638,19 @@ impl Reactor {
         let dataset = Arc::clone(self.planner.dataset());
         for done in done.drain(..) {
             let (tag, latency) = (done.tag, done.latency);
+            if self.find(tag).is_some_and(|(pending, index)| pending.is_bundle(index)) {
+                self.settle_bundle(done)?;
+                continue;
+            }
             if self.timeouts.take_abandoned(tag) {
                 self.pool.give(done.part);
                 continue;
             }
-            let cancelled = self.timeouts.take_cancelled(tag);
+            let cancelled = self.timeouts.take_cancelled(tag).filter(|_| !self.outages.is_elsewhere(tag));
+            if self.is_unwanted(tag) {
+                self.end_unwanted(done);
+                continue;
+            }
             let done = if cancelled.is_none() { self.note_end(done, engine) } else { Some(done) };
             let Some(done) = done else { continue };
             let Some((pending, _)) = self.find(tag) else {
@@ -624,12 +660,13 @@ impl Reactor {
                 continue;
             };
             let bytes = done.result.as_ref().ok().copied();
+            let ended = bytes.map(|bytes| Ended::new(bytes as u64, pending.plan().joined, latency));
             let verdict = pending.settle(done, alignment, dataset.files(), cancelled);
             self.stats.count.reads.add(1);
-            if let Some(bytes) = bytes {
-                self.stats.count.bytes_read.add(bytes as u64);
-                self.stats.read_latency.record(latency);
-                self.depth.done(bytes as u64, latency);
+            if let Some(ended) = ended {
+                self.stats.count.bytes_read.add(ended.bytes);
+                self.stats.read_latency.record(ended.bytes, latency, 1);
+                self.depth.done(ended);
             }
             if !matches!(verdict, Verdict::Trouble(..) | Verdict::Late(..)) {
                 self.outages.forget(tag);
@@ -655,21 +692,4 @@ impl Reactor {
         self.tell_outage(engine);
         Ok(())
     }
-
-    /// Called when a read is complete. If it was the last one of its block, the block may go out before its batch.
-    fn tell_early(&mut self, tag: u64) -> Result<()> {
-        let (number, index) = ((tag >> 32) as u32, tag as u32 as usize);
-        let Some(early) = self.early.as_ref().filter(|_| number & REPAIRS == 0) else { return Ok(()) };
-        let place = (number.wrapping_sub(self.first) & !REPAIRS) as usize;
-        match self.pending.get_mut(place) {
-            Some(pending) => pending.tell_early(index, &self.pool, early),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The error of a loader whose thread `name` ended without reporting an error.
-pub(crate) fn thread_ended(name: &str) -> Error {
-    Error::new(ErrorKind::Internal, format!("thread {name} ended unexpectedly: this is a bug of uringload"))
-        .with_remedy("please report it with the message that the thread printed")
 }

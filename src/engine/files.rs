@@ -21,6 +21,8 @@ pub(crate) struct Files {
     blocking: bool,
     /// Cleared at the first file that belongs to another user.
     noatime: AtomicBool,
+    /// Whether reads leave nothing in the page cache.
+    read_once: AtomicBool,
     /// When this was made; other times are counted from it.
     start: Instant,
 }
@@ -55,7 +57,15 @@ impl Files {
     /// Names the root that is missing or that this process may not open.
     pub(crate) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
         let roots = Arc::new(Roots::open(Arc::clone(&dataset))?);
-        Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true), start: Instant::now() })
+        Ok(Files {
+            dataset,
+            roots,
+            direct,
+            blocking,
+            noatime: AtomicBool::new(true),
+            read_once: AtomicBool::new(false),
+            start: Instant::now(),
+        })
     }
 
     /// How many files may be open at once as plain descriptors: a quarter of the process's limit.
@@ -159,6 +169,26 @@ impl Files {
         Ok(())
     }
 
+    /// Sets whether reads leave nothing in the page cache.
+    pub(crate) fn read_once(&self, read_once: bool) {
+        self.read_once.store(read_once, Ordering::Relaxed);
+    }
+
+    /// Reads from an open file.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub(crate) fn read_at(&self, file: &OpenFile, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.read_once.load(Ordering::Relaxed) {
+            match file::read_once_at(file.as_fd(), into, offset) {
+                // A mount below the root whose file system cannot, where one that can was asked.
+                Err(error) if error.raw_os_error() == Some(EOPNOTSUPP) => {}
+                read => return read,
+            }
+        }
+        file::read_at(file.as_fd(), into, offset)
+    }
+
     /// Opens a file as a plain descriptor, if it still is the file that was indexed.
     ///
     /// # Errors
@@ -183,4 +213,5 @@ pub(crate) fn has_no_descriptor(error: &io::Error) -> bool {
 
 const EPERM: i32 = 1;
 const ENFILE: i32 = 23;
+const EOPNOTSUPP: i32 = 95;
 const EMFILE: i32 = 24;

@@ -210,6 +210,7 @@ impl Straight {
         let route = Route {
             engine: EngineKind::Gds,
             direct_io: true,
+            reads_once: false,
             alignment: self.alignment,
             queue_depth,
             read_bytes: read_bytes / self.alignment as usize * self.alignment as usize,

@@ -8,7 +8,7 @@ use super::threads::{self, Threads};
 use super::uring::Uring;
 use super::way::{self, Way};
 use super::{ABANDONED_MAX, Engine, Width};
-use crate::config::{Cause, Config, EngineChoice, EngineKind, Fallback, Route};
+use crate::config::{Cache, Cause, Config, EngineChoice, EngineKind, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::plan::Joining;
 use crate::stats::Stats;
@@ -64,6 +64,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
     let mut route = Route {
         engine: EngineKind::Uring,
         direct_io: way.direct,
+        reads_once: false,
         alignment: way.alignment,
         queue_depth: depth(config, &way),
         read_bytes: read_bytes(config, &way),
@@ -93,6 +94,14 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
             Err(error) if config.engine == EngineChoice::Uring => return Err(unavailable(&error)),
             Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
         }
+    }
+    // What is in the page cache already stays there, and is not read from the disk.
+    if !way.direct && !way.resident && (config.read_once || config.cache == Cache::Memory) {
+        match way::reads_once(&**dataset) {
+            Ok(()) => route.reads_once = true,
+            Err(error) => route.fallbacks.push(Fallback::new(Cause::ReadOnce, "the page cache", Some(&error))),
+        }
+        files.read_once(route.reads_once);
     }
     // If reads are copies, use one thread per processor, including the reactor's own. If reads wait, use many threads.
     // A thread that is itself inside a read cannot enforce a deadline.
@@ -151,6 +160,7 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
     let route = Route {
         engine: EngineKind::Sim,
         direct_io: true,
+        reads_once: false,
         alignment: 512,
         queue_depth: config.queue_depth.unwrap_or(DEPTH_START).max(1),
         read_bytes: config.read_bytes.unwrap_or(READ_BYTES).next_multiple_of(512),

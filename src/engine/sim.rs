@@ -74,6 +74,9 @@ pub struct Sim {
     /// Reads that the outage failed.
     #[cfg(test)]
     pub failed_by_outage: u64,
+    /// Reads of several pieces, all of which came back, and not all.
+    #[cfg(test)]
+    pub bundles: [u64; 2],
     depth: usize,
     alignment: u64,
     /// How long reads take, and those that are on their way: when they began and when they end.
@@ -111,6 +114,8 @@ impl Sim {
             now,
             #[cfg(test)]
             failed_by_outage: 0,
+            #[cfg(test)]
+            bundles: [0; 2],
             depth,
             alignment,
             #[cfg(test)]
@@ -141,7 +146,7 @@ impl Sim {
         let ended: Vec<_> = self.due.extract_if(.., |(_, end, _)| *end <= now).collect();
         for (began, _, mut read) in ended {
             let result = self.answer(&mut read);
-            done.push(Done { tag: read.tag, part: read.part, result, latency: now - began });
+            done.push(Done { tag: read.tag, part: read.part, result, latency: now - began, pieces: read.pieces });
         }
     }
 
@@ -195,7 +200,7 @@ impl Sim {
         for Stuck { mut read, cancelled, .. } in ended {
             self.abandoned.retain(|&tag| tag != read.tag);
             let result = if cancelled { Err(io::Error::from_raw_os_error(ECANCELED)) } else { self.answer(&mut read) };
-            done.push(Done { tag: read.tag, part: read.part, result, latency: TURN });
+            done.push(Done { tag: read.tag, part: read.part, result, latency: TURN, pieces: read.pieces });
         }
     }
 
@@ -204,8 +209,29 @@ impl Sim {
     }
 
     fn answer(&mut self, read: &mut Read) -> io::Result<usize> {
-        let wanted = read.part.len() as u64;
-        let misaligned = [read.offset, wanted, read.part.offset() as u64].iter().any(|n| n % self.alignment != 0);
+        let (file, offset, place) = (read.file, read.offset, read.part.offset());
+        if read.pieces.is_empty() {
+            return self.answer_one(file, offset, (place, read.part.as_mut()));
+        }
+        let mut good = 0;
+        for piece in &read.pieces {
+            let memory = &mut read.part.as_mut()[good..good + piece.len];
+            match self.answer_one(piece.file, piece.offset, (place + good, memory)) {
+                Ok(bytes) if bytes >= piece.need => good += piece.len,
+                _ => break,
+            }
+        }
+        #[cfg(test)]
+        {
+            self.bundles[usize::from(good < read.part.len())] += 1;
+        }
+        Ok(good)
+    }
+
+    /// Reads one range to memory at `place`.
+    fn answer_one(&mut self, file: FileId, offset: u64, (place, memory): (usize, &mut [u8])) -> io::Result<usize> {
+        let wanted = memory.len() as u64;
+        let misaligned = [offset, wanted, place as u64].iter().any(|n| n % self.alignment != 0);
         if misaligned {
             return Err(io::Error::from_raw_os_error(22));
         }
@@ -219,13 +245,13 @@ impl Sim {
         if self.chance(self.faults.momentary) {
             return Err(io::Error::from_raw_os_error(if self.chance(128) { 4 } else { 11 }));
         }
-        if self.is_bad(read.file, read.offset) {
+        if self.is_bad(file, offset) {
             return Err(io::Error::from_raw_os_error(5));
         }
-        if self.chance(self.faults.device / 4) && self.failed_once.insert((read.file, read.offset)) {
+        if self.chance(self.faults.device / 4) && self.failed_once.insert((file, offset)) {
             return Err(io::Error::from_raw_os_error(5));
         }
-        let left = self.size(read.file).saturating_sub(read.offset).min(wanted);
+        let left = self.size(file).saturating_sub(offset).min(wanted);
         let bytes = if left > 1 && self.chance(self.faults.short) {
             // At least one aligned unit: a disk that twice returns less than that is at the end of the file.
             let least = self.alignment.min(left);
@@ -233,7 +259,7 @@ impl Sim {
         } else {
             left
         };
-        fill(read.file, read.offset, &mut read.part.as_mut()[..bytes as usize]);
+        fill(file, offset, &mut memory[..bytes as usize]);
         Ok(bytes as usize)
     }
 }
@@ -284,7 +310,8 @@ impl Engine for Sim {
                 continue;
             }
             let result = self.answer(&mut read);
-            done.push(Done { tag: read.tag, part: read.part, result, latency: Duration::from_micros(100) });
+            let latency = Duration::from_micros(100);
+            done.push(Done { tag: read.tag, part: read.part, result, latency, pieces: read.pieces });
         }
         self.queue = later;
         if let Some(wait) = wait

@@ -46,6 +46,11 @@ pub(super) trait Reader: Send + Sync + 'static {
     /// As in [`Done::result`].
     fn read(&self, read: &mut Read, own: &mut Self::Own, opening: &AtomicBool) -> io::Result<usize>;
 
+    /// Whether it reads several pieces at once.
+    fn takes_pieces(&self) -> bool {
+        false
+    }
+
     /// As in [`Engine::said`].
     fn said(&self) -> Option<Fallback> {
         None
@@ -234,6 +239,12 @@ impl<R: Reader> Engine for Threads<R> {
         self.started
     }
 
+    /// Where reads are copies. One that waits would keep those behind it waiting, and reads with deadlines are each by
+    /// itself.
+    fn bundles(&self) -> bool {
+        self.helps && self.shared.reader.takes_pieces()
+    }
+
     fn start(&mut self, read: Read) {
         assert!(self.room() > 0, "start without room");
         self.started += 1;
@@ -401,7 +412,8 @@ impl<R: Reader> Shared<R> {
 
     /// Hands over a result.
     fn finish(&self, read: Read, start: Instant, result: io::Result<usize>) {
-        let done = Done { tag: read.tag, part: read.part, result, latency: start.elapsed() };
+        let (latency, Read { tag, part, pieces, .. }) = (start.elapsed(), read);
+        let done = Done { tag, part, result, latency, pieces };
         // Never full: it has room for every started read.
         let _ = self.done.push(done);
     }
@@ -487,7 +499,7 @@ mod tests {
             let mut engine =
                 Threads::new(Arc::new(Panics::default()), usize::from(!helps), helps, (8, 0), &stats).unwrap();
             for tag in 0..4 {
-                engine.start(Read { tag, file: FileId(0), offset: 0, part: whole.split_to(4096) });
+                engine.start(Read { tag, file: FileId(0), offset: 0, part: whole.split_to(4096), pieces: Vec::new() });
             }
             let (mut done, start) = (Vec::new(), Instant::now());
             while done.len() < 4 {
@@ -549,7 +561,7 @@ mod tests {
             assert_eq!(engine.widen(width), 64);
             slow.most.store(0, Ordering::SeqCst);
             for tag in 0..64 {
-                engine.start(Read { tag, file: FileId(0), offset: 0, part: whole.split_to(512) });
+                engine.start(Read { tag, file: FileId(0), offset: 0, part: whole.split_to(512), pieces: Vec::new() });
             }
             let (mut done, start) = (Vec::new(), Instant::now());
             while done.len() < 64 {

@@ -137,6 +137,22 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     }
 }
 
+/// Whether files of all roots can be read without leaving anything in the page cache, judging by one of each.
+///
+/// # Errors
+/// Why not.
+pub(super) fn reads_once(dataset: &dyn Dataset) -> io::Result<()> {
+    let files = dataset.files();
+    for root in 0..files.roots().len() {
+        // A file that cannot be opened is an error of its own samples, and an empty one is read by nobody.
+        let opened = files.files_of(root).take(FILES_TRIED).find_map(|id| open(files, FileId(id), false).ok());
+        if let Some(opened) = opened {
+            file::read_once_at(opened.file.as_fd(), &mut [0], 0)?;
+        }
+    }
+    Ok(())
+}
+
 /// Share of bytes in the page cache, over a sample of the files. `None` if the kernel does not report it
 /// (`cachestat(2)`, Linux 6.5).
 fn resident_share(dataset: &dyn Dataset) -> Option<f64> {
@@ -164,6 +180,40 @@ fn open(files: &FileTable, id: FileId, direct: bool) -> io::Result<Opened> {
 mod tests {
     use super::*;
     use crate::dataset::{self, FileTable, Options};
+
+    /// A dataset of one file in a folder.
+    fn one_file(folder: &std::path::Path) -> std::sync::Arc<dyn Dataset> {
+        let mut files = FileTable::new();
+        files.push_root(folder);
+        std::fs::write(folder.join("a"), vec![1; 100_000]).unwrap();
+        files.push(b"a", 100_000);
+        dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
+    }
+
+    #[test]
+    fn what_a_file_system_cannot_read_once_is_said() {
+        let config = Config { io: IoChoice::Buffered, read_once: true, ..Config::default() };
+        let stats = std::sync::Arc::new(crate::stats::Stats::new());
+        if let Ok(folder) = tempfile::tempdir_in("/dev/shm") {
+            let dataset = one_file(folder.path());
+            assert_eq!(reads_once(&*dataset).unwrap_err().raw_os_error(), Some(95), "EOPNOTSUPP");
+        }
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let dataset = one_file(folder.path());
+        let file = open(dataset.files(), FileId(0), false).unwrap().file;
+        std::fs::File::open(folder.path().join("a")).unwrap().sync_all().unwrap();
+        file::evict(file.as_fd()).unwrap();
+        let way = choose(&config, &*dataset).unwrap();
+        if way.resident {
+            return eprintln!("skipped: nothing leaves the page cache here");
+        }
+        let route = super::super::open(&config, &dataset, &stats).unwrap().route;
+        let step = route.fallbacks.iter().find(|step| step.cause == Cause::ReadOnce);
+        assert_eq!(route.reads_once, step.is_none(), "{route} {:?}", route.fallbacks);
+        assert_eq!(route.to_string().contains("keeps nothing"), route.reads_once);
+        let plain = super::super::open(&Config { read_once: false, ..config }, &dataset, &stats).unwrap().route;
+        assert!(!plain.reads_once && plain.fallbacks.is_empty(), "only where it is asked for");
+    }
 
     #[test]
     fn freshly_written_files_are_resident_and_read_through_the_page_cache() {

@@ -46,7 +46,7 @@ pub fn measure(devices: &[Context], limit: Duration) -> Result<BusRates> {
     };
     let failed = |error| device_error("cannot measure copies to the device", error);
     let mut pool = Pool::new(PLACES * COPY_BYTES, 0, Arc::new(Bell::new()))?;
-    pool.back(pool.arena().len())?;
+    pool.back(&(0..pool.arena().len()))?;
     // Held until the copies are done: lanes are dropped before it.
     let pinned = Pinned::new(first, pool.arena()).map_err(failed)?;
     let parts = (0..PLACES).filter_map(|_| pool.take(COPY_BYTES)).collect::<Vec<_>>();

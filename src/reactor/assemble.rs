@@ -22,6 +22,8 @@ pub(super) struct Parsed {
     values: Vec<Value>,
     /// Samples that failed, ordered by index in the plan.
     failed: Vec<Missing>,
+    /// Plan indices of the samples whose values threads are still to bring.
+    held: Vec<usize>,
     /// Plan indices of the samples that are in the batch.
     good: Vec<u32>,
     raw: Vec<Bytes>,
@@ -58,6 +60,11 @@ impl Parsed {
         for index in 0..plan.batch.ids.len() {
             let error = match failed.get_mut(index).and_then(Option::take) {
                 Some(error) => Some(error),
+                None if plan.is_prepared(index) => {
+                    self.held.push(index);
+                    self.values.resize(self.values.len() + self.width, Value::Bytes(Bytes::new()));
+                    continue;
+                }
                 None => self.parse_one(dataset, collation, plan, sources, index),
             };
             match error {
@@ -145,7 +152,7 @@ impl Parsed {
     fn fits(&self, values: &[Value]) -> bool {
         let is_missing = |index| {
             let place = self.failed.binary_search_by_key(&index, |missing| missing.index);
-            place.is_ok_and(|place| self.failed[place].replaced_by.is_none())
+            place.is_ok_and(|place| self.failed[place].replaced_by.is_none()) || self.held.binary_search(&index).is_ok()
         };
         let first = (0..self.values.len() / self.width.max(1)).find(|&index| !is_missing(index));
         let first = first.map(|index| &self.values[index * self.width..][..self.width]);
@@ -164,6 +171,17 @@ impl Parsed {
         missing.map(|missing| missing.error.clone())
     }
 
+    /// The samples that are in the batch, with their index in the plan, which stay themselves or are replaced.
+    pub(super) fn present(&self, plan: &BatchPlan) -> Vec<(usize, SampleId)> {
+        let mut missing = self.failed.iter().peekable();
+        let planned = plan.batch.ids.iter().enumerate();
+        let there = planned.filter_map(|(index, &id)| match missing.next_if(|missing| missing.index == index) {
+            None => Some((index, id)),
+            Some(missing) => Some((index, missing.replaced_by?)),
+        });
+        there.collect()
+    }
+
     /// Whether no sample was parsed.
     pub(super) fn is_empty(&self) -> bool {
         self.values.is_empty()
@@ -179,6 +197,25 @@ impl Parsed {
             Value::Bytes(bytes) => Value::Bytes(std::mem::take(bytes)),
             Value::I64(number) => Value::I64(*number),
         })
+    }
+
+    /// The values of the sample at `index` of the plan, unless it failed or threads are still to bring them.
+    pub(super) fn values_of(&self, index: usize) -> Option<&[Value]> {
+        let has_failed = self.failed.binary_search_by_key(&index, |missing| missing.index).is_ok();
+        let is_there = !has_failed && self.held.binary_search(&index).is_err();
+        self.values.get(index * self.width..(index + 1) * self.width).filter(|_| is_there)
+    }
+
+    /// Sets the values of the sample at `index` of the plan, which is `id`, but for those that become something else.
+    pub(super) fn set(&mut self, index: usize, id: SampleId, values: Vec<Value>, collation: &Collation) {
+        if !self.fits(&values) {
+            self.fail(index, mismatch(id));
+            return;
+        }
+        self.held.retain(|&held| held != index);
+        let is_made = |field: usize| collation.mapped_fields().iter().any(|(other, _)| *other == field);
+        let places = self.values[index * self.width..].iter_mut().zip(values).enumerate();
+        places.filter(|(field, _)| !is_made(*field)).for_each(|(_, (place, value))| *place = value);
     }
 
     /// Copies short values out of what was read, so that they do not hold all of it.
@@ -255,6 +292,7 @@ impl Parsed {
     pub(super) fn clear(&mut self) {
         self.values.clear();
         self.failed.clear();
+        self.held.clear();
         self.sample.values.clear();
         self.whole = None;
     }

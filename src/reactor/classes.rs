@@ -41,6 +41,11 @@ impl Class {
             _ => Class::File,
         }
     }
+
+    /// Whether a read ended before it began, by whomever.
+    pub(super) fn is_taken_back(error: &io::Error) -> bool {
+        error.raw_os_error() == Some(ECANCELED)
+    }
 }
 
 // errno values of Linux on x86-64 and AArch64; named here because this layer calls nothing of the system.

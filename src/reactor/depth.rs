@@ -1,10 +1,13 @@
-//! Chooses how many reads are in flight and how long they are, by what that gives.
+//! Chooses how many reads are in flight, how long they are and over which gaps they are joined, by what that gives.
 //!
 //! A device has a knee: below it more reads in flight give more, above it they only wait longer, and they wait in the
 //! device instead of here, where the oldest batch could still go first. Where the knee lies differs by a factor of a
 //! hundred between disks, network file systems and quotas, so it is found by trying, as BBR finds the bandwidth of a
 //! path: measure, change one knob, measure again, and keep the change only if it is worth it. More reads must give
-//! more. Fewer reads are tried only where reads queue, and must give about as much. A trial that fails doubles the time
+//! more. Fewer reads are tried only where reads queue, and must give about as much. Where samples lie near each other,
+//! reads that take the gaps along are tried: what counts is bytes of samples, so they pass only if an operation costs
+//! more than the bytes of a gap, whatever the reason (a quota, a head, a server's round trip). A trial that fails
+//! doubles the time
 //! to the next one, so a loader that has found its knee hardly moves; a rate that changes (a quota, a neighbour) ends
 //! that rest.
 
@@ -12,6 +15,7 @@
 mod tests;
 
 use crate::engine::Width;
+use crate::plan::Joined;
 use crate::stats::{Decision, Knob};
 use std::time::{Duration, Instant};
 
@@ -48,8 +52,18 @@ const STALL: Duration = Duration::from_secs(1);
 /// Windows from a failed trial to the next one, at most.
 const REST: u32 = 256;
 
+/// Times that a failed trial of a gap took, until the next one, and how often that doubles.
+const GAP_REST: u32 = 32;
+const GAP_REST_DOUBLINGS: u32 = 5;
+
+/// Reads that a trial of a gap measures, where the depth is not more: they are long.
+const GAP_READS: usize = 64;
+
 /// A rate that changed by this factor is another device's, so to say.
 const SHIFT: f64 = 1.4;
+
+/// What an operation is said to cost at most, in bytes.
+const PRICE_MAX: f64 = (1_u64 << 30) as f64;
 
 /// Windows in which work, not the depth, limited the reads, until a trial is called off.
 const IDLE_WINDOWS: u32 = 4;
@@ -59,6 +73,8 @@ const IDLE_WINDOWS: u32 = 4;
 struct Rate {
     reads: f64,
     bytes: f64,
+    /// Of the bytes, those of samples, a second.
+    useful: f64,
     latency: Duration,
 }
 
@@ -73,6 +89,7 @@ impl Rate {
         Rate {
             reads: f64::midpoint(self.reads, newer.reads),
             bytes: f64::midpoint(self.bytes, newer.bytes),
+            useful: f64::midpoint(self.useful, newer.useful),
             latency: (self.latency + newer.latency) / 2,
         }
     }
@@ -87,6 +104,7 @@ struct Window {
     skip: usize,
     reads: usize,
     bytes: u64,
+    useful: u64,
     latency: Duration,
     /// How often reads were issued, and how often that filled the depth.
     issued: usize,
@@ -105,23 +123,86 @@ enum Step {
     Fewer,
     Longer,
     Shorter,
+    Joined,
+    Apart,
+}
+
+/// The knobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Setting {
+    depth: usize,
+    read_bytes: u64,
+    gap: u64,
+}
+
+/// A read that ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) bytes: u64,
+    /// Of these, bytes of samples.
+    pub(super) useful: u64,
+    /// Longest gap over which its batch was joined, if others are tried.
+    pub(super) gap: Option<u64>,
+    pub(super) latency: Duration,
+}
+
+impl Ended {
+    /// A read of a batch that was joined so.
+    pub(super) fn new(bytes: u64, joined: Joined, latency: Duration) -> Ended {
+        Ended { bytes, useful: joined.useful(bytes), gap: joined.gap, latency }
+    }
+}
+
+impl Step {
+    fn is_of_gaps(self) -> bool {
+        matches!(self, Step::Joined | Step::Apart)
+    }
 }
 
 /// In the order in which they are tried.
-const STEPS: [Step; 4] = [Step::More, Step::Fewer, Step::Longer, Step::Shorter];
+const STEPS: [Step; 6] = [Step::More, Step::Joined, Step::Fewer, Step::Longer, Step::Shorter, Step::Apart];
+
+/// When another gap may be tried. A trial reads for nothing whatever is in flight at its end, which takes seconds where
+/// bytes are scarce: so what it took decides how long there is none.
+#[derive(Debug, Default)]
+struct Gaps {
+    /// When the trial that goes on began.
+    began: Option<Instant>,
+    not_before: Option<Instant>,
+    /// Trials that failed, one after the other.
+    failed: u32,
+}
+
+impl Gaps {
+    fn may_try(&self, now: Option<Instant>) -> bool {
+        self.not_before.is_none_or(|before| now.is_some_and(|now| now >= before))
+    }
+
+    fn fail(&mut self, now: Option<Instant>) {
+        let took =
+            self.began.take().zip(now).map_or(Duration::ZERO, |(began, now)| now.saturating_duration_since(began));
+        let rest = took.saturating_mul(GAP_REST << self.failed.min(GAP_REST_DOUBLINGS));
+        self.not_before = now.and_then(|now| now.checked_add(rest));
+        self.failed = self.failed.saturating_add(1);
+    }
+}
 
 /// The controller.
 #[derive(Debug)]
 pub(super) struct Depth {
-    now: usize,
-    read_bytes: u64,
+    now: Setting,
     width: Width,
     read_bytes_most: u64,
+    /// Longest gap that may be tried; 0: none.
+    gap_most: u64,
+    /// Whether the batch planned last has samples near each other.
+    could_join: bool,
+    gaps: Gaps,
     window: Window,
     /// The rate with the knobs as they are, or, during a trial, as they were.
     base: Option<Rate>,
     /// The change on trial, and the knobs before it.
-    trial: Option<(Step, usize, u64)>,
+    trial: Option<(Step, Setting)>,
     /// The rate that a descent began with: each of its steps is held against that, so that small losses do not add up.
     anchor: Option<Rate>,
     /// The step that was tried last.
@@ -140,12 +221,14 @@ impl Depth {
     /// Stays within this width and reads of at most `read_bytes` each.
     pub(super) fn new(width: Width, read_bytes: u64) -> Depth {
         let width = Width { most: width.most.max(1), ..width };
-        let now = if width.fixed { width.most } else { width.start.clamp(1, width.most) };
+        let depth = if width.fixed { width.most } else { width.start.clamp(1, width.most) };
         Depth {
-            now,
-            read_bytes,
+            now: Setting { depth, read_bytes, gap: 0 },
             width,
             read_bytes_most: read_bytes,
+            gap_most: 0,
+            could_join: false,
+            gaps: Gaps::default(),
             window: Window::default(),
             base: None,
             trial: None,
@@ -161,12 +244,28 @@ impl Depth {
 
     /// Number of reads that may be in flight now.
     pub(super) fn now(&self) -> usize {
-        self.now
+        self.now.depth
     }
 
     /// Longest read to plan now, in bytes: the bound divided by a power of two.
     pub(super) fn read_bytes(&self) -> u64 {
-        self.read_bytes
+        self.now.read_bytes
+    }
+
+    /// Longest gap over which to join the reads of a batch planned now; 0 unless a trial of it gained.
+    pub(super) fn gap(&self) -> u64 {
+        self.now.gap
+    }
+
+    /// Lets it try gaps of up to so many bytes.
+    #[must_use]
+    pub(super) fn with_gap(self, gap_most: u64) -> Depth {
+        Depth { gap_most, ..self }
+    }
+
+    /// Records whether a gap would join much of a batch that was planned now without.
+    pub(super) fn planned(&mut self, could_join: bool) {
+        self.could_join = could_join;
     }
 
     /// Records that reads were issued, and whether they filled the depth.
@@ -176,28 +275,32 @@ impl Depth {
     }
 
     /// Records a read that ended.
-    pub(super) fn done(&mut self, bytes: u64, latency: Duration) {
+    pub(super) fn done(&mut self, read: Ended) {
         let window = &mut self.window;
         window.is_fresh = true;
-        if window.skip > 0 {
+        if read.gap.is_some_and(|gap| gap != self.now.gap) {
+            // Planned before the gap was changed. What was planned since is in flight only behind all such reads.
+            window.skip = window.skip.max(1);
+        } else if window.skip > 0 {
             window.skip -= 1;
         } else {
             window.reads += 1;
-            window.bytes += bytes;
-            window.latency += latency;
+            window.bytes += read.bytes;
+            window.useful += read.useful;
+            window.latency += read.latency;
         }
     }
 
     /// The machine had no room (descriptors, memory) for a read. Once for all reads of a depth.
     pub(super) fn refused(&mut self) -> Option<Decision> {
-        let depth = (self.now / 2).max(LEAST.min(self.width.most));
-        if self.width.fixed || depth >= self.now || self.window.since.is_none() {
+        let depth = (self.now.depth / 2).max(LEAST.min(self.width.most));
+        if self.width.fixed || depth >= self.now.depth || self.window.since.is_none() {
             return None;
         }
         let rate = self.base;
         self.trial = None;
         self.tire();
-        Some(self.change((depth, self.read_bytes), rate, "the machine has no room for more"))
+        Some(self.change(Setting { depth, ..self.now }, rate, "the machine has no room for more"))
     }
 
     /// Looks at what was measured. Call it once for all reads that ended together, so that a burst is not cut. Returns
@@ -217,14 +320,20 @@ impl Depth {
             return None;
         };
         let elapsed = now.saturating_duration_since(since);
-        let rounds = window.reads >= (2 * self.now).max(WINDOW_READS) && elapsed >= WINDOW;
+        let wanted = match self.trial {
+            Some((Step::Joined, _)) => self.now.depth.max(GAP_READS),
+            _ => (2 * self.now.depth).max(WINDOW_READS),
+        };
+        let rounds = window.reads >= wanted && elapsed >= WINDOW;
         let is_long = window.reads >= LONG_WINDOW_READS && elapsed >= LONG_WINDOW;
         if !(rounds || is_long) {
             return None;
         }
         let latency = window.latency / window.reads as u32;
         let seconds = elapsed.as_secs_f64();
-        let rate = Rate { reads: window.reads as f64 / seconds, bytes: window.bytes.max(1) as f64 / seconds, latency };
+        let a_second = |count: u64| count.max(1) as f64 / seconds;
+        let (bytes, useful) = (a_second(window.bytes), a_second(window.useful));
+        let rate = Rate { reads: window.reads as f64 / seconds, bytes, useful, latency };
         let is_telling = 2 * window.filled >= window.issued && window.gap <= STALL.max(4 * latency);
         *window = Window { since: Some(now), last: Some(now), ..Window::default() };
         if is_telling { self.judge(rate) } else { self.idle(rate) }
@@ -237,9 +346,12 @@ impl Depth {
             return None;
         }
         self.idle_windows = 0;
-        let (_, depth, read_bytes) = self.trial.take()?;
+        let (step, before) = self.trial.take()?;
+        if step.is_of_gaps() {
+            self.gaps.fail(self.window.last);
+        }
         self.tire();
-        Some(self.change((depth, read_bytes), Some(rate), "not used: there are not so many reads to start"))
+        Some(self.change(before, Some(rate), "not used: there are not so many reads to start"))
     }
 
     fn judge(&mut self, rate: Rate) -> Option<Decision> {
@@ -247,9 +359,9 @@ impl Depth {
         let grown = self.floor.saturating_add(self.floor / 64);
         self.floor = rate.latency.min(grown);
         match (self.trial, self.base) {
-            (Some((step, depth, read_bytes)), Some(base)) => {
+            (Some((step, before)), Some(base)) => {
                 self.trial = None;
-                self.conclude(step, (depth, read_bytes), rate, base)
+                self.conclude(step, before, rate, base)
             }
             _ => {
                 let base = self.base.map_or(rate, |base| base.mixed(rate));
@@ -258,6 +370,7 @@ impl Depth {
                 let has_shifted = |settled: Rate| !(1.0 / SHIFT..SHIFT).contains(&base.over(settled));
                 if self.rested >= 2 && self.settled.is_some_and(has_shifted) {
                     (self.rest, self.settled, self.anchor) = (1, Some(base), None);
+                    self.gaps = Gaps::default();
                 }
                 if self.rested < self.rest { None } else { self.attempt(base) }
             }
@@ -276,43 +389,58 @@ impl Depth {
         if step == Step::Fewer && self.anchor.is_none() {
             self.anchor = Some(base);
         }
-        self.trial = Some((step, self.now, self.read_bytes));
+        self.trial = Some((step, self.now));
+        self.gaps.began = self.window.last.filter(|_| step.is_of_gaps());
         Some(self.change(to, Some(base), "a trial"))
     }
 
     /// What a step leads to; `None` if it is of no use now.
-    fn target(&self, step: Step, base: Rate) -> Option<(usize, u64)> {
+    fn target(&self, step: Step, base: Rate) -> Option<Setting> {
         let (least, most) = (LEAST.min(self.width.most), self.width.most);
-        let queues = self.now > self.width.start && base.latency > self.floor.mul_f64(QUEUEING);
-        let (depth, read_bytes) = (self.now, self.read_bytes);
+        let now @ Setting { depth, read_bytes, gap } = self.now;
+        let queues = depth > self.width.start && base.latency > self.floor.mul_f64(QUEUEING);
         let to = match step {
-            Step::More => ((depth * 2).min(most), read_bytes),
-            Step::Fewer if base.latency > SLOW || queues => ((depth * 3 / 4).max(least).min(depth), read_bytes),
-            Step::Longer if read_bytes < self.read_bytes_most => (depth, read_bytes * 2),
-            Step::Shorter if base.latency > SLOW && depth == least && read_bytes / 2 >= LEAST_READ_BYTES => {
-                (depth, read_bytes / 2)
+            Step::More => Setting { depth: (depth * 2).min(most), ..now },
+            Step::Fewer if base.latency > SLOW || queues => {
+                Setting { depth: (depth * 3 / 4).max(least).min(depth), ..now }
             }
-            _ => (depth, read_bytes),
+            Step::Longer if read_bytes < self.read_bytes_most => Setting { read_bytes: read_bytes * 2, ..now },
+            Step::Shorter if base.latency > SLOW && depth == least && read_bytes / 2 >= LEAST_READ_BYTES => {
+                Setting { read_bytes: read_bytes / 2, ..now }
+            }
+            _ if step.is_of_gaps() && !self.gaps.may_try(self.window.last) => now,
+            Step::Joined if gap == 0 && self.could_join => Setting { gap: self.gap_most, ..now },
+            Step::Apart => Setting { gap: 0, ..now },
+            _ => now,
         };
-        (to != (depth, read_bytes)).then_some(to)
+        (to != now).then_some(to)
     }
 
     /// Keeps or undoes the change on trial.
-    fn conclude(&mut self, step: Step, before: (usize, u64), rate: Rate, base: Rate) -> Option<Decision> {
+    fn conclude(&mut self, step: Step, before: Setting, rate: Rate, base: Rate) -> Option<Decision> {
         let kept = match step {
             Step::More => rate.over(base) >= GAIN,
             Step::Fewer => rate.over(self.anchor.unwrap_or(base)) >= LOSS,
             // Shorter reads are more reads, so only bytes count.
             Step::Longer | Step::Shorter => rate.bytes / base.bytes >= LOSS,
+            Step::Joined => rate.useful / base.useful >= GAIN,
+            Step::Apart => rate.useful / base.useful >= LOSS,
         };
         self.settled = Some(if kept { rate } else { base });
         if !kept {
+            if step.is_of_gaps() {
+                self.gaps.fail(self.window.last);
+            }
             self.tire();
             let reason = match step {
-                Step::More | Step::Longer => "undone: it gained too little",
-                Step::Fewer | Step::Shorter => "undone: it lost too much",
+                Step::More | Step::Longer | Step::Joined => "undone: it gained too little",
+                Step::Fewer | Step::Shorter | Step::Apart => "undone: it lost too much",
             };
-            return Some(self.change(before, Some(rate), reason));
+            let change = self.change(before, Some(rate), reason);
+            return Some(Decision { operation_bytes: price(step, rate, base), ..change });
+        }
+        if step == Step::Joined {
+            return Some(self.joined(rate, base));
         }
         // Go on in this direction at once.
         self.base = Some(rate);
@@ -324,6 +452,24 @@ impl Depth {
         self.attempt(rate)
     }
 
+    /// Reads that take gaps along gained. The depth is another question for them, which comes next.
+    fn joined(&mut self, rate: Rate, base: Rate) -> Decision {
+        (self.base, self.anchor, self.rest, self.rested) = (Some(rate), None, 1, 0);
+        self.gaps = Gaps::default();
+        let Setting { gap, .. } = self.now;
+        Decision {
+            after: Duration::ZERO,
+            knob: Knob::Gap,
+            from: gap,
+            to: gap,
+            reads_per_second: rate.reads as u64,
+            bytes_per_second: rate.bytes as u64,
+            latency: rate.latency,
+            operation_bytes: price(Step::Joined, rate, base),
+            reason: "kept: it gained",
+        }
+    }
+
     /// A trial failed: the next one comes later.
     fn tire(&mut self) {
         self.anchor = None;
@@ -333,15 +479,17 @@ impl Depth {
     }
 
     /// Sets the knobs. Reads that are in flight belong to the old setting.
-    fn change(&mut self, (depth, read_bytes): (usize, u64), rate: Option<Rate>, reason: &'static str) -> Decision {
-        let (knob, from, to) = if depth == self.now {
-            (Knob::ReadBytes, self.read_bytes, read_bytes)
+    fn change(&mut self, to: Setting, rate: Option<Rate>, reason: &'static str) -> Decision {
+        let before = std::mem::replace(&mut self.now, to);
+        // Reads of another gap are known as such.
+        let skip = if to.gap == before.gap { before.depth.max(to.depth) } else { 1 };
+        let (knob, from, to) = if to.depth != before.depth {
+            (Knob::Depth, before.depth as u64, to.depth as u64)
+        } else if to.gap != before.gap {
+            (Knob::Gap, before.gap, to.gap)
         } else {
-            (Knob::Depth, self.now as u64, depth as u64)
+            (Knob::ReadBytes, before.read_bytes, to.read_bytes)
         };
-        let skip = self.now.max(depth);
-        self.now = depth;
-        self.read_bytes = read_bytes;
         self.window = Window { skip, ..Window::default() };
         Decision {
             after: Duration::ZERO,
@@ -351,7 +499,23 @@ impl Depth {
             reads_per_second: rate.map_or(0, |rate| rate.reads as u64),
             bytes_per_second: rate.map_or(0, |rate| rate.bytes as u64),
             latency: rate.map_or(Duration::ZERO, |rate| rate.latency),
+            operation_bytes: 0,
             reason,
         }
     }
+}
+
+/// What an operation costs, as bytes that are read in the same time, by two rates of reads of different lengths: the
+/// time that the storage spends on a read is that of an operation and of its bytes. 0 if they do not tell.
+fn price(step: Step, rate: Rate, base: Rate) -> u64 {
+    if !step.is_of_gaps() {
+        return 0;
+    }
+    let (length, before) = (rate.bytes / rate.reads, base.bytes / base.reads);
+    let (takes, took) = (rate.reads.recip(), base.reads.recip());
+    let of_byte = ((takes - took) / (length - before)).max(f64::MIN_POSITIVE);
+    let of_operation = took - of_byte * before;
+    // Where longer reads take no longer, operations are all that counts: as many bytes as were read in one, at least.
+    let bytes = (of_operation / of_byte).clamp(0.0, PRICE_MAX);
+    if bytes.is_finite() && length != before { bytes as u64 } else { 0 }
 }

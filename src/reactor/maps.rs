@@ -5,13 +5,18 @@ use super::pending::{Pending, lost};
 use super::{Reactor, pending};
 use crate::batch::Made;
 use crate::collate::Collation;
+use crate::config::OnError;
 use crate::dataset::{Dataset, FileId, SampleId};
 use crate::engine::Engine;
 use crate::plan::BatchPlan;
-use crate::stage::{Finished, Number, Stage, Task, Value, Work};
+use crate::prepared::{Filling, Kept, Prepared};
+use crate::stage::{Finished, Keeping, Mixed, Number, Stage, Task, Value, Work};
 use crate::stats::Clock;
+use crate::transform::Mixer;
 use crate::{Error, ErrorKind, Result, dataset};
 use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
 use uringload_sys::Part;
 
 /// What is being made of a batch's values. Reused from batch to batch.
@@ -26,6 +31,19 @@ pub(super) struct Making {
     left: usize,
     /// Samples whose values failed.
     failed: Vec<(usize, Error)>,
+    /// Microseconds that each sample took, and the most of these.
+    pub(super) took: Vec<u32>,
+    pub(super) slowest: u32,
+    /// Whether the batch's images were mixed by a thread, or why not.
+    mixed: Option<Result<()>>,
+}
+
+impl Making {
+    /// Before the first value of a batch: none has taken any time.
+    pub(super) fn forget_times(&mut self) {
+        self.took.clear();
+        self.slowest = 0;
+    }
 }
 
 impl Reactor {
@@ -61,7 +79,8 @@ impl Reactor {
         before_stretch.enumerate().find(|(_, pending)| waits(pending)).map(|(index, _)| index)
     }
 
-    /// Hands the values of all batches that were read to the threads. Without threads, does so for one batch.
+    /// Hands the values of all batches that were read to the threads. If this thread does the work, does so for one
+    /// batch.
     pub(super) fn map(&mut self, engine: &mut dyn Engine) -> Result<()> {
         if !self.has_maps() {
             return Ok(());
@@ -71,7 +90,7 @@ impl Reactor {
             self.parse(index, engine)?;
             let (Some(stage), Some(pending)) = (&mut self.stage, self.pending.get_mut(index)) else { return Ok(()) };
             pending.begin_making((&*dataset, &*collation), stage, &mut self.clock);
-            if !stage.has_threads() {
+            if !stage.is_apart() {
                 break;
             }
         }
@@ -80,18 +99,29 @@ impl Reactor {
 
     /// Takes what the threads have done.
     pub(super) fn take_finished(&mut self) -> Result<()> {
-        while let Some(Finished { number, out, result }) = self.stage.as_mut().and_then(Stage::take) {
+        while let Some(Finished { number, out, result, others, took }) = self.stage.as_mut().and_then(Stage::take) {
             match number {
                 Number::Unit(number) => {
                     if let Some(decoder) = &mut self.decoder {
                         decoder.take(number, out, result);
                     }
                 }
+                Number::Mixed(batch) => {
+                    let pending = self.pending.iter_mut().find(|pending| pending.is_batch(batch));
+                    pending.ok_or_else(|| lost("a mixed batch came back to none"))?.take_mixed(out, result);
+                }
                 Number::Value { batch, place } => {
                     let of_batch = |pending: &&mut Pending| pending.is_batch(batch);
                     let pending = self.pending.iter_mut().find(of_batch);
                     let pending = pending.ok_or_else(|| lost("a value came back to no batch"))?;
+                    if let Some(values) = others {
+                        pending.take_others(place as usize, values, self.planner.collation());
+                    }
+                    pending.note_made(place as usize, pending::micros(took));
                     pending.take_made(place as usize, out, result)?;
+                    if let Some(stage) = self.stage.as_mut().filter(|_| pending.is_made()) {
+                        pending.begin_mixing(self.rules.on_error, stage, &mut self.clock);
+                    }
                 }
             }
         }
@@ -108,8 +138,10 @@ impl Pending {
     /// Hands the values of a parsed batch to the threads, each with its place in the block for gathered values.
     fn begin_making(&mut self, (dataset, collation): (&dyn Dataset, &Collation), stage: &mut Stage, clock: &mut Clock) {
         let samples = self.plan().batch.ids.len();
-        let Making { made, places, rest, left, failed } = &mut self.making;
+        let Making { made, places, rest, left, failed, took, mixed, .. } = &mut self.making;
+        *mixed = None;
         made.lay_out(collation, samples);
+        took.resize(samples, 0);
         (*left, *rest) = (0, None);
         places.clear();
         failed.clear();
@@ -126,9 +158,18 @@ impl Pending {
         }
         *rest = Some(block);
         let blocks = self.blocks_read.take().unwrap_or_default();
+        let maps = stage.maps().cloned();
+        let prepared = maps.as_ref().and_then(|maps| maps.prepared.clone());
         for sample in 0..samples {
+            let is_kept = self.plan.is_prepared(sample);
+            let filling = prepared.as_deref().filter(|_| !is_kept).and_then(|all| self.filling(sample, all, collation));
+            // Before any of them is taken.
+            let values = self.parsed.values_of(sample).unwrap_or_default();
+            let of = |column| maps.as_ref().map(|maps| maps.beside(column, values)).unwrap_or_default();
+            let mut beside: Vec<Vec<Bytes>> = (0..collation.mapped_fields().len()).map(of).collect();
             for (column, (field, _)) in collation.mapped_fields().iter().enumerate() {
                 let place = column * samples + sample;
+                let beside = std::mem::take(&mut beside[column]);
                 let Some(value) = self.parsed.take_value(sample, *field) else { continue };
                 let dataset::Value::Bytes(bytes) = value else {
                     self.making.failed.push((sample, no_bytes(&dataset.schema().fields[*field].name)));
@@ -137,7 +178,12 @@ impl Pending {
                 let Some(out) = self.making.places[place].take() else { continue };
                 let from = origin(&self.plan, sample, &blocks, &bytes);
                 let (id, epoch) = (self.plan.batch.ids[sample], self.plan.batch.cursor.epoch);
-                let task = Task::Value(Value { column, id, epoch, bytes, from });
+                let keeping = match &filling {
+                    Some(filling) => Keeping::Fill(Arc::clone(filling)),
+                    None if is_kept => Keeping::Kept,
+                    None => Keeping::Not,
+                };
+                let task = Task::Value(Value { column, id, epoch, bytes, beside, from, field: *field, keeping });
                 self.making.left += 1;
                 let number = Number::Value { batch: self.number, place: place as u32 };
                 stage.submit(Work { number, task, out }, clock);
@@ -149,6 +195,31 @@ impl Pending {
         if self.making.left == 0 {
             // There are places and nothing to wait for, so they join.
             let _ = self.end_making();
+        }
+    }
+
+    /// What gathers the values of a sample that was parsed and is to be kept.
+    fn filling(&self, sample: usize, prepared: &Prepared, collation: &Collation) -> Option<Arc<Filling>> {
+        let id = self.plan.batch.ids[sample];
+        let stored = self.plan.slices_of(sample).iter().map(|slice| slice.span.len).sum();
+        let values = self.parsed.values_of(sample)?.iter().enumerate();
+        let is_made = |field: usize| collation.mapped_fields().iter().any(|(other, _)| *other == field);
+        let values = values.map(|(field, value)| (!is_made(field)).then(|| Kept::of(value)));
+        prepared.fill(id, stored, values).map(Arc::new)
+    }
+
+    /// Takes the values of a sample of which nothing was read.
+    fn take_others(&mut self, place: usize, values: Vec<dataset::Value>, collation: &Collation) {
+        let sample = place % self.plan.batch.ids.len();
+        self.parsed.set(sample, self.plan.batch.ids[sample], values, collation);
+    }
+
+    /// Books what making a value took.
+    fn note_made(&mut self, place: usize, micros: u32) {
+        let samples = self.plan.batch.ids.len();
+        if let Some(took) = self.making.took.get_mut(place % samples.max(1)) {
+            *took = took.saturating_add(micros);
+            self.making.slowest = self.making.slowest.max(*took);
         }
     }
 
@@ -184,6 +255,56 @@ impl Pending {
         Ok(())
     }
 
+    /// Hands the images of the batch to the threads to be mixed, if they are to be and all of its samples are there.
+    /// Where others will stand in for some, [`mix_here`](Pending::mix_here) does it.
+    fn begin_mixing(&mut self, on_error: OnError, stage: &mut Stage, clock: &mut Clock) {
+        let Some(mixer) = stage.maps().and_then(|maps| maps.mixer.clone()) else { return };
+        let waits = self.parsed.failed() > 0 && matches!(on_error, OnError::Replace | OnError::Raise);
+        if self.making.mixed.is_some() || waits {
+            return;
+        }
+        let Some(out) = self.target.take() else { return };
+        let (ids, places) = self.images_to_mix(&mixer, stage);
+        let task = Task::Mix(Mixed { epoch: self.epoch(), ids, places });
+        self.making.left = 1;
+        stage.submit(Work { number: Number::Mixed(self.number), task, out }, clock);
+    }
+
+    fn take_mixed(&mut self, out: Part, result: Result<usize>) {
+        self.target = Some(out);
+        self.making.left = 0;
+        self.making.mixed = Some(result.map(drop));
+    }
+
+    /// Mixes the images of the batch, unless a thread did it.
+    ///
+    /// # Errors
+    /// Why a thread could not.
+    pub(super) fn mix_here(&mut self, stage: &Stage) -> Result<()> {
+        let Some(mixer) = stage.maps().and_then(|maps| maps.mixer.clone()) else { return Ok(()) };
+        if let Some(done) = self.making.mixed.take() {
+            return done;
+        }
+        let (ids, places) = self.images_to_mix(&mixer, stage);
+        let Some(block) = &mut self.target else { return Ok(()) };
+        if let Some(mixing) = mixer.draw(self.plan.batch.cursor.epoch, ids.into_iter())? {
+            mixer.mix(&mixing, block.as_mut(), &places);
+        }
+        Ok(())
+    }
+
+    /// The samples that are in the batch, and where their images lie.
+    fn images_to_mix(&self, mixer: &Mixer, stage: &Stage) -> (Vec<SampleId>, Vec<Range<usize>>) {
+        let columns = stage.maps().map_or(&[][..], |maps| &maps.columns);
+        let column = columns.iter().position(|(name, _)| name == mixer.images()).unwrap_or_default();
+        let made = &self.making.made;
+        let of_sample = |(index, id): (usize, SampleId)| {
+            let start = made.place(column, index);
+            (id, start..start + made.value_bytes(column))
+        };
+        self.parsed.present(&self.plan).into_iter().map(of_sample).unzip()
+    }
+
     /// Makes of the values of the sample `by`, which replaces the one at `index`, what is made of all others.
     ///
     /// # Errors
@@ -198,7 +319,9 @@ impl Pending {
     ) -> Result<()> {
         for (column, (field, made_field)) in collation.mapped_fields().iter().enumerate() {
             let dataset::Value::Bytes(bytes) = &values[*field] else { return Err(no_bytes(&made_field.name)) };
-            let value = Value { column, id: by, epoch: self.epoch(), bytes: bytes.clone(), from: None };
+            let (bytes, epoch, field) = (bytes.clone(), self.epoch(), *field);
+            let beside = stage.maps().map(|maps| maps.beside(column, values)).unwrap_or_default();
+            let value = Value { column, id: by, epoch, bytes, beside, from: None, field, keeping: Keeping::Not };
             let made = &mut self.making.made;
             let start = made.place(column, index);
             let block = self.target.as_mut().ok_or_else(|| lost("a batch has no memory for its values"))?;

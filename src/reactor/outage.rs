@@ -3,18 +3,19 @@
 //!
 //! A read that fails is read again after a pause that grows. It fails for good once other reads of its root, begun
 //! after its failure, have ended well, time and again. Where there are no other reads, one is made for this: at a
-//! random place of the root, into the memory of the read that waits.
+//! random place of the root, into the memory of the read that waits. It avoids files that reads are under way in: one
+//! of those may never end.
 
-use super::Reactor;
 use super::classes::Class;
 use super::pending::Pending;
+use super::{REPAIRS, Reactor};
 use crate::dataset::{FileId, FileTable};
 use crate::engine::{Done, Engine, Read};
 use crate::stats::Outage;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 use uringload_sys::Part;
@@ -123,6 +124,18 @@ impl Outages {
         }
     }
 
+    /// Takes the reads of these tags that wait, for good.
+    pub(super) fn take_waiting(&mut self, is_one: impl Fn(u64) -> bool) -> Vec<Read> {
+        let mut reads = Vec::new();
+        self.troubles.retain(|&tag, trouble| {
+            let waits = if is_one(tag) { trouble.waits.take() } else { None };
+            let stays = waits.is_none();
+            reads.extend(waits.map(|(_, read)| read));
+            stays
+        });
+        reads
+    }
+
     /// A read of the root that began at `began` ended well.
     fn worked(&mut self, root: usize, began: Instant) {
         let root = &mut self.roots[root];
@@ -132,9 +145,21 @@ impl Outages {
         }
     }
 
+    /// Whether what is in flight as this read is one elsewhere. However late that ends, it says nothing of this one,
+    /// and its bytes are not this one's.
+    pub(super) fn is_elsewhere(&self, tag: u64) -> bool {
+        self.why_elsewhere(tag).is_some()
+    }
+
+    /// Why there is a read elsewhere in flight as this read: the error of the read itself.
+    pub(super) fn why_elsewhere(&self, tag: u64) -> Option<&Error> {
+        let trouble = self.troubles.get(&tag).filter(|trouble| trouble.probe == Probe::InFlight);
+        trouble.map(|trouble| &trouble.error)
+    }
+
     /// Takes the reads that are due. Where nothing is known of the root since a read failed, it is a read elsewhere.
-    fn due(&mut self, now: Instant, (files, alignment): (&FileTable, u64)) -> Vec<Read> {
-        let mut due = Vec::new();
+    fn due(&mut self, now: Instant, (files, alignment): (&FileTable, u64), pending: &VecDeque<Pending>) -> Vec<Read> {
+        let (mut due, mut busy) = (Vec::new(), None);
         for (&tag, trouble) in &mut self.troubles {
             let Some((_, mut read)) = trouble.waits.take_if(|(due, _)| *due <= now) else { continue };
             let root = &mut self.roots[trouble.root];
@@ -142,9 +167,14 @@ impl Outages {
             let is_known = root.worked > Some(trouble.failed);
             let may = wants && !is_known && !root.is_probed && trouble.probe == Probe::No;
             trouble.probe = Probe::No;
-            if may && let Some((file, offset)) = elsewhere(&mut self.random, trouble.root, files, alignment) {
+            let is_busy = |file: FileId| {
+                let of = |pending: &VecDeque<Pending>| pending.iter().flat_map(Pending::files_under_way).collect();
+                busy.get_or_insert_with(|| -> HashSet<FileId> { of(pending) }).contains(&file)
+            };
+            if may && let Some((file, offset)) = elsewhere(&mut self.random, trouble.root, (files, alignment), is_busy)
+            {
                 (trouble.probe, root.is_probed) = (Probe::InFlight, true);
-                read = Read { tag, file, offset, part: read.part };
+                read = Read { tag, file, offset, part: read.part, pieces: Vec::new() };
             }
             due.push(read);
         }
@@ -171,16 +201,22 @@ impl Outages {
     }
 }
 
-/// A random place of a root. `None` if its files seem to be empty.
-fn elsewhere(random: &mut SplitMix64, root: usize, files: &FileTable, alignment: u64) -> Option<(FileId, u64)> {
+/// A random place of a root, in a file that is not busy if one was drawn. `None` if its files seem to be empty.
+fn elsewhere(
+    random: &mut SplitMix64,
+    root: usize,
+    (files, alignment): (&FileTable, u64),
+    mut is_busy: impl FnMut(FileId) -> bool,
+) -> Option<(FileId, u64)> {
     let of_root = files.files_of(root);
     let draws = (0..FILES_DRAWN).map(|_| {
         let file = FileId(of_root.start + (random.next_u64() % of_root.len().max(1) as u64) as u32);
         (file, random.next_u64())
     });
-    let found = draws.filter(|(file, _)| files.size(*file) > 0);
-    let place = |(file, draw): (FileId, u64)| (file, draw % files.size(file) / alignment * alignment);
-    found.map(place).next()
+    let mut found = draws.filter(|(file, _)| files.size(*file) > 0);
+    let first = found.next()?;
+    let (file, draw) = if is_busy(first.0) { found.find(|(file, _)| !is_busy(*file)).unwrap_or(first) } else { first };
+    Some((file, draw % files.size(file) / alignment * alignment))
 }
 
 fn pause(retries: u32) -> Duration {
@@ -194,7 +230,7 @@ impl Reactor {
             return;
         }
         let (files, alignment) = (self.planner.dataset().files(), self.planner.layout().alignment);
-        self.again.extend(self.outages.due(engine.now(), (files, alignment)));
+        self.again.extend(self.outages.due(engine.now(), (files, alignment), &self.pending));
     }
 
     /// Notes that a read ended well, if anybody wants to know. Returns the read again if it was one elsewhere: then its
@@ -265,7 +301,7 @@ impl Reactor {
         }
         let lost = if class == Class::Name { engine.lost(file) } else { None };
         if class == Class::File || (class == Class::Name && lost.is_none()) {
-            if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
+            if self.deserves_another_look(tag) {
                 let error = read_error(source, files, &read);
                 self.look_again(read, error, now);
                 return Ok(());
@@ -310,8 +346,15 @@ impl Reactor {
         if self.outages.timeout.is_some_and(|timeout| now.saturating_duration_since(since) >= timeout) {
             let lasting = now.saturating_duration_since(since);
             let error = trouble.error.clone();
-            self.fail_with(read, error.clone());
-            return Err(ended_by(class, error, lost, (files, root), lasting));
+            let ended = ended_by(class, error.clone(), lost, (files, root), lasting);
+            if self.is_reader() {
+                // Others may read from other roots, so only this request fails.
+                self.outages.forget(tag);
+                self.fail_with(read, ended);
+                return Ok(());
+            }
+            self.fail_with(read, error);
+            return Err(ended);
         }
         trouble.waits = Some((now + pause(trouble.retries), read));
         trouble.retries += 1;
@@ -320,6 +363,14 @@ impl Reactor {
             engine.renew(file);
         }
         Ok(())
+    }
+
+    /// Whether a read that failed for its own sake is made once more before its samples are listed as bad. One that
+    /// would replace such a sample is not listed: the next one is tried at once, and only the last gets its time. So
+    /// where every read fails, as a filter makes them, samples do not wait for one replacement after the other.
+    fn deserves_another_look(&self, tag: u64) -> bool {
+        let is_spare = (tag >> 32) as u32 & REPAIRS != 0 && self.repair.has_others();
+        self.failures.lists() && !is_spare && !self.outages.troubles.contains_key(&tag)
     }
 
     /// Reads once more, some time later, what would be listed as bad.
@@ -344,7 +395,7 @@ impl Reactor {
     /// once more.
     pub(super) fn late(&mut self, read: Read, error: Error, good_end: u64, now: Instant) {
         let tag = read.tag;
-        if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
+        if self.deserves_another_look(tag) {
             self.look_again(read, error, now);
             return;
         }
@@ -453,7 +504,7 @@ impl Pending {
     fn read_again(&mut self, index: usize, tag: u64, part: Part) -> Read {
         self.clear_deadline(index);
         let (file, offset) = self.place_of(index);
-        Read { tag, file, offset, part }
+        Read { tag, file, offset, part, pieces: Vec::new() }
     }
 
     /// The file of a read.

@@ -1,6 +1,13 @@
 //! A batch in progress: its memory, its reads, and its failures.
 
+mod bundle;
+mod dear;
+mod early;
+mod request;
 mod stretch;
+
+pub(super) use dear::micros;
+pub use early::{Early, EarlyBlock};
 
 use super::Rules;
 use super::assemble::{self, Parsed};
@@ -14,16 +21,20 @@ use crate::dataset::{Dataset, FileId, FileTable, SampleId, Value};
 use crate::engine::{Done, Read};
 use crate::plan::{BatchPlan, Load, PlannedRead, Slice};
 use crate::pool::Pool;
-use crate::queue::Sender;
+use crate::stage::Stage;
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::io;
+use std::ops::Range;
 use std::time::Instant;
 use uringload_sys::Part;
 
-/// How often to retry at once a read that was interrupted or taken back.
+/// How often to retry at once a read that was interrupted.
 const INTERRUPTED_RETRIES: u8 = 64;
+/// The same for one that the kernel took back. It does so where it may start no thread, after it has tried for some 50
+/// ms: time and again that is no interruption, but a machine without room.
+const TAKEN_BACK_RETRIES: u8 = 3;
 
 /// A batch whose reads are in progress.
 #[derive(Default)]
@@ -34,13 +45,19 @@ pub(super) struct Pending {
     /// The plan's blocks, followed by spare ones of earlier plans.
     blocks: Vec<Block>,
     reads: Vec<Progress>,
-    /// The memory of each read that is not issued yet.
+    /// The memory of each read that is not issued yet. Of reads that go together, the first has all.
     parts: Vec<Option<Part>>,
+    /// How often there is something to issue.
+    bundles: usize,
     /// Reads issued so far.
     issued: usize,
     /// Reads that are not settled yet.
     left: usize,
     failures: Vec<Failure>,
+    /// Microseconds of the longest read.
+    slowest: u32,
+    /// Scratch: the reads by their places.
+    by_place: Vec<u32>,
     /// The memory that holds the samples, once they are parsed.
     pub(super) blocks_read: Option<Vec<Bytes>>,
     /// The memory that values are gathered into.
@@ -49,6 +66,9 @@ pub(super) struct Pending {
     has_holes: bool,
     /// Whether it is a stretch that is read a second time.
     is_second_try: bool,
+    /// What its user calls a request, and whether nobody wants it any more.
+    pub(super) id: u64,
+    pub(super) is_dropped: bool,
     pub(super) parsed: Parsed,
     /// What is being made of its values.
     pub(super) making: Making,
@@ -80,44 +100,14 @@ struct Progress {
     /// Good bytes, from the start of the read.
     got: u64,
     interrupted: u8,
+    /// How many reads go to the engine as one that begins with this one; 0: it goes with an earlier one, or alone.
+    together: u32,
     /// Times it was taken back because it had not begun.
     waits: u32,
+    /// Microseconds that it took, all its parts together.
+    took: u32,
     /// When to cancel the read that is in flight.
     deadline: Option<Instant>,
-}
-
-/// Receiver of blocks whose batch is not complete yet.
-pub struct Early {
-    sender: Sender<EarlyBlock>,
-    /// As long as the pool's memory. A byte here stands for the byte at the same offset there, wherever only a value's
-    /// location matters.
-    echoes: Option<Bytes>,
-}
-
-impl Early {
-    /// Sends blocks to `sender` as far as it has room. With `echoes`, which has as many bytes as the pool, the receiver
-    /// owns each block alone. That is only for datasets that do not look at bytes, and for columns that do not stay on
-    /// the host.
-    pub fn new(sender: Sender<EarlyBlock>, echoes: Option<Bytes>) -> Early {
-        Early { sender, echoes }
-    }
-}
-
-/// A block that was read before its batch is complete.
-#[derive(Clone, Debug)]
-pub struct EarlyBlock {
-    /// Number of its batch among all that the reactor delivers, from 0. Each batch is delivered at its position, even
-    /// if as an error.
-    pub batch: u64,
-    /// The whole block.
-    pub bytes: Bytes,
-    /// What the batch's values are slices of: either these bytes, or an echo of them. An echo has the same length, lies
-    /// elsewhere, and has no meaningful content.
-    pub known_as: Bytes,
-    /// Total bytes of all blocks of the batch.
-    pub batch_bytes: u64,
-    /// Number of blocks of the batch.
-    pub blocks: usize,
 }
 
 /// Bytes that could not be read.
@@ -177,47 +167,9 @@ impl Pending {
         self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
     }
 
-    /// Begins the batch whose memory was taken, as batch `number`. Returns the previous plan for reuse.
-    pub(super) fn begin(&mut self, plan: BatchPlan, number: u64) -> Option<BatchPlan> {
-        self.number = number;
-        self.reads.clear();
-        self.reads.resize(plan.reads.len(), Progress::default());
-        self.parts.clear();
-        let (mut block, mut filled) = (0, 0);
-        for read in &plan.reads {
-            if read.block != block {
-                (block, filled) = (read.block, 0);
-            }
-            // A plan's blocks extend to the ends of their reads, so the part is always there.
-            let Block { rest, home, left, .. } = &mut self.blocks[block as usize];
-            if read.at > filled {
-                home.extend(rest.as_mut().map(|rest| rest.split_to((read.at - filled) as usize)));
-            }
-            *left += 1;
-            self.parts.push(rest.as_mut().map(|rest| rest.split_to(read.len as usize)));
-            filled = read.at + read.len;
-        }
-        self.issued = 0;
-        self.left = plan.reads.len();
-        self.failures.clear();
-        self.has_holes = false;
-        self.is_second_try = false;
-        Some(std::mem::replace(&mut self.plan, plan))
-    }
-
     /// Whether every read is settled.
     pub(super) fn is_complete(&self) -> bool {
         self.left == 0
-    }
-
-    /// The next read to issue, if any is left. `number` is the batch's number.
-    pub(super) fn issue(&mut self, number: u32) -> Option<Read> {
-        let index = *self.plan.issue_order.get(self.issued)?;
-        let planned = self.plan.reads[index as usize];
-        let part = self.parts[index as usize].take()?;
-        self.issued += 1;
-        let tag = (u64::from(number) << 32) | u64::from(index);
-        Some(Read { tag, file: planned.file, offset: planned.offset, part })
     }
 
     /// The read's deadline, if it is in flight and has one.
@@ -270,9 +222,16 @@ impl Pending {
     ) -> Verdict {
         let index = done.tag as u32 as usize;
         let planned = self.clear_deadline(index);
+        self.took(index, done.latency);
         let progress = &mut self.reads[index];
         let block = &mut self.blocks[planned.block as usize];
-        let again = |part, base| Read { tag: done.tag, file: planned.file, offset: planned.offset + base, part };
+        let again = |part, base| Read {
+            tag: done.tag,
+            file: planned.file,
+            offset: planned.offset + base,
+            part,
+            pieces: Vec::new(),
+        };
         match done.result {
             Ok(bytes) => {
                 let before = progress.got;
@@ -310,13 +269,22 @@ impl Pending {
                 let read = again(done.part, progress.base);
                 if Class::of(&source) == Class::Interrupted {
                     progress.interrupted += 1;
-                    if progress.interrupted < INTERRUPTED_RETRIES {
+                    let most = if Class::is_taken_back(&source) { TAKEN_BACK_RETRIES } else { INTERRUPTED_RETRIES };
+                    if progress.interrupted < most {
                         return Verdict::Again(read);
                     }
                 }
                 Verdict::Trouble(read, source)
             }
         }
+    }
+
+    /// The files of reads that were issued and have not all their bytes, with repetitions.
+    pub(super) fn files_under_way(&self) -> impl Iterator<Item = FileId> {
+        let issued = if self.is_complete() { 0 } else { self.issued };
+        let reads = self.plan.issue_order[..issued].iter().map(|&index| index as usize);
+        let under_way = reads.filter(|&index| self.reads[index].got < self.plan.reads[index].need);
+        under_way.map(|index| self.plan.reads[index].file)
     }
 
     /// The file of a read, and where its part in flight begins.
@@ -340,44 +308,12 @@ impl Pending {
         self.left -= 1;
     }
 
-    /// Shares the block of read `index` before the batch is complete, if all of it was read without errors. From then
-    /// on nothing may be moved inside it. If `echoes` stands for the pool's memory, the batch keeps only the echo, so
-    /// the block returns to the pool as soon as the receiver drops it.
-    ///
-    /// # Errors
-    /// `Internal` if memory was lost, which is a bug.
-    pub(super) fn tell_early(&mut self, index: usize, pool: &Pool, early: &Early) -> Result<()> {
-        let which = self.plan.reads[index].block as usize;
-        let block = &mut self.blocks[which];
-        if block.left > 0 || block.failed || self.plan.load.is_some() || self.plan.stretch.is_some() {
-            return Ok(());
-        }
-        let mut parts = Vec::with_capacity(1);
-        block.join(&mut parts)?;
-        let Some(part) = parts.pop() else { return Ok(()) };
-        // A block may be longer than the data read into it.
-        let (start, len) = (part.offset(), self.plan.blocks[which] as usize);
-        let bytes = pool.lease(part).slice(..len);
-        let kept = early.echoes.as_ref().map_or_else(|| bytes.clone(), |echoes| echoes.slice(start..start + len));
-        let (batch, batch_bytes, blocks) = (self.number, self.plan.block_bytes(), self.plan.blocks.len());
-        let told = EarlyBlock { batch, bytes, known_as: kept.clone(), batch_bytes, blocks };
-        block.early = Some(match early.sender.try_send(told) {
-            Ok(()) => kept,
-            // If there is no room, the block goes with its batch.
-            Err(EarlyBlock { bytes, .. }) => bytes,
-        });
-        Ok(())
-    }
-
-    /// End of the memory that values are gathered into, or that kept ones are copied to. No read goes there, so no read
-    /// has backed it.
-    pub(super) fn target_end(&self) -> Option<usize> {
-        if self.plan.kept > 0 {
-            let blocks = self.blocks[..self.plan.blocks.len()].iter();
-            return blocks.filter_map(|block| block.rest.as_ref().map(Part::end)).max();
-        }
-        let target = &self.blocks[self.plan.gather? as usize];
-        target.rest.as_ref().map(Part::end)
+    /// The memory of a block, if values are gathered into it or kept ones are copied to it: no read has backed all of
+    /// it.
+    pub(super) fn target(&self, block: usize) -> Range<usize> {
+        let is_target = self.plan.kept > 0 || self.plan.gather.is_some_and(|gather| gather as usize == block);
+        let Block { start, len, .. } = self.blocks[block];
+        if is_target { start..start + len } else { 0..0 }
     }
 
     /// Whether it is the batch of that number.
@@ -401,10 +337,7 @@ impl Pending {
     /// # Errors
     /// `Internal` if memory was lost, which is a bug.
     pub(super) fn take_stored(&mut self, pool: &Pool, stats: &Stats) -> Result<Result<Vec<Bytes>>> {
-        let mut parts = Vec::with_capacity(self.plan.blocks.len());
-        for block in &mut self.blocks[..self.plan.blocks.len()] {
-            block.join(&mut parts)?;
-        }
+        let parts = self.take_parts()?;
         let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
         let wrong = self.plan.failed.first().map(|(_, error)| error);
         if let Some(error) = wrong.or(self.failures.first().map(|failure| &failure.error)) {
@@ -537,7 +470,7 @@ impl Pending {
     /// That error.
     pub(super) fn finish(
         &mut self,
-        (dataset, collation): (&dyn Dataset, &Collation),
+        (dataset, collation, stage): (&dyn Dataset, &Collation, Option<&Stage>),
         rules: &Rules,
         irreplaceable: Option<Error>,
         pool: &Pool,
@@ -561,10 +494,21 @@ impl Pending {
         }
         stats.count.samples_skipped.add(failed - replaced);
         stats.count.samples_replaced.add(replaced);
+        if let Some(stage) = stage
+            && let Err(error) = self.mix_here(stage)
+        {
+            self.parsed.clear();
+            let _ = self.target.take().map(|part| pool.lease(part));
+            return Err(error);
+        }
+        self.offer_dearest(stats);
         let target = self.target.take();
-        let (batch, truncated) =
+        let (mut batch, truncated) =
             self.parsed.assemble((dataset, collation), &self.plan, (&blocks, &self.making.made), target, pool);
         stats.count.samples_truncated.add(truncated);
+        if let Some(mixer) = stage.and_then(Stage::maps).and_then(|maps| maps.mixer.as_ref()) {
+            batch.soften(mixer)?;
+        }
         Ok(batch)
     }
 
@@ -688,7 +632,7 @@ mod tests {
     fn packed_rows_get_no_replacements() {
         let mut pending = Pending::default();
         assert!(pending.is_replaceable());
-        let begin = |pending: &mut Pending, batch| pending.begin(BatchPlan { batch, ..BatchPlan::default() }, 0);
+        let begin = |pending: &mut Pending, batch| pending.begin(BatchPlan { batch, ..BatchPlan::default() }, 0, false);
         let pieces = vec![Piece { start: 0, len: 3 }];
         begin(&mut pending, Selection { pieces, ..Selection::default() });
         assert!(!pending.is_replaceable());

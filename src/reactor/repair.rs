@@ -46,6 +46,11 @@ pub(super) enum Repaired {
 }
 
 impl Repair {
+    /// Whether there are other samples to try if the one that is being read fails.
+    pub(super) fn has_others(&self) -> bool {
+        self.trying.as_ref().is_some_and(|trying| trying.attempt + 1 < ATTEMPTS)
+    }
+
     /// Whether a replacement is being read.
     pub(super) fn is_busy(&self) -> bool {
         self.trying.is_some() && !self.one.is_complete()
@@ -53,7 +58,7 @@ impl Repair {
 
     /// The next read of the current replacement.
     pub(super) fn issue(&mut self) -> Option<Read> {
-        self.one.issue(REPAIRS | self.number)
+        self.one.issue(REPAIRS | self.number, &mut Vec::new())
     }
 
     /// The owner of the reads with that number, if they belong to the current replacement.
@@ -79,7 +84,7 @@ impl Repair {
         if !self.one.take_blocks(pool, &plan, Pool::take_reserved) {
             return Err("a read that was given up holds the memory for it");
         }
-        self.spare_plan = self.one.begin(plan, 0).unwrap_or_default();
+        self.spare_plan = self.one.begin(plan, 0, false).unwrap_or_default();
         self.number = self.number.wrapping_add(1) & !REPAIRS;
         Ok(id)
     }

@@ -6,6 +6,7 @@ use super::Reactor;
 use super::pending::Failure;
 use crate::Result;
 use crate::dataset::{Dataset, FileId, Span};
+use crate::engine::Engine;
 use crate::plan::{Grid, Stretch};
 use bytes::{Bytes, BytesMut};
 use uringload_sys::copy;
@@ -43,6 +44,11 @@ impl Kept {
         let places = vec![0; grid.len()];
         let (stretches, free, spare, broken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Kept { grid, places, stretches, free, spare, broken }
+    }
+
+    /// Bytes of all stretches in memory.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.stretches.iter().map(|content| content.bytes.len() as u64).sum()
     }
 
     /// Keeps what was read of a stretch.
@@ -172,14 +178,16 @@ impl Reactor {
         Reactor { kept, ..self }
     }
 
-    /// Forgets what must be read again from `epoch` on. Returns the files that are no longer those that were read.
-    pub fn look_at_kept(&mut self, epoch: u64) -> Vec<FileId> {
+    /// Forgets what must be read again from `epoch` on. Returns the files that are no longer those that were read. The
+    /// engine opens those again: what it knows of them may be from just before they changed.
+    pub fn look_at_kept(&mut self, epoch: u64, engine: &mut dyn Engine) -> Vec<FileId> {
         let Some(kept) = &mut self.kept else { return Vec::new() };
         if kept.stretches.is_empty() {
             return Vec::new();
         }
         let (numbers, changed) = kept.outdated(&**self.planner.dataset(), epoch);
         self.planner.forget(numbers.into_iter());
+        changed.iter().for_each(|&file| engine.renew(file));
         changed
     }
 

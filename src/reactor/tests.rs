@@ -2,16 +2,17 @@
 //! disk, so it can check that each sample comes exactly once, in order, byte-exact or as its error, and that no memory
 //! is lost.
 
+mod service;
 mod stretches;
 mod units;
 
 use super::*;
+use crate::ErrorKind;
 use crate::batch::{Column, Data, FailedSample};
 use crate::collate::Collation;
 use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
 use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
-use crate::engine::sim::service::{Limits, NONE};
 use crate::engine::sim::{self, Faults, Sim, byte_at};
 use crate::plan::{Grid, Joining, Keep};
 use crate::queue::{Missing, Receiver, bounded};
@@ -90,6 +91,8 @@ struct Seen {
     late: u64,
     early: u64,
     saved: u64,
+    /// Reads of several pieces, all of which came back, and not all.
+    bundles: [u64; 2],
 }
 
 /// The batch with its values, where collation was deferred. For blocks that came `early`, the batch may know only the
@@ -289,15 +292,12 @@ impl World {
         let mut reactor = reactor.with_early(early_told).with_kept(kept);
         let mut sim =
             Sim::new(Arc::clone(&self.dataset), self.rules.width.most, self.layout.alignment, self.seed, self.faults);
-        // Reads that take their time, on a disk that does not lie besides.
-        if self.faults == (Faults { reorder: self.faults.reorder, ..Faults::default() }) && self.rules.timeout.is_none()
-        {
-            sim = sim.with_service(Limits { latency: Duration::from_micros(150), jitter: 50, ..NONE });
+        if let Some(limits) = self.service() {
+            sim = sim.with_service(limits);
         }
-        let mut held = Vec::new();
-        let mut next = 0;
-        let mut finished = false;
-        let mut ended_by = None;
+        reactor.bundles = self.rules.timeout.is_none() && !self.seed.is_multiple_of(3);
+        let (mut held, mut next) = (Vec::new(), 0);
+        let (mut finished, mut ended_by) = (false, None);
         for _ in 0..TURNS_MAX {
             if !finished && ended_by.is_none() {
                 let turn = match reactor.turn(&mut sim) {
@@ -312,7 +312,7 @@ impl World {
                     Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => {
                         if self.seed.is_multiple_of(7) {
                             // None of the files is there to be looked at: all stretches are read again.
-                            reactor.look_at_kept(epoch);
+                            reactor.look_at_kept(epoch, &mut sim);
                         }
                         reactor.start_epoch(epoch);
                     }
@@ -346,6 +346,7 @@ impl World {
         self.check_failures(ended_by.as_ref(), &reactor);
         seen.timeouts += stats.count.timeouts.get();
         seen.saved += stats.count.reads_saved.get();
+        (0..2).for_each(|which| seen.bundles[which] += sim.bundles[which]);
         seen.replaced += stats.count.samples_replaced.get();
         seen.holes += self.heard.holes;
         seen.irreplaceable += self.heard.irreplaceable;
@@ -605,9 +606,12 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     }
     println!("{seen:?}");
     let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, .. } = seen;
-    let Seen { late, early, saved, .. } = seen;
+    let Seen { late, early, saved, bundles, .. } = seen;
     let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early, saved];
-    assert!(seeds < SEEDS || !all.contains(&0), "{seeds} seeds have not shown everything: {seen:?}");
+    assert!(
+        seeds < SEEDS || ![&all[..], &bundles].concat().contains(&0),
+        "{seeds} seeds have not shown everything: {seen:?}"
+    );
 }
 
 /// Storage that gives nothing for a time, and a machine that has no room for one, cost no sample: each comes in order,

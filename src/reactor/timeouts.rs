@@ -84,6 +84,11 @@ impl Timeouts {
         index.map(|index| self.abandoned.swap_remove(index)).is_some()
     }
 
+    /// Whether a read that was given up and has not come back belongs to that slot, the upper half of its tag.
+    pub(super) fn has_abandoned_of(&self, slot: u32) -> bool {
+        self.abandoned.iter().any(|abandoned| (abandoned.tag >> 32) as u32 == slot)
+    }
+
     /// Number of reads that were given up and have not come back, and the bytes of memory they hold.
     pub(super) fn abandoned(&self) -> (usize, u64) {
         (self.abandoned.len(), self.abandoned.iter().map(|abandoned| abandoned.bytes).sum())
@@ -155,11 +160,15 @@ impl Reactor {
         }
         let age = age + self.timeouts.after.unwrap_or_default() * waits;
         let (seconds, bytes) = (age.as_secs_f64(), planned.len);
-        let what = format!("a read of {bytes} bytes was given up after {seconds:.3} s: it was {stage}");
-        let error = Error::new(ErrorKind::Timeout, what)
-            .with_path(self.planner.dataset().files().path(planned.file))
-            .with_offset(planned.offset)
-            .with_remedy("see the kernel's log for the disk, or the server behind the mount; or raise the timeout");
+        let late = || {
+            let what = format!("a read of {bytes} bytes was given up after {seconds:.3} s: it was {stage}");
+            Error::new(ErrorKind::Timeout, what)
+                .with_path(self.planner.dataset().files().path(planned.file))
+                .with_offset(planned.offset)
+                .with_remedy("see the kernel's log for the disk, or the server behind the mount; or raise the timeout")
+        };
+        // If a read elsewhere is what takes so long, this one failed for its own reason.
+        let error = self.outages.why_elsewhere(tag).cloned().unwrap_or_else(late);
         self.stats.count.timeouts.add(1);
         self.timeouts.keep(Cancelled { until: now + GRACE, tag, is_second: false, error });
     }

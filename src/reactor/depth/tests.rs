@@ -23,6 +23,8 @@ fn fixed(most: usize) -> Width {
     Width { start: most, most, fixed: true }
 }
 
+mod gaps;
+
 /// A device, a depth and the reads between them.
 struct Run {
     depth: Depth,
@@ -70,7 +72,7 @@ impl Run {
             && end <= self.now
         {
             self.reads.pop();
-            self.depth.done(bytes, self.now - began);
+            self.depth.done(Ended::new(bytes, Joined::default(), self.now - began));
             self.done += 1;
             self.bytes += bytes;
         }

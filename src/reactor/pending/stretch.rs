@@ -10,7 +10,7 @@ impl Pending {
     /// Begins once more, with the memory that was taken, as another plan of the same. Returns the previous plan for
     /// reuse.
     pub(in crate::reactor) fn begin_again(&mut self, plan: BatchPlan) -> Option<BatchPlan> {
-        let previous = self.begin(plan, self.number);
+        let previous = self.begin(plan, self.number, false);
         self.is_second_try = true;
         previous
     }

@@ -17,7 +17,7 @@ impl World {
         }
         let (gap, room) = (1 << (9 + pick(8)), 1 << (10 + pick(11)));
         self.pool_bytes += room as usize + 2 * 4096;
-        self.joining = Joining { gap, room, read_bytes: 0 };
+        self.joining = Joining { gap, room, read_bytes: 0, most: 0 };
         self
     }
 

@@ -1,0 +1,125 @@
+//! Reads in the thread that asks, through the page cache, with files that are kept open.
+
+use crate::dataset::{Dataset, FileId, FileTable, Span};
+use crate::engine::files::{Files, OpenFile};
+use crate::guard;
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+use uringload_sys::file::read_at;
+
+/// Files that are kept open.
+const FILES_KEPT: usize = 32;
+
+/// Reads without a ring and without a thread. Threads may share it.
+///
+/// The lock is only tried: whoever finds it taken opens the file again. So a child that was forked while another thread
+/// held it does not wait for a thread that it does not have.
+pub struct Here {
+    dataset: Arc<dyn Dataset>,
+    files: Files,
+    open: Mutex<VecDeque<(FileId, Arc<OpenFile>)>>,
+}
+
+impl Here {
+    /// Of the files of this dataset.
+    ///
+    /// # Errors
+    /// Names a root folder that is missing or that this process may not open.
+    pub(crate) fn new(dataset: Arc<dyn Dataset>) -> Result<Here> {
+        let files = Files::new(Arc::clone(&dataset), false, false)?;
+        Ok(Here { dataset, files, open: Mutex::default() })
+    }
+
+    /// The files that spans refer to.
+    pub(crate) fn files(&self) -> &FileTable {
+        self.dataset.files()
+    }
+
+    /// Refuses spans that lie in no file, or beyond its end.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub fn check(&self, spans: &[Span]) -> Result<()> {
+        let (files, invalid) = (self.files(), |what| Error::new(ErrorKind::InvalidArgument, what));
+        guard::check(files, spans).map_err(|why| {
+            invalid(format!("a span {why}")).with_remedy("count files from 0, and offsets from the start of a file")
+        })?;
+        let Some(span) = spans.iter().find(|span| span.offset + span.len > files.size(span.file)) else {
+            return Ok(());
+        };
+        let (end, size) = (span.offset + span.len, files.size(span.file));
+        Err(invalid(format!("a span ends at byte {end}, and the file has {size}"))
+            .with_path(files.path(span.file))
+            .with_offset(span.offset)
+            .with_remedy("ask for what the file has, or open it again if it has grown"))
+    }
+
+    /// The bytes of these spans, which were checked, end to end.
+    ///
+    /// # Errors
+    /// What opening and reading gives, and `Changed` or `Truncated` for a file that is no longer the one that was
+    /// indexed.
+    pub fn read(&self, spans: &[Span]) -> Result<Bytes> {
+        let bytes = spans.iter().map(|span| span.len).fold(0, u64::saturating_add);
+        let mut out = vec![0; memory_of(bytes)?];
+        let mut rest = &mut out[..];
+        for span in spans {
+            let (part, behind) = rest.split_at_mut(span.len as usize);
+            self.read_into(span, part)?;
+            rest = behind;
+        }
+        Ok(out.into())
+    }
+
+    fn read_into(&self, span: &Span, out: &mut [u8]) -> Result<()> {
+        if span.len == 0 {
+            return Ok(());
+        }
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let what = "the file ends within a sample: it has become shorter since it was indexed";
+                let error = Error::new(ErrorKind::Truncated, what).with_path(self.files.path(span.file));
+                error.with_offset(span.offset).with_remedy("restore the file, or open the dataset again")
+            }
+            _ => match error.downcast::<Error>() {
+                // How the file differs from the one that was indexed.
+                Ok(error) => error,
+                Err(error) => Error::io("cannot read", error).with_path(self.files.path(span.file)),
+            },
+        };
+        let open = self.open(span.file).map_err(failed)?;
+        let mut filled = 0;
+        while filled < out.len() {
+            match read_at(open.as_fd(), &mut out[filled..], span.offset + filled as u64) {
+                Ok(0) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.files.check_again(span.file, &open).map_err(failed)
+    }
+
+    fn open(&self, file: FileId) -> io::Result<Arc<OpenFile>> {
+        if let Ok(kept) = self.open.try_lock()
+            && let Some((_, open)) = kept.iter().find(|(known, _)| *known == file)
+        {
+            return Ok(Arc::clone(open));
+        }
+        let open = Arc::new(self.files.open(file)?);
+        if let Ok(mut kept) = self.open.try_lock() {
+            kept.truncate(FILES_KEPT - 1);
+            kept.push_front((file, Arc::clone(&open)));
+        }
+        Ok(open)
+    }
+}
+
+/// As a number of bytes in memory.
+pub(crate) fn memory_of(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes).map_err(|_| Error::new(ErrorKind::MemoryLimit, format!("{bytes} bytes are no memory")))
+}

@@ -1,0 +1,162 @@
+//! Gaps between samples: read along where an operation costs more than their bytes, and nowhere else.
+
+use super::*;
+
+/// Samples that lie one behind the other, with a gap after each. Eight batches are planned ahead, as in the reactor.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    sample: u64,
+    gap: u64,
+}
+
+/// A read that was planned: bytes, bytes of samples, and the gap over which it was joined.
+type Planned = (u64, u64, u64);
+
+/// A read in flight: its end, its number for ties, its beginning, and what was planned.
+type InFlight = Reverse<(Instant, u64, Instant, Planned)>;
+
+/// A device, a controller that may try gaps, and a row of samples.
+struct Lane {
+    run: Run,
+    row: Row,
+    planned: std::collections::VecDeque<Planned>,
+    reads: BinaryHeap<InFlight>,
+    useful: u64,
+}
+
+impl Lane {
+    fn new(limits: Limits, row: Row, gap_most: u64, seed: u64) -> Lane {
+        let mut run = Run::new(limits, adaptive(64), seed);
+        run.depth = Depth::new(adaptive(64), READ_BYTES).with_gap(gap_most);
+        Lane { run, row, planned: std::collections::VecDeque::new(), reads: BinaryHeap::new(), useful: 0 }
+    }
+
+    /// Plans a batch of 64 samples.
+    fn plan(&mut self) {
+        let (Row { sample, gap }, longest) = (self.row, self.run.depth.read_bytes());
+        let over = self.run.depth.gap();
+        self.run.depth.planned(gap <= 64 << 10);
+        if over >= gap {
+            let (all, useful) = (64 * (sample + gap), 64 * sample);
+            for at in (0..all).step_by(longest as usize) {
+                let bytes = longest.min(all - at);
+                self.planned.push_back((bytes, bytes * useful / all, over));
+            }
+        } else {
+            let cut = |at| (longest.min(sample - at), longest.min(sample - at), over);
+            (0..64).for_each(|_| self.planned.extend((0..sample).step_by(longest as usize).map(cut)));
+        }
+    }
+
+    fn turn(&mut self) {
+        let depth = self.run.depth.now();
+        while self.reads.len() < depth {
+            if self.planned.len() < 8 {
+                self.plan();
+            }
+            let Some(read) = self.planned.pop_front() else { return };
+            let end = self.run.service.end(read.0, self.run.now);
+            self.reads.push(Reverse((end, self.run.issued, self.run.now, read)));
+            self.run.issued += 1;
+        }
+        self.run.depth.started(true);
+        let Some(&Reverse((end, ..))) = self.reads.peek() else { return };
+        self.run.now = self.run.now.max(end) + Duration::from_micros(20);
+        while let Some(&Reverse((end, _, began, (bytes, useful, gap)))) = self.reads.peek()
+            && end <= self.run.now
+        {
+            self.reads.pop();
+            self.run.depth.done(Ended { bytes, useful, gap: Some(gap), latency: self.run.now - began });
+            self.useful += useful;
+        }
+        self.run.decisions.extend(self.run.depth.look(self.run.now));
+    }
+
+    /// Bytes of samples a second, in so many seconds.
+    fn rate(&mut self, seconds: u64) -> f64 {
+        let (since, before) = (self.run.now, self.useful);
+        while self.run.now < since + Duration::from_secs(seconds) {
+            self.turn();
+        }
+        (self.useful - before) as f64 / (self.run.now - since).as_secs_f64()
+    }
+
+    /// What operations were found to cost.
+    fn price(&self) -> Option<u64> {
+        self.run.decisions.iter().rev().map(|decision| decision.operation_bytes).find(|&bytes| bytes > 0)
+    }
+}
+
+const JPEGS: Row = Row { sample: 115_000, gap: 1_100 };
+const TINY: Row = Row { sample: 500, gap: 1_000 };
+const SPARSE: Row = Row { sample: 4096, gap: 60_000 };
+const MOST: u64 = 64 << 10;
+
+#[test]
+fn a_quota_of_operations_is_found_out_and_gaps_are_read_along() {
+    let latency = Duration::from_millis(2);
+    let quota = Limits { reads_per_second: 150, bytes_per_second: 120_000_000, latency, jitter: 20, ..NONE };
+    let bucket = Limits { reads_per_second: 150, burst: 3000, ..quota };
+    for (name, limits) in [("quota", quota), ("bucket of tokens", bucket)] {
+        for row in [JPEGS, TINY] {
+            let mut lane = Lane::new(limits, row, MOST, 3);
+            lane.rate(60);
+            let rate = lane.rate(60);
+            let decisions = &lane.run.decisions;
+            // What 150 reads bring, of 512 KiB or of a batch; and one sample a read without gaps.
+            let longest = READ_BYTES.min(64 * (row.sample + row.gap)) as f64;
+            let best = (150.0 * longest).min(120e6) * row.sample as f64 / (row.sample + row.gap) as f64;
+            assert!(rate >= 0.8 * best, "{name}: {rate} of {best} {row:?}\n{decisions:#?}");
+            assert_eq!(lane.run.depth.gap(), MOST, "{name} {row:?}");
+            let kept = decisions.iter().find(|decision| decision.reason == "kept: it gained").unwrap();
+            assert!(kept.knob == Knob::Gap && kept.to == MOST && kept.operation_bytes > 32 << 10, "{kept}");
+        }
+    }
+    let limits = Limits { reads_per_second: 150, bytes_per_second: 0, ..quota };
+    assert!(Lane::new(limits, JPEGS, 0, 3).rate(60) < 151.0 * 115_000.0, "nobody may try it");
+}
+
+#[test]
+fn where_bytes_are_what_is_scarce_no_gap_is_read_along() {
+    for (latency, bytes_per_second) in [(1, 100_000_000), (10, 1_000_000_000), (0, 20_000_000)] {
+        let limits = Limits { bytes_per_second, latency: Duration::from_millis(latency), jitter: 10, ..NONE };
+        let mut lane = Lane::new(limits, SPARSE, MOST, 9);
+        lane.rate(20);
+        let (joined, apart) = (lane.rate(40), Lane::new(limits, SPARSE, 0, 9).rate(40));
+        // Trials of it get rarer, and cost little.
+        assert!(joined >= 0.95 * apart, "{joined} of {apart} at {limits:?}\n{:#?}", lane.run.decisions);
+        assert_eq!(lane.run.depth.gap(), 0, "{limits:?}");
+    }
+}
+
+#[test]
+fn a_quota_that_comes_and_goes_is_followed() {
+    let free = Limits { bytes_per_second: 200_000_000, latency: Duration::from_millis(1), jitter: 10, ..NONE };
+    let quota = Limits { reads_per_second: 150, ..free };
+    let row = Row { sample: 20_000, gap: 30_000 };
+    let mut lane = Lane::new(free, row, MOST, 5);
+    lane.rate(20);
+    assert_eq!(lane.run.depth.gap(), 0, "{:#?}", lane.run.decisions);
+    lane.run.service = Service::new(quota, 5, lane.run.now);
+    lane.rate(60);
+    assert_eq!(lane.run.depth.gap(), MOST, "{:#?}", lane.run.decisions);
+    assert!(lane.rate(20) > 5.0 * 150.0 * 20_000.0);
+    assert!(lane.price().is_some_and(|price| price > 200_000), "{:?}", lane.price());
+    lane.run.service = Service::new(free, 5, lane.run.now);
+    lane.rate(60);
+    assert_eq!(lane.run.depth.gap(), 0, "{:#?}", lane.run.decisions);
+}
+
+#[test]
+fn it_does_not_swing_between_gaps() {
+    for seed in 0..20 {
+        let limits = Limits { reads_per_second: 500, latency: Duration::from_millis(1), jitter: 30, ..NONE };
+        let mut lane = Lane::new(limits, JPEGS, MOST, seed);
+        lane.rate(60);
+        let before = lane.run.decisions.len();
+        let rates: Vec<f64> = (0..10).map(|_| lane.rate(20)).collect();
+        let (least, most) = rates.iter().fold((f64::MAX, 0.0), |(a, b), &rate| (f64::min(a, rate), f64::max(b, rate)));
+        let late = &lane.run.decisions[before..];
+        assert!(late.len() < 20 && most / least < 1.2, "seed {seed}: {rates:?}\n{late:#?}");
+    }
+}
