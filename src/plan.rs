@@ -1,16 +1,19 @@
 //! Plans the reads of a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
 //! extents become reads. Pure arithmetic: no I/O, and no memory except reused vectors.
 
+mod alone;
 mod joining;
+mod prepared;
 mod reads;
 mod stretches;
 mod units;
 
 use crate::collate::{Collation, Gather};
 use crate::config::{Config, Route};
-use crate::dataset::{Dataset, FileId, SampleId, Span};
+use crate::dataset::{Dataset, FileId, Span};
 use crate::guard::{self, Bounds};
-use crate::sampler::{Order, Position, Selection, Walk};
+use crate::prepared::Prepared;
+use crate::sampler::{Order, Selection, Walk};
 use crate::{Error, Result};
 use reads::{cut, interleave, narrow};
 use std::ops::Range;
@@ -18,7 +21,7 @@ use std::sync::Arc;
 use stretches::Stretches;
 use units::Kept;
 
-pub use joining::{GAP_MAX, Joining};
+pub use joining::{GAP_MAX, Joined, Joining};
 pub use stretches::{Grid, Keep, SMALL_SPAN_BYTES, Stretch};
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
@@ -110,6 +113,10 @@ pub struct BatchPlan {
     pub stretch: Option<Stretch>,
     /// Numbers of the stretches that neither this batch nor a later one needs, unless they are read again.
     pub given_up: Vec<u32>,
+    /// How its spans were joined.
+    pub joined: Joined,
+    /// Samples that are kept prepared, by ascending index: nothing of them is read.
+    pub prepared: Vec<u32>,
     /// Number of slices whose bytes lie in stretches that are in memory.
     pub kept: u64,
     /// Whether the batch is one column, each of whose values is a sample's only span.
@@ -172,6 +179,7 @@ impl BatchPlan {
     fn clear(&mut self) {
         self.load = None;
         self.stretch = None;
+        self.joined = Joined::default();
         self.given_up.clear();
         self.evicted.clear();
         self.uses.clear();
@@ -179,6 +187,7 @@ impl BatchPlan {
         self.units.clear();
         self.refused = None;
         self.failed.clear();
+        self.prepared.clear();
         self.batch.clear();
         self.ends.clear();
         self.clear_reads();
@@ -227,6 +236,8 @@ pub struct Planner {
     kept: Option<Kept>,
     /// The stretches that are read whole, if any.
     stretches: Option<Box<Stretches>>,
+    /// The samples that are kept prepared.
+    prepared: Option<Arc<Prepared>>,
     spans: Vec<Span>,
     /// Whether each span's bytes are in memory. Empty if nothing is.
     in_memory: Vec<bool>,
@@ -248,6 +259,7 @@ impl Order {
             collation: Arc::default(),
             kept: None,
             stretches: None,
+            prepared: None,
             spans: Vec::new(),
             in_memory: Vec::new(),
             extents: Vec::new(),
@@ -310,13 +322,6 @@ impl Planner {
         Planner { stretches: stretches.map(|(grid, keep)| Box::new(Stretches::new(grid, keep))), ..self }
     }
 
-    /// Notes that these stretches are no longer in memory for batches planned from now on.
-    pub fn forget(&mut self, stretches: impl Iterator<Item = u32>) {
-        if let Some(known) = &mut self.stretches {
-            known.forget(stretches, self.order.dataset().files());
-        }
-    }
-
     /// The forms of the columns.
     pub fn collation(&self) -> &Arc<Collation> {
         &self.collation
@@ -360,6 +365,7 @@ impl Planner {
             if !self.walk.next(&mut plan.batch) {
                 return false;
             }
+            self.find_prepared(plan);
             self.find_units(plan);
         }
         if self.plan_load(plan) {
@@ -380,23 +386,10 @@ impl Planner {
         } else {
             self.extents_by_offset();
         }
-        self.lay_out(plan);
+        self.lay_out(plan, self.collation.gather(self.layout.coalesce_gap));
+        self.tell_joining(plan);
         self.refuse_too_large(plan);
         true
-    }
-
-    /// Plans the reading of one sample by itself, outside the order, into `plan`, and discards its old content. The
-    /// sample's values stay where they are read.
-    pub fn plan_one(&mut self, id: SampleId, plan: &mut BatchPlan) {
-        plan.clear();
-        plan.batch.positions.push(Position { position: 0, padding: false });
-        plan.batch.ids.push(id);
-        self.spans.clear();
-        if let Err(error) = guard::spans(&**self.order.dataset(), id, self.bounds.sample, &mut self.spans) {
-            plan.failed.push((0, error));
-        }
-        plan.ends.push(self.spans.len() as u32);
-        self.lay_out_by_itself(plan);
     }
 
     /// Holds the batch back if it needs stretches that are not in memory.
@@ -494,17 +487,6 @@ impl Planner {
         true
     }
 
-    /// Lays out the spans in their present order. Their bytes stay where they are read.
-    fn lay_out_by_itself(&mut self, plan: &mut BatchPlan) {
-        self.in_memory.clear();
-        // Without gaps: memory is promised for the spans alone.
-        let joining = std::mem::take(&mut self.joining);
-        self.extents_in_order();
-        let collation = std::mem::take(&mut self.collation);
-        self.lay_out(plan);
-        (self.collation, self.joining) = (collation, joining);
-    }
-
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
         plan.ends.clear();
@@ -516,7 +498,8 @@ impl Planner {
         for (index, &id) in batch.ids.iter().enumerate() {
             let first = self.spans.len();
             let failed_before = plan.failed.iter().any(|&(failed, _)| failed as usize == index);
-            if !failed_before && let Err(error) = guard::spans(&**dataset, id, self.bounds.sample, &mut self.spans) {
+            let is_read = !failed_before && !plan.is_prepared(index);
+            if is_read && let Err(error) = guard::spans(&**dataset, id, self.bounds.sample, &mut self.spans) {
                 plan.failed.push((index as u32, error));
             }
             if let (Some(bytes), Some(piece)) = (element_bytes, batch.pieces.get(index)) {
@@ -637,8 +620,7 @@ impl Planner {
     }
 
     /// Places every extent in a block, cuts it into reads, and records where each span's bytes will be.
-    fn lay_out(&mut self, plan: &mut BatchPlan) {
-        let gather = self.collation.gather(self.layout.coalesce_gap);
+    fn lay_out(&mut self, plan: &mut BatchPlan, gather: Gather) {
         // Values that are compacted in place must be in one block.
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
         let is_tensor = gather == Gather::InPlace && self.collation.lies_end_to_end(self.layout.alignment);

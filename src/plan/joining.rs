@@ -1,6 +1,6 @@
 //! Joins spans that are near each other where an operation of the storage costs more than the bytes between them.
 
-use super::{BLOCK_BYTES, Extent, Planner};
+use super::{BLOCK_BYTES, BatchPlan, Extent, KEPT, Planner};
 use crate::config::{Cause, Route};
 
 /// Longest gap to read along. Beyond it, what lies between is rarely near in any useful sense, and takes memory.
@@ -8,6 +8,9 @@ pub const GAP_MAX: u64 = 64 << 10;
 
 /// How many times the pages that its spans lie in a joined read may be long.
 const AMPLIFICATION_MAX: u64 = 8;
+
+/// One extent in so many must be near another for gaps to be worth a trial.
+const NEAR_SHARE: usize = 8;
 
 /// A span is read in whole pages, however short it is.
 const PAGE_BYTES: u64 = 4096;
@@ -21,6 +24,29 @@ pub struct Joining {
     pub room: u64,
     /// Length that reads are not cut below, because an operation costs as much as so many bytes.
     pub read_bytes: u64,
+    /// Longest gap that may be tried while reading, where nobody knows what an operation costs; else 0.
+    pub most: u64,
+}
+
+/// How the spans of a batch were joined.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Joined {
+    /// Longest gap that might be read along; `None` where no other one is tried.
+    pub gap: Option<u64>,
+    /// Whether a longer one would join much.
+    pub could_join: bool,
+    /// Bytes that are read, and how many of them samples wanted; 0 where nobody asks.
+    reading: (u64, u64),
+}
+
+impl Joined {
+    /// Of so many bytes that were read, those of samples.
+    pub fn useful(&self, bytes: u64) -> u64 {
+        match self.reading {
+            (read, wanted) if read > 0 => (bytes as f64 * wanted as f64 / read as f64) as u64,
+            _ => bytes,
+        }
+    }
 }
 
 /// Longest read that the price of an operation asks for.
@@ -33,7 +59,23 @@ impl Joining {
         let gap = operation_bytes.min(GAP_MAX);
         let read_bytes = operation_bytes.min(READ_BYTES_MAX).next_power_of_two();
         let read_bytes = if operation_bytes == 0 { 0 } else { read_bytes };
-        if gap == 0 || room < gap { Joining { gap: 0, room: 0, read_bytes } } else { Joining { gap, room, read_bytes } }
+        if gap == 0 || room < gap {
+            Joining { read_bytes, ..Joining::default() }
+        } else {
+            Joining { gap, room, read_bytes, most: 0 }
+        }
+    }
+
+    /// What suits storage of which nobody knows what an operation costs, with so many bytes of `room`: no gaps at
+    /// first, and a trial of them.
+    pub fn unknown(room: u64) -> Joining {
+        if room < GAP_MAX { Joining::default() } else { Joining { room, most: GAP_MAX, ..Joining::default() } }
+    }
+
+    /// The same without trials.
+    #[must_use]
+    pub fn settled(self) -> Joining {
+        Joining { most: 0, ..self }
     }
 
     /// The same for this route: none in the page cache, where a read costs no more than the copy of a gap, and no reads
@@ -81,6 +123,24 @@ impl Planner {
     /// How spans near each other are joined.
     pub fn joining(&self) -> Joining {
         self.joining
+    }
+
+    /// Tells, where gaps may be tried, over which one the batch was joined, whether many extents lie so near the one
+    /// before that a longer one would join them, and how much of what is read is wanted.
+    pub(super) fn tell_joining(&self, plan: &mut BatchPlan) {
+        if self.joining.most == 0 {
+            return;
+        }
+        plan.joined.gap = Some(self.joining.gap);
+        let is_near = |pair: &[Extent]| {
+            let (last, next) = (&pair[0], &pair[1]);
+            let gap = next.start.saturating_sub(last.end);
+            last.file == next.file && next.start >= last.end && gap <= self.joining.most
+        };
+        let near = self.extents.windows(2).filter(|pair| is_near(pair)).count();
+        plan.joined.could_join = near * NEAR_SHARE >= self.extents.len().max(1);
+        let wanted = plan.slices.iter().filter(|slice| slice.block & KEPT == 0).map(|slice| slice.span.len).sum();
+        plan.joined.reading = (plan.reads.iter().map(|read| read.len).sum(), wanted);
     }
 
     /// Joins spans of future batches otherwise.

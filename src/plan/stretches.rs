@@ -189,6 +189,15 @@ pub(super) struct Stretches {
     pub(super) held: Option<super::BatchPlan>,
 }
 
+impl super::Planner {
+    /// Notes that these stretches are no longer in memory for batches planned from now on.
+    pub fn forget(&mut self, stretches: impl Iterator<Item = u32>) {
+        if let Some(known) = &mut self.stretches {
+            known.forget(stretches, self.order.dataset().files());
+        }
+    }
+}
+
 impl Stretches {
     pub(super) fn new(grid: Grid, keep: Keep) -> Stretches {
         let used = vec![0; grid.len()];

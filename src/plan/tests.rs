@@ -8,7 +8,7 @@ mod units;
 
 use super::*;
 use crate::config::{Cause, Collate, Config};
-use crate::dataset::{self, DType, Dataset, Field, FileTable, Index, Options, Sample, Schema, Shape, Value};
+use crate::dataset::{self, DType, Dataset, Field, FileTable, Index, Options, Sample, SampleId, Schema, Shape, Value};
 use crate::sampler::{Cursor, Sampler, Sequential, Shuffled};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -331,6 +331,7 @@ fn long_gaps_are_not_copied_out_of_the_page_cache() {
     let route = |direct_io, cause: Option<Cause>| Route {
         engine: crate::config::EngineKind::Threads,
         direct_io,
+        reads_once: false,
         alignment: 1,
         queue_depth: 1,
         read_bytes: 4096,

@@ -77,6 +77,10 @@ impl Kept {
         let begin = self.clock;
         for index in 0..plan.batch.ids.len() {
             self.of.clear();
+            if plan.is_prepared(index) {
+                plan.unit_ends.push(plan.units.len() as u32);
+                continue;
+            }
             let found = guard::units_of(dataset, units, plan.batch.ids[index], &mut self.of);
             if let Err(error) = found.and_then(|()| self.look(dataset, units, bounds)) {
                 plan.failed.push((index as u32, error));

@@ -72,7 +72,7 @@ fn gaps_are_bounded_in_length_in_share_and_in_all() {
     let few = plans(&dataset, Joining { room: 100_000, ..joining }, Collate::Views);
     let wanted = read(&plans(&dataset, Joining::default(), Collate::Views));
     assert!(few[0].reads.len() < 64 && read(&few) <= wanted + 100_000, "{}", read(&few) - wanted);
-    assert_eq!(Joining::new(800_000, 1000), Joining { gap: 0, room: 0, read_bytes: MIB });
+    assert_eq!(Joining::new(800_000, 1000), Joining { read_bytes: MIB, ..Joining::default() });
     assert_eq!(Joining::new(0, 1 << 30), Joining::default(), "nor is memory taken for gaps");
 }
 
@@ -83,4 +83,25 @@ fn free_operations_change_nothing() {
     let reads = |joining| plans(&dataset, joining, Collate::Views).iter().flat_map(|plan| plan.reads.clone()).collect();
     let (one, other): (Vec<PlannedRead>, Vec<PlannedRead>) = (reads(apart), reads(free));
     assert_eq!(one, other);
+}
+
+#[test]
+fn what_a_gap_would_join_is_told_where_it_may_be_tried() {
+    let joined = |dataset: &Arc<Spans>, joining| plans(dataset, joining, Collate::Views)[0].joined;
+    let (near, far) = (row(256, 115_000, 1100), row(256, 4096, 100_000));
+    let unknown = Joining::unknown(64 * GAP_MAX);
+    assert_eq!((unknown.gap, unknown.most), (0, GAP_MAX));
+    assert!(joined(&near, unknown).could_join && !joined(&far, unknown).could_join);
+    assert!(!joined(&near, unknown.settled()).could_join && !joined(&near, Joining::default()).could_join);
+    assert_eq!(Joining::unknown(1000), Joining::default(), "there is no room for one");
+    // The memory of a batch with gaps is that of one without, and of the gaps.
+    let tried = Joining { gap: GAP_MAX, ..unknown };
+    let plan = &plans(&near, tried, Collate::Views)[0];
+    assert_eq!(plan.joined.gap, Some(GAP_MAX));
+    assert!(plan.reads.len() < 20, "{}", plan.reads.len());
+    let (bytes, wanted) = (plan.reads.iter().map(|read| read.len).sum::<u64>(), 64 * 115_000);
+    assert!(plan.block_bytes() <= bytes + tried.room);
+    let useful = plan.joined.useful(bytes);
+    assert!(useful.abs_diff(wanted) <= 1, "{useful} of {wanted}");
+    assert_eq!(joined(&near, Joining::default()).useful(1000), 1000, "nobody asked");
 }
