@@ -5,16 +5,27 @@
 //! first fit: the lowest free range that is long enough. So a consumer that keeps up is served from the same few
 //! megabytes. They stay in the processor's caches and are the only memory ever taken from the system: the arena is
 //! address space, backed from the bottom up, a few megabytes at a time, just before the first read into it starts.
+//!
+//! Where samples are longer than a block of many, the pool is one of *pages*: it has more address space than memory,
+//! and a block gets pages that nobody uses, carried to its addresses, before new ones are taken. So blocks of any
+//! lengths take turns with the same memory, and each takes what it needs.
 
+mod pages;
+#[cfg(test)]
+mod tests;
+
+use crate::config::{Cause, Fallback, Share};
 use crate::plan::BLOCK_BYTES;
 use crate::queue::Bell;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
+use pages::Pages;
+use std::io;
 use std::ops::Range;
-use std::sync::Arc;
-use uringload_sys::arena::Backing;
-use uringload_sys::{Arena, Part, cgroup};
+use std::sync::{Arc, OnceLock};
+use uringload_sys::arena::{Backing, HUGE_PAGE_BYTES};
+use uringload_sys::{Arena, Part, cgroup, system};
 
 /// Memory is taken from the system in steps of at least one huge page. Zeroing it takes 0.2 ms, or up to 4 ms in a
 /// virtual machine whose host must find it first. That is still shorter than the reads in flight, so growing does not
@@ -47,8 +58,10 @@ pub struct Pool {
     longest: usize,
     /// Everything below this offset is reserved.
     reserved: usize,
-    /// Everything below this offset is backed by memory.
+    /// Everything below this offset is backed by memory, if it is not a pool of pages.
     backed: usize,
+    /// Where the memory is, if it is a pool of pages.
+    pages: Option<Box<Pages>>,
     home: Arc<Home>,
 }
 
@@ -65,11 +78,34 @@ fn check_room(backed: usize, bytes: usize) -> Result<()> {
         .with_remedy("lower memory_limit, or raise the memory limit of the container"))
 }
 
+/// Whether the system has reserved huge pages for so much memory. They stay where they are.
+fn has_huge_pages(bytes: usize) -> bool {
+    let pages = system::huge_pages();
+    pages.page_bytes == HUGE_PAGE_BYTES as u64 && pages.free.saturating_mul(pages.page_bytes) >= bytes as u64
+}
+
+/// The error of a pool whose pages all lie elsewhere and cannot be carried.
+fn cannot_carry(source: Option<io::Error>) -> Error {
+    let source = source.unwrap_or_else(|| io::ErrorKind::OutOfMemory.into());
+    Error::new(ErrorKind::MemoryLimit, "memory cannot be carried from one sample to the next")
+        .with_source(source)
+        .with_remedy("raise the number of mappings of a process (sysctl vm.max_map_count), or memory_limit")
+}
+
 /// Where dropped leases go. Unbounded, because a drop can neither wait nor fail; the arena is the actual bound.
 #[derive(Debug)]
 struct Home {
     parts: SegQueue<Part>,
     bell: Arc<Bell>,
+    /// What a budget gave for the arena, with the bytes of it that are beside the arena. It goes back when the last
+    /// lease does.
+    share: OnceLock<(Share, u64)>,
+}
+
+impl Home {
+    fn new(bell: Arc<Bell>) -> Arc<Home> {
+        Arc::new(Home { parts: SegQueue::new(), bell, share: OnceLock::new() })
+    }
 }
 
 impl Pool {
@@ -86,6 +122,44 @@ impl Pool {
         })?;
         let whole = whole.split_to(bytes / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT);
         Ok(Pool::over(arena, whole, longest_sample, bell))
+    }
+
+    /// Like `new`, but where samples are longer than a block of many, memory is carried from one block to the next.
+    /// Also returns why it cannot be, if so: then each long block takes the room of the longest.
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub fn carrying(bytes: usize, longest_sample: usize, bell: Arc<Bell>) -> Result<(Pool, Option<Fallback>)> {
+        if longest_sample as u64 <= BLOCK_BYTES || has_huge_pages(bytes) {
+            return Ok((Pool::new(bytes, longest_sample, bell)?, None));
+        }
+        match Pool::of_pages(bytes, Arc::clone(&bell)) {
+            Ok(pool) => Ok((pool, None)),
+            Err(error) => {
+                let step = Fallback::new(Cause::Carrying, "the room of the longest sample for each", Some(&error));
+                Ok((Pool::new(bytes, longest_sample, bell)?, Some(step)))
+            }
+        }
+    }
+
+    /// A pool of pages, of which one has been carried to see whether the system can.
+    fn of_pages(bytes: usize, bell: Arc<Bell>) -> io::Result<Pool> {
+        let bytes = bytes / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
+        let page = (bytes / GROWTH_STEPS).next_multiple_of(GROWTH_BYTES).max(GROWTH_BYTES);
+        let most = bytes.div_ceil(page);
+        let slots = most.saturating_mul(pages::SPACE).max(2);
+        let (arena, whole) = Arena::reserve_pages(slots.saturating_mul(page), page)?;
+        let home = Home::new(bell);
+        let pages = Some(Box::new(Pages::new(slots, most, page)));
+        let (free, free_bytes) = (vec![whole], bytes);
+        let mut pool = Pool { arena, free, free_bytes, bytes, longest: 0, reserved: 0, backed: 0, pages, home };
+        pool.arena.populate(0..page)?;
+        pool.carry(0, 1).and_then(|()| pool.carry(1, 0))?;
+        if let Some(pages) = &mut pool.pages {
+            pages.backed = 1;
+            pages.rest(0);
+        }
+        Ok(pool)
     }
 
     /// Like `new`, but over memory elsewhere that already exists. `arena` is its [shadow](Arena::shadow), and `whole`
@@ -111,8 +185,15 @@ impl Pool {
         let bytes = whole.len();
         let longest =
             if longest_sample as u64 > BLOCK_BYTES { longest_sample.next_multiple_of(BLOCK_ALIGNMENT) } else { 0 };
-        let home = Arc::new(Home { parts: SegQueue::new(), bell });
-        Pool { arena, free: vec![whole], free_bytes: bytes, bytes, longest, reserved: 0, backed: 0, home }
+        let home = Home::new(bell);
+        Pool { arena, free: vec![whole], free_bytes: bytes, bytes, longest, reserved: 0, backed: 0, pages: None, home }
+    }
+
+    /// Takes memory from now on only as far as `share` covers it together with `beside` bytes of the loader that are
+    /// not the pool's.
+    pub fn share(&mut self, share: Share, beside: u64) {
+        // A pool has one loader, which has one budget.
+        let _ = self.home.share.set((share, beside));
     }
 
     /// The arena that blocks come from.
@@ -124,6 +205,9 @@ impl Pool {
     pub fn reserve(&mut self, bytes: usize) {
         debug_assert!(self.is_whole() && self.reserved == 0);
         self.reserved = bytes.next_multiple_of(BLOCK_ALIGNMENT).min(self.bytes);
+        if let Some(pages) = &mut self.pages {
+            pages.pin(self.reserved);
+        }
         // At the bottom, since backing it also backs everything below it.
         if let Some(rest) = self.free.pop() {
             self.insert(rest);
@@ -142,7 +226,24 @@ impl Pool {
 
     /// Bytes of memory taken from the system so far.
     pub fn backed_bytes(&self) -> usize {
-        self.backed
+        self.pages.as_ref().map_or(self.backed, |pages| pages.backed * pages.bytes)
+    }
+
+    /// The ranges that are backed by memory, in the order in which they were.
+    pub fn backed(&self) -> Vec<Range<usize>> {
+        let Some(pages) = &self.pages else { return std::iter::once(0..self.backed).collect() };
+        let page = |offset| Some((self.arena.page_at(offset)?, offset..offset + pages.bytes));
+        let mut backed: Vec<_> = (0..self.arena.len()).step_by(pages.bytes).filter_map(page).collect();
+        backed.sort_unstable_by_key(|(number, _)| *number);
+        backed.into_iter().map(|(_, range)| range).collect()
+    }
+
+    /// Whether a range is backed by memory.
+    pub fn is_backed(&self, range: &Range<usize>) -> bool {
+        match &self.pages {
+            Some(pages) => pages.slots(range).all(|slot| self.arena.page_at(slot * pages.bytes).is_some()),
+            None => range.end <= self.backed,
+        }
     }
 
     /// Whether every block is back.
@@ -164,51 +265,152 @@ impl Pool {
 
     /// Like [`take`](Pool::take), but never takes more than needed.
     pub fn take_exact(&mut self, bytes: usize) -> Option<Part> {
-        self.first_fit(bytes.checked_next_multiple_of(BLOCK_ALIGNMENT)?)
+        let reserved = self.reserved;
+        self.fit(bytes.checked_next_multiple_of(BLOCK_ALIGNMENT)?, BLOCK_ALIGNMENT, |part| part.offset() >= reserved)
     }
 
     /// Like `take`, but uses the reserved range if it has room.
     pub fn take_reserved(&mut self, bytes: usize) -> Option<Part> {
         let exact = bytes.next_multiple_of(BLOCK_ALIGNMENT);
         let reserved = self.reserved;
-        self.fit(exact, |part| part.offset() < reserved).or_else(|| self.take(bytes))
+        self.fit(exact, BLOCK_ALIGNMENT, |part| part.offset() < reserved).or_else(|| self.take(bytes))
     }
 
     fn first_fit(&mut self, bytes: usize) -> Option<Part> {
         let reserved = self.reserved;
-        self.fit(bytes, |part| part.offset() >= reserved)
+        let suits = |part: &Part| part.offset() >= reserved;
+        // A block of whole pages begins with one, so that all of them can be carried to it, and few reads cross two.
+        match self.pages.as_ref().map(|pages| pages.bytes).filter(|&page| bytes >= page) {
+            Some(page) => self.fit(bytes, page, suits).or_else(|| self.fit(bytes, BLOCK_ALIGNMENT, suits)),
+            None => self.fit(bytes, BLOCK_ALIGNMENT, suits),
+        }
     }
 
-    fn fit(&mut self, bytes: usize, suits: impl Fn(&Part) -> bool) -> Option<Part> {
-        let index = self.free.iter().position(|part| part.len() >= bytes && suits(part))?;
-        let block = self.free[index].split_to(bytes);
-        if self.free[index].is_empty() {
-            self.free.remove(index);
+    fn fit(&mut self, bytes: usize, alignment: usize, suits: impl Fn(&Part) -> bool) -> Option<Part> {
+        if bytes > self.free_bytes {
+            return None;
+        }
+        let place = |part: &Part| {
+            let start = part.offset().next_multiple_of(alignment);
+            (suits(part) && start.checked_add(bytes)? <= part.end()).then_some(start..start + bytes)
+        };
+        let may_lend = |range: &Range<usize>| self.pages.as_ref().is_none_or(|pages| pages.may_lend(range));
+        let range = self.free.iter().filter_map(place).find(may_lend)?;
+        if !self.is_covered(&range) {
+            return None;
+        }
+        self.bring(&range);
+        let block = self.extract(&range)?;
+        if let Some(pages) = &mut self.pages {
+            pages.lend(&range);
         }
         self.free_bytes -= bytes;
         Some(block)
     }
 
-    /// Ensures that everything below the offset `end` of the arena is backed by memory. Returns the range that was
-    /// backed just now, for registration with a ring. These ranges are adjacent and ascending.
+    /// Whether the budget that the pool takes from, if any, has the memory that lending a range takes.
+    fn is_covered(&self, range: &Range<usize>) -> bool {
+        let Some((share, beside)) = self.home.share.get() else { return true };
+        let bytes = match &self.pages {
+            Some(pages) => (pages.used_with(range) * pages.bytes).max(self.backed_bytes()),
+            None => self.grown(range.end).max(self.backed),
+        };
+        share.covers(beside + bytes as u64)
+    }
+
+    /// How much is backed once everything below `end` is.
+    fn grown(&self, end: usize) -> usize {
+        let step = (self.arena.len() / GROWTH_STEPS).next_multiple_of(GROWTH_BYTES).max(GROWTH_BYTES);
+        end.next_multiple_of(step).min(self.arena.len())
+    }
+
+    /// Takes a range, all of which is free and lies in one part, out of the free list.
+    fn extract(&mut self, range: &Range<usize>) -> Option<Part> {
+        let index = self.free.partition_point(|part| part.end() <= range.start);
+        let part = self.free.get_mut(index).filter(|part| part.offset() <= range.start && range.end <= part.end())?;
+        let mut block = part.split_off(range.start - part.offset());
+        let rest = block.split_off(range.len());
+        if !rest.is_empty() {
+            self.free.insert(index + 1, rest);
+        }
+        if self.free[index].is_empty() {
+            self.free.remove(index);
+        }
+        Some(block)
+    }
+
+    /// Carries idle pages to where a block will be, those first that have been idle for longest: they are the least
+    /// likely to be needed where they are. What is missing then is taken from the system when it is first read into.
+    fn bring(&mut self, range: &Range<usize>) {
+        let Some(slots) = self.pages.as_ref().map(|pages| pages.slots(range)) else { return };
+        for slot in slots.clone() {
+            let Some(pages) = &mut self.pages else { return };
+            if !pages.is_idle(slot) || self.arena.page_at(slot * pages.bytes).is_some() {
+                continue;
+            }
+            let Some(oldest) = pages.oldest(&slots) else { return };
+            if let Err(error) = self.carry(oldest, slot) {
+                let Some(pages) = &mut self.pages else { return };
+                pages.rest(oldest);
+                pages.refused = Some(error);
+                return;
+            }
+        }
+    }
+
+    /// Carries the page in one slot to another. Nothing of either is lent.
+    fn carry(&mut self, from: usize, to: usize) -> io::Result<()> {
+        let Some(pages) = &self.pages else { return Err(io::ErrorKind::Unsupported.into()) };
+        let (from, to) = (pages.range(from), pages.range(to));
+        let Some(from) = self.extract(&from) else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(to) = self.extract(&to) else {
+            self.insert(from);
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let (carried, parts) = match self.arena.carry(from, to) {
+            Ok(parts) => (Ok(()), Some(parts)),
+            Err(uncarried) => (Err(uncarried.error), uncarried.parts),
+        };
+        if let Some((from, to)) = parts {
+            self.insert(from);
+            self.insert(to);
+        }
+        carried
+    }
+
+    /// Backs some of `wanted` with memory, unless all of it is: everything below its end, or in a pool of pages its
+    /// first page without memory. Returns the range that was backed just now, for registration with a ring: adjacent
+    /// and ascending ones, or pages in the order of their numbers. Call it until there is nothing left to back.
     ///
     /// # Errors
-    /// `MemoryLimit` if the system has no memory left.
-    pub fn back(&mut self, end: usize) -> Result<Option<Range<usize>>> {
-        if end <= self.backed {
+    /// `MemoryLimit` if the system has no memory left, or cannot carry a page from where nobody needs it.
+    pub fn back(&mut self, wanted: &Range<usize>) -> Result<Option<Range<usize>>> {
+        if self.is_backed(wanted) {
             return Ok(None);
         }
-        let step = (self.arena.len() / GROWTH_STEPS).next_multiple_of(GROWTH_BYTES).max(GROWTH_BYTES);
-        let range = self.backed..end.next_multiple_of(step).min(self.arena.len());
-        if self.arena.backing() != Backing::Elsewhere && range.end / ROOM_STEP > range.start / ROOM_STEP {
-            check_room(range.end, range.len())?;
+        let range = match &mut self.pages {
+            None => self.backed..self.grown(wanted.end),
+            Some(pages) => {
+                if !pages.may_grow() {
+                    return Err(cannot_carry(pages.refused.take()));
+                }
+                let missing = |slot: &usize| self.arena.page_at(slot * pages.bytes).is_none();
+                pages.slots(wanted).find(missing).map_or(0..0, |slot| pages.range(slot))
+            }
+        };
+        let (before, after) = (self.backed_bytes(), self.backed_bytes() + range.len());
+        if self.arena.backing() != Backing::Elsewhere && after / ROOM_STEP > before / ROOM_STEP {
+            check_room(after, range.len())?;
         }
         self.arena.populate(range.clone()).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, format!("the system cannot give {} bytes of memory", range.len()))
                 .with_source(source)
                 .with_remedy("lower memory_limit, or raise the memory limit of the container")
         })?;
-        self.backed = range.end;
+        match &mut self.pages {
+            Some(pages) => pages.backed += 1,
+            None => self.backed = range.end,
+        }
         Ok(Some(range))
     }
 
@@ -219,6 +421,9 @@ impl Pool {
         }
         debug_assert!(self.arena.owns(&block));
         self.free_bytes += block.len();
+        if let Some(pages) = &mut self.pages {
+            pages.give(&(block.offset()..block.end()), &self.arena);
+        }
         self.insert(block);
     }
 
@@ -283,111 +488,5 @@ impl Drop for Lease {
             self.home.parts.push(block);
             self.home.bell.ring();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: usize = 1 << 20;
-
-    fn pool(bytes: usize) -> Pool {
-        Pool::new(bytes, 150 * MIB, Arc::new(Bell::new())).unwrap()
-    }
-
-    #[test]
-    fn no_more_is_lent_than_was_asked_for() {
-        let mut pool = pool(MIB + 100);
-        assert_eq!((pool.bytes(), pool.arena().len()), (MIB, 2 * MIB));
-        assert!(pool.take(MIB + 1).is_none());
-        let block = pool.take(MIB).unwrap();
-        assert!(pool.take(1).is_none() && !pool.is_whole());
-        pool.give(block);
-        assert!(pool.is_whole());
-    }
-
-    #[test]
-    fn blocks_come_home_and_join() {
-        let mut pool = pool(16 * MIB);
-        let total = pool.free_bytes();
-        let blocks: Vec<Part> = (1..=8).map(|n| pool.take(n * 10_000).unwrap()).collect();
-        assert!(blocks.windows(2).all(|pair| pair[0].end() == pair[1].offset()), "address order");
-        let mut order = blocks;
-        order.swap(0, 5);
-        order.swap(2, 7);
-        for block in order {
-            pool.give(block);
-        }
-        assert_eq!(pool.free_bytes(), total);
-        assert_eq!(pool.free.len(), 1, "all joined");
-        assert!(pool.is_whole());
-    }
-
-    #[test]
-    fn what_is_kept_aside_is_for_those_who_ask_for_it() {
-        let mut pool = pool(4 * MIB);
-        pool.reserve(MIB - 1);
-        assert!(pool.is_whole());
-        let all = pool.take(3 * MIB).unwrap();
-        assert_eq!(all.offset(), MIB);
-        assert!(pool.take(1).is_none());
-        let (first, second) = (pool.take_reserved(MIB / 2).unwrap(), pool.take_reserved(MIB / 2).unwrap());
-        assert_eq!((first.offset(), second.end()), (0, MIB));
-        assert!(pool.take_reserved(1).is_none());
-        [all, second, first].into_iter().for_each(|part| pool.give(part));
-        assert!(pool.is_whole() && pool.take(4 * MIB).is_none(), "it does not join the rest");
-        assert!(pool.take_reserved(2 * MIB).is_some(), "where it is too short the rest serves");
-    }
-
-    #[test]
-    fn refuses_what_is_not_free_and_takes_it_later() {
-        let mut pool = pool(4 * MIB);
-        let first = pool.take(3 * MIB).unwrap();
-        assert!(pool.take(2 * MIB).is_none());
-        pool.give(first);
-        assert!(pool.take(4 * MIB).is_some());
-    }
-
-    #[test]
-    fn a_lease_comes_home_with_its_last_slice() {
-        let mut pool = pool(2 * MIB);
-        let mut block = pool.take(100).unwrap();
-        block.as_mut()[..3].copy_from_slice(b"abc");
-        let bytes = pool.lease(block);
-        let slice = bytes.slice(1..3);
-        drop(bytes);
-        assert!(!pool.collect());
-        std::thread::spawn(move || assert_eq!(&slice[..], b"bc")).join().unwrap();
-        assert!(pool.collect());
-        assert!(pool.is_whole());
-    }
-
-    #[test]
-    fn memory_is_taken_as_needed() {
-        let mut pool = pool(64 * MIB);
-        for _ in 0..100 {
-            let block = pool.take(MIB).unwrap();
-            let _ = pool.back(block.end()).unwrap();
-            pool.give(block);
-        }
-        assert_eq!(pool.backed_bytes(), GROWTH_BYTES, "the same block again and again");
-        assert_eq!(pool.back(1).unwrap(), None);
-        assert_eq!(pool.back(20 * MIB).unwrap(), Some(GROWTH_BYTES..20 * MIB));
-        assert_eq!(pool.back(64 * MIB).unwrap(), Some(20 * MIB..64 * MIB));
-    }
-
-    #[test]
-    fn a_long_block_fits_the_hole_of_one_a_little_shorter() {
-        let mut pool = pool(400 * MIB);
-        let first = pool.take(140 * MIB).unwrap();
-        let second = pool.take(140 * MIB).unwrap();
-        let hole = first.offset();
-        pool.give(first);
-        let third = pool.take(150 * MIB).unwrap();
-        assert_eq!(third.offset(), hole);
-        let fourth = pool.take(80 * MIB).unwrap();
-        assert_eq!(fourth.len(), 80 * MIB, "rounded only where there is room for it");
-        assert!(second.end() <= fourth.offset());
     }
 }

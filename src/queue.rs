@@ -36,6 +36,7 @@ pub fn bounded<T>(capacity: usize, room: Arc<Bell>) -> (Sender<T>, Receiver<T>) 
         room,
         ready: Bell::new(),
         ready_fd: OnceLock::new(),
+        has_errands: OnceLock::new(),
     });
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared, parker: Parker::default() })
 }
@@ -90,6 +91,17 @@ impl<T> Sender<T> {
         self.shared.asked.load(Ordering::Relaxed)
     }
 
+    /// The receiving side works for the sender while it waits: `has_errands` tells whether there is something to do,
+    /// and whoever makes something to do calls what is returned. Once at most.
+    pub fn give_errands(&self, has_errands: impl Fn() -> bool + Send + Sync + 'static) -> Call
+    where
+        T: Send + 'static,
+    {
+        let _ = self.shared.has_errands.set(Box::new(has_errands));
+        let shared = Arc::clone(&self.shared);
+        Arc::new(move || shared.announce())
+    }
+
     /// Declares that the sending side is about to sleep for room (true) or is awake (false). After `true`, it must
     /// check `is_full` and `is_closed` once more before sleeping.
     #[cfg(test)]
@@ -123,6 +135,12 @@ pub struct Receiver<T> {
     parker: Parker,
 }
 
+/// Wakes the receiving side: see [`Sender::give_errands`].
+pub type Call = Arc<dyn Fn() + Send + Sync>;
+
+/// Does one piece of the work that the sender gave the receiving side, if there is any, and tells whether there was.
+pub type Errand<'a> = dyn FnMut() -> bool + 'a;
+
 /// Why there is no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
@@ -138,22 +156,40 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`Missing`] says whether an item may still come.
     pub fn try_recv(&mut self) -> Result<T, Missing> {
-        let item = self.shared.take();
-        self.shared.settle_ready_fd();
-        item
+        self.try_recv_with(&mut || false)
+    }
+
+    /// As [`try_recv`](Receiver::try_recv), but does what there is to do until there is an item.
+    ///
+    /// # Errors
+    /// As `try_recv`.
+    pub fn try_recv_with(&mut self, errand: &mut Errand<'_>) -> Result<T, Missing> {
+        loop {
+            let item = self.shared.take();
+            if !matches!(item, Err(Missing::Empty)) || !errand() {
+                self.shared.settle_ready_fd();
+                return item;
+            }
+        }
     }
 
     /// Takes an item, waiting for one if necessary. Returns `None` if the sender is gone and everything it sent was
     /// received.
     pub fn recv(&mut self) -> Option<T> {
+        self.recv_with(&mut || false)
+    }
+
+    /// Takes an item. While there is none, does what there is to do, and waits where there is nothing. Returns `None`
+    /// if the sender is gone and everything it sent was received.
+    pub fn recv_with(&mut self, errand: &mut Errand<'_>) -> Option<T> {
         loop {
-            match self.try_recv() {
+            match self.try_recv_with(errand) {
                 Ok(item) => return Some(item),
                 Err(Missing::Closed) => return None,
                 Err(Missing::Empty) => {}
             }
             let waker = self.parker.waker();
-            match self.poll(&waker) {
+            match self.poll(&waker, errand) {
                 Poll::Ready(item) => return item,
                 Poll::Pending => self.parker.park(),
             }
@@ -165,9 +201,18 @@ impl<T> Receiver<T> {
     /// # Errors
     /// `Missing::Empty` if the time is up, `Missing::Closed` as in `try_recv`.
     pub fn recv_timeout(&mut self, wait: Duration) -> Result<T, Missing> {
+        self.recv_timeout_with(wait, &mut || false)
+    }
+
+    /// Takes an item, waiting for one for at most `wait`. What there is to do meanwhile is begun in that time.
+    ///
+    /// # Errors
+    /// `Missing::Empty` if the time is up, `Missing::Closed` as in `try_recv`.
+    pub fn recv_timeout_with(&mut self, wait: Duration, errand: &mut Errand<'_>) -> Result<T, Missing> {
         let start = Instant::now();
+        let errand: &mut Errand<'_> = &mut || start.elapsed() < wait && errand();
         loop {
-            match self.try_recv() {
+            match self.try_recv_with(errand) {
                 Err(Missing::Empty) => {}
                 done => return done,
             }
@@ -177,7 +222,7 @@ impl<T> Receiver<T> {
                 return Err(Missing::Empty);
             }
             let waker = self.parker.waker();
-            match self.poll(&waker) {
+            match self.poll(&waker, errand) {
                 Poll::Ready(item) => return item.ok_or(Missing::Closed),
                 Poll::Pending => self.parker.park_timeout(left),
             }
@@ -186,16 +231,22 @@ impl<T> Receiver<T> {
 
     /// Takes an item, or arranges for the task of `context` to be woken when there is one (or the queue is closed).
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        match self.try_recv() {
+        self.poll_recv_with(context, &mut || false)
+    }
+
+    /// Takes an item, or arranges for the task of `context` to be woken when there is one, when the queue is closed, or
+    /// when there is something to do. What there is to do now is done first.
+    pub fn poll_recv_with(&mut self, context: &mut Context<'_>, errand: &mut Errand<'_>) -> Poll<Option<T>> {
+        match self.try_recv_with(errand) {
             Ok(item) => Poll::Ready(Some(item)),
             Err(Missing::Closed) => Poll::Ready(None),
-            Err(Missing::Empty) => self.poll(context.waker()),
+            Err(Missing::Empty) => self.poll(context.waker(), errand),
         }
     }
 
-    /// A descriptor that is readable whenever there is an item or the queue is closed, for `poll(2)` and similar. It
-    /// may be readable without reason: call `try_recv` until it returns `Empty`. Created on the first call; from then
-    /// on each item costs a system call.
+    /// A descriptor that is readable whenever there is an item or something to do, or the queue is closed, for
+    /// `poll(2)` and similar. It may be readable without reason: call `try_recv` until it returns `Empty`. Created on
+    /// the first call; from then on each item costs a system call.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` if no descriptor is left.
@@ -236,10 +287,10 @@ impl<T> Receiver<T> {
     }
 
     /// Listens with `waker`, then checks once more.
-    fn poll(&mut self, waker: &Waker) -> Poll<Option<T>> {
+    fn poll(&mut self, waker: &Waker, errand: &mut Errand<'_>) -> Poll<Option<T>> {
         self.shared.ready.set_waker(waker);
         self.shared.ready.listen();
-        let item = match self.try_recv() {
+        let item = match self.try_recv_with(errand) {
             Ok(item) => Some(item),
             Err(Missing::Closed) => None,
             Err(Missing::Empty) => return Poll::Pending,
@@ -290,9 +341,15 @@ struct Shared<T> {
     /// The receiver listens on it.
     ready: Bell,
     ready_fd: OnceLock<EventFd>,
+    /// Whether the receiving side has something to do.
+    has_errands: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl<T> Shared<T> {
+    fn has_errands(&self) -> bool {
+        self.has_errands.get().is_some_and(|has_errands| has_errands())
+    }
+
     fn cancel(&self) {
         self.cancelled.store(true, std::sync::atomic::Ordering::Release);
         self.announce();
@@ -332,10 +389,12 @@ impl<T> Shared<T> {
         Ok(item)
     }
 
-    /// Makes the descriptor, if there is one, readable exactly if the queue has an item or is closed.
+    /// Makes the descriptor, if there is one, readable exactly if the queue has an item or is closed, or there is
+    /// something to do.
     fn settle_ready_fd(&self) {
         let Some(event) = self.ready_fd.get() else { return };
-        let settled = || !self.items.is_empty() || self.sender_gone.load(Ordering::Acquire) || self.is_cancelled();
+        let is_closed = || self.sender_gone.load(Ordering::Acquire) || self.is_cancelled();
+        let settled = || !self.items.is_empty() || is_closed() || self.has_errands();
         if !settled() {
             event.drain();
         }

@@ -165,3 +165,47 @@ fn a_poll_loop_gets_everything() {
     assert_eq!(next, ITEMS);
     producer.join().unwrap();
 }
+
+/// Work that the sender gives wakes whoever waits, and is done by it, in each way to wait.
+#[test]
+fn errands_are_done_by_who_waits() {
+    let (sender, mut receiver) = queue(4);
+    let (left, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let waiting = Arc::clone(&left);
+    let call = sender.give_errands(move || waiting.load(Ordering::SeqCst) > 0);
+    let event = receiver.ready_fd().unwrap().try_clone_to_owned().unwrap();
+    let is_ready = || wait_readable(event.as_fd(), Duration::ZERO).unwrap();
+    assert!(!is_ready());
+    left.fetch_add(2, Ordering::SeqCst);
+    call();
+    assert!(is_ready(), "there is something to do");
+    let mut errand = || {
+        let took = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        done.fetch_add(took.into(), Ordering::SeqCst);
+        took
+    };
+    assert_eq!(receiver.recv_timeout_with(Duration::ZERO, &mut errand), Err(Missing::Empty));
+    assert_eq!(done.load(Ordering::SeqCst), 0, "none is begun behind the time");
+    assert_eq!(receiver.try_recv_with(&mut errand), Err(Missing::Empty));
+    assert_eq!((done.load(Ordering::SeqCst), is_ready()), (2, false));
+    let (count, waker) = Count::waker();
+    assert!(receiver.poll_recv_with(&mut Context::from_waker(&waker), &mut errand).is_pending());
+    left.fetch_add(1, Ordering::SeqCst);
+    call();
+    assert_eq!(count.get(), 1);
+    // An item comes once the work is done, which only the receiver does.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while done.load(Ordering::SeqCst) < 10 {
+                if left.load(Ordering::SeqCst) == 0 {
+                    left.fetch_add(1, Ordering::SeqCst);
+                    call();
+                }
+                thread::yield_now();
+            }
+            sender.try_send(7).unwrap();
+        });
+        assert_eq!(receiver.recv_with(&mut errand), Some(7));
+    });
+    assert!(done.load(Ordering::SeqCst) >= 10);
+}
