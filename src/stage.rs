@@ -1,20 +1,27 @@
 //! The threads that compute: they decode units, and make tensors and other things of single values. Work is numbered
 //! and completes in any order; the receiver restores its own order by the numbers. The amount of work in progress is
-//! bounded by the memory given to it.
+//! bounded by the memory given to it. Without threads, whoever takes the batches does the work while waiting for them.
+
+mod prepared;
 
 use crate::config::{Cause, Fallback};
 use crate::dataset::{Dataset, FileId, SampleId, UnitId};
 use crate::guard;
-use crate::queue::Bell;
+use crate::prepared::{Filling, Prepared};
+use crate::queue::{Bell, Call};
+use crate::samples::Samples;
 use crate::stats::{Clock, Doing, Role, Stats};
-use crate::transform::{DecodeMemory, Map, MapScratch};
-use crate::{Error, ErrorKind, Result};
+use crate::transform::{DecodeMemory, Map, MapScratch, Mixer};
+use crate::{Error, ErrorKind, Result, dataset};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
+use prepared::Made;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use uringload_sys::Part;
 
 /// Something to do.
@@ -40,6 +47,8 @@ pub enum Number {
         /// Place in it.
         place: u32,
     },
+    /// The images of the batch of this number, to be mixed.
+    Mixed(u64),
 }
 
 /// What there is to do.
@@ -54,6 +63,19 @@ pub enum Task {
     },
     /// To make something else of a value.
     Value(Value),
+    /// To mix the images of a batch, which are in the memory that comes out.
+    Mix(Mixed),
+}
+
+/// The images of a batch, to be mixed.
+#[derive(Debug)]
+pub struct Mixed {
+    /// The epoch of the batch.
+    pub epoch: u64,
+    /// Its samples.
+    pub ids: Vec<SampleId>,
+    /// Where their images lie.
+    pub places: Vec<Range<usize>>,
 }
 
 /// A value to make something else of.
@@ -67,8 +89,25 @@ pub struct Value {
     pub epoch: u64,
     /// The value.
     pub bytes: Bytes,
+    /// Values of other columns of the sample, which it follows.
+    pub beside: Vec<Bytes>,
     /// The file it was read from and its place there, if it is in one piece.
     pub from: Option<(FileId, u64)>,
+    /// Its field in the schema.
+    pub field: usize,
+    /// What the samples that are kept prepared have to do with it.
+    pub keeping: Keeping,
+}
+
+/// What is done about keeping a value.
+#[derive(Debug)]
+pub enum Keeping {
+    /// Nothing.
+    Not,
+    /// It is kept once it is prepared.
+    Fill(Arc<Filling>),
+    /// It is kept already: nothing of its sample was read.
+    Kept,
 }
 
 /// What becomes of columns, value by value.
@@ -80,6 +119,22 @@ pub struct Maps {
     pub seed: u64,
     /// What decoding may take.
     pub memory: DecodeMemory,
+    /// The samples that are kept prepared.
+    pub prepared: Option<Arc<Prepared>>,
+    /// What mixes batches.
+    pub mixer: Option<Arc<Mixer>>,
+}
+
+impl Maps {
+    /// The values that those of a column follow, of a sample that has `values`.
+    pub fn beside(&self, column: usize, values: &[dataset::Value]) -> Vec<Bytes> {
+        let fields = self.columns.get(column).map_or(&[][..], |(_, map)| map.beside());
+        let bytes = |field: &usize| match values.get(*field) {
+            Some(dataset::Value::Bytes(bytes)) => bytes.clone(),
+            Some(dataset::Value::I64(_)) | None => Bytes::new(),
+        };
+        fields.iter().map(bytes).collect()
+    }
 }
 
 /// Work that is done, or its error.
@@ -91,9 +146,13 @@ pub struct Finished {
     pub out: Part,
     /// Length in bytes of what came out.
     pub result: Result<usize>,
+    /// All values of a sample of which nothing was read, with the first of its columns that is made.
+    pub others: Option<Vec<dataset::Value>>,
+    /// How long it took.
+    pub took: Duration,
 }
 
-/// Does work, on its own threads or on the caller's.
+/// Does work, on its own threads, on that of who takes the batches, or on the caller's.
 #[derive(Debug)]
 pub struct Stage {
     shared: Arc<Shared>,
@@ -113,12 +172,16 @@ struct Shared {
     finished: SegQueue<Finished>,
     /// Rung when work is finished.
     bell: Arc<Bell>,
+    /// Called when there is work for who takes the batches, where that does it.
+    call: OnceLock<Call>,
     /// Idle threads sleep with it. The lock is held while a thread checks the queue before sleeping, and taken by
     /// whoever has just queued work, so that no wake-up is lost.
     asleep: Mutex<()>,
     wake: Condvar,
     closed: AtomicBool,
     stats: Arc<Stats>,
+    /// Reads samples that are no longer kept.
+    samples: OnceLock<Samples>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -143,10 +206,12 @@ impl Stage {
             work: SegQueue::new(),
             finished: SegQueue::new(),
             bell,
+            call: OnceLock::new(),
             asleep: Mutex::new(()),
             wake: Condvar::new(),
             closed: AtomicBool::new(false),
             stats,
+            samples: OnceLock::new(),
         });
         let (scratch, under_way) = (MapScratch::default(), 0);
         let mut stage = Stage { shared, threads: Vec::with_capacity(threads), scratch, under_way, fewer: None };
@@ -170,13 +235,27 @@ impl Stage {
         self.fewer.take()
     }
 
-    /// Submits work. If there are no threads, does it right away. `clock` is the caller's.
+    /// Lets somebody else do the work, where there are no threads and none were wanted: who has what is returned.
+    /// `ready` gets what tells whether there is work, and returns what calls them.
+    pub fn errands(&mut self, ready: impl FnOnce(HasWork) -> Call) -> Errands {
+        let of = Arc::clone(&self.shared);
+        let call = ready(Box::new(move || of.has_work()));
+        let _ = self.shared.call.set(call);
+        Errands { shared: Arc::clone(&self.shared), scratch: MapScratch::default() }
+    }
+
+    /// Submits work. If nobody else does it, does it right away. `clock` is the caller's.
     pub fn submit(&mut self, work: Work, clock: &mut Clock) {
         self.under_way += 1;
+        if let Some(call) = self.shared.call.get() {
+            self.shared.work.push(work);
+            call();
+            return;
+        }
         if self.threads.is_empty() {
             let before = clock.doing();
-            clock.switch(Doing::Decode);
-            self.shared.finish(work, &mut self.scratch);
+            let began = clock.switch(Doing::Decode);
+            self.shared.finish(work, &mut self.scratch, began);
             clock.switch(before);
             return;
         }
@@ -192,7 +271,7 @@ impl Stage {
     pub fn make(&mut self, value: &Value, out: &mut [u8], clock: &mut Clock) -> Result<usize> {
         let before = clock.doing();
         clock.switch(Doing::Decode);
-        let made = self.shared.make(value, out, &mut self.scratch);
+        let made = self.shared.make(value, out, &mut self.scratch).map(|made| made.bytes);
         clock.switch(before);
         made
     }
@@ -202,9 +281,9 @@ impl Stage {
         self.shared.maps.as_ref()
     }
 
-    /// Whether work is done on threads of its own.
-    pub fn has_threads(&self) -> bool {
-        !self.threads.is_empty()
+    /// Whether work is done on other threads than the caller's.
+    pub fn is_apart(&self) -> bool {
+        !self.threads.is_empty() || self.shared.call.get().is_some()
     }
 
     /// Takes one piece of finished work, in any order.
@@ -222,6 +301,31 @@ impl Stage {
     /// Work submitted and not taken back.
     pub fn under_way(&self) -> usize {
         self.under_way
+    }
+}
+
+/// Tells whether there is work.
+type HasWork = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// The work of a stage without threads, for the thread that takes the batches.
+#[derive(Debug)]
+pub struct Errands {
+    shared: Arc<Shared>,
+    scratch: MapScratch,
+}
+
+impl Errands {
+    /// Whether there is work.
+    pub fn is_waiting(&self) -> bool {
+        self.shared.has_work()
+    }
+
+    /// Does one piece of work, and tells whether there was one.
+    pub fn run(&mut self) -> bool {
+        let work = self.shared.work.pop().filter(|_| !self.shared.closed.load(Ordering::Acquire));
+        let Some(work) = work else { return false };
+        self.shared.finish(work, &mut self.scratch, Instant::now());
+        true
     }
 }
 
@@ -243,11 +347,18 @@ impl Shared {
         self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn has_work(&self) -> bool {
+        !self.work.is_empty() && !self.closed.load(Ordering::Acquire)
+    }
+
     fn run(&self) {
         let mut clock = self.stats.clock(Role::Stage, Doing::WaitInput);
         let mut scratch = MapScratch::default();
+        let mut ended = clock.since();
         while let Some(work) = self.next(&mut clock) {
-            self.finish(work, &mut scratch);
+            // One look at the time for each: without a wait between them, it began when the last one ended.
+            let began = clock.since().max(ended);
+            ended = self.finish(work, &mut scratch, began);
         }
     }
 
@@ -276,16 +387,25 @@ impl Shared {
         }
     }
 
-    fn finish(&self, work: Work, scratch: &mut MapScratch) {
+    /// Does work that began at `began`, and returns when it ended.
+    fn finish(&self, work: Work, scratch: &mut MapScratch, began: Instant) -> Instant {
         let Work { number, task, mut out } = work;
+        let mut others = None;
         let result = match &task {
             Task::Unit { unit, stored } => self.decode(*unit, stored, &mut out),
-            Task::Value(value) => self.make(value, out.as_mut(), scratch),
+            Task::Value(value) => self.make(value, out.as_mut(), scratch).map(|made| {
+                others = made.others;
+                made.bytes
+            }),
+            Task::Mix(mixed) => self.mix(mixed, out.as_mut()),
         };
         // Free the stored bytes for the next reads before anybody learns of the result.
         drop(task);
-        self.finished.push(Finished { number, out, result });
+        let ended = Instant::now();
+        let took = ended.saturating_duration_since(began);
+        self.finished.push(Finished { number, out, result, others, took });
         self.bell.ring();
+        ended
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut Part) -> Result<usize> {
@@ -307,26 +427,42 @@ impl Shared {
         Ok(bytes)
     }
 
+    /// Mixes the images of a batch.
+    fn mix(&self, mixed: &Mixed, block: &mut [u8]) -> Result<usize> {
+        let Some(mixer) = self.maps.as_ref().and_then(|maps| maps.mixer.as_ref()) else { return Ok(0) };
+        // Unwind safe: nobody looks at what a panic leaves behind.
+        let run = AssertUnwindSafe(|| -> Result<()> {
+            if let Some(mixing) = mixer.draw(mixed.epoch, mixed.ids.iter().copied())? {
+                mixer.mix(&mixing, block, &mixed.places);
+            }
+            Ok(())
+        });
+        let panicked = |panic: Box<dyn std::any::Any + Send>| {
+            Err(Error::new(ErrorKind::Internal, format!("mixing a batch panicked: {}", guard::text(&*panic)))
+                .with_remedy("report this bug of uringload"))
+        };
+        catch_unwind(run).unwrap_or_else(panicked).map(|()| 0)
+    }
+
     /// Makes something else of a value. What fails says which sample, and where it was read from.
-    fn make(&self, value: &Value, out: &mut [u8], scratch: &mut MapScratch) -> Result<usize> {
+    fn make(&self, value: &Value, out: &mut [u8], scratch: &mut MapScratch) -> Result<Made> {
         let absent = || Error::new(ErrorKind::Internal, "nothing is to be made of the values of a column");
         let maps = self.maps.as_ref().ok_or_else(absent)?;
         let (name, map) = maps.columns.get(value.column).ok_or_else(absent)?;
-        let of = (maps.seed, value.epoch, value.id);
         // The last place of a column is longer: the next column is aligned behind it.
         let room = usize::try_from(map.output().bytes()).unwrap_or(usize::MAX).min(out.len());
         let out = &mut out[..room];
         // Unwind safe: nobody looks at what a panic leaves behind, in `out` or in the scratch memory.
-        let run = || map.run(&value.bytes, of, out, (&maps.memory, &mut *scratch));
+        let run = || self.run_map(value, (&**maps, map), out, &mut *scratch);
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             *scratch = MapScratch::default();
             Err(Error::new(ErrorKind::Internal, format!("its transform panicked: {}", guard::text(&*panic)))
                 .with_remedy("mend the closure, or report the file if the library decodes it"))
         });
-        let bytes = result.map_err(|error| self.blamed(error, name, value))?;
+        let made = result.map_err(|error| self.blamed(error, name, value))?;
         self.stats.count.samples_decoded.add(1);
-        self.stats.count.bytes_decoded.add(bytes as u64);
-        Ok(bytes)
+        self.stats.count.bytes_decoded.add(made.bytes as u64);
+        Ok(made)
     }
 
     /// The error of a value, with its sample, and with its file where that is known.

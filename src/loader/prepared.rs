@@ -1,0 +1,157 @@
+//! Chooses which decoded images are kept: what a sample takes is found by looking at some, and the share that fits
+//! follows. All of it is a function of the dataset, the chain and the bytes.
+
+use super::room::Room;
+use super::stretches::Notes;
+use crate::config::{Batching, Config, ImageCache};
+use crate::dataset::internal::content;
+use crate::dataset::{Dataset, SampleId, Value};
+use crate::guard;
+use crate::prepared::{Origin, Prepared, Tally, bytes_of};
+use crate::sampler::{Order, hash};
+use crate::samples::Samples;
+use crate::transform::Map;
+use crate::{Error, ErrorKind, Result};
+use std::fmt::Write;
+use std::sync::Arc;
+use uringload_images::{Decoding, JpegDecoder, Op, dimensions};
+
+/// Samples to look at: their mean is known to some per cent.
+const SAMPLES_SEEN: u64 = 256;
+
+/// Samples in a row of them where samples are cut from units, so that few units are decoded.
+const ROW_SAMPLES: u64 = 32;
+
+/// Samples whose lengths are asked for, at most. Beyond, one in so many.
+const SAMPLES_COUNTED: u64 = 1 << 20;
+
+/// What becomes of columns: name, and what.
+type Maps = [(String, Map)];
+
+/// The samples that are kept prepared, if any are to be.
+///
+/// # Errors
+/// `InvalidArgument` where there is nothing to keep, the system's for a folder that cannot be written to, and that of
+/// the last sample where none can be read.
+pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut Notes) -> Result<Option<Arc<Prepared>>> {
+    let Some(cache) = &config.cache_images else { return Ok(None) };
+    let chains: Vec<&Map> = maps.iter().map(|(_, map)| map).filter(|map| map.fixed().is_some()).collect();
+    let refused = |what: &'static str, remedy: &'static str| {
+        Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy))
+    };
+    if chains.is_empty() {
+        return refused("decoded images are to be kept, and no column is decoded", "give images a transform");
+    }
+    if maps.iter().any(|(_, map)| !map.beside().is_empty()) {
+        return refused("decoded images are to be kept, and masks or boxes follow how they are stored", "keep none");
+    }
+    if !config.exact_images {
+        return refused(
+            "images that are kept are exact, and those that are not kept would differ",
+            "keep exact_images",
+        );
+    }
+    if matches!(config.batching, Batching::Packed(_)) {
+        return refused("rows of pieces of samples cannot be kept decoded", "batch by samples");
+    }
+    Room::now().check("cache_images", (cache.memory_bytes() > 0).then_some(cache.memory_bytes()))?;
+    let dataset = order.dataset();
+    // Where images come out in one size, those that are stored in more bytes cost more and take the same.
+    let resizes =
+        |map: &&Map| map.fixed().is_some_and(|fixed| fixed.ops().iter().any(|op| matches!(op, Op::Resize { .. })));
+    let by_length = chains.iter().all(resizes) && dataset.units().is_none();
+    let mut tally = Tally::new(by_length);
+    look(dataset, maps, &mut tally)?;
+    count(&**dataset, &mut tally);
+    let Some((members, share, all)) = tally.members(cache.bytes) else { return Ok(None) };
+    let fields = dataset.schema().fields.len();
+    let prepared = match &cache.folder {
+        None => Prepared::in_memory(members, cache.bytes, fields),
+        Some(folder) => Prepared::on_disk((folder, origin(&**dataset, maps)), members, cache.bytes, fields)?,
+    };
+    notes.locality.push(words(cache, share, all).into());
+    Ok(Some(Arc::new(prepared)))
+}
+
+/// What decodes JPEGs, for the route.
+pub(super) fn decoder(exact: bool) -> String {
+    let JpegDecoder { name, version, .. } = uringload_images::decoder();
+    format!("JPEGs by {name} {version}{}", if exact { "" } else { ", not exact" })
+}
+
+fn words(cache: &ImageCache, share: f64, all: u64) -> String {
+    let place = match &cache.folder {
+        None => "memory".to_owned(),
+        Some(folder) => folder.display().to_string(),
+    };
+    let mib = all.div_ceil(1 << 20);
+    format!("decoded images of {:.1} % of the samples kept in {place} (all take some {mib} MiB)", 100.0 * share)
+}
+
+/// Looks at some samples: what they take when they are kept.
+fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, tally: &mut Tally) -> Result<()> {
+    let samples = Samples::new(Arc::clone(dataset))?;
+    let row = if dataset.units().is_some() { ROW_SAMPLES } else { 1 };
+    let (rows, len) = (SAMPLES_SEEN / row, dataset.len());
+    let first = |number: u64| (u128::from(len) * u128::from(number) / u128::from(rows)) as u64;
+    let ids = (0..rows).flat_map(|number| first(number)..first(number + 1).min(first(number) + row));
+    let mut seen = Err(Error::new(ErrorKind::Empty, "no sample was looked at"));
+    let mut any = false;
+    for id in ids.map(SampleId) {
+        seen = taken(&samples, dataset, maps, id).map(|(stored, bytes)| tally.see(stored, bytes));
+        any |= seen.is_ok();
+    }
+    // A sample that fails here fails again when its turn comes.
+    if any { Ok(()) } else { seen }
+}
+
+/// The bytes that a sample is read as, and what it takes when it is kept.
+fn taken(samples: &Samples, dataset: &Arc<dyn Dataset>, maps: &Maps, id: SampleId) -> Result<(u64, u64)> {
+    let sample = samples.read(id)?;
+    let fields = dataset.schema().fields.iter().zip(&sample.values);
+    let bytes = fields.map(|(field, value)| {
+        let Value::Bytes(bytes) = value else { return Ok(0) };
+        let fixed = maps.iter().find(|(name, _)| *name == field.name).and_then(|(_, map)| map.fixed());
+        let Some(fixed) = fixed else { return Ok(bytes.len() as u64) };
+        let (height, width) = dimensions(bytes, &Decoding::default())?;
+        let plan = fixed.draw(0, 0, 0, height, width)?;
+        let (height, width) = plan.size();
+        Ok(u64::from(height) * u64::from(width) * u64::from(Decoding::default().color.channels()))
+    });
+    let bytes: Vec<u64> = bytes.collect::<Result<_>>()?;
+    Ok((stored_bytes(&**dataset, id, &mut Vec::new()), bytes_of(bytes.into_iter())))
+}
+
+/// Counts the samples by what they are read as.
+fn count(dataset: &dyn Dataset, tally: &mut Tally) {
+    let len = dataset.len();
+    if !tally.is_by_length() {
+        tally.count(0, len);
+        return;
+    }
+    let step = len.div_ceil(SAMPLES_COUNTED).max(1);
+    let mut spans = Vec::new();
+    for id in (0..len).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
+        tally.count(stored_bytes(dataset, SampleId(id), &mut spans), step.min(len - id));
+    }
+}
+
+fn stored_bytes(dataset: &dyn Dataset, id: SampleId, spans: &mut Vec<crate::dataset::Span>) -> u64 {
+    spans.clear();
+    // Of a sample about which the dataset tells nonsense, nothing is read.
+    let _ = guard::spans(dataset, id, u64::MAX, spans);
+    spans.iter().map(|span| span.len).sum()
+}
+
+/// What decides the pixels that are kept: the dataset and some of its bytes, what is done to images, and the decoder.
+fn origin(dataset: &dyn Dataset, maps: &Maps) -> Origin {
+    let mut words = String::new();
+    let kind = |map: &Map| map.fixed().map(|fixed| format!("{:?}", fixed.ops()));
+    let mut of_columns: Vec<_> = maps.iter().map(|(name, map)| (name.as_str(), kind(map))).collect();
+    of_columns.sort_unstable();
+    write!(words, "{}: {:?}, {:?}", env!("CARGO_PKG_VERSION"), of_columns, uringload_images::decoder())
+        .expect("a String takes everything");
+    let numbers = words.bytes().map(u64::from).chain([dataset.fingerprint(), dataset.len()]);
+    let numbers = numbers.chain(content(dataset.files()).into_iter().map(|hash| hash.unwrap_or(0)));
+    Origin(numbers.fold(0, |sum, number| hash(sum ^ number)))
+}

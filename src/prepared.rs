@@ -1,0 +1,237 @@
+//! Samples that are prepared once and kept from epoch to epoch: images decoded, and taken through what comes before the
+//! first random operation of their chain. In memory, or in files.
+//!
+//! Which samples are kept is a function of the sample and of the share that fits ([`Members`]). Nothing is ever given
+//! up for something else: where each sample is used once an epoch, no other choice is used more often.
+
+mod disk;
+mod members;
+
+use crate::Result;
+use crate::config::{Cause, Fallback};
+use crate::dataset::{SampleId, Value};
+use bytes::Bytes;
+use disk::Folder;
+pub(crate) use disk::Origin;
+pub(crate) use members::{Members, Tally};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use uringload_images::Image;
+
+/// What an entry in memory takes beside its bytes, about.
+const ENTRY_BYTES: u64 = 256;
+
+/// What is kept of one value of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Kept {
+    /// The image before the first random operation.
+    Image(Image),
+    /// The value as the dataset has it.
+    Bytes(Vec<u8>),
+    Number(i64),
+}
+
+/// What is kept of a sample, a value for each field.
+pub(crate) type Entry = Vec<Kept>;
+
+/// The samples that are kept. Threads share it.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    members: Members,
+    /// Bytes that all entries may take.
+    room: u64,
+    taken: AtomicU64,
+    /// Nothing more is kept: there is no room, or the disk refuses it.
+    is_full: AtomicBool,
+    place: Place,
+    /// Fields of a sample.
+    fields: usize,
+    /// What happened that the route is to tell, and what has been told.
+    said: Mutex<(Vec<Fallback>, Vec<&'static str>)>,
+    has_said: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(RwLock<HashMap<u64, Arc<Entry>>>),
+    Disk(Folder),
+}
+
+impl Prepared {
+    /// Keeps `members` in memory, in `room` bytes: samples of so many fields.
+    pub(crate) fn in_memory(members: Members, room: u64, fields: usize) -> Prepared {
+        Prepared::at(Place::Memory(RwLock::default()), 0, members, room, fields)
+    }
+
+    /// Keeps `members` in files below `folder`, in `room` bytes, with those that `origin` has there already.
+    ///
+    /// # Errors
+    /// The system's, for a folder that cannot be made, listed or written to.
+    pub(crate) fn on_disk(
+        (folder, origin): (&Path, Origin),
+        members: Members,
+        room: u64,
+        fields: usize,
+    ) -> Result<Prepared> {
+        let (folder, taken) = Folder::open(folder, origin)?;
+        Ok(Prepared::at(Place::Disk(folder), taken, members, room, fields))
+    }
+
+    fn at(place: Place, taken: u64, members: Members, room: u64, fields: usize) -> Prepared {
+        Prepared {
+            members,
+            room,
+            taken: AtomicU64::new(taken),
+            is_full: AtomicBool::new(false),
+            place,
+            fields,
+            said: Mutex::default(),
+            has_said: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a sample is there. It stays, unless its file is damaged.
+    pub(crate) fn has(&self, id: SampleId) -> bool {
+        match &self.place {
+            Place::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id.0),
+            Place::Disk(folder) => folder.has(id),
+        }
+    }
+
+    /// What gathers the values of a sample that is to be kept; `None` if it is not. `stored` are the bytes that it is
+    /// read as. `values` has those that are kept as they are, and `None` for those that threads make.
+    pub(crate) fn fill(
+        &self,
+        id: SampleId,
+        stored: u64,
+        values: impl Iterator<Item = Option<Kept>>,
+    ) -> Option<Filling> {
+        let is_wanted = !self.is_full.load(Ordering::Relaxed) && self.members.has(id, stored) && !self.has(id);
+        is_wanted.then(|| Filling { id, values: Mutex::new(values.collect()) })
+    }
+
+    /// A sample that is there. `None` if it no longer is, or is damaged: then it is made once more.
+    pub(crate) fn get(&self, id: SampleId) -> Option<Arc<Entry>> {
+        match &self.place {
+            Place::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).get(&id.0).cloned(),
+            Place::Disk(folder) => match folder.read(id, self.fields) {
+                Ok(entry) => Some(Arc::new(entry)),
+                Err(lost) => {
+                    // Its room is free again, so that it can be written anew.
+                    self.taken.fetch_sub(lost.bytes.min(self.taken()), Ordering::Relaxed);
+                    self.say("these images decoded again", &lost.error, "harmless, unless it goes on: check the disk");
+                    None
+                }
+            },
+        }
+    }
+
+    /// Keeps a sample, if there is room.
+    pub(crate) fn keep(&self, id: SampleId, entry: Entry) {
+        let bytes = match &self.place {
+            Place::Memory(_) => bytes_of(entry.iter().map(|kept| kept.bytes().len() as u64)),
+            Place::Disk(_) => disk::file_bytes(&entry),
+        };
+        if self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.room {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            self.is_full.store(true, Ordering::Relaxed);
+            return;
+        }
+        match &self.place {
+            Place::Memory(entries) => {
+                let mut entries = entries.write().unwrap_or_else(PoisonError::into_inner);
+                if entries.insert(id.0, Arc::new(entry)).is_some() {
+                    self.taken.fetch_sub(bytes, Ordering::Relaxed);
+                }
+            }
+            Place::Disk(folder) => {
+                if let Err(error) = folder.write(id, &entry) {
+                    self.taken.fetch_sub(bytes, Ordering::Relaxed);
+                    self.is_full.store(true, Ordering::Relaxed);
+                    self.say("no more images kept", &error, "make room there, or name another folder or fewer bytes");
+                }
+            }
+        }
+    }
+
+    /// Bytes that are kept.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// What has happened since this was last asked.
+    pub(crate) fn said(&self) -> Vec<Fallback> {
+        if !self.has_said.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.has_said.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    fn say(&self, got: &'static str, error: &crate::Error, remedy: &'static str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        // One of a kind is enough: a damaged disk has many.
+        if !said.1.contains(&got) {
+            said.1.push(got);
+            let step = Fallback::new(Cause::Cache, got, None).with_reason(error.to_string().replace('\n', "; "));
+            said.0.push(Fallback { wanted: "decoded images kept on disk".into(), ..step }.with_remedy(remedy));
+        }
+        self.has_said.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The values of one sample, until all are there.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    id: SampleId,
+    values: Mutex<Vec<Option<Kept>>>,
+}
+
+impl Filling {
+    /// Puts the value of a field. Returns the sample once it is whole.
+    pub(crate) fn put(&self, field: usize, kept: Kept) -> Option<(SampleId, Entry)> {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        *values.get_mut(field)? = Some(kept);
+        if values.iter().any(Option::is_none) {
+            return None;
+        }
+        Some((self.id, values.drain(..).flatten().collect()))
+    }
+}
+
+impl Kept {
+    /// What is kept of a value as it is.
+    pub(crate) fn of(value: &Value) -> Kept {
+        match value {
+            Value::Bytes(bytes) => Kept::Bytes(bytes.to_vec()),
+            Value::I64(number) => Kept::Number(*number),
+        }
+    }
+
+    /// The value, with bytes of its own. An image is brought by whoever asked for it.
+    pub(crate) fn value(&self) -> Value {
+        match self {
+            Kept::Image(_) => Value::Bytes(Bytes::new()),
+            Kept::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(bytes)),
+            Kept::Number(number) => Value::I64(*number),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Kept::Image(image) => image.pixels(),
+            Kept::Bytes(bytes) => bytes,
+            Kept::Number(_) => &[],
+        }
+    }
+}
+
+/// What a sample with values of these lengths takes in memory.
+pub(crate) fn bytes_of(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(ENTRY_BYTES, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! What the computing threads do about samples that are kept prepared: they fill what is kept, and go on from there.
+
+use super::{Keeping, Maps, Shared, Value};
+use crate::dataset;
+use crate::prepared::Kept;
+use crate::samples::Samples;
+use crate::transform::{Map, MapScratch};
+use crate::{Error, ErrorKind, Result};
+
+/// What came of a value.
+pub(super) struct Made {
+    /// Length in bytes.
+    pub(super) bytes: usize,
+    /// All values of its sample, if nothing of that was read and this is the first of its columns.
+    pub(super) others: Option<Vec<dataset::Value>>,
+}
+
+impl Shared {
+    /// Applies `map` to a value, which is kept, is to be kept, or is neither.
+    pub(super) fn run_map(
+        &self,
+        value: &Value,
+        (maps, map): (&Maps, &Map),
+        out: &mut [u8],
+        scratch: &mut MapScratch,
+    ) -> Result<Made> {
+        let of = (maps.seed, value.epoch, value.id);
+        let Some(prepared) = &maps.prepared else {
+            let bytes = map.run((&value.bytes, &value.beside), of, out, (&maps.memory, scratch))?;
+            return Ok(Made { bytes, others: None });
+        };
+        let is_first = value.column == 0;
+        let counted = if let Keeping::Kept = value.keeping {
+            &self.stats.count.cache_hits
+        } else {
+            &self.stats.count.cache_misses
+        };
+        match &value.keeping {
+            Keeping::Not => {
+                counted.add(u64::from(is_first));
+                let bytes = map.run((&value.bytes, &value.beside), of, out, (&maps.memory, scratch))?;
+                Ok(Made { bytes, others: None })
+            }
+            Keeping::Fill(filling) => {
+                counted.add(u64::from(is_first));
+                let (bytes, kept) = match map.prepare(&value.bytes, (&maps.memory, &mut *scratch))? {
+                    Some(image) => (map.finish(&image, of, out, scratch)?, Kept::Image(image)),
+                    None => {
+                        let bytes = map.run((&value.bytes, &value.beside), of, out, (&maps.memory, scratch))?;
+                        (bytes, Kept::Bytes(value.bytes.to_vec()))
+                    }
+                };
+                if let Some((id, entry)) = filling.put(value.field, kept) {
+                    prepared.keep(id, entry);
+                }
+                Ok(Made { bytes, others: None })
+            }
+            Keeping::Kept => {
+                let Some(entry) = prepared.get(value.id) else {
+                    return self.made_anew(value, (maps, map), out, scratch);
+                };
+                counted.add(u64::from(is_first));
+                let bytes = match entry.get(value.field) {
+                    Some(Kept::Image(image)) => map.finish(image, of, out, scratch)?,
+                    Some(Kept::Bytes(bytes)) => map.run((bytes, &[]), of, out, (&maps.memory, scratch))?,
+                    Some(Kept::Number(_)) | None => return Err(no_bytes()),
+                };
+                let others = is_first.then(|| entry.iter().map(Kept::value).collect());
+                Ok(Made { bytes, others })
+            }
+        }
+    }
+
+    /// Reads a sample that is no longer kept although it was when its batch was planned: its file is damaged. That is
+    /// rare, so it is read by this thread.
+    fn made_anew(
+        &self,
+        value: &Value,
+        (maps, map): (&Maps, &Map),
+        out: &mut [u8],
+        scratch: &mut MapScratch,
+    ) -> Result<Made> {
+        let is_first = value.column == 0;
+        self.stats.count.cache_misses.add(u64::from(is_first));
+        let samples = match self.samples.get() {
+            Some(samples) => samples,
+            None => {
+                let samples = Samples::new(self.dataset.clone())?;
+                self.samples.get_or_init(|| samples)
+            }
+        };
+        let sample = samples.read(value.id)?;
+        let Some(dataset::Value::Bytes(bytes)) = sample.values.get(value.field) else { return Err(no_bytes()) };
+        let of = (maps.seed, value.epoch, value.id);
+        let bytes = map.run((bytes, &[]), of, out, (&maps.memory, scratch))?;
+        Ok(Made { bytes, others: is_first.then_some(sample.values) })
+    }
+}
+
+fn no_bytes() -> Error {
+    Error::new(ErrorKind::Internal, "what is kept of a sample has no bytes to transform")
+}
