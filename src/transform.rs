@@ -1,15 +1,20 @@
 //! What happens to values on their way to a batch.
 //!
-//! In the loader's threads: encoded images are decoded and augmented by a [`Chain`] ([`Builder::transform`]), and
-//! closures make whatever they like ([`Builder::map`]). On a device: pixels are cropped, resized, flipped and
-//! normalized, tokens become ids and labels; the kernels of a GPU and the host compute the same bytes.
+//! In the loader's threads: encoded images are decoded and augmented by a [`Chain`] ([`Builder::transform`]), masks and
+//! boxes [`Follow`] them ([`Builder::follow`]), batches are mixed ([`Builder::mix`]), and closures make whatever they
+//! like ([`Builder::map`]). On a device: pixels are cropped, resized, flipped and normalized, tokens become ids and
+//! labels; the kernels of a GPU and the host compute the same bytes.
 //!
 //! [`Builder::transform`]: crate::Builder::transform
+//! [`Builder::follow`]: crate::Builder::follow
 //! [`Builder::map`]: crate::Builder::map
+//! [`Builder::mix`]: crate::Builder::mix
 
 pub(crate) mod column;
+pub(crate) mod follow;
 pub(crate) mod images;
 pub(crate) mod map;
+pub(crate) mod mix;
 pub(crate) mod tokens;
 pub(crate) mod twin;
 
@@ -17,9 +22,13 @@ use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 
 pub(crate) use column::{Output, Transform};
+pub(crate) use follow::resolve;
+pub use follow::{BoxFormat, Boxes, Follow, Mask};
 pub use images::{Crop, Images};
 pub(crate) use map::{DecodeMemory, Map, MapScratch};
 pub use map::{Input, MapOutput};
+pub use mix::Mix;
+pub(crate) use mix::{Mixer, is_integer, shares};
 pub use tokens::Tokens;
 pub use uringload_images::Chain;
 

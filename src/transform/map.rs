@@ -1,13 +1,15 @@
 //! What the loader's threads make of one sample's value: a tensor of an encoded image, or whatever a closure makes.
 
+use super::follow::Followed;
 use super::refused;
 use crate::dataset::{DType, Field, SampleId, Shape};
 use crate::sampler::sample_rng;
 use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
 use rand_xoshiro::rand_core::Rng;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use uringload_images::{Chain, Decoding, Draw, Limits, SIDE_MAX, Scratch, decode_with};
+use uringload_images::{Chain, Decoding, Draw, Image, Limits, SIDE_MAX, Scratch, decode_with};
 
 /// Channels of a decoded image.
 const CHANNELS: u32 = 3;
@@ -74,14 +76,28 @@ type Closure = dyn Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync;
 pub(crate) struct Map {
     output: MapOutput,
     work: Work,
+    /// Whether parts of images have the bytes that decoding all of them makes.
+    exact: bool,
+    /// Fields whose values it needs beside its own.
+    beside: Vec<usize>,
 }
 
 #[derive(Clone)]
 enum Work {
-    Images(Arc<Chain>),
+    Images(Arc<Chains>),
     /// Images are decoded, and nothing but their size is kept.
     Decode,
     Closure(Arc<Closure>),
+    /// It goes where the pixels of another column go.
+    Followed(Arc<Followed>),
+}
+
+/// A chain, and the same as two in a row.
+struct Chains {
+    whole: Chain,
+    /// What is the same in every epoch.
+    fixed: Chain,
+    random: Chain,
 }
 
 impl fmt::Debug for Map {
@@ -115,22 +131,48 @@ pub(crate) struct MapScratch {
 }
 
 impl Map {
+    fn new(output: MapOutput, work: Work) -> Map {
+        Map { output, work, exact: true, beside: Vec::new() }
+    }
+
+    /// Values follow the images of another column. `beside` are the fields whose values are needed for that.
+    pub(crate) fn followed(output: MapOutput, followed: Followed, beside: Vec<usize>) -> Map {
+        Map { beside, ..Map::new(output, Work::Followed(Arc::new(followed))) }
+    }
+
+    /// Fields whose values it needs beside its own.
+    pub(crate) fn beside(&self) -> &[usize] {
+        &self.beside
+    }
+
+    /// The tensor of an image, where that is made.
+    pub(crate) fn layout(&self) -> Option<uringload_images::Output> {
+        self.chain().and_then(|chain| tensor(chain).ok())
+    }
+
+    /// What is done to images.
+    pub(crate) fn chain(&self) -> Option<&Chain> {
+        match &self.work {
+            Work::Images(chains) => Some(&chains.whole),
+            _ => None,
+        }
+    }
+
     /// Encoded images become tensors.
     pub(crate) fn images(chain: Chain) -> Result<Map> {
-        let Some((height, width)) = chain.size() else {
+        if chain.size().is_none() {
             let what = "images of different sizes make no tensor, and nothing in the chain makes them one size";
             return Err(refused(what, "add resize(256) and center_crop(224), or random_resized_crop(224)"));
-        };
-        // A plan tells type and layout, whatever image it is for; one that no crop is too large for.
-        let side = height.max(width).clamp(PROBE_SIDE, SIDE_MAX);
-        let output = chain.draw(0, 0, 0, side, side)?.output(CHANNELS);
+        }
+        let output = tensor(&chain)?;
         let output = MapOutput::fixed(output.dtype, output.shape().map(u64::from));
-        Ok(Map { output, work: Work::Images(Arc::new(chain)) })
+        let (fixed, random) = chain.split();
+        Ok(Map::new(output, Work::Images(Arc::new(Chains { whole: chain, fixed, random }))))
     }
 
     /// Encoded images become their height and width: they are decoded to know that it can be done, and how fast.
     pub(crate) fn decode() -> Map {
-        Map { output: MapOutput::fixed(DType::I64, [2]), work: Work::Decode }
+        Map::new(MapOutput::fixed(DType::I64, [2]), Work::Decode)
     }
 
     /// Whatever `closure` makes of a value.
@@ -142,7 +184,12 @@ impl Map {
             let what = format!("values of {:?} of {} cannot be made", output.shape, output.dtype);
             return Err(refused(what, "declare a shape with elements that fit into memory"));
         }
-        Ok(Map { output, work: Work::Closure(Arc::new(closure)) })
+        Ok(Map::new(output, Work::Closure(Arc::new(closure))))
+    }
+
+    /// Whether parts of images have the bytes that decoding all of them makes.
+    pub(crate) fn set_exact(&mut self, exact: bool) {
+        self.exact = exact;
     }
 
     /// What comes out.
@@ -152,26 +199,87 @@ impl Map {
 
     /// Whether it decodes images, which takes memory that is not known beforehand.
     pub(crate) fn decodes(&self) -> bool {
-        matches!(self.work, Work::Images(_) | Work::Decode)
+        match &self.work {
+            Work::Images(_) | Work::Decode => true,
+            Work::Followed(followed) => followed.decodes(),
+            Work::Closure(_) => false,
+        }
+    }
+
+    /// What is done to images before the first random operation, if it makes tensors of images.
+    pub(crate) fn fixed(&self) -> Option<&Chain> {
+        match &self.work {
+            Work::Images(chains) => Some(&chains.fixed),
+            Work::Decode | Work::Closure(_) | Work::Followed(_) => None,
+        }
+    }
+
+    /// The image before the first random operation, from which [`finish`](Map::finish) goes on; `None` where no tensors
+    /// are made of images.
+    pub(crate) fn prepare(
+        &self,
+        bytes: &[u8],
+        (memory, scratch): (&DecodeMemory, &mut MapScratch),
+    ) -> Result<Option<Image>> {
+        let Work::Images(chains) = &self.work else { return Ok(None) };
+        let mut prepared = None;
+        memory.with_limits(|limits| {
+            let how = Decoding { limits, ..Decoding::default() };
+            let image = decode_with(bytes, &how, &mut scratch.images)?;
+            prepared = Some(if chains.fixed.ops().is_empty() {
+                image
+            } else {
+                // Nothing of it is random.
+                let plan = chains.fixed.draw(0, 0, 0, image.height(), image.width())?;
+                let fixed = plan.image(&image, &mut scratch.images)?;
+                scratch.images.reuse(image);
+                fixed
+            });
+            scratch.images.shrink_to(memory.kept());
+            Ok(())
+        })?;
+        // An image may lie in memory that was taken for a larger one.
+        let fitted = |image: Image| {
+            let (height, width, channels) = (image.height(), image.width(), image.channels());
+            let mut pixels = image.into_pixels();
+            pixels.shrink_to_fit();
+            Image::new(height, width, channels, pixels)
+        };
+        prepared.map(fitted).transpose()
+    }
+
+    /// Writes what becomes of a value to `out`, of which [`prepare`](Map::prepare) made `image`: the bytes that
+    /// [`run`](Map::run) makes.
+    pub(crate) fn finish(
+        &self,
+        image: &Image,
+        (seed, epoch, id): (u64, u64, SampleId),
+        out: &mut [u8],
+        scratch: &mut MapScratch,
+    ) -> Result<usize> {
+        let Work::Images(chains) = &self.work else { return Err(no_image()) };
+        let plan = chains.random.draw(seed, epoch, id.0, image.height(), image.width())?;
+        plan.run(image, out, &mut scratch.images)?;
+        Ok(out.len())
     }
 
     /// Writes what becomes of `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has
-    /// room for the longest value. Returns its length.
+    /// room for the longest value. `values` are those [`beside`](Map::beside) it. Returns its length.
     pub(crate) fn run(
         &self,
-        bytes: &[u8],
+        (bytes, values): (&[u8], &[Bytes]),
         (seed, epoch, id): (u64, u64, SampleId),
         out: &mut [u8],
         (memory, scratch): (&DecodeMemory, &mut MapScratch),
     ) -> Result<usize> {
         match &self.work {
-            Work::Images(chain) => {
+            Work::Images(chains) => {
                 let draw = Draw { seed, epoch, sample: id.0 };
                 memory.with_limits(|limits| {
-                    // The bytes that decoding all of an image makes, so that a decoder that knows no parts makes them
-                    // too, but for what decoders round.
-                    let how = Decoding { limits, exact: true, ..Decoding::default() };
-                    let made = chain.ready(bytes, &how, draw, out, &mut scratch.images);
+                    // Exact are the bytes that decoding all of an image makes, so that a decoder that knows no parts
+                    // makes them too, but for what decoders round.
+                    let how = Decoding { limits, exact: self.exact, ..Decoding::default() };
+                    let made = chains.whole.ready(bytes, &how, draw, out, &mut scratch.images);
                     scratch.images.shrink_to(memory.kept());
                     made.map(|_| ())
                 })?;
@@ -188,6 +296,16 @@ impl Map {
                     Ok(())
                 })?;
                 Ok(out.len())
+            }
+            Work::Followed(followed) => {
+                let draw = |chain: &Chain, (height, width)| chain.draw(seed, epoch, id.0, height, width);
+                let mut written = 0;
+                memory.with_limits(|limits| {
+                    written = followed.run((bytes, values), draw, out, (limits, &mut scratch.images))?;
+                    scratch.images.shrink_to(memory.kept());
+                    Ok(())
+                })?;
+                Ok(written)
             }
             Work::Closure(closure) => {
                 let seed = sample_rng(seed, epoch, id).next_u64();
@@ -233,6 +351,18 @@ impl DecodeMemory {
         let _alone = self.whole.write().unwrap_or_else(PoisonError::into_inner);
         work(limits(self.bytes - self.kept() * (self.threads - 1))).map_err(with_remedy)
     }
+}
+
+/// The tensor that a chain that makes images of one size makes.
+fn tensor(chain: &Chain) -> Result<uringload_images::Output> {
+    // A plan tells type and layout, whatever image it is for; one that no crop is too large for.
+    let (height, width) = chain.size().unwrap_or((0, 0));
+    let side = height.max(width).clamp(PROBE_SIDE, SIDE_MAX);
+    Ok(chain.draw(0, 0, 0, side, side)?.output(CHANNELS))
+}
+
+fn no_image() -> Error {
+    Error::new(ErrorKind::Internal, "a column of which no tensors are made has a prepared image")
 }
 
 /// What to do about an image that takes too much.
