@@ -11,6 +11,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderId(pub(crate) KnownOrder);
 
+impl OrderId {
+    /// Whether it is one permutation of the whole dataset.
+    #[doc(hidden)]
+    pub fn mixes_all(&self) -> bool {
+        matches!(self.0, KnownOrder::Shuffled { .. })
+    }
+}
+
 impl From<KnownOrder> for OrderId {
     fn from(order: KnownOrder) -> OrderId {
         OrderId(order)

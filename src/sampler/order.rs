@@ -138,8 +138,12 @@ impl Order {
         Some(self.strided.batches(left).saturating_add(full.saturating_mul(epochs - 1)))
     }
 
+    /// How many ranks share it.
+    pub fn world_size(&self) -> u64 {
+        self.strided.world_size()
+    }
+
     /// Samples that this rank gets of an epoch, padding included.
-    #[doc(hidden)]
     pub fn share(&self, epoch: u64) -> u64 {
         self.strided.share(self.sampler.len_of(epoch))
     }

@@ -53,8 +53,8 @@ const LISTED_MAX: u64 = 4096;
 enum Lengths {
     /// Where each ends in the dataset.
     Ends(Vec<u64>),
-    /// [`SHARD_SAMPLES`] each, but for the last of a dataset of so many samples.
-    Pieces(u64),
+    /// `each` samples, but for the last of a dataset of `len`.
+    Pieces { len: u64, each: u64 },
 }
 
 impl Sharded {
@@ -77,7 +77,19 @@ impl Sharded {
     /// # Errors
     /// `InvalidArgument` where `mixed` is 0.
     pub fn pieces(len: u64, mixed: u64, seed: u64) -> Result<Sharded> {
-        Sharded::of(Lengths::Pieces(len), len.div_ceil(SHARD_SAMPLES), mixed, seed)
+        Sharded::pieces_of(len, SHARD_SAMPLES, mixed, seed)
+    }
+
+    /// Over `len` samples in pieces of `each` neighbours, wherever shards end.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where `each` or `mixed` is 0.
+    pub fn pieces_of(len: u64, each: u64, mixed: u64, seed: u64) -> Result<Sharded> {
+        if each == 0 {
+            let error = Error::new(ErrorKind::InvalidArgument, "the number of samples in a piece is 0");
+            return Err(error.with_remedy("give at least 1"));
+        }
+        Sharded::of(Lengths::Pieces { len, each }, len.div_ceil(each), mixed, seed)
     }
 
     fn of(lengths: Lengths, shards: u64, mixed: u64, seed: u64) -> Result<Sharded> {
@@ -112,7 +124,7 @@ impl Sampler for Sharded {
     fn len(&self) -> u64 {
         match &self.lengths {
             Lengths::Ends(ends) => ends.last().copied().unwrap_or(0),
-            Lengths::Pieces(len) => *len,
+            Lengths::Pieces { len, .. } => *len,
         }
     }
 
@@ -135,7 +147,7 @@ impl Sampler for Sharded {
     fn id(&self) -> OrderId {
         let (mixed, seed, version) = (self.mixed, self.given_seed, VERSION);
         match &self.lengths {
-            Lengths::Pieces(_) => OrderId(KnownOrder::Pieces { samples: SHARD_SAMPLES, mixed, seed, version }),
+            &Lengths::Pieces { each: samples, .. } => OrderId(KnownOrder::Pieces { samples, mixed, seed, version }),
             Lengths::Ends(ends) => {
                 let digest = digest_of(ends.iter().copied());
                 OrderId(KnownOrder::Shards { shards: ends.len() as u64, ends: digest, mixed, seed, version })
@@ -149,7 +161,7 @@ impl Lengths {
     fn start(&self, shard: u64) -> u64 {
         match self {
             Lengths::Ends(ends) => start_of(ends, shard),
-            Lengths::Pieces(_) => shard * SHARD_SAMPLES,
+            Lengths::Pieces { each, .. } => shard * each,
         }
     }
 }
@@ -188,8 +200,8 @@ struct Group {
 enum Starts {
     /// At the ends of their predecessors.
     Ends(Vec<u64>),
-    /// At multiples of [`SHARD_SAMPLES`], those behind the place `short` by `missing` samples less.
-    Pieces { short: u64, missing: u64 },
+    /// At multiples of `each`, those behind the place `short` by `missing` samples less.
+    Pieces { each: u64, short: u64, missing: u64 },
 }
 
 impl EpochShards {
@@ -208,10 +220,11 @@ impl EpochShards {
                 });
                 Starts::Ends(ends.collect())
             }
-            Lengths::Pieces(0) => Starts::Pieces { short: 0, missing: 0 },
-            Lengths::Pieces(len) => Starts::Pieces {
+            &Lengths::Pieces { len: 0, each } => Starts::Pieces { each, short: 0, missing: 0 },
+            &Lengths::Pieces { len, each } => Starts::Pieces {
+                each,
                 short: network.invert(order.as_slice(), shards - 1),
-                missing: (SHARD_SAMPLES - len % SHARD_SAMPLES) % SHARD_SAMPLES,
+                missing: (each - len % each) % each,
             },
         };
         let listed = if shards <= LISTED_MAX { in_order.collect() } else { Vec::new() };
@@ -243,8 +256,8 @@ impl EpochShards {
         match &self.starts {
             Starts::Ends(ends) => start_of(ends, place),
             // The subtraction comes last and wraps back: all shards together may have almost 2^64 samples.
-            Starts::Pieces { short, missing } => {
-                place.wrapping_mul(SHARD_SAMPLES).wrapping_sub(if place > *short { *missing } else { 0 })
+            Starts::Pieces { each, short, missing } => {
+                place.wrapping_mul(*each).wrapping_sub(if place > *short { *missing } else { 0 })
             }
         }
     }
@@ -257,9 +270,9 @@ impl EpochShards {
                 // A shard without samples ends where it begins, so that the search passes over it.
                 places.start + ends.partition_point(|&end| end <= position) as u64
             }
-            Starts::Pieces { short, .. } if position < self.start(short + 1) => position / SHARD_SAMPLES,
+            Starts::Pieces { each, short, .. } if position < self.start(short + 1) => position / each,
             // Not below `missing`, and exact where the sum does not fit.
-            Starts::Pieces { missing, .. } => (position - (SHARD_SAMPLES - missing)) / SHARD_SAMPLES + 1,
+            Starts::Pieces { each, missing, .. } => (position - (each - missing)) / each + 1,
         }
     }
 }
@@ -349,6 +362,20 @@ mod tests {
     }
 
     #[test]
+    fn pieces_may_have_any_length() {
+        for (len, each) in [(1, 1), (10, 3), (100, 7), (1000, 1), (5000, 128), (4096, 4096), (7, 100)] {
+            let ends: Vec<u64> = (1..=u64::div_ceil(len, each)).map(|n| len.min(n * each)).collect();
+            for mixed in [1, 3, 16] {
+                let (table, pieces) =
+                    (Sharded::new(&ends, mixed, 8).unwrap(), Sharded::pieces_of(len, each, mixed, 8).unwrap());
+                assert_eq!(ids(&table, 2), ids(&pieces, 2), "{len} in pieces of {each}, {mixed} mixed");
+            }
+        }
+        let ids = [128, 129].map(|each| Sharded::pieces_of(5000, each, 16, 8).unwrap().id());
+        assert_ne!(ids[0], ids[1], "the length is a part of the identity");
+    }
+
+    #[test]
     fn the_longest_dataset_of_pieces_is_in_range() {
         for len in [u64::MAX, u64::MAX - SHARD_SAMPLES + 1, u64::MAX - SHARD_SAMPLES, (1 << 63) + 1] {
             let order = Sharded::pieces(len, 16, 2).unwrap();
@@ -435,6 +462,7 @@ mod tests {
         for (wrong, word) in [
             (Sharded::new(&[1, 2], 0, 1), "shards to mix is 0"),
             (Sharded::pieces(5, 0, 1), "shards to mix is 0"),
+            (Sharded::pieces_of(5, 0, 1, 1), "samples in a piece is 0"),
             (Sharded::new(&[4, 9, 8], 1, 1), "shard 2 ends at sample 8"),
         ] {
             let error = wrong.unwrap_err();
