@@ -1,7 +1,10 @@
-//! Any dataset as WebDataset shards whose payloads lie at boundaries of 4096 bytes.
+//! Any dataset as WebDataset shards whose payloads lie at boundaries of 4096 bytes, or, if its samples are tiny, as MDS
+//! shards in which they lie side by side.
 
 mod archive;
+mod dense;
 mod header;
+mod images;
 mod layout;
 mod manifest;
 mod names;
@@ -15,6 +18,8 @@ use crate::dataset::{self, Dataset, FileId, Options, SampleId};
 use crate::guard;
 use crate::loader::Builder;
 use crate::{Error, ErrorKind, Result};
+use dense::Dense;
+use images::Making;
 use manifest::Destination;
 use names::Names;
 use plan::Plan;
@@ -24,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use images::{PackImages, PackPrediction, PackedImages};
 pub use names::Keys;
 
 /// How to pack a dataset: see [`Builder::pack`].
@@ -40,7 +46,8 @@ pub struct PackOptions {
     pub(crate) shard_samples: Option<u64>,
     /// What samples are called.
     pub(crate) keys: Keys,
-    /// Shards that are written at once; `None`: twice as many as there are processors, at most 4.
+    /// Shards that are written at once; `None`: twice as many as there are processors, at most 4; as many as there are
+    /// where images are made.
     pub(crate) threads: Option<usize>,
     /// Which of the shards are written: for jobs that pack a source together, at once or one after the other. All of
     /// them are given the same source, folder and options.
@@ -48,6 +55,27 @@ pub struct PackOptions {
     /// Whether shards that another pack has put there are replaced. Not by parts, of which each would replace those of
     /// the others.
     pub(crate) overwrite: bool,
+    /// What images become.
+    pub(crate) images: Option<PackImages>,
+    /// What shards are.
+    pub(crate) layout: PackLayout,
+}
+
+/// What shards are: see [`PackOptions::layout`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PackLayout {
+    /// [`Mds`](PackLayout::Mds) where archives would take more than 1.3 times the bytes of the samples, and 1 MiB more,
+    /// if MDS can hold them; else [`Tar`](PackLayout::Tar). Samples that several files make, and images that are made
+    /// anew, go to archives.
+    #[default]
+    Auto,
+    /// Archives, as webdataset writes them: a header of 512 bytes for each value, which begins at a multiple of 512.
+    Tar,
+    /// Shards of mosaicml-streaming (MDS, version 2) and an `index.json`: samples lie side by side behind a table of
+    /// offsets, each with 4 bytes there and 4 for each column of no fixed length. They begin at a multiple of 4096. A
+    /// column has the name that it has in the source. Names of the source are a column `__key__`.
+    Mds,
 }
 
 impl Default for PackOptions {
@@ -61,6 +89,8 @@ impl Default for PackOptions {
             threads: None,
             part: Part::WHOLE,
             overwrite: false,
+            images: None,
+            layout: PackLayout::default(),
         }
     }
 }
@@ -96,6 +126,13 @@ impl PackOptions {
         self
     }
 
+    /// What shards are. Default: archives, or MDS where samples are so short that an archive would be mostly headers.
+    #[must_use]
+    pub fn layout(mut self, layout: PackLayout) -> PackOptions {
+        self.layout = layout;
+        self
+    }
+
     /// What samples are called. Default: as in the source.
     #[must_use]
     pub fn keys(mut self, keys: Keys) -> PackOptions {
@@ -104,7 +141,7 @@ impl PackOptions {
     }
 
     /// Shards that are written at once. `None`, the default: the library chooses (twice the number of processors, at
-    /// most 4).
+    /// most 4; one for each processor where images are made).
     #[must_use]
     pub fn threads(mut self, threads: impl Into<Option<usize>>) -> PackOptions {
         self.threads = threads.into();
@@ -203,6 +240,10 @@ pub struct Pack {
     config: Config,
     names: Names,
     plan: Plan,
+    /// What images become.
+    images: Option<Making>,
+    /// How samples are stored, if not in archives.
+    dense: Option<Dense>,
 }
 
 /// The progress of a pack.
@@ -254,6 +295,8 @@ pub struct PackReport {
     pub failed: u64,
     /// The errors of the first of these, at most a hundred.
     pub errors: Vec<Error>,
+    /// Images that this run has made, and what that came to; `None` where images are stored as they are.
+    pub images: Option<PackedImages>,
     /// Whether the pack was stopped before all shards were written; then the numbers are those of this run.
     pub is_interrupted: bool,
 }
@@ -282,10 +325,22 @@ impl Builder {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
         }
         check_apart(&*dataset, &folder)?;
+        let images = options.images.as_ref().map(|images| Making::new(images, &dataset)).transpose()?;
         let names = Names::new(Arc::clone(&dataset), options.keys)?;
-        let plan = plan::plan(&*dataset, &names, &options)?;
-        let config = reading(&asked, &*dataset);
-        Ok(Pack { dataset, folder, options, asked, config, names, plan })
+        let (dense, plan) = match options.layout {
+            PackLayout::Mds => dense::plan(Dense::new(&*dataset, &names, &options)?, &*dataset, &options),
+            layout => {
+                let plan = plan::plan(&*dataset, &names, &options)?;
+                let denser = || Dense::new(&*dataset, &names, &options).ok();
+                let is_dear = layout == PackLayout::Auto && plan.is_mostly_headers(dataset.bytes(), dataset.len());
+                match is_dear.then(denser).flatten() {
+                    Some(dense) => dense::plan(dense, &*dataset, &options),
+                    None => (None, plan),
+                }
+            }
+        };
+        let config = reading(&asked, &*dataset, threads(&options));
+        Ok(Pack { dataset, folder, options, asked, config, names, plan, images, dense })
     }
 }
 
@@ -322,7 +377,13 @@ impl Pack {
     /// Where shard number `shard` lies, or will.
     #[doc(hidden)]
     pub fn path(&self, shard: u64) -> PathBuf {
-        self.folder.join(shard_name(&self.options.prefix, shard))
+        let name = shard_name(&self.options.prefix, shard);
+        self.folder.join(if self.dense.is_some() { name.replace(TAR_ENDING, dense::ENDING) } else { name })
+    }
+
+    /// What shards are, never [`PackLayout::Auto`].
+    pub fn layout(&self) -> PackLayout {
+        if self.dense.is_some() { PackLayout::Mds } else { PackLayout::Tar }
     }
 
     /// Writes the missing shards, on several threads. `tell` is called on each of them with the progress, and may stop
@@ -347,6 +408,7 @@ impl Pack {
             written.inspect_err(|_| job.is_ended.store(true, Ordering::Relaxed))
         })?;
         let mut report = PackReport { failed: job.failed.load(Ordering::Relaxed), ..PackReport::default() };
+        report.images = self.images.as_ref().map(Making::done);
         report.errors = job.errors.into_inner().unwrap_or_else(PoisonError::into_inner);
         for shard in written {
             let Some(shard) = shard else {
@@ -384,7 +446,7 @@ impl Pack {
     }
 
     fn threads(&self) -> usize {
-        self.options.threads.unwrap_or_else(|| uringload_sys::cgroup::processors().saturating_mul(2).min(THREADS_MAX))
+        threads(&self.options)
     }
 
     /// Writes a shard and its index. `None` where an end was asked for.
@@ -395,9 +457,15 @@ impl Pack {
         let path = self.path(shard);
         // Fits: an index into the plan.
         let range = self.plan.shards[shard as usize].clone();
-        let written = shard::write(self, job, range, path.clone())?;
+        let written = match &self.dense {
+            Some(dense) => dense::write(self, dense, job, range, path.clone())?,
+            None => shard::write(self, job, range, path.clone())?,
+        };
         if let Some(written) = &written {
             job.shards.fetch_add(1, Ordering::Relaxed);
+            if self.dense.is_some() {
+                return Ok(Some(*written));
+            }
             // An archive of which every sample was left out has nothing to look for.
             let found = if written.samples == 0 { 0 } else { dataset::open(&[&path], &tar_options())?.len() };
             if found != written.samples {
@@ -413,6 +481,11 @@ impl Pack {
 
     /// Opens all shards, as a reader will, and counts what they have.
     fn check_all(&self, report: &mut PackReport) -> Result<()> {
+        if let Some(dense) = &self.dense {
+            report.samples = dense::finish(self, dense)?;
+            report.lacking = self.own_samples().saturating_sub(report.samples);
+            return Ok(());
+        }
         let shards: Vec<PathBuf> = self.own_shards().map(|shard| self.path(shard)).collect();
         let samples = match dataset::open(&shards, &tar_options()) {
             _ if shards.is_empty() => 0,
@@ -515,10 +588,20 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The file name of a shard.
-fn shard_name(prefix: &str, shard: u64) -> String {
-    format!("{prefix}-{shard:06}.tar")
+/// Shards that are written at once.
+fn threads(options: &PackOptions) -> usize {
+    let processors = uringload_sys::cgroup::processors();
+    // Images keep processors busy; without them a thread waits for its write mostly.
+    let most = if options.images.is_some() { processors } else { processors.saturating_mul(2).min(THREADS_MAX) };
+    options.threads.unwrap_or(most)
 }
+
+/// The file name of a shard, of archives.
+fn shard_name(prefix: &str, shard: u64) -> String {
+    format!("{prefix}-{shard:06}{TAR_ENDING}")
+}
+
+const TAR_ENDING: &str = ".tar";
 
 fn check(options: &PackOptions, config: &Config) -> Result<()> {
     let refused =
@@ -564,9 +647,9 @@ fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
 }
 
 /// How the source is read: in its order, once, as views of what was read.
-fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
+fn reading(config: &Config, dataset: &dyn Dataset, threads: usize) -> Config {
     let mut batch_size = BATCH_SAMPLES.min(dataset.len());
-    let memory_bytes = memory_bytes();
+    let memory_bytes = memory_bytes(threads);
     let batch_bytes = BATCH_BYTES.min(memory_bytes / 4);
     while batch_size > 1 && dataset.largest(batch_size) > batch_bytes {
         batch_size /= 2;
@@ -584,6 +667,7 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
         start: Cursor::default(),
         // What is wrong with a sample is told with its key, and counted over all shards.
         on_error: OnError::Skip,
+        read_once: true,
         max_failures: config.max_failures.map(|_| MaxFailures::Count(u64::MAX)),
         collate: Collate::Views,
         collate_columns: Vec::new(),
@@ -594,9 +678,9 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
 }
 
 /// The memory of each of several loaders at a time: in all, no more than half of what a container leaves.
-fn memory_bytes() -> u64 {
+fn memory_bytes(threads: usize) -> u64 {
     let room = uringload_sys::cgroup::memory().map_or(u64::MAX, |group| group.room());
-    MEMORY_BYTES.min(room / (2 * THREADS_MAX as u64)).max(1)
+    MEMORY_BYTES.min(room / (2 * threads.max(THREADS_MAX) as u64)).max(1)
 }
 
 /// How shards are opened: samples may lack fields.

@@ -9,8 +9,13 @@ use crate::{Error, Result};
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use uringload_sys::file::write_once_at;
+
+/// What a kernel or a file system without `RWF_DONTCACHE` answers.
+const EOPNOTSUPP: i32 = 95;
 
 /// Bytes that are written at once.
 const PIECE_BYTES: usize = 4 << 20;
@@ -97,6 +102,51 @@ impl Archive {
         pushed.and_then(|()| self.fill_up(BLOCK_BYTES)).map_err(|source| failed(&self.path, source))
     }
 
+    /// Leaves so many bytes, whole units, for a head that is known in the end.
+    pub(super) fn leave_head(&mut self, bytes: u64) -> Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let taken = left.min(UNIT_BYTES);
+            self.write(&[0; UNIT_BYTES as usize][..taken as usize]).map_err(|source| failed(&self.path, source))?;
+            left -= taken;
+        }
+        Ok(())
+    }
+
+    /// Adds bytes as they are.
+    ///
+    /// # Errors
+    /// As [`Archive::push`].
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write(bytes).map_err(|source| failed(&self.path, source))
+    }
+
+    /// Ends a file of another kind, puts `head` (whole units) in front, has the disk take it, and gives it its name.
+    /// Returns its bytes.
+    ///
+    /// # Errors
+    /// As [`Archive::push`].
+    pub(super) fn finish_with_head(mut self, head: &[u8]) -> Result<u64> {
+        let bytes = self.position();
+        let mut put = || {
+            self.fill_up(UNIT_BYTES)?;
+            self.flush()?;
+            self.written = 0;
+            for piece in head.chunks(PIECE_BYTES / 2) {
+                self.write(piece)?;
+                self.flush()?;
+            }
+            // Where it was filled up to a whole unit is no part of it.
+            self.file.set_len(bytes)?;
+            self.file.sync_all()?;
+            fs::rename(&self.temporary, &self.path)
+        };
+        put().map_err(|source| failed(&self.path, source))?;
+        self.is_finished = true;
+        sync_folder(&self.path).map_err(|source| failed(&self.path, source))?;
+        Ok(bytes)
+    }
+
     /// Ends the archive, has the disk take it, and gives it its name. Returns its bytes.
     ///
     /// # Errors
@@ -139,7 +189,7 @@ impl Archive {
     fn flush(&mut self) -> io::Result<()> {
         let mut done = 0;
         while done < self.buffer.filled {
-            match self.file.write_at(&self.buffer.bytes()[done..], self.written + done as u64) {
+            match self.write_at(&self.buffer.bytes()[done..], self.written + done as u64) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => done += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -150,6 +200,17 @@ impl Archive {
         self.written += done as u64;
         self.buffer.filled = 0;
         Ok(())
+    }
+
+    /// Where writes go through the page cache, what they leave there is of no use to anybody, if that can be avoided.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        if fcntl_getfl(&self.file)?.contains(OFlags::DIRECT) {
+            return self.file.write_at(bytes, offset);
+        }
+        match write_once_at(self.file.as_fd(), bytes, offset) {
+            Err(error) if error.raw_os_error() == Some(EOPNOTSUPP) => self.file.write_at(bytes, offset),
+            written => written,
+        }
     }
 
     /// Where direct writes are not to be had, or one ended within a unit.

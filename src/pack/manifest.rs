@@ -1,7 +1,7 @@
 //! The folder that shards go to: what is noted there of their making, who writes there, and what others left behind.
 
 use super::archive::{failed, sync_folder, temporary_of};
-use super::{Pack, shard_name};
+use super::{Pack, PackImages, TAR_ENDING, dense, shard_name};
 use crate::config::Part;
 use crate::dataset::internal::{MANIFEST_NAME, open_regular};
 use crate::{Error, ErrorKind, Result};
@@ -33,6 +33,12 @@ pub(super) struct Manifest {
     shard_bytes: u64,
     shard_samples: Option<u64>,
     keys: String,
+    /// What shards are, if not archives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layout: Option<String>,
+    /// What images became, if they became something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    images: Option<String>,
     samples: u64,
     shards: u64,
 }
@@ -50,6 +56,8 @@ impl Manifest {
             shard_bytes: options.shard_bytes,
             shard_samples: options.shard_samples,
             keys: pack.names.keys().name().into(),
+            layout: pack.dense.is_some().then(|| "mds".into()),
+            images: options.images.as_ref().map(PackImages::identity),
             samples: pack.samples(),
             shards: pack.shards().len() as u64,
         }
@@ -94,14 +102,7 @@ impl Manifest {
 
     fn write_by(&self, path: &Path, temporary: &Path, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
         let text = serde_json::to_string_pretty(self).expect("strings and numbers are JSON") + "\n";
-        let written = File::create(temporary)
-            .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| put(temporary, path))
-            .and_then(|()| sync_folder(path));
-        written.map_err(|source| {
-            let _ = fs::remove_file(temporary);
-            failed(path, source)
-        })
+        put_text(&text, path, temporary, put)
     }
 
     /// The names of what differs.
@@ -115,11 +116,30 @@ impl Manifest {
             ("shard size", self.shard_bytes == other.shard_bytes),
             ("shard samples", self.shard_samples == other.shard_samples),
             ("keys", self.keys == other.keys),
+            ("layout", self.layout == other.layout),
+            ("images", self.images == other.images),
             ("number of samples", self.samples == other.samples),
             ("number of shards", self.shards == other.shards),
         ];
         pairs.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
+}
+
+/// Puts a text at `path` by way of a file that is called `temporary` until it is whole.
+fn put_text(text: &str, path: &Path, temporary: &Path, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
+    let written = File::create(temporary)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| put(temporary, path))
+        .and_then(|()| sync_folder(path));
+    written.map_err(|source| {
+        let _ = fs::remove_file(temporary);
+        failed(path, source)
+    })
+}
+
+/// Puts a text of a part into the folder, in the place of one that is there.
+pub(super) fn replace_text(text: &str, path: &Path, part: Part) -> Result<()> {
+    put_text(text, path, &temporary_of_part(path, part), |from, to| fs::rename(from, to))
 }
 
 /// The folder, while nobody else packs into it.
@@ -243,9 +263,10 @@ fn remove_shards(place: &Path, manifest: &Manifest) -> Result<()> {
         let number = name
             .strip_suffix(".uidx")
             .unwrap_or(name)
-            .strip_suffix(".tar")
+            .strip_suffix(if manifest.layout.is_some() { dense::ENDING } else { TAR_ENDING })
             .and_then(|name| number(name, &manifest.prefix));
-        if number.is_some_and(|number| number < manifest.shards) {
+        let is_index = manifest.layout.is_some() && name == dense::INDEX_NAME;
+        if is_index || number.is_some_and(|number| number < manifest.shards) {
             remove(&place.join(name))?;
         }
     }
@@ -258,7 +279,10 @@ fn remove_shards(place: &Path, manifest: &Manifest) -> Result<()> {
 /// `InvalidArgument` where another job is at one of them.
 fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
     for name in names_in(place)? {
-        let of_shard = name.to_str().and_then(|name| name.strip_prefix('.')?.split_once(".tar."));
+        let of_shard = name.to_str().and_then(|name| {
+            let name = name.strip_prefix('.')?;
+            name.split_once(".tar.").or_else(|| name.split_once(".mds."))
+        });
         if of_shard.and_then(|(shard, _)| number(shard, prefix)).is_some_and(|number| part.has(number)) {
             let path = place.join(name);
             let is_held = |file: &File| {
@@ -276,7 +300,7 @@ fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
 /// The number of the shard whose name without its ending is `name`.
 fn number(name: &str, prefix: &str) -> Option<u64> {
     let number = name.strip_prefix(prefix)?.strip_prefix('-')?.parse().ok()?;
-    (shard_name(prefix, number).strip_suffix(".tar") == Some(name)).then_some(number)
+    (shard_name(prefix, number).strip_suffix(TAR_ENDING) == Some(name)).then_some(number)
 }
 
 fn names_in(place: &Path) -> Result<impl Iterator<Item = PathBuf>> {

@@ -18,7 +18,12 @@ pub(super) struct Plan {
     pub(super) shards: Vec<Range<u64>>,
     /// Samples in the shards: fewer than the source's where several of its samples make one.
     pub(super) samples: u64,
+    /// Bytes of all shards, as far as the index tells.
+    bytes: u64,
 }
+
+/// Archives of so many times the bytes of their values, and so many bytes more, are mostly headers.
+const MOSTLY_HEADERS: (f64, u64) = (1.3, 1 << 20);
 
 /// Blocks of zeros that end an archive.
 pub(super) const END_BYTES: u64 = 2 * BLOCK_BYTES;
@@ -70,10 +75,23 @@ pub(super) fn plan(dataset: &dyn Dataset, names: &Names, options: &PackOptions) 
 }
 
 impl Plan {
+    /// Shards of whole samples of the source.
+    pub(super) fn of(shards: Vec<Range<u64>>) -> Plan {
+        let samples = shards.last().map_or(0, |last| last.end);
+        Plan { shards, samples, bytes: 0 }
+    }
+
+    /// Whether a denser layout is worth it for values of so many bytes, if each of the source's samples is one.
+    pub(super) fn is_mostly_headers(&self, values: u64, samples: u64) -> bool {
+        let (share, more) = MOSTLY_HEADERS;
+        self.samples == samples && self.bytes as f64 > share * values as f64 && self.bytes > values.saturating_add(more)
+    }
+
     fn close(&mut self, shard: &mut Shard, end: u64) {
         let start = self.shards.last().map_or(0, |last| last.end);
         self.shards.push(start..end);
         self.samples += shard.samples;
+        self.bytes = self.bytes.saturating_add(whole(shard.end));
         *shard = Shard::default();
     }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use uringload_images::Scratch;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +35,15 @@ pub(super) fn write(pack: &Pack, job: &Job<'_>, range: Range<u64>, path: PathBuf
     let archive = Archive::create(path)?;
     let dataset = Arc::new(View::range(Arc::clone(&pack.dataset), range.clone())?);
     let mut loader = Loader::builder(dataset).config(pack.config.clone()).build()?;
-    let mut writer = Writer { pack, job, range, archive, open: Open::default(), written: Written::default() };
+    let mut writer = Writer {
+        pack,
+        job,
+        range,
+        archive,
+        open: Open::default(),
+        written: Written::default(),
+        scratch: Scratch::default(),
+    };
     for batch in &mut loader {
         writer.batch(&batch?)?;
         if job.tell().is_break() {
@@ -53,6 +62,8 @@ struct Writer<'a> {
     archive: Archive,
     open: Open,
     written: Written,
+    /// Memory to decode images with.
+    scratch: Scratch,
 }
 
 /// The sample that is being put together.
@@ -68,20 +79,8 @@ struct Open {
 impl Writer<'_> {
     /// The samples of a batch, good ones and others, in the order of the source.
     fn batch(&mut self, batch: &Batch) -> Result<()> {
-        let mut good = batch.ids.iter().enumerate().peekable();
-        let mut failed = batch.failed.iter().peekable();
-        loop {
-            let id = match (good.peek(), failed.peek()) {
-                (Some(&(_, &id)), Some(other)) => id.min(other.id),
-                (Some(&(_, &id)), None) => id,
-                (None, Some(other)) => other.id,
-                (None, None) => break,
-            };
-            let source = SampleId(self.range.start + id.0);
-            let row = good.next_if(|(_, next)| **next == id).map(|(row, _)| row);
-            let error = failed.next_if(|next| next.id == id).map(|failed| failed.error.clone());
-            self.sample(source, batch, row, error)?;
-        }
+        let first = self.range.start;
+        for_each(batch, |id, row, error| self.sample(SampleId(first + id.0), batch, row, error))?;
         // What goes on in the next batch must not hold the memory that this one was read into.
         for member in &mut self.open.members {
             member.value = Bytes::copy_from_slice(&member.value);
@@ -98,8 +97,16 @@ impl Writer<'_> {
         match row {
             Some(row) => {
                 for member in &mut self.open.members[start..] {
-                    let value = value(batch, member.column, row);
-                    names.fill(member, value.ok_or_else(|| lost(id))?);
+                    let value = value(batch, member.column, row).ok_or_else(|| lost(id))?;
+                    let images = self.pack.images.as_ref().filter(|images| images.field == member.column);
+                    let made = match images {
+                        Some(images) => images.make(value, &mut self.scratch),
+                        None => Ok(value),
+                    };
+                    match made {
+                        Ok(made) => names.fill(member, made),
+                        Err(error) => self.open.failed = self.open.failed.take().or(Some(error)),
+                    }
                 }
             }
             None => self.open.failed = self.open.failed.take().or(error),
@@ -135,8 +142,28 @@ impl Writer<'_> {
     }
 }
 
+/// The samples of a batch, good ones (with their row) and others (with why), in the order of the source.
+pub(super) fn for_each(
+    batch: &Batch,
+    mut each: impl FnMut(SampleId, Option<usize>, Option<Error>) -> Result<()>,
+) -> Result<()> {
+    let mut good = batch.ids.iter().enumerate().peekable();
+    let mut failed = batch.failed.iter().peekable();
+    loop {
+        let id = match (good.peek(), failed.peek()) {
+            (Some(&(_, &id)), Some(other)) => id.min(other.id),
+            (Some(&(_, &id)), None) => id,
+            (None, Some(other)) => other.id,
+            (None, None) => return Ok(()),
+        };
+        let row = good.next_if(|(_, next)| **next == id).map(|(row, _)| row);
+        let error = failed.next_if(|next| next.id == id).map(|failed| failed.error.clone());
+        each(id, row, error)?;
+    }
+}
+
 /// What was read of a column of a row.
-fn value(batch: &Batch, column: usize, row: usize) -> Option<Filling> {
+pub(super) fn value(batch: &Batch, column: usize, row: usize) -> Option<Filling> {
     match &batch.columns.get(column)?.data {
         Data::I64(numbers) => numbers.get(row).copied().map(Filling::Number),
         Data::Views(views) => views.get(row).cloned().map(Filling::Bytes),
@@ -144,7 +171,7 @@ fn value(batch: &Batch, column: usize, row: usize) -> Option<Filling> {
     }
 }
 
-fn lost(id: SampleId) -> Error {
+pub(super) fn lost(id: SampleId) -> Error {
     Error::new(ErrorKind::Internal, format!("sample {} was read and has no value: this is a bug of uringload", id.0))
 }
 

@@ -1,5 +1,7 @@
 //! Packing: what goes in comes out, where it lies, and what is refused.
 
+mod dense;
+mod images;
 mod parts;
 mod place;
 mod readers;
