@@ -3,6 +3,7 @@
 mod columns;
 mod made;
 mod packed;
+mod soft;
 mod typed;
 
 use crate::Error;

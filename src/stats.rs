@@ -3,9 +3,12 @@
 
 pub(crate) mod clock;
 pub(crate) mod counters;
+mod dearest;
 mod decisions;
 pub(crate) mod histogram;
+mod holders;
 mod processors;
+mod sizes;
 pub(crate) mod trace;
 mod verdict;
 
@@ -16,9 +19,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use counters::Counts;
+pub use dearest::DearSample;
 pub use decisions::{Decision, Knob};
 pub use histogram::Distribution;
+pub use holders::{Held, Holder};
 pub use processors::Processors;
+pub use sizes::ReadsOfSize;
 pub use verdict::{Bottleneck, Remedy, Verdict};
 
 #[doc(hidden)]
@@ -29,7 +35,10 @@ pub(crate) use histogram::Histogram;
 
 use clock::ThreadTimes;
 use counters::{Counters, Gauge};
+use dearest::Dearest;
 use decisions::Decisions;
+use holders::Holders;
+use sizes::ReadLatencies;
 use trace::{Lane, Tracer};
 
 /// The live statistics of a loader. [`snapshot`](Stats::snapshot) reads them at any time.
@@ -40,7 +49,7 @@ pub struct Stats {
     #[doc(hidden)]
     pub count: Counters,
     /// Time from the start of a read to its end, by read.
-    pub(crate) read_latency: Histogram,
+    pub(crate) read_latency: ReadLatencies,
     /// Time that the consumer waited for a batch, by batch.
     pub(crate) batch_wait: Histogram,
     in_flight: Gauge,
@@ -48,7 +57,12 @@ pub struct Stats {
     depth: AtomicU64,
     /// Whether the user chose how many threads read.
     threads_are_fixed: AtomicBool,
+    /// What an operation of the storage is said to cost, as bytes read in the same time; 0: nothing, or nobody says.
+    operation_bytes: AtomicU64,
     decisions: Decisions,
+    /// The samples that took longest.
+    pub(crate) dearest: Dearest,
+    holders: Holders,
     /// What the loader waits out, and when that was told.
     outage: Mutex<Option<(Outage, Instant)>>,
     /// Nanoseconds from `epoch` to the first batch; 0 until then.
@@ -74,12 +88,15 @@ impl Stats {
         Stats {
             epoch: Instant::now(),
             count: Counters::default(),
-            read_latency: Histogram::default(),
+            read_latency: ReadLatencies::default(),
             batch_wait: Histogram::default(),
             in_flight: Gauge::default(),
             depth: AtomicU64::new(0),
             threads_are_fixed: AtomicBool::new(false),
+            operation_bytes: AtomicU64::new(0),
             decisions: Decisions::default(),
+            dearest: Dearest::default(),
+            holders: Holders::default(),
             outage: Mutex::default(),
             first_batch: AtomicU64::new(0),
             threads: Mutex::default(),
@@ -125,6 +142,11 @@ impl Stats {
         self.threads_are_fixed.store(fixed, Ordering::Relaxed);
     }
 
+    /// The builder's: what an operation of the storage costs, as bytes read in the same time.
+    pub(crate) fn set_operation_bytes(&self, bytes: u64) {
+        self.operation_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// The reactor's: it changed a knob.
     pub(crate) fn decided(&self, decision: Decision) {
         self.decisions.add(Decision { after: self.epoch.elapsed(), ..decision });
@@ -134,6 +156,33 @@ impl Stats {
     /// to it.
     pub fn decisions(&self) -> Vec<Decision> {
         self.decisions.all()
+    }
+
+    /// The samples that took longest to read and to decode, the dearest first: 16 at most, since the loader was built.
+    /// Those of a [`Reader`](crate::Reader) are not looked at.
+    pub fn dearest(&self) -> Vec<DearSample> {
+        self.dearest.all()
+    }
+
+    /// Who held how much of the loader's memory. What [`Builder::memory_limit`](crate::Builder::memory_limit) allows
+    /// and nobody ever used was never taken from the system, and is not listed.
+    pub fn memory(&self) -> Vec<Held> {
+        self.holders.all(self.nanos(Instant::now()))
+    }
+
+    /// The reactor's: what each holder has, in the order of [`Holder::ALL`], if it is time to look.
+    pub(crate) fn look_at_memory(&self, now: Instant, held: impl FnOnce() -> [u64; Holder::ALL.len()]) {
+        let now = self.nanos(now);
+        if self.holders.is_due(now) {
+            self.holders.set(held(), now);
+        }
+    }
+
+    /// What the threads have spent their time on until now, in the order in which they started. Reads no file.
+    #[doc(hidden)]
+    pub fn threads(&self) -> Vec<(Role, [Duration; Doing::ALL.len()])> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.iter().map(|times| times.spent_now()).collect()
     }
 
     /// The reactor's: what it waits out from now on, if anything.
@@ -166,16 +215,19 @@ impl Stats {
         let now = Instant::now();
         let first_batch = self.first_batch.load(Ordering::Relaxed);
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let (read_latency, read_latency_by_size) = self.read_latency.snapshot();
         Snapshot {
             elapsed: now - self.epoch,
             count: self.count.snapshot(),
-            read_latency: self.read_latency.snapshot(),
+            read_latency,
+            read_latency_by_size,
             batch_wait: self.batch_wait.snapshot(),
             in_flight_max: self.in_flight.max(),
             in_flight: self.in_flight.value(),
             in_flight_area: self.in_flight.area_at(self.nanos(now)),
             depth: self.depth.load(Ordering::Relaxed),
             threads_are_fixed: self.threads_are_fixed.load(Ordering::Relaxed),
+            operation_bytes: self.operation_bytes.load(Ordering::Relaxed),
             outage: self.outage_at(now),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
@@ -198,6 +250,8 @@ pub struct Snapshot {
     pub count: Counts,
     /// How long reads took.
     pub read_latency: Distribution,
+    /// The same apart, by classes of lengths, from the shortest: those that have reads.
+    pub read_latency_by_size: Vec<ReadsOfSize>,
     /// How long the consumer waited for batches.
     pub batch_wait: Distribution,
     /// Reads in flight at the (later) moment.
@@ -209,6 +263,7 @@ pub struct Snapshot {
     /// Reads that may be in flight at the (later) moment: what the loader found to be worth it.
     pub depth: u64,
     pub(crate) threads_are_fixed: bool,
+    pub(crate) operation_bytes: u64,
     /// What the loader waits out at the (later) moment, if it does.
     pub outage: Option<Outage>,
     /// Time from building the loader to its first batch.
@@ -253,12 +308,14 @@ impl Snapshot {
             elapsed: self.elapsed.saturating_sub(earlier.elapsed),
             count: self.count.since(&earlier.count),
             read_latency: self.read_latency.since(&earlier.read_latency),
+            read_latency_by_size: sizes::since(&self.read_latency_by_size, &earlier.read_latency_by_size),
             batch_wait: self.batch_wait.since(&earlier.batch_wait),
             in_flight: self.in_flight,
             in_flight_max: self.in_flight_max,
             in_flight_area: self.in_flight_area.wrapping_sub(earlier.in_flight_area),
             depth: self.depth,
             threads_are_fixed: self.threads_are_fixed,
+            operation_bytes: self.operation_bytes,
             outage: self.outage.clone(),
             first_batch: self.first_batch,
             threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),

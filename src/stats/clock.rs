@@ -33,7 +33,7 @@ pub enum Doing {
     Read,
     /// Any thread: copies bytes from place to place.
     Copy,
-    /// A stage thread, or the reactor where there is none: decodes or transforms samples.
+    /// A stage thread, or the consumer or the reactor where there is none: decodes or transforms samples.
     Decode,
     /// A stage or transform thread: waits for something to do.
     WaitInput,
@@ -277,6 +277,13 @@ impl ThreadTimes {
 
     pub(super) fn snapshot(&self) -> ThreadSnapshot {
         let ended = self.ended.load(Ordering::Acquire);
+        let (role, spent) = self.spent_now();
+        ThreadSnapshot { role, spent, scheduled: self.scheduled(ended) }
+    }
+
+    /// What it has spent its time on until now.
+    pub(super) fn spent_now(&self) -> (Role, [Duration; Doing::ALL.len()]) {
+        let ended = self.ended.load(Ordering::Acquire);
         let mut spent = [Duration::ZERO; Doing::ALL.len()];
         for _ in 0..READ_TRIES {
             let before = self.sequence.load(Ordering::Acquire);
@@ -296,7 +303,7 @@ impl ThreadTimes {
             }
             std::hint::spin_loop();
         }
-        ThreadSnapshot { role: self.role, spent, scheduled: self.scheduled(ended) }
+        (self.role, spent)
     }
 
     /// Reads a file of `/proc`, some 5 us, unless the thread has ended.
@@ -413,6 +420,19 @@ mod tests {
         let seen = times.snapshot();
         assert_eq!(seen.on(Doing::WaitStorage) + seen.on(Doing::Plan), seen.total());
         assert!(seen.total() >= end - start && seen.on(Doing::Plan) >= Duration::from_millis(5));
+    }
+
+    /// Clocks of virtual machines have gone back. Then a moment lasted no time, and nothing overflows.
+    #[test]
+    fn a_clock_that_goes_back_charges_nothing() {
+        let (times, mut clock) = clock();
+        clock.since += Duration::from_secs(3600);
+        clock.switch(Doing::Read);
+        assert_eq!(times.snapshot().on(Doing::Plan), Duration::ZERO);
+        let ahead = Arc::new(ThreadTimes::new(Role::Io, Instant::now() + Duration::from_secs(3600)));
+        let mut clock = Clock::start(Arc::clone(&ahead), Doing::Plan, None);
+        clock.switch(Doing::Read);
+        assert!(ahead.snapshot().total() < Duration::from_secs(60), "{:?}", ahead.snapshot());
     }
 
     #[test]

@@ -137,6 +137,10 @@ counters! {
     units_decoded,
     /// Values that the loader's threads decoded or transformed.
     samples_decoded,
+    /// Samples whose decoded images came from the cache: see [`Builder::cache_images`](crate::Builder::cache_images).
+    cache_hits,
+    /// Samples that were read and decoded although decoded images are cached.
+    cache_misses,
     /// Bytes after decoding.
     bytes_decoded,
     /// Bytes that were put on their way to a device, tables included.

@@ -16,6 +16,8 @@ pub enum Knob {
     Depth,
     /// Length of the longest read, in bytes.
     ReadBytes,
+    /// Longest gap between samples that is read along, in bytes.
+    Gap,
 }
 
 impl fmt::Display for Knob {
@@ -23,6 +25,7 @@ impl fmt::Display for Knob {
         f.pad(match self {
             Knob::Depth => "queue_depth",
             Knob::ReadBytes => "read_bytes",
+            Knob::Gap => "coalesce_gap",
         })
     }
 }
@@ -45,19 +48,27 @@ pub struct Decision {
     pub bytes_per_second: u64,
     /// Mean time that a read took.
     pub latency: Duration,
+    /// What an operation of the storage costs, as bytes that are read in the same time: measured by a trial of a gap,
+    /// else 0.
+    pub operation_bytes: u64,
     /// Why.
     pub reason: &'static str,
 }
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decision { after, knob, from, to, reads_per_second, bytes_per_second, latency, reason } = self;
+        let Decision { after, knob, from, to, reads_per_second, bytes_per_second, latency, reason, operation_bytes } =
+            self;
         let (seconds, megabytes) = (after.as_secs_f64(), *bytes_per_second as f64 / 1e6);
         write!(
             f,
             "{seconds:.3} s: {knob} {from} -> {to}: {reason} ({reads_per_second} reads/s, {megabytes:.1} MB/s, a read \
              {latency:.1?})"
-        )
+        )?;
+        match operation_bytes {
+            0 => Ok(()),
+            _ => write!(f, ": an operation costs as much as {} KiB", operation_bytes >> 10),
+        }
     }
 }
 
@@ -95,6 +106,7 @@ mod tests {
             reads_per_second,
             bytes_per_second,
             latency,
+            operation_bytes: 0,
             reason: "a trial",
         }
     }
@@ -103,6 +115,8 @@ mod tests {
     fn a_decision_is_one_line_and_the_last_ones_are_kept() {
         let line = "0.072 s: queue_depth 64 -> 128: a trial (3205 reads/s, 1680.3 MB/s, a read 20.0ms)";
         assert_eq!(decision(128).to_string(), line);
+        let measured = Decision { knob: Knob::Gap, operation_bytes: 800_000, ..decision(65_536) };
+        assert!(measured.to_string().ends_with(": an operation costs as much as 781 KiB"), "{measured}");
         let decisions = Decisions::default();
         (0..1000).for_each(|to| decisions.add(decision(to)));
         let all: Vec<u64> = decisions.all().iter().map(|decision| decision.to).collect();

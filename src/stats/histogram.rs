@@ -29,12 +29,20 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts one time: some 5 ns, no lock. Any number of threads may.
     pub fn record(&self, time: Duration) {
+        self.record_several(time, 1);
+    }
+
+    /// The same of so many that took as long.
+    pub fn record_several(&self, time: Duration, count: u64) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.counts[bucket(nanos)].fetch_add(count, Ordering::Relaxed);
     }
 
     /// What was counted until now.
     pub fn snapshot(&self) -> Distribution {
+        if self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0) {
+            return Distribution::default();
+        }
         Distribution { counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect() }
     }
 }
@@ -74,6 +82,12 @@ impl Distribution {
         let sum: f64 = self.counts.iter().enumerate().map(|(index, &count)| middle(index) as f64 * count as f64).sum();
         let count = self.count();
         (count > 0).then(|| Duration::from_nanos((sum / count as f64) as u64))
+    }
+
+    /// Counts what `other` has counted, too.
+    pub(super) fn add(&mut self, other: &Distribution) {
+        self.counts.resize(self.counts.len().max(other.counts.len()), 0);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
     }
 
     /// What was counted since `earlier`.

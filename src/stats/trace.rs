@@ -287,7 +287,7 @@ mod tests {
         let file = String::from_utf8(written("run.json", 50)).unwrap();
         let whole: Vec<serde_json::Value> = serde_json::from_str(&(file.clone() + "]")).unwrap();
         let of = |phase: &str| whole.iter().filter(|event| event["ph"] == phase).count();
-        assert_eq!([of("B"), of("E"), of("C"), of("i"), of("M")], [50, 50, 50, 50, 2]);
+        assert_eq!([of("B"), of("E"), of("C"), of("i"), of("M")], [50, 50, 50, 50, 3]);
         assert!(whole.iter().all(|event| event["ph"] == "M" || event["ts"].as_f64().unwrap() > 0.0));
         let end = file[..file.len() - 9].rfind(",\n").unwrap();
         assert!(serde_json::from_str::<Vec<serde_json::Value>>(&(file[..end].to_owned() + "]")).is_ok());

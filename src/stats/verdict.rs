@@ -291,7 +291,7 @@ fn transform_threads(snapshot: &Snapshot) -> usize {
 fn decode_advice(snapshot: &Snapshot, demands: &Demands) -> String {
     let busy = percent(demands.of_part(Part::Decode));
     match demands::threads(snapshot, Role::Stage) {
-        0 => format!("decoding took {busy} of the time of the thread that reads: raise num_threads"),
+        0 => format!("decoding took {busy} of the time of a thread that has more to do: raise num_threads"),
         1 => format!("decoding took {busy} of the time of 1 thread: raise num_threads if there are more processors"),
         threads => {
             format!(

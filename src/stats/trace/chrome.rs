@@ -2,26 +2,35 @@
 
 use super::{Event, Form, Lane, What};
 use std::io::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The form.
 pub(super) struct Chrome {
     boot: u64,
+    /// The same moment as nanoseconds of the time of day.
+    unix: u64,
     has_begun: bool,
     /// By lane, whether a slice is open.
     open: Vec<bool>,
 }
 
 impl Chrome {
-    /// The trace begins so many nanoseconds after the machine did.
+    /// The trace begins now, so many nanoseconds after the machine did.
     pub(super) fn new(boot: u64) -> Chrome {
-        Chrome { boot, has_begun: false, open: Vec::new() }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        Chrome { boot, unix, has_begun: false, open: Vec::new() }
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>, out: &mut Vec<u8>) {
-        let before = if self.has_begun { ",\n" } else { "[\n" };
-        self.has_begun = true;
+        let before = if std::mem::replace(&mut self.has_begun, true) { ",\n" } else { "[\n" };
         // Writing to memory cannot fail.
         let _ = write!(out, "{before}{{\"pid\":{},{line}}}", std::process::id());
+    }
+
+    /// Says what the clock of the events stands for, so that other traces can be put beside this one.
+    fn clock(&mut self, out: &mut Vec<u8>) {
+        let name = "\"ph\":\"M\",\"name\":\"uringload clock\",\"args\"";
+        self.line(format_args!("{name}:{{\"unix_minus_ts_ns\":{}}}", self.unix.saturating_sub(self.boot)), out);
     }
 
     /// Microseconds.
@@ -40,6 +49,9 @@ impl Chrome {
 
 impl Form for Chrome {
     fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>) {
+        if !self.has_begun {
+            self.clock(out);
+        }
         self.open.resize(lane.number as usize + 1, false);
         let (number, name) = (lane.number, lane.role.name());
         let line = "\"ph\":\"M\",\"name\":\"thread_name\",\"args\"";

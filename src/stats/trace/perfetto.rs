@@ -3,6 +3,7 @@
 
 use super::{Event, Form, Lane, What};
 use crate::stats::Doing;
+use std::io::Write as _;
 
 /// `Trace.packet`.
 const PACKET: u32 = 1;
@@ -86,22 +87,24 @@ impl Perfetto {
         self::track(&track, out);
     }
 
-    fn put(&self, at: u64, event: &[u8], out: &mut Vec<u8>) {
-        let mut packet = Vec::with_capacity(32 + event.len());
-        number(&mut packet, packet::TIMESTAMP, self.boot.saturating_add(at));
-        number(&mut packet, packet::SEQUENCE, SEQUENCE);
-        number(&mut packet, packet::FLAGS, NEEDS);
-        bytes(&mut packet, packet::EVENT, event);
-        bytes(out, PACKET, &packet);
+    /// A packet with an event, of which `fields` writes the fields: in place, because memory for each event took
+    /// longer than all the rest of it.
+    fn put(&self, at: u64, out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
+        within(out, PACKET, |out| {
+            number(out, packet::TIMESTAMP, self.boot.saturating_add(at));
+            number(out, packet::SEQUENCE, SEQUENCE);
+            number(out, packet::FLAGS, NEEDS);
+            within(out, packet::EVENT, fields);
+        });
     }
 
     fn end(&mut self, lane: &Lane, at: u64, out: &mut Vec<u8>) {
         if let Some(open) = self.open.get_mut(lane.number as usize).filter(|open| **open) {
             *open = false;
-            let mut end = Vec::new();
-            number(&mut end, event::TYPE, END);
-            number(&mut end, event::TRACK, THREADS + u64::from(lane.number));
-            self.put(at, &end, out);
+            self.put(at, out, |out| {
+                number(out, event::TYPE, END);
+                number(out, event::TRACK, THREADS + u64::from(lane.number));
+            });
         }
     }
 }
@@ -125,37 +128,43 @@ impl Form for Perfetto {
     }
 
     fn event(&mut self, lane: &Lane, Event { at, what }: Event, out: &mut Vec<u8>) {
-        let mut event = Vec::with_capacity(32);
         let track = THREADS + u64::from(lane.number);
-        match what {
-            What::Ended => return self.end(lane, at, out),
+        if what == What::Ended {
+            return self.end(lane, at, out);
+        }
+        if let What::Doing(_) = what {
+            self.end(lane, at, out);
+            self.open[lane.number as usize] = true;
+        }
+        self.put(at, out, |out| match what {
+            What::Ended => {}
             What::Doing(doing) => {
-                self.end(lane, at, out);
-                self.open[lane.number as usize] = true;
-                number(&mut event, event::TYPE, BEGIN);
-                number(&mut event, event::NAME_IID, doing as u64 + 1);
-                number(&mut event, event::TRACK, track);
+                number(out, event::TYPE, BEGIN);
+                number(out, event::NAME_IID, doing as u64 + 1);
+                number(out, event::TRACK, track);
             }
             What::InFlight(reads) => {
-                number(&mut event, event::TYPE, COUNT);
-                number(&mut event, event::TRACK, IN_FLIGHT);
-                number(&mut event, event::COUNTER, u64::from(reads));
+                number(out, event::TYPE, COUNT);
+                number(out, event::TRACK, IN_FLIGHT);
+                number(out, event::COUNTER, u64::from(reads));
             }
             What::Batch(batch) => {
-                number(&mut event, event::TYPE, INSTANT);
-                number(&mut event, event::TRACK, track);
-                bytes(&mut event, event::NAME, format!("batch {batch}").as_bytes());
+                number(out, event::TYPE, INSTANT);
+                number(out, event::TRACK, track);
+                within(out, event::NAME, |out| {
+                    // Writing to memory cannot fail.
+                    let _ = write!(out, "batch {batch}");
+                });
             }
-        }
-        self.put(at, &event, out);
+        });
     }
 
     fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>) {
-        let mut event = Vec::new();
-        number(&mut event, event::TYPE, INSTANT);
-        number(&mut event, event::TRACK, THREADS + u64::from(lane.number));
-        bytes(&mut event, event::NAME, format!("{count} events were lost").as_bytes());
-        self.put(lane.start.elapsed().as_nanos() as u64, &event, out);
+        self.put(lane.start.elapsed().as_nanos() as u64, out, |out| {
+            number(out, event::TYPE, INSTANT);
+            number(out, event::TRACK, THREADS + u64::from(lane.number));
+            bytes(out, event::NAME, format!("{count} events were lost").as_bytes());
+        });
     }
 }
 
@@ -171,6 +180,17 @@ fn track(descriptor: &[u8], out: &mut Vec<u8>) {
 fn number(out: &mut Vec<u8>, field: u32, value: u64) {
     varint(out, u64::from(field) << 3);
     varint(out, value);
+}
+
+/// A field of another message that `fields` writes, which is shorter than 128 bytes: its length is one byte.
+fn within(out: &mut Vec<u8>, field: u32, fields: impl FnOnce(&mut Vec<u8>)) {
+    varint(out, u64::from(field) << 3 | 2);
+    out.push(0);
+    let begin = out.len();
+    fields(out);
+    let length = out.len() - begin;
+    debug_assert!(length < 0x80, "{length} bytes have a length of one");
+    out[begin - 1] = length as u8;
 }
 
 /// A field of bytes, of text or of another message.

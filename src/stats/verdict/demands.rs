@@ -111,14 +111,17 @@ impl Demands {
         }
     }
 
-    /// Decoding, on threads of its own or on the reactor's.
+    /// Decoding, on threads of its own, on the consumer's or on the reactor's.
     fn decode(&mut self, snapshot: &Snapshot) {
         let stage = idle(snapshot, Role::Stage).map_or(0.0, |idle| 1.0 - idle);
         let reactor = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
         let waited = reactor(Doing::WaitStage);
         // Few threads of many may be at work, because samples are cut from few units.
         let waited = if waited > reactor(Doing::WaitStorage) { waited } else { 0.0 };
-        self.add(Part::Decode, stage.max(waited).max(reactor(Doing::Decode)));
+        let consumer = snapshot.share(Role::Consumer, Doing::Decode).unwrap_or(0.0);
+        // The consumer does it when it comes to it, for which the reactor waits.
+        let waited = if consumer > 0.0 { 0.0 } else { waited };
+        self.add(Part::Decode, stage.max(waited).max(reactor(Doing::Decode)).max(consumer));
     }
 
     /// The thread that feeds devices, where there is one.
@@ -156,10 +159,11 @@ impl Demands {
             if is_memory { (0.0, storage + share(Doing::WaitMemory)) } else { (storage, share(Doing::WaitMemory)) };
         let of_raw = super::storage::of_raw(snapshot, evidence).unwrap_or(0.0);
         let given = if storage >= SOME && of_raw >= NEAR_RAW { of_raw } else { 0.0 };
-        self.add(Part::Storage, storage.max(given));
+        let copied = storage * copying(snapshot);
+        self.add(Part::Storage, (storage - copied).max(given));
         self.add(Part::Memory, memory);
         self.add(Part::Taking, share(Doing::TakeMemory));
-        self.add(Part::Work, work);
+        self.add(Part::Work, work + copied);
     }
 
     /// How busy a part was.
@@ -250,15 +254,18 @@ impl Demands {
     }
 }
 
-/// Share of its time that the consumer waited. Its wait for the first batch is no part of a steady state.
+/// Share of its time that the consumer waited, or did what the loader's threads would have done. Its wait for the first
+/// batch is no part of a steady state.
 fn waited(snapshot: &Snapshot) -> f64 {
     let time = |doing| snapshot.time(Role::Consumer, doing).as_secs_f64();
     let first = snapshot.count.first_wait_nanos as f64 / 1e9;
-    let (waited, stepped) = ((time(Doing::WaitBatch) - first).max(0.0), time(Doing::Step));
+    let waited = (time(Doing::WaitBatch) + time(Doing::Decode) - first).max(0.0);
+    let stepped = time(Doing::Step);
     if snapshot.count.batches > 1 && waited + stepped > 0.0 {
         waited / (waited + stepped)
     } else {
-        snapshot.share(Role::Consumer, Doing::WaitBatch).unwrap_or(0.0)
+        let share = |doing| snapshot.share(Role::Consumer, doing).unwrap_or(0.0);
+        share(Doing::WaitBatch) + share(Doing::Decode)
     }
 }
 
@@ -284,6 +291,14 @@ fn roles(part: Part) -> &'static [Role] {
 fn idle(snapshot: &Snapshot, role: Role) -> Option<f64> {
     let share = |doing| snapshot.share(role, doing);
     Some(share(Doing::WaitInput)? + share(Doing::Idle).unwrap_or(0.0))
+}
+
+/// How much of the reading is copies out of the page cache, which are the processors' work and no device's: what the
+/// reading threads have of the processors while they read, if that is most of it. Else 0.
+fn copying(snapshot: &Snapshot) -> f64 {
+    let read = snapshot.time(Role::Io, Doing::Read).as_secs_f64();
+    let copied = (cpu(snapshot, Role::Io) / read.max(1e-9)).min(1.0);
+    if copied >= MOSTLY { copied } else { 0.0 }
 }
 
 /// Processor seconds of a role's threads.

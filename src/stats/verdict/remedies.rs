@@ -15,6 +15,10 @@ const DEEPER: f64 = 4.0;
 /// The greatest depth that is proposed.
 const DEEPEST: f64 = 4096.0;
 
+/// What makes many reads one.
+const TOGETHER: &str = "read in an order by windows, shards or pieces (shuffle = auto where samples lie in shards), or \
+                        pack: neighbours come in one read";
+
 struct Remedies<'a> {
     snapshot: &'a Snapshot,
     demands: &'a Demands,
@@ -178,9 +182,11 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
         }
     }
     if let Some((_, gain)) = storage::better(snapshot, evidence, |tried| tried == Tried::LongReads) {
-        remedies.most("read in an order by windows or shards, or pack: neighbours come in one read", gain);
+        remedies.most(TOGETHER, gain);
+    } else if let Some(gain) = storage::dear(snapshot) {
+        remedies.most(TOGETHER, gain);
     } else if bottleneck == Bottleneck::Operations {
-        remedies.unmeasured("read in an order by windows or shards, or pack: neighbours come in one read");
+        remedies.unmeasured(TOGETHER);
     }
     let amplification = snapshot.read_amplification().unwrap_or(1.0);
     let fewer =

@@ -11,6 +11,8 @@ const SHORT_READ_BYTES: f64 = (64 << 10) as f64;
 pub(super) const AMPLIFIED: f64 = 1.5;
 /// A trial that gives this much more than the loader got is a way to more.
 const BETTER: f64 = 1.15;
+/// Reads are short where an operation costs so many times as much as their bytes.
+const DEAR: f64 = 2.0;
 /// While reads take less than this many times what the fastest took, they do not queue in the device.
 const UNQUEUED: f64 = 2.5;
 /// Reads that are faster are not waited for one by one: what a queue would show drowns in what waking up costs.
@@ -86,8 +88,24 @@ pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands)
     (bottleneck, share, why + &raw)
 }
 
+/// How much faster samples would come in long reads where an operation is known to cost more than the reads that were
+/// made: as many times as one of its price is longer.
+pub(super) fn dear(snapshot: &Snapshot) -> Option<f64> {
+    let gain = snapshot.operation_bytes as f64 / read_bytes(snapshot).max(1.0);
+    (snapshot.count.reads > 0 && gain >= DEAR).then_some(gain)
+}
+
 fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
     let (reads, bytes) = (snapshot.count.reads, read_bytes(snapshot));
+    let rate = reads as f64 / snapshot.elapsed.as_secs_f64().max(1e-9);
+    let of_bytes = bytes / 1e3;
+    if dear(snapshot).is_some() {
+        let price = snapshot.operation_bytes as f64 / 1e3;
+        let why = format!(
+            "it did {rate:.0} reads/s of {of_bytes:.0} kB each, and an operation costs as much as {price:.0} kB"
+        );
+        return (Bottleneck::Operations, why);
+    }
     let in_flight = at_a_time(snapshot);
     let mean = alone(snapshot).unwrap_or_default();
     if let Some((Tried::Depth(depth), gain)) = better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
@@ -106,8 +124,6 @@ fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
             format!("{amplification:.1} bytes are read for each byte that samples need"),
         );
     }
-    let rate = reads as f64 / snapshot.elapsed.as_secs_f64().max(1e-9);
-    let of_bytes = bytes / 1e3;
     let long = better(snapshot, evidence, |tried| tried == Tried::LongReads);
     let tried_long = evidence.trials.iter().any(|trial| trial.tried == Tried::LongReads);
     if long.is_some() || (is_short && !tried_long) {

@@ -132,6 +132,15 @@ fn what_of_the_storage_it_is() {
     let short = reading(4096, 40_000, 600, 64);
     assert_eq!(short.verdict(None).bottleneck, Bottleneck::Operations);
     assert_eq!(short.verdict_with(&tried(&short, 1.0, 1.0)).bottleneck, Bottleneck::Bandwidth);
+    // A price that is known: long reads are no longer few bytes, and what they would bring is told without a trial.
+    let mut dear = reading(112 << 10, 40_000, 600, 64);
+    dear.operation_bytes = 800_000;
+    let verdict = dear.verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Operations);
+    let together = verdict.remedies.iter().find(|one| one.what.contains("pieces (shuffle = auto")).expect("a remedy");
+    assert!(together.gain.unwrap_or(0.0) > 5.0, "{verdict:?}");
+    dear.operation_bytes = 100_000;
+    assert_ne!(dear.verdict(None).bottleneck, Bottleneck::Operations);
     let mut amplified = reading(512 << 10, 40_000, 600, 64);
     amplified.count.bytes_wanted /= 3;
     let verdict = amplified.verdict(None);
