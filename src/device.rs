@@ -13,6 +13,7 @@ mod lane;
 mod layout;
 mod pinned;
 mod ranges;
+mod straight;
 mod transforms;
 
 use crate::collate::{Collation, Form};
@@ -24,9 +25,11 @@ use crate::stats::{Doing, Role, Stats};
 use crate::{Error, ErrorKind, Result};
 use feeder::Place;
 use lane::{Lane, Need, Shadow};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
+use uringload_sys::numa::Near;
 
 pub(crate) use batch::device_error;
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
@@ -36,7 +39,8 @@ pub use pinned::PinnedMemory;
 pub(crate) use pinned::open_to_pin;
 pub(crate) use transforms::Transforms;
 
-/// Number of maximum-size batches that a device's memory holds: one in use, one ready, one in progress.
+/// Number of batches that a device's memory holds: one in use, one ready, one in progress. They are of maximum size,
+/// unless values go straight to their columns: then a batch takes as much as it has.
 const BATCHES_HELD: u64 = 3;
 
 /// Maximum number of batches handed over but not yet taken by the consumer. The device's memory bounds them too.
@@ -65,6 +69,8 @@ pub(crate) struct BatchBytes {
 /// The devices that batches go to, and the fallbacks taken while opening them.
 pub(crate) struct Opened {
     contexts: Vec<Context>,
+    /// The node of memory that all of them are next to, on a machine with several.
+    near: Option<Near>,
     pub(crate) fallbacks: Vec<Fallback>,
 }
 
@@ -72,6 +78,11 @@ impl Opened {
     /// The context to register host memory with, for all devices at once.
     pub(crate) fn context(&self) -> Option<&Context> {
         self.contexts.first()
+    }
+
+    /// Where the host's memory for all devices belongs.
+    pub(crate) fn near(&self) -> Option<&Near> {
+        self.near.as_ref()
     }
 }
 
@@ -81,7 +92,7 @@ impl Opened {
 /// `Unavailable` if a device requested by number is not available. `InvalidArgument` if one is named twice, or if GPUs
 /// and the host are both named.
 pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
-    let mut opened = Opened { contexts: Vec::new(), fallbacks: Vec::new() };
+    let mut opened = Opened { contexts: Vec::new(), near: None, fallbacks: Vec::new() };
     let mut driver: Option<Driver> = None;
     for device in devices {
         let index = match device.kind() {
@@ -108,13 +119,29 @@ pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
             Err(error) => return Err(unavailable(device, error)),
         }
     }
+    let root = devices.first().map_or(Path::new("/"), |device| device.search.root.as_path());
+    let places: Vec<&str> = opened.contexts.iter().map(|context| context.info().pci.as_str()).collect();
+    opened.near = Near::to(root, &places);
     Ok(opened)
 }
 
-/// Pins memory for the devices. If that is refused, copies go through the driver's own memory.
-pub(crate) fn pin(context: &Context, pool: &mut Pool, fallbacks: &mut Vec<Fallback>) -> Result<Option<Pinned>> {
+/// Takes memory for the devices from the node that they are next to, and pins it. If pinning is refused, copies go
+/// through the driver's own memory.
+pub(crate) fn pin(
+    context: &Context,
+    near: Option<&Near>,
+    pool: &mut Pool,
+    fallbacks: &mut Vec<Fallback>,
+) -> Result<Option<Pinned>> {
+    // Pages stay where they were first taken, so this comes before anything else.
+    if let Some(near) = near
+        && let Err(error) = near.hold(pool.arena())
+        && !fallbacks.iter().any(|step| step.cause == Cause::MemoryNode)
+    {
+        fallbacks.push(Fallback::new(Cause::MemoryNode, "memory of any node", Some(&error)));
+    }
     // Pinning backs all of the memory. Back it first, so that a failure gets its own message.
-    pool.back(pool.arena().len())?;
+    pool.back(&(0..pool.arena().len()))?;
     match Pinned::new(context, pool.arena()) {
         Ok(pinned) => Ok(Some(pinned)),
         Err(error) => {
@@ -133,7 +160,7 @@ pub(crate) fn prepare(
     opened: &mut Opened,
     devices: &[Device],
     (dataset, collation, transforms): (&dyn Dataset, &Collation, Transforms),
-    (batch, gds): (BatchBytes, Option<&Loading>),
+    (batch, host_bytes, gds): (BatchBytes, u64, Option<&Loading>),
     starved_after: Duration,
     stats: &Arc<Stats>,
 ) -> Result<(Feeder, Vec<DeviceRoute>, usize)> {
@@ -141,33 +168,54 @@ pub(crate) fn prepare(
     let clock = |what| stats.clock(Role::Device, what);
     if opened.contexts.is_empty() {
         let (clock, pinned) = (clock(Doing::WaitInput), Vec::new());
-        let feeder = Feeder { place: Place::Host, transforms, bell, clock, starvation, pinned };
+        let feeder = Feeder { place: Place::Host, transforms, bell, clock, starvation, near: None, pinned };
         return Ok((feeder, Vec::new(), QUEUE_HOST));
     }
     // Data read straight to the device takes none of a lane's memory.
     let batch = if gds.is_some() { BatchBytes { read: 0, ..batch } } else { batch };
-    let need = need(dataset, collation, &transforms, batch);
+    let is_straight = gds.is_none() && straight::is_possible(dataset, collation, &transforms, (batch, host_bytes));
+    let batch = if is_straight { BatchBytes { read: 0, ..batch } } else { batch };
+    let need = need((dataset, collation, &transforms), batch, is_straight);
+    let mean = is_straight.then(|| mean_bytes(dataset, need, batch.samples));
     let shadow = gds.map(Loading::shadow);
-    let kernels = kernels(collation, &transforms);
+    let kernels = if is_straight { Vec::new() } else { kernels(collation, &transforms) };
     let mut staging = Pool::new((need.staged * BATCHES_HELD) as usize, 0, Arc::clone(&bell))?;
-    let pinned = pin(&opened.contexts[0], &mut staging, &mut opened.fallbacks)?;
-    let step = opened.contexts.len() as u64;
+    let Opened { contexts, near, fallbacks } = opened;
+    let pinned = pin(&contexts[0], near.as_ref(), &mut staging, fallbacks)?;
+    let held = near.as_ref().filter(|_| !fallbacks.iter().any(|step| step.cause == Cause::MemoryNode));
+    let step = contexts.len() as u64;
     let (mut lanes, mut routes) = (Vec::new(), Vec::new());
-    for (first, (context, device)) in opened.contexts.iter().zip(devices).enumerate() {
+    for (first, (context, device)) in contexts.iter().zip(devices).enumerate() {
         let turns = (first as u64, step);
-        let wanted = (need, &kernels[..], shadow.clone());
-        let lane = open_lane((context, device), wanted, turns, &bell, stats, &mut opened.fallbacks)?;
-        routes.push(DeviceRoute { gds: gds.map(|gds| gds.route.clone()), ..route(context, &lane, pinned.is_some()) });
+        let wanted = (need, mean, &kernels[..], shadow.clone());
+        let lane = open_lane((context, device), wanted, turns, &bell, stats, fallbacks)?;
+        routes.push(DeviceRoute {
+            gds: gds.map(|gds| gds.route.clone()),
+            ..route(context, &lane, pinned.is_some(), held)
+        });
         lanes.push(lane);
     }
     let place = Place::Lanes { lanes, staging };
     let clock = clock(Doing::WaitInput);
-    let feeder = Feeder { place, transforms, bell, clock, starvation, pinned: pinned.into_iter().collect() };
+    let feeder =
+        Feeder { place, transforms, bell, clock, starvation, near: near.clone(), pinned: pinned.into_iter().collect() };
     Ok((feeder, routes, QUEUE_DEVICE))
 }
 
+/// What a batch takes on average, if all of its columns are nothing but what was read.
+fn mean_bytes(dataset: &dyn Dataset, need: Need, samples: u64) -> u64 {
+    let each = dataset.bytes().div_ceil(dataset.len().max(1));
+    let columns = dataset.schema().fields.len() as u64 + 1;
+    let columns = each.saturating_add(8).saturating_mul(samples).saturating_add(columns * lane::padded(1) as u64);
+    Need { columns: columns.min(need.columns), ..need }.bytes()
+}
+
 /// Upper bound of what one batch takes on a device.
-fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, batch: BatchBytes) -> Need {
+fn need(
+    (dataset, collation, transforms): (&dyn Dataset, &Collation, &Transforms),
+    batch: BatchBytes,
+    is_straight: bool,
+) -> Need {
     let bounds = collation.column_bounds(dataset, batch.samples, batch.rows);
     let padded = |bytes: u64| bytes.saturating_add(lane::padded(1) as u64);
     let columns = bounds.iter().enumerate().map(|(index, &bytes)| match transforms.bytes(index, batch.samples) {
@@ -186,12 +234,13 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
         (dataset.index().plain_field.is_some() || !dataset.index().parse_reads_bytes) && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
     let values: u64 = bounds.iter().fold(decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
-    let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
+    let loose = if is_straight || is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
     let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);
     // Each block is at least half the maximum length and starts at an aligned offset.
     let blocks = batch.read / (crate::plan::BLOCK_BYTES / 2) + 2;
     let rounding = blocks.saturating_mul(lane::padded(1) as u64);
-    Need { raw: batch.read.saturating_add(rounding).saturating_add(staged), columns, staged }
+    let raw = batch.read.saturating_add(rounding).saturating_add(staged);
+    Need { raw, columns, staged, is_straight }
 }
 
 /// The kernels that make the columns.
@@ -213,7 +262,7 @@ fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
 /// Opens a lane with as much memory as requested, or as much as is available.
 fn open_lane(
     (context, device): (&Context, &Device),
-    (need, kernels, shadow): (Need, &[Kernel], Option<Shadow>),
+    (need, mean, kernels, shadow): (Need, Option<u64>, &[Kernel], Option<Shadow>),
     turns: (u64, u64),
     bell: &Arc<Bell>,
     stats: &Arc<Stats>,
@@ -228,7 +277,9 @@ fn open_lane(
     {
         return Err(no_room(index, need, format!("the limit is {limit}")));
     }
-    let wanted = limit.unwrap_or(one.saturating_mul(BATCHES_HELD));
+    // A batch above the mean finds room when smaller ones have left it, and the largest of all when all have.
+    let by_default = mean.unwrap_or(one).saturating_mul(BATCHES_HELD).max(one);
+    let wanted = limit.unwrap_or(by_default);
     let mut bytes = wanted;
     loop {
         match Lane::open(context, (need, bytes, kernels), shadow.clone(), turns, bell, stats) {
@@ -240,6 +291,9 @@ fn open_lane(
                 }
                 if lane.notice() == Notice::Events {
                     fallbacks.push(Fallback::new(Cause::CopyFlags, "events", None));
+                }
+                if lane.lacks_lists() {
+                    fallbacks.push(Fallback::new(Cause::CopyLists, "a call for each", None));
                 }
                 return Ok(lane);
             }
@@ -265,13 +319,14 @@ fn no_room(index: u32, need: Need, has: String) -> Error {
     .with_remedy("raise the device's memory limit, free memory there, or lower batch_size")
 }
 
-fn route(context: &Context, lane: &Lane, pinned: bool) -> DeviceRoute {
+fn route(context: &Context, lane: &Lane, pinned: bool, near: Option<&Near>) -> DeviceRoute {
     let info = context.info();
     DeviceRoute {
         index: info.index,
         name: info.name.clone(),
         pci: info.pci.clone(),
-        numa_node: uringload_sys::system::numa_node_of_pci(&info.pci),
+        numa_node: near.map(Near::node).or_else(|| uringload_sys::system::numa_node_of_pci(&info.pci)),
+        is_near: near.is_some(),
         pinned,
         flags: lane.notice() == Notice::Flag,
         memory_bytes: lane.memory_bytes(),

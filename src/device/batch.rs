@@ -83,6 +83,14 @@ impl DeviceColumn {
         tensor.ok_or_else(|| Error::new(ErrorKind::Internal, "a column is not as long as its shape says"))
     }
 
+    /// Makes work put into `stream` from here on wait for the column, as [`DeviceBatch::wait_on`] does for the batch.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
+    pub fn wait_on(&self, stream: impl Into<SharedStream>) -> Result<()> {
+        self.lend(Some(stream.into())).map(drop)
+    }
+
     /// Lends the column's memory for use as a tensor. The memory is ready for any work put into `stream` from now on;
     /// pass the stream that the consumer names (`__dlpack__(stream=)` in Python). The consumer owns the memory until it
     /// frees the tensor. It is reused once the work in the stream by then is done. Without a stream nothing waits: the
@@ -254,6 +262,10 @@ impl DeviceBatch {
     /// the work that `stream` has when the batch is dropped. Call it once per stream, before using the columns there.
     /// On the host it does nothing.
     ///
+    /// If `stream` is being captured (a CUDA graph), this waits on the host instead. A batch dropped meanwhile keeps
+    /// its memory until the loader finds the stream without a capture, so leave it some time between two; a graph that
+    /// reads the columns must not be launched after that.
+    ///
     /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef) to another library's stream, or an `Arc` of a
     /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps alive.
     ///
@@ -304,7 +316,57 @@ pub(super) struct Returned {
     pub(super) range: Range<usize>,
     /// Blocks that were read straight to the device. They are released then too.
     pub(super) blocks: Vec<Bytes>,
-    pub(super) after: Vec<Arc<Event>>,
+    pub(super) after: Vec<After>,
+}
+
+/// What must be over before returned memory is free.
+#[derive(Debug)]
+pub(super) enum After {
+    /// What an event was recorded behind.
+    Event(Arc<Event>),
+    /// The work that is in a stream. It is being captured, so that the event cannot be recorded behind that yet.
+    Stream { stream: SharedStream, event: Arc<Event> },
+    /// The capture of a stream that only another thread can name.
+    Never,
+}
+
+impl After {
+    /// The end of the work that is in the stream by now, marked by `event`.
+    fn work_in(stream: SharedStream, event: Event, context: &Context) -> Option<After> {
+        match stream.record_outside(&event, context) {
+            Ok(false) if stream.is_per_thread() => Some(After::Never),
+            // Nobody needs the stream any more.
+            Ok(true) => Some(After::Event(Arc::new(event))),
+            Ok(false) => Some(After::Stream { stream, event: Arc::new(event) }),
+            // A destroyed context has no work left that could use the memory.
+            Err(_) => None,
+        }
+    }
+
+    /// Whether it is over. Never waits.
+    ///
+    /// # Errors
+    /// Those of the work; whatever the driver reports.
+    pub(super) fn is_over(&mut self, context: &Context) -> Result<bool, CudaError> {
+        match self {
+            After::Event(event) => event.is_done(),
+            After::Stream { stream, event } => {
+                if !stream.record_outside(event, context)? {
+                    return Ok(false);
+                }
+                let event = Arc::clone(event);
+                let is_done = event.is_done();
+                *self = After::Event(event);
+                is_done
+            }
+            After::Never => Ok(false),
+        }
+    }
+
+    /// Whether it waits for the end of a capture.
+    pub(super) fn is_capture(&self) -> bool {
+        matches!(self, After::Stream { .. } | After::Never)
+    }
 }
 
 /// Where dropped leases go.
@@ -330,7 +392,12 @@ impl Lease {
             let what = format!("a batch on cuda:{} cannot be used on a stream of another device", self.index());
             return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("give a stream of that device"));
         }
-        stream.wait(&self.ready).map_err(failed)?;
+        if stream.is_capturing(&self.context).map_err(failed)? {
+            // A graph cannot wait for what lies outside it, and trying to would end the capture.
+            self.wait()?;
+        } else {
+            stream.wait(&self.ready).map_err(failed)?;
+        }
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if !used.iter().any(|(other, _)| *other == stream) {
             // Created here because a drop must not fail.
@@ -347,13 +414,8 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let mut after = vec![Arc::clone(&self.ready)];
-        for (stream, event) in used {
-            // A destroyed context has no work left that could use the memory.
-            if stream.record(&event).is_ok() {
-                after.push(Arc::new(event));
-            }
-        }
+        let mut after = vec![After::Event(Arc::clone(&self.ready))];
+        after.extend(used.into_iter().filter_map(|(stream, event)| After::work_in(stream, event, &self.context)));
         self.home.returned.push(Returned { range: self.range.clone(), blocks: Vec::new(), after });
         self.home.bell.ring();
     }
@@ -365,6 +427,8 @@ pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
         "lower the device's memory limit, or free memory there"
     } else if error.is_destroyed_context() {
         "the device was reset while the loader used it: build the loader again"
+    } else if error.is_capture() {
+        "a CUDA graph was being captured: update the driver, or capture when no loader works on the device"
     } else if error.is_fatal() {
         "see nvidia-smi and the kernel's log; nothing works on this device in this process"
     } else {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use uringload_sys::cuda::Pinned;
+use uringload_sys::numa::Near;
 
 /// Name of the thread.
 pub(crate) const THREAD: &str = "uringload-device";
@@ -48,6 +49,8 @@ pub(crate) struct Feeder {
     pub(super) bell: Arc<Bell>,
     pub(super) clock: Clock,
     pub(super) starvation: Starvation,
+    /// The node of memory that the devices are next to, where the thread stays.
+    pub(super) near: Option<Near>,
     /// Declared after the lanes, so that it is dropped when no copy is in progress.
     pub(super) pinned: Vec<Pinned>,
 }
@@ -81,6 +84,11 @@ impl Feeder {
         &self.bell
     }
 
+    /// Whether blocks are of use to it before their batch is complete.
+    pub(crate) fn takes_early(&self) -> bool {
+        matches!(&self.place, Place::Lanes { lanes, .. } if lanes.iter().all(Lane::takes_early))
+    }
+
     /// Keeps memory registered for as long as copies may read it.
     pub(crate) fn keep(&mut self, pinned: Option<Pinned>) {
         self.pinned.extend(pinned);
@@ -95,6 +103,14 @@ impl Feeder {
         out: Sender<Result<DeviceBatch>>,
         (read_well, ended_well): (&AtomicBool, &AtomicBool),
     ) {
+        // It reads and writes what the devices copy from. Where it may not choose, it runs as it would.
+        let _ = self.near.as_ref().map(Near::stay);
+        let context = match &self.place {
+            Place::Lanes { lanes, .. } => lanes.first().map(|lane| lane.context().clone()),
+            Place::Host => None,
+        };
+        // Spares the calls that each use of the device would make for that. What hinders it hinders the first use too.
+        let _current = context.as_ref().map(uringload_sys::cuda::Context::adopt);
         let mut running = Running {
             feeder: &mut self,
             batches,
@@ -311,22 +327,25 @@ impl Running<'_> {
     }
 
     fn starved(&self) -> Error {
-        let (mut all, mut free) = (0, 0);
+        let (mut all, mut free, mut captured) = (0, 0, 0);
         if let Place::Lanes { lanes, .. } = &self.feeder.place {
             all = lanes.iter().map(Lane::memory_bytes).sum();
             free = lanes.iter().map(Lane::free_bytes).sum();
+            captured = lanes.iter().map(Lane::captured_bytes).sum();
         }
         let held = all - free as u64;
         let wait = self.feeder.starvation.after();
-        Error::new(
-            ErrorKind::Starved,
-            format!(
-                "no memory of the device for the next batch after {wait:?}: batches that were not dropped, or whose \
-                 work is not done, hold {held} of {all} bytes"
-            ),
-        )
-        .beside_batches()
-        .with_remedy("drop batches sooner, copy out what is kept, or raise the device's memory limit")
+        let mut what = format!(
+            "no memory of the device for the next batch after {wait:?}: batches that were not dropped, or whose work \
+             is not done, hold {held} of {all} bytes"
+        );
+        let mut remedy = "drop batches sooner, copy out what is kept, or raise the device's memory limit";
+        if captured > 0 {
+            what +=
+                &format!("; {captured} of these were dropped and wait for a stream's capture (a CUDA graph) to end");
+            remedy = "end the capture, or take no more batches in it than the device's memory limit has room for";
+        }
+        Error::new(ErrorKind::Starved, what).beside_batches().with_remedy(remedy)
     }
 
     /// Ends the stream with an error. Waits until the queue has room or the consumer is gone.

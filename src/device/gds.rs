@@ -14,9 +14,11 @@ use crate::queue::Bell;
 use crate::sampler::Order;
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use uringload_sys::cuda::{Context, Copies, CudaError, DeviceMemory, Span};
+use uringload_sys::numa::Near;
 use uringload_sys::{Arena, system};
 
 /// Duration of each of the two trials.
@@ -143,7 +145,7 @@ fn attempt(
     let current = context.clone();
     let opened = gds::open(&facts, search, move || {
         // It stays current: the thread ends with what it opens.
-        current.enter().map(std::mem::forget).map_err(|error| error.to_string())
+        current.adopt().map(std::mem::forget).map_err(|error| error.to_string())
     })?;
     said.extend(opened.said);
     let (version, way) = (opened.cufile.version(), opened.mode);
@@ -281,7 +283,7 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
     let Some(part) = loading.pool.take_exact(len) else { return Err(work("there is no room for a first read")) };
     before.into_iter().for_each(|part| loading.pool.give(part));
     let (start, reads) = (part.offset(), loading.straight.reads());
-    engine.start(Read { tag: 0, file: read.file, offset: read.offset, part });
+    engine.start(Read { tag: 0, file: read.file, offset: read.offset, part, pieces: Vec::new() });
     let (begin, mut done) = (Instant::now(), Vec::new());
     while done.is_empty() && begin.elapsed() < BOUND {
         engine.turn(Some(BOUND), &mut done).map_err(|error| work(&error.to_string()))?;
@@ -356,7 +358,8 @@ fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<
     let longest = reads.iter().map(|read| read.len).max().unwrap_or(0);
     let bytes = TRIAL_BYTES.max(2 * longest).min(loading.pool.bytes() as u64) as usize;
     let mut pool = Pool::new(bytes, 0, Arc::new(Bell::new())).map_err(failed)?;
-    let _pinned = pin(context, &mut pool, &mut Vec::new()).map_err(failed)?;
+    let near = Near::to(Path::new("/"), &[&context.info().pci]);
+    let _pinned = pin(context, near.as_ref(), &mut pool, &mut Vec::new()).map_err(failed)?;
     let mut engine = opened.engine;
     // Ignore a refusal: the loader would have been refused as well.
     let _ = engine.register(pool.arena(), 0..pool.backed_bytes());
@@ -395,7 +398,7 @@ impl Trial<'_> {
                 let PlannedRead { file, offset, len, .. } = reads[next % reads.len()];
                 let Some(mut part) = self.pool.take_exact(len as usize) else { break };
                 self.pool.give(part.split_off(len as usize));
-                self.engine.start(Read { tag: next as u64, file, offset, part });
+                self.engine.start(Read { tag: next as u64, file, offset, part, pieces: Vec::new() });
                 under_way.push(next as u64);
                 next += 1;
             }

@@ -1,9 +1,10 @@
 //! One GPU: its memory, its copies and its kernels. Memory is taken in batch order, so that no later batch holds what
 //! an earlier one lacks, and is returned once its users are done. Nothing here waits.
 
-use super::batch::{DeviceBatch, DeviceBytes, DeviceColumn, Home, Lease, Returned, device_error, form_of};
+use super::batch::{After, DeviceBatch, DeviceBytes, DeviceColumn, Home, Lease, Returned, device_error, form_of};
 use super::layout::{self, Addressed, Placed, Places, Staged, Work};
 use super::ranges::{RANGE_ALIGNMENT, Ranges};
+use super::straight;
 use super::transforms::Transforms;
 use crate::batch::{Batch, Data, Deferred};
 use crate::pool::Pool;
@@ -30,6 +31,8 @@ pub(super) struct Need {
     pub(super) columns: u64,
     /// The part of `raw` that is put together on the host: tables, integers, and values that are in no block.
     pub(super) staged: u64,
+    /// Whether values are copied straight to their columns; `raw` is what is staged then.
+    pub(super) is_straight: bool,
 }
 
 impl Need {
@@ -145,6 +148,12 @@ impl Lane {
         self.copies.notice()
     }
 
+    /// Whether values are copied straight to their columns, one by one, by a driver that could do with one call for
+    /// several.
+    pub(super) fn lacks_lists(&self) -> bool {
+        self.need.is_straight && !self.copies.takes_lists()
+    }
+
     /// Total bytes of device memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.memory.len() as u64
@@ -153,6 +162,22 @@ impl Lane {
     /// Bytes that no batch holds.
     pub(super) fn free_bytes(&self) -> usize {
         self.ranges.free_bytes()
+    }
+
+    /// The device's context.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Whether blocks are of use before their batch is complete.
+    pub(super) fn takes_early(&self) -> bool {
+        !self.need.is_straight
+    }
+
+    /// Bytes of dropped batches that wait for the end of a stream's capture.
+    pub(super) fn captured_bytes(&self) -> usize {
+        let waits = |returned: &&Returned| returned.after.iter().any(After::is_capture);
+        self.freeing.iter().filter(waits).map(|returned| returned.range.len()).sum()
     }
 
     /// Whether the device is working, or some of its memory is about to become free, so that checking again is
@@ -173,6 +198,8 @@ impl Lane {
 
     /// Processes finished work and starts to copy early blocks. Returns whether anything changed.
     pub(super) fn turn(&mut self) -> Result<bool, CudaError> {
+        let context = self.context.clone();
+        let _current = context.adopt()?;
         let mut changed = self.copies.finished()? > 0;
         while let Some(returned) = self.home.returned.pop() {
             self.freeing.push(returned);
@@ -182,8 +209,8 @@ impl Lane {
         while index < self.freeing.len() {
             // Completed events are not queried again.
             let after = &mut self.freeing[index].after;
-            while let Some(event) = after.last() {
-                if !event.is_done()? {
+            while let Some(last) = after.last_mut() {
+                if !last.is_over(&self.context)? {
                     break;
                 }
                 after.pop();
@@ -226,12 +253,21 @@ impl Lane {
         staging: &mut Pool,
     ) -> Result<Option<DeviceBatch>> {
         let Some(deferred) = batch.deferred.take() else { return Err(unprepared()) };
-        let block_bytes = match self.shadow {
+        let context = self.context.clone();
+        let entered = context.adopt();
+        let _current = entered.map_err(|error| device_error("cannot begin a batch on the device", error))?;
+        let block_bytes = match &self.shadow {
+            _ if self.need.is_straight => 0,
             Some(_) => 0,
             None => deferred.blocks.iter().map(|block| padded(block.len())).sum::<usize>() as u64,
         };
         let failed = |error| device_error("cannot begin a batch on the device", error);
-        if !self.begin(number, block_bytes).map_err(failed)? {
+        let columns = if self.need.is_straight {
+            straight::column_bytes(batch, &deferred).min(self.need.columns)
+        } else {
+            self.need.columns
+        };
+        if !self.begin(number, block_bytes, columns).map_err(failed)? {
             batch.deferred = Some(deferred);
             return Ok(None);
         }
@@ -266,7 +302,7 @@ impl Lane {
     }
 
     /// Takes memory for the batch if it is next in line and there is enough. Returns whether it has memory.
-    fn begin(&mut self, number: u64, block_bytes: u64) -> Result<bool, CudaError> {
+    fn begin(&mut self, number: u64, block_bytes: u64, columns: u64) -> Result<bool, CudaError> {
         if number < self.next {
             return Ok(true);
         }
@@ -276,7 +312,7 @@ impl Lane {
         // Its blocks may be smaller than the bound for any batch. The staged size is not known yet.
         let raw = block_bytes.saturating_add(self.need.staged) as usize;
         let Some(raw) = self.ranges.take(raw) else { return Ok(false) };
-        let Some(columns) = self.ranges.take(self.need.columns as usize) else {
+        let Some(columns) = self.ranges.take(columns as usize) else {
             self.ranges.give(raw);
             return Ok(false);
         };
@@ -291,7 +327,7 @@ impl Lane {
         while index < self.early.len() {
             let EarlyBlock { batch, batch_bytes, blocks, .. } = self.early[index];
             let bytes = batch_bytes.saturating_add((blocks * RANGE_ALIGNMENT) as u64);
-            if !self.begin(batch, bytes)? {
+            if !self.begin(batch, bytes, self.need.columns)? {
                 index += 1;
                 continue;
             }
@@ -371,7 +407,11 @@ impl Lane {
             return Err(self.too_small("its blocks", begun.raw.len()));
         }
         for (block, used) in deferred.blocks.iter().zip(layout::blocks_in_use(batch, deferred)) {
-            if used && !is_placed(&begun.placed, block) && !self.place(begun, block.clone(), block).map_err(failed)? {
+            if used
+                && !self.need.is_straight
+                && !is_placed(&begun.placed, block)
+                && !self.place(begun, block.clone(), block).map_err(failed)?
+            {
                 staging.give(part);
                 return Err(self.too_small("its blocks", begun.raw.len()));
             }
@@ -385,6 +425,7 @@ impl Lane {
             works.push(match (&column.data, pieces) {
                 (Data::I64(values), _) => layout::integers(values, &mut staged),
                 (_, None) => Work::Stay,
+                (_, Some(pieces)) if self.need.is_straight => Work::Straight { len: pieces.len },
                 (_, Some(pieces)) => {
                     let addressed = Addressed::new(pieces, &places, &mut staged, base);
                     match transforms.work(index, batch, &addressed, &mut staged) {
@@ -399,14 +440,14 @@ impl Lane {
             return Err(self.too_small("its tables and values", begun.raw.len()));
         };
         let table = self.copy(staged, &span).map_err(failed)?;
-        self.finish(begun, batch, &works, &table)
+        self.finish(begun, (batch, deferred), &works, &table)
     }
 
     /// Makes the columns from the copied data, and gives back what is no longer needed.
     fn finish(
         &mut self,
         begun: &mut Begun,
-        batch: &mut Batch,
+        (batch, deferred): (&mut Batch, &Deferred),
         works: &[Work],
         table: &Uploaded,
     ) -> Result<DeviceBatch> {
@@ -430,13 +471,38 @@ impl Lane {
             }
             next.by_ref().take(work.lengths().count()).for_each(drop);
         }
+        self.scatter(works, &spans, deferred).map_err(failed)?;
         self.launch(begun, works, &spans, table).map_err(failed)?;
         let ready = Arc::new(Event::new(&self.context, Timing::Off).map_err(failed)?);
         ready.record(&self.work).map_err(failed)?;
         let (range, blocks) = (std::mem::take(&mut begun.raw), std::mem::take(&mut begun.held));
-        self.freeing.push(Returned { range, blocks, after: vec![Arc::clone(&ready)] });
+        self.freeing.push(Returned { range, blocks, after: vec![After::Event(Arc::clone(&ready))] });
         let lease = Arc::new(Lease::new(&self.context, begun.columns.clone(), &ready, &self.home));
         Ok(columns_of(batch, works, spans, lease))
+    }
+
+    /// Copies values straight to their columns.
+    fn scatter(&mut self, works: &[Work], spans: &[Span], deferred: &Deferred) -> Result<(), CudaError> {
+        if !self.need.is_straight {
+            return Ok(());
+        }
+        let mut spans = spans.iter();
+        let starts: Vec<Option<usize>> = works
+            .iter()
+            .map(|work| spans.by_ref().take(work.lengths().count()).last().filter(|_| work.is_straight()))
+            .map(|span| span.map(Span::offset))
+            .collect();
+        let (begin, end) = (self.timing()?, self.timing()?);
+        begin.record(self.copies.stream())?;
+        for group in straight::groups(deferred, &starts) {
+            let bytes: usize = group.iter().map(|(bytes, _)| bytes.len()).sum();
+            self.copies.scatter(&Span::all(&self.memory), group)?;
+            self.stats.count.bytes_copied.add(bytes as u64);
+            self.stats.count.copies.add(1);
+        }
+        end.record(self.copies.stream())?;
+        self.timed.push_back(Timed { begin, end, is_copy: true });
+        Ok(())
     }
 
     fn launch(&mut self, begun: &Begun, works: &[Work], spans: &[Span], table: &Uploaded) -> Result<(), CudaError> {
@@ -473,8 +539,9 @@ impl Lane {
             }
             after.push(Arc::new(event));
         }
-        self.freeing.push(Returned { range: begun.raw, blocks: begun.held, after: after.clone() });
-        self.freeing.push(Returned { range: begun.columns, blocks: Vec::new(), after });
+        let all = || after.iter().cloned().map(After::Event).collect();
+        self.freeing.push(Returned { range: begun.raw, blocks: begun.held, after: all() });
+        self.freeing.push(Returned { range: begun.columns, blocks: Vec::new(), after: all() });
     }
 
     /// Adds up how long the device took for finished work.

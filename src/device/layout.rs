@@ -50,6 +50,8 @@ pub(super) enum Work {
     Stay,
     /// Its integers are among the staged bytes and need no work.
     Integers(Range<usize>),
+    /// Its pieces are copied from the host straight to their places.
+    Straight { len: usize },
     /// Its pieces are copied to their places, after filling the gaps they leave.
     Gather { table: Range<usize>, len: usize, fill: Option<Fill> },
     /// Its rows are padded to one length.
@@ -66,10 +68,16 @@ impl Work {
         let (first, second) = match self {
             Work::Stay => (None, None),
             Work::Integers(range) => (Some(range.len()), None),
+            Work::Straight { len } => (Some(*len), None),
             Work::Gather { len, .. } | Work::Pad { len, .. } | Work::Images { len, .. } => (Some(*len), None),
             Work::Tokens { len, labels, .. } => (Some(*len), labels.as_ref().map(|_| *len)),
         };
         first.into_iter().chain(second)
+    }
+
+    /// Whether its pieces go straight from the host.
+    pub(super) fn is_straight(&self) -> bool {
+        matches!(self, Work::Straight { .. })
     }
 
     /// Starts the kernels that make the columns `to` from the data in `from`.

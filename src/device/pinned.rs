@@ -4,8 +4,14 @@ use super::device_error;
 use crate::config::{Cause, Device, DeviceKind, Fallback};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 use uringload_sys::cuda::{Context, Event, Pinned, SharedStream, Timing};
+use uringload_sys::numa::Near;
+
+/// How often a captured stream is asked whether its capture has ended.
+const CAPTURE_WAIT: Duration = Duration::from_millis(1);
 
 /// The pinned memory of a loader whose batches stay on the host. See [`Builder::pin`](crate::loader::Builder::pin).
 ///
@@ -30,6 +36,8 @@ struct Inner {
 #[derive(Debug)]
 struct Settling {
     after: Event,
+    /// The stream and its context, if it is being captured: the event is not recorded yet.
+    captured: Option<(SharedStream, Context)>,
     _blocks: Vec<Bytes>,
     /// Declared after the blocks: stays registered as long as a copy may read them.
     _pinned: Arc<Pinned>,
@@ -54,13 +62,7 @@ struct Block {
 impl PinnedMemory {
     pub(crate) fn new(context: Context, pinned: Pinned) -> Result<PinnedMemory> {
         let (settle, settling) = mpsc::channel::<Settling>();
-        let wait = move || {
-            for settling in settling {
-                // In drop order: an event that completes early in another stream waits for those before it. Any error
-                // is an error of the work in the stream, which has ended with it.
-                let _ = settling.after.wait();
-            }
-        };
+        let wait = move || settle_all(&settling);
         std::thread::Builder::new()
             .name("uringload-pinned".into())
             .spawn(wait)
@@ -103,25 +105,61 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let blocks = std::mem::take(&mut self.blocks);
         let Some(after) = self.after.take() else { return };
-        let Inner { pinned, settle, process, .. } = &*self.memory.inner;
+        let Inner { pinned, settle, process, context } = &*self.memory.inner;
         if *process != std::process::id() {
             std::mem::forget((blocks, after, self.memory.clone()));
             return;
         }
-        // A destroyed context has no work left that could read the memory.
-        if self.stream.record(&after).is_ok() {
-            // Fails only if the thread has panicked; the blocks are then dropped here.
-            let _ = settle.send(Settling { after, _blocks: blocks, _pinned: Arc::clone(pinned) });
+        let captured = match self.stream.record_outside(&after, context) {
+            Ok(true) => None,
+            Ok(false) if self.stream.is_per_thread() => {
+                // Nobody but this thread can name the stream once its capture has ended.
+                std::mem::forget((blocks, Arc::clone(pinned)));
+                return;
+            }
+            Ok(false) => Some((self.stream.clone(), context.clone())),
+            // A destroyed context has no work left that could read the memory.
+            Err(_) => return,
+        };
+        // Fails only if the thread has panicked; the blocks are then dropped here.
+        let _ = settle.send(Settling { after, captured, _blocks: blocks, _pinned: Arc::clone(pinned) });
+    }
+}
+
+/// Releases memory when the streams that use it are done, until nobody can send more.
+fn settle_all(settling: &mpsc::Receiver<Settling>) {
+    let mut captured = Vec::new();
+    loop {
+        let wait = if captured.is_empty() { Duration::MAX } else { CAPTURE_WAIT };
+        match settling.recv_timeout(wait) {
+            Ok(next) if next.captured.is_some() => captured.push(next),
+            // In drop order: an event that completes early in another stream waits for those before it. Any error is an
+            // error of the work in the stream, which has ended with it.
+            Ok(next) => drop(next.after.wait()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) if captured.is_empty() => return,
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(CAPTURE_WAIT),
         }
+        captured.retain(|waits: &Settling| {
+            let Some((stream, context)) = &waits.captured else { return false };
+            match stream.record_outside(&waits.after, context) {
+                Ok(true) => {
+                    let _ = waits.after.wait();
+                    false
+                }
+                Ok(false) => true,
+                Err(_) => false,
+            }
+        });
     }
 }
 
 /// Opens the device whose copy engine must reach the memory. If any device would do and there is none, returns `None`
-/// and reports it.
+/// and reports it. Also returns where the memory belongs.
 ///
 /// # Errors
 /// `Unavailable` if a device requested by number is not available; `InvalidArgument` for the host.
-pub(crate) fn open_to_pin(device: &Device, fallbacks: &mut Vec<Fallback>) -> Result<Option<Context>> {
+pub(crate) fn open_to_pin(device: &Device, fallbacks: &mut Vec<Fallback>) -> Result<Option<(Context, Option<Near>)>> {
     if device.kind() == DeviceKind::Host {
         let what = "memory cannot be pinned for the host";
         return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("name a GPU, or auto"));
@@ -132,5 +170,6 @@ pub(crate) fn open_to_pin(device: &Device, fallbacks: &mut Vec<Fallback>) -> Res
         unpinned.with_reason(step.reason).with_remedy(step.remedy)
     };
     fallbacks.extend(opened.fallbacks.drain(..).map(step));
-    Ok(opened.contexts.pop())
+    let near = opened.near.take();
+    Ok(opened.contexts.pop().map(|context| (context, near)))
 }

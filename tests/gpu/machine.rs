@@ -7,12 +7,16 @@ use tempfile::TempDir;
 use uringload_sys::cuda::{Context, Driver};
 
 /// The first GPU; `None`, said aloud, where there is none.
+///
+/// # Panics
+/// If `URINGLOAD_GPU_REQUIRED` says that there is one.
 pub fn gpu(test: &str) -> Option<Context> {
     static FOUND: OnceLock<Result<Context, String>> = OnceLock::new();
     let open = || Driver::open(None).and_then(|driver| Context::new(&driver, 0)).map_err(|error| error.to_string());
     match FOUND.get_or_init(open) {
         Ok(context) => Some(context.clone()),
         Err(reason) => {
+            assert!(number("URINGLOAD_GPU_REQUIRED").is_none(), "there is a GPU, and it cannot be opened: {reason}");
             skip(format!("{test}: {reason}"));
             None
         }
