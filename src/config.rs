@@ -1,22 +1,29 @@
 //! The choices that a [`Builder`](crate::Builder) takes, and what a loader really uses: its [`Route`], with a
 //! [`Fallback`] for every step down.
 
+mod budget;
 mod cache;
 mod collation;
 pub(crate) mod cursor;
 pub(crate) mod device;
 mod errors;
 pub(crate) mod order;
+mod profile;
 pub(crate) mod settings;
+mod words;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
 
-pub use cache::Cache;
+pub use budget::MemoryBudget;
+pub(crate) use budget::Share;
+pub use cache::{Cache, ImageCache};
 pub use collation::{Collate, PadValue, Padding};
 pub use device::{Device, DeviceRoute, Gds};
 pub use errors::{MaxFailures, OnError};
 pub use order::{Buckets, PackMethod, Packing, Shuffle};
+pub use profile::Profile;
 pub use uringload_core::{Cause, Fallback, Part};
 
 pub(crate) use cursor::Cursor;
@@ -86,6 +93,9 @@ pub struct Route {
     pub engine: EngineKind,
     /// Whether reads bypass the page cache (`O_DIRECT`).
     pub direct_io: bool,
+    /// Whether what is read through the page cache does not stay there (`RWF_DONTCACHE`).
+    #[doc(hidden)]
+    pub reads_once: bool,
     /// Offsets and lengths of reads are multiples of this many bytes; 1 if any will do.
     #[doc(hidden)]
     pub alignment: u32,
@@ -105,16 +115,36 @@ pub struct Route {
     pub pinned: bool,
     /// The GPUs that batches go to, in turn; none if they stay on the host.
     pub devices: Vec<DeviceRoute>,
-    /// What is read together because it lies together, in words.
+    /// What is read together because it lies together, what decodes images and which are kept, in words.
     #[doc(hidden)]
     pub locality: Vec<Cow<'static, str>>,
     /// Every step down, in order; empty on the best route.
     pub fallbacks: Vec<Fallback>,
 }
 
+impl Route {
+    /// Notes what backs the arena's memory, and whether that could be registered with the engine.
+    pub(crate) fn note_memory(&mut self, backing: &'static str, registered: &io::Result<bool>) {
+        self.backing = backing.into();
+        self.registered_buffers = matches!(registered, Ok(true));
+        if let Err(error) = registered {
+            self.note_unregistered("plain reads", error);
+        }
+    }
+
+    /// Notes that memory could not be registered, and what was got instead.
+    pub(crate) fn note_unregistered(&mut self, got: &'static str, error: &io::Error) {
+        self.fallbacks.push(Fallback::new(Cause::BufferRegistration, got, Some(error)));
+    }
+}
+
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.direct_io { "O_DIRECT" } else { "page cache" };
+        let way = match (self.direct_io, self.reads_once) {
+            (true, _) => "O_DIRECT",
+            (false, true) => "page cache, which keeps nothing",
+            (false, false) => "page cache",
+        };
         let kib = self.read_bytes / 1024;
         write!(f, "{}, {way}, up to {} reads of <= {kib} KiB in flight", self.engine, self.queue_depth)?;
         if self.direct_io {
@@ -141,6 +171,7 @@ mod tests {
         let route = Route {
             engine: EngineKind::Uring,
             direct_io: true,
+            reads_once: false,
             alignment: 512,
             queue_depth: 64,
             read_bytes: 512 << 10,

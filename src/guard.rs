@@ -211,7 +211,11 @@ fn of_sample(method: &str, id: SampleId) -> String {
     format!("\"{method}\" of sample {}", id.0)
 }
 
-fn check(files: &FileTable, spans: &[Span]) -> Result<(), String> {
+/// Whether spans lie in files that there are, at offsets that files can have.
+///
+/// # Errors
+/// Why not, to follow the name of what gave them.
+pub fn check(files: &FileTable, spans: &[Span]) -> Result<(), String> {
     for span in spans {
         if span.file.0 as usize >= files.len() {
             return Err(format!("names file {}, and there are {}", span.file.0, files.len()));

@@ -45,6 +45,7 @@
 //! | [`batch`], [`config`] | what a batch holds, and the choices that a builder takes |
 //! | [`sampler`] | orders: mixtures, orders of your own, and digests that prove what was delivered |
 //! | [`State`] | checkpoints |
+//! | [`Reader`] | bytes in an order of your own |
 //! | [`transform`] | what becomes of values: encoded images, closures, and what a GPU's kernels do |
 //! | [`device`] | batches in the memory of a GPU |
 //! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
@@ -64,6 +65,7 @@ pub mod stats;
 mod queue;
 pub mod sampler;
 pub mod transform;
+mod prepared;
 mod collate;
 mod plan;
 mod pool;
@@ -71,16 +73,19 @@ pub mod batch;
 mod state;
 pub mod quarantine;
 mod engine;
-mod reader;
+mod here;
+mod samples;
 mod stage;
 mod reactor;
 pub mod device;
 mod loader;
+mod reader;
 pub mod pack;
 mod raw;
 pub mod verify;
 
-pub use loader::{Batches, Builder, CancelHandle, DeviceBuilder, DeviceLoader, Loader, Report};
+pub use loader::{Batches, Builder, CancelHandle, DeviceBuilder, DeviceLoader, Epoch, Loader, Report};
+pub use reader::{Answers, Reader, ReaderOptions};
 pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;
@@ -98,8 +103,8 @@ pub mod internal {
     pub use crate::config::order::{Batching, MIXED_SHARDS, WINDOW_SAMPLES};
     pub use crate::config::settings::Config;
     pub use crate::device::batch::element_type;
+    pub use crate::here::Here;
     pub use crate::loader::Delivered;
-    pub use crate::reader::Reader;
     pub use crate::sampler::id::{KnownOrder, Parts};
     pub use crate::sampler::random::sample_rng;
     pub use crate::sampler::replacement::replacement;
@@ -110,6 +115,8 @@ pub mod internal {
     pub use crate::sampler::strided::{Position, Strided};
     pub use crate::sampler::walk::Walk;
     pub use crate::sampler::window::Windowed;
+    pub use crate::samples::Samples;
+    pub use crate::stage::Errands;
     pub use crate::state::{Identity, Saved, VERSION};
     pub use crate::stats::clock::{Clock, Doing, Role, ThreadSnapshot};
     pub use crate::stats::counters::{Counter, Counters, Gauge};

@@ -3,10 +3,13 @@
 mod book;
 mod builder;
 mod columns;
-mod limits;
+mod epoch;
+pub(crate) mod limits;
+mod prepared;
 mod report;
-mod room;
+pub(crate) mod room;
 mod run;
+mod share;
 mod stretches;
 mod waiting;
 
@@ -18,10 +21,12 @@ use crate::guard;
 use crate::queue::{Missing, Receiver};
 use crate::reactor::{Failures, thread_ended};
 use crate::sampler::{Cursor, EpochDigest};
+use crate::stage::Errands;
 use crate::state::State;
 use crate::stats::{Clock, Doing, Stats};
 use crate::{Error, ErrorKind, Result};
 use book::Book;
+use share::Sharing;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +34,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use builder::{Builder, DeviceBuilder};
+pub use epoch::Epoch;
 pub use report::Report;
 pub use waiting::{Batches, CancelHandle};
 
@@ -120,6 +126,12 @@ pub struct Loader<T: Delivered = Batch> {
     /// The process that the thread runs in. A forked child has a copy of this, but no thread.
     process: u32,
     pinned: Option<PinnedMemory>,
+    /// The page that others read, if there is one.
+    sharing: Option<Sharing>,
+    /// What this side computes itself, where no thread does.
+    errands: Option<Errands>,
+    /// When the consumer began to wait, if it does.
+    asked: Option<Instant>,
 }
 
 impl<T: Delivered> Loader<T> {
@@ -190,7 +202,8 @@ impl<T: Delivered> Loader<T> {
         self.pinned.as_ref()
     }
 
-    /// The next batch if it is ready; never waits. `Ok(None)` if none is ready yet, or none is left (see
+    /// The next batch if it is ready; never waits, but computes here what there is to compute if
+    /// [`num_threads`](Builder::num_threads) is 0. `Ok(None)` if none is ready yet, or none is left (see
     /// [`is_empty`](Loader::is_empty)).
     ///
     /// # Errors
@@ -218,7 +231,9 @@ impl<T: Delivered> Loader<T> {
         if let Some(error) = self.forked() {
             return Err(error);
         }
-        let received = match self.batches.as_mut().map(Receiver::try_recv) {
+        let (errands, clock) = (&mut self.errands, &mut self.clock);
+        let errand = &mut || run_errand(errands, clock);
+        let received = match self.batches.as_mut().map(|batches| batches.try_recv_with(errand)) {
             Some(Err(Missing::Empty)) => return Ok(None),
             Some(Ok(received)) => Some(received),
             Some(Err(Missing::Closed)) | None => None,
@@ -271,6 +286,20 @@ impl<T: Delivered> Loader<T> {
         })
     }
 
+    /// What this side computes, for who does it without holding the loader. [`charge_errand`](Loader::charge_errand)
+    /// tells when.
+    #[doc(hidden)]
+    pub fn take_errands(&mut self) -> Option<Errands> {
+        self.errands.take()
+    }
+
+    /// An errand begins, or has ended.
+    #[doc(hidden)]
+    pub fn charge_errand(&mut self, begins: bool) {
+        let behind = if self.asked.is_some() { Doing::WaitBatch } else { Doing::Step };
+        self.clock.switch(if begins { Doing::Decode } else { behind });
+    }
+
     fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
@@ -290,7 +319,7 @@ impl<T: Delivered> Loader<T> {
     #[doc(hidden)]
     pub fn begin_wait(&mut self) {
         if self.clock.doing() != Doing::WaitBatch {
-            self.clock.switch(Doing::WaitBatch);
+            self.asked = Some(self.clock.switch(Doing::WaitBatch));
         }
     }
 
@@ -298,7 +327,7 @@ impl<T: Delivered> Loader<T> {
     #[doc(hidden)]
     pub fn end_wait(&mut self, is_batch: bool) {
         let ready = self.clock.doing() != Doing::WaitBatch;
-        let asked = self.clock.since();
+        let asked = self.asked.take().unwrap_or_else(|| self.clock.since());
         let got = self.clock.switch(Doing::Step);
         if is_batch {
             let waited = if ready { Duration::ZERO } else { got.saturating_duration_since(asked) };
@@ -338,7 +367,10 @@ impl<T: Delivered> Loader<T> {
                 }
             }
             Some(Err(error)) if error.is_beside_batches() => {}
-            Some(Err(_)) => self.remaining = self.remaining.map(|left| left.saturating_sub(1)),
+            Some(Err(_)) => {
+                self.book.miss();
+                self.remaining = self.remaining.map(|left| left.saturating_sub(1));
+            }
             None => {
                 self.finished = true;
                 self.remaining = Some(0);
@@ -358,6 +390,16 @@ impl<T: Delivered> Loader<T> {
     }
 }
 
+/// Computes something that the next batches need, if there is anything to compute here.
+fn run_errand(errands: &mut Option<Errands>, clock: &mut Clock) -> bool {
+    let Some(errands) = errands.as_mut().filter(|errands| errands.is_waiting()) else { return false };
+    let before = clock.doing();
+    clock.switch(Doing::Decode);
+    let ran = errands.run();
+    clock.switch(before);
+    ran
+}
+
 impl<T: Delivered> Iterator for Loader<T> {
     type Item = Result<T>;
 
@@ -371,8 +413,16 @@ impl<T: Delivered> Iterator for Loader<T> {
         if self.batches.as_ref().is_some_and(Receiver::is_empty) {
             self.begin_wait();
         }
-        let received = self.batches.as_mut()?.recv();
+        let (errands, clock) = (&mut self.errands, &mut self.clock);
+        let received = self.batches.as_mut()?.recv_with(&mut || run_errand(errands, clock));
         self.hand_out(received)
+    }
+
+    /// What [`remaining`](Loader::remaining) says. Errors that stand beside batches come in addition, and a loader that
+    /// is cancelled, or that an error ends, gives fewer.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.remaining.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
+        (left.unwrap_or(0), left)
     }
 }
 
@@ -381,20 +431,26 @@ impl<T: Delivered> Drop for Loader<T> {
         if self.is_forked() {
             // Locks that another thread held at the fork stay locked here forever, so leave everything that threads
             // share untouched.
-            std::mem::forget((self.batches.take(), std::mem::take(&mut self.threads), self.pinned.take()));
+            let threads = std::mem::take(&mut self.threads);
+            std::mem::forget((self.batches.take(), threads, self.pinned.take(), self.errands.take()));
             return;
         }
-        // Each thread notices that nobody receives any more and ends.
+        // Each thread notices that nobody receives any more and ends. `hand_out` has already reported a panic there to
+        // the consumer.
         self.batches = None;
-        let start = Instant::now();
-        for thread in self.threads.drain(..) {
-            while !thread.is_finished() && start.elapsed() < JOIN_BOUND {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-            if thread.is_finished() {
-                // `hand_out` has already reported a panic there to the consumer.
-                let _ = thread.join();
-            }
+        join(self.threads.drain(..));
+    }
+}
+
+/// Waits for threads that were told to end.
+pub(crate) fn join(threads: impl Iterator<Item = JoinHandle<()>>) {
+    let start = Instant::now();
+    for thread in threads {
+        while !thread.is_finished() && start.elapsed() < JOIN_BOUND {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if thread.is_finished() {
+            let _ = thread.join();
         }
     }
 }

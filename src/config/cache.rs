@@ -1,4 +1,6 @@
-//! What is kept in memory from epoch to epoch.
+//! What is kept from epoch to epoch.
+
+use std::path::PathBuf;
 
 /// What is kept in memory from epoch to epoch.
 ///
@@ -20,4 +22,34 @@ pub enum Cache {
     /// Not for samples that are cut from units (compressed shards, Parquet), which are kept decoded in any case, and
     /// not for batches that go to a device: the route says so.
     Memory,
+}
+
+/// Where decoded images are kept from epoch to epoch, and how many bytes of them: see
+/// [`Builder::cache_images`](crate::Builder::cache_images).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageCache {
+    pub(crate) bytes: u64,
+    /// `None`: in memory.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+impl ImageCache {
+    /// Keeps up to `bytes` bytes in memory, beside the memory limit, for as long as the loader lives.
+    #[must_use]
+    pub fn memory(bytes: u64) -> ImageCache {
+        ImageCache { bytes, folder: None }
+    }
+
+    /// Keeps up to `bytes` bytes in files below `folder`, which other loaders, processes and later runs find again. One
+    /// that is damaged is decoded anew. Files are readable by this user alone.
+    ///
+    /// The limit is for images of one dataset behind one chain. To make room, delete the folder.
+    pub fn disk(folder: impl Into<PathBuf>, bytes: u64) -> ImageCache {
+        ImageCache { bytes, folder: Some(folder.into()) }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        if self.folder.is_none() { self.bytes } else { 0 }
+    }
 }

@@ -259,6 +259,9 @@ pub struct DeviceRoute {
     /// The node of memory that it is next to; `None` where the machine has one.
     #[doc(hidden)]
     pub numa_node: Option<u32>,
+    /// Whether the host's memory that it copies from is taken from that node.
+    #[doc(hidden)]
+    pub is_near: bool,
     /// Whether the memory that samples are read into is pinned, so that the copy engine reads it by itself.
     pub pinned: bool,
     /// Whether the GPU itself writes down which copies are done, so that no driver is asked.
@@ -341,7 +344,8 @@ impl fmt::Display for DeviceRoute {
         if let Some(node) = self.numa_node {
             write!(f, " on node {node}")?;
         }
-        write!(f, ", {memory} memory, {} MiB there", self.memory_bytes >> 20)?;
+        let near = if self.is_near { " of that node" } else { "" };
+        write!(f, ", {memory} memory{near}, {} MiB there", self.memory_bytes >> 20)?;
         f.write_str(if self.flags { ", copies told by flags" } else { ", copies told by events" })?;
         self.gds.as_ref().map_or(Ok(()), |gds| write!(f, ", {gds}"))
     }

@@ -7,9 +7,16 @@ pub enum Shuffle {
     /// The order of the dataset.
     #[default]
     Off,
-    /// [`Full`](Shuffle::Full) if samples can be read one by one. If they are cut from units that are decoded as a
-    /// whole, [`Shards`](Shuffle::Shards) with 4 shards mixed: a full shuffle would decode a unit for nearly every
-    /// sample.
+    /// What suits the way in which the dataset is stored, which all ranks see alike, and never what its disk does:
+    ///
+    /// - [`Shards`](Shuffle::Shards) with 4 shards mixed where samples are cut from units that are decoded as a whole:
+    ///   a full shuffle would decode a unit for nearly every sample;
+    /// - [`Pieces`](Shuffle::Pieces) where samples lie in two shards or more, 4096 of them or more, of 1 MiB each at
+    ///   most: 16 pieces of 16 MiB each, or of 4096 samples if that is less, come from anywhere in the dataset and are
+    ///   mixed as one. A disk that does few operations a second then reads at nearly its full rate;
+    /// - else [`Full`](Shuffle::Full).
+    ///
+    /// A state knows which of them it belongs to, and is resumed in that one, whatever would be chosen today.
     Auto,
     /// A permutation of the whole dataset: any sample may come anywhere. Takes no memory, whatever the number of
     /// samples.
@@ -21,6 +28,15 @@ pub enum Shuffle {
     /// memory per shard. A dataset without shards is cut into shards of 4096 samples, which take no memory.
     Shards {
         /// Shards that are permuted as one, at least 1.
+        mixed: u64,
+    },
+    /// Pieces of neighbouring samples, cut wherever shards end, come in random order, and each group of `mixed`
+    /// consecutive ones is permuted as one. Takes no memory. Finer than shards: more places of the dataset meet in a
+    /// group of the same size.
+    Pieces {
+        /// Samples of a piece, at least 1.
+        samples: u64,
+        /// Pieces that are permuted as one, at least 1.
         mixed: u64,
     },
 }

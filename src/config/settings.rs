@@ -1,6 +1,8 @@
 //! Everything that can be set of a loader, as plain data: what [`Builder`](crate::Builder) fills in.
 
-use super::{Batching, Cache, Collate, Cursor, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
+use super::{
+    Batching, Cache, Collate, Cursor, EngineChoice, ImageCache, IoChoice, MaxFailures, MemoryBudget, OnError, Shuffle,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ pub struct Config {
     pub engine: EngineChoice,
     /// Whether reads go past the page cache.
     pub io: IoChoice,
+    /// Whether nothing that is read is wanted again from the page cache.
+    pub read_once: bool,
     /// Reads in flight at most.
     pub queue_depth: Option<usize>,
     /// Length of one read at most, in bytes.
@@ -42,10 +46,18 @@ pub struct Config {
     pub num_threads: Option<usize>,
     /// Bytes of memory for samples at most.
     pub memory_limit: Option<u64>,
+    /// What it takes that memory from together with other loaders.
+    pub memory_budget: Option<MemoryBudget>,
     /// What is kept in memory from epoch to epoch.
     pub cache: Cache,
+    /// Where decoded images are kept from epoch to epoch.
+    pub cache_images: Option<ImageCache>,
+    /// Whether images that are decoded in parts have the bytes that decoding all of them makes.
+    pub exact_images: bool,
     /// The file that a trace is written to.
     pub trace: Option<PathBuf>,
+    /// The folder in which others find the loader's statistics while it runs.
+    pub share_stats: Option<PathBuf>,
     /// Two reads whose gap is at most this many bytes become one; `None`: by what an operation of the storage costs.
     pub coalesce_gap: Option<u64>,
     /// What an operation of the storage costs, as bytes that could be read in the same time, 0 for nothing; `None`:
@@ -96,13 +108,18 @@ impl Default for Config {
             start: Cursor::default(),
             engine: EngineChoice::Auto,
             io: IoChoice::Auto,
+            read_once: false,
             queue_depth: None,
             read_bytes: None,
             io_threads: None,
             num_threads: None,
             memory_limit: None,
+            memory_budget: None,
             cache: Cache::Off,
+            cache_images: None,
+            exact_images: true,
             trace: None,
+            share_stats: None,
             coalesce_gap: None,
             operation_bytes: None,
             on_error: OnError::Raise,

@@ -12,6 +12,8 @@ pub(super) struct Book {
     content: Look,
     order: Order,
     cursor: Cursor,
+    /// Batches behind the cursor that errors took the place of.
+    missed: u64,
     digest: EpochDigest,
     last_epoch: Option<EpochDigest>,
 }
@@ -30,7 +32,7 @@ impl Book {
             mixer: None,
             delivered: None,
         };
-        Book { template, content: Look::default(), order, cursor: start, digest, last_epoch: None }
+        Book { template, content: Look::default(), order, cursor: start, missed: 0, digest, last_epoch: None }
     }
 
     /// Records a batch.
@@ -42,6 +44,27 @@ impl Book {
         self.digest.delivered += batch.digest;
         self.digest.lost += batch.lost;
         self.cursor = batch.next;
+        self.missed = 0;
+    }
+
+    /// Records that an error took the place of a batch.
+    pub(super) fn miss(&mut self) {
+        self.missed += 1;
+    }
+
+    /// The epoch that the next batch belongs to, behind those that errors took the place of; `None` at the end.
+    pub(super) fn next_epoch(&self) -> Option<u64> {
+        // Behind the last batch of an epoch a cursor is in the next one. Only the start may be elsewhere.
+        if self.missed == 0 && self.cursor != self.order.start() {
+            let epoch = self.cursor.epoch;
+            return self.order.end().is_none_or(|end| epoch < end).then_some(epoch);
+        }
+        let mut walk = self.order.at(self.cursor).walk();
+        let mut batch = Selection::default();
+        for _ in 0..self.missed {
+            walk.next(&mut batch);
+        }
+        walk.epoch()
     }
 
     /// Records as lost the samples of batches that errors took the place of, since the consumer continued after them.

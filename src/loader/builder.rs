@@ -1,24 +1,30 @@
 //! Asked for is a [`Config`]; checked once here, against the dataset and the machine, it becomes a loader.
 
-use super::run::{self, Feeding, Job};
-use super::{DeviceLoader, Loader, OnFailed, limits, stretches};
+mod columns;
+mod devices;
+
+use columns::{check_labels, maps_of};
+pub use devices::DeviceBuilder;
+
+use super::run::{self, Job};
+use super::{Loader, OnFailed, limits, prepared, stretches};
 use crate::batch::FailedSample;
 use crate::collate::Collation;
 use crate::config::{
-    Batching, Cache, Collate, Config, Cursor, Device, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle,
+    Batching, Cache, Collate, Config, Cursor, Device, EngineChoice, ImageCache, IoChoice, MaxFailures, MemoryBudget,
+    OnError, Profile, Shuffle,
 };
 use crate::dataset::Dataset;
-use crate::device::{self, Transforms};
+use crate::device;
 use crate::engine::Price;
 use crate::guard;
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
 use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
-use crate::stage::Maps;
 use crate::state::{Delivered, Identity, State};
 use crate::stats::Stats;
 use crate::stats::trace::Tracer;
-use crate::transform::{Chain, DecodeMemory, Input, Map, MapOutput, Transform};
+use crate::transform::{DecodeMemory, Follow, Map, Mix, Mixer, resolve};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,6 +68,9 @@ pub struct Builder {
     pin: Option<Device>,
     /// What becomes of columns.
     maps: Vec<(String, Map)>,
+    /// Columns that go where the pixels of others go.
+    follows: Vec<(String, Follow)>,
+    mix: Option<Mix>,
     /// The first error of a transform, which `build` returns.
     wrong: Option<Error>,
 }
@@ -69,8 +78,18 @@ pub struct Builder {
 impl Loader {
     /// Sets up a loader of `dataset`; every setting of the [`Builder`] has a default.
     pub fn builder(dataset: Arc<dyn Dataset>) -> Builder {
-        let (sampler, resume, on_failed, pin, wrong) = (None, None, None, None, None);
-        Builder { dataset, sampler, config: Config::default(), resume, on_failed, pin, maps: Vec::new(), wrong }
+        Builder {
+            dataset,
+            sampler: None,
+            config: Config::default(),
+            resume: None,
+            on_failed: None,
+            pin: None,
+            maps: Vec::new(),
+            follows: Vec::new(),
+            mix: None,
+            wrong: None,
+        }
     }
 }
 
@@ -194,6 +213,18 @@ impl Builder {
         self
     }
 
+    /// Takes the memory for samples from a budget that several loaders share: at first two batches (what is pinned, and
+    /// what images and units are decoded in, as a whole), then more as it reads, up to
+    /// [`memory_limit`](Builder::memory_limit) and to half of the budget. If nothing is left, it goes on with what it
+    /// has.
+    ///
+    /// [`build`](Builder::build) fails with `MemoryLimit` if the budget has no room for what is taken at first. The
+    /// memory of GPUs is not counted.
+    pub fn memory_budget(mut self, budget: &MemoryBudget) -> Builder {
+        self.config.memory_budget = Some(budget.clone());
+        self
+    }
+
     /// What happens to samples that cannot be read. Default: their error takes the place of the batch.
     pub fn on_error(mut self, on_error: OnError) -> Builder {
         self.config.on_error = on_error;
@@ -269,88 +300,13 @@ impl Builder {
         self
     }
 
-    /// Decodes the images of a column and makes tensors of them, in the loader's threads: the column becomes dense, of
-    /// the type and layout that the chain ends with. JPEG, PNG, WebP, BMP, GIF and TIFF are told by their content.
-    ///
-    /// Random numbers depend on the seed, the epoch and the sample alone. An image that cannot be decoded fails as a
-    /// sample that cannot be read: see [`on_error`](Builder::on_error).
-    ///
-    /// ```no_run
-    /// use uringload::{Loader, dataset};
-    ///
-    /// # fn main() -> uringload::Result<()> {
-    /// let photos = dataset::open(&["/data/photos"], &dataset::Options::new())?;
-    /// let chain = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
-    /// for batch in Loader::builder(photos).shuffle(true).transform("data", chain).build()? {
-    ///     // [64, 3, 224, 224] of f32.
-    ///     println!("{:?}", batch?.column("data").map(|column| &column.data));
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn transform(mut self, column: impl Into<String>, chain: Chain) -> Builder {
-        match Map::images(chain) {
-            Ok(map) => self.maps.push((column.into(), map)),
-            Err(error) => self.wrong = self.wrong.or(Some(error)),
-        }
-        self
-    }
-
-    /// Decodes the images of a column, and keeps their heights and widths only: `[samples, 2]` of `i64`.
-    #[doc(hidden)]
-    pub fn decode(mut self, column: impl Into<String>) -> Builder {
-        self.maps.push((column.into(), Map::decode()));
-        self
-    }
-
-    /// Makes of columns what `other` makes of them.
-    pub(crate) fn maps_of(mut self, other: &Builder) -> Builder {
-        self.maps.clone_from(&other.maps);
-        self.wrong.clone_from(&other.wrong);
-        self
-    }
-
-    /// Makes of each value of a column what `closure` makes of it, in the loader's threads: audio that is decoded, a
-    /// message that is parsed, features. The closure writes the elements to the slice, which has room for what `output`
-    /// declares, and returns how many bytes it wrote.
-    ///
-    /// An error or a panic of the closure fails the sample: see [`on_error`](Builder::on_error). For random numbers use
-    /// [`Input::seed`](crate::transform::Input::seed), which depends on the seed, the epoch and the sample alone.
-    ///
-    /// ```
-    /// use uringload::dataset::DType;
-    /// use uringload::transform::MapOutput;
-    /// use uringload::{Loader, dataset};
-    ///
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), vec![n; 9]).unwrap());
-    /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
-    /// let mean = |value: &uringload::transform::Input<'_>, out: &mut [u8]| {
-    ///     let sum: u64 = value.bytes.iter().map(|&byte| u64::from(byte)).sum();
-    ///     out.copy_from_slice(&(sum as f32 / value.bytes.len() as f32).to_le_bytes());
-    ///     Ok(out.len())
-    /// };
-    /// for batch in Loader::builder(dataset).map("data", MapOutput::fixed(DType::F32, []), mean).build()? {
-    ///     println!("{:?}", batch?.column("data").map(|column| &column.data));
-    /// }
-    /// # Ok::<(), uringload::Error>(())
-    /// ```
-    pub fn map(
-        mut self,
-        column: impl Into<String>,
-        output: MapOutput,
-        closure: impl Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync + 'static,
-    ) -> Builder {
-        match Map::closure(output, closure) {
-            Ok(map) => self.maps.push((column.into(), map)),
-            Err(error) => self.wrong = self.wrong.or(Some(error)),
-        }
-        self
-    }
-
     /// The number of threads that compute: that decode images and the units of formats that compress several samples as
-    /// one, and run closures; 0: the thread that reads does that as well. `None`, the default: one per processor that
-    /// this process may use, by its affinity and its control group; at most 8 where only units are decoded.
+    /// one, and run closures. `None`, the default: one per processor that this process may use, by its affinity and its
+    /// control group; at most 8 where only units are decoded.
+    ///
+    /// 0: the thread that takes the batches does that while it waits for them, so that closures run where the loader is
+    /// iterated. Reads go on in the background. Samples that stand in for others
+    /// ([`OnError::Replace`]), and batches for a device, are made by the thread that reads.
     pub fn num_threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
         self.config.num_threads = threads.into();
         self
@@ -384,11 +340,63 @@ impl Builder {
         self
     }
 
+    /// Reads as a [`Profile`] says, as far as nothing else was chosen: what is set before or after wins. The order of
+    /// the samples does not depend on it. Default: none.
+    ///
+    /// ```no_run
+    /// use uringload::config::Profile;
+    /// use uringload::{Loader, dataset};
+    ///
+    /// # fn main() -> uringload::Result<()> {
+    /// let photos = dataset::open(&["/data/photos"], &dataset::Options::new())?;
+    /// // Written by `uringload tune /data/photos`.
+    /// let loader = Loader::builder(photos).shuffle(true).profile(&Profile::load(".uringload.toml")?).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn profile(mut self, profile: &Profile) -> Builder {
+        profile.fill(&mut self.config);
+        self
+    }
+
+    /// Keeps decoded images from epoch to epoch, as they are before the first random operation of their
+    /// [`transform`](Builder::transform): `resize(256), random_crop(224)` keeps what is resized, and
+    /// `random_resized_crop(224)` all of an image. Samples, bytes, states and digests stay the same; what is kept is
+    /// neither read nor decoded. Default: `None`.
+    ///
+    /// Where not all fit, a hash of its number decides whether a sample is kept: the same in every run, on every rank
+    /// and behind a resume. Behind a resize, images that are stored in more bytes come first, because they cost more.
+    /// Nothing is given up for something else, so the share that fits is the share of hits from the second epoch on:
+    /// [`Counts::cache_hits`](crate::stats::Counts::cache_hits). `build` reads up to 256 samples to know that share.
+    ///
+    /// Files that are written to while the loader lives are noticed when they are read, and those that are kept are
+    /// not read.
+    pub fn cache_images(mut self, cache: impl Into<Option<ImageCache>>) -> Builder {
+        self.config.cache_images = cache.into();
+        self
+    }
+
+    /// Whether the tensors of a [`transform`](Builder::transform) are those that decoding all of an image makes, to the
+    /// bit. Default: true. If not, chroma is repeated instead of interpolated, and an image that is much larger than
+    /// what comes out is decoded at a half, a quarter or an eighth of its size: faster where libjpeg-turbo decodes, and
+    /// the same as before where it does not. `docs/images.md` has the difference.
+    pub fn exact_images(mut self, exact: bool) -> Builder {
+        self.config.exact_images = exact;
+        self
+    }
+
     /// Writes what every thread does to a file while it runs, for [Perfetto](https://ui.perfetto.dev): its protobuf, or
     /// Chrome's JSON if the path ends in ".json". Threads by activity, reads in flight, and the batches as they are
     /// taken. A file that a killed process left opens too. Default: none, which costs nothing.
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Builder {
         self.config.trace = Some(path.into());
+        self
+    }
+
+    /// Shares the loader's statistics while it runs, in a page of JSON in this folder, which should be in memory:
+    /// `/dev/shm`, where `uringload top` looks. For this user alone. Default: none.
+    pub fn share_stats(mut self, folder: impl Into<PathBuf>) -> Builder {
+        self.config.share_stats = Some(folder.into());
         self
     }
 
@@ -429,9 +437,10 @@ impl Builder {
     fn build_here(self) -> Result<Loader> {
         let on_failed = self.on_failed.clone();
         let (pin, mut fallbacks) = (self.pin.clone(), Vec::new());
-        let context = pin.map(|device| device::open_to_pin(&device, &mut fallbacks)).transpose()?.flatten();
+        let pinning = pin.map(|device| device::open_to_pin(&device, &mut fallbacks)).transpose()?.flatten();
+        let (context, near) = pinning.map_or((None, None), |(context, near)| (Some(context), near));
         let job = self.check(|collation| collation)?;
-        let mut loader = run::start(Job { context, ..job }, fallbacks)?;
+        let mut loader = run::start(Job { context, near, ..job }, fallbacks)?;
         loader.on_failed = on_failed;
         Ok(loader)
     }
@@ -459,11 +468,14 @@ impl Builder {
 
     /// Checks everything. `form` says where values are put together.
     fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<Job> {
-        let Builder { dataset, sampler, config, resume, on_failed, maps, wrong, .. } = self;
+        let Builder { dataset, sampler, config, resume, on_failed, maps, follows, mix, wrong, .. } = self;
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
         check_errors(&config, &*dataset, on_failed.is_some())?;
+        let maps = resolve(maps, &follows, dataset.schema())?;
+        let mixer = mix.map(|mix| Mixer::new(mix, &maps, config.seed)).transpose()?;
+        mixer.iter().try_for_each(|mixer| check_labels(mixer, &*dataset, &maps))?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;
         let collation = Arc::new(form(Collation::with_maps(&config, &**order.dataset(), &maps)?));
         let decodes = maps.iter().any(|(_, map)| map.decodes());
@@ -471,121 +483,49 @@ impl Builder {
         // What is left is for everything else.
         let memory_limit = config.memory_limit.map(|limit| limit - decode_bytes.min(limit));
         let price = Price::of(&config, &**order.dataset());
-        let operation_bytes = Some(price.as_ref().map_or(0, |price| price.operation_bytes));
+        let operation_bytes = price.as_ref().map(|price| price.operation_bytes).or(config.operation_bytes);
         let config = Config { memory_limit, operation_bytes, ..config };
         let mut notes = stretches::Notes::default();
         let mut limits = limits::check(&config, &order, &collation, decode_bytes, &mut notes.fallbacks)?;
+        notes.tell_order(&config, &order);
         notes.tell_gaps(price.as_ref(), &config, &limits);
         let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut notes);
-        let maps = maps_of(maps, &collation, config.seed, DecodeMemory::new(decode_bytes, limits.threads));
+        limits.bound_gaps();
+        if decodes {
+            notes.locality.push(prepared::decoder(config.exact_images).into());
+        }
+        let prepared = prepared::choose(&config, &order, &maps, &mut notes)?;
+        let memory = DecodeMemory::new(decode_bytes, limits.threads);
+        let maps = maps_of(maps, &collation, (config.seed, config.exact_images), (memory, prepared, mixer));
         let tracer = config.trace.as_deref().map(Tracer::begin).transpose()?;
         let stats = Arc::new(Stats::traced(tracer));
+        stats.set_operation_bytes(config.operation_bytes.unwrap_or(0));
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, order.clone());
-        let (context, gds) = (None, None);
-        Ok(Job { order, config, collation, limits, maps, stretches, notes, stats, digest, failures, context, gds })
-    }
-}
-
-/// What becomes of columns, in the order of the schema.
-fn maps_of(mut maps: Vec<(String, Map)>, collation: &Collation, seed: u64, memory: DecodeMemory) -> Option<Arc<Maps>> {
-    let fields = collation.mapped_fields();
-    maps.sort_by_key(|(name, _)| fields.iter().position(|(_, field)| field.name == *name));
-    (!maps.is_empty()).then(|| Arc::new(Maps { columns: maps, seed, memory }))
-}
-
-/// Sets up a [`DeviceLoader`]; made by [`Builder::device`].
-#[derive(Clone)]
-#[must_use = "call build"]
-pub struct DeviceBuilder {
-    builder: Builder,
-    devices: Vec<Device>,
-    transforms: Vec<(String, Transform)>,
-}
-
-impl DeviceBuilder {
-    /// Transforms a column on its way to the device: [`Images`](crate::transform::Images) or
-    /// [`Tokens`](crate::transform::Tokens). At most one transform per column.
-    pub fn transform(mut self, column: impl Into<String>, transform: impl Into<Transform>) -> DeviceBuilder {
-        self.transforms.push((column.into(), transform.into()));
-        self
-    }
-
-    /// Checks all settings, opens the devices and the engine, and starts to read.
-    ///
-    /// # Errors
-    /// As [`Builder::build`]. Also `Unavailable` if a GPU that was chosen by number, or
-    /// [`Gds::On`](crate::config::Gds::On), is not available; `MemoryLimit` if a batch does not fit into the GPU's
-    /// memory; `InvalidArgument` for a transform that does not fit its column; `Device` for errors of the driver.
-    pub fn build(self) -> Result<DeviceLoader> {
-        let dataset = Arc::clone(&self.builder.dataset);
-        guard::whole(&*dataset, TELLS, || self.build_here())
-    }
-
-    fn build_here(self) -> Result<DeviceLoader> {
-        let DeviceBuilder { mut builder, devices, transforms } = self;
-        if builder.pin.is_some() {
-            let what = "pin is for batches that stay on the host, and these go to a device";
-            return Err(Error::new(ErrorKind::InvalidArgument, what)
-                .with_remedy("leave pin out: the memory that a device copies from is pinned anyway"));
-        }
-        if !builder.maps.is_empty() {
-            let what = "columns are transformed in the loader's threads, and batches go to a device";
-            return Err(Error::new(ErrorKind::InvalidArgument, what)
-                .with_remedy("keep batches on the host, pinned (`pin`), and copy their columns to the device"));
-        }
-        if devices.is_empty() {
-            let what = "no device is given";
-            return Err(Error::new(ErrorKind::InvalidArgument, what)
-                .with_remedy("name a device, or build a loader for the host"));
-        }
-        if builder.config.collate == Collate::Auto {
-            // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
-            builder.config.collate = Collate::Ragged;
-        }
-        let transforms = Transforms::new(&transforms, &mut builder.config, &*builder.dataset)?;
-        let mut opened = device::open(&devices)?;
-        let on_failed = builder.on_failed.clone();
-        let mut job = builder.check(Collation::deferred)?;
-        let (batch, starved_after) = (job.limits.batch, job.config.starved_after);
-        job.gds = choose_gds(&job, &mut opened, &devices)?;
-        let prepare = |opened: &mut device::Opened, gds: Option<&device::Loading>| {
-            let wanted = (&**job.order.dataset(), &*job.collation, transforms.clone());
-            device::prepare(opened, &devices, wanted, (batch, gds), starved_after, &job.stats)
-        };
-        let (feeder, routes, queue_capacity) = match prepare(&mut opened, job.gds.as_ref()) {
-            Err(error) if job.gds.is_some() => {
-                device::give_up(&mut opened, &devices, error)?;
-                job.gds = None;
-                prepare(&mut opened, None)?
-            }
-            prepared => prepared?,
-        };
-        job.context = opened.context().cloned();
-        let fallbacks = std::mem::take(&mut opened.fallbacks);
-        let feeding = Feeding { feeder, routes, queue_capacity, fallbacks };
-        let mut loader = run::start_on_devices(job, feeding)?;
-        loader.on_failed = on_failed;
-        Ok(loader)
+        let (context, near, gds, by_consumer) = (None, None, None, false);
+        Ok(Job {
+            order,
+            config,
+            collation,
+            limits,
+            maps,
+            stretches,
+            notes,
+            stats,
+            digest,
+            failures,
+            context,
+            near,
+            gds,
+            by_consumer,
+        })
     }
 }
 
 /// What a loader asks a dataset before it reads.
 const TELLS: &str = "a method that tells of it, or of its sampler";
-
-/// Looks whether files are to be read straight into the device's memory.
-fn choose_gds(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Option<device::Loading>> {
-    let asked = device::Asked {
-        config: &job.config,
-        order: &job.order,
-        collation: &job.collation,
-        batch: job.limits.batch,
-        pool_bytes: job.limits.pool_bytes,
-    };
-    device::choose(opened, devices, &asked)
-}
 
 /// What is asked for where samples cannot be had.
 fn check_errors(config: &Config, dataset: &dyn Dataset, on_failed: bool) -> Result<()> {
@@ -623,12 +563,13 @@ fn order(
     if dataset.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
     }
+    let is_own = sampler.is_some();
     let mut sampler = match sampler {
         Some(sampler) => sampler,
         None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
     };
     if let Some(state) = resume {
-        sampler = resumed(state, &*dataset, sampler, config)?;
+        sampler = resumed(state, &*dataset, (sampler, is_own), config)?;
     }
     Order::new(config, dataset, sampler)
 }
@@ -637,7 +578,7 @@ fn order(
 fn resumed(
     state: &State,
     dataset: &dyn Dataset,
-    sampler: Arc<dyn Sampler>,
+    (sampler, is_own): (Arc<dyn Sampler>, bool),
     config: &Config,
 ) -> Result<Arc<dyn Sampler>> {
     state.check_dataset(&Identity::of(dataset))?;
@@ -646,7 +587,14 @@ fn resumed(
         Some(mixer) => sampler.resumed(mixer, state.cursor())?,
         None => None,
     };
-    let sampler = other.unwrap_or(sampler);
+    let mut sampler = other.unwrap_or(sampler);
+    if !is_own && config.shuffle == Shuffle::Auto && state.check_order(&*sampler).is_err() {
+        // What the layout decides may be another order than when the state was made: the state's goes on.
+        let kinds = sampler::ever_auto(dataset, config.seed);
+        if let Some(same) = kinds.into_iter().find(|kind| state.check_order(&**kind).is_ok()) {
+            sampler = same;
+        }
+    }
     state.check_order(&*sampler)?;
     state.check_batching(&BatchingId::of(config))?;
     Ok(sampler)

@@ -2,20 +2,20 @@
 
 use super::room::{self, Room};
 use crate::collate::Collation;
-use crate::config::{Batching, Config, Fallback, OnError};
+use crate::config::{Batching, Config, Fallback, ImageCache, OnError};
 use crate::dataset::{Dataset, UnitId, Units};
 use crate::device::BatchBytes;
 use crate::guard::{self, Bounds};
-use crate::plan::{GAP_MAX, Joining, UnitLimits, UnitsWanted, units_wanted};
-use crate::pool::BLOCK_ALIGNMENT;
+use crate::plan::{BLOCK_BYTES, GAP_MAX, Joining, UnitLimits, UnitsWanted, units_wanted};
+use crate::pool::{BLOCK_ALIGNMENT, GROWTH_BYTES};
 use crate::sampler::{Order, Selection};
 use crate::{Error, ErrorKind, Result};
 
 /// Largest alignment that a device requires. If one requires more, `build` has promised too little memory.
-pub(super) const ALIGNMENT_MAX: u64 = 4096;
+pub(crate) const ALIGNMENT_MAX: u64 = 4096;
 
 /// Default memory for samples: enough to keep a fast disk busy while a batch is in use.
-pub(super) const MEMORY_LIMIT: u64 = 256 << 20;
+pub(crate) const MEMORY_LIMIT: u64 = 256 << 20;
 
 /// Number of maximum-size batches within the default limit: one in use, one ready, one in progress.
 const BATCHES_HELD: u64 = 3;
@@ -64,6 +64,8 @@ pub(super) struct Limits {
     pub(super) kept_bytes: usize,
     /// Bytes to decode images with, outside the pool.
     pub(super) decode_bytes: u64,
+    /// Bytes of decoded images that are kept, outside the pool.
+    pub(super) cached_bytes: u64,
     /// Number of threads that compute, where there is something to do for them.
     pub(super) threads: usize,
     /// The largest batch.
@@ -83,10 +85,37 @@ impl Limits {
         }
     }
 
+    /// Bounds the gaps that may be tried by what the pool has beside a batch, once what is kept is off it: half of
+    /// that, so that blocks round up within the rest.
+    pub(super) fn bound_gaps(&mut self) {
+        let free = (self.pool_bytes as u64).saturating_sub(self.batch.read) / 2;
+        if self.joining.most > 0 {
+            self.joining = Joining::unknown(self.joining.room.min(free));
+        }
+    }
+
+    /// What a loader is sure of where several share a budget: the batch that a consumer holds and the next one, or all
+    /// of its memory if that is pinned, and what is beside the pool.
+    pub(super) fn least(&self, is_pinned: bool) -> u64 {
+        let pool = self.pool_bytes as u64;
+        let step = GROWTH_BYTES as u64;
+        // Where memory is carried from one long sample to the next, each takes whole pages.
+        let is_long = self.batch.read > self.batch.samples.saturating_mul(BLOCK_BYTES);
+        let pages = if is_long { self.batch.samples.saturating_mul(step) } else { 0 };
+        let batches = self.batch.read.saturating_add(pages).saturating_mul(2);
+        let batches = batches.checked_next_multiple_of(step).unwrap_or(u64::MAX);
+        self.beside() + if is_pinned { pool } else { batches.min(pool) }
+    }
+
+    /// Bytes beside the pool.
+    pub(super) fn beside(&self) -> u64 {
+        self.bytes() - self.pool_bytes as u64
+    }
+
     /// Total bytes of memory for samples.
     pub(super) fn bytes(&self) -> u64 {
         let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
-        (self.pool_bytes + units + self.kept_bytes) as u64 + self.decode_bytes
+        (self.pool_bytes + units + self.kept_bytes) as u64 + self.decode_bytes + self.cached_bytes
     }
 }
 
@@ -113,7 +142,7 @@ pub(super) fn check(
     fallbacks: &mut Vec<Fallback>,
 ) -> Result<Limits> {
     let room = Room::now();
-    room.check(config.memory_limit.map(|limit| limit.saturating_add(decode_bytes)))?;
+    let cached_bytes = check_room(&room, config, decode_bytes)?;
     let dataset = &**order.dataset();
     let (samples, payload) = order.largest_batch();
     // Alignment reads up to one alignment unit before and after each sample; 4096 is the largest that a device
@@ -199,10 +228,20 @@ pub(super) fn check(
         units,
         kept_bytes: 0,
         decode_bytes,
+        cached_bytes,
         threads,
         batch,
         joining,
     })
+}
+
+/// Refuses limits that the container would kill the process for. Returns the bytes of images that are kept.
+fn check_room(room: &Room, config: &Config, decode_bytes: u64) -> Result<u64> {
+    let cached_bytes = config.cache_images.as_ref().map_or(0, ImageCache::memory_bytes);
+    let beside = decode_bytes.saturating_add(cached_bytes);
+    let name = if cached_bytes > 0 { "memory_limit and cache_images together" } else { "memory_limit" };
+    room.check(name, config.memory_limit.map(|limit| limit.saturating_add(beside)))?;
+    Ok(cached_bytes)
 }
 
 /// Memory to decode images with, of a limit.
@@ -229,6 +268,9 @@ fn joining(config: &Config, order: &Order, room: &Room, (samples, batch_bytes): 
     let joining = Joining::new(config.operation_bytes.unwrap_or(0), if may_join { gaps } else { 0 });
     if joining.room > 0 {
         *batch_bytes = batch_bytes.saturating_add(joining.room).saturating_add(block_roundings(joining.room));
+    } else if may_join && config.operation_bytes.is_none() {
+        // A trial takes no more than what is left anyway.
+        return Joining::unknown(gaps);
     }
     joining
 }
@@ -324,6 +366,6 @@ fn largest_stored(dataset: &dyn Dataset, units: &dyn Units) -> u64 {
 }
 
 /// Upper bound of what rounding adds to the blocks of `bytes`: there are n / 16 MiB + 1 of them.
-fn block_roundings(bytes: u64) -> u64 {
+pub(crate) fn block_roundings(bytes: u64) -> u64 {
     (bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64
 }

@@ -16,20 +16,20 @@ const SHARE: u64 = 2;
 
 /// The memory of this machine and of this container.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     available: u64,
     group: Option<MemoryGroup>,
 }
 
 impl Room {
     /// What there is now.
-    pub(super) fn now() -> Room {
+    pub(crate) fn now() -> Room {
         Room { available: system::memory_available().unwrap_or(u64::MAX), group: cgroup::memory() }
     }
 
     /// The most that is taken where the user names no limit, and one batch needs `needed` bytes: more only if that does
     /// not do, and then not so much that the program has nothing left.
-    pub(super) fn default_for(&self, needed: u64) -> u64 {
+    pub(crate) fn default_for(&self, needed: u64) -> u64 {
         let group = self.group.as_ref().map_or(u64::MAX, |group| group.room() / GROUP_SHARE);
         group.min(self.available / SHARE).max(needed.min(self.half()))
     }
@@ -39,18 +39,19 @@ impl Room {
         self.group.as_ref().map_or(u64::MAX, MemoryGroup::room).min(self.available) / SHARE
     }
 
-    /// Refuses a limit that the user names and that the control group would kill the process for.
+    /// Refuses a limit of memory, of that name, that the user gives and that the control group would kill the process
+    /// for.
     ///
     /// # Errors
     /// `MemoryLimit`, with the arithmetic.
-    pub(super) fn check(&self, memory_limit: Option<u64>) -> Result<()> {
+    pub(crate) fn check(&self, name: &str, memory_limit: Option<u64>) -> Result<()> {
         let (Some(limit), Some(group)) = (memory_limit, &self.group) else { return Ok(()) };
         if limit <= group.most() {
             return Ok(());
         }
-        let what = format!("a memory_limit of {limit} bytes cannot be had: {}", group_words(group));
+        let what = format!("a {name} of {limit} bytes cannot be had: {}", group_words(group));
         let remedy = format!(
-            "lower memory_limit to {} or less (the program needs memory too), or raise the memory limit of the \
+            "lower {name} to {} or less (the program needs memory too), or raise the memory limit of the \
              container",
             group.room() / SHARE
         );
@@ -68,7 +69,7 @@ impl Room {
     }
 
     /// Tells that the default is `limit` instead of the `ample` that reads ahead enough.
-    pub(super) fn told(&self, ample: u64, limit: u64) -> Option<Fallback> {
+    pub(crate) fn told(&self, ample: u64, limit: u64) -> Option<Fallback> {
         (limit < ample).then(|| {
             let got = format!("{limit} of {ample} bytes");
             Fallback::new(Cause::MemoryRoom, got, None).with_reason(self.words())
@@ -130,13 +131,14 @@ mod tests {
     #[test]
     fn a_limit_by_name_is_had_or_refused_with_the_arithmetic() {
         let room = Room::of(8 << 30, group(100 * MIB, 20 * MIB));
-        assert!(room.check(None).is_ok() && room.check(Some(80 * MIB)).is_ok());
-        let error = room.check(Some(81 * MIB)).unwrap_err();
+        let check = |room: &Room, limit| room.check("memory_limit", limit);
+        assert!(check(&room, None).is_ok() && check(&room, Some(80 * MIB)).is_ok());
+        let error = check(&room, Some(81 * MIB)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::MemoryLimit);
         for part in ["84934656", "/cg/memory.max allows 104857600 bytes, of which 20971520", "41943040 or less"] {
             assert!(error.to_string().contains(part), "{error}");
         }
-        assert!(Room::of(0, None).check(Some(1 << 40)).is_ok(), "no group says anything");
+        assert!(check(&Room::of(0, None), Some(1 << 40)).is_ok(), "no group says anything");
     }
 
     #[test]

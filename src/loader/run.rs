@@ -3,6 +3,7 @@
 
 use super::book::Book;
 use super::limits::{ALIGNMENT_MAX, Limits, UnitMemory};
+use super::share::Sharing;
 use super::stretches::Notes;
 use super::{Delivered, DeviceLoader, Loader};
 use crate::batch::Batch;
@@ -14,18 +15,21 @@ use crate::engine::{self, Engine, Opened};
 use crate::guard;
 use crate::plan::{Grid, Joining, Keep, Layout};
 use crate::pool::Pool;
+use crate::prepared::Prepared;
 use crate::queue::{Bell, Receiver, Sender, bounded};
 use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Kept, Reactor, Rules, Turn};
 use crate::sampler::{EpochDigest, Order};
-use crate::stage::{Maps, Stage};
+use crate::stage::{Errands, Maps, Stage};
 use crate::stats::{Doing, Role, Stats};
 use crate::{Error, Result};
 use bytes::Bytes;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use uringload_sys::Arena;
 use uringload_sys::cuda::{Context, Pinned};
+use uringload_sys::numa::Near;
 
 /// Everything that the reactor's thread needs.
 pub(super) struct Job {
@@ -45,8 +49,12 @@ pub(super) struct Job {
     pub(super) failures: Failures,
     /// The device whose copy engine must reach the pool's memory.
     pub(super) context: Option<Context>,
+    /// The node of memory that the devices are next to, for the pool's memory.
+    pub(super) near: Option<Near>,
     /// The device memory that files are read straight into, if they are. It replaces the pool.
     pub(super) gds: Option<Loading>,
+    /// Whether the thread that takes the batches computes.
+    pub(super) by_consumer: bool,
 }
 
 /// What passes batches from the reactor on to devices.
@@ -65,6 +73,8 @@ const EARLY_BLOCKS: usize = 256;
 struct Started {
     route: Arc<Mutex<Route>>,
     pinned: Option<Pinned>,
+    /// What the thread that takes the batches does.
+    errands: Option<Errands>,
 }
 
 type Told = Result<Started>;
@@ -72,19 +82,21 @@ type Told = Result<Started>;
 /// Starts the thread and waits until its engine is open. `fallbacks` are those taken before.
 pub(super) fn start(mut job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
     fallbacks.append(&mut job.notes.fallbacks);
+    // What feeds a device has no time for that.
+    job.by_consumer = job.limits.threads == 0;
     let making = Making::new(&job);
     let context = job.context.clone();
     let Reading { batches, thread, ended_well, told } = read(job, None)?;
     let book = making.book();
-    let Started { route, pinned } = wait(&told)?;
+    let Started { route, pinned, errands } = wait(&told)?;
     let pinned = context.zip(pinned).map(|(context, pinned)| PinnedMemory::new(context, pinned)).transpose()?;
     {
         let mut route = route.lock().unwrap_or_else(PoisonError::into_inner);
         route.pinned = pinned.is_some();
         route.fallbacks.append(&mut fallbacks);
     }
-    let mut loader = making.loader(book, batches, vec![thread], ended_well, route);
-    loader.pinned = pinned;
+    let mut loader = making.loader(book, batches, vec![thread], ended_well, route)?;
+    (loader.pinned, loader.errands) = (pinned, errands);
     Ok(loader)
 }
 
@@ -94,11 +106,12 @@ pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceL
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
     fallbacks.append(&mut job.notes.fallbacks);
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
-    // If batches stay on the host, or are read straight to the device, early blocks are of no use.
-    let tell_early = (!routes.is_empty() && job.gds.is_none()).then_some(tell_early);
+    // If batches stay on the host, or are read straight to the device, or values go straight to their columns, early
+    // blocks are of no use.
+    let tell_early = (job.gds.is_none() && feeder.takes_early()).then_some(tell_early);
     let Reading { batches, thread, ended_well: read_well, told } = read(job, tell_early)?;
     let book = making.book();
-    let Started { route, pinned } = wait(&told)?;
+    let Started { route, pinned, .. } = wait(&told)?;
     {
         let mut route = route.lock().unwrap_or_else(PoisonError::into_inner);
         // Data read straight to a device uses no host memory, except for tables.
@@ -116,7 +129,7 @@ pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceL
         .name(device::THREAD.into())
         .spawn(feed)
         .map_err(|source| Error::io("cannot start the thread that feeds the device", source))?;
-    Ok(making.loader(book, receiver, vec![feeding, thread], ended_well, route))
+    making.loader(book, receiver, vec![feeding, thread], ended_well, route)
 }
 
 /// What a loader is made from, besides its threads.
@@ -127,6 +140,7 @@ struct Making {
     memory_limit: u64,
     failures: Failures,
     keeps_stretches: bool,
+    share_stats: Option<PathBuf>,
 }
 
 impl Making {
@@ -138,6 +152,7 @@ impl Making {
             memory_limit: job.limits.bytes(),
             failures: job.failures.clone(),
             keeps_stretches: job.stretches.as_ref().is_some_and(|(_, keep)| keep.lends()),
+            share_stats: job.config.share_stats.clone(),
         }
     }
 
@@ -154,14 +169,14 @@ impl Making {
         threads: Vec<JoinHandle<()>>,
         ended_well: Arc<AtomicBool>,
         route: Arc<Mutex<Route>>,
-    ) -> Loader<T> {
-        Loader {
+    ) -> Result<Loader<T>> {
+        let mut loader = Loader {
             batches: Some(batches),
             threads,
             ended_well,
-            route,
+            route: Arc::clone(&route),
             clock: self.stats.clock(Role::Consumer, Doing::Step),
-            stats: self.stats,
+            stats: Arc::clone(&self.stats),
             book,
             failures: self.failures,
             remaining: self.order.remaining(),
@@ -171,7 +186,17 @@ impl Making {
             on_failed: None,
             process: std::process::id(),
             pinned: None,
+            sharing: None,
+            errands: None,
+            asked: None,
+        };
+        if let Some(folder) = self.share_stats {
+            let dataset = self.order.dataset();
+            let about = serde_json::json!({ "format": dataset.format(), "samples": dataset.len(),
+                "bytes": dataset.bytes() });
+            loader.sharing = Some(Sharing::begin(&folder, self.stats, route, about)?);
         }
+        Ok(loader)
     }
 }
 
@@ -214,7 +239,7 @@ fn run(
     ended_well: &AtomicBool,
 ) {
     let opened = guard::thread(reactor::THREAD, || Running::new(job, sender, early, bell));
-    let (mut running, pinned) = match opened {
+    let (mut running, pinned, errands) = match opened {
         Ok(running) => running,
         Err(error) => {
             // Only the builder waits for this. If it is gone, nobody needs the error.
@@ -222,7 +247,7 @@ fn run(
             return;
         }
     };
-    let _ = tell.send(Ok(Started { route: Arc::clone(&running.route), pinned }));
+    let _ = tell.send(Ok(Started { route: Arc::clone(&running.route), pinned, errands }));
     if let Err(error) = guard::thread(reactor::THREAD, || running.run()) {
         running.reactor.fail(error);
     }
@@ -237,6 +262,10 @@ struct Running {
     config: Config,
     joining: Joining,
     stats: Arc<Stats>,
+    /// The samples that are kept prepared.
+    prepared: Option<Arc<Prepared>>,
+    /// Bytes of them when an epoch last began behind another one.
+    prepared_bytes: Option<u64>,
     /// Whether this is the first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
     /// Whether files are read straight into a device's memory. That never changes.
@@ -268,7 +297,7 @@ impl Running {
         sender: Sender<Result<Batch>>,
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
-    ) -> Result<(Running, Option<Pinned>)> {
+    ) -> Result<(Running, Option<Pinned>, Option<Errands>)> {
         let Job { order, config, collation, limits, maps, stretches, notes, stats, failures, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
@@ -279,21 +308,35 @@ impl Running {
         route.locality = notes.locality;
         let units = limits.units.map(|units| units.limits);
         let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
-        let joining = if is_straight { Joining::default() } else { limits.joining };
+        // What a batch on a device takes is fixed when its memory is taken.
+        let joining = if early.is_some() || job.context.is_some() { limits.joining.settled() } else { limits.joining };
+        let joining = if is_straight { Joining::default() } else { joining };
         let planner = order.planner(Layout::new(&route, &config)).with_joining(joining.for_route(&route));
-        let planner = planner.with_collation(collation);
+        let prepared = maps.as_ref().and_then(|maps| maps.prepared.clone());
+        let planner = planner.with_collation(collation).with_prepared(prepared.clone());
         let largest = guard::named(&*dataset, "largest", || dataset.largest(1));
         let planner = planner.with_units(units).with_stretches(stretches).with_bounds(limits.bounds(largest));
         let longest = largest.saturating_add(2 * ALIGNMENT_MAX) as usize;
         let longest = longest.max(limits.units.map_or(0, |units| units.stored_bytes));
+        let least = limits.least(job.context.is_some());
+        let share = config.memory_budget.as_ref().map(|budget| budget.share(least)).transpose()?;
         let mut pool = match job.gds {
             Some(gds) => gds.pool.renewed(longest, Arc::clone(bell)),
-            None => Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?,
+            // A driver knows memory by its address.
+            None if job.context.is_some() => Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?,
+            None => {
+                let (pool, step) = Pool::carrying(limits.pool_bytes, longest, Arc::clone(bell))?;
+                route.fallbacks.extend(step);
+                pool
+            }
         };
+        if let Some(share) = share {
+            pool.share(share, limits.beside());
+        }
         pool.reserve(limits.reserve_bytes);
         // Pin before the ring registers the memory: both lock its pages.
         let pinned = match &job.context {
-            Some(context) if !is_straight => device::pin(context, &mut pool, &mut route.fallbacks)?,
+            Some(context) if !is_straight => device::pin(context, job.near.as_ref(), &mut pool, &mut route.fallbacks)?,
             _ => None,
         };
         let rules = Rules {
@@ -310,6 +353,8 @@ impl Running {
         let mut stage = (decoder.is_some() || maps.is_some())
             .then(|| Stage::new(Arc::clone(&dataset), maps, limits.threads, Arc::clone(bell), Arc::clone(&stats)));
         route.fallbacks.extend(stage.as_mut().and_then(Stage::fewer));
+        let errands =
+            stage.as_mut().filter(|_| job.by_consumer).map(|stage| stage.errands(|has| sender.give_errands(has)));
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
             .with_decoder(decoder)
             .with_stage(stage)
@@ -317,14 +362,29 @@ impl Running {
             .with_early(early.map(|sender| Early::new(sender, echoes)));
         let route = Arc::new(Mutex::new(route));
         let first_epoch = true;
-        let mut running = Running { reactor, engine, route, dataset, config, joining, stats, first_epoch, is_straight };
+        let mut running = Running {
+            reactor,
+            engine,
+            route,
+            dataset,
+            config,
+            joining,
+            stats,
+            prepared,
+            prepared_bytes: None,
+            first_epoch,
+            is_straight,
+        };
         running.adopt()?;
-        Ok((running, pinned))
+        Ok((running, pinned, errands))
     }
 
     fn run(&mut self) -> Result<()> {
         loop {
             let turn = self.reactor.turn(&mut *self.engine)?;
+            for step in self.prepared.iter().flat_map(|prepared| prepared.said()) {
+                self.with_route(|route| route.fallbacks.push(step));
+            }
             while let Some(step) = self.engine.said() {
                 self.with_route(|route| route.fallbacks.push(step));
             }
@@ -334,9 +394,7 @@ impl Running {
                 Turn::Finished | Turn::Abandoned => return Ok(()),
             }
             if let Some(error) = self.reactor.registration_refused() {
-                let step =
-                    Fallback::new(Cause::BufferRegistration, "plain reads for a part of the memory", Some(&error));
-                self.with_route(|route| route.fallbacks.push(step));
+                self.with_route(|route| route.note_unregistered("plain reads for a part of the memory", &error));
             }
         }
     }
@@ -345,13 +403,7 @@ impl Running {
     fn adopt(&mut self) -> Result<()> {
         let registered = self.reactor.adopt(&mut *self.engine)?;
         let backing = self.reactor.backing();
-        self.with_route(|route| {
-            route.backing = backing.into();
-            route.registered_buffers = matches!(registered, Ok(true));
-            if let Err(error) = &registered {
-                route.fallbacks.push(Fallback::new(Cause::BufferRegistration, "plain reads", Some(error)));
-            }
-        });
+        self.with_route(|route| route.note_memory(backing, &registered));
         Ok(())
     }
 
@@ -359,6 +411,14 @@ impl Running {
     /// stays the same, the epoch begins while the last one is still being read; otherwise it waits for the engine to be
     /// idle.
     fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
+        if let Some(prepared) = self.prepared.as_ref().filter(|_| !self.first_epoch) {
+            let bytes = Some(prepared.taken());
+            // What an epoch keeps is for the next one to find: wait for its last batches, unless it keeps nothing new.
+            if self.prepared_bytes != bytes && !idle {
+                return Ok(());
+            }
+            self.prepared_bytes = bytes;
+        }
         // Keep an engine that holds abandoned reads: it owns their memory until they end.
         if !self.first_epoch && !self.is_straight && !self.reactor.has_abandoned() && self.way_has_changed() {
             if !idle {
@@ -385,12 +445,18 @@ impl Running {
 
     /// Lets the reactor plan the batches of an epoch. What is kept of files that have changed is dropped, and said.
     fn begin_epoch(&mut self, epoch: u64) {
-        let changed = self.reactor.look_at_kept(epoch);
+        let changed = self.reactor.look_at_kept(epoch, &mut *self.engine);
         if let Some(&file) = changed.first() {
             let path = self.dataset.files().path(file).display().to_string();
             let reason = format!("{} files changed since they were read, such as {path}", changed.len());
             let step = Fallback::new(Cause::Cache, "these files read again", None).with_reason(reason);
-            self.with_route(|route| route.fallbacks.push(step.with_remedy("open the dataset again")));
+            let step = step.with_remedy("open the dataset again");
+            // They may stay changed for every epoch to come.
+            self.with_route(|route| {
+                if !route.fallbacks.contains(&step) {
+                    route.fallbacks.push(step)
+                }
+            });
         }
         self.reactor.start_epoch(epoch);
     }

@@ -5,7 +5,7 @@ use super::columns::Columns;
 use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
 use super::room::Room;
 use crate::collate::Collation;
-use crate::config::{Batching, Cache, Cause, Config, Fallback};
+use crate::config::{Batching, Cache, Cause, Config, Fallback, Shuffle};
 use crate::dataset::{Dataset, SampleId};
 use crate::engine::Price;
 use crate::guard;
@@ -20,6 +20,9 @@ const SMALL_BYTES: u64 = 8 << 10;
 
 /// Stretches on their way at a time, so that the disk is not idle.
 const STRETCHES_AHEAD: u64 = 16;
+
+/// Shortest stretch of a piece.
+const STRETCH_BYTES: u64 = 256 << 10;
 
 /// Stretches that a window has at least, where its length allows: it is mixed while the next ones are read.
 const STRETCHES_IN_WINDOW: u64 = 8;
@@ -37,6 +40,19 @@ pub(super) struct Notes {
 }
 
 impl Notes {
+    /// Says what an order that was left to the layout mixes.
+    pub(super) fn tell_order(&mut self, config: &Config, order: &Order) {
+        if config.shuffle == Shuffle::Auto
+            && let KnownOrder::Pieces { samples, mixed, .. } = order.sampler().id().0
+        {
+            let told = format!(
+                "shuffle auto: {mixed} pieces of {samples} neighbours mixed at a time, because samples lie in shards \
+                 (shuffle full mixes all)"
+            );
+            self.locality.push(told.into());
+        }
+    }
+
     /// Says how spans near each other are joined.
     pub(super) fn tell_gaps(&mut self, price: Option<&Price>, config: &Config, limits: &Limits) {
         let Some(price) = price.filter(|_| config.coalesce_gap.is_none() && limits.units.is_none()) else { return };
@@ -146,10 +162,11 @@ fn cache(
 /// samples one by one.
 fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     let dataset = &**order.dataset();
-    let (samples, what) = match order.sampler().id().0 {
-        KnownOrder::Windows { samples, .. } => (samples, "windows"),
-        KnownOrder::Shards { mixed, .. } => (mixed.saturating_mul(longest_shard(dataset)), "shards"),
-        KnownOrder::Pieces { samples, mixed, .. } => (mixed.saturating_mul(samples), "pieces of shards"),
+    // Samples that are mixed as one, in how many places.
+    let (samples, places, what) = match order.sampler().id().0 {
+        KnownOrder::Windows { samples, .. } => (samples, 1, "windows"),
+        KnownOrder::Shards { mixed, .. } => (mixed.saturating_mul(longest_shard(dataset)), 1, "shards"),
+        KnownOrder::Pieces { samples, mixed, .. } => (mixed.saturating_mul(samples), mixed, "pieces of shards"),
         _ => return None,
     };
     let files = dataset.files();
@@ -161,9 +178,14 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     }
     let window_bytes = samples.min(dataset.len()).saturating_mul(each);
     let grid = Grid::new(files, each)?;
-    // As long as reads get, but short enough that a window has several.
-    let longest = (window_bytes / STRETCHES_IN_WINDOW).checked_ilog2().map_or(0, |bits| 1 << bits);
-    let grid = Grid::of_at_least(files, grid.bytes().max(Joining::new(price, 0).read_bytes.min(longest)))?;
+    // As long as reads get, but short enough that a window has several, and a piece: at its ends it shares stretches
+    // with neighbours that nobody wants now.
+    let places = places.clamp(1, samples.min(dataset.len()).max(1));
+    let of_place = (window_bytes / places / STRETCHES_IN_WINDOW).checked_ilog2().map_or(0, |bits| 1 << bits);
+    let shortest = if places > 1 { grid.bytes().min(of_place) } else { grid.bytes() };
+    let length = shortest.max(Joining::new(price, 0).read_bytes.min(of_place));
+    let grid = Grid::of_at_least(files, length.max(STRETCH_BYTES))?;
+    let window_bytes = window_bytes.saturating_add((places - 1).saturating_mul(grid.bytes()));
     // Two windows: batches that were made still hold slices of the one before.
     let bytes = window_bytes.saturating_mul(2).saturating_add(4 * grid.bytes());
     let reading = limits.batch.read.saturating_mul(3).max(STRETCHES_AHEAD * stretch_bytes(&grid));
@@ -197,8 +219,9 @@ fn room_for_passing(config: &Config, limits: &Limits, wanted: u64, price: u64) -
 fn too_long(what: &'static str, needed: u64, limit: u64) -> Fallback {
     let step = Fallback::new(Cause::Locality, "a read for each sample", None);
     let reason = format!("to read {what} whole and mix them in memory takes {needed} bytes, and the limit is {limit}");
-    step.with_reason(reason)
-        .with_remedy(format!("raise memory_limit to {needed}, or shuffle in shorter windows or fewer shards at a time"))
+    step.with_reason(reason).with_remedy(format!(
+        "raise memory_limit to {needed}, or shuffle in shorter windows or fewer shards or pieces at a time"
+    ))
 }
 
 fn longest_shard(dataset: &dyn Dataset) -> u64 {

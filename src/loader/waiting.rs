@@ -1,11 +1,13 @@
 //! Ways to wait for a batch besides the iterator's, and to end the waiting from another thread.
 
-use super::{Delivered, Loader};
+use super::{Delivered, Loader, run_errand};
 use crate::queue::{Canceller, Missing, Receiver};
 use crate::{Error, Result};
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// The batches of a loader as a [`futures_core::Stream`]: see [`Loader::stream`].
@@ -75,12 +77,44 @@ impl<T: Delivered> Loader<T> {
             self.begin_wait();
         }
         let Some(batches) = self.batches.as_mut() else { return Ok(None) };
-        match batches.recv_timeout(wait) {
+        let (errands, clock) = (&mut self.errands, &mut self.clock);
+        match batches.recv_timeout_with(wait, &mut || run_errand(errands, clock)) {
             Ok(received) => self.hand_out(Some(received)).transpose(),
             Err(Missing::Closed) => self.hand_out(None).transpose(),
             // It still waits, for the statistics.
             Err(Missing::Empty) => Ok(None),
         }
+    }
+
+    /// Ends the loader as dropping it does, and is done when its threads are: for tasks, which must not block. Dropping
+    /// waits for the reads in flight. Batches stay.
+    pub async fn close(self) {
+        let closed = Arc::new(Mutex::new((false, None::<Waker>)));
+        let lock = |closed: &Mutex<(bool, Option<Waker>)>| {
+            let mut closed = closed.lock().unwrap_or_else(PoisonError::into_inner);
+            closed.0 = true;
+            closed.1.take()
+        };
+        let told = Arc::clone(&closed);
+        let close = move || {
+            drop(self);
+            if let Some(waker) = lock(&told) {
+                waker.wake();
+            }
+        };
+        // Where no thread is to be had, the loader was dropped here.
+        if std::thread::Builder::new().name("uringload-close".into()).spawn(close).is_err() {
+            return;
+        }
+        poll_fn(|context| {
+            let mut closed = closed.lock().unwrap_or_else(PoisonError::into_inner);
+            if closed.0 {
+                return Poll::Ready(());
+            }
+            closed.1 = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// A handle that ends the loader from any thread, also one that waits in `next`.
@@ -108,7 +142,10 @@ impl<T: Delivered> futures_core::Stream for Batches<'_, T> {
             return Poll::Ready(Some(Err(error)));
         }
         let polled = match &mut loader.batches {
-            Some(batches) => batches.poll_recv(context),
+            Some(batches) => {
+                let (errands, clock) = (&mut loader.errands, &mut loader.clock);
+                batches.poll_recv_with(context, &mut || run_errand(errands, clock))
+            }
             None => Poll::Ready(None),
         };
         match polled {

@@ -1,0 +1,185 @@
+//! What becomes of columns in the loader's threads: images, what follows them, mixed batches and closures.
+
+use super::Builder;
+use crate::collate::Collation;
+use crate::dataset::{Dataset, Field, Shape};
+use crate::prepared::Prepared;
+use crate::stage::Maps;
+use crate::transform::{Chain, DecodeMemory, Follow, Input, Map, MapOutput, Mix, Mixer, is_integer};
+use crate::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+impl Builder {
+    /// Decodes the images of a column and makes tensors of them, in the loader's threads: the column becomes dense, of
+    /// the type and layout that the chain ends with. JPEG, PNG, WebP, BMP, GIF and TIFF are told by their content.
+    ///
+    /// Random numbers depend on the seed, the epoch and the sample alone. An image that cannot be decoded fails as a
+    /// sample that cannot be read: see [`on_error`](Builder::on_error).
+    ///
+    /// ```no_run
+    /// use uringload::{Loader, dataset};
+    ///
+    /// # fn main() -> uringload::Result<()> {
+    /// let photos = dataset::open(&["/data/photos"], &dataset::Options::new())?;
+    /// let chain = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
+    /// for batch in Loader::builder(photos).shuffle(true).transform("data", chain).build()? {
+    ///     // [64, 3, 224, 224] of f32.
+    ///     println!("{:?}", batch?.column("data").map(|column| &column.data));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transform(mut self, column: impl Into<String>, chain: Chain) -> Builder {
+        match Map::images(chain) {
+            Ok(map) => self.maps.push((column.into(), map)),
+            Err(error) => self.wrong = self.wrong.or(Some(error)),
+        }
+        self
+    }
+
+    /// Has a column follow the images of another one, which has a [`transform`](Builder::transform): masks and boxes go
+    /// where the pixels go, by the same random numbers, and labels stay with their boxes.
+    ///
+    /// ```no_run
+    /// use uringload::dataset::DType;
+    /// use uringload::transform::{BoxFormat, Boxes, Follow, Mask};
+    /// use uringload::{Loader, dataset};
+    ///
+    /// # fn main() -> uringload::Result<()> {
+    /// let scenes = dataset::open(&["/data/scenes.tar"], &dataset::Options::new())?;
+    /// let loader = Loader::builder(scenes)
+    ///     .transform("jpg", "random_resized_crop(512), hflip, normalize(imagenet)".parse()?)
+    ///     .follow("png", Mask::of("jpg").fill(255).dtype(DType::I64))
+    ///     .follow("boxes.npy", Boxes::of("jpg").format(BoxFormat::Xywh))
+    ///     .follow("classes.npy", Follow::Labels { boxes: "boxes.npy".into() })
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn follow(mut self, column: impl Into<String>, follow: impl Into<Follow>) -> Builder {
+        self.follows.push((column.into(), follow.into()));
+        self
+    }
+
+    /// Mixes the images of each batch, and their labels, by Mixup or CutMix. How is a function of the seed, the epoch
+    /// and the samples of the batch: the same on any number of threads and behind a resume with the same batch size.
+    /// The column of the labels becomes `f32` of shape `[samples, classes]`, which torch's cross entropy takes.
+    ///
+    /// ```no_run
+    /// use uringload::transform::Mix;
+    /// use uringload::{Loader, dataset};
+    ///
+    /// # fn main() -> uringload::Result<()> {
+    /// let photos = dataset::open(&["/data/photos"], &dataset::Options::new())?;
+    /// let loader = Loader::builder(photos)
+    ///     .transform("data", "random_resized_crop(224), hflip, normalize(imagenet)".parse()?)
+    ///     .mix(Mix::new("data", "label", 1000).mixup(0.2).cutmix(1.0))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mix(mut self, mix: Mix) -> Builder {
+        self.mix = Some(mix);
+        self
+    }
+
+    /// What a string says of a column: a chain of operations on images ([`transform`](Builder::transform)),
+    /// `mask(image, fill=255)`, `boxes(image)`, `labels(boxes)` ([`follow`](Builder::follow)), or, for the column of
+    /// the labels, `mix(image, classes=1000, cutmix=1)` ([`mix`](Builder::mix)).
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what cannot be read, with what may be written.
+    pub fn transform_by(self, column: &str, text: &str) -> Result<Builder> {
+        let name = text.split('(').next().unwrap_or_default().trim();
+        Ok(match name {
+            "mix" => {
+                let mix = Mix::parse(column, text)?;
+                self.mix(mix)
+            }
+            "mask" | "boxes" | "labels" => self.follow(column, text.parse::<Follow>()?),
+            _ => self.transform(column, text.parse()?),
+        })
+    }
+
+    /// Decodes the images of a column, and keeps their heights and widths only: `[samples, 2]` of `i64`.
+    #[doc(hidden)]
+    pub fn decode(mut self, column: impl Into<String>) -> Builder {
+        self.maps.push((column.into(), Map::decode()));
+        self
+    }
+
+    /// Makes of columns what `other` makes of them.
+    pub(crate) fn maps_of(mut self, other: &Builder) -> Builder {
+        self.maps.clone_from(&other.maps);
+        self.follows.clone_from(&other.follows);
+        self.mix.clone_from(&other.mix);
+        self.wrong.clone_from(&other.wrong);
+        self
+    }
+
+    /// Makes of each value of a column what `closure` makes of it, in the loader's threads: audio that is decoded, a
+    /// message that is parsed, features. The closure writes the elements to the slice, which has room for what `output`
+    /// declares, and returns how many bytes it wrote.
+    ///
+    /// An error or a panic of the closure fails the sample: see [`on_error`](Builder::on_error). For random numbers use
+    /// [`Input::seed`](crate::transform::Input::seed), which depends on the seed, the epoch and the sample alone.
+    ///
+    /// ```
+    /// use uringload::dataset::DType;
+    /// use uringload::transform::MapOutput;
+    /// use uringload::{Loader, dataset};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), vec![n; 9]).unwrap());
+    /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+    /// let mean = |value: &uringload::transform::Input<'_>, out: &mut [u8]| {
+    ///     let sum: u64 = value.bytes.iter().map(|&byte| u64::from(byte)).sum();
+    ///     out.copy_from_slice(&(sum as f32 / value.bytes.len() as f32).to_le_bytes());
+    ///     Ok(out.len())
+    /// };
+    /// for batch in Loader::builder(dataset).map("data", MapOutput::fixed(DType::F32, []), mean).build()? {
+    ///     println!("{:?}", batch?.column("data").map(|column| &column.data));
+    /// }
+    /// # Ok::<(), uringload::Error>(())
+    /// ```
+    pub fn map(
+        mut self,
+        column: impl Into<String>,
+        output: MapOutput,
+        closure: impl Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync + 'static,
+    ) -> Builder {
+        match Map::closure(output, closure) {
+            Ok(map) => self.maps.push((column.into(), map)),
+            Err(error) => self.wrong = self.wrong.or(Some(error)),
+        }
+        self
+    }
+}
+
+/// What becomes of columns, in the order of the schema.
+pub(super) fn maps_of(
+    mut maps: Vec<(String, Map)>,
+    collation: &Collation,
+    (seed, exact): (u64, bool),
+    (memory, prepared, mixer): (DecodeMemory, Option<Arc<Prepared>>, Option<Mixer>),
+) -> Option<Arc<Maps>> {
+    let fields = collation.mapped_fields();
+    maps.iter_mut().for_each(|(_, map)| map.set_exact(exact));
+    maps.sort_by_key(|(name, _)| fields.iter().position(|(_, field)| field.name == *name));
+    (!maps.is_empty()).then(|| Arc::new(Maps { columns: maps, seed, memory, prepared, mixer: mixer.map(Arc::new) }))
+}
+
+/// Refuses labels that are no classes.
+pub(super) fn check_labels(mixer: &Mixer, dataset: &dyn Dataset, maps: &[(String, Map)]) -> Result<()> {
+    let (name, _) = mixer.labels();
+    let fields = &dataset.schema().fields;
+    let field = fields.iter().find(|field| field.name == name);
+    let scalar = |field: &&Field| matches!(&field.shape, Shape::Fixed(shape) if shape.is_empty());
+    let is_made = maps.iter().any(|(other, _)| other == name);
+    if field.filter(scalar).is_some_and(|field| is_integer(field.dtype) && !is_made) {
+        return Ok(());
+    }
+    let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+    let what = format!("column {name:?} has no labels to mix: one integer for each sample, as it is stored");
+    Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(format!("name one of {}", names.join(", "))))
+}

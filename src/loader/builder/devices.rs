@@ -1,0 +1,101 @@
+//! A builder for batches that go to devices.
+
+use super::{Builder, TELLS};
+use crate::collate::Collation;
+use crate::config::{Collate, Device};
+use crate::device::{self, Transforms};
+use crate::guard;
+use crate::loader::DeviceLoader;
+use crate::loader::run::{self, Feeding, Job};
+use crate::transform::Transform;
+use crate::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+/// Sets up a [`DeviceLoader`]; made by [`Builder::device`].
+#[derive(Clone)]
+#[must_use = "call build"]
+pub struct DeviceBuilder {
+    pub(super) builder: Builder,
+    pub(super) devices: Vec<Device>,
+    pub(super) transforms: Vec<(String, Transform)>,
+}
+
+impl DeviceBuilder {
+    /// Transforms a column on its way to the device: [`Images`](crate::transform::Images) or
+    /// [`Tokens`](crate::transform::Tokens). At most one transform per column.
+    pub fn transform(mut self, column: impl Into<String>, transform: impl Into<Transform>) -> DeviceBuilder {
+        self.transforms.push((column.into(), transform.into()));
+        self
+    }
+
+    /// Checks all settings, opens the devices and the engine, and starts to read.
+    ///
+    /// # Errors
+    /// As [`Builder::build`]. Also `Unavailable` if a GPU that was chosen by number, or
+    /// [`Gds::On`](crate::config::Gds::On), is not available; `MemoryLimit` if a batch does not fit into the GPU's
+    /// memory; `InvalidArgument` for a transform that does not fit its column; `Device` for errors of the driver.
+    pub fn build(self) -> Result<DeviceLoader> {
+        let dataset = Arc::clone(&self.builder.dataset);
+        guard::whole(&*dataset, TELLS, || self.build_here())
+    }
+
+    fn build_here(self) -> Result<DeviceLoader> {
+        let DeviceBuilder { mut builder, devices, transforms } = self;
+        if builder.pin.is_some() {
+            let what = "pin is for batches that stay on the host, and these go to a device";
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_remedy("leave pin out: the memory that a device copies from is pinned anyway"));
+        }
+        if !builder.maps.is_empty() || !builder.follows.is_empty() || builder.mix.is_some() {
+            let what = "columns are transformed in the loader's threads, and batches go to a device";
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_remedy("keep batches on the host, pinned (`pin`), and copy their columns to the device"));
+        }
+        if devices.is_empty() {
+            let what = "no device is given";
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_remedy("name a device, or build a loader for the host"));
+        }
+        if builder.config.collate == Collate::Auto {
+            // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
+            builder.config.collate = Collate::Ragged;
+        }
+        let transforms = Transforms::new(&transforms, &mut builder.config, &*builder.dataset)?;
+        let mut opened = device::open(&devices)?;
+        let on_failed = builder.on_failed.clone();
+        let mut job = builder.check(Collation::deferred)?;
+        let (batch, starved_after) = (job.limits.batch, job.config.starved_after);
+        let host_bytes = (job.limits.pool_bytes - job.limits.reserve_bytes) as u64;
+        job.gds = choose_gds(&job, &mut opened, &devices)?;
+        let prepare = |opened: &mut device::Opened, gds: Option<&device::Loading>| {
+            let wanted = (&**job.order.dataset(), &*job.collation, transforms.clone());
+            device::prepare(opened, &devices, wanted, (batch, host_bytes, gds), starved_after, &job.stats)
+        };
+        let (feeder, routes, queue_capacity) = match prepare(&mut opened, job.gds.as_ref()) {
+            Err(error) if job.gds.is_some() => {
+                device::give_up(&mut opened, &devices, error)?;
+                job.gds = None;
+                prepare(&mut opened, None)?
+            }
+            prepared => prepared?,
+        };
+        (job.context, job.near) = (opened.context().cloned(), opened.near().cloned());
+        let fallbacks = std::mem::take(&mut opened.fallbacks);
+        let feeding = Feeding { feeder, routes, queue_capacity, fallbacks };
+        let mut loader = run::start_on_devices(job, feeding)?;
+        loader.on_failed = on_failed;
+        Ok(loader)
+    }
+}
+
+/// Looks whether files are to be read straight into the device's memory.
+fn choose_gds(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Option<device::Loading>> {
+    let asked = device::Asked {
+        config: &job.config,
+        order: &job.order,
+        collation: &job.collation,
+        batch: job.limits.batch,
+        pool_bytes: job.limits.pool_bytes,
+    };
+    device::choose(opened, devices, &asked)
+}
