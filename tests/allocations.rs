@@ -82,7 +82,7 @@ fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
 fn settled(counts: impl Fn() -> [u64; 2]) -> [u64; 2] {
     let mut last = counts();
     let mut unchanged = 0;
-    while unchanged < 5 {
+    while unchanged < 20 {
         std::thread::sleep(Duration::from_millis(1));
         let now = counts();
         unchanged = if now == last { unchanged + 1 } else { 0 };

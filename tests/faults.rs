@@ -204,7 +204,7 @@ fn a_consumer_that_keeps_batches_is_told() {
         };
         assert_eq!(error.kind(), ErrorKind::Starved, "{error}");
         assert!(error.remedy().is_some(), "{error}");
-        assert!(start.elapsed() >= WAIT && start.elapsed() < 20 * WAIT, "{:?}", start.elapsed());
+        assert!(start.elapsed() >= WAIT && start.elapsed() < 100 * WAIT, "{:?}", start.elapsed());
         let mut came: u64 = kept.iter().map(|batch| checked(&*dataset, batch).len() as u64).sum();
         assert!(came < FILES, "the limit is hard: {came}");
         // Once the consumer lets go, nothing was lost.

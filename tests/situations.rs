@@ -13,22 +13,31 @@ use common::frames::Frames;
 use common::sandbox::without_io_uring;
 use common::{skip, within};
 use std::fs;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use uringload::config::{EngineChoice, IoChoice, Shuffle};
-use uringload::dataset::{self, Dataset, Options, View};
-use uringload::stats::{Bottleneck, Evidence, Snapshot, Trial, Tried, Verdict};
+use uringload::config::{Cache, EngineChoice, IoChoice, Shuffle};
+use uringload::dataset::{self, DType, Dataset, Options, View};
+use uringload::internal::{Config, raw};
+use uringload::pack::PackOptions;
+use uringload::sampler::for_dataset;
+use uringload::stats::{Bottleneck, Evidence, Remedy, Snapshot, Trial, Tried, Verdict};
+use uringload::transform::{Input, MapOutput};
 use uringload::{Builder, Loader};
+use uringload_sys::system::thread_cpu_time;
 
 const BOUND: Duration = Duration::from_secs(120);
 const KIB: u64 = 1024;
 /// A situation that a busy machine spoils is measured so often.
-const TRIES: usize = 4;
-/// How far a gain may be from its prediction.
+const TRIES: usize = 6;
+/// How far a gain may be from its prediction: on a machine of one's own, and where others take the processors.
 const WITHIN: f64 = 0.15;
+const WITHIN_IF_BUSY: f64 = 0.4;
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -83,6 +92,54 @@ fn find(expected: Bottleneck, mut measure: impl FnMut() -> Snapshot) -> (Snapsho
     panic!("not {expected}:{said}");
 }
 
+/// Whether others have a good part of the processors now.
+fn is_busy() -> bool {
+    const TIME: Duration = Duration::from_millis(50);
+    let spin = || {
+        let (begun, used) = (Instant::now(), thread_cpu_time());
+        while begun.elapsed() < TIME {
+            std::hint::spin_loop();
+        }
+        (thread_cpu_time() - used).as_secs_f64() / begun.elapsed().as_secs_f64()
+    };
+    let got = std::thread::scope(|scope| {
+        let other = scope.spawn(spin);
+        spin().min(other.join().expect("no panic"))
+    });
+    got < 0.8
+}
+
+/// Leaves a row of the table that `benches/situations.py` makes of three runs: what was predicted, and what came.
+fn tell(what: &str, remedy: &str, predicted: f64, gain: f64) {
+    let Some(path) = std::env::var_os("URINGLOAD_SITUATIONS") else { return };
+    let mut file = fs::File::options().append(true).create(true).open(path).expect("a table");
+    writeln!(file, "{what}\t{remedy}\t{predicted:.3}\t{gain:.3}").expect("a row");
+}
+
+/// What a verdict predicts of a remedy whose words contain these.
+fn predicted(verdict: &Verdict, words: &str) -> Remedy {
+    let found = verdict.remedies.iter().find(|one| one.what.contains(words));
+    found.unwrap_or_else(|| panic!("no {words} in {verdict:?}")).clone()
+}
+
+/// A remedy that brings at least so much. How near that is to the prediction goes to the table alone: what it depends
+/// on (this machine's memory, its page cache, other programs) is no part of the situation.
+fn helps(what: &str, verdict: &Verdict, words: &str, least: f64, mut gain: impl FnMut() -> f64) {
+    let remedy = predicted(verdict, words);
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let gain = gain();
+        seen.push(gain);
+        if let (1, Some(predicted)) = (seen.len(), remedy.gain) {
+            tell(what, &remedy.what, predicted, gain);
+        }
+        if gain > least {
+            return;
+        }
+    }
+    panic!("{}: {} should bring {least}x and brought {seen:.2?}x", what, remedy.what);
+}
+
 /// Applies a remedy, and compares what it brings with what was predicted.
 fn brings(before: &Snapshot, verdict: &Verdict, remedy: &str, mut after: impl FnMut(u64) -> Snapshot) {
     let found = verdict.remedies.iter().find(|one| one.what.starts_with(remedy));
@@ -92,8 +149,13 @@ fn brings(before: &Snapshot, verdict: &Verdict, remedy: &str, mut after: impl Fn
     let mut seen = Vec::new();
     for _ in 0..TRIES {
         let gain = after(number).samples_per_second() / before.samples_per_second();
-        seen.push(gain);
-        if (gain / predicted - 1.0).abs() <= WITHIN {
+        if seen.is_empty() {
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            tell(&test, &found.what, predicted, gain);
+        }
+        let within = if is_busy() { WITHIN_IF_BUSY } else { WITHIN };
+        seen.push((gain, within));
+        if (gain / predicted - 1.0).abs() <= within {
             return;
         }
     }
@@ -150,8 +212,9 @@ fn memory_for_too_few_reads() {
         };
         let (before, verdict) = find(Bottleneck::Memory, || with(1024));
         assert!(verdict.remedies[0].what.contains("memory_limit"), "{verdict:?}");
-        let gain = with(64 * 1024).samples_per_second() / before.samples_per_second();
-        assert!(gain > 1.5, "more memory brings more: {gain}");
+        helps("memory for too few reads", &verdict, "memory_limit", 1.5, || {
+            with(64 * 1024).samples_per_second() / before.samples_per_second()
+        });
     });
 }
 
@@ -162,10 +225,20 @@ fn few_operations_a_second() {
         let dataset = open(disk.path(), Options::new().format("records").set("record_bytes", 4096_u64));
         let with = |shuffle| read(loader(&dataset).batch_size(64).shuffle(shuffle), Duration::ZERO);
         let (before, verdict) = find(Bottleneck::Operations, || with(Shuffle::Full));
-        assert!(verdict.remedies[0].what.contains("windows or shards"), "{verdict:?}");
-        let gain = with(Shuffle::Window(256)).samples_per_second() / before.samples_per_second();
-        assert!(gain > 3.0, "neighbours in one read bring more: {gain}");
+        assert!(verdict.remedies[0].what.contains("windows, shards or pieces"), "{verdict:?}");
+        // As `bench` does it: a trial tells how much.
+        let verdict = before.verdict_with(&Evidence { raw: None, trials: vec![long_reads(&dataset)] });
+        helps("few operations a second", &verdict, "windows, shards or pieces", 3.0, || {
+            with(Shuffle::Window(256)).samples_per_second() / before.samples_per_second()
+        });
     });
+}
+
+/// A raw read in the order of the files.
+fn long_reads(dataset: &Arc<dyn Dataset>) -> Trial {
+    let sampler = for_dataset(&**dataset, Shuffle::Off, 0).expect("an order");
+    let raw = raw::measure(dataset, &Config::default(), &sampler, Duration::from_millis(400)).expect("a raw read");
+    Trial { tried: Tried::LongReads, bytes_per_second: raw.bytes_per_second() }
 }
 
 #[test]
@@ -213,6 +286,225 @@ fn decoding_with_too_few_threads() {
         let (_, verdict) = find(Bottleneck::Decode, || with(0));
         assert!(verdict.advice.contains("num_threads"), "{verdict}");
     });
+}
+
+#[test]
+fn a_depth_that_was_tried_brings_what_the_trial_showed() {
+    alone(|| {
+        let Some(disk) = disk(192, 64 * KIB, Fault::Slow(Duration::from_millis(20))) else { return };
+        let dataset = files(disk.path());
+        let with = |depth: usize| read(loader(&dataset).queue_depth(depth), Duration::ZERO);
+        let (before, _) = find(Bottleneck::Latency, || with(3));
+        let config = Config { queue_depth: Some(12), ..Config::default() };
+        let sampler = for_dataset(&*dataset, Shuffle::Off, 0).expect("an order");
+        let raw = raw::measure(&dataset, &config, &sampler, Duration::from_millis(400)).expect("a raw read");
+        let trial = Trial { tried: Tried::Depth(12), bytes_per_second: raw.bytes_per_second() };
+        let verdict = before.verdict_with(&Evidence { raw: None, trials: vec![trial] });
+        assert!(verdict.advice.contains("less than with 12"), "{verdict}");
+        brings(&before, &verdict, "queue_depth = 12", |depth| with(depth as usize));
+    });
+}
+
+#[test]
+fn a_slow_step_is_to_blame_and_a_faster_one_brings_what_the_loader_has() {
+    alone(|| {
+        let Some(disk) = disk(160, 64 * KIB, Fault::Slow(Duration::from_millis(10))) else { return };
+        let dataset = files(disk.path());
+        // A batch takes 10 ms to read, with 4 reads in flight, and 30 ms to use.
+        let with = |step: u64| read(loader(&dataset).queue_depth(4), Duration::from_millis(step));
+        let (before, verdict) = find(Bottleneck::Trainer, || with(30));
+        assert!(verdict.remedies[0].what.starts_with("a faster step"), "{verdict:?}");
+        assert!(verdict.gain.is_some_and(|gain| gain > 1.5), "{verdict:?}");
+        helps("a slow step", &verdict, "a faster step", 1.5, || {
+            with(0).samples_per_second() / before.samples_per_second()
+        });
+    });
+}
+
+#[test]
+fn one_slow_disk_and_what_memory_keeps_of_it() {
+    alone(|| {
+        let Some(disk) = disk(12, 1024 * KIB, Fault::Rate(40_000_000)) else { return };
+        let dataset = files(disk.path());
+        let with = |cache| read(loader(&dataset).epochs(3).cache(cache).memory_limit(96 * KIB * KIB), Duration::ZERO);
+        let (before, verdict) = find(Bottleneck::Bandwidth, || with(Cache::Off));
+        assert!(verdict.remedies.iter().any(|one| one.what.contains("cache = memory")), "{verdict:?}");
+        let gain = |_| with(Cache::Memory).samples_per_second() / before.samples_per_second();
+        let seen: Vec<f64> = (0..TRIES).map(gain).take_while(|gain| *gain <= 2.0).collect();
+        assert!(seen.len() < TRIES, "two of three epochs come from memory: {seen:.2?}");
+    });
+}
+
+#[test]
+fn huge_files_fill_the_disk() {
+    alone(|| {
+        let Some(disk) = disk(2, 16 * 1024 * KIB, Fault::Rate(60_000_000)) else { return };
+        let dataset = files(disk.path());
+        let (snapshot, verdict) = find(Bottleneck::Bandwidth, || read(loader(&dataset).batch_size(1), Duration::ZERO));
+        assert!(verdict.advice.contains("MB/s") && verdict.share > 0.8, "{verdict}");
+        // Where a raw read gives twice as much, it is something else's doing, and that is the first thing to look at.
+        let raw = 2.0 * snapshot.stored_bytes_per_second();
+        let verdict = snapshot.verdict_with(&Evidence { raw: Some(raw), trials: Vec::new() });
+        assert!(verdict.remedies[0].what.contains("other load"), "{verdict:?}");
+    });
+}
+
+#[test]
+fn batches_that_are_kept_leave_no_room_to_read() {
+    alone(|| {
+        let Some(disk) = disk(96, 256 * KIB, Fault::Slow(Duration::from_millis(20))) else { return };
+        let dataset = files(disk.path());
+        let with = |kept: usize| {
+            let builder = loader(&dataset).batch_size(1).queue_depth(16).memory_limit(4096 * KIB);
+            let mut loader = builder.build().expect("a loader");
+            let mut held = std::collections::VecDeque::new();
+            for batch in loader.by_ref() {
+                held.push_back(batch.expect("a batch"));
+                held.drain(..held.len().saturating_sub(kept));
+            }
+            loader.stats().snapshot()
+        };
+        let (before, verdict) = find(Bottleneck::Memory, || with(13));
+        helps("batches that are kept", &verdict, "memory_limit", 1.5, || {
+            with(0).samples_per_second() / before.samples_per_second()
+        });
+    });
+}
+
+#[test]
+fn a_closure_of_the_user_with_too_few_threads() {
+    alone(|| {
+        let root = TempDir::new().expect("a folder");
+        for number in 0..160_u64 {
+            write_file(&root.path().join(format!("{number:03}")), 500).expect("a file");
+        }
+        let dataset = files(root.path());
+        let with = |threads: usize| {
+            let slow = |_: &Input<'_>, out: &mut [u8]| {
+                std::thread::sleep(Duration::from_millis(5));
+                out.fill(0);
+                Ok(out.len())
+            };
+            let builder = loader(&dataset).num_threads(threads);
+            read(builder.map("data", MapOutput::fixed(DType::F32, []), slow), Duration::ZERO)
+        };
+        let (before, verdict) = find(Bottleneck::Decode, || with(1));
+        if before.processors.available < 2 {
+            return skip("one processor: no more threads to try");
+        }
+        brings(&before, &verdict, "num_threads", |threads| with(threads as usize));
+    });
+}
+
+#[test]
+fn tiny_files_cost_the_loader_and_shards_cost_less() {
+    alone(|| {
+        let root = TempDir::new().expect("a folder");
+        fs::create_dir(root.path().join("data")).expect("a folder");
+        for number in 0..3000_u64 {
+            write_file(&root.path().join(format!("data/{number:04}")), 300).expect("a file");
+        }
+        let dataset = files(&root.path().join("data"));
+        let with = |dataset: &Arc<dyn Dataset>| {
+            let builder = Loader::builder(Arc::clone(dataset)).batch_size(64).epochs(5).io(IoChoice::Buffered);
+            read(builder, Duration::ZERO)
+        };
+        let before = with(&dataset);
+        let verdict = before.verdict(None);
+        // Its own work, unless other programs take the processors.
+        let is_expected = matches!(verdict.bottleneck, Bottleneck::Loader | Bottleneck::Processors);
+        assert!(is_expected && !verdict.remedies.is_empty(), "{verdict:?}");
+        let pack = Loader::builder(Arc::clone(&dataset)).pack(root.path().join("shards"), PackOptions::default());
+        pack.and_then(|pack| pack.run(&|_| ControlFlow::Continue(()))).expect("shards");
+        let shards = open(&root.path().join("shards"), Options::new());
+        let gain = || with(&shards).samples_per_second() / with(&dataset).samples_per_second();
+        if verdict.bottleneck == Bottleneck::Loader {
+            return helps("tiny files", &verdict, "pack", 1.2, gain);
+        }
+        let gains: Vec<f64> = std::iter::repeat_with(gain).take(TRIES).collect();
+        assert!(gains.iter().any(|gain| *gain > 1.2), "{gains:?}");
+    });
+}
+
+#[test]
+fn two_threads_of_the_user_that_wait_for_each_other() {
+    alone(|| {
+        let root = TempDir::new().expect("a folder");
+        for number in 0..96_u64 {
+            write_file(&root.path().join(format!("{number:03}")), 500).expect("a file");
+        }
+        let dataset = files(root.path());
+        // A lock that every closure takes for all of its work: more threads would not help, and none is proposed that
+        // the machine does not have.
+        let lock = Arc::new(Mutex::new(()));
+        let with = |threads: usize| {
+            let lock = Arc::clone(&lock);
+            let slow = move |_: &Input<'_>, out: &mut [u8]| {
+                let _turn = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                std::thread::sleep(Duration::from_millis(4));
+                out.fill(0);
+                Ok(out.len())
+            };
+            let builder = loader(&dataset).num_threads(threads);
+            read(builder.map("data", MapOutput::fixed(DType::F32, []), slow), Duration::ZERO)
+        };
+        let processors = with(2).processors.available;
+        let (before, verdict) = find(Bottleneck::Decode, || with(processors.max(2)));
+        assert!(!verdict.remedies.iter().any(|one| one.what.starts_with("num_threads")), "{verdict:?}");
+        let gain = with(4 * processors).samples_per_second() / before.samples_per_second();
+        assert!(gain < 1.5, "they take turns: {gain}");
+    });
+}
+
+/// Reads under a limit of the group that the process enters: what limits, and what to do.
+fn under_blkio(file: &str, limit: u64, task: &str) -> Option<String> {
+    let place = TempDir::new().expect("a folder");
+    let device = fs::metadata(place.path()).expect("a place").dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    match Group::new("blkio", &[(file, format!("{major}:{minor} {limit}"))]) {
+        Ok(group) => Some(child::run("a_process_of_its_own", &format!("{task} {}", group.path().display()))),
+        Err(why) => {
+            skip(why);
+            None
+        }
+    }
+}
+
+#[test]
+fn a_cap_on_bytes_is_bandwidth() {
+    alone(|| {
+        let Some(said) = under_blkio("blkio.throttle.read_bps_device", 30_000_000, "bytes") else { return };
+        assert!(said.contains("\nbandwidth (") && said.contains("cache = memory"), "{said}");
+    });
+}
+
+#[test]
+fn a_cap_on_reads_is_operations() {
+    alone(|| {
+        let Some(said) = under_blkio("blkio.throttle.read_iops_device", 300, "reads") else { return };
+        assert!(said.contains("\noperations (") && said.contains("windows, shards or pieces"), "{said}");
+    });
+}
+
+/// The child of the tests above, within its group.
+fn capped(task: &str) {
+    let root = TempDir::new().expect("a folder");
+    let dataset = if task == "bytes" {
+        for number in 0..24_u64 {
+            write_file(&root.path().join(format!("{number:02}")), 1024 * KIB).expect("a file");
+        }
+        files(root.path())
+    } else {
+        write_file(&root.path().join("all.bin"), 2048 * KIB).expect("a file");
+        open(root.path(), Options::new().format("records").set("record_bytes", 4096_u64))
+    };
+    for file in fs::read_dir(root.path()).expect("files") {
+        fs::File::open(file.expect("a file").path()).and_then(|file| file.sync_all()).expect("written");
+    }
+    let builder = loader(&dataset).io(IoChoice::Direct).coalesce_gap(0).batch_size(16).shuffle(Shuffle::Full);
+    let verdict = read(builder, Duration::ZERO).verdict(None);
+    println!("\n{verdict}");
+    verdict.remedies.iter().for_each(|remedy| println!("{remedy}"));
 }
 
 /// Small files in the page cache: the processor is what they cost.
@@ -292,6 +584,11 @@ impl Drop for Hogs {
 #[ignore = "a child of the tests of processors"]
 fn a_process_of_its_own() {
     let Some(task) = child::task() else { return };
+    if let Some((kind, group)) = task.split_once(' ') {
+        child::enter(Path::new(group));
+        capped(kind);
+        return fs::write("/sys/fs/cgroup/blkio/cgroup.procs", "0").expect("the root takes this process");
+    }
     let (_root, dataset) = small_files();
     let mut hogs = Hogs(Vec::new());
     if task == "crowded" {

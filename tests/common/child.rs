@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Tells a child what to do; nobody else sets it.
 const TASK: &str = "URINGLOAD_TEST_CHILD";
@@ -18,9 +18,7 @@ pub fn task() -> Option<String> {
 /// # Panics
 /// If the child fails, or is killed.
 pub fn run(name: &str, task: &str) -> String {
-    let mut command = Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]).env(TASK, task);
-    let output = command.stdin(Stdio::null()).output().expect("the child starts");
+    let output = command(name, task).output().expect("the child starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(
@@ -34,6 +32,21 @@ pub fn run(name: &str, task: &str) -> String {
     out
 }
 
+/// Starts the ignored test `name` of this binary as [`run`] does, for who kills it or looks at it meanwhile.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn start(name: &str, task: &str) -> Child {
+    command(name, task).stdout(Stdio::null()).spawn().expect("the child starts")
+}
+
+fn command(name: &str, task: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]).env(TASK, task);
+    command.stdin(Stdio::null());
+    command
+}
+
 /// A control group of version 1 that processes enter by themselves. Drop removes it; nobody may be in it then.
 pub struct Group(PathBuf);
 
@@ -42,9 +55,10 @@ impl Group {
     ///
     /// # Errors
     /// The reason, in words, why this machine cannot.
-    pub fn new(controller: &str, limits: &[(&str, u64)]) -> Result<Group, String> {
+    pub fn new(controller: &str, limits: &[(&str, impl ToString)]) -> Result<Group, String> {
         let root = Path::new("/sys/fs/cgroup").join(controller);
-        let group = Group(root.join(format!("uringload-{}-{}", std::process::id(), limits[0].1)));
+        let name = limits[0].1.to_string().replace(|letter: char| !letter.is_ascii_digit(), "-");
+        let group = Group(root.join(format!("uringload-{}-{name}", std::process::id())));
         let told = |what: &str, error: std::io::Error| format!("control group {controller}: {what}: {error}");
         if !root.join("cgroup.procs").exists() {
             return Err(format!("control group {controller}: none of version 1 at {}", root.display()));

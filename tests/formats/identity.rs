@@ -5,7 +5,7 @@ use super::same::{Made, SAMPLES, every, payload, writers};
 use crate::common::archive::Archive;
 use crate::common::check::ways_to;
 use crate::common::random::Random;
-use crate::common::within;
+use crate::common::{skip, within};
 use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes};
 use std::io::{Seek, SeekFrom, Write};
@@ -213,6 +213,45 @@ impl Swapped {
         }
         (batch.ids.len() + batch.failed.len()) as u64
     }
+}
+
+/// Whether the kernel gives a write another time of change than a look just before it had seen, as Linux does since
+/// 6.13.
+fn has_fine_times(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let path = folder.join("probe");
+    let changed = || fs::metadata(&path).map(|found| (found.ctime(), found.ctime_nsec())).expect("its time");
+    let is_seen = |turn: u8| {
+        let before = changed();
+        fs::write(&path, [turn]).expect("a file");
+        before != changed()
+    };
+    fs::write(&path, []).expect("a file");
+    let is_fine = (0..50).all(is_seen);
+    fs::remove_file(&path).expect("the file");
+    is_fine
+}
+
+/// No time passes between the look and the write, and neither size nor mtime nor inode tells.
+#[test]
+fn a_write_right_behind_the_look_is_told() {
+    within(BOUND, || {
+        let swapped = Swapped::new(1);
+        if !has_fine_times(swapped.root.path()) {
+            return skip("this kernel gives two writes within a tick of its clock one time of change");
+        }
+        for round in 0..30 {
+            let dataset = swapped.open();
+            swapped.write(0, 1 + round % (OF_A_SHARD - 1), Change::Rewritten);
+            let builder = Loader::builder(dataset).batch_size(4).on_error(OnError::Skip).epochs(1);
+            let mut told = BTreeSet::new();
+            let came: u64 =
+                builder.build().expect("a loader").map(|batch| swapped.check(batch.expect("a batch"), &mut told)).sum();
+            assert_eq!((came, told.len()), (OF_A_SHARD, 1), "round {round}");
+            // The index beside it is of the version that it has again now.
+            swapped.write(0, 0, Change::Rewritten);
+        }
+    });
 }
 
 /// Shards are swapped while loaders read them: a byte of another version never comes, and every swap is told.

@@ -23,6 +23,7 @@ thread_local! {
 }
 
 /// Returns the most memory that `work` held at a time, in bytes, beside what this thread held before.
+#[cfg(feature = "parquet")]
 pub fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get().0;
     HELD.set((before, before));

@@ -11,7 +11,7 @@ use uringload::config::Collate;
 use uringload::dataset::{
     self, DType, Dataset, KnownColumn, Labels, Options, Ranges, SampleId, Unlabelled, Value, WithColumns,
 };
-use uringload::internal::Reader;
+use uringload::internal::Samples;
 use uringload::{ErrorKind, Loader};
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -308,7 +308,7 @@ fn single_samples_of_every_format() {
     for (name, dataset, column) in every(&root) {
         let fields = &dataset.schema().fields;
         let field = fields.iter().position(|field| field.name == column || column.is_empty()).expect("the column");
-        let reader = Reader::new(Arc::clone(&dataset)).expect("a reader");
+        let reader = Samples::new(Arc::clone(&dataset)).expect("a reader");
         let check = |id: u64| {
             let sample = reader.read(SampleId(id)).expect("a sample");
             assert_eq!(sample.values.len(), fields.len(), "{name}");
@@ -325,10 +325,10 @@ fn single_samples_of_every_format() {
     let folder = folder(&[("all.blob", "catdogs")]);
     let path = folder.path().join("all.blob");
     let words: Arc<dyn Dataset> = Arc::new(Ranges::new(&[&path], vec![0, 0], vec![0, 3], vec![3, 4]).expect("words"));
-    let reader = Reader::new(Arc::clone(&words)).expect("a reader");
+    let reader = Samples::new(Arc::clone(&words)).expect("a reader");
     assert_eq!(reader.read(SampleId(1)).expect("dogs").values, [Value::Bytes("dogs".into())]);
     put(&path, b"catd").expect("a shorter file");
-    for reader in [reader, Reader::new(words).expect("a reader")] {
+    for reader in [reader, Samples::new(words).expect("a reader")] {
         let error = reader.read(SampleId(1)).expect_err("a file that was cut");
         assert!(error.kind() == ErrorKind::Truncated && error.path() == Some(&*path), "{error}");
     }

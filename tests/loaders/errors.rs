@@ -476,7 +476,8 @@ const FUSE_WAYS: [Way; 3] = [
     (EngineChoice::Threads, IoChoice::Buffered),
 ];
 
-const TIMEOUT: Duration = Duration::from_millis(200);
+/// So much that a good read does not miss it where the machine is busy.
+const TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Runs `check` over twenty good files and `stuck` whose reads do not end, in every way.
 fn each_way_of_stuck(stuck: u64, check: fn(&Faulty, Arc<dyn Dataset>, Builder)) {
@@ -516,10 +517,11 @@ fn a_read_that_never_ends_is_given_up_and_the_others_come() {
         let (ids, errors) = drain(&*dataset, &mut loader);
         assert_eq!((ids.len(), errors.len()), (40, 4), "{errors:?}");
         errors.iter().for_each(|error| assert_timeout(error, "being read"));
-        assert!(start.elapsed() < 20 * TIMEOUT, "{:?}", start.elapsed());
+        assert!(start.elapsed() < 30 * TIMEOUT, "{:?}", start.elapsed());
         let start = Instant::now();
         drop(loader);
-        assert!(start.elapsed() < Duration::from_secs(1), "reads that are stuck are not waited for");
+        // Those that are not known to be stuck are, for 5 s.
+        assert!(start.elapsed() < Duration::from_secs(4), "reads that are stuck are not waited for");
         faulty.release();
     });
 }
@@ -565,7 +567,7 @@ fn storage_that_comes_back_is_read_again() {
         }
         faulty.release();
         let mut whole = 0;
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + BOUND / 2;
         while whole < 12 {
             assert!(Instant::now() < end, "it stays broken");
             let batch = loader.next().expect("endless").expect("a batch");

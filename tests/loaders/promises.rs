@@ -187,7 +187,7 @@ fn a_consumer_that_keeps_batches_goes_on_once_it_drops_them() {
                 Some(Ok(batch)) => kept.push(batch),
                 Some(Err(error)) => {
                     assert_eq!(error.kind(), ErrorKind::Starved, "{error}");
-                    assert!(asked.elapsed() >= WAIT && asked.elapsed() < 10 * WAIT, "{:?}", asked.elapsed());
+                    assert!(asked.elapsed() >= WAIT && asked.elapsed() < 100 * WAIT, "{:?}", asked.elapsed());
                     starved += 1;
                     ids.extend(kept.drain(..).flat_map(|batch| checked(&*dataset, &batch)));
                 }
@@ -203,7 +203,7 @@ fn a_consumer_that_keeps_batches_goes_on_once_it_drops_them() {
 /// With nothing taken, with reads in flight, with the queue full, while a batch is used: at every moment of 25 ms.
 #[test]
 fn it_may_be_dropped_at_any_moment() {
-    const DROP_BOUND: Duration = Duration::from_secs(3);
+    const DROP_BOUND: Duration = Duration::from_secs(15);
     within(BOUND, || {
         let (_root, dataset) = folder();
         for (engine, io) in WAYS {

@@ -212,7 +212,7 @@ fn the_verdict_knows_who_decodes() {
             }
             _ => assert_eq!(verdict.bottleneck, Bottleneck::Decode, "{verdict}"),
         }
-        let decoder = if threads == 0 { Role::Reactor } else { Role::Stage };
+        let decoder = if threads == 0 { Role::Consumer } else { Role::Stage };
         assert!(stats.time(decoder, Doing::Decode) >= Duration::from_millis(80));
     }
 }

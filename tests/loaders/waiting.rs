@@ -54,6 +54,41 @@ fn a_wait_has_an_end() {
 }
 
 #[test]
+fn a_task_closes_a_loader_without_blocking() {
+    within(BOUND, || {
+        let root = TempDir::new().expect("a folder");
+        write_file(&root.path().join("0"), RECORDS * 512).expect("a file");
+        let options = Options::new().format("records").set("record_bytes", 512_u64);
+        let dataset: Arc<dyn Dataset> = dataset::open(&[root.path()], &options).expect("records");
+        let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).epochs(None);
+        let mut loader = builder.build().expect("a loader");
+        let held = loader.next().expect("a batch").expect("no error");
+        assert!(Arc::strong_count(&dataset) > 1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let other = tokio::spawn(async { 7 });
+            loader.close().await;
+            assert_eq!(other.await.expect("it ran"), 7);
+        });
+        assert_eq!(held.len(), 4);
+        drop(held);
+        assert_eq!(Arc::strong_count(&dataset), 1, "its threads still have the dataset");
+    });
+}
+
+#[test]
+fn a_loader_says_how_much_is_left() {
+    let root = TempDir::new().expect("a folder");
+    let mut loader = builder(&root).build().expect("a loader");
+    assert_eq!(loader.size_hint(), (10, Some(10)));
+    let _ = loader.next();
+    assert_eq!(loader.size_hint(), (9, Some(9)));
+    assert_eq!(loader.by_ref().count(), 9);
+    assert_eq!(loader.size_hint(), (0, Some(0)));
+    assert_eq!(builder(&root).epochs(None).build().expect("a loader").size_hint(), (0, None));
+}
+
+#[test]
 fn a_loader_is_cancelled_from_another_thread() {
     within(BOUND, || {
         let root = TempDir::new().expect("a folder");

@@ -12,7 +12,7 @@ use std::path::Path;
 const CODE_FOLDERS: [&str; 12] =
     ["src", "core", "formats", "images", "sys", "cli", "capi", "python", "tests", "examples", "benches", "fuzz"];
 /// The libraries, which other programs link.
-const LIBRARY_FOLDERS: [&str; 5] = ["src", "core/src", "formats/src", "images/src", "sys/src"];
+const LIBRARY_FOLDERS: [&str; 6] = ["src", "core/src", "formats/src", "images/src", "sys/src", "capi/src"];
 /// The crates without a line of `unsafe`.
 const SAFE: [(&str, &str); 5] = [
     ("src", "src/lib.rs"),
@@ -137,6 +137,9 @@ fn the_rules_catch_what_they_are_for() {
     let listed = format!("static {name}: AtomicBool = AtomicBool::new(false);");
     assert_eq!(rules::no_globals(&Source::new(path, listed.clone())).len(), 0);
     assert_eq!(rules::no_globals(&Source::new("sys/src/file.rs", listed)).len(), 1, "listed for one file only");
+    let local = |name: &str| format!("thread_local! {{ static {name}: Cell<u8> = const {{ Cell::new(0) }} }}");
+    assert_eq!(rules::no_globals(&Source::new(path, local(name))).len(), 0);
+    assert_eq!(rules::no_globals(&Source::new(path, format!("{} {}", local(name), local("A")))).len(), 2);
     let long = format!("fn f(a: [u8; 4]) {{\n{}}}", "    g();\n".repeat(rules::FUNCTION_LINES));
     assert_eq!(breaks(rules::short_functions, &long), 1);
     assert_eq!(breaks(rules::short_functions, &format!("trait T {{\nfn f();\n{}}}", "\n".repeat(200))), 0);

@@ -134,9 +134,13 @@ fn a_state_is_had_while_files_do_not_answer() {
         let state = loader.state();
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert!(!state.to_json().contains("\"content\""));
-        let start = Instant::now();
-        assert_eq!(loader.state(), state, "the look goes on, and nobody waits for it again");
-        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        // Once of a few times is enough: the machine may be busy.
+        let is_quick = || {
+            let start = Instant::now();
+            assert_eq!(loader.state(), state);
+            start.elapsed() < Duration::from_millis(500)
+        };
+        assert!((0..5).any(|_| is_quick()), "the look goes on, and nobody waits for it again");
         faulty.release();
         while !loader.state().to_json().contains("\"content\"") {
             std::thread::sleep(Duration::from_millis(10));
