@@ -1,0 +1,137 @@
+//! What would change the order of the samples, or how they are stored: measured and told, never chosen for the user.
+
+use super::super::arguments::Images;
+use super::super::interrupt::eprintln_quietly;
+use super::trial::{Bed, Seen};
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uringload::Loader;
+use uringload::config::{IoChoice, Shuffle};
+use uringload::dataset::{self, Dataset, FileId, Options, View};
+use uringload::internal::{Config, SHARD_SAMPLES};
+use uringload::pack::{PackLayout, PackOptions};
+use uringload::stats::Bottleneck;
+
+/// What was measured beside.
+pub struct Other {
+    /// What to do.
+    pub what: String,
+    /// Samples a second.
+    pub rate: f64,
+    /// How many times as fast that is.
+    pub gain: f64,
+}
+
+/// A sample of the dataset that is packed: bytes and samples at most, and the time to write it.
+const SAMPLE_BYTES: u64 = 64 << 20;
+const SAMPLES: u64 = 20_000;
+const WRITING: Duration = Duration::from_secs(4);
+
+/// Larger samples are read as fast as they lie.
+const LARGE: u64 = 1 << 20;
+
+/// Orders in which neighbours can be read together, where the order mixes all samples.
+pub fn orders(bed: &Bed<'_>, best: &Config, rate: f64, bottleneck: Bottleneck) -> Vec<Other> {
+    let mixes_all = match best.shuffle {
+        Shuffle::Full => true,
+        Shuffle::Auto => {
+            let sampler = uringload::sampler::for_dataset(&*bed.data.dataset, Shuffle::Auto, best.seed);
+            sampler.is_ok_and(|sampler| sampler.id().mixes_all())
+        }
+        _ => false,
+    };
+    let helps = bottleneck.is_storage() || matches!(bottleneck, Bottleneck::Loader | Bottleneck::Processors);
+    let decodes = best.shuffle == Shuffle::Full && bed.data.dataset.units().is_some();
+    if !(mixes_all && helps || decodes) {
+        return Vec::new();
+    }
+    let window = SHARD_SAMPLES.min(bed.data.dataset.len().div_ceil(4)).max(1);
+    let mut found = Vec::new();
+    for (name, shuffle) in [
+        (format!("--shuffle=window:{window}"), Shuffle::Window(window)),
+        ("--shuffle=shards:4".to_owned(), Shuffle::Shards { mixed: 4 }),
+    ] {
+        if !bed.has_time(4) {
+            break;
+        }
+        // An order that this dataset cannot have is none to tell of.
+        if let Ok(Some(seen)) = bed.run(&Config { shuffle, ..best.clone() }) {
+            found.push(Other { what: name, rate: seen.rate, gain: seen.rate / rate.max(1e-9) });
+        }
+    }
+    found
+}
+
+/// Packed shards: a sample of the dataset as it is, and packed, on the same device. Says on stderr why there are none.
+pub fn packed(bed: &Bed<'_>, best: &Config, seen: &Seen) -> Option<Other> {
+    let dataset = &bed.data.dataset;
+    let mean = dataset.bytes() / dataset.len().max(1);
+    let is_packed = ["tar", "mds"].contains(&dataset.format()) && dataset.units().is_none();
+    if is_packed || mean > LARGE || bed.options.images.is_any() || !bed.has_time(8) {
+        return None;
+    }
+    match sample(bed, best, seen, mean) {
+        Ok(other) => Some(other),
+        Err(why) => {
+            eprintln_quietly(&format!("uringload: pack was not tried: {why}"));
+            None
+        }
+    }
+}
+
+fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other, String> {
+    let dataset = &bed.data.dataset;
+    let count = (SAMPLE_BYTES / mean.max(1)).clamp(1, SAMPLES).min(dataset.len());
+    let scratch = scratch(bed, &**dataset)?;
+    bed.interrupt.set_folder(Some(scratch.path().to_path_buf()));
+    let told = |error: uringload::Error| error.headline().to_string();
+    let result = (|| {
+        let some: Arc<dyn Dataset> = Arc::new(View::range(Arc::clone(dataset), 0..count).map_err(told)?);
+        let pack = Loader::builder(Arc::clone(&some)).pack(scratch.path(), PackOptions::default()).map_err(told)?;
+        let end = (Instant::now() + WRITING).min(bed.deadline);
+        let report = pack.run(&|_| {
+            let is_over = bed.interrupt.is_set() || Instant::now() > end;
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if report.map_err(told)?.is_interrupted {
+            return Err(format!("a sample of it could not be written within {WRITING:?}"));
+        }
+        let format = if pack.layout() == PackLayout::Mds { "mds" } else { "tar" };
+        let shards = dataset::open(&[scratch.path()], &Options::new().format(format)).map_err(told)?;
+        // What was just written lies in the page cache, where the rest of it would not be.
+        let io = if seen.route.direct_io { IoChoice::Direct } else { best.io };
+        let mut rates = [0.0; 2];
+        for (dataset, rate) in [&some, &shards].into_iter().zip(&mut rates) {
+            let config = Config { io, start: Default::default(), ..best.clone() };
+            let sampler = uringload::sampler::for_dataset(&**dataset, config.shuffle, config.seed).map_err(told)?;
+            let images = Images::default();
+            let seen = bed.run_of(dataset, sampler, &config, &images).map_err(told)?;
+            *rate = seen.ok_or("there was no time left")?.rate;
+        }
+        let gain = rates[1] / rates[0].max(1e-9);
+        Ok(Other { what: format!("uringload pack (a sample of {count} samples)"), rate: seen.rate * gain, gain })
+    })();
+    bed.interrupt.set_folder(None);
+    result
+}
+
+/// A folder on the dataset's device, beside its files and not among them.
+fn scratch(bed: &Bed<'_>, dataset: &dyn Dataset) -> Result<tempfile::TempDir, String> {
+    let file = dataset.files().path(FileId(0));
+    let device = fs::metadata(&file).map_err(|error| error.to_string())?.dev();
+    let beside =
+        bed.options.source.paths.iter().filter_map(|path| path.canonicalize().ok()?.parent().map(Path::to_path_buf));
+    let places: Vec<PathBuf> = bed.options.scratch.clone().map_or_else(|| beside.collect(), |folder| vec![folder]);
+    for place in places {
+        if fs::metadata(&place).is_ok_and(|about| about.dev() == device)
+            && let Ok(folder) = tempfile::Builder::new().prefix(".uringload-tune-").tempdir_in(&place)
+        {
+            return Ok(folder);
+        }
+    }
+    Err("no folder beside the dataset, on its device, can be written to; name one with --scratch".to_owned())
+}

@@ -1,0 +1,137 @@
+//! A short run of the loader: how many samples a second it gives once it has begun.
+
+use super::super::arguments::{Images, Tune};
+use super::super::cold;
+use super::super::consume::{Consumer, Next};
+use super::super::data::Data;
+use super::super::failure::Failure;
+use super::super::interrupt::Interrupt;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uringload::config::Route;
+use uringload::dataset::Dataset;
+use uringload::internal::Config;
+use uringload::sampler::{Cursor, Sampler};
+use uringload::stats::Snapshot;
+use uringload::{Loader, Result};
+
+/// The first part of a run, in which memory is taken and the queue fills, does not count.
+const WARM_SHARE: f64 = 0.4;
+
+/// A loader that looks for the depth itself needs so many times as long until it has found it.
+const SEARCH: u32 = 2;
+
+/// So many batches at least tell a rate, and a run that has fewer goes on for so many times as long at most.
+const BATCHES: u32 = 3;
+const LONGER: u32 = 4;
+
+/// What is measured, and how much time there is.
+pub struct Bed<'a> {
+    /// The command's options.
+    pub options: &'a Tune,
+    /// The dataset.
+    pub data: &'a Data,
+    /// Whether the user wants no more.
+    pub interrupt: &'a Interrupt,
+    /// When it must end.
+    pub deadline: Instant,
+    /// Length of a trial.
+    pub slice: Duration,
+    /// Where the next trial goes on, as a run would: what was just read may be in memory somewhere.
+    at: Cell<Cursor>,
+}
+
+/// What a trial showed.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Samples a second.
+    pub rate: f64,
+    /// The statistics of the part that counts.
+    pub snapshot: Snapshot,
+    /// How it was read.
+    pub route: Route,
+    /// Memory for samples.
+    pub memory_limit: u64,
+    /// Where it ended.
+    pub next: Cursor,
+}
+
+impl<'a> Bed<'a> {
+    /// For so long from `begun` on.
+    pub fn new(options: &'a Tune, data: &'a Data, interrupt: &'a Interrupt, begun: Instant) -> Bed<'a> {
+        // Some forty trials.
+        let slice = (options.limit / 40).clamp(Duration::from_millis(60), Duration::from_millis(700));
+        Bed { options, data, interrupt, deadline: begun + options.limit, slice, at: Cell::default() }
+    }
+
+    /// Whether there is time for so many trials.
+    pub fn has_time(&self, trials: u32) -> bool {
+        !self.interrupt.is_set() && Instant::now() + self.slice * trials < self.deadline
+    }
+
+    /// A trial of the dataset.
+    ///
+    /// # Errors
+    /// As building a loader, and those of samples.
+    pub fn run(&self, config: &Config) -> Result<Option<Seen>, Failure> {
+        let sampler = self.data.sampler(config, &self.options.source.chosen)?;
+        // What weights have drawn is in no cursor.
+        let start = if self.options.source.chosen.weights.is_empty() { self.at.get() } else { Cursor::default() };
+        let config = Config { start, ..config.clone() };
+        let seen = self.run_of(&self.data.dataset, sampler, &config, &self.options.images)?;
+        seen.iter().for_each(|seen| self.at.set(seen.next));
+        Ok(seen)
+    }
+
+    /// A trial of any dataset.
+    ///
+    /// # Errors
+    /// As building a loader, and those of samples.
+    pub fn run_of(
+        &self,
+        dataset: &Arc<dyn Dataset>,
+        sampler: Arc<dyn Sampler>,
+        config: &Config,
+        images: &Images,
+    ) -> Result<Option<Seen>> {
+        if self.options.cold {
+            cold::empty(&**dataset)?;
+        }
+        let time = if config.queue_depth.is_none() { self.slice * SEARCH } else { self.slice };
+        let config = Config { epochs: None, trace: None, quarantine: None, ..config.clone() };
+        let builder = Loader::builder(Arc::clone(dataset)).config(config.clone()).sampler(sampler);
+        let mut loader = images.apply(builder, dataset)?.build()?;
+        let (start, stats) = (Instant::now(), loader.stats());
+        let consumer = Consumer::new(self.interrupt, Some((start + time * LONGER).min(self.deadline)));
+        let mut warm: Option<(Instant, Snapshot)> = None;
+        let mut counted = 0;
+        let (mut last, mut next) = (start, config.start);
+        while let Next::Batch(batch) = consumer.next(&mut loader) {
+            next = (*batch)?.next;
+            if let Some(step) = self.options.emulate_step {
+                self.interrupt.sleep_until(Instant::now() + step);
+            }
+            last = Instant::now();
+            counted += u32::from(warm.is_some());
+            if warm.is_none() && (last - start).as_secs_f64() >= time.as_secs_f64() * WARM_SHARE {
+                warm = Some((last, stats.snapshot()));
+            }
+            // Batches may come in bursts, a stretch of a file at a time: what counts is as long behind a late first
+            // one.
+            let since = warm.as_ref().map_or(start, |(since, _)| *since);
+            if counted >= BATCHES && last - since >= time.mul_f64(1.0 - WARM_SHARE) {
+                break;
+            }
+        }
+        let snapshot = stats.snapshot();
+        if snapshot.count.batches == 0 {
+            return Ok(None);
+        }
+        // A run that is too slow for that is told by all of it.
+        let (since, before) = warm.filter(|_| counted > 0).unwrap_or_else(|| (start, Snapshot::default()));
+        let snapshot = if counted > 0 { snapshot.since(&before) } else { snapshot };
+        let rate = snapshot.count.samples as f64 / (last - since).as_secs_f64().max(1e-9);
+        Ok(Some(Seen { rate, snapshot, route: loader.route(), memory_limit: loader.memory_limit(), next }))
+    }
+}
