@@ -1,0 +1,47 @@
+//! `top`: what it shows of a loader that runs, and what it says where there is none.
+
+use super::*;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_running_loader_is_shown_until_it_ends() {
+    let (_folder, dir) = files(200);
+    let pages = tempfile::tempdir().unwrap();
+    let at = pages.path().display();
+    let share = format!("bench {dir} --duration 6s --emulate-step 5 --no-raw --batch-size 8 --share-stats={at}");
+    let mut bench = uringload(&share).stdout(Stdio::null()).spawn().unwrap();
+    let look = format!("top {} --once --json --at {at}", bench.id());
+    let end = Instant::now() + Duration::from_secs(15);
+    let page = loop {
+        let output = run(&mut uringload(&look));
+        if output.status.success() && json(&stdout(&output))["batches"].as_u64().unwrap() > 0 {
+            break json(&stdout(&output));
+        }
+        assert!(Instant::now() < end, "{}", stderr(&output));
+        sleep(Duration::from_millis(50));
+    };
+    assert_eq!((&page["pid"], &page["dataset"]["samples"]), (&bench.id().into(), &200.into()));
+    assert!(page["now"]["bottleneck"].is_string() && page["route"].is_string(), "{page:#}");
+    let text = stdout(&run(&mut uringload(&format!("top --at {at} --once"))));
+    for told in
+        [&*format!("process   {} ", bench.id()), "folder of 200 samples", "limit     ", "reads in flight", "consumer"]
+    {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    // It ends with the loader, by itself.
+    let (all, _) = expect(&mut uringload(&format!("top --at {at} --every 200ms")), 0);
+    assert!(all.matches("process   ").count() > 1 && !all.contains('\u{1b}'), "{all}");
+    assert!(bench.wait().unwrap().success());
+    assert_eq!(fs::read_dir(pages.path()).unwrap().count(), 0);
+    let (_, err) = expect(&mut uringload(&format!("top --at {at}")), 1);
+    assert!(err.contains("no loader shares") && err.contains("share_stats"), "{err}");
+    let (_, err) = expect(&mut uringload(&format!("top 1 --at {at}")), 1);
+    assert!(err.contains("process 1 shares no"), "{err}");
+    // What a killed process left is not shown, and what cannot be read is told.
+    fs::write(pages.path().join("uringload-4194305-0.json"), "{}").unwrap();
+    expect(&mut uringload(&format!("top --at {at}")), 1);
+    fs::write(pages.path().join(format!("uringload-{}-0.json", std::process::id())), "{\"version\": 9}").unwrap();
+    let (_, err) = expect(&mut uringload(&format!("top --at {at}")), 1);
+    assert!(err.contains("version is 9"), "{err}");
+}
