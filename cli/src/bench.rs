@@ -1,10 +1,12 @@
 //! `uringload bench`: reads a dataset as a training run would, and reports the speed and what limits it.
 
 mod accelerator;
+mod ceilings;
 mod device;
+mod found;
 mod gpus;
 mod html;
-mod machine;
+pub mod machine;
 pub mod measure;
 mod progress;
 mod report;
@@ -12,9 +14,10 @@ mod series;
 mod spread;
 mod step;
 mod table;
+mod timeline;
 mod trainer;
 mod watch;
-mod yardstick;
+pub mod yardstick;
 
 use super::Done;
 use super::arguments::{Bench, EngineName, Way, config};
@@ -204,8 +207,8 @@ impl<'a> Runner<'a> {
         let sampler = self.data.sampler(&config, &options.chosen)?;
         let devices = options.devices.list();
         let gpus = Gpus::open(&devices);
-        let (images, step) = (&options.images, options.emulate_step);
-        let run = Run { dataset, config, images, sampler, state, step, duration, devices, gpus };
+        let (images, step, accelerators) = (&options.images, options.emulate_step, options.accelerators);
+        let run = Run { dataset, config, images, sampler, state, step, accelerators, duration, devices, gpus };
         let mut rounds: Vec<Round> = Vec::new();
         for number in 0..options.rounds {
             let name = if options.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };
@@ -358,10 +361,13 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
     let json = serde_json::to_string_pretty(report).map_err(io::Error::from)? + "\n";
     let mut saved = Ok(());
     if let Some(path) = &options.html {
-        let page = html::page(&serde_json::to_value(report).map_err(io::Error::from)?);
+        let dearest = outcome.median().measured.dearest.iter().map(|sample| sample.id);
+        let pictures = html::thumbnails::of(&outcome.data.dataset, dearest);
+        let page = html::page(&serde_json::to_value(report).map_err(io::Error::from)?, &pictures);
         saved = fs::write(path, page)
             .map_err(|source| Failure::Loader(Error::io("cannot write the page", source).with_path(path)));
     }
+    let is_table = options.json.as_deref() != Some(Path::new("-"));
     let text = match &options.json {
         Some(path) if path == Path::new("-") => json,
         Some(path) => {
@@ -373,7 +379,11 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
         }
         None => table::of(outcome),
     };
-    output::print(&text)?;
+    if is_table {
+        output::print_table(&text, table::NAMES)?
+    } else {
+        output::print(&text)?
+    }
     if !matches!(outcome.median().measured.end, End::Complete | End::OutOfTime) {
         eprintln_quietly("uringload: the figures are of what was read before the end came early");
     }

@@ -1,31 +1,20 @@
 //! The result of `bench` as one page: no network, no script, readable on a phone, on paper, in the dark, and as text
 //! alone. It is made of the JSON, so both say the same.
 
+mod charts;
+pub mod thumbnails;
+
 use super::super::output::one_line;
 use super::super::units;
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// The look. Colors follow the reader's choice; bars keep theirs on paper.
-const STYLE: &str = "
-:root{color-scheme:light dark;--ink:#1c1e21;--back:#fff;--soft:#667085;--line:#d5d9e0;--accent:#2563eb;--good:#15803d}
-@media(prefers-color-scheme:dark){:root{--ink:#e8eaed;--back:#15171b;--soft:#9aa4b2;--line:#343a46;--accent:#6ea8fe;
---good:#4ade80}}
-*{box-sizing:border-box}body{margin:0 auto;max-width:60rem;padding:1rem;background:var(--back);color:var(--ink);
-font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem;border-bottom:1px solid var(--line)}
-.verdict{border-left:.3rem solid var(--accent);padding:.2rem 1rem}.verdict b{font-size:1.2rem}
-table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25rem .5rem .25rem 0;vertical-align:top;
-border-bottom:1px solid var(--line)}th{font-weight:600}td.n{text-align:right;white-space:nowrap}
-.bar{background:var(--accent);height:.7rem;min-width:1px;print-color-adjust:exact;-webkit-print-color-adjust:exact}
-.soft{color:var(--soft)}svg{width:100%;height:auto}polyline{fill:none;stroke:var(--accent);stroke-width:2}
-svg text{fill:var(--soft);font-size:14px}svg line{stroke:var(--line)}
-code{font-size:.9em}@media(max-width:30rem){td,th{font-size:.9rem}}@media print{body{max-width:none;padding:0}
-h2{break-after:avoid}table,svg{break-inside:avoid}}
-";
+const STYLE: &str = include_str!("html/style.css");
 
-/// The page of a report.
-pub fn page(report: &Value) -> String {
+/// The page of a report, with the pictures of its dearest samples.
+pub fn page(report: &Value, pictures: &[Option<String>]) -> String {
     let mut page = Page(String::new());
     let subject = format!(
         "{} of {} samples, {}",
@@ -41,9 +30,13 @@ pub fn page(report: &Value) -> String {
     ));
     page.verdict(report);
     page.rates(report);
+    page.roof(report);
     page.over_time(report);
     page.waits(report);
+    page.dearest(report, pictures);
+    page.timeline(report);
     page.threads(report);
+    page.memory(report);
     page.rounds(report);
     page.how(report);
     page.0 + "</body></html>\n"
@@ -67,10 +60,20 @@ impl Page {
             let rate = units::count((report["samples_per_s"].as_f64().unwrap_or(0.0) * gain) as u64);
             self.put(format_args!("<p>If that part took no time: {gain:.1} times as fast, {rate} samples/s.</p>"));
         }
-        self.put(format_args!("</div>\n"));
         let remedies = list(&verdict["remedies"]);
+        // Who reads no further than this has all that matters.
+        if let Some(best) = remedies.first() {
+            let brings = best["gain"].as_f64().map_or_else(
+                || "what it brings was not measured".to_owned(),
+                |gain| format!("{gain:.1} times as fast, {} samples/s", count(&best["samples_per_s"])),
+            );
+            self.put(format_args!("<p><b>Try first: {}</b>: {brings}.</p>", text(&best["what"])));
+        }
+        self.put(format_args!("</div>\n"));
         if !remedies.is_empty() {
-            self.put(format_args!("<h2>What to try</h2>\n<table><tr><th>remedy<th>gain<th>samples/s</tr>"));
+            self.put(format_args!(
+                "<h2>What to try</h2>\n<table><tr><th>remedy<th class=\"n\">gain<th class=\"n\">samples/s</tr>"
+            ));
         }
         for remedy in remedies {
             let gain = remedy["gain"].as_f64().map_or_else(|| "not measured".to_owned(), |gain| format!("{gain:.1}x"));
@@ -107,54 +110,102 @@ impl Page {
     fn bar(&mut self, name: &str, value: &str, share: f64) {
         let width = 100.0 * share.clamp(0.0, 1.0);
         let (name, value) = (escaped(name), escaped(value));
-        self.put(format_args!("\n<tr><td>{name}<td class=\"n\">{value}<td style=\"width:50%\">"));
+        self.put(format_args!("\n<tr><td>{name}<td class=\"n\">{value}<td class=\"g\">"));
         self.put(format_args!("<div class=\"bar\" style=\"width:{width:.1}%\"></div></tr>"));
     }
 
-    /// The rate over time, of the last round.
-    fn over_time(&mut self, report: &Value) {
-        let rounds = list(&report["rounds"]);
-        let points = rounds.last().map_or(&[][..], |round| list(&round["series"]));
-        let at = |point: &Value, name: &str| point[name].as_f64().unwrap_or(0.0);
-        let rate = |pair: &[Value]| {
-            let seconds = at(&pair[1], "s") - at(&pair[0], "s");
-            (seconds > 0.0).then(|| (at(&pair[1], "s"), (at(&pair[1], "bytes") - at(&pair[0], "bytes")) / seconds))
-        };
-        let rates: Vec<(f64, f64)> = points.windows(2).filter_map(rate).collect();
-        let Some(&(end, _)) = rates.last().filter(|_| rates.len() > 1) else { return };
-        let most = rates.iter().map(|(_, rate)| *rate).fold(1.0, f64::max);
-        let line: Vec<String> = rates
-            .iter()
-            .map(|(s, rate)| format!("{:.1},{:.1}", 10.0 + 780.0 * s / end, 190.0 - 160.0 * rate / most))
-            .collect();
-        let told = format!("up to {}/s, over {end:.1} s", units::bytes(most));
-        self.put(format_args!(
-            "<h2>Throughput over time</h2>\n<svg viewBox=\"0 0 800 220\" role=\"img\" aria-label=\"{told}\">\
-             <line x1=\"10\" y1=\"190\" x2=\"790\" y2=\"190\"/><polyline points=\"{}\"/>\
-             <text x=\"10\" y=\"20\">{told}</text><text x=\"10\" y=\"212\">0 s</text>\
-             <text x=\"790\" y=\"212\" text-anchor=\"end\">{end:.1} s</text></svg>\n",
-            line.join(" ")
-        ));
-    }
-
     fn waits(&mut self, report: &Value) {
-        self.put(format_args!("<h2>Latency</h2>\n<table><tr><th><th>p50<th>p99<th>p99.9</tr>"));
-        for (name, unit, of) in
-            [("a read", "µs", &report["read_latency_us"]), ("a wait for a batch", "ms", &report["batch_wait_ms"])]
-        {
-            let cell = |of: &Value| of.as_f64().map_or_else(|| "-".to_owned(), |time| format!("{time:.1} {unit}"));
-            let [p50, p99, p999] = ["p50", "p99", "p999"].map(|percent| cell(&of[percent]));
-            self.put(format_args!(
-                "\n<tr><td>{name}<td class=\"n\">{p50}<td class=\"n\">{p99}<td class=\"n\">{p999}</tr>"
-            ));
+        self.put(format_args!("<h2>Latency</h2>\n<div class=\"wide\"><table>"));
+        self.put(format_args!(
+            "<tr><th><th class=\"n\">count<th class=\"n\">p50<th class=\"n\">p90<th class=\"n\">p99\
+             <th class=\"n\">p99.9</tr>"
+        ));
+        self.latencies("a wait for a batch", &report["batches"], &report["batch_wait_ms"], 1e3);
+        self.latencies("a read", &report["reads"], &report["read_latency_us"], 1.0);
+        let mut from = 0;
+        for class in list(&report["read_latency_by_size"]) {
+            let name = match class["up_to_bytes"].as_u64() {
+                Some(up_to) => format!("reads of up to {}", units::binary(up_to)),
+                None => format!("reads of more than {}", units::binary(from)),
+            };
+            from = class["up_to_bytes"].as_u64().unwrap_or(from);
+            self.latencies(&name, &class["reads"], class, 1.0);
         }
         let amplification = report["read_amplification"].as_f64().unwrap_or(1.0);
         self.put(format_args!(
-            "</table>\n<p>{} reads, {:.1} in flight on average; {amplification:.2} bytes read for each byte \
+            "</table></div>\n<p>{} reads, {:.1} in flight on average; {amplification:.2} bytes read for each byte \
              wanted.</p>\n",
             count(&report["reads"]),
             report["in_flight_mean"].as_f64().unwrap_or(0.0)
         ));
+    }
+
+    /// A row of percentiles. `micros` is the unit that they have.
+    fn latencies(&mut self, name: &str, number: &Value, of: &Value, micros: f64) {
+        let cell = |percent: &str| {
+            let time = of[percent].as_f64().filter(|time| (0.0..1e15).contains(time));
+            time.map_or_else(|| "-".to_owned(), |time| units::time(Duration::from_secs_f64(time * micros / 1e6)))
+        };
+        self.put(format_args!("\n<tr><td>{}<td class=\"n\">{}", escaped(name), count(number)));
+        for percent in ["p50", "p90", "p99", "p999"] {
+            self.put(format_args!("<td class=\"n\">{}", cell(percent)));
+        }
+        self.put(format_args!("</tr>"));
+    }
+
+    /// The samples that took longest.
+    fn dearest(&mut self, report: &Value, pictures: &[Option<String>]) {
+        let dearest = list(&report["dearest_samples"]);
+        if dearest.is_empty() {
+            return;
+        }
+        self.put(format_args!(
+            "<h2>Dearest samples</h2>\n<p class=\"soft\">Those that took longest to read and to decode. Samples that \
+             came in one read have its time.</p>\n<div class=\"wide\"><table><tr><th>sample<th class=\"n\">read\
+             <th class=\"n\">decode</tr>"
+        ));
+        for (place, sample) in dearest.iter().enumerate() {
+            let (index, key) = (text(&sample["index"]), text(&sample["key"]));
+            let time = |name: &str| {
+                let millis = sample[name].as_f64().unwrap_or(0.0).clamp(0.0, 1e12);
+                if millis > 0.0 { units::time(Duration::from_secs_f64(millis / 1e3)) } else { "-".to_owned() }
+            };
+            let (read, made) = (time("read_ms"), time("made_ms"));
+            self.put(format_args!("\n<tr><td>{index} {key}"));
+            if let Some(picture) = pictures.get(place).and_then(Option::as_ref) {
+                self.put(format_args!("<img alt=\"sample {index}\" src=\"{}\">", escaped(picture)));
+            }
+            self.put(format_args!("<td class=\"n\">{read}<td class=\"n\">{made}</tr>"));
+        }
+        self.put(format_args!("</table></div>\n"));
+    }
+
+    /// Who held how much of the memory that there may be.
+    fn memory(&mut self, report: &Value) {
+        let memory = &report["memory"];
+        let (limit, holders) = (memory["limit_bytes"].as_f64().unwrap_or(0.0), list(&memory["holders"]));
+        if holders.is_empty() || limit <= 0.0 {
+            return;
+        }
+        self.put(format_args!(
+            "<h2>Memory for samples</h2>\n<p>The limit is {}. Bars show the mean, and behind it the most that was \
+             seen.</p>\n<table>",
+            units::binary(limit as u64)
+        ));
+        for holder in holders {
+            let bytes = |name: &str| holder[name].as_f64().unwrap_or(0.0);
+            let (mean, most) = (bytes("mean_bytes"), bytes("most_bytes"));
+            let wide = |bytes: f64| 100.0 * (bytes / limit).clamp(0.0, 1.0);
+            let (name, part) = (text(&holder["name"]), if most > 0.0 { (mean / most).min(1.0) } else { 0.0 });
+            let told = format!("{}, at most {}", units::binary(mean as u64), units::binary(most as u64));
+            self.put(format_args!(
+                "\n<tr><td>{name}<td class=\"n\">{told}<td class=\"g\"><div class=\"most\" style=\"width:{:.1}%\">\
+                 <div class=\"bar\" style=\"width:{:.1}%\"></div></div></tr>",
+                wide(most),
+                100.0 * part
+            ));
+        }
+        self.put(format_args!("</table>\n"));
     }
 
     /// What each thread did, and what it got of the processors.
@@ -189,7 +240,7 @@ impl Page {
             return;
         }
         let outliers: Vec<u64> = list(&report["spread"]["outliers"]).iter().filter_map(Value::as_u64).collect();
-        self.put(format_args!("<h2>Rounds</h2>\n<table><tr><th>round<th>samples/s<th></tr>"));
+        self.put(format_args!("<h2>Rounds</h2>\n<table><tr><th>round<th class=\"n\">samples/s<th></tr>"));
         for (number, round) in rounds.iter().enumerate() {
             let rate = count(&round["samples_per_s"]);
             let note = if outliers.contains(&(number as u64 + 1)) { "an outlier" } else { "" };
@@ -257,26 +308,93 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[test]
-    fn the_text_of_the_page_names_bottleneck_remedy_and_gain() {
-        let series = json!([{"s": 0.0, "bytes": 0}, {"s": 1.0, "bytes": 5}, {"s": 2.0, "bytes": 9}]);
-        let report = json!({
-            "dataset": {"format": "<script>", "samples": 4, "bytes": 1e7},
-            "samples_per_s": 400.0, "bytes_per_s": 1e9, "raw_read_bytes_per_s": 2e9,
+    fn report() -> Value {
+        let series = json!([{"s": 0.0, "samples": 0}, {"s": 1.0, "samples": 5}, {"s": 2.0, "samples": 9}]);
+        json!({
+            "dataset": {"format": "<script>", "samples": 4, "bytes": 1e7}, "samples": 4, "bytes": 1e7, "batches": 2,
+            "samples_per_s": 400.0, "bytes_per_s": 1e9, "raw_read_bytes_per_s": 2e9, "reads": 1234,
             "verdict": {"bottleneck": "latency", "share": 0.97, "advice": "a read takes 20 ms", "gain": 4.0,
                 "remedies": [{"what": "queue_depth = 16", "gain": 3.9, "samples_per_s": 1560.0}], "without": ["PSI"]},
             "threads": [{"role": "reactor", "shares": {"wait_for_storage": 0.97}}],
+            "read_latency_us": {"p50": 1500.0, "p90": 2000.0, "p99": 3e6},
+            "read_latency_by_size": [{"up_to_bytes": 4096, "reads": 7, "p50": 90.0},
+                {"up_to_bytes": null, "reads": 8, "p50": 8000.0}],
+            "ceilings": [{"part": "storage", "samples_per_s": 800.0, "bytes_per_s": 2e9, "from": "a raw read"},
+                {"part": "trainer", "samples_per_s": 5000.0, "bytes_per_s": null, "from": "steps"}],
+            "dearest_samples": [{"index": 3, "key": "<b>&3.jpg", "read_ms": 21.5, "made_ms": 3.0}],
+            "memory": {"limit_bytes": 1 << 30, "holders":
+                [{"name": "reading", "mean_bytes": 100 << 20, "most_bytes": 200 << 20}]},
+            "timeline": {"until_s": [0.5, 2.0], "lanes": [
+                {"role": "reactor", "threads": 1, "shares": {"plan": [0.25, 0.0], "wait_for_storage": [0.75, 1.0]}},
+                {"role": "io", "threads": 8, "shares": {"read": [1.0, 1.0]}}]},
             "rounds": [{"samples_per_s": 400.0, "series": series}, {"samples_per_s": 300.0, "series": series}],
             "run": {"command": ["uringload", "bench", "\"&"]},
-        });
-        let page = page(&report);
-        for said in ["Bottleneck: latency", "97 %", "4.0 times as fast", "queue_depth = 16", "3.9x", "PSI", "polyline"]
+        })
+    }
+
+    /// What a browser shows of a page, without its drawings.
+    fn words(page: &str) -> String {
+        let body = &page[page.find("<body>").unwrap()..];
+        let mut is_tag = false;
+        let text: String = body
+            .chars()
+            .map(|letter| {
+                is_tag |= letter == '<';
+                let shown = if is_tag { ' ' } else { letter };
+                is_tag &= letter != '>';
+                shown
+            })
+            .collect();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// A person who sees the first screen, or the text of it alone, can name bottleneck, remedy and gain.
+    #[test]
+    fn the_first_screen_names_bottleneck_remedy_and_gain() {
+        // A terminal of 80 by 24 shows as much.
+        let screen: String = words(&page(&report(), &[])).chars().take(80 * 12).collect();
+        for said in
+            ["Bottleneck: latency", "97 % of the time", "a read takes 20 ms", "If that part took no time: 4.0 times"]
         {
-            assert!(page.contains(said), "{said} is missing in {page}");
+            assert!(screen.contains(said), "{said} is missing in {screen}");
         }
+        assert!(screen.contains("Try first: queue_depth = 16 : 3.9 times as fast, 1 560 samples/s"), "{screen}");
+        // Where nothing was computed, it says so and does not make up a number.
+        let mut unknown = report();
+        unknown["verdict"]["remedies"] = json!([{"what": "longer reads", "gain": null, "samples_per_s": null}]);
+        let text = words(&page(&unknown, &[]));
+        assert!(text.contains("Try first: longer reads : what it brings was not measured"), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_every_part_and_fetches_nothing() {
+        let page = page(&report(), &[Some("data:image/jpeg;base64,AAAA".to_owned())]);
+        let text = words(&page);
+        for said in [
+            "PSI",
+            "Roofline",
+            "storage 800 a raw read (2.00 GB/s)",
+            "trainer 5 000 steps",
+            "Throughput over time from 4 to 5 samples/s, over 2.0 s",
+            "reads of up to 4 KiB 7 90",
+            "reads of more than 4 KiB 8 8.0",
+            "3 &lt;b&gt;&amp;3.jpg 21.5",
+            "io, 8 threads",
+            "wait for storage 88 %",
+            "The limit is 1024 MiB",
+            "reading 100 MiB, at most 200 MiB",
+            "Rounds",
+        ] {
+            assert!(text.contains(said), "{said} is missing in {text}");
+        }
+        assert!(page.contains("<polyline") && page.contains("<circle") && page.matches("<path").count() == 3);
+        assert!(page.contains("src=\"data:image/jpeg;base64,AAAA\""), "{page}");
         assert!(!page.contains("<script") && page.contains("&quot;&amp;"), "{page}");
-        assert!(!page.contains("http") && !page.contains("src="), "nothing is fetched");
-        for pair in ["table", "div", "p", "h2", "svg", "body", "html", "style", "code"] {
+        assert!(!page.contains("http") && page.matches("src=").count() == 1 && !page.contains("url("), "it fetches");
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+        for pair in
+            ["table", "div", "p", "h1", "h2", "svg", "body", "html", "style", "code", "span", "i", "b", "title", "head"]
+        {
             let (open, close) = (format!("<{pair}"), format!("</{pair}>"));
             let opened = page.matches(&format!("{open}>")).count() + page.matches(&format!("{open} ")).count();
             assert_eq!(opened, page.matches(&close).count(), "{pair}");
@@ -285,8 +403,12 @@ mod tests {
 
     #[test]
     fn any_report_makes_a_page() {
-        for odd in [json!(null), json!({"rounds": [1], "verdict": {"remedies": [7]}, "threads": [{"shares": []}]})] {
-            assert!(page(&odd).ends_with("</html>\n"));
+        let odd = json!({"rounds": [1], "verdict": {"remedies": [7]}, "threads": [{"shares": []}],
+            "timeline": {"until_s": [1.0, "x"], "lanes": [3, {"shares": {"plan": [7]}}]}, "ceilings": [1, {}],
+            "dearest_samples": [1], "memory": {"limit_bytes": 5, "holders": [{}]}, "read_latency_by_size": [2],
+            "samples_per_s": 1e300});
+        for odd in [json!(null), odd] {
+            assert!(page(&odd, &[None]).ends_with("</html>\n"));
         }
     }
 }

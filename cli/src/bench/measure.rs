@@ -4,10 +4,11 @@ use super::super::arguments::Images;
 use super::super::consume::{Consumer, Next};
 use super::super::interrupt::{Interrupt, eprintln_quietly};
 use super::super::state::resume;
-use super::accelerator::Accelerator;
+use super::accelerator::Accelerators;
 use super::gpus::Gpus;
 use super::progress::Progress;
 use super::series::Series;
+use super::timeline::Timeline;
 use super::trainer::{Steps, Trainer};
 use super::watch::{Watch, Watched};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use uringload::internal::Config;
 use uringload::internal::Delivered;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{EpochDigest, Sampler};
-use uringload::stats::{Decision, Evidence, Snapshot, Verdict};
+use uringload::stats::{DearSample, Decision, Evidence, Held, Snapshot, Verdict};
 use uringload::{Builder, Loader};
 use uringload::{Error, Result, State};
 use uringload_sys::system;
@@ -39,12 +40,23 @@ pub struct Run<'a> {
     pub state: Option<State>,
     /// Length of each emulated step.
     pub step: Option<Duration>,
+    /// Emulated accelerators, which take batches in turn.
+    pub accelerators: usize,
     /// The time limit.
     pub duration: Option<Duration>,
     /// Where batches end up; if empty, where they were read to.
     pub devices: Vec<Device>,
     /// The GPUs among the devices.
     pub gpus: Gpus,
+}
+
+impl<'a> Run<'a> {
+    /// All of a dataset, once, on the host.
+    pub fn of(dataset: &'a Arc<dyn Dataset>, config: Config, images: &'a Images, sampler: Arc<dyn Sampler>) -> Run<'a> {
+        let (state, step, duration, devices) = (None, None, None, Vec::new());
+        let gpus = Gpus::open(&devices);
+        Run { dataset, config, images, sampler, state, step, accelerators: 1, duration, devices, gpus }
+    }
 }
 
 /// How a run ended.
@@ -86,6 +98,12 @@ pub struct Measured {
     pub watched: Option<Watched>,
     /// What was delivered over time and by epoch.
     pub series: Series,
+    /// What the threads did over time.
+    pub timeline: Timeline,
+    /// The samples that took longest.
+    pub dearest: Vec<DearSample>,
+    /// Who held the memory.
+    pub memory: Vec<Held>,
     /// The loader's own stats.
     pub snapshot: Snapshot,
     /// What it decided about how it reads.
@@ -145,7 +163,8 @@ pub fn rate(count: u64, wall: Duration) -> f64 {
 /// # Errors
 /// Those of `build`. An error in the stream ends the run, but is not an error of this function.
 pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measured> {
-    let user = HostTrainer { accelerator: run.step.map(Accelerator::new), full: run.config.batch_size, interrupt };
+    let accelerators = run.step.map(|step| Accelerators::new(run.accelerators, step));
+    let user = HostTrainer { accelerators, full: run.config.batch_size, interrupt };
     if run.devices.is_empty() {
         return follow(run, name, interrupt, user, Builder::build);
     }
@@ -175,10 +194,12 @@ fn follow<T: Delivered, U: User<T>>(
     let watch = Watch::start(&run.gpus.addresses());
     let mut progress = Progress::new(name, loader.remaining());
     let consumer = Consumer::new(interrupt, run.duration.map(|duration| start + duration));
-    let mut series = Series::default();
-    let (end, last) = take_all(&consumer, &mut user, &mut loader, (&mut progress, &mut series, start));
+    let (mut series, mut timeline) = (Series::default(), Timeline::begin(&stats));
+    let watching = (&mut progress, &mut series, &mut timeline, start);
+    let (end, last) = take_all(&consumer, &mut user, &mut loader, watching);
     series.end();
     let wall = last.unwrap_or(start) - start;
+    timeline.end(wall, &stats);
     drop(progress);
     let measured = Measured {
         end,
@@ -192,6 +213,9 @@ fn follow<T: Delivered, U: User<T>>(
         steps: None,
         watched: watch.map(Watch::end),
         series,
+        timeline,
+        dearest: stats.dearest(),
+        memory: stats.memory(),
         snapshot: stats.snapshot(),
         decisions: stats.decisions(),
         route: loader.route(),
@@ -210,7 +234,7 @@ fn take_all<T: Delivered, U: User<T>>(
     consumer: &Consumer<'_>,
     user: &mut U,
     loader: &mut Loader<T>,
-    (progress, series, start): (&mut Progress, &mut Series, Instant),
+    (progress, series, timeline, start): (&mut Progress, &mut Series, &mut Timeline, Instant),
 ) -> (End, Option<Instant>) {
     let stats = loader.stats();
     let mut last = None;
@@ -233,6 +257,7 @@ fn take_all<T: Delivered, U: User<T>>(
         };
         last = Some(done);
         series.batch(epoch, delivered, got.saturating_duration_since(start), done.saturating_duration_since(start));
+        timeline.batch(done.saturating_duration_since(start), &stats);
         progress.batch(done, &stats);
     };
     match user.finish() {
@@ -260,37 +285,44 @@ trait User<T> {
 
 /// A trainer emulated on the host: it sleeps.
 struct HostTrainer<'a> {
-    accelerator: Option<Accelerator>,
+    accelerators: Option<Accelerators>,
     full: u64,
     interrupt: &'a Interrupt,
 }
 
 impl HostTrainer<'_> {
-    /// Touches the batch as a copy to a device would, returns its memory, and sleeps for one step.
+    /// Touches the batch as a copy to a device would, returns its memory, and sleeps until an accelerator is free.
     fn step<T: Delivered>(&mut self, batch: T) -> Option<Instant> {
-        let accelerator = self.accelerator.as_mut()?;
+        let accelerators = self.accelerators.as_mut()?;
         let host = batch.host();
-        let (epoch, is_full) = (host.cursor.epoch, host.len() as u64 == self.full);
+        let epoch = (host.len() as u64 == self.full).then_some(host.cursor.epoch);
         drop(batch);
-        self.interrupt.sleep_until(Instant::now() + accelerator.step());
-        let now = Instant::now();
-        if is_full && !self.interrupt.is_set() {
-            accelerator.stepped(epoch, now);
-        }
-        Some(now)
+        let free = accelerators.begin(epoch, Instant::now());
+        self.interrupt.sleep_until(free);
+        Some(Instant::now())
+    }
+
+    /// Sleeps until all steps have ended.
+    fn end(&self) -> Option<Instant> {
+        self.interrupt.sleep_until(self.accelerators.as_ref()?.end()?);
+        Some(Instant::now())
     }
 }
 
 impl User<Batch> for HostTrainer<'_> {
     fn use_batch(&mut self, batch: Batch, _: Duration) -> Result<Option<Instant>> {
-        if self.accelerator.is_some() {
+        if self.accelerators.is_some() {
             std::hint::black_box(batch.columns.iter().map(|column| touch(&column.data)).sum::<u64>());
         }
         Ok(self.step(batch))
     }
 
+    fn finish(&mut self) -> Result<Option<Instant>> {
+        Ok(self.end())
+    }
+
     fn tell(self, measured: Measured) -> Measured {
-        Measured { au_percent: self.accelerator.and_then(Accelerator::percent), ..measured }
+        Measured { au_percent: self.accelerators.and_then(Accelerators::percent), ..measured }
     }
 }
 
@@ -308,7 +340,7 @@ impl User<DeviceBatch> for DeviceTrainer<'_> {
             trainer.use_batch(batch, waited, full, self.host.interrupt)?;
             return Ok(None);
         }
-        if self.host.accelerator.is_some() {
+        if self.host.accelerators.is_some() {
             let bytes = batch.columns.iter().filter_map(|column| column.memory.as_host());
             std::hint::black_box(bytes.map(|bytes| pages(bytes)).sum::<u64>());
         }
@@ -364,6 +396,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
     snapshot.count = count;
     snapshot.depth = measured.snapshot.depth;
     snapshot.read_latency = measured.snapshot.read_latency;
+    snapshot.read_latency_by_size = measured.snapshot.read_latency_by_size;
     snapshot.threads = vec![thread(Role::Consumer, Doing::WaitBatch), thread(Role::Reactor, Doing::WaitStorage)];
     let mut route = measured.route;
     route.backing = "memory of any kind".into();
@@ -376,6 +409,9 @@ fn on_virtual_clock(measured: Measured) -> Measured {
         series: Series::default(),
         snapshot,
         // They have the time of the machine.
+        timeline: Timeline::default(),
+        dearest: Vec::new(),
+        memory: Vec::new(),
         decisions: Vec::new(),
         route,
         ..measured

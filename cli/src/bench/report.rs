@@ -3,11 +3,14 @@
 
 use super::super::arguments::Way;
 use super::super::compare::Compared;
+use super::ceilings::{self, Ceiling};
 use super::device::{DeviceReport, DeviceRouteReport};
+use super::found::{DearReport, MemoryReport, SizeReport};
 use super::machine::{Command, Machine};
 use super::measure::Measured;
 use super::series::{Epoch, Point};
 use super::spread::Spread;
+use super::timeline::TimelineReport;
 use super::yardstick::Yardstick;
 use super::{Outcome, Round};
 use clap::ValueEnum;
@@ -47,9 +50,12 @@ pub struct Report {
     peak_rss_bytes: Option<u64>,
     memory_taken_s: f64,
     pool_bytes: u64,
+    memory: MemoryReport,
     first_batch_ms: Option<f64>,
     batch_wait_ms: Waits,
     read_latency_us: Latencies,
+    read_latency_by_size: Vec<SizeReport>,
+    dearest_samples: Vec<DearReport>,
     reads: u64,
     bytes_read: u64,
     short_reads: u64,
@@ -57,6 +63,8 @@ pub struct Report {
     read_amplification: Option<f64>,
     units_decoded: u64,
     samples_decoded: u64,
+    cache_hits: u64,
+    cache_misses: u64,
     bytes_decoded: u64,
     in_flight_mean: f64,
     in_flight_max: u64,
@@ -71,7 +79,9 @@ pub struct Report {
     device: Option<DeviceReport>,
     route: RouteReport,
     verdict: VerdictReport,
+    ceilings: Vec<Ceiling>,
     threads: Vec<ThreadReport>,
+    timeline: TimelineReport,
     processors: ProcessorsReport,
     comparisons: Vec<Comparison>,
     rounds: Vec<RoundReport>,
@@ -83,8 +93,22 @@ pub struct Report {
 struct MlperfReport {
     workload: &'static str,
     accelerator: &'static str,
+    accelerators: usize,
     bar_percent: f64,
     is_reached: Option<bool>,
+}
+
+impl MlperfReport {
+    fn of(outcome: &Outcome<'_>) -> Option<MlperfReport> {
+        let reached = outcome.median().measured.au_percent;
+        outcome.options.mlperf.map(|workload| MlperfReport {
+            workload: workload.name,
+            accelerator: workload.accelerator,
+            accelerators: outcome.options.accelerators,
+            bar_percent: workload.bar_percent,
+            is_reached: reached.map(|au| au >= workload.bar_percent),
+        })
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -132,6 +156,7 @@ struct DigestReport {
 #[derive(Debug, Serialize)]
 struct Waits {
     p50: Option<f64>,
+    p90: Option<f64>,
     p99: Option<f64>,
 }
 
@@ -139,6 +164,7 @@ struct Waits {
 #[derive(Debug, Serialize)]
 struct Latencies {
     p50: Option<f64>,
+    p90: Option<f64>,
     p99: Option<f64>,
     p999: Option<f64>,
 }
@@ -176,6 +202,7 @@ struct DecisionReport {
     reads_per_s: u64,
     bytes_per_s: u64,
     mean_latency_us: u64,
+    operation_bytes: Option<u64>,
     why: &'static str,
 }
 
@@ -189,6 +216,7 @@ impl From<&Decision> for DecisionReport {
             reads_per_s: decision.reads_per_second,
             bytes_per_s: decision.bytes_per_second,
             mean_latency_us: decision.latency.as_micros() as u64,
+            operation_bytes: Some(decision.operation_bytes).filter(|&bytes| bytes > 0),
             why: decision.reason,
         }
     }
@@ -199,6 +227,7 @@ impl From<&Decision> for DecisionReport {
 pub struct RouteReport {
     engine: String,
     direct_io: bool,
+    reads_once: bool,
     alignment: u32,
     queue_depth: usize,
     read_bytes: usize,
@@ -353,9 +382,12 @@ impl Report {
             peak_rss_bytes: measured.peak_memory,
             memory_taken_s: snapshot.time(Role::Reactor, Doing::TakeMemory).as_secs_f64(),
             pool_bytes: measured.pool_bytes,
+            memory: MemoryReport::of(measured),
             first_batch_ms: first_batch.map(millis),
             batch_wait_ms: Waits::of(&snapshot.batch_wait),
             read_latency_us: Latencies::of(&snapshot.read_latency),
+            read_latency_by_size: snapshot.read_latency_by_size.iter().map(SizeReport::from).collect(),
+            dearest_samples: measured.dearest.iter().map(|one| DearReport::of(one, &**dataset)).collect(),
             reads: count.reads,
             bytes_read: count.bytes_read,
             short_reads: count.short_reads,
@@ -363,6 +395,8 @@ impl Report {
             read_amplification: snapshot.read_amplification(),
             units_decoded: count.units_decoded,
             samples_decoded: count.samples_decoded,
+            cache_hits: count.cache_hits,
+            cache_misses: count.cache_misses,
             bytes_decoded: count.bytes_decoded,
             in_flight_mean: snapshot.in_flight_mean(),
             in_flight_max: snapshot.in_flight_max,
@@ -373,16 +407,13 @@ impl Report {
             share_of_raw: raw.map(|raw| measured.share_of_raw(raw)),
             step_ms: outcome.options.emulate_step.map(millis),
             au_percent: measured.au_percent,
-            mlperf: outcome.options.mlperf.map(|workload| MlperfReport {
-                workload: workload.name,
-                accelerator: workload.accelerator,
-                bar_percent: workload.bar_percent,
-                is_reached: measured.au_percent.map(|au| au >= workload.bar_percent),
-            }),
+            mlperf: MlperfReport::of(outcome),
             device: DeviceReport::of(outcome.median(), raw),
             route: RouteReport::from(&measured.route),
             verdict: VerdictReport::of(&measured.verdict(&outcome.evidence()), &outcome.trials),
+            ceilings: ceilings::ceilings(outcome),
             threads: threads(snapshot),
+            timeline: measured.timeline.report(),
             processors: ProcessorsReport::from(&snapshot.processors),
             comparisons: outcome.compared().into_iter().map(|compared| Comparison::of(compared, measured)).collect(),
             rounds: outcome.rounds.iter().map(RoundReport::of).collect(),
@@ -412,14 +443,14 @@ impl DigestReport {
 impl Waits {
     fn of(waits: &Distribution) -> Waits {
         let at = |percent| waits.percentile(percent).map(millis);
-        Waits { p50: at(50.0), p99: at(99.0) }
+        Waits { p50: at(50.0), p90: at(90.0), p99: at(99.0) }
     }
 }
 
 impl Latencies {
     fn of(latencies: &Distribution) -> Latencies {
         let at = |percent| latencies.percentile(percent).map(|time| time.as_secs_f64() * 1e6);
-        Latencies { p50: at(50.0), p99: at(99.0), p999: at(99.9) }
+        Latencies { p50: at(50.0), p90: at(90.0), p99: at(99.0), p999: at(99.9) }
     }
 }
 
@@ -435,6 +466,7 @@ impl From<&Route> for RouteReport {
         RouteReport {
             engine: route.engine.to_string(),
             direct_io: route.direct_io,
+            reads_once: route.reads_once,
             alignment: route.alignment,
             queue_depth: route.queue_depth,
             read_bytes: route.read_bytes,

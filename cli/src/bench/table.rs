@@ -33,12 +33,15 @@ pub fn of(outcome: &Outcome<'_>) -> String {
     table.0
 }
 
+/// Columns of the names of rows.
+pub const NAMES: usize = 13;
+
 struct Table(String);
 
 impl Table {
     fn row(&mut self, name: &str, value: &str) {
         // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "{name:<13} {value}");
+        let _ = writeln!(self.0, "{name:<NAMES$} {value}");
     }
 }
 
@@ -108,13 +111,20 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
     raw_read(table, outcome, measured);
     if let Some(step) = outcome.options.emulate_step {
         let au = measured.au_percent.map_or_else(|| "unknown".to_owned(), |au| format!("{au:.1} %"));
-        table.row("accelerator", &format!("{au:<12} busy, with steps of {}", time(step)));
+        let of = match outcome.options.accelerators {
+            1 => String::new(),
+            several => format!(", the mean of {several}"),
+        };
+        table.row("accelerator", &format!("{au:<12} busy, with steps of {}{of}", time(step)));
         if let (Some(workload), Some(au)) = (outcome.options.mlperf, measured.au_percent) {
             let Workload { name, accelerator, bar_percent, .. } = workload;
             let reached = if au >= bar_percent { "reached" } else { "missed" };
             table.row(
                 "",
-                &format!("{name} on one {accelerator}: the bar of {bar_percent} % is {reached} (no MLPerf result)"),
+                &format!(
+                    "{name} on {accelerator} x {}: the bar of {bar_percent} % is {reached} (no MLPerf result)",
+                    outcome.options.accelerators
+                ),
             );
         }
     }
@@ -190,6 +200,12 @@ fn costs(table: &mut Table, measured: &Measured) {
         let each = time(spent / u32::try_from(samples_decoded).unwrap_or(u32::MAX));
         let made = format!("{} made on {threads} threads, {each} each", bytes(bytes_decoded as f64));
         table.row("decoded", &format!("{:<12} {made}", count(samples_decoded)));
+    }
+    let Counts { cache_hits, cache_misses, .. } = snapshot.count;
+    if cache_hits + cache_misses > 0 {
+        let share = cache_hits as f64 / (cache_hits + cache_misses) as f64;
+        let came = format!("{:.1} % of the samples came from the cache of decoded images", 100.0 * share);
+        table.row("cached", &format!("{:<12} {came}", count(cache_hits)));
     }
     let EpochDigest { epoch, since, delivered, lost, .. } = measured.digest;
     let since = if since > 0 { format!(" since position {}", count(since)) } else { String::new() };
