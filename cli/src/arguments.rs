@@ -10,6 +10,9 @@ mod mlperf;
 mod pack;
 mod rows;
 mod sheet;
+mod source;
+mod top;
+mod tune;
 mod verify;
 
 use super::failure::EXIT_CODES;
@@ -18,7 +21,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload::config::{Cache, EngineChoice, IoChoice, Part, Shuffle};
+use uringload::config::{Cache, EngineChoice, IoChoice, Part, Profile, Shuffle};
 use uringload::internal::Config;
 
 pub use against::{Against, TableForm};
@@ -31,6 +34,9 @@ pub use mlperf::Workload;
 pub use pack::Pack;
 pub use rows::Rows;
 pub use sheet::Sheet;
+pub use source::Source;
+pub use top::Top;
+pub use tune::Tune;
 pub use verify::Verify;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
@@ -39,6 +45,21 @@ pub use verify::Verify;
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
+    /// Color: where stdout is a terminal and NO_COLOR is not set (auto), always, or never.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    pub color: ColorName,
+}
+
+/// When to write in color.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorName {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// What to do.
@@ -75,6 +96,15 @@ pub enum Command {
     /// Shows a saved state, or makes one for another position.
     #[command(subcommand)]
     State(StateCommand),
+    /// Shows running loaders that share their statistics: rates, limit, disk, queue, processors, threads.
+    Top(Top),
+    /// Finds how to read a dataset fastest on this machine: measures it, and writes a profile for later runs.
+    ///
+    /// It reads for half a minute at most, in the order that is given, and changes one thing after the other: reads in
+    /// flight, their length, gaps that are read along, engine, page cache, threads, memory. What gives more in pairs of
+    /// measurements goes into the profile, which `--profile` of bench and list takes, and so do the library and Python.
+    /// An order or a layout that reads faster is measured and told, and left to you.
+    Tune(Box<Tune>),
     /// Checks every checksum and the structure of a dataset, reads every sample, and prints each problem.
     Verify(Box<Verify>),
     /// Proves that no sample is lost or duplicated, for any number of ranks; reads no sample.
@@ -161,6 +191,10 @@ pub struct Bench {
     #[arg(long, value_name = "WORKLOAD:ACCELERATOR", value_parser = mlperf::parse_workload, help_heading = "Measuring",
           conflicts_with_all = ["emulate_step", "batch_size"])]
     pub mlperf: Option<Workload>,
+    /// Emulate so many accelerators on the host, which take batches in turn and compute at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive, conflicts_with = "devices",
+          help_heading = "Measuring")]
+    pub accelerators: usize,
     /// Read the same samples in other ways too.
     #[arg(
         long,
@@ -257,21 +291,12 @@ pub struct Inspect {
 /// Options of `list`.
 #[derive(Debug, Args)]
 pub struct List {
-    /// Folders, files or patterns; several make one dataset.
-    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
-    pub paths: Vec<PathBuf>,
     #[command(flatten)]
-    pub format: Format,
-    #[command(flatten)]
-    pub order: Order,
-    #[command(flatten)]
-    pub chosen: Chosen,
+    pub source: Source,
     #[command(flatten)]
     pub means: Means,
     #[command(flatten)]
     pub rows: Rows,
-    #[command(flatten)]
-    pub failing: Failing,
     #[command(flatten)]
     pub checkpoint: Checkpoint,
     /// Print JSON, as it does anyway: for scripts that ask every command.
@@ -318,6 +343,9 @@ pub struct Seek {
     /// Where to write the new state; "-" is stdout. It may be the same file.
     #[arg(long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
+    /// Print JSON: the place, and the state or where it was written.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The new position.
@@ -358,6 +386,9 @@ pub struct VerifyOrder {
     /// The epoch to play, from 0.
     #[arg(long, value_name = "E", default_value_t = 0)]
     pub epoch: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Where to resume from, and where to save the state.
@@ -379,9 +410,11 @@ pub struct Order {
     /// Samples in a batch.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub batch_size: u64,
-    /// Use a random order for each epoch: of all samples (full), of windows of N neighbours (window:N), or of shards, N
-    /// mixed at a time (shards:N); auto is full, or shards:4 if samples are stored in units that are decoded as a
-    /// whole.
+    /// Use a random order for each epoch: of all samples (full), of windows of N neighbours (window:N), of shards, N
+    /// mixed at a time (shards:N), or of pieces of S neighbours (pieces:S:N); auto follows from how samples are stored.
+    ///
+    /// auto is full, but 16 pieces of about 16 MiB at a time if samples lie in two shards or more (4096 samples or
+    /// more, of at most 1 MiB), and shards:4 if they are cut from units that are decoded as a whole.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           value_parser = chosen::parse_shuffle)]
     pub shuffle: Option<Shuffle>,
@@ -418,8 +451,8 @@ pub struct Means {
     /// Threads of the engine "threads" [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub io_threads: Option<usize>,
-    /// Threads that decode, if samples are stored in units that need it; 0 decodes on the thread that reads [default:
-    /// by the machine].
+    /// Threads that decode, if samples are stored in units that need it; 0 decodes on the thread that takes the
+    /// batches [default: by the machine].
     #[arg(long, value_name = "N")]
     pub num_threads: Option<usize>,
     /// Memory for samples [default: by the batch].
@@ -432,6 +465,21 @@ pub struct Means {
     /// Keep the dataset's files in memory, as far as the memory limit allows: what fits is read once.
     #[arg(long)]
     pub cache: Option<CacheName>,
+    /// Share the loader's statistics with `uringload top` while it runs, in this folder.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/dev/shm",
+          value_hint = ValueHint::DirPath)]
+    pub share_stats: Option<PathBuf>,
+    /// Read as this profile says, which `uringload tune` wrote, as far as nothing else is given.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = parse_profile)]
+    pub profile: Option<Profile>,
+}
+
+/// Loads a profile. What is wrong with it is told with the argument, in one line.
+fn parse_profile(path: &str) -> Result<Profile, String> {
+    Profile::load(path).map_err(|error| {
+        let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
+        format!("{}{remedy}", error.headline())
+    })
 }
 
 /// The library's configuration for the requested order; ranks come from the arguments alone.
@@ -468,6 +516,8 @@ impl Means {
         config.memory_limit = self.memory_limit;
         config.coalesce_gap = self.coalesce_gap.0;
         config.cache = self.cache.map_or(Cache::Off, |CacheName::Memory| Cache::Memory);
+        config.share_stats.clone_from(&self.share_stats);
+        self.profile.iter().for_each(|profile| profile.fill(config));
     }
 }
 
@@ -559,6 +609,6 @@ mod tests {
     fn defaults_are_the_librarys() {
         let arguments = Arguments::try_parse_from(["uringload", "list", "somewhere"]).unwrap();
         let Command::List(list) = arguments.command else { panic!("list is list") };
-        assert_eq!(config(&list.order, &list.means, &list.rows, &list.failing), Config::default());
+        assert_eq!(config(&list.source.order, &list.means, &list.rows, &list.source.failing), Config::default());
     }
 }

@@ -46,7 +46,14 @@ pub fn empty(dataset: &dyn Dataset) -> Result<Emptied> {
         all().for_each(|path| drop(std::fs::metadata(path)));
         return Ok(Emptied::Whole);
     }
-    for path in all() {
+    evict(dataset)?;
+    Ok(Emptied::Files)
+}
+
+/// Evicts the dataset's files from the page cache, and nothing else.
+pub fn evict(dataset: &dyn Dataset) -> Result<()> {
+    let files = dataset.files();
+    for path in (0..files.len() as u32).map(|index| files.path(FileId(index))) {
         let Ok(file) = uringload_sys::file::open_regular(&path) else { continue };
         // Pages not yet written to disk would stay in the cache. On some filesystems only the owner may sync through a
         // descriptor opened for reading; clean pages are evicted all the same.
@@ -54,5 +61,5 @@ pub fn empty(dataset: &dyn Dataset) -> Result<Emptied> {
         sys::file::evict(file.as_fd())
             .map_err(|source| Error::io("cannot evict the file from the page cache", source).with_path(&path))?;
     }
-    Ok(Emptied::Files)
+    Ok(())
 }

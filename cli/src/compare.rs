@@ -101,6 +101,7 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
         sampler: Arc::clone(&run.sampler),
         state: None,
         step: None,
+        accelerators: 1,
         duration: run.duration,
         devices: Vec::new(),
         gpus: Gpus::default(),

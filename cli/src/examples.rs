@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
 /// Of each command, by its path: lines to type, and what they are for.
-const EXAMPLES: [(&str, &[(&str, &str)]); 14] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 16] = [
     (
         "bench",
         &[
@@ -42,6 +42,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 14] = [
         "pack",
         &[
             ("uringload pack /data/photos /fast/photos", "many small files as shards"),
+            ("uringload pack /data/photos /fast/small --resize 256", "images decoded once and stored smaller"),
             ("uringload pack /data /fast/data --part 1/4", "the first of four machines"),
         ],
     ),
@@ -55,6 +56,21 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 14] = [
     ("show", &[("uringload show /data --shuffle --out sheet.png", "are these the images that I mean?")]),
     ("state show", &[("uringload state show state.json /data", "does it belong to this dataset?")]),
     ("state seek", &[("uringload state seek state.json --samples +10000 --out other.json", "skip samples")]),
+    (
+        "top",
+        &[
+            ("uringload top", "all loaders of this user that share their statistics"),
+            ("uringload top 4711 --once --json", "one process, once, for programs"),
+        ],
+    ),
+    (
+        "tune",
+        &[
+            ("uringload tune /data --shuffle", "the fastest way to read it here"),
+            ("uringload tune /data --shuffle --emulate-step 30", "is it fast enough for steps of 30 ms?"),
+            ("uringload tune /data --out /etc/data.toml --json", "figures for programs, the profile elsewhere"),
+        ],
+    ),
     ("verify", &[("uringload verify /data", "every checksum, every sample")]),
     ("verify-order", &[("uringload verify-order /data --shuffle --world-size 8", "nothing lost, nothing doubled")]),
     (
@@ -68,29 +84,23 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 14] = [
 ];
 
 /// What `-h` tells of; `--help` and the man pages tell of everything.
-const SHORT: [&str; 33] = [
+const SHORT: [&str; 27] = [
     "paths",
+    "pid",
+    "once",
     "format",
-    "columns",
-    "record_bytes",
     "batch_size",
     "shuffle",
     "seed",
-    "rank",
     "world_size",
     "engine",
     "io",
     "memory_limit",
-    "cache",
     "on_error",
-    "quarantine",
     "devices",
-    "resume",
-    "save_state",
     "duration",
     "epochs",
     "cold",
-    "compare",
     "emulate_step",
     "json",
     "digest",
@@ -103,6 +113,12 @@ const SHORT: [&str; 33] = [
     "part",
     "shell",
 ];
+
+/// Where the first thing that a help text says ends: what follows explains it, and is for `--help`.
+const CLAUSE_ENDS: [&str; 6] = ["; ", ": ", ". ", " [", " (", ", and "];
+
+/// A list of possible values that is longer is for `--help`.
+const SHORT_LIST: usize = 40;
 
 /// The command line with its examples.
 pub fn whole() -> Command {
@@ -125,8 +141,24 @@ pub fn whole() -> Command {
 
 fn shortened(command: Command) -> Command {
     let is_short = |arg: &clap::Arg| arg.is_required_set() || SHORT.contains(&arg.get_id().as_str());
-    let command = command.mut_args(|arg| if is_short(&arg) { arg } else { arg.hide_short_help(true) });
+    let command = command.mut_args(|arg| if is_short(&arg) { terse(arg) } else { arg.hide_short_help(true) });
     command.mut_subcommands(shortened)
+}
+
+/// The same argument, of which `-h` says what it is and `--help` everything.
+fn terse(arg: clap::Arg) -> clap::Arg {
+    let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
+    let mut full = arg.get_long_help().map_or_else(|| help.clone(), ToString::to_string);
+    let values = arg.get_possible_values();
+    let names: Vec<&str> = values.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name()).collect();
+    let has_help = values.iter().any(|value| value.get_help().is_some());
+    // clap hides them in both or in none; values with a help of their own are a list in `--help` anyway.
+    let is_long = arg.get_action().takes_values() && names.join(", ").len() > SHORT_LIST && !has_help;
+    if is_long {
+        full += &format!(" [possible values: {}]", names.join(", "));
+    }
+    let end = CLAUSE_ENDS.iter().filter_map(|end| help.find(end)).min().unwrap_or(help.len());
+    arg.help(help[..end].to_owned()).long_help(full).hide_possible_values(is_long)
 }
 
 fn below(command: Command, text: &str) -> Command {
@@ -186,6 +218,27 @@ mod tests {
                 Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
         }
+    }
+
+    #[test]
+    fn short_help_fits_on_a_screen_and_long_help_loses_nothing() {
+        for (path, command) in all() {
+            let mut command = command.term_width(80);
+            let short = command.render_help().to_string();
+            let lines = short.lines().count();
+            assert!(lines <= 60, "{path} has {lines} lines:\n{short}");
+        }
+        let full = Arguments::command();
+        let of = |command: &Command, id: &str| {
+            let bench = command.find_subcommand("bench").expect("bench");
+            let arg = bench.get_arguments().find(|arg| arg.get_id() == id).expect("the argument").clone();
+            arg.get_long_help().or(arg.get_help()).expect("a help").to_string()
+        };
+        for id in ["paths", "shuffle", "emulate_step", "json"] {
+            assert_eq!(of(&whole(), id), of(&full, id));
+        }
+        let (_, mut bench) = all().into_iter().find(|(path, _)| path == "bench").expect("bench");
+        assert!(bench.render_long_help().to_string().contains("array_record"));
     }
 
     #[test]

@@ -55,7 +55,11 @@ pub fn run(asked: &Index) -> Done {
         return Err(error.with_remedy("tar, tfrecord, jsonl, csv and text do").into());
     };
     let text = if asked.json { as_json(&*dataset, report) } else { as_text(&*dataset, report, start.elapsed()) };
-    output::print(&text)?;
+    if asked.json {
+        output::print(&text)?
+    } else {
+        output::print_table(&text, output::NAMES)?
+    }
     index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     index.damage.iter().for_each(|error| eprintln_quietly(&format!("uringload: no index: {}", told(error))));
     let is_kept = report.written == report.scanned + report.imported;
@@ -83,7 +87,7 @@ fn as_json(dataset: &dyn Dataset, report: &IndexReport) -> String {
 
 fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> String {
     let (index, count) = (dataset.index(), units::count);
-    let mut table = Table::new(14);
+    let mut table = Table::new(output::NAMES);
     table.row("samples", format!("{} in {} files", count(dataset.len()), count(dataset.files().len() as u64)));
     let (current, scanned) = (count(report.current), count(report.scanned));
     let imported = match report.imported {

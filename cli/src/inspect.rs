@@ -19,7 +19,11 @@ pub fn run(options: &Inspect) -> Done {
     let dataset = &*dataset;
     let opening = start.elapsed();
     let text = if options.json { format!("{:#}\n", as_json(dataset)) } else { as_text(dataset, opening) };
-    output::print(&text)?;
+    if options.json {
+        output::print(&text)?
+    } else {
+        output::print_table(&text, output::NAMES)?
+    }
     Ok(Exit::Done)
 }
 
@@ -55,7 +59,7 @@ impl Sizes {
 fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
     let (index, sizes) = (dataset.index(), Sizes::of(dataset));
     let of = |bytes: u64| units::bytes(bytes as f64);
-    let mut table = Table::new(14);
+    let mut table = Table::new(output::NAMES);
     table.row("format", dataset.format().into());
     table.row(
         "samples",

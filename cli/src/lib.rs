@@ -25,6 +25,8 @@ mod pages;
 mod ranks;
 mod show;
 mod state;
+mod top;
+mod tune;
 mod units;
 mod verify;
 mod verify_order;
@@ -33,7 +35,7 @@ mod verify_order;
 pub use ranks::VARIABLES as RANK_VARIABLES;
 
 use arguments::{Arguments, Command};
-use clap::FromArgMatches;
+use clap::{ColorChoice, FromArgMatches};
 use failure::{Exit, Failure};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -41,9 +43,14 @@ use std::io::{self, Write};
 /// Parses the arguments (the first is the program's name), runs the command, reports errors on stderr, in one line, and
 /// returns the exit code. A process calls it once: the handlers of signals that a command sets stay.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let parsed = examples::whole().try_get_matches_from(arguments);
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Help is written while arguments are parsed, so this one is looked for before.
+    let parsed = examples::whole().color(help_color(&arguments)).try_get_matches_from(arguments);
     let code = match parsed.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches)) {
-        Ok(arguments) => ended(command(arguments.command)),
+        Ok(arguments) => {
+            output::set_colored(output::is_colored(arguments.color));
+            ended(command(arguments.command))
+        }
         Err(refused) => {
             // Help goes to stdout, what cannot be parsed to stderr; if that is closed there is nobody to tell.
             let _ = refused.print();
@@ -53,6 +60,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     // Rust flushes at the end of its own `main`, which a process of Python does not have.
     let _ = io::stdout().flush();
     code
+}
+
+/// The color of help and of what cannot be parsed: NO_COLOR and terminals are clap's own business.
+fn help_color(arguments: &[OsString]) -> ColorChoice {
+    let words = || arguments.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+    let behind = words().zip(words().skip(1)).filter(|(name, _)| *name == "--color").map(|(_, value)| value);
+    match words().filter_map(|word| word.strip_prefix("--color=")).chain(behind).last() {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    }
 }
 
 fn command(command: Command) -> Done {
@@ -69,6 +87,8 @@ fn command(command: Command) -> Done {
         Command::Pack(options) => pack::run(&options),
         Command::Show(options) => show::run(&options),
         Command::State(command) => state::run(&command),
+        Command::Top(options) => top::run(&options),
+        Command::Tune(options) => tune::run(&options),
         Command::Verify(options) => verify::run(&options),
         Command::VerifyOrder(options) => verify_order::run(&options),
         Command::Completions { shell } => pages::completions(shell),

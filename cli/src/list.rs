@@ -26,12 +26,12 @@ use uringload::internal::Config;
 /// Lists every sample of one epoch, in the loader's order.
 pub fn run(options: &List) -> Done {
     let interrupt = Interrupt::install();
-    let data = Data::choose(&options.paths, &options.format.under(&options.failing), &options.chosen)?;
-    let asked = config(&options.order, &options.means, &options.rows, &options.failing);
+    let data = options.source.open()?;
+    let asked = config(&options.source.order, &options.means, &options.rows, &options.source.failing);
     // A sample that cannot be read gets a line that says so; the others still get theirs.
     let on_error = if asked.on_error == OnError::Replace { OnError::Replace } else { OnError::Skip };
-    let config = Ranks::of(&options.order)?.apply(Config { on_error, epochs: Some(1), ..asked });
-    let sampler = data.sampler(&config, &options.chosen)?;
+    let config = Ranks::of(&options.source.order)?.apply(Config { on_error, epochs: Some(1), ..asked });
+    let sampler = data.sampler(&config, &options.source.chosen)?;
     let builder = Loader::builder(data.dataset.clone()).config(config).sampler(sampler);
     let mut loader = resume(builder, options.checkpoint.load()?.as_ref()).build()?;
     let consumer = Consumer::new(&interrupt, None);

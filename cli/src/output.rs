@@ -1,14 +1,67 @@
 //! What commands print.
 
+use super::arguments::ColorName;
 use std::borrow::Cow;
+use std::env;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether names of tables are written in bold: the command line's `--color`, which is the process's own.
+static COLORED: AtomicBool = AtomicBool::new(false);
+
+const BOLD: &str = "\u{1b}[1m";
+const PLAIN: &str = "\u{1b}[0m";
+
+/// Whether anything is written in color: where stdout is a terminal that can, unless the user says otherwise. What is
+/// said by an argument wins over NO_COLOR (no-color.org).
+pub fn is_colored(asked: ColorName) -> bool {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    match asked {
+        ColorName::Always => true,
+        ColorName::Never => false,
+        ColorName::Auto => {
+            let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+            !is_set("NO_COLOR") && !is_dumb && io::stdout().is_terminal()
+        }
+    }
+}
+
+/// From now on.
+pub fn set_colored(colored: bool) {
+    COLORED.store(colored, Ordering::Relaxed);
+}
+
+/// Writes a table to stdout at once: names, in the first `width` columns, are bold where there is color.
+pub fn print_table(text: &str, width: usize) -> io::Result<()> {
+    if !COLORED.load(Ordering::Relaxed) {
+        return print(text);
+    }
+    let mut bold = String::with_capacity(text.len() * 2);
+    for line in printable(text).lines() {
+        let at = line.char_indices().nth(width).map_or(line.len(), |(at, _)| at);
+        let (name, rest) = line.split_at(at);
+        // A line that is no row has no blank behind its name.
+        let is_row = rest.starts_with(' ') && !name.trim().is_empty();
+        let written = if is_row { writeln!(bold, "{BOLD}{name}{PLAIN}{rest}") } else { writeln!(bold, "{line}") };
+        // Writing to a String cannot fail.
+        let _ = written;
+    }
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bold.as_bytes())?;
+    stdout.flush()
+}
 
 /// Writes to stdout at once; see [`printable`].
 pub fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(printable(text).as_bytes())?;
     stdout.flush()
+}
+
+/// Writes to stdout what is meant for a terminal as it is.
+pub fn print_raw(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(text.as_bytes())
 }
 
 /// The text without characters that control a terminal or turn text around: names of files, columns and keys come from
@@ -49,6 +102,9 @@ pub struct Table {
     width: usize,
 }
 
+/// Columns of the names of most tables.
+pub const NAMES: usize = 14;
+
 impl Table {
     /// Names are padded to `width`.
     pub fn new(width: usize) -> Table {
@@ -64,6 +120,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_argument_says_wins() {
+        assert!(is_colored(ColorName::Always) && !is_colored(ColorName::Never));
+    }
 
     #[test]
     fn nothing_that_is_printed_controls_a_terminal() {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::dataset::Dataset;
-use uringload::pack::{Pack, PackProgress, PackReport};
+use uringload::pack::{Pack, PackLayout, PackPrediction, PackProgress, PackReport};
 use uringload::{Error, ErrorKind, Loader};
 
 /// Packs what is missing.
@@ -29,7 +29,7 @@ pub fn run(options: &Options) -> Done {
         eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.what));
     }
     let pack =
-        Loader::builder(Arc::clone(&dataset)).config(options.config()).pack(&options.folder, options.options())?;
+        Loader::builder(Arc::clone(&dataset)).config(options.config()).pack(&options.folder, options.options()?)?;
     let progress = Progress::new(start);
     let report = pack.run(&|done| {
         progress.tell(done);
@@ -37,16 +37,21 @@ pub fn run(options: &Options) -> Done {
     });
     drop(progress);
     let report = report?;
+    let predicted = pack.predict()?;
     if options.failing.on_error == OnErrorName::Warn {
         report.errors.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out: {}", error.headline())));
     }
     let time = start.elapsed();
     let text = if options.json {
-        format!("{:#}\n", as_json(&*dataset, &pack, &report, time))
+        format!("{:#}\n", as_json(&*dataset, &pack, (&report, predicted.as_ref()), time))
     } else {
-        as_text(&*dataset, &pack, &report, time)
+        as_text(&*dataset, &pack, (&report, predicted.as_ref()), time)
     };
-    output::print(&text)?;
+    if options.json {
+        output::print(&text)?
+    } else {
+        output::print_table(&text, output::NAMES)?
+    }
     Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
@@ -74,10 +79,13 @@ fn overhead(report: &PackReport, bytes: u64) -> f64 {
     if report.payload_bytes == 0 { 0.0 } else { bytes as f64 / report.payload_bytes as f64 }
 }
 
-fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Duration) -> String {
+/// What a pack came to, and what images become.
+type Came<'a> = (&'a PackReport, Option<&'a PackPrediction>);
+
+fn as_text(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, time: Duration) -> String {
     let count = units::count;
     let of = |bytes: u64| units::bytes(bytes as f64);
-    let mut table = Table::new(14);
+    let mut table = Table::new(output::NAMES);
     table.row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
     let planned = pack.own_shards().count() as u64;
     let kept = match report.shards_kept {
@@ -85,6 +93,9 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
         kept => format!(", {} of which were there", count(kept)),
     };
     table.row("shards", format!("{} of {} in {}{kept}", count(report.shards), count(planned), pack.folder().display()));
+    if pack.layout() == PackLayout::Mds {
+        table.row("layout", "mds: samples side by side, because archives would be mostly headers".into());
+    }
     if !pack.part().is_whole() {
         table.row("part", format!("{} of {} shards in all", pack.part(), count(pack.shards().len() as u64)));
     }
@@ -115,6 +126,22 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
             of(other)
         ),
     );
+    if let Some(images) = &report.images {
+        let (before, after) = (images.bytes_before, images.bytes_after);
+        let share = 100.0 * after as f64 / (before as f64).max(1.0);
+        let (count, before, after) = (count(images.images), of(before), of(after));
+        table.row("images", format!("{count} made, of {before}: {after} ({share:.1} %)"));
+    }
+    if let Some(predicted) = predicted
+        && let Some((before, after)) = predicted.images_per_second()
+    {
+        let each = |bytes: u64| of(bytes / predicted.images);
+        let (bytes, smaller) = (each(predicted.bytes_before), each(predicted.bytes_after));
+        let seen = predicted.images;
+        table.row("each", format!("{bytes} before, {smaller} now, the mean of {seen} images"));
+        let (rate, faster, processors) = (count(before as u64), count(after as u64), predicted.processors);
+        table.row("decoded", format!("some {rate}/s before, {faster}/s now, on {processors} processors"));
+    }
     if report.failed > 0 {
         table.row("left out", format!("{} samples", count(report.failed)));
         report.errors.iter().take(ERRORS_SHOWN).for_each(|error| table.row("", error.headline().to_string()));
@@ -125,7 +152,7 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
 /// Most errors in the table; the report has more, and a quarantine file has all.
 const ERRORS_SHOWN: usize = 5;
 
-fn as_json(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Duration) -> Value {
+fn as_json(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, time: Duration) -> Value {
     let shard = |(number, range): (u64, &std::ops::Range<u64>)| {
         let path = pack.path(number);
         let name = path.file_name().map(|name| name.to_string_lossy());
@@ -138,6 +165,7 @@ fn as_json(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
         "source_samples": dataset.len(),
         "folder": pack.folder().to_string_lossy(),
         "part": pack.part().to_string(),
+        "layout": if pack.layout() == PackLayout::Mds { "mds" } else { "tar" },
         "shards_planned": pack.shards().len(),
         "shards": report.shards,
         "shards_kept": report.shards_kept,
@@ -150,6 +178,21 @@ fn as_json(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
         "padding_bytes": report.padding_bytes,
         "bytes_written": report.bytes_written,
         "padding_share": overhead(report, report.padding_bytes),
+        "images": report.images.map(|images| json!({
+            "made": images.images,
+            "bytes_before": images.bytes_before,
+            "bytes_after": images.bytes_after,
+        })),
+        "predicted": predicted.map(|predicted| json!({
+            "images": predicted.images,
+            "bytes_before": predicted.bytes_before,
+            "bytes_after": predicted.bytes_after,
+            "decode_before_s": predicted.decode_before.as_secs_f64(),
+            "decode_after_s": predicted.decode_after.as_secs_f64(),
+            "processors": predicted.processors,
+            "images_per_s_before": predicted.images_per_second().map(|(before, _)| before),
+            "images_per_s_after": predicted.images_per_second().map(|(_, after)| after),
+        })),
         "failed": report.failed,
         "errors": report.errors,
         "interrupted": report.is_interrupted,

@@ -122,7 +122,7 @@ mod tests {
         };
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
-        match find(&list.order, variable) {
+        match find(&list.source.order, variable) {
             Ok(Ranks { rank, world_size, source }) => Ok((rank, world_size, source)),
             Err(Failure::Loader(error)) => Err(error.to_string()),
             Err(other) => panic!("{other:?}"),

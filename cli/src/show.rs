@@ -2,17 +2,17 @@
 
 use super::Done;
 use super::arguments::{Sheet, ordered};
-use super::data::Data;
 use super::failure::{Exit, Failure};
 use super::interrupt::eprintln_quietly;
 use super::output;
+use serde_json::json;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 use std::sync::Arc;
 use uringload::dataset::{Dataset, SampleId, Value};
-use uringload::internal::Reader;
+use uringload::internal::Samples;
 use uringload::transform::Chain;
 use uringload::{Error, ErrorKind, Loader, Result};
 use uringload_images::{Decoding, Filter, Image, Region, Scratch, decode, resize};
@@ -30,20 +30,20 @@ const PAPER: u8 = 255;
 
 /// Writes the picture, and prints which sample is where.
 pub fn run(options: &Sheet) -> Done {
-    let data = Data::choose(&options.paths, &options.format.under(&options.failing), &options.chosen)?;
-    let config = ordered(&options.order);
-    let sampler = data.sampler(&config, &options.chosen)?;
+    let data = options.source.open()?;
+    let config = ordered(&options.source.order);
+    let sampler = data.sampler(&config, &options.source.chosen)?;
     let order = Loader::builder(Arc::clone(&data.dataset)).config(config.clone()).sampler(sampler).order()?;
     let batch = order.batches().next();
     let ids: Vec<SampleId> = batch.into_iter().flat_map(|batch| batch.ids).take(SAMPLES_MAX).collect();
     let shown = Shown {
-        reader: Reader::new(Arc::clone(&data.dataset))?,
+        reader: Samples::new(Arc::clone(&data.dataset))?,
         field: field(&*data.dataset, &options.images.column(&data.dataset)?)?,
         chain: options.images.chain()?,
         seed: config.seed,
     };
     let (mut sheet, mut text) = (Paper::new(ids.len(), shown.chain.is_some()), String::new());
-    let mut is_bad = false;
+    let (mut is_bad, mut samples) = (false, Vec::new());
     for (place, &id) in ids.iter().enumerate() {
         let mut key = Vec::new();
         data.dataset.key(id, &mut key);
@@ -55,14 +55,21 @@ pub fn run(options: &Sheet) -> Done {
                 // Writing to a String cannot fail.
                 let _ = writeln!(text, "row {row}, column {column}: sample {} {key}, {size}", id.0);
                 sheet.draw(place, &before, after.as_ref())?;
+                let (height, width) = (before.height(), before.width());
+                samples.push(json!({ "row": row, "column": column, "index": id.0, "key": key, "height": height,
+                    "width": width }));
             }
             Err(error) => {
+                samples.push(json!({ "row": row, "column": column, "index": id.0, "key": key, "error": error }));
                 is_bad = true;
                 eprintln_quietly(&format!("uringload: sample {} {key} is left white: {}", id.0, error.headline()));
             }
         }
     }
     sheet.write(&options.out)?;
+    if options.json {
+        text = format!("{:#}\n", json!({ "version": 1, "out": options.out.to_string_lossy(), "samples": samples }));
+    }
     output::print(&text)?;
     Ok(if is_bad { Exit::Degraded } else { Exit::Done })
 }
@@ -74,7 +81,7 @@ fn field(dataset: &dyn Dataset, column: &str) -> Result<usize> {
 
 /// What is shown of samples.
 struct Shown {
-    reader: Reader,
+    reader: Samples,
     field: usize,
     chain: Option<Chain>,
     seed: u64,

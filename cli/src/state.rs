@@ -72,11 +72,15 @@ fn show(options: &Show) -> Done {
     if is_checked {
         out += "checked       it is of this dataset\n";
     }
-    print(&out)
+    output::print_table(&out, NAMES)?;
+    Ok(Exit::Done)
 }
 
+/// Columns of the names of rows.
+const NAMES: usize = 13;
+
 fn table(state: &State) -> String {
-    let mut table = Table::new(13);
+    let mut table = Table::new(NAMES);
     let Cursor { epoch, position, rows } = state.cursor();
     let share = 100.0 * position as f64 / state.length as f64;
     table
@@ -112,10 +116,22 @@ fn seek(options: &Seek) -> Done {
     // The file must hold a valid state in every respect, so the text is parsed once more.
     let text = state.to_json() + "\n";
     let state = State::from_json(&text)?;
-    if options.out == Path::new("-") {
-        print(&text)?;
-    } else {
+    let is_printed = options.out == Path::new("-");
+    if !is_printed {
         state.write(&options.out)?;
+    }
+    if options.json {
+        let Cursor { epoch, position, rows } = state.cursor();
+        let state: serde_json::Value = serde_json::from_str(&text).map_err(io::Error::from)?;
+        let (state, out) = if is_printed { (Some(state), None) } else { (None, Some(options.out.to_string_lossy())) };
+        let told = serde_json::json!({
+            "version": 1, "epoch": epoch, "position": position, "rows": rows, "dropped_digest": had_digest,
+            "state": state, "out": out,
+        });
+        return print(&format!("{told}\n"));
+    }
+    if is_printed {
+        print(&text)?;
     }
     if had_digest {
         eprintln_quietly("uringload: the new state has no digest: what was delivered was delivered at the old place");

@@ -7,6 +7,7 @@ use super::data::Data;
 use super::failure::{Exit, Failure};
 use super::output::{self, Table};
 use super::units::{count, time};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::dataset::{Dataset, SampleId};
@@ -41,7 +42,11 @@ pub fn run(options: &VerifyOrder) -> Done {
         second: world(options.vs, options.vs_batch_size.unwrap_or(order.batch_size)),
     };
     let proof = play.prove()?;
-    output::print(&table(&play, &proof, start.elapsed()))?;
+    if options.json {
+        output::print(&format!("{:#}\n", as_json(&play, &proof, start.elapsed())))?;
+    } else {
+        output::print_table(&table(&play, &proof, start.elapsed()), NAMES)?;
+    }
     Ok(Exit::Done)
 }
 
@@ -384,8 +389,33 @@ impl Iterator for Turns {
     }
 }
 
+/// What was proved: nothing is printed if it could not be.
+fn as_json(play: &Play, proof: &Proof, elapsed: Duration) -> Value {
+    let world = |world: World, passed: Passed| {
+        json!({
+            "ranks": world.ranks, "batch_size": world.batch_size, "drop_last": world.drop_last,
+            "samples": passed.digest.samples, "digest": format!("{:016x}", passed.digest.sum),
+            "padding": passed.padding, "left_out": passed.left_out, "repeated": passed.again,
+        })
+    };
+    json!({
+        "version": 1,
+        "order": play.sampler.describe().to_string(),
+        "epoch": play.epoch,
+        "samples": play.sampler.len_of(play.epoch),
+        "first": world(play.first, proof.first),
+        "second": world(play.second, proof.second),
+        "resumed_at": proof.stop.map(|stop| stop.position),
+        "is_same": true,
+        "took_s": elapsed.as_secs_f64(),
+    })
+}
+
+/// Columns of the names of rows.
+const NAMES: usize = 13;
+
 fn table(play: &Play, proof: &Proof, elapsed: Duration) -> String {
-    let mut table = Table::new(13);
+    let mut table = Table::new(NAMES);
     let len = play.sampler.len_of(play.epoch);
     let order = play.sampler.describe();
     table.row("order", format!("{}, epoch {}, {} samples", order.escape_debug(), play.epoch, count(len)));

@@ -32,7 +32,7 @@ impl Chosen {
     }
 }
 
-/// "auto", "full", "window:N", "shards" (one at a time) or "shards:N" (N mixed).
+/// "auto", "full", "window:N", "shards" (one at a time), "shards:N" (N mixed) or "pieces:SAMPLES:N" (N mixed).
 pub fn parse_shuffle(text: &str) -> Result<Shuffle, String> {
     let number = |text: &str| match text.parse::<u64>() {
         Ok(0) | Err(_) => Err(format!("{text:?} is no number from 1 on")),
@@ -45,7 +45,11 @@ pub fn parse_shuffle(text: &str) -> Result<Shuffle, String> {
         None if text == "shards" => Ok(Shuffle::Shards { mixed: 1 }),
         Some(("window", samples)) => number(samples).map(Shuffle::Window),
         Some(("shards", mixed)) => number(mixed).map(|mixed| Shuffle::Shards { mixed }),
-        _ => Err("it is auto, full, window:SAMPLES or shards:MIXED".into()),
+        Some(("pieces", both)) if both.contains(':') => {
+            let (samples, mixed) = both.split_once(':').unwrap_or_default();
+            Ok(Shuffle::Pieces { samples: number(samples)?, mixed: number(mixed)? })
+        }
+        _ => Err("it is auto, full, window:SAMPLES, shards:MIXED or pieces:SAMPLES:MIXED".into()),
     }
 }
 
@@ -60,7 +64,19 @@ mod tests {
         assert_eq!(parse_shuffle("window:100"), Ok(Shuffle::Window(100)));
         assert_eq!(parse_shuffle("shards"), Ok(Shuffle::Shards { mixed: 1 }));
         assert_eq!(parse_shuffle("shards:4"), Ok(Shuffle::Shards { mixed: 4 }));
-        for wrong in ["", "none", "window:0", "window:x", "shards:-1", "full:3"] {
+        assert_eq!(parse_shuffle("pieces:128:16"), Ok(Shuffle::Pieces { samples: 128, mixed: 16 }));
+        for wrong in [
+            "",
+            "none",
+            "pieces",
+            "pieces:4",
+            "pieces:0:1",
+            "pieces:1:x",
+            "window:0",
+            "window:x",
+            "shards:-1",
+            "full:3",
+        ] {
             assert!(parse_shuffle(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,9 +1,12 @@
 //! Options for columns of encoded images.
 
+use super::parse_bytes;
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use std::sync::Arc;
+use uringload::config::ImageCache;
 use uringload::dataset::{DType, Dataset};
-use uringload::internal::Reader;
+use uringload::internal::Samples;
 use uringload::transform::Chain;
 use uringload::{Builder, Error, ErrorKind, Result};
 
@@ -24,6 +27,17 @@ pub struct Images {
     /// The layout of the tensors [default: nchw, or what the chain says].
     #[arg(long, value_name = "LAYOUT", requires = "transform")]
     pub image_layout: Option<LayoutName>,
+    /// Repeat chroma instead of interpolating it, and decode large images at a part of their size: faster by
+    /// libjpeg-turbo, and not the bytes that decoding all of an image makes.
+    #[arg(long, requires = "transform", conflicts_with = "cache_images")]
+    pub fast_images: bool,
+    /// Keep this many bytes of decoded images from epoch to epoch, as they are before the first random operation: in
+    /// memory, or in the folder that --cache-images-dir names.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "transform")]
+    pub cache_images: Option<u64>,
+    /// Keep them in files below this folder, where later runs find them.
+    #[arg(long, value_name = "DIR", requires = "cache_images")]
+    pub cache_images_dir: Option<PathBuf>,
     /// The column that has the images [default: the only one that has some in the first sample].
     #[arg(long, value_name = "NAME")]
     pub image_column: Option<String>,
@@ -78,7 +92,7 @@ impl Images {
         if let Some(column) = &self.image_column {
             return Ok(column.clone());
         }
-        let mut columns = Reader::new(Arc::clone(dataset))?.image_columns()?;
+        let mut columns = Samples::new(Arc::clone(dataset))?.image_columns()?;
         match columns.len() {
             1 => Ok(columns.remove(0)),
             0 => Err(Error::new(ErrorKind::InvalidArgument, "no column of the first samples has encoded images")
@@ -94,14 +108,18 @@ impl Images {
             return Ok(builder);
         }
         let column = self.column(dataset)?;
+        let cache = self.cache_images.map(|bytes| match &self.cache_images_dir {
+            None => ImageCache::memory(bytes),
+            Some(folder) => ImageCache::disk(folder, bytes),
+        });
         Ok(match self.chain()? {
-            Some(chain) => builder.transform(column, chain),
+            Some(chain) => builder.transform(column, chain).cache_images(cache).exact_images(!self.fast_images),
             None => builder.decode(column),
         })
     }
 }
 
-fn parse_chain(text: &str) -> std::result::Result<Chain, String> {
+pub(super) fn parse_chain(text: &str) -> std::result::Result<Chain, String> {
     text.parse().map_err(|error: Error| match error.remedy() {
         Some(remedy) => format!("{}; {remedy}", error.what()),
         None => error.what().to_owned(),

@@ -1,12 +1,15 @@
 //! Options of `pack`.
 
 use super::super::units::parse_bytes;
+use super::images::parse_chain;
 use super::{Failing, Format, Means, positive};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
+use uringload::Result;
 use uringload::config::Part;
 use uringload::internal::Config;
-use uringload::pack::{Keys, PackOptions};
+use uringload::pack::{Keys, PackImages, PackLayout, PackOptions};
+use uringload::transform::Chain;
 
 /// Options of `pack`.
 #[derive(Debug, Args)]
@@ -20,6 +23,8 @@ pub struct Pack {
     pub folder: PathBuf,
     #[command(flatten)]
     pub shards: Shards,
+    #[command(flatten)]
+    pub images: PackedImages,
     #[command(flatten)]
     pub format: Format,
     #[command(flatten)]
@@ -44,6 +49,10 @@ pub struct Shards {
     /// The start of shard names: PREFIX-000000.tar.
     #[arg(long, value_name = "PREFIX", default_value = "shard")]
     pub prefix: String,
+    /// What shards are: archives (tar), or samples side by side (mds). auto is mds where archives would take more than
+    /// 1.3 times the bytes of the samples.
+    #[arg(long, default_value = "auto")]
+    pub layout: LayoutName,
     /// Start values of 4096 bytes and more at multiples of this many bytes; 512 needs no padding.
     #[arg(long, value_name = "BYTES", default_value = "4096")]
     pub align: AlignName,
@@ -62,6 +71,52 @@ pub struct Shards {
     pub overwrite: bool,
 }
 
+/// What images become on their way into shards.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Images")]
+pub struct PackedImages {
+    /// Decode images once, and store them smaller: the shorter side of larger ones becomes this many pixels long.
+    #[arg(long, value_name = "PIXELS", conflicts_with = "transform")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub resize: Option<u32>,
+    /// Do this to images once, such as "resize(256), center_crop(256)": no random operations.
+    #[arg(long, value_name = "CHAIN", value_parser = parse_chain)]
+    pub transform: Option<Chain>,
+    /// The quality of the JPEGs that are stored [default: 90].
+    #[arg(long, value_name = "1..100", conflicts_with = "pixels")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub quality: Option<u8>,
+    /// Store pixels (uncompressed BMP) instead of JPEGs.
+    #[arg(long)]
+    pub pixels: bool,
+    /// The column that has the images [default: the only one that has some in the first sample].
+    #[arg(long, value_name = "NAME")]
+    pub image_column: Option<String>,
+}
+
+impl PackedImages {
+    /// The library's options; `None` where images stay as they are.
+    fn options(&self) -> Result<Option<PackImages>> {
+        let PackedImages { resize, transform, quality, pixels, image_column } = self;
+        let mut images = match (resize, transform) {
+            (Some(shorter), _) => PackImages::resize(*shorter),
+            (None, Some(chain)) => PackImages::transform(chain.clone())?,
+            (None, None) if quality.is_some() || *pixels => PackImages::transform(Chain::new())?,
+            (None, None) => return Ok(None),
+        };
+        if let Some(quality) = quality {
+            images = images.quality(*quality);
+        }
+        if *pixels {
+            images = images.pixels();
+        }
+        Ok(Some(match image_column {
+            Some(column) => images.column(column),
+            None => images,
+        }))
+    }
+}
+
 impl Pack {
     /// By which means the source is read, and what becomes of what cannot be had.
     pub fn config(&self) -> Config {
@@ -72,8 +127,11 @@ impl Pack {
     }
 
     /// The library's options.
-    pub fn options(&self) -> PackOptions {
-        let Shards { shard_size, shard_samples, prefix, align, keys, threads, part, overwrite } = &self.shards;
+    ///
+    /// # Errors
+    /// A chain that cannot be packed.
+    pub fn options(&self) -> Result<PackOptions> {
+        let Shards { shard_size, shard_samples, prefix, layout, align, keys, threads, part, overwrite } = &self.shards;
         let options = PackOptions::default()
             .prefix(prefix.clone())
             .align(match align {
@@ -81,18 +139,35 @@ impl Pack {
                 AlignName::Block => 512,
             })
             .shard_samples(*shard_samples)
+            .layout(match layout {
+                LayoutName::Auto => PackLayout::Auto,
+                LayoutName::Tar => PackLayout::Tar,
+                LayoutName::Mds => PackLayout::Mds,
+            })
             .keys(match keys {
                 KeysName::Source => Keys::Source,
                 KeysName::Numbers => Keys::Numbers,
             })
             .threads(*threads)
             .part(part.unwrap_or_default())
-            .overwrite(*overwrite);
-        match shard_size {
+            .overwrite(*overwrite)
+            .images(self.images.options()?);
+        Ok(match shard_size {
             Some(bytes) => options.shard_bytes(*bytes),
             None => options,
-        }
+        })
     }
+}
+
+/// Names of what shards are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LayoutName {
+    /// Mds where archives would be mostly headers, else tar.
+    Auto,
+    /// WebDataset archives.
+    Tar,
+    /// Shards of mosaicml-streaming, with an index.json.
+    Mds,
 }
 
 /// Names of alignments.

@@ -207,10 +207,32 @@ fn two_results_are_compared_and_a_page_tells_of_one() {
         assert!(table.contains("rounds") && table.contains("samples/s, from"), "{table}");
     }
     let page = fs::read_to_string(at("a.html")).unwrap();
-    assert!(page.contains("Bottleneck: ") && page.contains("Route and machine"), "{page}");
+    for said in [
+        "Bottleneck: ",
+        "Roofline",
+        "Latency",
+        "Dearest samples",
+        "Threads over time",
+        "Memory for samples",
+        "Route and machine",
+    ] {
+        assert!(page.contains(said), "{said} is missing in {page}");
+    }
+    assert!(!page.contains("src=") && !page.contains("NaN"), "these are no images: {page}");
     let result = json(&fs::read_to_string(at("a.json")).unwrap());
     assert!(result["machine"]["kernel"].is_string() && result["run"]["time"].as_str().unwrap().ends_with('Z'));
     assert_eq!(result["rounds"][0]["epochs"][0]["samples"], 3);
+    documented(&result, 100);
+    let dearest = result["dearest_samples"].as_array().unwrap();
+    let mut keys: Vec<&str> = dearest.iter().map(|one| one["key"].as_str().unwrap()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b", "c"]);
+    assert!(dearest.iter().all(|one| one["read_ms"].as_f64().unwrap() > 0.0), "{dearest:?}");
+    let by_size = result["read_latency_by_size"].as_array().unwrap();
+    let reads = |of: &serde_json::Value| of["reads"].as_u64().unwrap();
+    assert_eq!(by_size.iter().map(reads).sum::<u64>(), reads(&result), "{by_size:?}");
+    let ceilings = result["ceilings"].as_array().unwrap();
+    assert!(ceilings.iter().any(|one| one["part"] == "loader"), "{ceilings:?}");
     assert_eq!(result["rounds"][2]["series"].as_array().unwrap().last().unwrap()["samples"], 3);
     let compare = format!("compare {} {}", at("a.json"), at("b.json"));
     let (text, _) = expect(&mut uringload(&format!("{compare} --fail-below 100%")), 0);
@@ -219,14 +241,18 @@ fn two_results_are_compared_and_a_page_tells_of_one() {
         let (text, told) = expect(&mut uringload(&format!("{compare} --output {form}")), 0);
         assert!(text.contains("cpu_s_per_gb") && told.is_empty(), "{text}{told}");
     }
-    // A tenth of the rate, on another machine.
-    let mut slower = result.clone();
-    for round in slower["rounds"].as_array_mut().unwrap() {
-        round["samples_per_s"] = (round["samples_per_s"].as_f64().unwrap() / 10.0).into();
-    }
-    slower["machine"]["host"] = "elsewhere".into();
-    fs::write(at("slower.json"), slower.to_string()).unwrap();
-    let slower = format!("compare {} {}", at("a.json"), at("slower.json"));
+    // A tenth of the rate, on another machine; both steady, as a machine that is busy with tests is not.
+    let with_rate = |name: &str, rate: f64, host: &str| {
+        let mut other = result.clone();
+        for (round, number) in other["rounds"].as_array_mut().unwrap().iter_mut().zip(0..) {
+            round["samples_per_s"] = (rate * (1.0 + 0.01 * f64::from(number))).into();
+        }
+        other["machine"]["host"] = host.into();
+        fs::write(at(name), other.to_string()).unwrap();
+    };
+    with_rate("steady.json", 10_000.0, result["machine"]["host"].as_str().unwrap());
+    with_rate("slower.json", 1_000.0, "elsewhere");
+    let slower = format!("compare {} {}", at("steady.json"), at("slower.json"));
     let (text, told) = expect(&mut uringload(&format!("{slower} --fail-below 5%")), 1);
     assert!(text.contains("more than the 5.0 % that are allowed") && told.contains("machine host"), "{text}{told}");
     for (name, wrong) in [("v1", "{\"version\": 1, \"uringload\": \"0.0.9\"}"), ("none", "{}"), ("text", "no JSON")] {
@@ -241,6 +267,13 @@ fn a_workload_brings_its_batches_and_steps() {
     let (folder, path) = files(50);
     let (table, _) = expect(&mut uringload(&format!("bench {path} --mlperf retinanet:b200 --epochs 2 --no-raw")), 0);
     assert!(table.contains("batches of 24") && table.contains("the bar of 85 %"), "{table}");
+    // Four that take batches in turn, and compute at once.
+    let four = format!("bench {path} --mlperf retinanet:b200 --accelerators 4 --epochs 40 --no-raw --json -");
+    let told = json(&expect(&mut uringload(&four), 0).0);
+    assert_eq!((&told["mlperf"]["accelerators"], &told["mlperf"]["bar_percent"]), (&4.into(), &85.0.into()));
+    let wall = told["wall_s"].as_f64().unwrap();
+    // 80 batches with steps of 47.55 ms on four at once.
+    assert!((0.9..3.4).contains(&wall), "{wall} s");
     let (_, told) = expect(&mut uringload(&format!("bench {path} --mlperf retinanet:b300")), 2);
     assert!(told.contains("unet3d:h100"), "{told}");
     drop(folder);

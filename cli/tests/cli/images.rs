@@ -39,6 +39,30 @@ fn bench_decodes_and_transforms() {
 }
 
 #[test]
+fn decoded_images_are_kept_in_memory_and_in_a_folder() {
+    let ((_root, path), kept) = (photos(&[]), folder(&[]));
+    let bench = format!("bench {path} --no-raw --batch-size 4 --json - --transform {CHAIN}");
+    let run = |rest: &str| {
+        let report = json(&expect(&mut uringload(&format!("{bench} {rest}")), 0).0);
+        (report["cache_hits"].as_u64().unwrap(), report["cache_misses"].as_u64().unwrap(), report["digest"].clone())
+    };
+    let (hits, misses, digest) = run("--epochs 3");
+    assert_eq!((hits, misses), (0, 0));
+    assert_eq!(run("--epochs 3 --cache-images 1GiB"), (24, 12, digest));
+    let disk = format!("--epochs 1 --cache-images 1GiB --cache-images-dir {}", kept.path().display());
+    let (hits, misses, first) = run(&disk);
+    assert_eq!((hits, misses), (0, 12));
+    assert_eq!(run(&disk), (12, 0, first), "another process finds them");
+    let (table, _) = expect(&mut uringload(&format!("{} {disk}", bench.replace(" --json -", ""))), 0);
+    let line = table.lines().find(|line| line.starts_with("cached")).expect("a line of its own");
+    assert!(line.contains("12") && line.contains("100.0 %"), "{line}");
+    let (_, told) = expect(&mut uringload(&format!("bench {path} --cache-images 1GiB")), 2);
+    assert!(told.contains("--transform"), "{told}");
+    let (_, told) = expect(&mut uringload(&format!("{bench} --cache-images-dir /tmp")), 2);
+    assert!(told.contains("--cache-images"), "{told}");
+}
+
+#[test]
 fn typos_and_columns_without_images_are_told() {
     let (root, path) = photos(&[]);
     let (_, told) = expect(&mut uringload(&format!("bench {path} --transform hflip,random_resized_corp(32)")), 2);

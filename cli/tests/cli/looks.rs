@@ -139,3 +139,25 @@ fn inspect_says_what_it_takes_and_what_not() {
     let (_, told) = expect(&mut uringload(&format!("inspect {dir} --split trian")), 2);
     assert!(told.contains("did you mean \"train\"?"), "{told}");
 }
+
+/// Names of tables are bold where there is color, and nothing else differs.
+#[test]
+fn color_is_a_matter_of_terminals_and_of_who_asks() {
+    let (_folder, dir) = files(3);
+    let plain = expect(&mut uringload(&format!("inspect {dir}")), 0).0;
+    assert!(!plain.contains('\u{1b}') && !plain.is_empty());
+    let bold = expect(uringload(&format!("inspect {dir} --color always")).env("NO_COLOR", "1"), 0).0;
+    assert!(bold.starts_with("\u{1b}[1mformat        \u{1b}[0m folder"), "an argument wins: {bold:?}");
+    let stripped = bold.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
+    let without_time =
+        |text: &str| text.lines().filter(|line| !line.starts_with("opened in")).collect::<Vec<_>>().join("\n");
+    assert_eq!(without_time(&stripped), without_time(&plain));
+    let json = expect(&mut uringload(&format!("inspect {dir} --json --color always")), 0).0;
+    assert!(!json.contains('\u{1b}'), "programs read no color");
+    for (arguments, colored) in [("--help --color always", true), ("bench -h --color=never", false), ("-h", false)] {
+        let help = expect(&mut uringload(arguments), 0).0;
+        assert_eq!(help.contains('\u{1b}'), colored, "{arguments}");
+    }
+    let (_, err) = expect(&mut uringload(&format!("inspect {dir} --color blue")), 2);
+    assert!(err.contains("blue"), "{err}");
+}

@@ -24,6 +24,8 @@ mod state;
 mod verify;
 mod verify_order;
 mod tar;
+mod top;
+mod tune;
 mod tfrecord;
 
 use std::fs;

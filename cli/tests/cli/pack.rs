@@ -193,3 +193,30 @@ fn pack_ends_at_a_signal_without_torn_shards() {
         assert!(files(to.path()) == made, "{signals:?}: {:?}", files(to.path()).keys());
     }
 }
+
+#[test]
+fn images_are_packed_smaller_and_what_that_brings_is_told() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let photo = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/tests/data/photo.jpg")).unwrap();
+    (0..6).for_each(|number| fs::write(from.path().join(format!("{number}.jpg")), &photo).unwrap());
+    let (told, _) = pack("--resize 32 --quality 80 --json", from.path(), to.path(), 0);
+    let told = json(&told);
+    assert_eq!((&told["images"]["made"], &told["predicted"]["images"]), (&6.into(), &6.into()));
+    assert_eq!(told["images"]["bytes_before"], photo.len() * 6);
+    assert!(told["images"]["bytes_after"].as_u64().unwrap() < photo.len() as u64 * 3, "{told}");
+    let rate = |name: &str| told["predicted"][name].as_f64().unwrap();
+    assert!(rate("images_per_s_after") > rate("images_per_s_before"), "{told}");
+    // They are images that a loader goes on with.
+    let bench = format!("bench {} --no-raw --json - --transform random_resized_crop(16)", to.path().display());
+    assert_eq!(json(&expect(&mut uringload(&bench), 0).0)["samples_decoded"], 6);
+    let (text, _) = pack("--resize 32 --quality 80", from.path(), to.path(), 0);
+    assert!(text.contains("of which were there") && text.lines().any(|line| line.starts_with("decoded")), "{text}");
+    let (_, err) = pack("--resize 32 --quality 81", from.path(), to.path(), 2);
+    assert!(err.contains("other settings: images"), "{err}");
+    let (text, _) = pack("--transform resize(32),center_crop(32) --pixels --overwrite", from.path(), to.path(), 0);
+    assert!(text.lines().any(|line| line.starts_with("images") && line.contains("6 made")), "{text}");
+    let (_, err) = pack("--transform hflip", from.path(), to.path(), 2);
+    assert!(err.contains("the same in every epoch"), "{err}");
+    let (_, err) = pack("--resize 32 --quality 0", from.path(), to.path(), 2);
+    assert!(err.contains("--quality"), "{err}");
+}

@@ -93,6 +93,9 @@ fn states_of_other_places() {
         let (out, err) = expect(&mut uringload(&format!("state seek {state} {arguments}")), 2);
         assert!(out.is_empty() && err.contains(told), "{arguments}: {told:?} is not in {err}");
     }
+    let told = json(&expect(&mut uringload(&format!("state seek {state} --epoch 3 --position 2 --json")), 0).0);
+    assert_eq!((&told["epoch"], &told["position"], &told["out"]), (&3.into(), &2.into(), &serde_json::Value::Null));
+    assert!(told["state"].is_object(), "{told}");
     let last = format!("state seek {state} --epoch 18446744073709551615 --out {state}");
     expect(&mut uringload(&last), 0);
     expect(&mut uringload(&format!("state seek {state} --samples +20")), 2);

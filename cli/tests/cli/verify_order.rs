@@ -20,6 +20,12 @@ fn the_order_of_all_ranks_is_proved() {
     let all = format!("verify-order {dir} --drop-last --world-size 5 --vs 7 --batch-size 4 --vs-batch-size 9");
     let (out, _) = expect(&mut uringload(&all), 0);
     assert!(out.contains("7 ranks       1 batches of up to 9 on each; 37 samples at the end are dropped"), "{out}");
+    let told = json(&expect(&mut uringload(&format!("{all} --json")), 0).0);
+    assert_eq!(
+        (&told["second"]["ranks"], &told["second"]["left_out"], &told["is_same"]),
+        (&7.into(), &37.into(), &true.into())
+    );
+    assert_eq!((&told["samples"], &told["first"]["left_out"]), (&100.into(), &0.into()));
     // The environment has no say in what is played.
     expect(uringload(&format!("verify-order {dir}")).env("RANK", "x").env("WORLD_SIZE", "y"), 0);
 }
