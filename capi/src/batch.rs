@@ -1,0 +1,272 @@
+//! Batches, as C sees them: arrays, and tensors of DLPack.
+
+use crate::{UL_OK, call, fill, give, given, invalid, owned, ul_bytes, ul_error};
+use std::ffi::{CString, c_char, c_void};
+use std::ptr;
+use uringload::batch::{Batch, Column, Data};
+
+/// A batch. It keeps its memory from being used again until it is freed.
+pub struct ul_batch {
+    batch: Batch,
+    ids: Vec<u64>,
+    columns: Vec<Shown>,
+}
+
+/// What C sees of a column, beside the values.
+struct Shown {
+    name: CString,
+    dtype: CString,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    views: Vec<ul_bytes>,
+}
+
+/// What a batch says of itself.
+#[repr(C)]
+pub struct ul_batch_info {
+    /// Bytes of this struct, set by the caller.
+    pub size: usize,
+    /// Number of samples.
+    pub samples: u64,
+    /// Their numbers in the dataset.
+    pub ids: *const u64,
+    /// Number of columns.
+    pub columns: u64,
+    /// Samples that are missing because they could not be read.
+    pub failed: u64,
+    /// The epoch that it belongs to.
+    pub epoch: u64,
+    /// Where it begins in that epoch.
+    pub position: u64,
+}
+
+/// Elements in memory: a `DLTensor` of dlpack.h, byte for byte.
+#[repr(C)]
+pub struct ul_tensor {
+    /// The first element; null if there is none.
+    pub data: *mut c_void,
+    /// `DLDeviceType`: 1, the host.
+    pub device_type: i32,
+    /// Number of the device.
+    pub device_id: i32,
+    /// Number of dimensions.
+    pub ndim: i32,
+    /// `DLDataTypeCode` of the elements.
+    pub code: u8,
+    /// Bits of an element.
+    pub bits: u8,
+    /// Always 1.
+    pub lanes: u16,
+    /// Elements in each dimension.
+    pub shape: *mut i64,
+    /// Elements from one to the next in each dimension.
+    pub strides: *mut i64,
+    /// Always 0.
+    pub byte_offset: u64,
+}
+
+/// Each sample's value is `values.shape[1..]`.
+pub const UL_DENSE: u64 = 0;
+/// Values of any length, end to end: sample i has elements `places[i]..places[i + 1]`.
+pub const UL_RAGGED: u64 = 1;
+/// Rows of one length: the first `places[i]` elements of row i are the sample's.
+pub const UL_PADDED: u64 = 2;
+/// Each sample's bytes by themselves: `views[i]`. There is no tensor.
+pub const UL_VIEWS: u64 = 3;
+
+/// One column of a batch. What it points to lives as long as the batch.
+#[repr(C)]
+pub struct ul_column {
+    /// Bytes of this struct, set by the caller.
+    pub size: usize,
+    /// The column's name.
+    pub name: *const c_char,
+    /// The type of its elements: "u8", "f32", ...
+    pub dtype: *const c_char,
+    /// One of `UL_DENSE`, `UL_RAGGED`, `UL_PADDED` and `UL_VIEWS`.
+    pub form: u64,
+    /// The elements of all samples.
+    pub values: ul_tensor,
+    /// Offsets or lengths, in elements; null for other forms.
+    pub places: *const u64,
+    /// Their number.
+    pub place_count: u64,
+    /// The samples' bytes; null for other forms.
+    pub views: *const ul_bytes,
+    /// Their number.
+    pub view_count: u64,
+}
+
+impl ul_batch {
+    pub(crate) fn new(batch: Batch) -> ul_batch {
+        let columns = batch.columns.iter().map(Shown::new).collect();
+        let ids = batch.ids.iter().map(|id| id.0).collect();
+        ul_batch { batch, ids, columns }
+    }
+
+    fn column(&self, index: u64) -> uringload::Result<(&Column, &Shown)> {
+        let at = usize::try_from(index).unwrap_or(usize::MAX);
+        let found = self.batch.columns.get(at).zip(self.columns.get(at));
+        let what = || format!("there is no column {index} among {}", self.columns.len());
+        found.ok_or_else(|| invalid(what(), "count from 0"))
+    }
+}
+
+impl Shown {
+    fn new(column: &Column) -> Shown {
+        let size = column.dtype.size();
+        let shape = match &column.data {
+            Data::Dense { shape, bytes } => {
+                let value = shape.iter().product::<u64>() * size;
+                [&[(bytes.len() as u64).checked_div(value).unwrap_or(0)][..], shape].concat()
+            }
+            Data::Ragged { values, .. } => vec![values.len() as u64 / size],
+            Data::Padded { length, lengths, .. } => vec![lengths.len() as u64, *length],
+            Data::Packed(packed) => vec![packed.rows, packed.seq_len],
+            Data::I64(values) => vec![values.len() as u64],
+            _ => Vec::new(),
+        };
+        let strides = (1..=shape.len()).map(|at| shape[at..].iter().map(|&length| length.max(1) as i64).product());
+        let views: &[bytes::Bytes] = if let Data::Views(views) = &column.data { views } else { &[] };
+        Shown {
+            name: owned(&column.name),
+            dtype: owned(column.dtype.name()),
+            strides: strides.collect(),
+            // Nothing in memory has 2^63 elements.
+            shape: shape.into_iter().map(u64::cast_signed).collect(),
+            views: views.iter().map(|view| ul_bytes { data: view.as_ptr(), len: view.len() }).collect(),
+        }
+    }
+}
+
+/// What a batch says of itself.
+///
+/// # Safety
+/// Pointers are null or what the header says of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ul_batch_get(
+    batch: *const ul_batch,
+    out: *mut ul_batch_info,
+    error: *mut *mut ul_error,
+) -> i32 {
+    let work = || {
+        // SAFETY: by the caller's promise.
+        let ul_batch { batch, ids, columns } = unsafe { given(batch, "batch") }?;
+        let info = ul_batch_info {
+            size: 0,
+            samples: ids.len() as u64,
+            ids: ids.as_ptr(),
+            columns: columns.len() as u64,
+            failed: batch.failed.len() as u64,
+            epoch: batch.cursor.epoch,
+            position: batch.cursor.position,
+        };
+        // SAFETY: by the caller's promise; the struct has pointers and 64-bit numbers only, so no padding.
+        unsafe { fill(out, info, "out") }?;
+        Ok(UL_OK)
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { call(error, work) }
+}
+
+/// A column of a batch.
+///
+/// # Safety
+/// Pointers are null or what the header says of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ul_batch_column(
+    batch: *const ul_batch,
+    index: u64,
+    out: *mut ul_column,
+    error: *mut *mut ul_error,
+) -> i32 {
+    let work = || {
+        // SAFETY: by the caller's promise.
+        let (column, shown) = unsafe { given(batch, "batch") }?.column(index)?;
+        let (form, data, places): (u64, &[u8], &[u64]) = match &column.data {
+            Data::Dense { bytes, .. } => (UL_DENSE, bytes, &[]),
+            Data::Ragged { values, offsets } => (UL_RAGGED, values, offsets),
+            Data::Padded { values, lengths, .. } => (UL_PADDED, values, lengths),
+            Data::Packed(packed) => (UL_DENSE, &packed.values, &[]),
+            Data::I64(values) => (UL_DENSE, bytes_of(values), &[]),
+            _ => (UL_VIEWS, &[], &[]),
+        };
+        let or_null = |data: &[u8]| if data.is_empty() { ptr::null_mut() } else { data.as_ptr().cast_mut().cast() };
+        let values = ul_tensor {
+            data: or_null(data),
+            device_type: 1,
+            device_id: 0,
+            // A shape has a handful of dimensions.
+            ndim: shown.shape.len() as i32,
+            code: column.dtype.dlpack_code(),
+            bits: (column.dtype.size() * 8) as u8,
+            lanes: 1,
+            shape: shown.shape.as_ptr().cast_mut(),
+            strides: shown.strides.as_ptr().cast_mut(),
+            byte_offset: 0,
+        };
+        let told = ul_column {
+            size: 0,
+            name: shown.name.as_ptr(),
+            dtype: shown.dtype.as_ptr(),
+            form,
+            values,
+            places: if places.is_empty() { ptr::null() } else { places.as_ptr() },
+            place_count: places.len() as u64,
+            views: if shown.views.is_empty() { ptr::null() } else { shown.views.as_ptr() },
+            view_count: shown.views.len() as u64,
+        };
+        // SAFETY: by the caller's promise; no field leaves a gap (a test holds offsets against those of C++).
+        unsafe { fill(out, told, "out") }?;
+        Ok(UL_OK)
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { call(error, work) }
+}
+
+/// The numbers as bytes.
+fn bytes_of(values: &[i64]) -> &[u8] {
+    // SAFETY: the slice has that many bytes, all of them initialised, and a byte has no alignment.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// A column as a `DLManagedTensorVersioned`, which outlives the batch.
+///
+/// # Safety
+/// Pointers are null or what the header says of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ul_batch_export(
+    batch: *const ul_batch,
+    index: u64,
+    out: *mut *mut c_void,
+    error: *mut *mut ul_error,
+) -> i32 {
+    let work = || {
+        // SAFETY: by the caller's promise.
+        let (column, _) = unsafe { given(batch, "batch") }?.column(index)?;
+        if out.is_null() {
+            return Err(invalid("out is null", "give the address of a pointer for the tensor"));
+        }
+        let tensor = column.to_dlpack().ok_or_else(|| {
+            let what = format!("column {index} has a value for each sample, and no tensor of all");
+            invalid(what, "take its views, or collate it: \"ragged\", \"padded\", \"dense\"")
+        })?;
+        // SAFETY: by the caller's promise; it is not null.
+        unsafe { give(out, tensor.into_raw(), "out") }?;
+        Ok(UL_OK)
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { call(error, work) }
+}
+
+/// Frees a batch. What was exported stays.
+///
+/// # Safety
+/// `batch` is null, or a living batch that is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ul_batch_free(batch: *mut ul_batch) {
+    if !batch.is_null() {
+        // SAFETY: a function of this crate made it by `Box::into_raw`, and it is freed once, by the caller's promise.
+        drop(unsafe { Box::from_raw(batch) });
+    }
+}

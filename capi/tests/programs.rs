@@ -1,0 +1,254 @@
+//! The header against the library, and the examples: compiled by the machine's C and C++ compilers, and run under
+//! AddressSanitizer, which watches the library's heap as well because it stands in for malloc.
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls of C stand in a row, under one promise")]
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::{env, fs, mem};
+use uringload::dataset::{self, Options};
+use uringload_capi as capi;
+
+const CAPI: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Warnings that are errors.
+const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
+
+fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+/// Whether the compiler is there.
+fn has(compiler: &str) -> bool {
+    let there = Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        skip(&format!("there is no {compiler} here"));
+    }
+    there
+}
+
+/// The static library, which cargo leaves beside this program.
+fn library() -> PathBuf {
+    let here = env::current_exe().expect("a path");
+    let library = here.with_file_name("liburingload_capi.a");
+    assert!(library.is_file(), "{} is not there", library.display());
+    library
+}
+
+fn told(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Compiles a program of capi/examples with the sanitizers. `None` if this compiler has none.
+fn compiled(compiler: &str, standard: &str, source: &Path, folder: &Path) -> Option<PathBuf> {
+    let program = folder.join(source.file_stem().expect("a name"));
+    let empty = folder.join("empty.c");
+    fs::write(&empty, "int main(void) { return 0; }\n").expect("a file");
+    let sanitizers = "-fsanitize=address,undefined";
+    let probe = Command::new("cc").args([sanitizers, "-o"]).arg(folder.join("empty")).arg(&empty).output();
+    let can = probe.is_ok_and(|output| output.status.success())
+        && Command::new(folder.join("empty")).status().is_ok_and(|status| status.success());
+    if !can {
+        skip("no AddressSanitizer for cc here: the program runs without");
+    }
+    let mut command = Command::new(compiler);
+    command.arg(format!("-std={standard}")).args(STRICT).arg("-g").arg(format!("-I{CAPI}/include"));
+    if can {
+        command.args([sanitizers, "-fno-sanitize-recover=all"]);
+    }
+    command.arg(source).arg(library()).args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lrt", "-o"]).arg(&program);
+    let output = command.output().expect("a compiler");
+    assert!(output.status.success(), "{}", told(&output));
+    Some(program)
+}
+
+fn run(program: &Path, argument: &Path) -> String {
+    let output = Command::new(program).arg(argument).output().expect("it starts");
+    assert!(output.status.success(), "{}: {}\n{}", program.display(), output.status, told(&output));
+    told(&output)
+}
+
+/// Records of 64 numbers, each 64 times that of the record.
+fn records(folder: &Path) -> PathBuf {
+    let path = folder.join("records.bin");
+    let bytes: Vec<u8> = (0..1000_i32).flat_map(|record| record.to_ne_bytes().repeat(64)).collect();
+    fs::write(&path, bytes).expect("a file");
+    path
+}
+
+#[test]
+fn the_c_example_reads_every_record_once() {
+    if !has("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = Path::new(CAPI).join("examples/train.c");
+    let Some(program) = compiled("cc", "gnu11", &source, folder.path()) else { return };
+    // Two loaders, of which the second goes on from the state of the first.
+    assert_eq!(run(&program, &records(folder.path())), format!("sum {}\n", 64 * (999 * 1000 / 2)));
+    let output = Command::new(&program).arg("/nowhere").output().expect("it starts");
+    assert!(output.status.code() == Some(1) && told(&output).contains("/nowhere"), "{}", told(&output));
+}
+
+#[test]
+fn the_cpp_example_makes_tensors_of_a_dataset_of_its_own() {
+    if !has("c++") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = Path::new(CAPI).join("examples/tensors.cpp");
+    let Some(program) = compiled("c++", "c++17", &source, folder.path()) else { return };
+    assert_eq!(run(&program, &records(folder.path())), format!("elements {}, bytes {}\n", 256 * 4, 7 * 150));
+}
+
+#[test]
+fn examples_are_short() {
+    for example in ["train.c", "tensors.cpp"] {
+        let text = fs::read_to_string(Path::new(CAPI).join("examples").join(example)).expect("an example");
+        let most = if example == "train.c" { 60 } else { 100 };
+        assert!(text.lines().count() <= most, "{example}: {} lines", text.lines().count());
+        assert!(text.lines().all(|line| line.len() <= 120), "{example}");
+    }
+}
+
+/// Asserts in C++ about a struct: its size and the offset of each field, as Rust has them.
+macro_rules! layout {
+    ($text:ident, $($name:ident { $($field:ident),* })*) => {
+        $(
+            let size = mem::size_of::<capi::$name>();
+            writeln!($text, "static_assert(sizeof({0}) == {size}, \"{0}\");", stringify!($name)).expect("text");
+            $(
+                let at = mem::offset_of!(capi::$name, $field);
+                let (name, field) = (stringify!($name), stringify!($field));
+                writeln!($text, "static_assert(offsetof({name}, {field}) == {at}, \"{name}.{field}\");").expect("text");
+            )*
+        )*
+    };
+}
+
+#[test]
+fn structs_and_constants_are_those_of_the_header() {
+    if !has("c++") {
+        return;
+    }
+    let mut text = String::from("#include <cstddef>\n#include <uringload.h>\n");
+    layout! { text,
+        ul_error_info { size, message, kind, what, path, remedy, offset, has_offset }
+        ul_span { file, offset, len }
+        ul_bytes { data, len }
+        ul_field { name, dtype, shape, dimensions }
+        ul_value { data, span, offset, len }
+        ul_source {
+            size, context, paths, path_count, fields, field_count, samples, fingerprint, spans, parse, drop
+        }
+        ul_dataset_info { size, samples, bytes, files, columns, fingerprint }
+        ul_batch_info { size, samples, ids, columns, failed, epoch, position }
+        ul_tensor { data, device_type, device_id, ndim, code, bits, lanes, shape, strides, byte_offset }
+        ul_column { size, name, dtype, form, values, places, place_count, views, view_count }
+    }
+    for (name, value) in [
+        ("UL_ABI", i64::from(capi::UL_ABI)),
+        ("UL_OK", capi::UL_OK.into()),
+        ("UL_ERROR", capi::UL_ERROR.into()),
+        ("UL_TIMEOUT", capi::UL_TIMEOUT.into()),
+        ("UL_END", capi::UL_END.into()),
+        ("UL_STATE", capi::UL_STATE.into()),
+        ("UL_REPORT", capi::UL_REPORT.into()),
+        ("UL_DENSE", capi::UL_DENSE as i64),
+        ("UL_RAGGED", capi::UL_RAGGED as i64),
+        ("UL_PADDED", capi::UL_PADDED as i64),
+        ("UL_VIEWS", capi::UL_VIEWS as i64),
+    ] {
+        writeln!(text, "static_assert({name} == {value}, \"{name}\");").expect("text");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("layout.cpp");
+    fs::write(&source, text).expect("a file");
+    let mut command = Command::new("c++");
+    command.args(["-std=c++11", "-fsyntax-only"]).args(STRICT).arg(format!("-I{CAPI}/include")).arg(&source);
+    let output = command.output().expect("a compiler");
+    assert!(output.status.success(), "{}", told(&output));
+}
+
+/// Names of functions, and how many commas their arguments have, from their declarations or definitions in a text.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("ul_") {
+        let rest = &text[at..];
+        let name: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+        let is_word = !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
+        if is_word && let Some(list) = rest[name.len()..].strip_prefix('(') {
+            let list = list.split_once(')').expect("an end").0.trim().trim_end_matches(',');
+            found.push((name, list.matches(',').count()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Fewer than 25, the same on both sides, each with as many arguments.
+#[test]
+fn functions_are_those_of_the_header() {
+    let header = fs::read_to_string(Path::new(CAPI).join("include/uringload.h")).expect("the header");
+    let declared = functions(&without_comments(&header));
+    let mut defined = Vec::new();
+    for file in fs::read_dir(Path::new(CAPI).join("src")).expect("sources") {
+        let text = fs::read_to_string(file.expect("a file").path()).expect("text");
+        for part in text.split("extern \"C\" fn ").skip(1).filter(|part| part.starts_with("ul_")) {
+            defined.extend(functions(&part[..=part.find(')').expect("an end")]));
+        }
+    }
+    defined.sort();
+    assert_eq!(declared, defined);
+    assert!(defined.len() < 25, "{} functions", defined.len());
+}
+
+fn without_comments(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("/*") {
+        out.push_str(before);
+        rest = behind.split_once("*/").map_or("", |(_, behind)| behind);
+    }
+    out + rest
+}
+
+/// The states of C are those of Rust.
+#[test]
+fn a_state_of_c_resumes_in_rust() {
+    let folder = tempfile::tempdir().expect("a folder");
+    records(folder.path());
+    let options = Options::new().format("records").set("record_bytes", 256_u64);
+    let dataset = dataset::open(&[folder.path()], &options).expect("records");
+    let state = capi_state(folder.path());
+    let state = uringload::State::from_json(&state).expect("a state");
+    let builder = uringload::Loader::builder(Arc::clone(&dataset)).batch_size(10).resume(&state);
+    assert_eq!(builder.build().expect("a loader").remaining(), Some(98));
+}
+
+/// The state after two batches of ten.
+fn capi_state(folder: &Path) -> String {
+    use std::ffi::{CStr, CString};
+    use std::ptr::null_mut;
+    let path = CString::new(folder.to_str().expect("UTF-8")).expect("text");
+    let options = c"{\"format\": \"records\", \"record_bytes\": 256}";
+    let (mut data, mut loader, mut batch, mut text) = (null_mut(), null_mut(), null_mut(), null_mut());
+    // SAFETY: every pointer is a living text, a handle that the line before made, or the address of a variable; each
+    // handle is freed once, at the end.
+    unsafe {
+        assert_eq!(capi::ul_dataset_open(&path.as_ptr(), 1, options.as_ptr(), &mut data, null_mut()), capi::UL_OK);
+        let options = c"{\"batch_size\": 10}".as_ptr();
+        assert_eq!(capi::ul_loader_new(data, options, std::ptr::null(), &mut loader, null_mut()), capi::UL_OK);
+        for _ in 0..2 {
+            assert_eq!(capi::ul_loader_next(loader, -1, &mut batch, null_mut()), capi::UL_OK);
+            capi::ul_batch_free(batch);
+        }
+        assert_eq!(capi::ul_loader_tell(loader, capi::UL_STATE, &mut text, null_mut()), capi::UL_OK);
+        let state = CStr::from_ptr(text).to_str().expect("UTF-8").to_owned();
+        capi::ul_text_free(text);
+        capi::ul_loader_free(loader);
+        capi::ul_dataset_free(data);
+        state
+    }
+}
