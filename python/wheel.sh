@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheels for PyPI: manylinux2014, one for every Python from 3.10 on. `python/wheel.sh [TARGET...]`; without a
 # target it builds for x86-64. For 64-bit ARM: `rustup target add aarch64-unknown-linux-gnu`, then
-# `python/wheel.sh aarch64-unknown-linux-gnu`.
+# `python/wheel.sh aarch64-unknown-linux-gnu`. `RUSTC` names another compiler than `rustc`.
 #
 # zig is the linker, because it links against the symbols of an old glibc on any machine; it comes from PyPI, as maturin
 # and auditwheel do. A wheel for this machine is then installed where there is no Rust, and tested.
@@ -30,8 +30,10 @@ try() {
 
 [ $# -gt 0 ] || set -- x86_64-unknown-linux-gnu
 for target in "$@"; do
-    if [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ]; then
+    if [ ! -d "$("${RUSTC:-rustc}" --print target-libdir --target "$target" 2>/dev/null)" ]; then
         echo "wheel.sh: Rust's standard library for $target is not installed: rustup target add $target" >&2
+        echo "wheel.sh: without rustup, name a compiler that has it as RUSTC. Debian has one: rustc-web, with" \
+            "libstd-rust-web-dev of the same version and of the target's architecture" >&2
         exit 1
     fi
 done

@@ -15,7 +15,10 @@ mod options;
 mod order;
 mod outside;
 mod own;
+mod pack;
 mod reader;
+mod samples;
+mod show;
 mod stats;
 mod tensor;
 mod wait;
@@ -38,11 +41,19 @@ mod _uringload {
     #[pymodule_export]
     use super::loader::{Loader, batches, replacement};
     #[pymodule_export]
+    use super::options::profile;
+    #[pymodule_export]
     use super::outside::{begun, ending};
     #[pymodule_export]
     use super::own::{concat, labelled, numbers, ranges, with_columns};
     #[pymodule_export]
+    use super::pack::pack;
+    #[pymodule_export]
     use super::reader::Reader;
+    #[pymodule_export]
+    use super::samples::Samples;
+    #[pymodule_export]
+    use super::show::thumbnail;
     #[pymodule_export]
     use super::tensor::Tensor;
 

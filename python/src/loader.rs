@@ -19,7 +19,7 @@ use std::time::Duration;
 use uringload::config::Route;
 use uringload::dataset::{self, DType, SampleId};
 use uringload::device::PinnedMemory;
-use uringload::internal::Strided;
+use uringload::internal::{Errands, Strided};
 use uringload::sampler::Cursor;
 use uringload::stats::{Remedy, Stats};
 use uringload::{Builder, DeviceLoader};
@@ -54,6 +54,10 @@ pub(crate) struct Loader {
     memory_limit: u64,
     /// The memory of batches, if pinning was requested and succeeded.
     pinned: Option<PinnedMemory>,
+    /// What the thread that takes the batches computes, where no thread does. Locked without the interpreter lock.
+    errands: Mutex<Option<Errands>>,
+    /// Whether there are some.
+    computes: bool,
 }
 
 /// The library's loader, by what it returns.
@@ -145,7 +149,7 @@ impl Loader {
             }
             build_for(builder, &options)
         };
-        let inner = outside(py, build).map_err(|error| raised(py, &error))?;
+        let mut inner = outside(py, build).map_err(|error| raised(py, &error))?;
         // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and nobody tells
         // the owner of the memory when the copy is done. So tensors that stay on the host must not lie in pinned
         // memory.
@@ -155,9 +159,23 @@ impl Loader {
         let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned && !is_kept, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
         let pinned = with!(&inner, loader => loader.pinned().cloned());
+        let errands = with!(&mut inner, loader => loader.take_errands());
+        let (computes, errands) = (errands.is_some(), Mutex::new(errands));
         let (ready, tell_from) = (OnceLock::new(), Mutex::new(OUTAGE_TOLD));
         let (inner, dataset) = (Mutex::new(Some(inner)), read);
-        Ok(Loader { inner, stats, dataset, ready, tell_from, listed, ownership, memory_limit, pinned })
+        Ok(Loader {
+            inner,
+            stats,
+            dataset,
+            ready,
+            tell_from,
+            listed,
+            ownership,
+            memory_limit,
+            pinned,
+            errands,
+            computes,
+        })
     }
 
     /// The next batch: its columns and the rest. None at the end, and if the loader was closed. Waits without the
@@ -175,6 +193,7 @@ impl Loader {
             match self.look(py, ahead)? {
                 Some(Some(batch)) => return self.hand_out(py, batch, stream).map(Some),
                 Some(None) => return Ok(None),
+                None if self.compute(py) => py.check_signals()?,
                 None => self.wait(py)?,
             }
         }
@@ -188,9 +207,12 @@ impl Loader {
         stream: Option<i64>,
         ahead: bool,
     ) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
-        match self.look(py, ahead)? {
-            Some(Some(batch)) => self.hand_out(py, batch, stream).map(Some),
-            Some(None) | None => Ok(None),
+        loop {
+            match self.look(py, ahead)? {
+                Some(Some(batch)) => return self.hand_out(py, batch, stream).map(Some),
+                None if self.compute(py) => py.check_signals()?,
+                Some(None) | None => return Ok(None),
+            }
         }
     }
 
@@ -295,7 +317,10 @@ impl Loader {
     /// Ends the reads in flight. Batches that were returned stay valid.
     fn close(&self, py: Python<'_>) {
         let inner = self.lock().take();
-        outside(py, || drop(inner));
+        outside(py, || {
+            drop(inner);
+            *self.errands.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        });
     }
 }
 
@@ -327,6 +352,26 @@ impl Loader {
                 drop(inner);
                 Err(raised(py, &error))
             }
+        }
+    }
+
+    /// Computes something that the next batch needs, if there is anything to compute here, without the interpreter
+    /// lock.
+    fn compute(&self, py: Python<'_>) -> bool {
+        self.computes
+            && outside(py, || {
+                let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(errands) = errands.as_mut().filter(|errands| errands.is_waiting()) else { return false };
+                self.charge(true);
+                let ran = errands.run();
+                self.charge(false);
+                ran
+            })
+    }
+
+    fn charge(&self, begins: bool) {
+        if let Some(inner) = self.lock().as_mut() {
+            with!(inner, loader => loader.charge_errand(begins));
         }
     }
 
@@ -379,8 +424,8 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     if let Some(device) = options.pin()? {
         builder = builder.pin(device);
     }
-    for (column, chain) in options.chains()? {
-        builder = builder.transform(column, chain);
+    for (column, text) in options.chains() {
+        builder = builder.transform_by(column, text)?;
     }
     let devices = options.devices()?;
     if devices.is_empty() {

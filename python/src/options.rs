@@ -1,20 +1,25 @@
 //! Converts Python's options for a loader to the library's configuration. Python has checked types and names; the
 //! library checks values.
 
-use crate::errors::invalid;
+use crate::errors::{invalid, raised};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{
-    Buckets, Cache, Collate, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue,
-    Padding, Shuffle,
+    Buckets, Cache, Collate, Device, ImageCache, MaxFailures, PackMethod, Packing, PadValue, Padding, Profile,
 };
 use uringload::dataset::{DType, Dataset, Shape};
 use uringload::internal::Batching;
+use uringload::internal::Config;
 use uringload::internal::Transform;
-use uringload::internal::{Config, SHARD_SAMPLES};
-use uringload::transform::{Chain, Crop, Images, Tokens};
+use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Error, Result};
+
+/// The settings of a profile: the loader's argument, and its value as text.
+#[pyfunction]
+pub(crate) fn profile(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
+    Profile::load(path).map(|profile| profile.settings()).map_err(|error| raised(py, &error))
+}
 
 /// The form of columns: "auto", "views", "dense", "ragged" or "padded".
 #[derive(Clone, Debug, FromPyObject)]
@@ -50,6 +55,15 @@ pub(crate) struct Bucketed {
 pub(crate) enum Failures {
     Count(u64),
     Fraction(f64),
+}
+
+impl Failures {
+    pub(crate) fn limit(&self) -> MaxFailures {
+        match self {
+            Failures::Count(count) => MaxFailures::Count(*count),
+            Failures::Fraction(share) => MaxFailures::Fraction(*share),
+        }
+    }
 }
 
 /// How a column is transformed.
@@ -105,12 +119,19 @@ pub(crate) struct Options {
     memory_limit: Option<u64>,
     coalesce_gap: Option<u64>,
     cache: Option<String>,
+    /// The folder in which others find the loader's statistics.
+    share_stats: Option<PathBuf>,
+    cache_images: Option<u64>,
+    cache_images_dir: Option<PathBuf>,
+    exact_images: bool,
     on_error: String,
     max_failures: Option<Failures>,
     quarantine: Option<PathBuf>,
     timeout: Option<f64>,
     outage_timeout: Option<f64>,
     starved_after: f64,
+    /// The file that tells what threads do when.
+    trace: Option<PathBuf>,
     collate: Form,
     collate_columns: Vec<(String, Form)>,
     packing: Option<Packed>,
@@ -158,9 +179,9 @@ impl Options {
         self.transforms.iter().map(|(name, wishes)| Ok((name.clone(), wishes.transform()?))).collect()
     }
 
-    /// What is done to encoded images, by column.
-    pub(crate) fn chains(&self) -> Result<Vec<(String, Chain)>> {
-        self.chains.iter().map(|(name, chain)| Ok((name.clone(), chain.parse()?))).collect()
+    /// What is done to encoded images, and to what follows them, by column, as text.
+    pub(crate) fn chains(&self) -> &[(String, String)] {
+        &self.chains
     }
 
     /// The library's configuration for `dataset`, for an endless run of epochs. `views` names columns whose values do
@@ -170,13 +191,13 @@ impl Options {
             batch_size: self.batch_size,
             batching: self.batching()?,
             epochs: None,
-            shuffle: shuffle(&self.shuffle)?,
+            shuffle: self.shuffle.parse()?,
             seed: self.seed,
             rank: self.rank,
             world_size: self.world_size,
             drop_last: self.drop_last,
-            engine: engine(&self.engine)?,
-            io: io(&self.io)?,
+            engine: self.engine.parse()?,
+            io: self.io.parse()?,
             queue_depth: self.queue_depth,
             read_bytes: self.read_bytes,
             io_threads: self.io_threads,
@@ -184,15 +205,19 @@ impl Options {
             memory_limit: self.memory_limit,
             coalesce_gap: self.coalesce_gap,
             cache: self.cache.as_ref().map_or(Cache::Off, |_| Cache::Memory),
-            on_error: on_error(&self.on_error)?,
-            max_failures: self.max_failures.as_ref().map(|limit| match limit {
-                Failures::Count(count) => MaxFailures::Count(*count),
-                Failures::Fraction(share) => MaxFailures::Fraction(*share),
+            share_stats: self.share_stats.clone(),
+            cache_images: self.cache_images.map(|bytes| match &self.cache_images_dir {
+                None => ImageCache::memory(bytes),
+                Some(folder) => ImageCache::disk(folder, bytes),
             }),
+            exact_images: self.exact_images,
+            on_error: self.on_error.parse()?,
+            max_failures: self.max_failures.as_ref().map(Failures::limit),
             quarantine: self.quarantine.clone(),
             timeout: self.timeout.map(|timeout| seconds("timeout", timeout)).transpose()?,
             outage_timeout: self.outage_timeout.map(|timeout| seconds("outage_timeout", timeout)).transpose()?,
             starved_after: seconds("starved_after", self.starved_after)?,
+            trace: self.trace.clone(),
             collate: self.collate.collate()?,
             key_column: self.key_column,
             index_column: self.index_column,
@@ -291,53 +316,7 @@ impl Form {
     }
 }
 
-fn shuffle(text: &str) -> Result<Shuffle> {
-    let refuse = || unknown("shuffle", text, "off, auto, full, window[:SAMPLES], shards[:MIXED]");
-    let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number > 0).ok_or_else(refuse);
-    Ok(match text.split_once(':') {
-        None => match text {
-            "off" => Shuffle::Off,
-            "auto" => Shuffle::Auto,
-            "full" => Shuffle::Full,
-            "window" => Shuffle::Window(SHARD_SAMPLES),
-            "shards" => Shuffle::Shards { mixed: 1 },
-            _ => return Err(refuse()),
-        },
-        Some(("window", samples)) => Shuffle::Window(number(samples)?),
-        Some(("shards", mixed)) => Shuffle::Shards { mixed: number(mixed)? },
-        Some(_) => return Err(refuse()),
-    })
-}
-
-fn engine(text: &str) -> Result<EngineChoice> {
-    Ok(match text {
-        "auto" => EngineChoice::Auto,
-        "uring" => EngineChoice::Uring,
-        "threads" => EngineChoice::Threads,
-        _ => return Err(unknown("engine", text, "auto, uring, threads")),
-    })
-}
-
-fn io(text: &str) -> Result<IoChoice> {
-    Ok(match text {
-        "auto" => IoChoice::Auto,
-        "direct" => IoChoice::Direct,
-        "buffered" => IoChoice::Buffered,
-        _ => return Err(unknown("io", text, "auto, direct, buffered")),
-    })
-}
-
-fn on_error(text: &str) -> Result<OnError> {
-    Ok(match text {
-        "raise" => OnError::Raise,
-        "warn" => OnError::Warn,
-        "skip" => OnError::Skip,
-        "replace" => OnError::Replace,
-        _ => return Err(unknown("on_error", text, "raise, warn, skip, replace")),
-    })
-}
-
-fn seconds(argument: &str, seconds: f64) -> Result<Duration> {
+pub(crate) fn seconds(argument: &str, seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|error| invalid(format!("{argument} cannot be {seconds} seconds: {error}"), "give a number above 0"))
 }

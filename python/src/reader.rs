@@ -1,93 +1,209 @@
-//! Single samples by number, as Python sees them.
+//! Bytes in an order of the user's, as Python sees them.
 
-use crate::batch::text;
 use crate::dataset::Dataset;
-use crate::errors::{raised, refused};
+use crate::errors::raised;
+use crate::options::seconds;
 use crate::outside::outside;
-use crate::tensor::{Tensor, aligned};
+use crate::stats;
+use crate::tensor::Tensor;
+use crate::wait;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
-use std::sync::Arc;
-use uringload::Error;
-use uringload::dataset::{self, DType, Role, Sample, SampleId, Shape, Value};
-use uringload::internal;
+use pyo3::types::PyDict;
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use uringload::dataset::{DType, FileId, Span};
+use uringload::internal::Here;
+use uringload::{Error, ReaderOptions};
 
-/// Reads single samples in the thread that asks; threads may share it, and a forked child may go on with it.
+/// File, offset and length of each piece.
+type Spans = Vec<(u32, u64, u64)>;
+
+/// Reads what it is asked for. As with loaders, the mutex is never held while waiting.
 #[pyclass(frozen)]
 pub(crate) struct Reader {
-    reader: internal::Reader,
-    dataset: Arc<dyn dataset::Dataset>,
-    /// What each column's values become.
-    kinds: Vec<Kind>,
-    /// Whether somebody else may hold the memory of values.
-    is_shared: bool,
-}
-
-enum Kind {
-    Tensor(DType, Option<Vec<u64>>),
-    Text,
-    Binary,
+    inner: Mutex<Option<uringload::Reader>>,
+    /// What reads in the thread that asks, without the mutex.
+    here: Arc<Here>,
+    ready: OnceLock<OwnedFd>,
 }
 
 #[pymethods]
 impl Reader {
-    /// A reader of the dataset. Columns in `text` and `binary` become `str` and `bytes`; `text` None: as declared.
+    /// A reader of a dataset's files, or of these files.
     #[new]
-    #[pyo3(signature = (dataset, *, text=None, binary=vec![]))]
-    fn new(py: Python<'_>, dataset: &Dataset, text: Option<Vec<String>>, binary: Vec<String>) -> PyResult<Reader> {
-        let ownership = dataset.ownership;
-        let dataset = Arc::clone(&dataset.dataset);
-        let index = dataset.index();
-        let kind = |(number, field): (usize, &dataset::Field)| {
-            let is_text = match &text {
-                Some(text) => text.contains(&field.name),
-                None => index.encodings.get(number).is_some_and(|encoding| encoding.role == Role::Text),
-            };
-            let shape = match &field.shape {
-                Shape::Fixed(shape) => Some(shape.clone()),
-                Shape::Ragged => None,
-            };
-            match shape {
-                None if binary.contains(&field.name) => Kind::Binary,
-                None if is_text && field.dtype == DType::U8 => Kind::Text,
-                shape => Kind::Tensor(field.dtype, shape),
+    fn new(py: Python<'_>, source: Source<'_>, options: Options) -> PyResult<Reader> {
+        let dataset = match &source {
+            Source::Dataset(dataset) => Ok(Arc::clone(&dataset.dataset)),
+            Source::Paths(paths) => Err(paths.clone()),
+        };
+        let make = || -> Result<uringload::Reader, Error> {
+            let options = options.read()?;
+            match dataset {
+                Ok(dataset) => uringload::Reader::of(dataset, &options),
+                Err(paths) => uringload::Reader::open(&paths, &options),
             }
         };
-        let kinds = index.schema.fields.iter().enumerate().map(kind).collect();
-        let reader = outside(py, || internal::Reader::new(Arc::clone(&dataset))).map_err(|error| raised(py, &error))?;
-        let is_shared = ownership.has_units || !ownership.owns_views;
-        Ok(Reader { reader, dataset, kinds, is_shared })
+        let inner = outside(py, make).map_err(|error| raised(py, &error))?;
+        let here = inner.here();
+        Ok(Reader { inner: Mutex::new(Some(inner)), here, ready: OnceLock::new() })
     }
 
-    /// The values of each of these samples, in the order of the columns.
-    fn read<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Bound<'py, PyList>> {
-        if let Some(id) = ids.iter().find(|&&id| id >= self.dataset.len()) {
-            return Err(refused(py, format!("there is no sample {id} among {}", self.dataset.len()), "count from 0"));
+    /// Asks for bytes. Does nothing once the reader is closed, which Python checks.
+    fn submit(&self, py: Python<'_>, id: u64, spans: Spans) -> PyResult<()> {
+        let told = self.lock().as_mut().map_or(Ok(()), |reader| reader.submit(id, &of(&spans)));
+        told.map_err(|error| raised(py, &error))
+    }
+
+    /// Takes a request back.
+    fn cancel(&self, id: u64) -> bool {
+        self.lock().as_mut().is_some_and(|reader| reader.cancel(id))
+    }
+
+    /// The bytes, read in this thread through the page cache.
+    fn read(&self, py: Python<'_>, spans: Spans) -> PyResult<Tensor> {
+        let spans = of(&spans);
+        let read = || self.here.check(&spans).and_then(|()| self.here.read(&spans));
+        outside(py, read).map(tensor).map_err(|error| raised(py, &error))
+    }
+
+    /// An answer if there is one: a number, and bytes or an exception. None: none is ready.
+    fn try_next(&self, py: Python<'_>) -> Option<(u64, Py<PyAny>)> {
+        let (id, bytes) = self.lock().as_mut()?.try_next()?;
+        let made = match bytes {
+            Ok(bytes) => Py::new(py, tensor(bytes)).map(Py::into_any),
+            Err(error) => Ok(raised(py, &error).into_value(py).into_any()),
+        };
+        // Without memory for the tensor's object, the answer is that.
+        Some((id, made.unwrap_or_else(|error| error.into_value(py).into_any())))
+    }
+
+    /// The next answer, waited for, at most for so many seconds. None: none came, or none will. Handles signals
+    /// meanwhile.
+    #[pyo3(signature = (timeout=None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(u64, Py<PyAny>)>> {
+        let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose();
+        let timeout = timeout.map_err(|error| raised(py, &error))?;
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(answer) = self.try_next(py) {
+                return Ok(Some(answer));
+            }
+            if self.in_flight() == 0 || end.is_some_and(|end| Instant::now() >= end) {
+                return Ok(None);
+            }
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            if let Some(fd) = self.ready(py)? {
+                wait::until_readable_for(py, fd.as_fd(), left)?;
+            }
         }
-        let read = || ids.iter().map(|&id| self.reader.read(SampleId(id))).collect::<Result<Vec<Sample>, Error>>();
-        let samples = outside(py, read).map_err(|error| raised(py, &error))?;
-        let samples = samples.into_iter().map(|sample| self.values(py, sample)).collect::<PyResult<Vec<_>>>()?;
-        PyList::new(py, samples)
+    }
+
+    /// Number of requests that were not answered or taken back.
+    #[getter]
+    fn in_flight(&self) -> usize {
+        self.lock().as_ref().map_or(0, uringload::Reader::in_flight)
+    }
+
+    /// A descriptor that is readable when there may be an answer; the caller closes it.
+    fn ready_fd(&self, py: Python<'_>) -> PyResult<Option<i32>> {
+        self.ready(py)?.map(|fd| Ok(fd.try_clone()?.into_raw_fd())).transpose()
+    }
+
+    /// How bytes are read.
+    fn route<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let route = self.lock().as_ref().map(uringload::Reader::route);
+        route.map(|route| stats::route(py, &route)).transpose()
+    }
+
+    /// Size of a file when it was opened. None: there is no such file.
+    fn size(&self, file: u32) -> Option<u64> {
+        self.lock().as_ref().and_then(|reader| reader.files().sizes().get(file as usize).copied())
+    }
+
+    /// Ends what is in flight.
+    fn close(&self, py: Python<'_>) {
+        let inner = self.lock().take();
+        outside(py, || drop(inner));
     }
 }
 
 impl Reader {
-    fn values<'py>(&self, py: Python<'py>, sample: Sample) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(py);
-        // Two columns of one sample may be the same bytes.
-        let is_shared = self.is_shared || sample.values.len() > 1;
-        for (value, kind) in sample.values.into_iter().zip(&self.kinds) {
-            match (value, kind) {
-                (Value::I64(number), _) => list.append(Tensor::scalar(number))?,
-                (Value::Bytes(bytes), Kind::Text) => list.append(text(py, &bytes)?)?,
-                (Value::Bytes(bytes), Kind::Binary) => list.append(PyBytes::new(py, &bytes))?,
-                (Value::Bytes(bytes), Kind::Tensor(dtype, shape)) => {
-                    let shape = shape.clone().unwrap_or_else(|| vec![bytes.len() as u64 / dtype.size()]);
-                    let bytes = if is_shared { aligned(&bytes) } else { bytes };
-                    list.append(Tensor::new(bytes, *dtype, shape))?;
-                }
-            }
-        }
-        Ok(list)
+    fn lock(&self) -> MutexGuard<'_, Option<uringload::Reader>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn ready(&self, py: Python<'_>) -> PyResult<Option<&OwnedFd>> {
+        if self.ready.get().is_none() {
+            let made = match self.lock().as_ref() {
+                None => return Ok(None),
+                Some(reader) => reader.ready_fd().map(|fd| fd.try_clone_to_owned()),
+            };
+            // Another thread may have been first, with a copy of the same descriptor.
+            let _ = self.ready.set(made.map_err(|error| raised(py, &error))??);
+        }
+        Ok(self.ready.get())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if inner.is_some() {
+            // As with loaders: other threads of Python can run while reads end.
+            let _ = Python::try_attach(|py| outside(py, || drop(inner.take())));
+        }
+    }
+}
+
+/// What is read.
+#[derive(FromPyObject)]
+enum Source<'py> {
+    #[pyo3(transparent)]
+    Dataset(PyRef<'py, Dataset>),
+    #[pyo3(transparent)]
+    Paths(Vec<PathBuf>),
+}
+
+/// Python's options.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options {
+    engine: String,
+    io: String,
+    queue_depth: Option<usize>,
+    io_threads: Option<usize>,
+    memory_limit: Option<u64>,
+    timeout: Option<f64>,
+    outage_timeout: Option<f64>,
+    starved_after: f64,
+}
+
+impl Options {
+    fn read(&self) -> Result<ReaderOptions, Error> {
+        let limit = |name, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
+        let options = ReaderOptions::default()
+            .engine(self.engine.parse()?)
+            .io(self.io.parse()?)
+            .queue_depth(self.queue_depth)
+            .io_threads(self.io_threads)
+            .timeout(limit("timeout", self.timeout)?)
+            .outage_timeout(limit("outage_timeout", self.outage_timeout)?)
+            .starved_after(seconds("starved_after", self.starved_after)?);
+        Ok(match self.memory_limit {
+            Some(bytes) => options.memory_limit(bytes),
+            None => options,
+        })
+    }
+}
+
+fn of(spans: &Spans) -> Vec<Span> {
+    spans.iter().map(|&(file, offset, len)| Span { file: FileId(file), offset, len }).collect()
+}
+
+/// An answer belongs to nobody else: its block holds no other.
+fn tensor(bytes: bytes::Bytes) -> Tensor {
+    let len = bytes.len() as u64;
+    Tensor::new(bytes, DType::U8, vec![len])
 }

@@ -30,6 +30,8 @@ pub(crate) fn dictionary<'py>(
         ("bytes_read", count.bytes_read),
         ("units_decoded", count.units_decoded),
         ("samples_decoded", count.samples_decoded),
+        ("cache_hits", count.cache_hits),
+        ("cache_misses", count.cache_misses),
         ("bytes_decoded", count.bytes_decoded),
         ("samples_transformed", count.samples_transformed),
     ] {
@@ -90,6 +92,7 @@ fn decision<'py>(py: Python<'py>, decision: &Decision) -> PyResult<Bound<'py, Py
     dictionary.set_item("reads_per_s", decision.reads_per_second)?;
     dictionary.set_item("bytes_per_s", decision.bytes_per_second)?;
     dictionary.set_item("mean_latency_s", decision.latency.as_secs_f64())?;
+    dictionary.set_item("operation_bytes", decision.operation_bytes)?;
     dictionary.set_item("why", decision.reason)?;
     Ok(dictionary)
 }
@@ -111,6 +114,7 @@ pub(crate) fn route<'py>(py: Python<'py>, route: &Route) -> PyResult<Bound<'py, 
     let dictionary = PyDict::new(py);
     dictionary.set_item("engine", route.engine.to_string())?;
     dictionary.set_item("direct_io", route.direct_io)?;
+    dictionary.set_item("reads_once", route.reads_once)?;
     dictionary.set_item("alignment", route.alignment)?;
     dictionary.set_item("queue_depth", route.queue_depth)?;
     dictionary.set_item("read_bytes", route.read_bytes)?;

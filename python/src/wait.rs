@@ -9,13 +9,18 @@ use std::time::Duration;
 
 /// Longest time between checks for signals. A signal that reaches another thread does not end this thread's wait, so
 /// this is how long Ctrl-C takes at most.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Waits for at most one slice until `fd` is readable, and raises what a signal handler raised.
 pub(crate) fn until_readable(py: Python<'_>, fd: BorrowedFd<'_>) -> PyResult<()> {
+    until_readable_for(py, fd, SLICE)
+}
+
+/// As [`until_readable`], for at most `wait`.
+pub(crate) fn until_readable_for(py: Python<'_>, fd: BorrowedFd<'_>, wait: Duration) -> PyResult<()> {
     outside(py, || {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-        let slice = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.subsec_nanos()) };
+        let slice = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.min(wait).subsec_nanos()) };
         // Whatever the outcome (a signal, an error of the descriptor), the caller checks for itself.
         let _ = poll(&mut fds, Some(&slice));
     });

@@ -6,6 +6,10 @@ import importlib.util
 import os
 import pathlib
 import random
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,10 @@ LAUNCHERS = (
 )  # fmt: skip
 for _name in LAUNCHERS:
     os.environ.pop(_name, None)
+
+# A shell has what it starts in the background ignore Ctrl-C, and tests of it would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
@@ -63,6 +71,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         place.mkdir(exist_ok=True)
         (place / f"{index:04}.dat").write_bytes(bytes([index % 256]) * lengths.randrange(1, 9000))
     return root
+
+
+def takes_turns() -> bool:
+    """Whether other programs keep this one from a processor for more than a tenth of the time, just now."""
+    seconds, begun, worked = 0.2, time.perf_counter(), time.thread_time()
+    while time.perf_counter() - begun < seconds:
+        pass
+    return time.thread_time() - worked < 0.9 * seconds
+
+
+def judged(bottleneck: str, run: Callable[[], tuple[Any, Any]], tries: int = 8) -> tuple[Any, Any]:
+    """What a run returns whose verdict, the first of the two, names this bottleneck.
+
+    While other programs take the processors it is rightly they who are named: then it runs again, and where they never
+    leave off the test is skipped aloud.
+    """
+    said = []
+    for _ in range(tries):
+        verdict, beside = run()
+        if verdict.bottleneck == bottleneck:
+            return verdict, beside
+        said.append(str(verdict))
+    if takes_turns():
+        pytest.skip(f"skipped: other programs take the processors: {said[-1]}")
+    pytest.fail(f"not {bottleneck}: {said}")
 
 
 def of_records(path: os.PathLike[str], **given: object) -> dict[str, object]:

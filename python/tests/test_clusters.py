@@ -19,7 +19,7 @@ import uringload
 from uringload import _ranks
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "ray_train.py"
-LAUNCH_LIMIT_S = 300
+LAUNCH_LIMIT_S = 900
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None or importlib.util.find_spec("pyarrow") is None,

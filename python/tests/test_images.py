@@ -80,10 +80,7 @@ def test_a_compose_is_the_chain_of_its_steps(photos: pathlib.Path) -> None:
     assert (read(CHAIN) == read(KNOWN)).all()
 
 
-def test_what_is_not_known_is_told(photos: pathlib.Path) -> None:
-    lines = compose(CROP, step("RandomLines"), step("ToTensor"))
-    with pytest.raises(uringload.InvalidArgumentError, match="RandomLines, which the loader does not do"):
-        uringload.DataLoader(photos, 4, transforms={"data": lines})
+def test_what_cannot_be_is_told(photos: pathlib.Path) -> None:
     with pytest.raises(uringload.InvalidArgumentError, match="makes no tensor"):
         uringload.DataLoader(photos, 4, transforms={"data": compose(CROP)})
     with (
@@ -91,6 +88,108 @@ def test_what_is_not_known_is_told(photos: pathlib.Path) -> None:
         uringload.DataLoader(photos, 4, output="dlpack", transforms={"data": "hfilp"}) as loader,
     ):
         next(iter(loader))
+    lines = compose(CROP, step("RandomLines"), step("ToTensor"))
+    with pytest.raises(uringload.InvalidArgumentError, match='output="dlpack" is of no use'):
+        uringload.DataLoader(photos, 4, output="dlpack", transforms={"data": lines})
+
+
+class Dark:
+    """A step that nobody knows."""
+
+    def __call__(self, image: Any) -> dict[str, Any]:
+        return {"image": image // 2}
+
+
+def albumentations(*steps: Any, **attributes: Any) -> Any:
+    """A Compose of Albumentations, which need not be there: it draws a number of its own beside its steps'."""
+
+    class Compose:
+        __module__ = "albumentations.core.composition"
+
+        def __init__(self, steps: list[Any]) -> None:
+            import random
+
+            self.transforms, self.random = steps, random.Random(0)
+            for name, value in attributes.items():
+                setattr(self, name, value)
+
+        def set_random_seed(self, seed: int) -> None:
+            self.random.seed(seed)
+
+        def __call__(self, image: Any) -> dict[str, Any]:
+            for step in self.transforms:
+                image = step(image=image)["image"]
+            return {"image": image + self.random.randrange(100)}
+
+    return Compose(list(steps))
+
+
+@needs_numpy
+def test_the_rest_of_a_compose_runs_in_python(photos: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    import numpy
+
+    caplog.set_level(logging.INFO, "uringload")
+    crop = type("RandomResizedCrop", (), {"__module__": "albumentations.x", **vars(type(CROP)), "interpolation": 1})()
+    flip = type("HorizontalFlip", (), {"__module__": "albumentations.x", "p": 0.5})()
+    both = albumentations(crop, flip, Dark())
+
+    def read(threads: int, **given: Any) -> tuple[dict[int, Any], int]:
+        with uringload.DataLoader(photos, 5, shuffle=True, seed=3, output="numpy", index=True, num_threads=threads,
+                                  **given) as loader:
+            batches = list(loader)
+            assert all(batch["data"].shape == (len(batch.ids), 24, 24, 3) for batch in batches)
+            assert sorted(label for batch in batches for label in batch["label"].tolist()) == [0] * 6 + [1] * 6
+            found = {number: image for batch in batches for number, image in zip(batch["index"].tolist(), batch["data"],
+                                                                                 strict=True)}
+            return found, loader.stats()["samples_decoded"]
+
+    plain, _ = read(2, transforms={"data": "random_resized_crop(24x24, 0.08..1.0, 0.75..1.3333333333333333, bilinear), "
+                                           "hflip(0.5), to_tensor(u8, hwc)"})
+    first, decoded = read(0, transforms={"data": both})
+    assert decoded >= 12, "what is known runs in the loader's threads"
+    told = "RandomResizedCrop, HorizontalFlip in the loader's threads, Dark in Python's: Dark is a step"
+    assert f"transforms['data']: {told}" in caplog.text
+    drawn = {number: int((first[number].astype(int) - plain[number] // 2).max()) for number in first}
+    assert all((first[number] == (plain[number] // 2 + drawn[number]).astype(numpy.uint8)).all() for number in drawn)
+    assert len({*drawn.values()}) > 3, "each sample draws its own"
+    again, _ = read(3, transform=both)
+    assert f"transform, for the images of column 'data': {told}" in caplog.text
+    assert all((first[number] == again[number]).all() for number in first), "for any number of threads"
+
+
+def test_a_step_that_fails_is_an_error_of_its_sample(photos: pathlib.Path) -> None:
+    pytest.importorskip("PIL", reason="skipped: Pillow is not installed")
+    pytest.importorskip("numpy", reason="skipped: NumPy is not installed")
+
+    class Picky:
+        def __call__(self, image: Any) -> dict[str, Any]:
+            # All are larger than this but the one that was replaced.
+            if image.shape[0] < 10:
+                raise ValueError("too small")
+            return {"image": image[:8, :8]}
+
+    from PIL import Image
+
+    Image.new("RGB", (4, 4)).save(photos / "cats" / "05.jpg", "PNG")
+    # Nothing of it is known, so Pillow decodes.
+    with uringload.DataLoader(photos, 4, output="numpy", on_error="skip", transform=albumentations(Picky())) as loader:
+        batches = list(loader)
+        failed = [one for batch in batches for one in batch.failed]
+    assert [batch["data"].shape[1:] for batch in batches] == [(8, 8, 3)] * 3
+    assert len(failed) == 1 and "too small" in str(failed[0][2])
+
+
+@needs_numpy
+def test_a_compose_of_the_users_own_steps_takes_samples(photos: pathlib.Path) -> None:
+    class Compose:
+        __module__ = "torchvision.transforms.transforms"
+        transforms = (len,)
+
+        def __call__(self, sample: dict[str, Any]) -> list[str]:
+            return sorted(sample)
+
+    with uringload.DataLoader(photos, 4, output="numpy", binary="data", transform=Compose(), collate="list") as loader:
+        assert next(iter(loader))[0] == ["data", "label"]
 
 
 def test_a_broken_image_fails_as_a_sample(photos: pathlib.Path) -> None:
@@ -118,6 +217,11 @@ def test_what_a_compose_becomes() -> None:
     padded = step("RandomCrop", size=(32, 32), padding=4, pad_if_needed=True, fill=0, padding_mode="constant")
     assert of(padded).unknown == "RandomCrop"
     assert _compose.split(len) is None
+    # What leaves its steps out now and then, or moves boxes along, is more than its steps.
+    flip = type("HorizontalFlip", (), {"__module__": "albumentations.x", "p": 0.5})()
+    sometimes, boxes = albumentations(flip, p=0.5), albumentations(flip, p=1.0, processors={"bboxes": 1})
+    assert [_compose.split(one).done for one in (sometimes, boxes)] == [[], []]
+    assert len(_compose.split(albumentations(flip, p=1.0, processors={})).done) == 1
 
 
 @needs_torchvision
@@ -140,6 +244,62 @@ def test_an_image_folder_as_it_is(photos: pathlib.Path, caplog: pytest.LogCaptur
     assert (images - theirs).abs().max() < 8 / 255
     unknown = transforms.Compose([transforms.Resize((30, 40)), transforms.ToTensor(), transforms.Lambda(lambda x: x)])
     with uringload.DataLoader(datasets.ImageFolder(str(photos), unknown), 5) as loader:
-        assert next(iter(loader))[0].shape == (5, 3, 30, 40)
+        begun = torch.cat([images for images, _ in loader])
+        assert loader.stats()["samples_decoded"] >= 12
+    assert "Resize, ToTensor in the loader's threads, Lambda in Python's: Lambda is a step" in caplog.text
+    assert (begun == images).all()
+    whole = transforms.Compose([transforms.Lambda(lambda x: x), transforms.Resize((30, 40)), transforms.ToTensor()])
+    with uringload.DataLoader(datasets.ImageFolder(str(photos), whole), 5) as loader:
+        assert (torch.cat([images for images, _ in loader]) == theirs).all()
         assert loader.stats()["samples_decoded"] == 0
-    assert "Lambda is a step that the loader does not do itself" in caplog.text
+    assert "(Lambda is a step that the loader does not do itself)" in caplog.text
+
+
+@needs_torchvision
+def test_what_the_first_step_in_python_gets(photos: pathlib.Path) -> None:
+    import torch
+    from torchvision.transforms import v2
+
+    seen: list[str] = []
+
+    def look(image: Any) -> Any:
+        seen.append(f"{type(image).__module__}.{type(image).__qualname__} {getattr(image, 'shape', None)}")
+        return image
+
+    sized, number = v2.Resize((6, 8)), v2.ToDtype(torch.float32, scale=True)
+    made = {}
+    for name, steps in {
+        "PIL.Image.Image None": [sized, look, v2.ToImage(), number],
+        "torchvision.tv_tensors._image.Image torch.Size([3, 6, 8])": [sized, v2.ToImage(), look, number],
+        "torch.Tensor torch.Size([3, 6, 8])": [sized, v2.PILToTensor(), look, number],
+    }.items():
+        seen.clear()
+        with uringload.DataLoader(photos, 12, transform=v2.Compose(steps), num_threads=0) as loader:
+            made[name] = next(iter(loader))["data"]
+        assert {*seen} == {name}
+    first, *others = made.values()
+    assert first.shape == (12, 3, 6, 8) and all((other == first).all() for other in others)
+
+
+@needs_numpy
+def test_labels_of_mixed_batches_are_shares(photos: pathlib.Path) -> None:
+    import numpy
+
+    seen = []
+    for threads in (0, 2):
+        with uringload.DataLoader(photos, 4, shuffle=True, seed=3, output="numpy", num_threads=threads, transforms={
+                "data": CHAIN, "label": "mix(data, classes=2, mixup=1, cutmix=1)"}) as loader:
+            batches = [(numpy.array(batch["data"]), numpy.array(batch["label"])) for batch in loader]
+        assert all(labels.shape == (4, 2) and labels.dtype == numpy.float32 for _, labels in batches)
+        assert all(numpy.allclose(labels.sum(1), 1) for _, labels in batches)
+        assert any(((labels > 0) & (labels < 1)).any() for _, labels in batches)
+        seen.append(batches)
+    assert all((one[0] == other[0]).all() and (one[1] == other[1]).all() for one, other in zip(*seen, strict=True))
+
+
+def test_what_follows_nothing_is_refused(photos: pathlib.Path) -> None:
+    for text, why in [("mask(picture)", "no column \"picture\""), ("mask()", "does not begin with the column"),
+                      ("labels(data)", "has no boxes"), ("mix(data, classes=2)", "neither mixup nor cutmix")]:
+        with pytest.raises(ValueError, match=why), uringload.DataLoader(
+                photos, 4, transforms={"data": CHAIN, "label": text}) as loader:
+            next(iter(loader))

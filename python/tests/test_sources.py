@@ -146,7 +146,7 @@ def test_a_process_that_dies(how: str, words: str) -> None:
         assert words in str(caught.value) and "samples 16, 17, 18" in str(caught.value) and caught.value.remedy
         # Another process takes its place.
         assert next(batches) == list(range(24, 32))
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 200, "it waits for nobody who is gone"
 
 
 def test_a_generator_in_processes_is_refused() -> None:

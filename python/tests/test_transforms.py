@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import RECORDS, needs_numpy, of_records
+from conftest import RECORDS, judged, needs_numpy, of_records
 
 import uringload
 from uringload import DataLoader
@@ -458,12 +458,15 @@ def test_the_verdict_knows_a_slow_transform(records: pathlib.Path) -> None:
         time.sleep(0.001)
         return 1
 
-    for threads in (2, 0):
+    def run(threads: int) -> tuple[uringload.Verdict, uringload.Stats]:
         with DataLoader(**of_records(records, transform=slow, num_threads=threads)) as loader:
             for _ in loader:
                 pass
-            verdict, stats = loader.verdict(), loader.stats()
-        assert verdict.bottleneck == "transform" and verdict.share > 0.5, verdict
+            return loader.verdict(), loader.stats()
+
+    for threads in (2, 0):
+        verdict, stats = judged("transform", lambda threads=threads: run(threads))  # type: ignore[misc]
+        assert verdict.share > 0.5, verdict
         said = re.match(r"your transform: (\d+\.\d+) ms a sample x (\d) threads; it mostly waits", verdict.advice)
         assert said is not None and 1 <= float(said[1]) < 50 and int(said[2]) == max(threads, 1), verdict
         at_work = [times for role, times in stats["threads"] if role == "transform"]
@@ -477,19 +480,27 @@ def test_the_verdict_knows_a_slow_collate_function_and_a_slow_batch_transform(re
         time.sleep(0.02)
         return 1
 
-    for what, told in (("collate_fn", "your collate function: "), ("batch_transform", "your transform: ")):
+    def run(what: str) -> tuple[uringload.Verdict, None]:
         with DataLoader(**of_records(records, num_threads=1, **{what: slow})) as loader:
             list(loader)
-            assert loader.verdict().bottleneck == "transform" and loader.verdict().advice.startswith(told)
+            return loader.verdict(), None
+
+    for what, told in (("collate_fn", "your collate function: "), ("batch_transform", "your transform: ")):
+        verdict, _ = judged("transform", lambda what=what: run(what))  # type: ignore[misc]
+        assert verdict.advice.startswith(told)
 
 
 def test_the_verdict_knows_a_slow_trainer(records: pathlib.Path) -> None:
     """Who reads and transforms ahead of a slow trainer keeps nobody waiting."""
-    with DataLoader(**of_records(records, transform=number, num_threads=2)) as loader:
-        for _ in loader:
-            time.sleep(0.02)
-        verdict, stats = loader.verdict(), loader.stats()
-    assert verdict.bottleneck == "trainer" and verdict.share > 0.5, (verdict, stats)
+
+    def run() -> tuple[uringload.Verdict, uringload.Stats]:
+        with DataLoader(**of_records(records, transform=number, num_threads=2)) as loader:
+            for _ in loader:
+                time.sleep(0.02)
+            return loader.verdict(), loader.stats()
+
+    verdict, stats = judged("trainer", run)
+    assert verdict.share > 0.5, (verdict, stats)
     assert stats["batches"] == 32 and stats["batches_ready"] >= 16 and stats["batch_wait"]["count"] == 32
 
 

@@ -17,6 +17,7 @@ from ._dataset import Dataset, mix
 from ._device import Images, Tokens
 from ._loader import DataLoader
 from ._output import Batch, Packed, Padded, Ragged
+from ._reader import Reader
 from ._report import Remedy, Route, Stats, Verdict
 from ._uringload import VERSION as __version__
 from ._uringload import Tensor
@@ -45,11 +46,22 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from ._merge import merge_traces
     from ._metrics import serve_metrics, write_metrics
+    from ._pack import PackedImages, PackPrediction, PackReport, pack
     from ._watch import watch
 
 #: What is imported when it is first asked for: most programs do without it.
-_LATER = {"serve_metrics": "_metrics", "watch": "_watch", "write_metrics": "_metrics"}
+_LATER = {
+    "PackPrediction": "_pack",
+    "PackReport": "_pack",
+    "PackedImages": "_pack",
+    "merge_traces": "_merge",
+    "pack": "_pack",
+    "serve_metrics": "_metrics",
+    "watch": "_watch",
+    "write_metrics": "_metrics",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -77,11 +89,15 @@ __all__ = [
     "IoError",
     "MemoryLimitError",
     "NotFoundError",
+    "PackPrediction",
+    "PackReport",
     "Packed",
+    "PackedImages",
     "Padded",
     "PermissionDeniedError",
     "Ragged",
     "ReadTimeoutError",
+    "Reader",
     "Remedy",
     "Route",
     "StarvedError",
@@ -97,7 +113,9 @@ __all__ = [
     "WorkerError",
     "WrongFileTypeError",
     "__version__",
+    "merge_traces",
     "mix",
+    "pack",
     "serve_metrics",
     "watch",
     "write_metrics",

@@ -63,18 +63,24 @@ async def _work(future: Future[Any]) -> None:
 
 async def _reading(loader: native.Loader) -> None:
     """Waits until a batch may be ready."""
-    # A descriptor of its own: an event loop has one reader for each.
     descriptor = loader.ready_fd()
-    if descriptor is None:
-        return
+    if descriptor is not None and not await readable(descriptor):
+        loader.tell()
+
+
+async def readable(descriptor: int) -> bool:
+    """Waits a while until a descriptor is readable, and closes it: it is its waiter's own, because an event loop has
+    one reader for each. Returns whether it was.
+    """
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(descriptor, ready.set)
         try:
             await asyncio.wait_for(ready.wait(), _LOOK)
         except (TimeoutError, asyncio.TimeoutError):
-            loader.tell()
+            return False
         finally:
             loop.remove_reader(descriptor)
     finally:
         os.close(descriptor)
+    return True

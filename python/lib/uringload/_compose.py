@@ -24,11 +24,26 @@ class Split(NamedTuple):
     is_tensor: bool
     #: Whether the chain makes images of one size of all, as a column needs it.
     is_sized: bool
+    #: What the first step that is left takes: "pil", "array" (Albumentations'), "tensor", or "image" (torchvision's).
+    kind: str
+    #: The steps that the chain stands for.
+    done: list[Any]
 
     @property
     def unknown(self) -> str:
         """The step that ended it, in words."""
         return type(self.rest[0]).__name__ if self.rest else ""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the loader can do the beginning of it, and Python the rest."""
+        return bool(self.rest and self.done and self.is_sized)
+
+    def why(self) -> str:
+        """Why not all of it is the loader's, in words."""
+        if self.done and not self.is_sized:
+            return f"no step before {self.unknown} makes images of one size"
+        return f"{self.unknown} is a step that the loader does not do itself"
 
 
 class _Unknown(Exception):
@@ -49,19 +64,27 @@ def split(value: Any) -> Split | None:
     steps = steps_of(value)
     if steps is None:
         return None
-    made = _Made()
+    made = _Made("array" if type(value).__module__.startswith("albumentations") else "pil")
+    if not _is_plain(value):
+        return made.split([], steps)
     for place, step in enumerate(steps):
         try:
             made.add(step)
-        except (_Unknown, AttributeError, TypeError, ValueError):
-            return made.split(steps[place:])
-    return made.split([])
+        except (_Unknown, AttributeError, KeyError, TypeError, ValueError):
+            return made.split(steps[:place], steps[place:])
+    return made.split(steps, [])
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a Compose does its steps and nothing else: Albumentations' may leave them out, and move boxes along."""
+    return getattr(value, "p", 1.0) == 1.0 and not getattr(value, "processors", None)
 
 
 class _Made:
     """The chain, step by step."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
         self._ops: list[str] = []
         self._behind: list[str] = []
         self._dtype: str | None = None
@@ -72,9 +95,10 @@ class _Made:
         tensor = f"to_tensor({self._dtype or 'u8'}{'' if self.is_tensor else ', hwc'})"
         return ", ".join([*self._ops, tensor, *self._behind]) if self._ops or self.is_tensor else ""
 
-    def split(self, rest: list[Any]) -> Split:
+    def split(self, done: list[Any], rest: list[Any]) -> Split:
         # Albumentations makes arrays of numbers without a step that makes tensors.
-        return Split(self.text(), rest, self.is_tensor or self._dtype is not None, self.is_sized)
+        is_tensor = self.is_tensor or self._dtype is not None
+        return Split(self.text(), rest, is_tensor, self.is_sized, self._kind, done)
 
     def add(self, step: Any) -> None:
         library, _, rest = type(step).__module__.partition(".")
@@ -107,10 +131,11 @@ class _Made:
             raise _Unknown
         self._dtype = dtype
 
-    def tensor(self, dtype: str | None) -> None:
+    def tensor(self, dtype: str | None, kind: str = "tensor") -> None:
         if dtype is not None:
             self.dtype(dtype)
         self.is_tensor = True
+        self._kind = kind
 
 
 def _only(value: Any, *expected: Any) -> None:
@@ -225,7 +250,7 @@ def _to_dtype(made: _Made, step: Any) -> None:
     name = {"torch.float32": "f32", "torch.float16": "f16", "torch.bfloat16": "bf16", "torch.uint8": "u8"}[str(dtype)]
     if not made.is_tensor or (name != "u8" and not scale):
         raise _Unknown
-    made.tensor(name)
+    made.dtype(name)
 
 
 def _normalize(made: _Made, step: Any) -> None:
@@ -257,7 +282,7 @@ _TORCHVISION: dict[str, _Step] = {
     "AutoAugment": _auto_augment,
     "ToTensor": lambda made, _: made.tensor("f32"),
     "PILToTensor": lambda made, _: made.tensor(None),
-    "ToImage": lambda made, _: made.tensor(None),
+    "ToImage": lambda made, _: made.tensor(None, "image"),
     "ToPureTensor": lambda made, _: made.tensor(None),
     "ToDtype": _to_dtype,
     "ConvertImageDtype": _to_dtype,

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 from . import _arguments as arguments
 from . import _compose
 from . import _dtypes
+from . import _log
+from ._compose import Split
 from ._dataset import Dataset
+from ._tail import Tail, words
 from .errors import mistyped, refused, unavailable
 
 CROPS = ("none", "center", "random", "resized")
@@ -95,11 +98,30 @@ class OnWay(NamedTuple):
     kernels: list[tuple[str, dict[str, Any]]]
     #: Columns of encoded images, and what is done to them, in the loader's threads.
     chains: list[tuple[str, str]]
+    #: What Python does to columns behind that, or instead of it.
+    tails: list[tuple[str, Tail]]
+
+    def add(self, name: str, where: str, compose: Any, split: Split) -> None:
+        """Adds a Compose: a chain, or as much of one as the loader knows."""
+        if not split.rest:
+            if not split.is_tensor:
+                raise refused(f"{where} makes no tensor", "end it with ToTensor, or with ToImage and ToDtype")
+            self.chains.append((name, split.chain))
+            return
+        _log.info("%s", words(where, split))
+        if split.is_partial:
+            self.chains.append((name, split.chain))
+        self.tails.append((name, Tail(compose, split)))
+
+    @property
+    def stored(self) -> list[str]:
+        """Columns that Python takes as they are stored."""
+        return [name for name, tail in self.tails if tail.takes_bytes]
 
 
 def transforms(value: Any) -> OnWay:
     """The transforms by column, checked."""
-    made = OnWay([], [])
+    made = OnWay([], [], [])
     if value is None:
         return made
     if not isinstance(value, Mapping):
@@ -107,9 +129,12 @@ def transforms(value: Any) -> OnWay:
                        'give a dictionary by column, such as {"image": uringload.Images(size=224)}')
     for name, transform in value.items():
         where = f"transforms[{arguments.text('transforms', name)!r}]"
-        chain = transform if isinstance(transform, str) else _chain(where, transform)
-        if chain is not None:
-            made.chains.append((name, chain))
+        if isinstance(transform, str):
+            made.chains.append((name, transform))
+            continue
+        split = _compose.split(transform)
+        if split is not None:
+            made.add(name, where, transform, split)
             continue
         if not isinstance(transform, (Images, Tokens)):
             raise mistyped(f"{where} is a {type(transform).__name__}",
@@ -117,17 +142,6 @@ def transforms(value: Any) -> OnWay:
                            "center_crop(224)', or a Compose; a function of your own is transform")
         made.kernels.append((name, transform._wishes(where)))
     return made
-
-
-def _chain(where: str, transform: Any) -> str | None:
-    """A Compose as a chain; None for anything else."""
-    split = _compose.split(transform)
-    if split is None:
-        return None
-    if split.rest or not split.is_tensor:
-        lacks = f"has {split.unknown}, which the loader does not do" if split.rest else "makes no tensor"
-        raise refused(f"{where} {lacks}", "give it as transform, where Python does what the loader does not")
-    return split.chain
 
 
 def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> None:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _accelerate, _device, _lightning, _log, _order, _ranks, _settings, _sources
+from . import _accelerate, _compose, _device, _lightning, _log, _order, _ranks, _settings, _sources
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
@@ -24,6 +24,7 @@ from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mi
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ._show import Sheet
     from ._typed import LoaderOptions
 
 _process = os.getpid
@@ -60,8 +61,10 @@ class DataLoader:
             sample by sample in threads; a line in the log says which. Batches are then what torch's default_collate
             makes of its samples, if torch is imported, else lists.
         batch_size: samples per batch on this rank. Give either this or ``global_batch_size``, which counts all ranks.
-        shuffle: True for a random order: "full" if samples can be read one by one, else "shards:4". Or name it: "full"
-            (of all samples), "window" (of ``shuffle_window`` samples), "shards" or "shards:4" (4 mixed at a time).
+        shuffle: True for a random order that suits how samples are stored: "full", but 16 pieces of about 16 MiB at a
+            time if they lie in two shards or more (4096 samples or more, of at most 1 MiB), and "shards:4" if they are
+            cut from compressed units. Or name it: "full" (of all samples), "window" (of ``shuffle_window`` samples),
+            "shards", "shards:4" (4 mixed at a time) or "pieces:128:16" (pieces of 128 neighbours, 16 mixed at a time).
         seed: the seed of random orders, which depend on it and on the epoch.
         drop_last: leave out samples that do not fill a batch on every rank. Without it, a rank that is one sample short
             repeats one, marked in ``batch.padding``. Either way, all ranks have the same number of batches.
@@ -85,9 +88,12 @@ class DataLoader:
         pin_memory_device: the GPU to pin for, such as "cuda:1"; by default torch's current device.
         cuda_library: the CUDA driver, if it is not libcuda.so.1.
         transforms: built-in transforms by column. Of encoded images (JPEG, PNG, ...): a chain such as
-            "random_resized_crop(224), hflip, normalize(imagenet)", or a Compose of torchvision or Albumentations whose
-            steps the loader knows; they run in `num_threads` threads without Python. Of pixels and tokens: `Images`,
-            `Tokens`, which give the same result on a GPU and without.
+            "random_resized_crop(224), hflip, normalize(imagenet)", or a Compose of torchvision or Albumentations; they
+            run in `num_threads` threads without Python. The first step of a Compose that the loader does not know, and
+            what is behind it, runs in Python's threads, and a line in the log says so. Of what follows encoded images:
+            "mask(image, fill=255, dtype=i64)", "boxes(image, format=xyxy)", "labels(boxes)", and of their labels
+            "mix(image, classes=1000, mixup=0.2, cutmix=1)", with the names of their columns; see docs/images.md. Of
+            pixels and tokens: `Images`, `Tokens`, which give the same result on a GPU and without.
         collate: "auto" (a tensor where samples have the same shape, else a list), "list", "dense", "ragged" (`Ragged`),
             "padded" (`Padded`), or a dictionary of these by column; "tuple" for ``for x, y in loader``: as "auto", a
             tuple of the columns in the order of ``dataset.columns`` (then key and index), or of what the transform
@@ -109,7 +115,8 @@ class DataLoader:
         num_threads: threads that decompress data and run transforms; ``num_workers`` is the same.
         workers: "threads", or "processes" for a dataset in Python whose code holds the interpreter's lock:
             ``num_workers`` processes make its batches. It must be one that pickle can send.
-        transform: a function of one sample (a dictionary). What it returns is stacked as torch's ``default_collate``
+        transform: a function of one sample (a dictionary); or a Compose, where the dataset has one column of encoded
+            images: see ``transforms``. What it returns is stacked as torch's ``default_collate``
             does: dictionaries become a `Batch` of columns, tuples a tuple by position; arrays of different shapes stay
             lists. ``collate="list"`` gives a list of samples instead. A second parameter gets a random generator for
             the sample, keyed by seed, epoch and sample: by its annotation `numpy.random.Generator`,
@@ -125,12 +132,27 @@ class DataLoader:
         cache: "memory" keeps the dataset's files in memory, as far as ``memory_limit`` has room beside the batches (by
             default, up to half of the memory that is available): what fits is read once, and later epochs copy it.
             The order stays the same. ``route`` says how much fits. None keeps nothing.
+        cache_images: bytes of decoded images to keep from epoch to epoch, as a number or as "8GiB": what comes before
+            the first random operation of a chain in ``transforms``. What is kept is neither read nor decoded again, and
+            batches stay the same; ``stats()`` counts ``cache_hits`` and ``cache_misses``. In memory, beside
+            ``memory_limit``.
+        cache_images_dir: a folder to keep them in instead, where other processes and later runs find them.
+        exact_images: whether the tensors of images are those that decoding all of an image makes, to the bit. False
+            decodes large images at a part of their size and repeats chroma, which is faster by libjpeg-turbo.
         engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
             there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
         coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two; "auto": by what
             a read costs, where the machine tells (a limit of the container, a disk with heads), and none elsewhere.
+        profile: a file that ``uringload tune`` wrote, for what of engine, io, queue_depth, read_size, io_threads,
+            coalesce_gap, num_threads, memory_limit and cache is not given.
+        share_stats: True shares the loader's statistics with ``uringload top`` while it runs, by a page in /dev/shm (or
+            in the folder that is named), which only this user can read; None does if URINGLOAD_SHARE_STATS is 1.
         starved_after: seconds until an error says that the program holds all batches' memory.
+        trace: a file that tells what each thread does when, written meanwhile, for https://ui.perfetto.dev: its
+            protobuf, or Chrome's JSON if it ends in ".json". With several ranks, "{rank}" in it stands for the rank. If reading
+            begins anew (after a state was loaded, or another epoch was set), a number is added: "run.2.json".
+            `merge_traces` puts it beside what torch.profiler exports.
         reindex: look at the files again when an epoch begins, and index the dataset anew if some changed, were added or
             are gone, which a line in the log tells. Without it, a file that changed is an error of its samples. For one
             rank: several would look at different moments.
@@ -198,7 +220,13 @@ class DataLoader:
         io_threads: int | None = None,
         coalesce_gap: int | str = "auto",
         cache: str | None = None,
+        profile: str | os.PathLike[str] | None = None,
+        share_stats: bool | str | os.PathLike[str] | None = None,
+        cache_images: int | str | None = None,
+        cache_images_dir: str | os.PathLike[str] | None = None,
+        exact_images: bool = True,
         starved_after: float = 10.0,
+        trace: str | os.PathLike[str] | None = None,
         reindex: bool = False,
         **others: Unpack[LoaderOptions],
     ) -> None:
@@ -243,12 +271,17 @@ class DataLoader:
             "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
             "coalesce_gap": None if coalesce_gap == "auto" else arguments.size("coalesce_gap", coalesce_gap),
             "cache": None if cache is None else arguments.text("cache", cache, _settings.CACHES),
+            "share_stats": _settings.share_stats(share_stats),
+            "cache_images": optional(arguments.size, "cache_images", cache_images),
+            "exact_images": arguments.boolean("exact_images", exact_images),
+            "cache_images_dir": _settings.cache_folder(cache_images, cache_images_dir),
             "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
             "max_failures": _settings.max_failures(max_failures),
             "quarantine": None if quarantine is None else arguments.paths("quarantine", quarantine)[0],
             "timeout": _settings.timeout(timeout),
             "outage_timeout": optional(arguments.number, "outage_timeout", outage_timeout),
             "starved_after": arguments.number("starved_after", starved_after),
+            "trace": None,
             "collate": forms,
             "collate_columns": of_columns,
             "packing": packed,
@@ -263,6 +296,8 @@ class DataLoader:
             "transforms": on_way.kernels,
             "chains": on_way.chains,
         }
+        if profile is not None:
+            _settings.fill(self._options, profile)
         self._binary = [*arguments.names("binary", binary), *(() if source is None else source.binary)]
         self._output = output
         self._convert = converter(
@@ -275,8 +310,13 @@ class DataLoader:
         opened = path_or_dataset if source is None else source.dataset
         self.dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
         self._asked_text = None if text is None else arguments.names("text", text)
+        if source is None:
+            transform = self._recognised(transform, on_way)
+        self._tails = self._checked(on_way, devices)
+        self._binary += on_way.stored
         self._own = ((transform, collate, function, batch_transform), scopes, worker_init_fn, workers)
         self._reindex = self._make_reindex(reindex, source is not None, sampler)
+        self._trace = None if trace is None else _settings.Trace(arguments.paths("trace", trace)[0])
         self._take_columns()
         self._pool = self._make_pool(*self._own)
         # What the user gets of a batch that no transform works on.
@@ -330,6 +370,33 @@ class DataLoader:
 
         return _reindex.Reindex(self.dataset)
 
+    def _recognised(self, transform: Any, on_way: _device.OnWay) -> Any:
+        """The transform; or None, if it is a Compose for the dataset's only column of images, which it is added to.
+
+        One of torchvision whose first step is the user's own is left alone: that step may well take samples.
+        """
+        split = _compose.split(transform)
+        if split is None or on_way.chains or on_way.tails or (split.rest and not split.done and split.kind == "pil"):
+            return transform
+        columns = native.Samples(self.dataset._native).image_columns()
+        if len(columns) != 1:
+            return transform
+        where = f"transform, for the images of column {columns[0]!r}"
+        if not split.rest:
+            _log.info("%s: %s in the loader's threads", where, _compose.names(split.done))
+        on_way.add(columns[0], where, transform, split)
+        return None
+
+    def _checked(self, on_way: _device.OnWay, devices: list[str]) -> list[tuple[str, Any]]:
+        """What Python does to images."""
+        if on_way.tails and devices:
+            raise refused(f"Python does a part of transforms[{on_way.tails[0][0]!r}], which no device can wait for",
+                          "leave out the steps that the loader does not do, or copy batches to the device yourself")
+        if on_way.tails and self._output == "dlpack":
+            raise refused('output="dlpack" is of no use to a Compose that Python does a part of',
+                          'give output="torch" or output="numpy"')
+        return on_way.tails
+
     def _take_columns(self) -> None:
         """Sets what depends on the dataset's columns."""
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
@@ -375,7 +442,7 @@ class DataLoader:
     @staticmethod
     def _of_source(source: _sources.Source, output: str, pin_memory: bool, device: Any) -> tuple[str, bool]:
         """Output and pinning where samples are made by Python: there are no columns of the loader's to convert."""
-        if not source.is_python and not source.binary:
+        if not source.is_python and not source.works:
             return output, pin_memory
         if str(device) != "cpu":
             raise refused(f"device={device!r} is of no use to samples that Python makes",
@@ -395,14 +462,14 @@ class DataLoader:
 
             count = threads_of(self._options["num_threads"])
             transform, function = self._source.functions(transform, function, workers, count, how)
-        if transform is None and batch_transform is None and function is None:
+        if transform is None and batch_transform is None and function is None and not self._tails:
             if init is not None:
                 arguments.ignored("worker_init_fn", "without a transform there are no threads to initialise")
             return None
         if self._options["num_threads"] == 0 and init is not None:
             arguments.ignored("worker_init_fn", "with num_threads=0 there are no threads to initialise")
             init = None
-        if self._options["packing"] is not None and (transform is not None or function is not None):
+        if self._options["packing"] is not None and (transform is not None or function is not None or self._tails):
             raise refused("packed rows hold pieces of samples, and a transform or collate function takes whole samples",
                           "give batch_transform, which takes the rows")
         from . import _transform
@@ -410,7 +477,7 @@ class DataLoader:
         native_dataset, options = self.dataset._native, self._options
         read = _transform.reader(native_dataset, options, self._text, self._binary, self._convert)
         samples = _transform.Samples(native_dataset, read, options["on_error"], options["seed"])
-        functions = _transform.Own(transform, how, function, batch_transform)
+        functions = _transform.Own(transform, how, function, batch_transform, self._tails)
         work = functions.work(self._convert, self._output, samples)
         return _transform.Pool(work, options["num_threads"], scopes, init)
 
@@ -445,6 +512,8 @@ class DataLoader:
             if self._reindex is not None and found.world_size > 1:
                 raise refused(f"reindex is for one rank, and this is {found.words}: ranks that look at different "
                               "moments may find different files", "open a DataLoader on all ranks behind a barrier instead")
+            if self._trace is not None:
+                self._trace.check(found.world_size)
             size = _settings.batch_size(*self._sizes, found.world_size)
             self._options.update(batch_size=size, rank=found.rank, world_size=found.world_size)
             self._order = self._make_order(*self._asked_order, found.world_size)
@@ -575,15 +644,19 @@ class DataLoader:
             self._begin_at = batches * self._options["batch_size"] * self._options["world_size"]
 
     def _build(
-        self, epoch: int, resume: str | None = None, epochs: int | None = None, position: int = 0
+        self, epoch: int, resume: str | None = None, epochs: int | None = None, position: int = 0, is_pass: bool = True
     ) -> native.Loader:
         order = None
         if self._order is not None:
             order = (self._order.ids(epoch), self._order.identity())
         if epochs is None and self._is_of_one_epoch:
             epochs = 1
-        # With epochs=0 the loader reads nothing: it only makes or checks a state, so no memory need be pinned.
-        options = self._options if epochs != 0 else {**self._options, "pin": None}
+        options = self._options
+        if epochs == 0 or not is_pass:
+            # With epochs=0 the loader reads nothing: it only makes or checks a state. No memory need be pinned.
+            options = {**options, "pin": None}
+        elif self._trace is not None:
+            options = {**options, "trace": self._trace.next(options["rank"], options["world_size"])}
         return native.Loader(
             self.dataset._native,
             options,
@@ -653,6 +726,38 @@ class DataLoader:
         if raw is None:
             raise InternalError("no batch came: this is a bug of uringload (please report it)")
         return self._convert(raw)
+
+    def show(self, column: str | None = None, samples: int = 16) -> Sheet:
+        """The images that the next pass begins with, as they are stored and as the loader gives them: a notebook shows
+        them, ``save("sheet.png")`` writes them. The loader stays where it is. Needs NumPy.
+        """
+        from . import _show
+
+        return _show.of_loader(self, column, arguments.integer("samples", samples, 1))
+
+    def _first_batch(self) -> tuple[Any, list[int]]:
+        """What the next pass would give first, and the numbers of its samples."""
+        with self._lock:
+            self._check()
+            self._settled()
+            reading = self._build(self._next_epoch, self._resume, position=self._begin_at, is_pass=False)
+        try:
+            raw = reading.next()
+            if raw is None:
+                raise refused("there is no batch to show: the epoch is over", "set_epoch, or load another state")
+            ids = raw[1].ids
+            if self._pool is None:
+                return self._finish(raw), ids
+            made, error, _ = self._pool.work(raw, reading).take()
+            if error is not None:
+                raise error
+            return made, ids
+        finally:
+            reading.close()
+
+    def _changes_images(self) -> bool:
+        """Whether images are something else in batches than they are in the dataset."""
+        return bool(self._options["chains"] or self._options["transforms"] or self._pool is not None)
 
     # States.
 

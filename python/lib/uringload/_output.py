@@ -12,6 +12,8 @@ from .errors import Error, unavailable
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from ._show import Sheet
+
     #: The type of a batch's columns: `Batch[torch.Tensor]`. Plain `Batch` says nothing about them.
     Column = TypeVar("Column", default=Any)
 else:
@@ -21,6 +23,9 @@ else:
 
 #: A batch from the native part: its columns as (name, form, payload), and the rest.
 Raw = tuple[list[tuple[str, str, Any]], native.Meta]
+
+#: Images that a notebook shows of a batch unasked.
+_SHOWN = 8
 
 OUTPUTS = ("torch", "numpy", "dlpack")
 
@@ -134,6 +139,25 @@ class Batch(dict[str, Column], Generic[Column]):
         count = min((len(column) for column in split.values()), default=0) if known is None else known
         for index in range(count):
             yield {name: column[index] for name, column in split.items()}
+
+    def show(self, column: str | None = None, samples: int = 16) -> Sheet:
+        """The images of the first samples, small, with what other columns say of them: a notebook shows them,
+        ``save("sheet.png")`` writes them. ``column`` names the images, where several columns have some. Needs NumPy.
+        """
+        from . import _show
+
+        return _show.of_batch(self, column, samples)
+
+    def _repr_html_(self) -> str:
+        from . import _report, _show
+
+        known = f" of {len(self._meta)} samples" if self._meta is not None else ""
+        told = _report.table(_show.facts(self), f"uringload.Batch{known}")
+        try:
+            return told + self.show(samples=_SHOWN)._repr_html_() if _show.has_images(self) else told
+        except Error:
+            # An image that cannot be decoded, or no NumPy: the batch is what was asked for.
+            return told
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays pickle in their own way.

@@ -33,8 +33,8 @@ def keyed(transform: Callable[..., Any], seed: int) -> Keyed:
     name, by_keyword, kind = found
     make = {"numpy": _numpy, "torch": _torch, "random": _python}[kind]()
     if by_keyword:
-        return lambda sample, epoch, number: transform(sample, **{name: make(_key(seed, epoch, number))})
-    return lambda sample, epoch, number: transform(sample, make(_key(seed, epoch, number)))
+        return lambda sample, epoch, number: transform(sample, **{name: make(key(seed, epoch, number))})
+    return lambda sample, epoch, number: transform(sample, make(key(seed, epoch, number)))
 
 
 def takes_generator(transform: Callable[..., Any]) -> bool:
@@ -42,7 +42,7 @@ def takes_generator(transform: Callable[..., Any]) -> bool:
     return _parameter(transform) is not None
 
 
-def _key(seed: int, epoch: int, number: int) -> int:
+def key(seed: int, epoch: int, number: int) -> int:
     """128 bits that all three decide. States and versions rely on them: they never change."""
     import hashlib
     import struct

@@ -31,7 +31,7 @@ class Samples:
     ) -> None:
         self._dataset, self._output, self._text, self._binary = dataset, output, text, binary
         self._key, self._index = key, index
-        self._reader = native.Reader(dataset, text=None if text is None else list(text), binary=list(binary))
+        self._reader = native.Samples(dataset, text=None if text is None else list(text), binary=list(binary))
         self._names = [name for name, *_ in dataset.columns]
         self._array = _output.array_of(output)
 

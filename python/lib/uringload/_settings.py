@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from . import _arguments as arguments
+from . import _uringload as native
 from .errors import mistyped, refused
 
 FORMS = ("auto", "views", "list", "dense", "ragged", "padded", "tuple")
-SHUFFLES = ("off", "auto", "full", "window", "shards", "shard")
+SHUFFLES = ("off", "auto", "full", "window", "shards", "shard", "pieces")
 CACHES = ("memory",)
 ON_ERROR = ("raise", "warn", "skip", "replace")
 PACKINGS = ("first_fit", "best_fit", "concat")
@@ -19,7 +21,7 @@ ROW_WINDOW = 8192
 
 
 def shuffle(value: Any, window: Any) -> str:
-    """False, True, or how: "full", "window" (see `shuffle_window`), "shards" or "shards:4"."""
+    """False, True, or how: "full", "window" (see `shuffle_window`), "shards", "shards:4" or "pieces:128:16"."""
     if isinstance(value, bool) or value is None:
         how = "auto" if value else "off"
     else:
@@ -32,6 +34,15 @@ def shuffle(value: Any, window: Any) -> str:
     if how not in ("auto", "window"):
         raise refused(f"shuffle_window is of no use to shuffle={value!r}", 'give shuffle="window"')
     return f"window:{arguments.integer('shuffle_window', window, 1)}"
+
+
+def cache_folder(images: Any, folder: Any) -> str | None:
+    """The folder that decoded images are kept in, if they are."""
+    if folder is None:
+        return None
+    if images is None:
+        raise refused("cache_images_dir is a place for cache_images", 'say how much: cache_images="100GiB"')
+    return arguments.paths("cache_images_dir", folder)[0]
 
 
 def batch_size(own: Any, of_all: Any, world_size: int) -> int:
@@ -121,6 +132,29 @@ def rows(
     return packed, bucketed
 
 
+def fill(options: dict[str, Any], profile: Any) -> None:
+    """What a profile of `uringload tune` says, where the arguments leave it open."""
+    for key, value in native.profile(arguments.paths("profile", profile)[0]):
+        name = "read_bytes" if key == "read_size" else key
+        if options[name] in (None, "auto"):
+            options[name] = int(value) if value.isdigit() else value
+
+
+#: Where `uringload top` looks, and the variable that asks for it from outside.
+SHARED_AT = "/dev/shm"
+SHARE_VARIABLE = "URINGLOAD_SHARE_STATS"
+
+
+def share_stats(value: Any) -> str | None:
+    """The folder of the page that `uringload top` reads: by the argument, or by the variable where that says nothing."""
+    if value is None:
+        said = os.environ.get(SHARE_VARIABLE, "")
+        value = {"": False, "0": False, "1": True}.get(said, said)
+    if isinstance(value, bool):
+        return SHARED_AT if value else None
+    return arguments.paths("share_stats", value)[0]
+
+
 def max_failures(value: Any) -> int | float | None:
     """A number of samples, or a share of an epoch."""
     if value is None or (isinstance(value, float) and value == value):
@@ -141,3 +175,28 @@ def timeout(value: Any) -> float | None:
 def optional(check: Any, name: str, value: Any, *more: Any) -> Any:
     """None if `value` is None, else what `check` returns."""
     return None if value is None else check(name, value, *more)
+
+
+class Trace:
+    """The names of the files that a loader's trace is written to."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._count = 0
+
+    def check(self, world_size: int) -> None:
+        """Refuses one name for several ranks, who would write over each other's."""
+        if world_size > 1 and "{rank}" not in self._path:
+            stem, end = os.path.splitext(self._path)
+            raise refused(f"trace={self._path!r} names one file for {world_size} ranks",
+                          f"give a file for each, such as {stem + '-{rank}' + end!r}")
+
+    def next(self, rank: int, world_size: int) -> str:
+        """The file of the reading that begins now."""
+        self.check(world_size)
+        self._count += 1
+        path = self._path.replace("{rank}", str(rank))
+        if self._count == 1:
+            return path
+        stem, end = os.path.splitext(path)
+        return f"{stem}.{self._count}{end}"

@@ -12,6 +12,7 @@ from . import _compose
 from . import _log
 from . import _uringload as native
 from ._dataset import Dataset
+from ._tail import Tail, words
 from .errors import Error, mistyped, refused
 
 WORKERS = ("threads", "processes")
@@ -30,6 +31,7 @@ class Source:
         collates: bool = False,
         chain: tuple[str, str] | None = None,
         without: str = "",
+        behind: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         #: The order's samples.
         self.dataset = dataset
@@ -41,8 +43,10 @@ class Source:
         #: Columns that `prepare` wants as bytes.
         self.binary = list(binary)
         self._collates = collates
-        #: A column and what the loader's own threads make of it, where that is all that `prepare` does.
+        #: A column and what the loader's own threads make of it, where that is what `prepare` begins with.
         self.chain = chain
+        #: What is left of `prepare` behind the chain, if something is.
+        self._behind = behind
         #: For the log, where the chain is not used.
         self._without = without
         #: The object, where its own code makes the samples: nothing of it lies in the loader's memory.
@@ -50,15 +54,22 @@ class Source:
         self._workers: Any = None
 
     @property
+    def works(self) -> bool:
+        """Whether Python makes something else of samples that are read natively."""
+        return bool(self.binary) or (self._behind is not None and self._prepare is self._behind)
+
+    @property
     def is_python(self) -> bool:
         """Whether samples are made by Python alone."""
         return self.item is not None or self._gather is not None
 
     def choose(self, is_plain: bool) -> None:
-        """Settles whether the chain is used: only where nobody else works on samples."""
+        """Settles whether the chain is used: one that does all, only where nobody else works on samples."""
         if self.chain is None:
             return
-        if is_plain:
+        if self._behind is not None:
+            self._prepare, self.binary = self._behind, []
+        elif is_plain:
             self._prepare, self._collates, self.binary = None, False, []
         else:
             self.chain, self.says = None, self._without
@@ -94,8 +105,8 @@ class Source:
             return None
         # Views keep the keys of the samples, so what goes by key needs no other number.
         part = self.dataset.select(indices)
-        collates, chain, without = self._collates, self.chain, self._without
-        return Source(part, self.says, self._prepare, self._gather, self.binary, collates, chain, without)
+        collates, chain, without, behind = self._collates, self.chain, self._without, self._behind
+        return Source(part, self.says, self._prepare, self._gather, self.binary, collates, chain, without, behind)
 
     def close(self) -> None:
         """Ends the worker processes."""
@@ -152,6 +163,16 @@ class Photo:
         label = int(sample["label"])
         image = image if self._transform is None else self._transform(image)
         return image, label if self._target_transform is None else self._target_transform(label)
+
+
+class Ready:
+    """The same of a file that the loader's threads have begun to transform."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+
+    def __call__(self, sample: dict[str, Any]) -> Any:
+        return self._tail(sample["data"]), int(sample["label"])
 
 
 class Rows:
@@ -240,6 +261,8 @@ def _slow(given: Any, workers: str) -> Source:
     except (TypeError, NotImplementedError):
         raise mistyped(f"{what} has no __len__, so its samples have no order",
                        "give it a __len__; a stream is read by torch's DataLoader") from None
+    except (OverflowError, ValueError) as error:
+        raise refused(f"the __len__ of {what} is of no use: {error}", "return the number of samples") from None
     dataset = Dataset._of(native.numbers(count, what), (_again, (given,)))
     ways = {
         "threads": f"{what} is asked sample by sample, in threads that share one interpreter: code that holds its lock "
@@ -307,10 +330,14 @@ def _photos(given: Any, kind: Any) -> Source | None:
     split = _compose.split(given.transform)
     if split is None or given.target_transform is not None:
         return Source(dataset, says, prepare, binary=["data"], collates=True)
+    if split.is_partial:
+        ours = words(f"{reads}; its transform", split)
+        return Source(dataset, ours, prepare, binary=["data"], collates=True, chain=("data", split.chain), without=says,
+                      behind=Ready(Tail(given.transform, split)))
     if split.rest or not split.is_tensor or not split.is_sized:
-        why = f"{split.unknown} is a step that the loader does not do itself" if split.rest else "no tensor of one size"
+        why = split.why() if split.rest else "no tensor of one size"
         return Source(dataset, f"{says} ({why})", prepare, binary=["data"], collates=True)
-    ours = f"{reads}, decoded and transformed in the loader's threads ({_compose.names(given.transform.transforms)})"
+    ours = f"{reads}, decoded and transformed in the loader's threads ({_compose.names(split.done)})"
     return Source(dataset, ours, prepare, binary=["data"], collates=True, chain=("data", split.chain), without=says)
 
 

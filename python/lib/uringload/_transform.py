@@ -16,6 +16,7 @@ from ._collate import Stack
 from ._order import BY_NUMBER
 from ._output import Batch, Facts, Raw, as_tuple
 from ._random import Keyed, keyed
+from ._tail import OfSamples, Tail
 from .errors import Error, InternalError
 
 #: Most threads by default. They share one interpreter, so more would help only code that releases its lock.
@@ -203,10 +204,14 @@ class Own(NamedTuple):
     form: Any
     collate: Callable[[list[Any]], Any] | None
     batch_transform: Callable[[Any], Any] | None
+    #: What Python does to columns of images before that.
+    tails: list[tuple[str, Tail]]
 
     def work(self, convert: Callable[[Raw], Batch], output: str, samples: Samples) -> Work:
         """The work on a batch whose arrays are of the kind `output`."""
         transform = None if self.transform is None else keyed(self.transform, samples.seed)
+        if self.tails:
+            transform = OfSamples(self.tails, samples.seed, transform)
         collate: Callable[[list[Any], Any], Any] | None = None
         made: Callable[[Raw], Any] = convert
         if self.collate is not None:
@@ -233,7 +238,8 @@ def reader(
     It sets up a reader for each, which takes about a millisecond: it is for the few that replace others.
     """
     alone = {"batch_size": 1, "rank": 0, "world_size": 1, "drop_last": False, "packing": None, "buckets": None,
-             "pin": None, "cache": None, "on_error": "raise", "max_failures": None, "quarantine": None}
+             "pin": None, "cache": None, "cache_images": None, "cache_images_dir": None, "share_stats": None,
+             "on_error": "raise", "max_failures": None, "quarantine": None}
 
     def read(number: int, epoch: int) -> dict[str, Any]:
         order = ([number], BY_NUMBER)
@@ -289,7 +295,8 @@ class Pool:
         scopes: Callable[[], Any] | None = None,
         init: Callable[[int], Any] | None = None,
     ) -> None:
-        self._work = work
+        #: What is done to a batch.
+        self.work = work
         self._scopes = scopes
         self._init = init
         self._numbers = itertools.count()
@@ -306,7 +313,7 @@ class Pool:
         """Starts the work on a batch of `loader`."""
         if self.threads == 0:
             done: Future[Made] = Future()
-            done.set_result(self._work(raw, loader))
+            done.set_result(self.work(raw, loader))
             return done
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix="uringload-transform")
@@ -320,9 +327,9 @@ class Pool:
             except Exception as error:
                 return Made(None, _blame.of_batch(error, "worker_init_fn", raw[1]), [], raw[1])
         if scope is None:
-            return self._work(raw, loader)
+            return self.work(raw, loader)
         with scope:
-            return self._work(raw, loader)
+            return self.work(raw, loader)
 
     def _begin(self, init: Callable[[int], Any]) -> None:
         local = self._local

@@ -138,7 +138,9 @@ def accelerate(run: Run) -> None:
     """Accelerate: the loader by its state, datasets by skipping batches."""
     import accelerate as hf
 
-    accelerator = hf.Accelerator(cpu=True)
+    # As the documentation says: else torch's sampler draws another order in a run with another number of ranks.
+    is_seeded = hf.DataLoaderConfiguration(use_seedable_sampler=run.kind == "map")
+    accelerator = hf.Accelerator(cpu=True, dataloader_config=is_seeded)
     torch.manual_seed(3)
     loader: Any = {
         "plain": run.loader,

@@ -1,0 +1,179 @@
+//! Datasets as shards, and what their images become. The function that Python's users call is in
+//! `lib/uringload/_pack.py`.
+
+use crate::dataset::Dataset;
+use crate::errors::{invalid, raised};
+use crate::options::{Failures, seconds};
+use crate::outside::outside;
+use crate::wait::SLICE;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use uringload::config::Part;
+use uringload::internal::Config;
+use uringload::pack::{Keys, PackImages, PackOptions, PackPrediction, PackProgress, PackReport};
+use uringload::transform::Chain;
+use uringload::{Error, ErrorKind, Loader, Result};
+
+/// All options. In Python, a dictionary with exactly these keys.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Asked {
+    resize: Option<u32>,
+    transform: Option<String>,
+    quality: Option<u8>,
+    pixels: bool,
+    image_column: Option<String>,
+    shard_bytes: Option<u64>,
+    shard_samples: Option<u64>,
+    prefix: String,
+    align: u64,
+    keys: String,
+    threads: Option<usize>,
+    part: String,
+    overwrite: bool,
+    memory_limit: Option<u64>,
+    on_error: String,
+    max_failures: Option<Failures>,
+    quarantine: Option<PathBuf>,
+    timeout: Option<f64>,
+}
+
+impl Asked {
+    fn images(&self) -> Result<Option<PackImages>> {
+        let mut images = match (self.resize, &self.transform) {
+            (Some(shorter), _) => PackImages::resize(shorter),
+            (None, Some(chain)) => PackImages::transform(chain.parse()?)?,
+            (None, None) if self.quality.is_some() || self.pixels => PackImages::transform(Chain::new())?,
+            (None, None) => return Ok(None),
+        };
+        if let Some(quality) = self.quality {
+            images = images.quality(quality);
+        }
+        if self.pixels {
+            images = images.pixels();
+        }
+        Ok(Some(match &self.image_column {
+            Some(column) => images.column(column.clone()),
+            None => images,
+        }))
+    }
+
+    fn options(&self) -> Result<PackOptions> {
+        let part: Part = self.part.parse().map_err(|error| invalid(format!("part: {error}"), "count parts from 0"))?;
+        let options = PackOptions::default()
+            .prefix(self.prefix.clone())
+            .align(self.align)
+            .shard_samples(self.shard_samples)
+            .keys(if self.keys == "numbers" { Keys::Numbers } else { Keys::Source })
+            .threads(self.threads)
+            .part(part)
+            .overwrite(self.overwrite)
+            .images(self.images()?);
+        Ok(match self.shard_bytes {
+            Some(bytes) => options.shard_bytes(bytes),
+            None => options,
+        })
+    }
+
+    fn config(&self) -> Result<Config> {
+        Ok(Config {
+            memory_limit: self.memory_limit,
+            on_error: self.on_error.parse()?,
+            max_failures: self.max_failures.as_ref().map(Failures::limit),
+            quarantine: self.quarantine.clone(),
+            timeout: self.timeout.map(|timeout| seconds("timeout", timeout)).transpose()?,
+            ..Config::default()
+        })
+    }
+}
+
+/// Packs a dataset into shards in `folder`. `progress` is called in this thread, a few times a second, with samples,
+/// all samples and bytes; what it raises, and what a signal handler raises, ends the pack, and whole shards stay.
+#[pyfunction]
+pub(crate) fn pack<'py>(
+    py: Python<'py>,
+    dataset: PyRef<'_, Dataset>,
+    folder: PathBuf,
+    asked: Asked,
+    progress: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (source, last, is_ended) =
+        (Arc::clone(&dataset.dataset), Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+    let (done, mut made) = mpsc::channel();
+    let (told, ends) = (Arc::clone(&last), Arc::clone(&is_ended));
+    let thread = std::thread::Builder::new().name("uringload-pack".into());
+    let thread = thread.spawn(move || {
+        let tell = |progress: PackProgress| {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+            if ends.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let packed = || -> Result<(PackReport, Option<PackPrediction>)> {
+            let pack = Loader::builder(source).config(asked.config()?).pack(folder, asked.options()?)?;
+            let report = pack.run(&tell)?;
+            let predicted = if report.is_interrupted { None } else { pack.predict()? };
+            Ok((report, predicted))
+        };
+        // Somebody waits for it to the end.
+        let _ = done.send(packed());
+    })?;
+    let (mut failed, mut seen): (Option<PyErr>, Option<PackProgress>) = (None, None);
+    let packed = loop {
+        let (waited, receiver) = outside(py, move || (made.recv_timeout(SLICE), made));
+        made = receiver;
+        let now = *last.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.is_none() {
+            let is_new = now != std::mem::replace(&mut seen, now);
+            let told = py.check_signals().and_then(|()| match (&progress, now) {
+                (Some(progress), Some(now)) if is_new => {
+                    progress.call1((now.samples, now.samples_total, now.bytes)).map(drop)
+                }
+                _ => Ok(()),
+            });
+            failed = told.err();
+            // The threads see it with the next batch, and nothing is written behind the back of whoever goes on.
+            is_ended.store(failed.is_some(), Ordering::Relaxed);
+        }
+        match waited {
+            Ok(packed) => break packed,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let _ = thread.join();
+                let error = Error::new(ErrorKind::Internal, "packing a dataset panicked");
+                break Err(error.with_remedy("please report it: this is a bug"));
+            }
+        }
+    };
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let (report, predicted) = packed.map_err(|error| raised(py, &error))?;
+    as_dict(py, &report, predicted.as_ref())
+}
+
+fn as_dict<'py>(
+    py: Python<'py>,
+    report: &PackReport,
+    predicted: Option<&PackPrediction>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let errors: Vec<_> = report.errors.iter().map(|error| raised(py, error).into_value(py)).collect();
+    let images = report.images.map(|made| (made.images, made.bytes_before, made.bytes_after));
+    let predicted = predicted.map(|it| {
+        let (before, after) = (it.decode_before.as_secs_f64(), it.decode_after.as_secs_f64());
+        (it.images, it.bytes_before, it.bytes_after, before, after, it.processors)
+    });
+    let told = PyDict::new(py);
+    told.set_item("samples", report.samples)?;
+    told.set_item("shards", report.shards)?;
+    told.set_item("lacking", report.lacking)?;
+    told.set_item("failed", report.failed)?;
+    told.set_item("errors", errors)?;
+    told.set_item("bytes_written", report.bytes_written)?;
+    told.set_item("images", images)?;
+    told.set_item("predicted", predicted)?;
+    Ok(told)
+}

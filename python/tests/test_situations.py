@@ -1,0 +1,88 @@
+"""Situations in which the user's own Python is the limit, or is not: the verdict, and what its remedy brings.
+
+The rest of them is in tests/situations.rs.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import Any
+
+import pytest
+from conftest import judged, of_records, takes_turns
+
+import uringload
+
+# On a machine that others work on too, it is now and then rightly somebody else who is named, and a thread that has
+# slept waits for a processor. So each is tried again, and no try has to compare with an earlier one.
+TRIES = 8
+# A multiple of the threads: what is transformed in turns of eight is not kept waiting by a turn of two.
+BATCH = 64
+# Of a sample. Long beside what a thread waits for a processor, which no number of threads shortens.
+WAIT_S = 0.01
+WORK_S = 0.001
+
+
+def read(records: pathlib.Path, step: float = 0.0, **given: object) -> tuple[Any, float]:
+    """The verdict on a run, and samples a second."""
+    with uringload.DataLoader(**of_records(records, batch_size=BATCH, **given)) as loader:
+        begun = time.perf_counter()
+        count = 0
+        for _ in loader:
+            count += BATCH
+            time.sleep(step)
+        return loader.verdict(), count / (time.perf_counter() - begun)
+
+
+def find(bottleneck: str, records: pathlib.Path, **given: object) -> tuple[Any, float]:
+    """A run of this verdict."""
+    return judged(bottleneck, lambda: read(records, **given), TRIES)  # type: ignore[arg-type]
+
+
+def waits(sample: Any) -> Any:
+    time.sleep(WAIT_S)
+    return sample
+
+
+def holds_the_lock(sample: Any) -> Any:
+    end = time.thread_time() + WORK_S
+    while time.thread_time() < end:
+        pass
+    return sample
+
+
+def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
+    few: dict[str, Any] = {"transform": waits, "num_threads": 2, "only": range(4 * BATCH)}
+    tried = []
+    for _ in range(TRIES):
+        # One right behind the other: what slows the machine slows both.
+        verdict, before = read(records, **few)
+        after = read(records, **{**few, "num_threads": 8})[1]
+        tried.append((str(verdict), after / before))
+        if verdict.bottleneck != "transform":
+            continue
+        remedy = verdict.remedies[0]
+        assert remedy.what == "num_threads = 8", verdict.remedies
+        if after / before == pytest.approx(remedy.gain, rel=0.25) and remedy.gain > 2.5:
+            return
+    if takes_turns():
+        pytest.skip(f"skipped: other programs take the processors: {tried}")
+    pytest.fail(f"no prediction came true: {tried}")
+
+
+def test_a_transform_under_pythons_lock_does_not_want_threads(records: pathlib.Path) -> None:
+    verdict, _ = find("transform", records, transform=holds_the_lock, num_threads=2)
+    assert "num_threads" not in verdict.remedies[0].what, verdict.remedies
+    assert verdict.gain > 1.5, verdict
+
+
+def test_a_slow_loop_is_the_trainer(records: pathlib.Path) -> None:
+    verdict, _ = find("trainer", records, step=0.02)
+    assert verdict.remedies[0].what.startswith("a faster step")
+    gains = [0.0]
+    while max(gains) <= 3 and len(gains) <= TRIES:
+        gains.append(read(records, step=0.002)[1] / read(records, step=0.02)[1])
+    if max(gains) <= 3 and takes_turns():
+        pytest.skip(f"skipped: other programs take the processors: {gains}")
+    assert max(gains) > 3, gains
