@@ -1,0 +1,105 @@
+//! Batches of [uringload](uringload) on the contexts and streams of cudarc, without a copy.
+//!
+//! ```no_run
+//! use cudarc::driver::CudaContext;
+//! use uringload::{Loader, dataset};
+//! use uringload_cudarc::{View, device, shared};
+//!
+//! let context = CudaContext::new(0)?;
+//! let stream = context.new_stream()?;
+//! let options = dataset::Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
+//! let dataset = dataset::open(&["digits.bin"], &options)?;
+//! for batch in Loader::builder(dataset).batch_size(64).device(device(&context)).build()? {
+//!     let batch = batch?;
+//!     let images = View::<u8>::new(batch.column("image").expect("images"), &stream)?;
+//!     // A kernel's argument: `stream.launch_builder(&function).arg(&images)`. Or a copy that outlives the batch:
+//!     let mine = stream.clone_dtod(&images)?;
+//!     # let _ = mine;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A loader works in the primary context of its GPU, which is what `CudaContext::new` opens. A stream of another
+//! context is refused when it is first named.
+//!
+//! A view holds the memory of its batch. Once it and the batch are dropped, the memory is filled again after the work
+//! that the stream had by then.
+
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DeviceRepr, DeviceSlice, SyncOnDrop};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use uringload::batch::Element;
+use uringload::config::Device;
+use uringload::device::{DeviceBytes, DeviceColumn};
+use uringload::{Error, ErrorKind, Result};
+use uringload_sys::cuda::SharedStream;
+
+/// The GPU of a trainer's context, for [`Builder::device`](uringload::Builder::device).
+pub fn device(context: &CudaContext) -> Device {
+    Device::cuda(context.ordinal() as u32)
+}
+
+/// A trainer's stream, for [`DeviceBatch::wait_on`](uringload::device::DeviceBatch::wait_on) and
+/// [`DeviceColumn::to_dlpack`]: whatever remembers it keeps it alive.
+pub fn shared(stream: &Arc<CudaStream>) -> SharedStream {
+    // SAFETY: cudarc destroys the stream when the last `Arc` of it is dropped, and not before.
+    unsafe { SharedStream::kept(stream.cu_stream().cast(), Arc::clone(stream) as _) }
+}
+
+/// A column on a GPU, as a range of device memory that cudarc's functions and kernels read.
+#[derive(Debug)]
+pub struct View<T> {
+    /// Holds the memory.
+    memory: DeviceBytes,
+    stream: Arc<CudaStream>,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element + DeviceRepr> View<T> {
+    /// The elements of `column`, for work in `stream`, which waits for the column on the device.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for elements of another type, for a column on the host, and for a stream of another device or
+    /// of a context that is not the primary one; `Device` for errors of the driver.
+    pub fn new(column: &DeviceColumn, stream: &Arc<CudaStream>) -> Result<View<T>> {
+        let refused = |why: String, remedy: &'static str| {
+            let what = format!("column \"{}\" as a view of cudarc: {why}", column.name);
+            Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy))
+        };
+        if column.dtype != T::DTYPE {
+            let why = format!("its elements are {}, and {} is asked for", column.dtype.name(), T::DTYPE.name());
+            return refused(why, "ask for the column's type");
+        }
+        if column.memory.device().is_none() {
+            return refused("it is on the host".into(), "build the loader with `device`");
+        }
+        column.wait_on(shared(stream))?;
+        let len = column.memory.len() / size_of::<T>();
+        Ok(View { memory: column.memory.clone(), stream: Arc::clone(stream), len, elements: PhantomData })
+    }
+}
+
+impl<T> DeviceSlice<T> for View<T> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+}
+
+impl<T> DevicePtr<T> for View<T> {
+    /// Another stream than the view's own waits for it on the device, and the host waits for that stream afterwards:
+    /// only work in the view's own stream is known to be done when the memory is filled again.
+    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        let address = self.memory.address();
+        if stream.cu_stream() == self.stream.cu_stream() {
+            return (address, SyncOnDrop::Record(None));
+        }
+        stream.context().record_err(stream.join(&self.stream));
+        (address, SyncOnDrop::sync_stream(stream))
+    }
+}

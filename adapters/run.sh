@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Checks and tests the adapters: formats, lints, documentation, tests, and the examples, which train to an accuracy.
+# `adapters/run.sh [CRATE...]` does so for some; uringload-burn needs Rust 1.95 and is left out, aloud, without it.
+set -euo pipefail
+cd "$(dirname "$0")"
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
+crates=("${@:-uringload-arrow uringload-ndarray uringload-candle uringload-cudarc uringload-burn}")
+read -ra crates <<<"${crates[*]}"
+if [[ " ${crates[*]} " == *" uringload-burn "* ]] && [[ $(printf '%s\n' 1.95.0 "$(rustc --version | cut -d' ' -f2)" | sort -V | head -1) != 1.95.0 ]]; then
+    echo "skipped: uringload-burn needs Rust 1.95, and this is $(rustc --version)"
+    crates=("${crates[@]/uringload-burn/}")
+    read -ra crates <<<"${crates[*]}"
+fi
+packages=("${crates[@]/#/-p}")
+
+# The mock of the driver, for cudarc, which looks for libcuda.so.
+if [[ " ${crates[*]} " == *" uringload-cudarc "* ]] && ! ldconfig -p | grep -q 'libcuda\.so'; then
+    (cd .. && cargo build --quiet --locked -p uringload-mock-cuda)
+    mock=$PWD/../target/adapters-mock
+    mkdir -p "$mock"
+    cp ../target/debug/liburingload_mock_cuda.so "$mock/libcuda.so"
+    cp ../target/debug/liburingload_mock_cuda.so "$mock/libcuda.so.1"
+    export LD_LIBRARY_PATH=$mock${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+
+cargo fmt --all --check
+cargo clippy --quiet --locked "${packages[@]}" --all-targets -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --no-deps "${packages[@]}"
+cargo test --locked "${packages[@]}"
