@@ -13,11 +13,13 @@ import os
 import random
 import statistics
 import subprocess
-import sys
 import tarfile
 import io
 
+from loop import bench, drop_caches, find, rate
+
 GROUP = "/sys/fs/cgroup/blkio/uringload-limited"
+MEMORY_GROUP = "/sys/fs/cgroup/memory/uringload-limited"
 
 
 def make_tar(path, shards, samples, mean, seed):
@@ -50,6 +52,20 @@ def make_tiny(path, binary, count):
                    stdout=subprocess.DEVNULL)
 
 
+def make_folder(path, binary, count, mean):
+    """A folder of JPEG-sized files in ten classes, packed."""
+    if os.path.isdir(f"{path}/packed"):
+        return
+    rng = random.Random(3)
+    for number in range(count):
+        folder = f"{path}/source/{number % 10}"
+        os.makedirs(folder, exist_ok=True)
+        with open(f"{folder}/{number:06}.jpg", "wb") as file:
+            file.write(rng.randbytes(max(1000, int(rng.lognormvariate(0, 0.4) * mean))))
+    subprocess.run([binary, "pack", f"{path}/source", f"{path}/packed", "--shard-size", "64MB"], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
 def make_labelled(path, rows):
     """A column of images and one of labels, as HDF5 and safetensors store them."""
     if os.path.exists(f"{path}/a.safetensors"):
@@ -73,31 +89,35 @@ def limit(device, operations, rate):
             file.write(f"{device} {value}")
 
 
-def run(binary, path, seconds, options):
-    """Samples/s, MB/s of samples and CPU seconds a GB of one run, and its route."""
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
-        file.write("3")
-    command = [binary, "bench", path, "--no-raw", "--io", "direct", "--duration", f"{seconds}s", "--json", "-"]
-    command += options
-    # /bin/sh enters the group, and becomes the program.
-    shell = ["/bin/sh", "-c", f'echo $$ > {GROUP}/cgroup.procs && exec "$@"', "sh", *command]
-    done = subprocess.run(shell, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: {done.stderr}")
-    return json.loads(done.stdout)
+def at_last(report, share):
+    """Samples/s and MB/s in the last part of a run: where a limit was imposed in the middle of it."""
+    points = find(report, "series") or []
+    late = [point for point in points if point["s"] >= points[-1]["s"] * (1 - share)]
+    time = late[-1]["s"] - late[0]["s"]
+    return tuple((late[-1][what] - late[0][what]) / time for what in ("samples", "bytes"))
 
 
-def find(value, name):
-    """The first value of that name anywhere in a document."""
-    if isinstance(value, dict):
-        if name in value:
-            return value[name]
-        value = list(value.values())
-    for one in value if isinstance(value, list) else []:
-        found = find(one, name)
-        if found is not None:
-            return found
-    return None
+def contained(arguments, path):
+    """The same data in containers of little memory: what a run gives there, or how it refuses."""
+    for mebibytes in (100, 256, 512):
+        what = f"in a container of {mebibytes} MiB"
+        if arguments.only not in what:
+            continue
+        os.makedirs(MEMORY_GROUP, exist_ok=True)
+        with open(f"{MEMORY_GROUP}/memory.limit_in_bytes", "w", encoding="ascii") as file:
+            file.write(str(mebibytes << 20))
+        rates, ends = [], []
+        for _ in range(arguments.rounds):
+            drop_caches()
+            options = ["--no-raw", "--shuffle", "--epochs", "1000"]
+            report, _ = bench(arguments.binary, path, 5, options, [MEMORY_GROUP], may_fail=True)
+            if isinstance(report, tuple):
+                ends.append(f"exit {report[0]}: {report[1].strip().splitlines()[-1]}")
+            else:
+                rates.append(find(report, "bytes_per_s") / 1e6)
+        found = f"{statistics.median(rates):8.1f} MB/s  ({min(rates):.0f} to {max(rates):.0f})" if rates else ""
+        print(f"{what:46} {len(rates)} of {arguments.rounds} ran {found} {'; '.join(sorted(set(ends)))}", flush=True)
+        os.rmdir(MEMORY_GROUP)
 
 
 def main():
@@ -114,6 +134,7 @@ def main():
     make_tar(at("jpeg"), 16, 250, 115_000, 1)
     make_tiny(at("tiny"), arguments.binary, 30_000)
     make_labelled(at("labelled"), 1500)
+    make_folder(at("folder"), arguments.binary, 8000, 110_000)
     slow, heads = (150, 0), (150, 120_000_000)
     rows = [
         ("tar of 115 KB, in order", at("jpeg"), slow, []),
@@ -126,17 +147,39 @@ def main():
         ("tar of 115 KB, in order, 120 MB/s", at("jpeg"), heads, []),
         ("image and label, shuffled", at("labelled"), slow, ["--rows", "--shuffle=full"]),
     ]
-    for what, path, (operations, rate), options in rows:
+    rows += [
+        ("folder of 110 KB, packed, --shuffle, 120 MB/s", at("folder/packed"), heads, ["--shuffle"]),
+        # Told of nothing: the limit comes while it reads, and its last third counts.
+        ("late: tar of 115 KB, in order", at("jpeg"), slow, []),
+        ("late: tiny, packed, in order", at("tiny/packed"), slow, []),
+        ("late: tiny, packed, in order, no gap", at("tiny/packed"), slow, ["--coalesce-gap", "0"]),
+    ]
+    for what, path, (operations, most), options in rows:
         if arguments.only not in what:
             continue
-        limit(device, operations, rate)
-        found = [run(arguments.binary, path, arguments.seconds, options) for _ in range(arguments.rounds)]
-        samples = [find(one, "samples_per_s") for one in found]
-        megabytes = [(find(one, "bytes_per_s") or 0) / 1e6 for one in found]
-        print(f"{what:36} {statistics.median(samples):9.0f} samples/s {statistics.median(megabytes):8.1f} MB/s  "
+        is_late = what.startswith("late: ")
+        found, last = [], []
+        for _ in range(arguments.rounds):
+            limit(device, *((0, 0) if is_late else (operations, most)))
+            seconds = 3 * arguments.seconds if is_late else arguments.seconds
+            # Epochs are short where nothing limits them.
+            more = ["--epochs", "1000"] if is_late else []
+            # A limit that is imposed while it reads is one that nobody can be told of.
+            late = (lambda: limit(device, operations, most)) if is_late else None
+            drop_caches()
+            report, _ = bench(arguments.binary, path, seconds, ["--no-raw", *options, *more], [GROUP], late)
+            found.append(report)
+            last.append(at_last(report, 1 / 3) if is_late else rate(report))
+        samples = [one[0] for one in last]
+        megabytes = [one[1] / 1e6 for one in last]
+        print(f"{what:46} {statistics.median(samples):9.0f} samples/s {statistics.median(megabytes):8.1f} MB/s  "
               f"({min(samples):.0f} to {max(samples):.0f})", flush=True)
         locality = find(found[-1], "locality")
-        print(f"{'':36} {'; '.join(locality or [])}", flush=True)
+        gaps = [one for one in find(found[-1], "decisions") or [] if one["knob"] == "coalesce_gap"]
+        told = [f"gap {one['from']} -> {one['to']} after {one['after_s']:.1f} s: {one['why']}, an operation costs "
+                f"{one['operation_bytes']} bytes" for one in gaps[-3:]]
+        print(f"{'':46} {'; '.join((locality or []) + told)}", flush=True)
+    contained(arguments, at("jpeg"))
     os.rmdir(GROUP)
 
 

@@ -70,7 +70,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
         if !limits.goes_on(round, 2, ROUNDS + 1) {
             break;
         }
-        let took = gpu.timed_copies(&mut copies, |copies| Ok(copies.within(&memory.from, &memory.to)?))?;
+        let took = gpu.timed_copies(&mut copies, None, |copies| Ok(copies.within(&memory.from, &memory.to)?))?;
         let mut rates = vec![rate(2 * memory.from.len() as u64, took)];
         for candidate in &candidates {
             let took = gpu.timed(&gpu.stream, || Ok((candidate.launch)()?))?;

@@ -84,7 +84,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
 
 /// Copies everything in one call.
 fn one_copy(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<f64> {
-    let took = gpu.timed_copies(copies, |copies| Ok(copies.start(from.clone(), to).map(drop)?))?;
+    let took = gpu.timed_copies(copies, Some((from, to)), |copies| Ok(copies.start(from.clone(), to).map(drop)?))?;
     Ok(rate(from.len() as u64, took))
 }
 
@@ -92,7 +92,7 @@ fn one_copy(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<
 fn blocks(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span, size: usize) -> Outcome<f64> {
     let all = from.len() / size;
     let count = (COPIED_BYTES.min(from.len()) / size).clamp(1, COPIES_MOST);
-    let took = gpu.timed_copies(copies, |copies| {
+    let took = gpu.timed_copies(copies, Some((from, to)), |copies| {
         for index in 0..count {
             // Not neighbours, so that no copy finds data that an earlier one brought into a cache.
             let start = index * 17 % all * size;
@@ -108,7 +108,7 @@ fn blocks(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span, size: usize) 
 fn as_loaders_do(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<f64> {
     let block = BLOCK_BYTES.min(from.len() / 2);
     let count = from.len() / block;
-    let took = gpu.timed_copies(copies, |copies| {
+    let took = gpu.timed_copies(copies, Some((from, to)), |copies| {
         for start in (0..count * block).step_by(block) {
             let (begin, end) = (Event::new(&gpu.context, Timing::On)?, Event::new(&gpu.context, Timing::On)?);
             begin.record(copies.stream())?;

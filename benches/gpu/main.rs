@@ -1,7 +1,7 @@
 //! Measures what a GPU gets: copies to it, file reads into it, kernels, and how busy a trainer's steps keep it.
 //! `benches/gpu.sh` runs it on a machine without Rust, `cargo bench --bench gpu` on one with Rust.
 //!
-//! usage: gpu [--dir DIR] [--json FILE] [--seconds N] [--only SECTION]... [--tiny] [--mock]
+//! usage: gpu [--dir DIR] [--json FILE] [--seconds N] [--only SECTION]... [--tiny] [--mock] [--required]
 //!
 //! - `--dir`: where to make and keep the files to read, for others to read them too; by default they are made in the
 //!   system's temporary folder and removed.
@@ -11,6 +11,8 @@
 //! - `--only`: h2d, kernels, beside, works, cached or busy.
 //! - `--tiny`: little data, only to try this program.
 //! - `--mock`: says in every output that the driver is a mock and no number means anything.
+//!
+//! - `--required`: there is a GPU, as somebody else has shown, so not to find it is a failure.
 //!
 //! Times on the device come from the device's events. Without a driver or a device it says so and exits with success.
 
@@ -55,11 +57,13 @@ struct Arguments {
     only: Vec<String>,
     is_tiny: bool,
     is_mock: bool,
+    is_required: bool,
 }
 
 fn arguments() -> Outcome<Arguments> {
     let (folder, json, only) = (None, None, Vec::new());
-    let mut arguments = Arguments { folder, json, seconds: 240, only, is_tiny: false, is_mock: false };
+    let mut arguments =
+        Arguments { folder, json, seconds: 240, only, is_tiny: false, is_mock: false, is_required: false };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
         let mut value = || given.next().ok_or_else(|| format!("{name} lacks its value"));
@@ -70,6 +74,7 @@ fn arguments() -> Outcome<Arguments> {
             "--only" => arguments.only.push(value()?),
             "--tiny" => arguments.is_tiny = true,
             "--mock" => arguments.is_mock = true,
+            "--required" => arguments.is_required = true,
             // Cargo passes this to every benchmark.
             "--bench" => {}
             _ => return Err(format!("{name} is not known: see the head of benches/gpu/main.rs").into()),
@@ -91,6 +96,10 @@ fn main() -> ExitCode {
     };
     let gpu = match Gpu::open() {
         Ok(gpu) => gpu,
+        Err(reason) if arguments.is_required => {
+            eprintln!("gpu: there is a GPU, and it cannot be opened: {reason}");
+            return ExitCode::FAILURE;
+        }
         Err(reason) => {
             println!("skipped: no GPU to measure: {reason}");
             return ExitCode::SUCCESS;
@@ -108,7 +117,7 @@ fn main() -> ExitCode {
 
 /// Runs the sections; returns whether all of them succeeded. If one fails, the others still run.
 fn measure(gpu: &Gpu, arguments: Arguments) -> Outcome<bool> {
-    let Arguments { folder, json, seconds, only, is_tiny, is_mock } = arguments;
+    let Arguments { folder, json, seconds, only, is_tiny, is_mock, .. } = arguments;
     let temporary = tempfile::TempDir::new()?;
     let folder = folder.unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder)?;

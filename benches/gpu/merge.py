@@ -3,7 +3,7 @@
 
 usage: benches/gpu/merge.py SCRATCH OUT
 
-SCRATCH has suite.json, peers.json and steps.tsv (name, exit status, seconds), as far as they came about.
+SCRATCH has suite.json, peers.json, torch.json and steps.tsv (name, exit status, seconds), as far as they came about.
 """
 
 import json
@@ -63,19 +63,49 @@ def against(suite, peers):
     return lines, ratios
 
 
+# What benches/gpu/torch_device.py checks, and what is promised of it: a number's name, its least or its most.
+CHECKS = ("streams", "dlpack", "backward", "graph", "pinned", "training", "beside")
+
+
+def with_torch(told):
+    """Lines about the Python package on the GPU."""
+    if "skipped" in told or not told:
+        return [["Python with torch", told.get("skipped", "not measured"), "", "skipped"]]
+    lines = []
+    for check in CHECKS:
+        run = told.get(check)
+        if run is None:
+            lines.append([f"torch: {check}", "no time left", "", "skipped"])
+        elif not run["passed"]:
+            lines.append([f"torch: {check}", run["error"], "", "FAILED"])
+        elif check == "training":
+            lines.append(["torch: a training loop, times as fast as DataLoader", f"{run['times_as_fast']:.2f}", "", ""])
+        elif check == "beside":
+            for work in ("gemm", "bandwidth"):
+                slower = run[work]["slower"]
+                lines.append([f"torch: {work} slower beside a loader", f"{slower * 100:.2f} %", "<= 2 %",
+                              "reached" if slower <= 0.02 else "MISSED"])
+        else:
+            lines.append([f"torch: {check}", "right", "", ""])
+    return lines
+
+
 def main():
     scratch, out = sys.argv[1:]
     suite, peers, ran = load(scratch, "suite.json"), load(scratch, "peers.json"), steps(scratch)
+    python = load(scratch, "torch.json")
     lines, ratios = against(suite, peers)
     all_lines = [[f"step {step['name']}", f"{step['seconds']} s", "", step["status"]] for step in ran]
-    all_lines += [list(line) for line in suite.get("table", [["suite", "not measured", "", "skipped"]])] + lines
+    all_lines += [list(line) for line in suite.get("table", [["suite", "not measured", "", "skipped"]])]
+    all_lines += lines + with_torch(python)
     widths = [max(len(line[column]) for line in all_lines) for column in range(3)]
     text = "".join("  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[3]]).rstrip() + "\n"
                    for line in all_lines)
     if suite.get("is_mock"):
         text = "A MOCK OF THE DRIVER: NO NUMBER MEANS ANYTHING\n" + text
     with open(os.path.join(out, "results.json"), "w", encoding="utf-8") as file:
-        json.dump({"version": 1, "steps": ran, "suite": suite, "peers": peers, "ratios": ratios}, file, indent=1)
+        json.dump({"version": 1, "steps": ran, "suite": suite, "peers": peers, "torch": python,
+                   "ratios": ratios}, file, indent=1)
     with open(os.path.join(out, "table.txt"), "w", encoding="utf-8") as file:
         file.write(text)
 
