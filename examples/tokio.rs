@@ -1,7 +1,7 @@
 //! Batches on tokio, on both of its runtimes: `cargo run --release --example tokio -- DIR`.
 //!
 //! A loader has a [`futures_core::Stream`]: it reads on its own thread and wakes the task that awaits a batch. It needs
-//! no feature of the runtime. Only its drop blocks: it waits for the reads in flight.
+//! no feature of the runtime. Its drop blocks, because it waits for the reads in flight; `close` is awaited instead.
 
 use futures_util::StreamExt;
 use std::error::Error;
@@ -19,6 +19,8 @@ pub async fn consume(mut loader: Loader, mut train: impl FnMut(Batch)) -> Result
         // Awaiting a batch that is ready does not yield, so give other tasks a turn even if the disk is faster.
         tokio::task::yield_now().await;
     }
+    // Dropping it would block this task until the reads in flight have ended, if there were any.
+    loader.close().await;
     Ok(())
 }
 
