@@ -2,7 +2,8 @@
 //! applied and brings what was predicted.
 //!
 //! A binary of its own, because CPU time is that of the whole process. Its tests take turns. Where other programs take
-//! the machine, the verdict rightly says "processors"; then the situation is measured again.
+//! the machine, the verdict rightly says "processors"; then the situation is measured again. What only a quiet machine can
+//! show runs in the slow suite.
 
 mod common;
 
@@ -271,6 +272,7 @@ fn bytes_that_nobody_needs() {
 }
 
 #[test]
+#[ignore = "slow: wants processors that nobody else uses"]
 fn decoding_with_too_few_threads() {
     alone(|| {
         let folder = TempDir::new().expect("a folder");
@@ -372,6 +374,7 @@ fn batches_that_are_kept_leave_no_room_to_read() {
 }
 
 #[test]
+#[ignore = "slow: wants processors that nobody else uses"]
 fn a_closure_of_the_user_with_too_few_threads() {
     alone(|| {
         let root = TempDir::new().expect("a folder");
@@ -397,6 +400,7 @@ fn a_closure_of_the_user_with_too_few_threads() {
 }
 
 #[test]
+#[ignore = "slow: wants processors that nobody else uses"]
 fn tiny_files_cost_the_loader_and_shards_cost_less() {
     alone(|| {
         let root = TempDir::new().expect("a folder");
@@ -427,6 +431,7 @@ fn tiny_files_cost_the_loader_and_shards_cost_less() {
 }
 
 #[test]
+#[ignore = "slow: wants processors that nobody else uses"]
 fn two_threads_of_the_user_that_wait_for_each_other() {
     alone(|| {
         let root = TempDir::new().expect("a folder");

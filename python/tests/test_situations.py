@@ -52,6 +52,8 @@ def holds_the_lock(sample: Any) -> Any:
     return sample
 
 
+# What it compares is how long threads sleep, so a machine with other work decides it.
+@pytest.mark.slow
 def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
     few: dict[str, Any] = {"transform": waits, "num_threads": 2, "only": range(4 * BATCH)}
     tried = []

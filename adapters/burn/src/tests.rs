@@ -134,7 +134,7 @@ fn data_is_not_copied() {
     let lengths = Data::Padded { length: 2, values: bytes.clone(), lengths: vec![1, 2] };
     assert_eq!(tensor_data(&Column::new("x", DType::F32, lengths)).expect("data").shape().as_slice(), [2, 2]);
     let labels = Column::new("label", DType::I64, Data::I64(vec![4, -4]));
-    assert_eq!(tensor_data(&labels).expect("data").to_vec::<i64>().expect("numbers"), [4, -4]);
+    assert_eq!(tensor_data(&labels).expect("data").try_to_vec::<i64>().expect("numbers"), [4, -4]);
 }
 
 #[test]

@@ -92,8 +92,9 @@ class DataLoader:
             run in `num_threads` threads without Python. The first step of a Compose that the loader does not know, and
             what is behind it, runs in Python's threads, and a line in the log says so. Of what follows encoded images:
             "mask(image, fill=255, dtype=i64)", "boxes(image, format=xyxy)", "labels(boxes)", and of their labels
-            "mix(image, classes=1000, mixup=0.2, cutmix=1)", with the names of their columns; see docs/images.md. Of
-            pixels and tokens: `Images`, `Tokens`, which give the same result on a GPU and without.
+            "mix(image, classes=1000, mixup=0.2, cutmix=1)", with the names of their columns; see
+            https://github.com/uringload/uringload/blob/main/docs/images.md. Of pixels and tokens: `Images`, `Tokens`,
+            which give the same result on a GPU and without.
         collate: "auto" (a tensor where samples have the same shape, else a list), "list", "dense", "ragged" (`Ragged`),
             "padded" (`Padded`), or a dictionary of these by column; "tuple" for ``for x, y in loader``: as "auto", a
             tuple of the columns in the order of ``dataset.columns`` (then key and index), or of what the transform

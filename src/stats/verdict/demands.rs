@@ -57,7 +57,7 @@ pub(super) struct Demands {
     ahead: f64,
     /// Share of the processors that the process used.
     pub(super) used: Option<f64>,
-    /// CPU time of the parts that run on threads of their own, as shares of the processors.
+    /// CPU time of the parts, as shares of the processors.
     own: Vec<(Part, f64)>,
     throttled: bool,
     /// How much of what the storage could do at a time it was asked for, where reads do not queue in it.
@@ -89,11 +89,13 @@ impl Demands {
         demands.decode(snapshot);
         demands.reading(snapshot, evidence);
         let share = |role| capacity.map_or(0.0, |capacity| cpu(snapshot, role) / (capacity * elapsed));
+        let copied = copying(snapshot);
         demands.own = vec![
             (Part::Transform, share(Role::Transform)),
             (Part::Decode, share(Role::Stage)),
             (Part::Trainer, share(Role::Consumer)),
-            (Part::Storage, share(Role::Io)),
+            (Part::Storage, (1.0 - copied) * share(Role::Io)),
+            (Part::Work, share(Role::Reactor) + copied * share(Role::Io)),
         ];
         demands
     }

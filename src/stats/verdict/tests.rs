@@ -190,6 +190,22 @@ fn threads_that_get_no_processor_are_not_at_work() {
 }
 
 #[test]
+fn the_loaders_own_work_frees_its_processors() {
+    let millis = Duration::from_millis;
+    let reactor = (Role::Reactor, &[(Doing::Submit, 300), (Doing::WaitStorage, 700)][..]);
+    let reading = (Role::Io, &[(Doing::Read, 950), (Doing::WaitInput, 50)][..]);
+    let mut seen = snapshot(&[STARVING, reactor, reading]);
+    seen.threads[1].scheduled = Some(Scheduled { used: millis(400), queued: Some(millis(0)) });
+    // Reading is copying out of the page cache.
+    seen.threads[2].scheduled = Some(Scheduled { used: millis(950), queued: Some(millis(0)) });
+    (seen.processors.available, seen.processors.used) = (2, millis(1900));
+    let verdict = seen.verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Loader, "{verdict}");
+    assert!(verdict.gain.is_some_and(|gain| gain > 3.0), "{verdict:?}");
+    assert!(verdict.remedies[0].what.starts_with("pack"), "{verdict:?}");
+}
+
+#[test]
 fn memory_that_is_taken_is_not_work() {
     let reactor = (Role::Reactor, &[(Doing::TakeMemory, 700), (Doing::Submit, 100), (Doing::WaitStorage, 200)][..]);
     let verdict = snapshot(&[STARVING, reactor]).verdict(None);
