@@ -301,5 +301,5 @@ def test_what_follows_nothing_is_refused(photos: pathlib.Path) -> None:
     for text, why in [("mask(picture)", "no column \"picture\""), ("mask()", "does not begin with the column"),
                       ("labels(data)", "has no boxes"), ("mix(data, classes=2)", "neither mixup nor cutmix")]:
         with pytest.raises(ValueError, match=why), uringload.DataLoader(
-                photos, 4, transforms={"data": CHAIN, "label": text}) as loader:
+                photos, 4, output="numpy", transforms={"data": CHAIN, "label": text}) as loader:
             next(iter(loader))
