@@ -16,10 +16,11 @@ packages=("${crates[@]/#/-p}")
 # The mock of the driver, for cudarc, which looks for libcuda.so.
 if [[ " ${crates[*]} " == *" uringload-cudarc "* ]] && ! ldconfig -p | grep -q 'libcuda\.so'; then
     (cd .. && cargo build --quiet --locked -p uringload-mock-cuda)
-    mock=$PWD/../target/adapters-mock
+    built=${CARGO_TARGET_DIR:-$PWD/../target}
+    mock=$built/adapters-mock
     mkdir -p "$mock"
-    cp ../target/debug/liburingload_mock_cuda.so "$mock/libcuda.so"
-    cp ../target/debug/liburingload_mock_cuda.so "$mock/libcuda.so.1"
+    cp "$built/debug/liburingload_mock_cuda.so" "$mock/libcuda.so"
+    cp "$built/debug/liburingload_mock_cuda.so" "$mock/libcuda.so.1"
     export LD_LIBRARY_PATH=$mock${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 

@@ -177,7 +177,8 @@ impl Collation {
         self.mapped.iter().find(|(other, _)| *other == index).map_or(field, |(_, made)| made)
     }
 
-    /// The same forms, for columns whose values are assembled elsewhere: nothing is gathered on the host.
+    /// The same forms, for columns whose values are assembled elsewhere: nothing is gathered on the host but what the
+    /// loader's threads make.
     #[must_use]
     pub(crate) fn deferred(self) -> Collation {
         Collation { deferred: true, ..self }
@@ -218,8 +219,9 @@ impl Collation {
     pub fn gather(&self, coalesce_gap: u64) -> Gather {
         let form = |field: usize| self.forms.get(field).copied().unwrap_or(Form::Views);
         match self.plain_field.map(form) {
-            _ if self.deferred => Gather::Nowhere,
+            // What the loader's threads make lies on the host, wherever it goes from there.
             _ if !self.mapped.is_empty() => Gather::Target,
+            _ if self.deferred => Gather::Nowhere,
             Some(Form::Views) => Gather::Nowhere,
             Some(Form::Dense { .. } | Form::Ragged { .. }) if coalesce_gap == 0 => Gather::InPlace,
             None if self.forms.iter().all(|form| *form == Form::Views) => Gather::Nowhere,
@@ -271,7 +273,9 @@ impl Collation {
         };
         let column = |(field, form): (usize, &Form)| match *form {
             Form::Views => 0,
-            Form::Dense { value_bytes } | Form::Mapped { value_bytes, .. } => samples.saturating_mul(value_bytes),
+            Form::Mapped { value_bytes, .. } => samples.saturating_mul(value_bytes),
+            _ if self.deferred => 0,
+            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
             Form::Ragged { .. } | Form::Padded(_) if has_units => 0,
             Form::Ragged { element_bytes } => elements(field, element_bytes)
                 .fold(0, |sum: u64, length| sum.saturating_add(length.saturating_mul(element_bytes))),
@@ -293,7 +297,9 @@ impl Collation {
         let has_units = dataset.units().is_some();
         let column = |form: &Form| match *form {
             Form::Views => 0,
-            Form::Dense { value_bytes } | Form::Mapped { value_bytes, .. } => samples.saturating_mul(value_bytes),
+            Form::Mapped { value_bytes, .. } => samples.saturating_mul(value_bytes),
+            _ if self.deferred => 0,
+            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
             Form::Ragged { .. } | Form::Padded(_) if has_units => 0,
             Form::Ragged { .. } => dataset.largest(samples),
             Form::Padded(padded) => samples.saturating_mul(padded.bytes(dataset.largest(1) / padded.pad.size())),

@@ -64,6 +64,8 @@ pub(crate) struct BatchBytes {
     pub(crate) decoded: u64,
     /// Memory that it is read into.
     pub(crate) read: u64,
+    /// Bytes of labels that are made of others, because its images are mixed.
+    pub(crate) labels: u64,
 }
 
 /// The devices that batches go to, and the fallbacks taken while opening them.
@@ -218,6 +220,8 @@ fn need(
 ) -> Need {
     let bounds = collation.column_bounds(dataset, batch.samples, batch.rows);
     let padded = |bytes: u64| bytes.saturating_add(lane::padded(1) as u64);
+    let is_made = |index: usize| matches!(collation.forms()[index], Form::Mapped { .. });
+    let makes = (0..bounds.len()).any(is_made);
     let columns = bounds.iter().enumerate().map(|(index, &bytes)| match transforms.bytes(index, batch.samples) {
         Some(made) => padded(padded(made)),
         None => padded(bytes),
@@ -226,6 +230,7 @@ fn need(
     let widening = (0..bounds.len()).map(|field| dataset.widening(field)).max().unwrap_or(1);
     let decoded = batch.decoded.saturating_mul(widening);
     let columns = columns.fold(decoded, u64::saturating_add).saturating_add(padded(batch.samples * 8));
+    let columns = columns.saturating_add(padded(batch.labels));
     let fields = bounds.len() as u64 + 1;
     let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
     // Values that are not slices of the data read are made on the host: as many bytes as were read, or as many as their
@@ -233,13 +238,28 @@ fn need(
     let is_sliced =
         (dataset.index().plain_field.is_some() || !dataset.index().parse_reads_bytes) && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
-    let values: u64 = bounds.iter().fold(decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
-    let loose = if is_straight || is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
+    let others = bounds.iter().enumerate().filter(|&(index, _)| !is_made(index));
+    let values: u64 = others.fold(decoded, |sum: u64, (_, &bytes)| sum.saturating_add(bytes));
+    let loose = match (is_straight, makes, is_sliced) {
+        // Of a sample that something is made of, the rest is copied beside it.
+        (_, true, _) => values.saturating_add(aligned),
+        (true, ..) | (.., true) => 0,
+        _ => batch.payload.max(values).saturating_add(aligned),
+    };
     let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);
+    // What was read stays on the host if something is made of it, and what was made lies in one block. Only kernels
+    // need that.
+    let read = match makes {
+        true if (0..bounds.len()).any(|index| is_made(index) && transforms.kernel(index).is_some()) => {
+            collation.target_bound(dataset, 0, batch.samples, batch.rows)
+        }
+        true => 0,
+        false => batch.read,
+    };
     // Each block is at least half the maximum length and starts at an aligned offset.
-    let blocks = batch.read / (crate::plan::BLOCK_BYTES / 2) + 2;
+    let blocks = read / (crate::plan::BLOCK_BYTES / 2) + 2;
     let rounding = blocks.saturating_mul(lane::padded(1) as u64);
-    let raw = batch.read.saturating_add(rounding).saturating_add(staged);
+    let raw = read.saturating_add(rounding).saturating_add(staged);
     Need { raw, columns, staged, is_straight }
 }
 
@@ -249,8 +269,8 @@ fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = forms
         .flat_map(|(index, form)| match (transforms.kernel(index), form) {
             (Some(kernel), _) => vec![kernel],
-            (None, Form::Views) => vec![],
-            (None, Form::Dense { .. } | Form::Ragged { .. } | Form::Mapped { .. }) => vec![Kernel::Gather],
+            (None, Form::Dense { .. } | Form::Ragged { .. }) => vec![Kernel::Gather],
+            (None, Form::Views | Form::Mapped { .. }) => vec![],
             (None, Form::Padded(_)) => vec![Kernel::Pad],
             (None, Form::Packed { .. }) => vec![Kernel::Gather, Kernel::Fill],
         })

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ import uringload
 from uringload import DataLoader, Images, Padded, Ragged, Tokens, _output
 
 pytestmark = needs_mock
+
+PHOTOS = pathlib.Path(__file__).parents[2] / "images/tests/data"
 
 
 @pytest.fixture
@@ -73,6 +76,29 @@ def test_forms_and_what_stays_on_the_host(folder: pathlib.Path, mock: Mock) -> N
             assert [part.tobytes() for part in a["data"]] == [part.tobytes() for part in b["data"]]
     with DataLoader(folder, text="data", **given) as host, DataLoader(folder, text="data", **there) as loader:
         assert [batch["data"] for batch in host] == [batch["data"] for batch in loader]
+    del a, b
+    gc.collect()
+    assert mock.violations() == [] and mock.alive() == {}
+
+
+def test_images_are_decoded_by_the_host_on_their_way_to_the_device(tmp_path: pathlib.Path, mock: Mock) -> None:
+    photos = tmp_path / "photos"
+    for number in range(20):
+        (photos / f"class{number % 3}").mkdir(parents=True, exist_ok=True)
+        shutil.copy(PHOTOS / ("420.jpg", "coffee.png")[number % 2], photos / f"class{number % 3}" / f"{number:02}.jpg")
+    pixels = ["resize(40x40), to_tensor(u8, hwc)", Images(size=32, crop="random", flip=0.5, dtype="bf16")]
+    chain = "random_resized_crop(24), hflip, normalize(imagenet)"
+    for transform, shape in [(chain, (3, 24, 24)), (pixels, (3, 32, 32))]:
+        given: dict[str, Any] = {"batch_size": 6, "shuffle": True, "output": "dlpack", "transforms": {"data": transform}}
+        there: dict[str, Any] = {**given, "device": "cuda:0", "cuda_library": mock.path}
+        with DataLoader(photos, **given) as host, DataLoader(photos, **there) as loader:
+            for a, b in zip(host, loader, strict=True):
+                assert b["data"].__dlpack_device__() == (2, 0) and b["data"].shape == (len(b.ids), *shape)
+                assert a.ids == b.ids and a["data"].tobytes() == b["data"].tobytes()
+                assert a["label"].tobytes() == b["label"].tobytes()
+    for wrong in (["hflip", "normalize(half)"], [], [Images()], [Images(), chain]):
+        with pytest.raises(TypeError, match=r"a chain and then uringload\.Images"):
+            DataLoader(photos, **{**given, "transforms": {"data": wrong}})
     del a, b
     gc.collect()
     assert mock.violations() == [] and mock.alive() == {}

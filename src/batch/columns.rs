@@ -1,7 +1,7 @@
 //! Turns parsed samples into columns. Values that must lie end to end but do not are copied once, into the block that
 //! the plan reserved. If values are assembled elsewhere, nothing is copied here.
 
-use super::{Column, Data, Made, Packed, Segment, range};
+use super::{Column, Data, Deferred, Made, Packed, Segment, range};
 use crate::collate::{COLUMN_ALIGNMENT, Collation, Form, INDEX_COLUMN, KEY_COLUMN, Pad, Padded};
 use crate::dataset::{DType, Dataset, Field, SampleId, Schema, Shape, Value};
 use crate::guard;
@@ -42,13 +42,27 @@ impl Samples<'_> {
         (target.lease(pool, columns), cut)
     }
 
-    /// Builds the columns without their values. Also returns the pieces of each column, and the number of truncated
-    /// values.
-    pub(crate) fn into_pieces(mut self, collation: &Collation) -> (Vec<Column>, Vec<Option<Pieces>>, u64) {
+    /// Builds the columns without their values. Also returns the pieces of each column with the memory that they are
+    /// slices of, and the number of truncated values. What the loader's threads made is in `target`.
+    pub(crate) fn into_pieces(
+        mut self,
+        collation: &Collation,
+        target: Option<Part>,
+        pool: &Pool,
+    ) -> (Vec<Column>, Deferred, u64) {
         let none = self.schema.fields.iter().map(|_| None).collect();
-        let mut target = Target { part: None, end: 0, taken: Vec::new(), deferred: Some(none) };
+        let mut blocks = self.blocks.to_vec();
+        let mut target = Target { part: target, end: 0, taken: Vec::new(), deferred: Some(none) };
         let (columns, cut) = self.collate(collation, &mut target);
-        (columns, target.deferred.unwrap_or_default(), cut)
+        let end = self.made.end();
+        let block = target.part.take().map(|part| pool.lease(part).slice(..end));
+        let mut pieces = target.deferred.take().unwrap_or_default();
+        for (index, range) in std::mem::take(&mut target.taken) {
+            let whole = block.as_ref().map_or_else(Bytes::new, |block| block.slice(range));
+            pieces[index] = Some(Pieces::made(whole, &columns[index], self.good.len()));
+        }
+        blocks.extend(block);
+        (columns, Deferred { blocks, columns: pieces }, cut)
     }
 
     fn collate(&mut self, collation: &Collation, target: &mut Target) -> (Vec<Column>, u64) {
@@ -215,11 +229,29 @@ pub(crate) struct Pieces {
     pub(crate) pieces: Vec<(usize, Bytes)>,
     /// Fills the gaps between pieces. If there is none, the pieces cover everything.
     pub(crate) pad: Option<Pad>,
+    /// The column as it is to be, where the loader's threads made it.
+    pub(crate) whole: Option<Bytes>,
 }
 
 impl Pieces {
-    /// Assembles the values on the heap.
+    /// The values of a column that lies in `whole`.
+    fn made(whole: Bytes, column: &Column, samples: usize) -> Pieces {
+        let size = column.dtype.size() as usize;
+        let ends: Vec<usize> = match &column.data {
+            Data::Ragged { offsets, .. } => offsets.iter().skip(1).map(|&end| end as usize * size).collect(),
+            _ => (1..=samples).map(|count| whole.len() / samples * count).collect(),
+        };
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let places = starts.zip(ends.iter().copied()).filter(|(start, end)| start < end);
+        let pieces = places.map(|(start, end)| (start, whole.slice(start..end))).collect();
+        Pieces { len: whole.len(), pieces, pad: None, whole: Some(whole) }
+    }
+
+    /// Assembles the values, on the heap unless they are together.
     pub(crate) fn collect(&self) -> Bytes {
+        if let Some(whole) = &self.whole {
+            return whole.clone();
+        }
         let mut to = vec![0; self.len];
         write(&mut to, self.pieces.iter().map(|(at, piece)| (*at, piece, piece.len())), self.pad);
         Bytes::from(to)
@@ -249,7 +281,7 @@ impl Target {
     ) -> Bytes {
         if let Some(deferred) = &mut self.deferred {
             let pieces = pieces.filter(|&(_, _, len)| len > 0).map(|(at, piece, len)| (at, piece.slice(..len)));
-            deferred[column] = Some(Pieces { len, pieces: pieces.collect(), pad });
+            deferred[column] = Some(Pieces { len, pieces: pieces.collect(), pad, whole: None });
             return Bytes::new();
         }
         if len == 0 {

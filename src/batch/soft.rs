@@ -13,6 +13,7 @@ impl Batch {
     /// `InvalidArgument` for a label that is none of the classes, and for labels that are no integers.
     pub(crate) fn soften(&mut self, mixer: &Mixer) -> Result<()> {
         let (name, classes) = mixer.labels();
+        self.gather(name);
         let labels = self.labels(name)?;
         let mixing = mixer.draw(self.cursor.epoch, self.ids.iter().copied())?;
         let bytes = shares(&labels, classes, mixing.as_ref()).map_err(|index| {
@@ -24,6 +25,15 @@ impl Batch {
             column.data = Data::Dense { shape: vec![classes], bytes: Bytes::from(bytes) };
         }
         Ok(())
+    }
+
+    /// Brings the values of a column together here, if that is to be done elsewhere.
+    fn gather(&mut self, name: &str) {
+        let Some(index) = self.columns.iter().position(|column| column.name == name) else { return };
+        let pieces = self.deferred.as_mut().and_then(|deferred| deferred.columns.get_mut(index)?.take());
+        if let (Some(pieces), Data::Dense { bytes, .. }) = (pieces, &mut self.columns[index].data) {
+            *bytes = pieces.collect();
+        }
     }
 
     /// The integers of a column; a negative one is more than any class.

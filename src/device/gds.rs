@@ -193,6 +193,9 @@ fn attempt(
 fn guard_work(asked: &Asked<'_>) -> Step<()> {
     let Asked { config, order, collation, .. } = asked;
     let dataset = order.dataset();
+    if !asked.collation.mapped_fields().is_empty() {
+        return Err(work("the loader's threads decode or transform columns, so what is read must lie on the host"));
+    }
     if dataset.units().is_some() || dataset.index().parse_reads_bytes {
         let format = dataset.format();
         return Err(work(&format!("samples of this {format} dataset are made of their bytes by the host")));

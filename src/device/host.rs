@@ -39,6 +39,8 @@ fn values(data: &Data, pieces: Option<&Pieces>) -> Bytes {
     match (data, pieces) {
         (Data::I64(values), _) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         (_, Some(pieces)) => pieces.collect(),
+        // What was made of it is together already.
+        (Data::Dense { bytes, .. }, None) => bytes.clone(),
         (_, None) => Bytes::new(),
     }
 }

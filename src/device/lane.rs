@@ -6,7 +6,7 @@ use super::layout::{self, Addressed, Placed, Places, Staged, Work};
 use super::ranges::{RANGE_ALIGNMENT, Ranges};
 use super::straight;
 use super::transforms::Transforms;
-use crate::batch::{Batch, Data, Deferred};
+use crate::batch::{Batch, Data, Deferred, Pieces};
 use crate::pool::Pool;
 use crate::queue::Bell;
 use crate::reactor::EarlyBlock;
@@ -406,7 +406,7 @@ impl Lane {
             staging.give(part);
             return Err(self.too_small("its blocks", begun.raw.len()));
         }
-        for (block, used) in deferred.blocks.iter().zip(layout::blocks_in_use(batch, deferred)) {
+        for (block, used) in deferred.blocks.iter().zip(layout::blocks_in_use(batch, deferred, transforms)) {
             if used
                 && !self.need.is_straight
                 && !is_placed(&begun.placed, block)
@@ -424,7 +424,12 @@ impl Lane {
             let pieces = deferred.columns.get(index).and_then(Option::as_ref);
             works.push(match (&column.data, pieces) {
                 (Data::I64(values), _) => layout::integers(values, &mut staged),
+                // What was made of it.
+                (Data::Dense { bytes, .. }, None) => Work::Whole(bytes.clone()),
                 (_, None) => Work::Stay,
+                (_, Some(Pieces { whole: Some(bytes), .. })) if transforms.kernel(index).is_none() => {
+                    Work::Whole(bytes.clone())
+                }
                 (_, Some(pieces)) if self.need.is_straight => Work::Straight { len: pieces.len },
                 (_, Some(pieces)) => {
                     let addressed = Addressed::new(pieces, &places, &mut staged, base);
@@ -466,8 +471,14 @@ impl Lane {
         }
         let mut next = spans.iter();
         for work in works {
-            if let (Work::Integers(range), Some(to)) = (work, next.as_slice().first()) {
-                self.copies.start(table.bytes().slice(range.clone()), to).map_err(failed)?;
+            match (work, next.as_slice().first()) {
+                (Work::Integers(range), Some(to)) => {
+                    self.copies.start(table.bytes().slice(range.clone()), to).map_err(failed)?;
+                }
+                (Work::Whole(bytes), Some(to)) if !bytes.is_empty() => {
+                    self.copy(bytes.clone(), to).map_err(failed)?;
+                }
+                _ => {}
             }
             next.by_ref().take(work.lengths().count()).for_each(drop);
         }

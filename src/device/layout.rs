@@ -2,7 +2,7 @@
 //! lane does the copies and launches.
 
 use super::batch::DeviceForm;
-use super::transforms::image_shape;
+use super::transforms::{Transforms, image_shape};
 use crate::batch::{Batch, Column, Data, Deferred, Pieces};
 use crate::collate::Pad;
 use crate::dataset::DType;
@@ -50,6 +50,8 @@ pub(super) enum Work {
     Stay,
     /// Its integers are among the staged bytes and need no work.
     Integers(Range<usize>),
+    /// Its values are together on the host, and are copied as they are.
+    Whole(Bytes),
     /// Its pieces are copied from the host straight to their places.
     Straight { len: usize },
     /// Its pieces are copied to their places, after filling the gaps they leave.
@@ -68,6 +70,7 @@ impl Work {
         let (first, second) = match self {
             Work::Stay => (None, None),
             Work::Integers(range) => (Some(range.len()), None),
+            Work::Whole(bytes) => (Some(bytes.len()), None),
             Work::Straight { len } => (Some(*len), None),
             Work::Gather { len, .. } | Work::Pad { len, .. } | Work::Images { len, .. } => (Some(*len), None),
             Work::Tokens { len, labels, .. } => (Some(*len), labels.as_ref().map(|_| *len)),
@@ -256,8 +259,8 @@ fn fill(pad: Pad) -> Fill {
     Fill { pattern: pad.bits(), size: pad.size() as u32 }
 }
 
-/// Which blocks of the batch contain a piece of a column, by block index.
-pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred) -> Vec<bool> {
+/// Which blocks of the batch contain a piece of a column that kernels bring together, by block index.
+pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred, transforms: &Transforms) -> Vec<bool> {
     let places = |(index, block): (usize, &Bytes)| Placed {
         host: block.as_ptr().addr(),
         len: block.len(),
@@ -267,7 +270,11 @@ pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred) -> Vec<bool> {
     sorted.sort_unstable_by_key(|placed| placed.host);
     let mut used = vec![false; deferred.blocks.len()];
     debug_assert!(deferred.columns.len() <= batch.columns.len());
-    for (_, bytes) in deferred.columns.iter().flatten().flat_map(|pieces| &pieces.pieces) {
+    let by_kernel = |(index, pieces): (usize, &'_ Option<Pieces>)| {
+        pieces.as_ref().is_some_and(|pieces| pieces.whole.is_none() || transforms.kernel(index).is_some())
+    };
+    let columns = deferred.columns.iter().enumerate().filter(|&column| by_kernel(column));
+    for (_, bytes) in columns.filter_map(|(_, pieces)| pieces.as_ref()).flat_map(|pieces| &pieces.pieces) {
         let start = bytes.as_ptr().addr();
         let index = sorted.partition_point(|placed| placed.host <= start).checked_sub(1);
         if let Some(placed) = index.map(|index| sorted[index]).filter(|placed| start < placed.host + placed.len) {

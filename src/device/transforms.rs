@@ -3,9 +3,8 @@
 use super::batch::{DeviceBytes, DeviceColumn, DeviceForm};
 use super::layout::{Addressed, Staged, Work};
 use crate::batch::{Batch, Column, Data, Pieces};
-use crate::collate::longest_value;
 use crate::config::{Collate, Config};
-use crate::dataset::{DType, Dataset, SampleId, Shape};
+use crate::dataset::{DType, Field, SampleId, Shape};
 use crate::transform::images::images_on_host;
 use crate::transform::tokens::tokens_on_host;
 use crate::transform::twin::{ImageLayout, ImageParams};
@@ -44,18 +43,22 @@ enum Resolved {
 }
 
 impl Transforms {
-    /// Resolves the requested transforms, by column. Sets the form of each of these columns in `config` to what its
+    /// Resolves the requested transforms, by column. `columns` has each with the bytes of its longest value. Sets the form of each of these columns in `config` to what its
     /// transform needs.
     ///
     /// # Errors
     /// `InvalidArgument` for a column that does not exist, is named twice, was given a form of its own, or cannot have
     /// such a transform.
-    pub(crate) fn new(asked: &[(String, Transform)], config: &mut Config, dataset: &dyn Dataset) -> Result<Transforms> {
-        let fields = &dataset.schema().fields;
-        let mut of: Vec<Option<Resolved>> = vec![None; fields.len()];
+    pub(crate) fn new(
+        asked: &[(String, Transform)],
+        config: &mut Config,
+        columns: &[(Field, u64)],
+    ) -> Result<Transforms> {
+        let fields = || columns.iter().map(|(field, _)| field);
+        let mut of: Vec<Option<Resolved>> = vec![None; columns.len()];
         for (name, transform) in asked {
-            let Some(index) = fields.iter().position(|field| field.name == *name) else {
-                let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+            let Some(index) = fields().position(|field| field.name == *name) else {
+                let names: Vec<&str> = fields().map(|field| field.name.as_str()).collect();
                 let remedy = format!("choose from the columns {}", names.join(", "));
                 return Err(refused(format!("a transform is given for {name:?}, which is no column"), remedy));
             };
@@ -66,7 +69,7 @@ impl Transforms {
                 let what = format!("column {name:?} is given a form and a transform, which has its own form");
                 return Err(refused(what, "give it one of the two".into()));
             }
-            let field = &fields[index];
+            let (field, longest) = &columns[index];
             transform.check(field)?;
             of[index] = Some(match transform {
                 Transform::Images(images) => {
@@ -78,9 +81,9 @@ impl Transforms {
                     Resolved::Images { images: images.clone(), layout, source: (side(0), side(1)) }
                 }
                 Transform::Tokens(tokens) => {
-                    let is_taken = fields.iter().any(|field| field.name == LABELS);
+                    let is_taken = fields().any(|field| field.name == LABELS);
                     let labels = if is_taken { format!("{name}_{LABELS}") } else { LABELS.to_owned() };
-                    let longest = tokens.row_elements(longest_value(dataset, index) / field.dtype.size());
+                    let longest = tokens.row_elements(longest / field.dtype.size());
                     let labels = tokens.labels.then_some(labels);
                     Resolved::Tokens { tokens: tokens.clone(), stored: field.dtype, labels, longest }
                 }

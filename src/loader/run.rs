@@ -106,9 +106,9 @@ pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceL
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
     fallbacks.append(&mut job.notes.fallbacks);
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
-    // If batches stay on the host, or are read straight to the device, or values go straight to their columns, early
-    // blocks are of no use.
-    let tell_early = (job.gds.is_none() && feeder.takes_early()).then_some(tell_early);
+    // If batches stay on the host, or are read straight to the device, or values go straight to their columns, or are
+    // made of what was read by the loader's threads, early blocks are of no use.
+    let tell_early = (job.gds.is_none() && job.maps.is_none() && feeder.takes_early()).then_some(tell_early);
     let Reading { batches, thread, ended_well: read_well, told } = read(job, tell_early)?;
     let book = making.book();
     let Started { route, pinned, .. } = wait(&told)?;

@@ -2,7 +2,7 @@
 
 use super::pending::{bytes_of, lost};
 use super::stretches::Kept;
-use crate::batch::{Batch, Deferred, FailedSample, Made, Samples, index_column, key_column, whole_column};
+use crate::batch::{Batch, FailedSample, Made, Samples, index_column, key_column, whole_column};
 use crate::collate::Collation;
 use crate::dataset::{DType, Dataset, Field, Sample, SampleId, Schema, Shape, Value};
 use crate::guard;
@@ -339,8 +339,8 @@ impl Parsed {
         let (mut columns, deferred, truncated) = if let Some(whole) = whole {
             (vec![whole_column(dataset.schema(), whole)], None, 0)
         } else if collation.is_deferred() {
-            let (columns, pieces, truncated) = samples.into_pieces(collation);
-            (columns, Some(Box::new(Deferred { blocks: blocks.to_vec(), columns: pieces })), truncated)
+            let (columns, deferred, truncated) = samples.into_pieces(collation, target, pool);
+            (columns, Some(Box::new(deferred)), truncated)
         } else {
             let (columns, truncated) = samples.into_columns(collation, target, pool);
             (columns, None, truncated)

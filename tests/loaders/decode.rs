@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::batch::{Batch, Column, Data};
-use uringload::config::{Collate, Device, MaxFailures, OnError, Packing};
+use uringload::config::{Collate, MaxFailures, OnError, Packing};
 use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::internal::{Doing, Role};
 use uringload::stats::Bottleneck;
@@ -443,8 +443,6 @@ fn what_cannot_work_is_refused_when_it_is_built() {
     refused(builder(&dataset, "data").collate_column("data", Collate::Views), "cannot have another form");
     refused(builder(&dataset, "data").batching(Packing::new(8)), "packed");
     refused(new().map("data", MapOutput::fixed(DType::F32, [0]), sums), "cannot be made");
-    let to_device = builder(&dataset, "data").device(Device::host());
-    assert_eq!(to_device.build().expect_err("refused").kind(), ErrorKind::InvalidArgument);
     let large = new().transform("data", "center_crop(4000)".parse().unwrap()).memory_limit(64 << 20);
     let error = large.build().expect_err("too large");
     assert_eq!(error.kind(), ErrorKind::MemoryLimit);

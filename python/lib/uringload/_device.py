@@ -129,6 +129,11 @@ def transforms(value: Any) -> OnWay:
                        'give a dictionary by column, such as {"image": uringload.Images(size=224)}')
     for name, transform in value.items():
         where = f"transforms[{arguments.text('transforms', name)!r}]"
+        if type(transform) in (list, tuple):
+            chain, kernel = _both(where, transform)
+            made.chains.append((name, chain))
+            made.kernels.append((name, kernel._wishes(where)))
+            continue
         if isinstance(transform, str):
             made.chains.append((name, transform))
             continue
@@ -142,6 +147,15 @@ def transforms(value: Any) -> OnWay:
                            "center_crop(224)', or a Compose; a function of your own is transform")
         made.kernels.append((name, transform._wishes(where)))
     return made
+
+
+def _both(where: str, steps: Sequence[Any]) -> tuple[str, Images]:
+    """A chain on the host, and what the device makes of its pixels."""
+    if len(steps) == 2 and isinstance(steps[0], str) and isinstance(steps[1], Images):
+        return steps[0], steps[1]
+    raise mistyped(f"{where} is a list of {', '.join(type(step).__name__ for step in steps) or 'nothing'}",
+                   'give a chain and then uringload.Images, such as ["resize(256x256), to_tensor(u8, hwc)", '
+                   'uringload.Images(size=224)]; the steps of one chain are one text')
 
 
 def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> None:

@@ -94,7 +94,8 @@ class DataLoader:
             "mask(image, fill=255, dtype=i64)", "boxes(image, format=xyxy)", "labels(boxes)", and of their labels
             "mix(image, classes=1000, mixup=0.2, cutmix=1)", with the names of their columns; see
             https://github.com/uringload/uringload/blob/main/docs/images.md. Of pixels and tokens: `Images`, `Tokens`,
-            which give the same result on a GPU and without.
+            which give the same result on a GPU and without. Both, as [chain, Images(...)]: the threads decode, and the
+            GPU, if there is one, crops and scales.
         collate: "auto" (a tensor where samples have the same shape, else a list), "list", "dense", "ragged" (`Ragged`),
             "padded" (`Padded`), or a dictionary of these by column; "tuple" for ``for x, y in loader``: as "auto", a
             tuple of the columns in the order of ``dataset.columns`` (then key and index), or of what the transform

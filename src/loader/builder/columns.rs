@@ -1,11 +1,11 @@
 //! What becomes of columns in the loader's threads: images, what follows them, mixed batches and closures.
 
 use super::Builder;
-use crate::collate::Collation;
+use crate::collate::{Collation, longest_value};
 use crate::dataset::{Dataset, Field, Shape};
 use crate::prepared::Prepared;
 use crate::stage::Maps;
-use crate::transform::{Chain, DecodeMemory, Follow, Input, Map, MapOutput, Mix, Mixer, is_integer};
+use crate::transform::{Chain, DecodeMemory, Follow, Input, Map, MapOutput, Mix, Mixer, is_integer, resolve};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
@@ -106,6 +106,17 @@ impl Builder {
     pub fn decode(mut self, column: impl Into<String>) -> Builder {
         self.maps.push((column.into(), Map::decode()));
         self
+    }
+
+    /// Each column of the dataset as it comes out of the loader's threads, with the bytes of its longest value.
+    pub(super) fn columns_made(&self) -> Result<Vec<(Field, u64)>> {
+        let schema = self.dataset.schema();
+        let maps = resolve(self.maps.clone(), &self.follows, schema)?;
+        let made = |(index, field): (usize, &Field)| match maps.iter().find(|(name, _)| *name == field.name) {
+            Some((name, map)) => (map.output().field(name), map.output().bytes()),
+            None => (field.clone(), longest_value(&*self.dataset, index)),
+        };
+        Ok(schema.fields.iter().enumerate().map(made).collect())
     }
 
     /// Makes of columns what `other` makes of them.

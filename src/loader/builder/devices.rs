@@ -3,6 +3,7 @@
 use super::{Builder, TELLS};
 use crate::collate::Collation;
 use crate::config::{Collate, Device};
+use crate::dataset::DType;
 use crate::device::{self, Transforms};
 use crate::guard;
 use crate::loader::DeviceLoader;
@@ -22,7 +23,8 @@ pub struct DeviceBuilder {
 
 impl DeviceBuilder {
     /// Transforms a column on its way to the device: [`Images`](crate::transform::Images) or
-    /// [`Tokens`](crate::transform::Tokens). At most one transform per column.
+    /// [`Tokens`](crate::transform::Tokens). At most one transform per column. If the loader's threads make something of
+    /// the column before ([`Builder::transform`]), it applies to that: decode on the host, crop and scale on the device.
     pub fn transform(mut self, column: impl Into<String>, transform: impl Into<Transform>) -> DeviceBuilder {
         self.transforms.push((column.into(), transform.into()));
         self
@@ -46,11 +48,6 @@ impl DeviceBuilder {
             return Err(Error::new(ErrorKind::InvalidArgument, what)
                 .with_remedy("leave pin out: the memory that a device copies from is pinned anyway"));
         }
-        if !builder.maps.is_empty() || !builder.follows.is_empty() || builder.mix.is_some() {
-            let what = "columns are transformed in the loader's threads, and batches go to a device";
-            return Err(Error::new(ErrorKind::InvalidArgument, what)
-                .with_remedy("keep batches on the host, pinned (`pin`), and copy their columns to the device"));
-        }
         if devices.is_empty() {
             let what = "no device is given";
             return Err(Error::new(ErrorKind::InvalidArgument, what)
@@ -60,11 +57,15 @@ impl DeviceBuilder {
             // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
             builder.config.collate = Collate::Ragged;
         }
-        let transforms = Transforms::new(&transforms, &mut builder.config, &*builder.dataset)?;
+        let columns = builder.columns_made()?;
+        let transforms = Transforms::new(&transforms, &mut builder.config, &columns)?;
         let mut opened = device::open(&devices)?;
         let on_failed = builder.on_failed.clone();
         let mut job = builder.check(Collation::deferred)?;
-        let (batch, starved_after) = (job.limits.batch, job.config.starved_after);
+        let (mut batch, starved_after) = (job.limits.batch, job.config.starved_after);
+        if let Some(mixer) = job.maps.as_ref().and_then(|maps| maps.mixer.as_ref()) {
+            batch.labels = batch.samples.saturating_mul(mixer.labels().1).saturating_mul(DType::F32.size());
+        }
         let host_bytes = (job.limits.pool_bytes - job.limits.reserve_bytes) as u64;
         job.gds = choose_gds(&job, &mut opened, &devices)?;
         let prepare = |opened: &mut device::Opened, gds: Option<&device::Loading>| {

@@ -6,6 +6,7 @@ mod devices {
     mod anything;
     mod bench;
     mod capture;
+    mod decoded;
     mod driver;
     mod failures;
     mod kernels;
