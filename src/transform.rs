@@ -2,14 +2,16 @@
 //!
 //! In the loader's threads: encoded images are decoded and augmented by a [`Chain`] ([`Builder::transform`]), masks and
 //! boxes [`Follow`] them ([`Builder::follow`]), batches are mixed ([`Builder::mix`]), and closures make whatever they
-//! like ([`Builder::map`]). On a device: pixels are cropped, resized, flipped and normalized, tokens become ids and
+//! like ([`Builder::map`]); of arrays of numbers, parts are taken ([`Builder::array`]). On a device: pixels are cropped, resized, flipped and normalized, tokens become ids and
 //! labels; the kernels of a GPU and the host compute the same bytes.
 //!
+//! [`Builder::array`]: crate::Builder::array
 //! [`Builder::transform`]: crate::Builder::transform
 //! [`Builder::follow`]: crate::Builder::follow
 //! [`Builder::map`]: crate::Builder::map
 //! [`Builder::mix`]: crate::Builder::mix
 
+pub(crate) mod array;
 pub(crate) mod column;
 pub(crate) mod follow;
 pub(crate) mod images;
@@ -21,6 +23,7 @@ pub(crate) mod twin;
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 
+pub use array::Array;
 pub(crate) use column::{Output, Transform};
 pub(crate) use follow::resolve;
 pub use follow::{BoxFormat, Boxes, Follow, Mask};

@@ -5,6 +5,7 @@ mod common;
 mod loaders {
     mod anywhere;
     mod asynchronous;
+    mod arrays;
     mod auto;
     mod budget;
     mod cache;

@@ -24,7 +24,7 @@ use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
 use crate::state::{Delivered, Identity, State};
 use crate::stats::Stats;
 use crate::stats::trace::Tracer;
-use crate::transform::{DecodeMemory, Follow, Map, Mix, Mixer, resolve};
+use crate::transform::{Array, DecodeMemory, Follow, Map, Mix, Mixer};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ pub struct Builder {
     maps: Vec<(String, Map)>,
     /// Columns that go where the pixels of others go.
     follows: Vec<(String, Follow)>,
+    arrays: Vec<(String, Array)>,
     mix: Option<Mix>,
     /// The first error of a transform, which `build` returns.
     wrong: Option<Error>,
@@ -87,6 +88,7 @@ impl Loader {
             pin: None,
             maps: Vec::new(),
             follows: Vec::new(),
+            arrays: Vec::new(),
             mix: None,
             wrong: None,
         }
@@ -468,12 +470,12 @@ impl Builder {
 
     /// Checks everything. `form` says where values are put together.
     fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<Job> {
-        let Builder { dataset, sampler, config, resume, on_failed, maps, follows, mix, wrong, .. } = self;
+        let Builder { dataset, sampler, config, resume, on_failed, maps, follows, arrays, mix, wrong, .. } = self;
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
         check_errors(&config, &*dataset, on_failed.is_some())?;
-        let maps = resolve(maps, &follows, dataset.schema())?;
+        let maps = columns::resolved(maps, (&follows, &arrays), dataset.schema())?;
         let mixer = mix.map(|mix| Mixer::new(mix, &maps, config.seed)).transpose()?;
         mixer.iter().try_for_each(|mixer| check_labels(mixer, &*dataset, &maps))?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;

@@ -25,8 +25,9 @@ impl Shared {
         scratch: &mut MapScratch,
     ) -> Result<Made> {
         let of = (maps.seed, value.epoch, value.id);
+        let shape = self.dataset.shape(value.id, value.field);
         let Some(prepared) = &maps.prepared else {
-            let bytes = map.run((&value.bytes, &value.beside), of, out, (&maps.memory, scratch))?;
+            let bytes = map.run((&value.bytes, &value.beside, shape), of, out, (&maps.memory, scratch))?;
             return Ok(Made { bytes, others: None });
         };
         let is_first = value.column == 0;
@@ -38,7 +39,7 @@ impl Shared {
         match &value.keeping {
             Keeping::Not => {
                 counted.add(u64::from(is_first));
-                let bytes = map.run((&value.bytes, &value.beside), of, out, (&maps.memory, scratch))?;
+                let bytes = map.run((&value.bytes, &value.beside, shape), of, out, (&maps.memory, scratch))?;
                 Ok(Made { bytes, others: None })
             }
             Keeping::Fill(filling) => {
@@ -46,7 +47,7 @@ impl Shared {
                 let (bytes, kept) = match map.prepare(&value.bytes, (&maps.memory, &mut *scratch))? {
                     Some(image) => (map.finish(&image, of, out, scratch)?, Kept::Image(image)),
                     None => {
-                        let bytes = map.run((&value.bytes, &value.beside), of, out, (&maps.memory, scratch))?;
+                        let bytes = map.run((&value.bytes, &value.beside, shape), of, out, (&maps.memory, scratch))?;
                         (bytes, Kept::Bytes(value.bytes.to_vec()))
                     }
                 };
@@ -62,7 +63,7 @@ impl Shared {
                 counted.add(u64::from(is_first));
                 let bytes = match entry.get(value.field) {
                     Some(Kept::Image(image)) => map.finish(image, of, out, scratch)?,
-                    Some(Kept::Bytes(bytes)) => map.run((bytes, &[]), of, out, (&maps.memory, scratch))?,
+                    Some(Kept::Bytes(bytes)) => map.run((bytes, &[], shape), of, out, (&maps.memory, scratch))?,
                     Some(Kept::Number(_)) | None => return Err(no_bytes()),
                 };
                 let others = is_first.then(|| entry.iter().map(Kept::value).collect());
@@ -92,7 +93,8 @@ impl Shared {
         let sample = samples.read(value.id)?;
         let Some(dataset::Value::Bytes(bytes)) = sample.values.get(value.field) else { return Err(no_bytes()) };
         let of = (maps.seed, value.epoch, value.id);
-        let bytes = map.run((bytes, &[]), of, out, (&maps.memory, scratch))?;
+        let shape = self.dataset.shape(value.id, value.field);
+        let bytes = map.run((bytes, &[], shape), of, out, (&maps.memory, scratch))?;
         Ok(Made { bytes, others: is_first.then_some(sample.values) })
     }
 }

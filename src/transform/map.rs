@@ -1,5 +1,6 @@
 //! What the loader's threads make of one sample's value: a tensor of an encoded image, or whatever a closure makes.
 
+use super::array::Arrays;
 use super::follow::Followed;
 use super::refused;
 use crate::dataset::{DType, Field, SampleId, Shape};
@@ -88,6 +89,7 @@ enum Work {
     /// Images are decoded, and nothing but their size is kept.
     Decode,
     Closure(Arc<Closure>),
+    Arrays(Arc<Arrays>),
     /// It goes where the pixels of another column go.
     Followed(Arc<Followed>),
 }
@@ -187,6 +189,11 @@ impl Map {
         Ok(Map::new(output, Work::Closure(Arc::new(closure))))
     }
 
+    /// Parts of arrays, as another type.
+    pub(crate) fn array(output: MapOutput, arrays: Arrays) -> Map {
+        Map::new(output, Work::Arrays(Arc::new(arrays)))
+    }
+
     /// Whether parts of images have the bytes that decoding all of them makes.
     pub(crate) fn set_exact(&mut self, exact: bool) {
         self.exact = exact;
@@ -202,7 +209,7 @@ impl Map {
         match &self.work {
             Work::Images(_) | Work::Decode => true,
             Work::Followed(followed) => followed.decodes(),
-            Work::Closure(_) => false,
+            Work::Closure(_) | Work::Arrays(_) => false,
         }
     }
 
@@ -210,7 +217,7 @@ impl Map {
     pub(crate) fn fixed(&self) -> Option<&Chain> {
         match &self.work {
             Work::Images(chains) => Some(&chains.fixed),
-            Work::Decode | Work::Closure(_) | Work::Followed(_) => None,
+            Work::Decode | Work::Closure(_) | Work::Arrays(_) | Work::Followed(_) => None,
         }
     }
 
@@ -264,10 +271,11 @@ impl Map {
     }
 
     /// Writes what becomes of `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has
-    /// room for the longest value. `values` are those [`beside`](Map::beside) it. Returns its length.
+    /// room for the longest value. `values` are those [`beside`](Map::beside) it, and `shape` is its own, where that is
+    /// known. Returns its length.
     pub(crate) fn run(
         &self,
-        (bytes, values): (&[u8], &[Bytes]),
+        (bytes, values, shape): (&[u8], &[Bytes], Option<&[u64]>),
         (seed, epoch, id): (u64, u64, SampleId),
         out: &mut [u8],
         (memory, scratch): (&DecodeMemory, &mut MapScratch),
@@ -307,6 +315,7 @@ impl Map {
                 })?;
                 Ok(written)
             }
+            Work::Arrays(arrays) => arrays.run((bytes, shape), (seed, epoch, id), (out, self.output.dtype)),
             Work::Closure(closure) => {
                 let seed = sample_rng(seed, epoch, id).next_u64();
                 let written = closure(&Input { bytes, id, epoch, seed }, out)?;

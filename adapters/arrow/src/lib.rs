@@ -1,4 +1,4 @@
-//! Batches of [uringload](uringload) as Arrow arrays, without a copy of their values.
+//! Batches of [uringload] as Arrow arrays, without a copy of their values.
 //!
 //! ```
 //! use arrow_array::cast::AsArray;
@@ -99,10 +99,10 @@ pub fn array(column: &Column) -> Result<ArrayRef, ArrowError> {
     }
 }
 
-/// The field that describes [`array`]'s array, with the name of the column.
+/// The field that describes [`array()`]'s array, with the name of the column.
 ///
 /// # Errors
-/// As for [`array`].
+/// As for [`array()`].
 pub fn field(column: &Column) -> Result<Field, ArrowError> {
     Ok(described(column, array(column)?.data_type().clone()))
 }
@@ -110,8 +110,8 @@ pub fn field(column: &Column) -> Result<Field, ArrowError> {
 /// All columns of a batch, which must have one value a sample.
 ///
 /// # Errors
-/// As for [`array`]; and `InvalidArgumentError` if a column is packed, because its rows are not samples: take
-/// [`array`] of each column then.
+/// As for [`array()`]; and `InvalidArgumentError` if a column is packed, because its rows are not samples: take
+/// [`array()`] of each column then.
 pub fn record_batch(batch: &Batch) -> Result<RecordBatch, ArrowError> {
     let mut fields = Vec::with_capacity(batch.columns.len());
     let mut arrays = Vec::with_capacity(batch.columns.len());
@@ -152,7 +152,7 @@ fn elements(column: &Column, bytes: &bytes::Bytes) -> Result<ArrayRef, ArrowErro
         return Ok(new_empty_array(&data_type));
     }
     let size = column.dtype.size() as usize;
-    if bytes.len() % size != 0 {
+    if !bytes.len().is_multiple_of(size) {
         return Err(refused(column, "its bytes end within an element"));
     }
     // `build` checks that the elements are aligned, which those of a column that was made by hand may not be.

@@ -67,7 +67,7 @@ fn types_that_arrow_lacks_are_named() {
     assert!(field(&of(DType::F16)).expect("a field").metadata().is_empty());
     for dtype in DType::ALL {
         // A column made by hand may lie anywhere; Rust's allocator aligns what is used here.
-        let bytes = Bytes::from(vec![0_u64; 2].iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        let bytes = Bytes::from([0_u64; 2].iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
         let array = array(&column(dtype, Data::Dense { shape: vec![], bytes })).expect("an array");
         assert_eq!(array.len() as u64, 16 / dtype.size(), "{dtype:?}");
     }
@@ -88,7 +88,7 @@ fn what_arrow_cannot_say_is_refused_by_name() {
         assert!(error.contains(why) && error.contains("\"x\""), "{error}");
     }
     let bytes = Bytes::from_static(&[0; 9]).slice(1..);
-    let odd = if bytes.as_ptr().addr() % 8 == 0 { bytes.slice(..0) } else { bytes };
+    let odd = if bytes.as_ptr().addr().is_multiple_of(8) { bytes.slice(..0) } else { bytes };
     if !odd.is_empty() {
         assert!(array(&column(DType::F64, Data::Dense { shape: vec![], bytes: odd })).is_err());
     }

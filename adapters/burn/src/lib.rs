@@ -1,4 +1,4 @@
-//! [uringload](uringload) as the `DataLoader` of burn, and its batches as burn's tensors.
+//! [uringload] as the `DataLoader` of burn, and its batches as burn's tensors.
 //!
 //! ```
 //! use burn_core::data::dataloader::DataLoader;

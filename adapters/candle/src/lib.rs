@@ -1,4 +1,4 @@
-//! Batches of [uringload](uringload) as tensors of candle.
+//! Batches of [uringload] as tensors of candle.
 //!
 //! ```
 //! use candle_core::Device;
@@ -147,7 +147,7 @@ mod tests {
     use uringload::dataset::DType;
 
     fn dense(dtype: DType, shape: &[u64], bytes: &[u8]) -> Column {
-        let bytes = Bytes::from(bytes.iter().copied().collect::<Vec<u8>>());
+        let bytes = Bytes::copy_from_slice(bytes);
         Column::new("x", dtype, Data::Dense { shape: shape.to_vec(), bytes })
     }
 

@@ -1,4 +1,4 @@
-//! Batches of [uringload](uringload) on the contexts and streams of cudarc, without a copy.
+//! Batches of [uringload] on the contexts and streams of cudarc, without a copy.
 //!
 //! ```no_run
 //! use cudarc::driver::CudaContext;

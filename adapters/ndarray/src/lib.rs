@@ -1,4 +1,4 @@
-//! Batches of [uringload](uringload) as views of ndarray, without a copy.
+//! Batches of [uringload] as views of ndarray, without a copy.
 //!
 //! ```
 //! use uringload::{Loader, dataset};

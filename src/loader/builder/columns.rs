@@ -2,10 +2,10 @@
 
 use super::Builder;
 use crate::collate::{Collation, longest_value};
-use crate::dataset::{Dataset, Field, Shape};
+use crate::dataset::{Dataset, Field, Schema, Shape};
 use crate::prepared::Prepared;
 use crate::stage::Maps;
-use crate::transform::{Chain, DecodeMemory, Follow, Input, Map, MapOutput, Mix, Mixer, is_integer, resolve};
+use crate::transform::{Array, Chain, DecodeMemory, Follow, Input, Map, MapOutput, Mix, Mixer, is_integer, resolve};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
@@ -83,9 +83,33 @@ impl Builder {
         self
     }
 
+    /// Takes parts of the arrays of a column, turns them around, and makes numbers of another type of theirs, in the
+    /// loader's threads. The column becomes dense.
+    ///
+    /// ```no_run
+    /// use uringload::dataset::{self, DType, Options};
+    /// use uringload::Loader;
+    /// use uringload::transform::Array;
+    ///
+    /// # fn main() -> uringload::Result<()> {
+    /// let scans = dataset::open(&["/data/scans"], &Options::new().format("npy"))?;
+    /// let steps = Array::default().random_crop([128, 128, 128]).random_flip(0, 0.5).cast(DType::BF16);
+    /// for batch in Loader::builder(scans).shuffle(true).batch_size(2).array("data", steps).build()? {
+    ///     // [2, 128, 128, 128] of bf16.
+    ///     println!("{:?}", batch?.column("data").map(|column| &column.data));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn array(mut self, column: impl Into<String>, steps: Array) -> Builder {
+        self.arrays.push((column.into(), steps));
+        self
+    }
+
     /// What a string says of a column: a chain of operations on images ([`transform`](Builder::transform)),
-    /// `mask(image, fill=255)`, `boxes(image)`, `labels(boxes)` ([`follow`](Builder::follow)), or, for the column of
-    /// the labels, `mix(image, classes=1000, cutmix=1)` ([`mix`](Builder::mix)).
+    /// `mask(image, fill=255)`, `boxes(image)`, `labels(boxes)` ([`follow`](Builder::follow)), `array(random_crop(8x8),
+    /// cast(bf16))` ([`array`](Builder::array)), or, for the column of the labels, `mix(image, classes=1000, cutmix=1)`
+    /// ([`mix`](Builder::mix)).
     ///
     /// # Errors
     /// `InvalidArgument` for what cannot be read, with what may be written.
@@ -97,6 +121,7 @@ impl Builder {
                 self.mix(mix)
             }
             "mask" | "boxes" | "labels" => self.follow(column, text.parse::<Follow>()?),
+            "array" => self.array(column, text.parse::<Array>()?),
             _ => self.transform(column, text.parse()?),
         })
     }
@@ -111,7 +136,7 @@ impl Builder {
     /// Each column of the dataset as it comes out of the loader's threads, with the bytes of its longest value.
     pub(super) fn columns_made(&self) -> Result<Vec<(Field, u64)>> {
         let schema = self.dataset.schema();
-        let maps = resolve(self.maps.clone(), &self.follows, schema)?;
+        let maps = resolved(self.maps.clone(), (&self.follows, &self.arrays), schema)?;
         let made = |(index, field): (usize, &Field)| match maps.iter().find(|(name, _)| *name == field.name) {
             Some((name, map)) => (map.output().field(name), map.output().bytes()),
             None => (field.clone(), longest_value(&*self.dataset, index)),
@@ -123,6 +148,7 @@ impl Builder {
     pub(crate) fn maps_of(mut self, other: &Builder) -> Builder {
         self.maps.clone_from(&other.maps);
         self.follows.clone_from(&other.follows);
+        self.arrays.clone_from(&other.arrays);
         self.mix.clone_from(&other.mix);
         self.wrong.clone_from(&other.wrong);
         self
@@ -165,6 +191,27 @@ impl Builder {
         }
         self
     }
+}
+
+/// Everything that becomes of columns of `schema`.
+///
+/// # Errors
+/// `InvalidArgument` for a column that does not exist or cannot become that.
+pub(super) fn resolved(
+    maps: Vec<(String, Map)>,
+    (follows, arrays): (&[(String, Follow)], &[(String, Array)]),
+    schema: &Schema,
+) -> Result<Vec<(String, Map)>> {
+    let mut maps = resolve(maps, follows, schema)?;
+    for (name, array) in arrays {
+        let field = schema.fields.iter().find(|field| field.name == *name).ok_or_else(|| {
+            let names: Vec<&str> = schema.fields.iter().map(|field| field.name.as_str()).collect();
+            let what = format!("steps are given for the arrays of {name:?}, which is no column");
+            Error::new(ErrorKind::InvalidArgument, what).with_remedy(format!("choose from {}", names.join(", ")))
+        })?;
+        maps.push((name.clone(), array.map(field)?));
+    }
+    Ok(maps)
 }
 
 /// What becomes of columns, in the order of the schema.
