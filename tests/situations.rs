@@ -2,8 +2,8 @@
 //! applied and brings what was predicted.
 //!
 //! A binary of its own, because CPU time is that of the whole process. Its tests take turns. Where other programs take
-//! the machine, the verdict rightly says "processors"; then the situation is measured again. What only a quiet machine can
-//! show runs in the slow suite.
+//! the machine, the verdict rightly says "processors"; then the situation is measured again. What only a quiet machine
+//! can show runs in the slow suite.
 
 mod common;
 

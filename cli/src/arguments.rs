@@ -200,7 +200,7 @@ pub struct Bench {
         long,
         value_name = "WAYS",
         value_delimiter = ',',
-        conflicts_with_all = ["emulate_step", "resume", "devices", "transform", "decode"],
+        conflicts_with_all = ["emulate_step", "resume", "devices", "transform", "transform_column", "decode"],
         help_heading = "Measuring"
     )]
     pub compare: Vec<Way>,

@@ -30,6 +30,12 @@ const PAPER: u8 = 255;
 
 /// Writes the picture, and prints which sample is where.
 pub fn run(options: &Sheet) -> Done {
+    if !options.images.transform_column.is_empty() {
+        let what = "the sheet shows what --transform makes, and nothing of --transform-column";
+        return Err(Error::new(ErrorKind::InvalidArgument, what)
+            .with_remedy("give --transform, and --image-column")
+            .into());
+    }
     let data = options.source.open()?;
     let config = ordered(&options.source.order);
     let sampler = data.sampler(&config, &options.source.chosen)?;

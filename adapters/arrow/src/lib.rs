@@ -2,6 +2,7 @@
 //!
 //! ```
 //! use arrow_array::cast::AsArray;
+//! use uringload::config::Collate;
 //! use uringload::{Loader, dataset};
 //!
 //! # let folder = tempfile::tempdir()?;
@@ -9,7 +10,8 @@
 //! # std::fs::write(&path, [7; 65 * 4])?;
 //! let options = dataset::Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
 //! let dataset = dataset::open(&[path], &options)?;
-//! for batch in Loader::builder(dataset).batch_size(4).build()? {
+//! // Dense columns, and ragged ones where lengths differ.
+//! for batch in Loader::builder(dataset).batch_size(4).collate(Collate::Ragged).build()? {
 //!     let rows = uringload_arrow::record_batch(&batch?)?;
 //!     let images = rows["image"].as_fixed_size_list();
 //!     assert_eq!((images.len(), images.value_length()), (4, 64));

@@ -21,7 +21,8 @@ fn values_of_a_loader_are_those_of_its_memory() {
     std::fs::write(&path, (0..650_u32).map(|n| n as u8).collect::<Vec<u8>>()).expect("a file");
     let options = Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
     let dataset = dataset::open(&[path], &options).expect("records");
-    let mut loader = Loader::builder(dataset).batch_size(5).epochs(1).build().expect("a loader");
+    let mut loader =
+        Loader::builder(dataset).batch_size(5).epochs(1).collate(Collate::Dense).build().expect("a loader");
     let batch = loader.next().expect("a batch").expect("no error");
     let rows = record_batch(&batch).expect("rows");
     let Data::Dense { bytes, .. } = &batch.column("image").expect("images").data else { panic!("not dense") };

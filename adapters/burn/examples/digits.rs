@@ -12,6 +12,7 @@ use burn::tensor::{Device, Int, Tensor};
 use std::error::Error;
 use std::sync::Arc;
 use uringload::batch::Batch;
+use uringload::config::Collate;
 use uringload::dataset::{self, Options, View};
 use uringload::{ErrorKind, Loader};
 use uringload_burn::{BurnLoader, tensor_data};
@@ -57,8 +58,9 @@ fn loaders() -> uringload::Result<(BurnLoader<Digits>, BurnLoader<Digits>)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/digits.bin");
     let options = Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
     let dataset = dataset::open(&[path], &options)?;
-    let train = Loader::builder(Arc::new(View::range(Arc::clone(&dataset), 0..1500)?)).batch_size(50);
-    let test = Loader::builder(Arc::new(View::range(dataset, 1500..1797)?)).batch_size(100);
+    let train =
+        Loader::builder(Arc::new(View::range(Arc::clone(&dataset), 0..1500)?)).batch_size(50).collate(Collate::Ragged);
+    let test = Loader::builder(Arc::new(View::range(dataset, 1500..1797)?)).batch_size(100).collate(Collate::Ragged);
     Ok((BurnLoader::new(train.shuffle(true).seed(1), digits_of)?, BurnLoader::new(test, digits_of)?))
 }
 

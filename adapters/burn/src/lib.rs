@@ -3,6 +3,7 @@
 //! ```
 //! use burn_core::data::dataloader::DataLoader;
 //! use burn_core::tensor::{Device, Tensor};
+//! use uringload::config::Collate;
 //! use uringload::{Loader, dataset};
 //! use uringload_burn::{BurnLoader, tensor_data};
 //!
@@ -11,7 +12,7 @@
 //! # std::fs::write(&path, [7; 65 * 4])?;
 //! let options = dataset::Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
 //! let dataset = dataset::open(&[path], &options)?;
-//! let builder = Loader::builder(dataset).batch_size(2).shuffle(true).seed(1);
+//! let builder = Loader::builder(dataset).batch_size(2).collate(Collate::Ragged).shuffle(true).seed(1);
 //! let loader = BurnLoader::new(builder, |batch: uringload::batch::Batch, device: &Device| {
 //!     tensor_data(batch.column("image").expect("images"))
 //! })?;

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::batch::{Batch, Column, Data};
+use uringload::config::Collate;
 use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::{Builder, Loader, Result};
 
@@ -21,7 +22,7 @@ fn records() -> (TempDir, Arc<dyn Dataset>) {
 }
 
 fn builder(dataset: &Arc<dyn Dataset>) -> Builder {
-    Loader::builder(Arc::clone(dataset)).batch_size(6).shuffle(true).seed(3)
+    Loader::builder(Arc::clone(dataset)).batch_size(6).collate(Collate::Ragged).shuffle(true).seed(3)
 }
 
 /// The numbers of the records of a batch.

@@ -7,6 +7,7 @@ use candle_nn::{AdamW, Linear, Module, Optimizer, VarBuilder, VarMap, linear, lo
 use std::error::Error;
 use std::sync::Arc;
 use uringload::batch::Batch;
+use uringload::config::Collate;
 use uringload::dataset::{self, Options, View};
 use uringload::{Builder, Loader};
 use uringload_candle::to_tensor;
@@ -45,8 +46,8 @@ fn digits() -> uringload::Result<(Builder, Builder)> {
     let train = Arc::new(View::range(Arc::clone(&dataset), 0..1500)?);
     let test = Arc::new(View::range(dataset, 1500..1797)?);
     Ok((
-        Loader::builder(train).batch_size(50).shuffle(true).seed(1).epochs(EPOCHS),
-        Loader::builder(test).batch_size(100).epochs(1),
+        Loader::builder(train).batch_size(50).collate(Collate::Ragged).shuffle(true).seed(1).epochs(EPOCHS),
+        Loader::builder(test).batch_size(100).collate(Collate::Ragged).epochs(1),
     ))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```
 //! use candle_core::Device;
+//! use uringload::config::Collate;
 //! use uringload::{Loader, dataset};
 //!
 //! # let folder = tempfile::tempdir()?;
@@ -9,7 +10,8 @@
 //! # std::fs::write(&path, [7; 65 * 4])?;
 //! let options = dataset::Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
 //! let dataset = dataset::open(&[path], &options)?;
-//! for batch in Loader::builder(dataset).batch_size(4).build()? {
+//! // Dense columns, and ragged ones where lengths differ.
+//! for batch in Loader::builder(dataset).batch_size(4).collate(Collate::Ragged).build()? {
 //!     let batch = batch?;
 //!     let images = uringload_candle::to_tensor(batch.column("image").expect("images"), &Device::Cpu)?;
 //!     assert_eq!(images.dims(), [4, 8, 8]);
@@ -21,12 +23,14 @@
 //!
 //! | elements of a column | of the tensor | |
 //! |---|---|---|
-//! | `u8`, `u32`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32`, `f64`, `f8e4m3` | the same | |
+//! | `u8`, `u32`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32`, `f64` | the same | |
 //! | `bool` | `u8` | |
 //! | `i8` | `i16` | widened |
 //! | `u16` | `u32` | widened |
 //! | `u64` | `i64` | an error where a number is 2^63 or more |
-//! | `f8e5m2` | `f16` | widened, exactly |
+//! | `f8e5m2`, `f8e4m3` | `f16` | widened, exactly |
+//!
+//! candle 0.11 has a type for `f8e4m3`, whose conversion to other types (by float8 0.7, optimised) does not return.
 //!
 //! On a device other than the CPU candle copies the tensor there itself, on its own stream and while the CPU waits.
 //! Batches that uringload has brought to a GPU cannot be taken over without candle's feature `cuda`, which this crate
@@ -46,11 +50,10 @@ pub fn dtype(column: DType) -> Option<Candle> {
         DType::U16 | DType::U32 => Candle::U32,
         DType::I32 => Candle::I32,
         DType::U64 | DType::I64 => Candle::I64,
-        DType::F16 | DType::F8E5M2 => Candle::F16,
+        DType::F16 | DType::F8E4M3 | DType::F8E5M2 => Candle::F16,
         DType::BF16 => Candle::BF16,
         DType::F32 => Candle::F32,
         DType::F64 => Candle::F64,
-        DType::F8E4M3 => Candle::F8E4M3,
         _ => return None,
     })
 }
@@ -76,7 +79,7 @@ pub fn to_tensor(column: &Column, device: &Device) -> Result<Tensor> {
         DType::F64 => copied::<f64>(column, shape, device),
         DType::F16 => made(bytes, shape, device, |[low, high]| f16::from_le_bytes([low, high])),
         DType::BF16 => made(bytes, shape, device, |[low, high]| bf16::from_le_bytes([low, high])),
-        DType::F8E4M3 => Tensor::from_raw_buffer(bytes, Candle::F8E4M3, &shape, device),
+        DType::F8E4M3 => made(bytes, shape, device, |[byte]| of_f8e4m3(byte)),
         DType::I8 => made(bytes, shape, device, |[byte]| i16::from(byte as i8)),
         DType::U16 => made(bytes, shape, device, |[low, high]| u32::from(u16::from_le_bytes([low, high]))),
         // The five bits of its exponent are those of a half float.
@@ -134,6 +137,17 @@ fn made<const N: usize, T: WithDType>(
     Tensor::from_vec(pieces.iter().map(|&piece| element(piece)).collect::<Vec<T>>(), shape, device)
 }
 
+/// The value of an OCP E4M3 number, of which a half float has all.
+fn of_f8e4m3(byte: u8) -> f16 {
+    let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
+    let value = match byte & 0x7f {
+        0x7f => f32::NAN,
+        0..=7 => mantissa / 512.0,
+        _ => (1.0 + mantissa / 8.0) * 2.0_f32.powi(exponent - 7),
+    };
+    f16::from_f32(if byte & 0x80 == 0 { value } else { -value })
+}
+
 fn refused(column: &Column, why: &str) -> Error {
     Error::Msg(format!("column \"{}\" of {} as a tensor: {why}", column.name, column.dtype.name()))
 }
@@ -177,7 +191,7 @@ mod tests {
             (DType::F32, 1.5_f32.to_le_bytes().to_vec(), vec![1.5]),
             (DType::F64, (-2.5_f64).to_le_bytes().to_vec(), vec![-2.5]),
             // OCP: 1.0 is 0 0111 000, the largest number 448.
-            (DType::F8E4M3, vec![0x38, 0x7e], vec![1.0, 448.0]),
+            (DType::F8E4M3, vec![0x38, 0x7e, 0x81, 0x08], vec![1.0, 448.0, -0.001953125, 0.015625]),
             // 1.0 is 0 01111 00, the largest number 57 344.
             (DType::F8E5M2, vec![0x3c, 0x7b, 0xbc], vec![1.0, 57344.0, -1.0]),
         ] {

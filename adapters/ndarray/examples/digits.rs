@@ -6,6 +6,7 @@ use ndarray::{Array1, Array2, Axis};
 use std::error::Error;
 use std::sync::Arc;
 use uringload::batch::Batch;
+use uringload::config::Collate;
 use uringload::dataset::{self, Options, View};
 use uringload::{Builder, Loader};
 use uringload_ndarray::view;
@@ -76,8 +77,8 @@ fn digits() -> uringload::Result<(Builder, Builder)> {
     let train = Arc::new(View::range(Arc::clone(&dataset), 0..1500)?);
     let test = Arc::new(View::range(dataset, 1500..1797)?);
     Ok((
-        Loader::builder(train).batch_size(50).shuffle(true).seed(1).epochs(EPOCHS),
-        Loader::builder(test).batch_size(100).epochs(1),
+        Loader::builder(train).batch_size(50).collate(Collate::Ragged).shuffle(true).seed(1).epochs(EPOCHS),
+        Loader::builder(test).batch_size(100).collate(Collate::Ragged).epochs(1),
     ))
 }
 

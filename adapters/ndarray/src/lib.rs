@@ -1,6 +1,7 @@
 //! Batches of [uringload] as views of ndarray, without a copy.
 //!
 //! ```
+//! use uringload::config::Collate;
 //! use uringload::{Loader, dataset};
 //!
 //! # let folder = tempfile::tempdir()?;
@@ -8,7 +9,8 @@
 //! # std::fs::write(&path, [7; 65 * 4])?;
 //! let options = dataset::Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
 //! let dataset = dataset::open(&[path], &options)?;
-//! for batch in Loader::builder(dataset).batch_size(4).build()? {
+//! // Dense columns, and ragged ones where lengths differ.
+//! for batch in Loader::builder(dataset).batch_size(4).collate(Collate::Ragged).build()? {
 //!     let batch = batch?;
 //!     let images = uringload_ndarray::view::<u8>(batch.column("image").expect("images"))?;
 //!     assert_eq!(images.shape(), [4, 8, 8]);

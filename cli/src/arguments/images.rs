@@ -38,6 +38,11 @@ pub struct Images {
     /// Keep them in files below this folder, where later runs find them.
     #[arg(long, value_name = "DIR", requires = "cache_images")]
     pub cache_images_dir: Option<PathBuf>,
+    /// What becomes of a column (repeat): a chain as of --transform, or of what follows images "mask(jpg)",
+    /// "boxes(jpg)", "labels(boxes)", of labels "mix(jpg, classes=1000, cutmix=1)", of arrays of numbers
+    /// "array(random_crop(64x64), cast(bf16))".
+    #[arg(long, value_name = "COLUMN=TEXT", value_parser = parse_column, conflicts_with = "decode")]
+    pub transform_column: Vec<(String, String)>,
     /// The column that has the images [default: the only one that has some in the first sample].
     #[arg(long, value_name = "NAME")]
     pub image_column: Option<String>,
@@ -68,7 +73,7 @@ pub enum LayoutName {
 impl Images {
     /// Whether images are decoded.
     pub fn is_any(&self) -> bool {
-        self.decode || self.transform.is_some()
+        self.decode || self.transform.is_some() || !self.transform_column.is_empty()
     }
 
     /// The chain, with type and layout.
@@ -104,7 +109,12 @@ impl Images {
 
     /// Has `builder` do that to images of `dataset`.
     pub fn apply(&self, builder: Builder, dataset: &Arc<dyn Dataset>) -> Result<Builder> {
-        if !self.is_any() {
+        let builder = self.of_image_column(builder, dataset)?;
+        self.transform_column.iter().try_fold(builder, |builder, (column, text)| builder.transform_by(column, text))
+    }
+
+    fn of_image_column(&self, builder: Builder, dataset: &Arc<dyn Dataset>) -> Result<Builder> {
+        if !self.decode && self.transform.is_none() {
             return Ok(builder);
         }
         let column = self.column(dataset)?;
@@ -117,6 +127,14 @@ impl Images {
             None => builder.decode(column),
         })
     }
+}
+
+fn parse_column(text: &str) -> std::result::Result<(String, String), String> {
+    let (column, steps) = text
+        .split_once('=')
+        .filter(|(column, _)| !column.trim().is_empty())
+        .ok_or_else(|| format!("{text:?} names no column; write COLUMN=TEXT, such as png=\"mask(jpg)\""))?;
+    Ok((column.trim().to_owned(), steps.trim().to_owned()))
 }
 
 pub(super) fn parse_chain(text: &str) -> std::result::Result<Chain, String> {

@@ -34,6 +34,18 @@ fn bench_decodes_and_transforms() {
         assert_eq!((&report["samples_decoded"], &report["bytes"]), (&12.into(), &bytes.into()), "{images}");
         assert_eq!(report["bytes_decoded"], bytes, "{images}");
     }
+    let mut by_column = uringload(&bench);
+    by_column.arg("--transform-column").arg(format!("data={CHAIN}"));
+    let report = json(&expect(&mut by_column, 0).0);
+    assert_eq!(report["samples_decoded"], 12);
+    for (given, why) in
+        [("data", "COLUMN=TEXT"), ("=hflip", "COLUMN=TEXT"), ("data=array(crop(3))", "no step of array")]
+    {
+        let mut wrong = uringload(&bench);
+        wrong.arg("--transform-column").arg(given);
+        let (_, told) = expect(&mut wrong, 2);
+        assert!(told.contains(why), "{told}");
+    }
     let (table, _) = expect(&mut uringload(&format!("bench {path} --no-raw --decode --num-threads 2")), 0);
     assert!(table.lines().any(|line| line.starts_with("decoded") && line.contains("on 2 threads")), "{table}");
 }
