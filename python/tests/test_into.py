@@ -90,13 +90,50 @@ def test_tensors_get_the_bytes(path: pathlib.Path) -> None:
     assert weight.detach().numpy().tobytes() == content(300_001, 4_000_000)
     for wrong, told in [
         (half.t(), "contiguous"),
-        (torch.empty(4, device="meta"), "is on meta"),
+        (torch.empty(4, device="meta"), "is on meta and has no memory"),
         (torch.zeros(4, dtype=torch.complex64).conj(), "not simply its memory"),
         (torch.eye(3).to_sparse(), "not simply its memory"),
     ]:
         with pytest.raises(uringload.InvalidArgumentError, match=told) as raised:
             uringload.read_into(wrong, path)
-        assert "copy_(" in raised.value.remedy
+        assert "torch.empty" in raised.value.remedy
+
+
+@needs_torch
+def test_tensors_on_devices_are_read_by_way_of_the_host(
+    path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of the host stand in for a device's: the way is the same but for pinned memory and events."""
+    import torch
+
+    from uringload import _into
+
+    monkeypatch.setattr(_into, "_is_on_device", lambda target: isinstance(target, torch.Tensor))
+    monkeypatch.setattr(_into, "STAGE_BYTES", 1_000_003)
+    host = bytearray(100)
+    half, weight = torch.zeros(300, 500, dtype=torch.bfloat16), torch.nn.Parameter(torch.zeros(1000, 1000))
+    scalar, flag, nothing = torch.zeros((), dtype=torch.int64), torch.zeros(5, dtype=torch.bool), torch.zeros(0, 3)
+    part = torch.full((100,), 7, dtype=torch.uint8)
+    uringload.read_into(
+        [
+            (half, path, 1),
+            (host, path, 2),
+            (weight, path, 300_001),
+            (scalar, path, 9),
+            (nothing, path, 0),
+            (part, path, 40, 60),
+        ]
+    )
+    uringload.read_into(flag.view(torch.uint8), path, 12)
+    for tensor, start in [(half, 1), (weight, 300_001), (scalar, 9)]:
+        found = tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
+        assert found == content(start, len(found))
+    assert host == content(2, 100)
+    assert part.numpy().tobytes() == content(40, 60) + b"\x07" * 40
+    with pytest.raises(uringload.InvalidArgumentError, match="share memory"):
+        uringload.read_into([(half[:10], path, 0), (half[9:], path, 0)])
+    with pytest.raises(uringload.InvalidArgumentError, match=f"the file has {SIZE}"):
+        uringload.read_into(half, path, SIZE - 5)
 
 
 def test_what_cannot_be_read_into_is_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -1,9 +1,9 @@
 //! Bytes of files into memory that the caller has: checkpoints, tensors that exist already.
 //!
 //! Where reads wait for a disk they go into the reader's own memory first, and threads carry them over. That costs a
-//! copy, and is what makes deadlines possible: a read that never ends keeps memory of ours, not of the caller's. It also
-//! makes `O_DIRECT` possible for any offset and any address. Where the files are in the page cache, no read waits, and
-//! threads read straight into the caller's memory.
+//! copy, and is what makes deadlines possible: a read that never ends keeps memory of ours, not of the caller's. It is
+//! also what makes `O_DIRECT` possible for any offset and any address. Where the files are in the page cache, no read
+//! waits, and threads read straight into the caller's memory.
 
 use super::{Plain, Reader, ReaderOptions};
 use crate::config::{Cause, EngineChoice, Fallback, IoChoice};

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import _arguments as arguments
@@ -15,6 +15,9 @@ from .errors import mistyped, refused
 
 #: A range's target, path and offset in bytes, and maybe its length in bytes.
 Range = tuple[Any, ...]
+
+#: Pinned memory that devices' tensors are read into first, twice: one part is read while another is copied.
+STAGE_BYTES = 128 << 20
 
 #: Address, bytes, bytes of an element, and what keeps the memory where it is.
 _Memory = tuple[int, int, int, Any]
@@ -46,9 +49,10 @@ def read_into(
     defined.
 
     Args:
-        target: a NumPy array, a tensor of torch in the host's memory (pinned or not), or anything with the buffer
-            protocol, such as a ``bytearray`` or an ``mmap``: writable and contiguous. Or a list of
-            ``(target, path, offset)`` or ``(target, path, offset, length)``.
+        target: a NumPy array, a tensor of torch, or anything with the buffer protocol, such as a ``bytearray`` or an
+            ``mmap``: writable and contiguous. Or a list of ``(target, path, offset)`` or ``(target, path, offset,
+            length)``. What is on a device goes through pinned memory, in the order of the device's current stream,
+            and is there when this returns.
         path: the file.
         offset: where in the file to begin, in bytes.
         length: bytes to read, into the first bytes of the target. None: as many as the target has.
@@ -68,19 +72,83 @@ def read_into(
     else:
         ranges = _listed(target)
     single = path is not None
-    found, kept = [], []
+    found: list[tuple[str, int, int, int]] = []
+    staged: list[tuple[str, int, Any]] = []
+    kept = []
     for index, (memory, file, start, most) in enumerate(ranges):
         where = "target" if single else f"target {index}"
         address, size, item, keeper = _memory(where, memory)
         if most is not None:
             size = _length(where, arguments.integer("length", most), size, item)
-        found.append((_path(file), arguments.integer("offset", start), address, size))
+        place = (_path(file), arguments.integer("offset", start))
+        if _is_on_device(memory):
+            staged.append((*place, keeper.view(-1).view(_torch().uint8)[:size]))
+        else:
+            found.append((*place, address, size))
         kept.append(keeper)
-    _refuse_overlaps(found)
-    for step in native.read_into(found, options):
+    _refuse_overlaps(found, staged)
+    steps = native.read_into(found, options)
+    if staged:
+        steps += _read_staged(staged, options, _torch())
+    for step in dict.fromkeys(steps):
         _log.warning("%s", step)
     # Until here nothing may take the memory away.
     del kept
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+def _is_on_device(target: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(target, torch.Tensor) and target.device.type != "cpu"
+
+
+def _read_staged(staged: list[tuple[str, int, Any]], options: dict[str, Any], torch: Any) -> list[str]:
+    """Reads bytes of tensors on devices, by way of the host."""
+    size = min(STAGE_BYTES, sum(bytes_.numel() for _, _, bytes_ in staged))
+    pinned = all(bytes_.device.type == "cuda" for _, _, bytes_ in staged)
+    stages: list[Any] = []
+    events: list[list[Any]] = [[], []]
+    steps: list[str] = []
+    for number, part in enumerate(_parts(staged, size)):
+        if len(stages) < 2:
+            stages.append(torch.empty(size, dtype=torch.uint8, pin_memory=pinned))
+        stage, under_way = stages[number % 2], events[number % 2]
+        # What was copied out of this memory must be gone before it is written again.
+        for event in under_way:
+            event.synchronize()
+        ranges, copies, at = [], [], 0
+        for path, offset, bytes_ in part:
+            host = stage[at : at + bytes_.numel()]
+            ranges.append((path, offset, host.data_ptr(), host.numel()))
+            copies.append((bytes_, host))
+            at += bytes_.numel()
+        steps += native.read_into(ranges, options)
+        for bytes_, host in copies:
+            bytes_.copy_(host, non_blocking=pinned)
+        devices = {bytes_.device for bytes_, _ in copies} if pinned else set()
+        under_way[:] = [torch.cuda.current_stream(device).record_event() for device in devices]
+    for event in events[0] + events[1]:
+        event.synchronize()
+    return steps
+
+
+def _parts(staged: list[tuple[str, int, Any]], size: int) -> Iterator[list[tuple[str, int, Any]]]:
+    """The ranges in parts of at most `size` bytes in all."""
+    part: list[tuple[str, int, Any]] = []
+    room = size
+    for path, offset, bytes_ in staged:
+        while bytes_.numel():
+            first = bytes_[:room]
+            part.append((path, offset, first))
+            offset, bytes_, room = offset + first.numel(), bytes_[room:], room - first.numel()
+            if not room:
+                yield part
+                part, room = [], size
+    if part:
+        yield part
 
 
 def _listed(ranges: Any) -> list[Range]:
@@ -114,13 +182,15 @@ def _length(where: str, length: int, size: int, item: int) -> int:
     return length
 
 
-def _refuse_overlaps(found: list[tuple[str, int, int, int]]) -> None:
+def _refuse_overlaps(found: list[tuple[str, int, int, int]], staged: list[tuple[str, int, Any]]) -> None:
     """Several threads write: what two ranges share would hold a part of each."""
-    end = 0
-    for _, _, address, size in sorted(found, key=lambda one: one[2]):
-        if size and address < end:
+    places = [("", address, size) for _, _, address, size in found]
+    places += [(str(bytes_.device), bytes_.data_ptr(), bytes_.numel()) for _, _, bytes_ in staged]
+    before, end = "", 0
+    for device, address, size in sorted(place for place in places if place[2]):
+        if device == before and address < end:
             raise refused("two targets share memory", "give each range memory of its own, or read one after the other")
-        end = max(end, address + size)
+        before, end = device, max(address + size, end if device == before else 0)
 
 
 def _memory(where: str, target: Any) -> _Memory:
@@ -134,12 +204,8 @@ def _memory(where: str, target: Any) -> _Memory:
 
 
 def _of_tensor(where: str, tensor: Any, torch: Any) -> _Memory:
-    device = tensor.device.type
-    if device != "cpu":
-        raise refused(
-            f"{where} is on {tensor.device}, and files are read into the host's memory",
-            "read into host = torch.empty_like(tensor, device='cpu', pin_memory=True), then tensor.copy_(host)",
-        )
+    if tensor.device.type == "meta":
+        raise refused(f"{where} is on meta and has no memory", "make it with torch.empty_like(tensor, device='cpu')")
     plain = (torch.Tensor, torch.nn.Parameter)
     if type(tensor) not in plain or tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         raise refused(
@@ -149,7 +215,7 @@ def _of_tensor(where: str, tensor: Any, torch: Any) -> _Memory:
     if not tensor.is_contiguous():
         raise _not_contiguous(where, "torch.empty(tensor.shape, dtype=tensor.dtype)", "tensor.copy_(it)")
     item = tensor.element_size()
-    return tensor.data_ptr(), tensor.numel() * item, item, tensor
+    return tensor.data_ptr(), tensor.numel() * item, item, tensor.detach()
 
 
 def _of_array(where: str, array: Any) -> _Memory:
