@@ -441,7 +441,7 @@ fn tie(lower_is_even: bool) -> (Launch, Vec<u8>) {
         numbers: words.map(u64::from).collect(),
     };
     let mut expected = vec![0; 2];
-    twin::images(&mut expected, [(params, &[1_u8][..])].into_iter(), &layout);
+    twin::images(&mut expected, [(params, &[1_u8][..])], &layout);
     (launch, expected)
 }
 
