@@ -8,7 +8,7 @@
 mod chain;
 
 pub use chain::{Link, LinkState, Place, chain};
-pub use uringload_sys::cufile::guards::{Facts, Iommu, Mount, NvidiaDriver};
+pub use uringload_sys::cufile::guards::{Facts, GpuBar, Iommu, Mount, NvidiaDriver};
 pub use uringload_sys::cufile::{Configuration, Cufile, GdsMode, Options};
 
 pub use crate::config::device::{GDS_OPEN_BOUND as OPEN_BOUND, GdsSearch as Search};
@@ -19,6 +19,9 @@ use uringload_sys::cufile::{OpenError, VARIABLE};
 
 /// The first of NVIDIA's drivers whose open modules do PCI P2PDMA.
 const P2PDMA_DRIVER: (u32, u32) = (565, 47);
+
+/// Since this kernel pages of devices are counted otherwise, and since this driver its open modules know it.
+const COUNTED_OTHERWISE: ((u32, u32), (u32, u32)) = ((6, 15), (595, 71));
 
 /// What is taken instead.
 const PINNED: &str = "the pinned path";
@@ -91,8 +94,17 @@ fn way(facts: &Facts) -> Option<GdsMode> {
     if has_nvidia_fs(facts) {
         return Some(GdsMode::NvidiaFs);
     }
-    let driver = facts.driver.as_ref().is_some_and(|driver| driver.open && driver.numbers() >= P2PDMA_DRIVER);
+    let driver = facts.driver.as_ref().is_some_and(|driver| drives_p2pdma(facts, driver));
     (driver && facts.p2pdma == Some(true)).then_some(GdsMode::P2pdma)
+}
+
+/// Whether the driver does P2PDMA on this kernel.
+fn drives_p2pdma(facts: &Facts, driver: &NvidiaDriver) -> bool {
+    let (kernel, since) = COUNTED_OTHERWISE;
+    let mut numbers = facts.kernel_release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    let release: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let least = if release >= kernel { since } else { P2PDMA_DRIVER };
+    driver.open && driver.numbers() >= least
 }
 
 fn has_nvidia_fs(facts: &Facts) -> bool {

@@ -75,7 +75,11 @@ impl Here {
         Ok(out.into())
     }
 
-    fn read_into(&self, span: &Span, out: &mut [u8]) -> Result<()> {
+    /// The bytes of this span, which was checked, into memory of its length.
+    ///
+    /// # Errors
+    /// Those of [`read`](Here::read).
+    pub(crate) fn read_into(&self, span: &Span, out: &mut [u8]) -> Result<()> {
         if span.len == 0 {
             return Ok(());
         }

@@ -46,6 +46,7 @@
 //! | [`sampler`] | orders: mixtures, orders of your own, and digests that prove what was delivered |
 //! | [`State`] | checkpoints |
 //! | [`Reader`] | bytes in an order of your own |
+//! | [`read_into`] | ranges of files into memory that you have, such as a checkpoint |
 //! | [`transform`] | what becomes of values: encoded images, closures, and what a GPU's kernels do |
 //! | [`device`] | batches in the memory of a GPU |
 //! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
@@ -85,7 +86,7 @@ mod raw;
 pub mod verify;
 
 pub use loader::{Batches, Builder, CancelHandle, DeviceBuilder, DeviceLoader, Epoch, Loader, Report};
-pub use reader::{Answers, Reader, ReaderOptions};
+pub use reader::{Answers, FileRange, Reader, ReaderOptions, read_into};
 pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;
@@ -105,6 +106,7 @@ pub mod internal {
     pub use crate::device::batch::element_type;
     pub use crate::here::Here;
     pub use crate::loader::Delivered;
+    pub use crate::reader::read_into_unless;
     pub use crate::sampler::id::{KnownOrder, Parts};
     pub use crate::sampler::random::sample_rng;
     pub use crate::sampler::replacement::replacement;

@@ -1,5 +1,6 @@
 //! Bytes in an order of somebody else's: for loaders, services and caches that decide themselves what is read when.
 
+mod into;
 mod thread;
 
 use crate::config::{Config, EngineChoice, IoChoice, Route};
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+pub use into::{FileRange, read_into, read_into_unless};
 
 use crate::here::{Here, memory_of};
 
@@ -128,6 +131,8 @@ pub struct Reader {
     /// What was asked for when the thread ended, and will not come.
     lost: VecDeque<u64>,
     memory_limit: u64,
+    /// Whether what is in the page cache may be read without the engine.
+    may_read_here: bool,
     /// The process that the thread runs in.
     process: u32,
 }
@@ -169,26 +174,7 @@ impl Reader {
     /// # Errors
     /// Names a file that is missing or no file, and those of [`new`](Reader::new).
     pub fn open(paths: &[impl AsRef<Path>], options: &ReaderOptions) -> Result<Reader> {
-        let (mut files, mut folder) = (FileTable::new(), None);
-        for path in paths {
-            let path = path.as_ref();
-            let failed = |source| Error::io("cannot look at the file", source).with_path(path);
-            let whole = std::path::absolute(path).map_err(failed)?;
-            let metadata = whole.metadata().map_err(failed)?;
-            let (Some(parent), Some(name)) = (whole.parent().filter(|_| metadata.is_file()), whole.file_name()) else {
-                let error = Error::new(ErrorKind::WrongFileType, "this is no file").with_path(path);
-                return Err(error.with_remedy("name files; a dataset of a folder is opened with dataset::open"));
-            };
-            if folder.as_deref() != Some(parent) {
-                files.push_root(parent);
-                folder = Some(parent.to_owned());
-            }
-            if files.push(name.as_encoded_bytes(), metadata.len()).is_none() {
-                return Err(Error::new(ErrorKind::InvalidArgument, "these are more than 2^32 files")
-                    .with_remedy("make several readers"));
-            }
-        }
-        Reader::new(files, options)
+        Reader::new(table(paths)?, options)
     }
 
     /// A reader of a dataset's files, for spans as [`Dataset::spans`] tells them: what the format checks of files
@@ -235,6 +221,7 @@ impl Reader {
             numbers: 0,
             lost: VecDeque::new(),
             memory_limit,
+            may_read_here: options.leaves_it_open(),
             process: std::process::id(),
         })
     }
@@ -437,6 +424,33 @@ impl Reader {
             Error::new(ErrorKind::InvalidArgument, what).with_remedy("make a reader in the child")
         })
     }
+}
+
+/// The table of these files, with their sizes.
+fn table(paths: &[impl AsRef<Path>]) -> Result<FileTable> {
+    let (mut files, mut folder) = (FileTable::new(), None);
+    for path in paths {
+        let path = path.as_ref();
+        let failed = |source| {
+            let error = Error::io("cannot look at the file", source).with_path(path);
+            error.with_remedy("check the path, and that this user may look into its folder")
+        };
+        let whole = std::path::absolute(path).map_err(failed)?;
+        let metadata = whole.metadata().map_err(failed)?;
+        let (Some(parent), Some(name)) = (whole.parent().filter(|_| metadata.is_file()), whole.file_name()) else {
+            let error = Error::new(ErrorKind::WrongFileType, "this is no file").with_path(path);
+            return Err(error.with_remedy("name files; a dataset of a folder is opened with dataset::open"));
+        };
+        if folder.as_deref() != Some(parent) {
+            files.push_root(parent);
+            folder = Some(parent.to_owned());
+        }
+        if files.push(name.as_encoded_bytes(), metadata.len()).is_none() {
+            return Err(Error::new(ErrorKind::InvalidArgument, "these are more than 2^32 files")
+                .with_remedy("make several readers"));
+        }
+    }
+    Ok(files)
 }
 
 impl Iterator for Reader {

@@ -24,6 +24,7 @@ mod loaders {
     mod golden_order;
     mod hostile;
     mod images;
+    mod into;
     mod kernels_emulated;
     mod locality;
     mod long;

@@ -43,9 +43,10 @@ impl Fallback {
     }
 
     /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, as
-    /// is a quota, and GPUDirect Storage is an extra that few machines have.
+    /// is a quota. GPUDirect Storage is an extra that few machines have; but one that gives wrong bytes is a defect.
     pub fn is_degraded(&self) -> bool {
-        !matches!(self.cause, Cause::PageCache | Cause::ProcessorQuota | Cause::Gds(_))
+        matches!(self.cause, Cause::Gds(GdsCause::Proof))
+            || !matches!(self.cause, Cause::PageCache | Cause::ProcessorQuota | Cause::Gds(_))
     }
 
     /// The same step down with a remedy that says more than the cause does.

@@ -9,6 +9,7 @@ mod dlpack;
 mod errors;
 mod exchange;
 mod formats;
+mod into;
 mod loader;
 mod numbers;
 mod options;
@@ -38,6 +39,8 @@ mod _uringload {
     use super::exchange::Exchange;
     #[pymodule_export]
     use super::formats::{format_options, names};
+    #[pymodule_export]
+    use super::into::read_into;
     #[pymodule_export]
     use super::loader::{Loader, batches, replacement};
     #[pymodule_export]

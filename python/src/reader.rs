@@ -169,7 +169,7 @@ enum Source<'py> {
 /// Python's options.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Options {
+pub(crate) struct Options {
     engine: String,
     io: String,
     queue_depth: Option<usize>,
@@ -181,7 +181,7 @@ struct Options {
 }
 
 impl Options {
-    fn read(&self) -> Result<ReaderOptions, Error> {
+    pub(crate) fn read(&self) -> Result<ReaderOptions, Error> {
         let limit = |name, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
         let options = ReaderOptions::default()
             .engine(self.engine.parse()?)

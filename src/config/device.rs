@@ -49,6 +49,9 @@ pub enum Gds {
 /// How long cuFile's driver may take to open. On a machine with many GPUs it looks at all of them first.
 pub const GDS_OPEN_BOUND: Duration = Duration::from_secs(5);
 
+/// One read by cuFile in this many is compared with the file: at 4 MiB each, 4 MiB in 40 GB are read twice.
+pub const GDS_CHECK_EVERY: u64 = 10_000;
+
 /// Where cuFile is looked for, and how it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GdsSearch {
@@ -63,13 +66,16 @@ pub struct GdsSearch {
     pub(crate) bound: Duration,
     /// Where the system's own files are (`/proc`, `/sys`, `/run`): "/", but for tests.
     pub(crate) root: PathBuf,
+    /// One read in this many is compared with the file: [`GDS_CHECK_EVERY`].
+    pub(crate) check_every: u64,
 }
 
 /// The library that the loader finds, configured in `/tmp`.
 impl Default for GdsSearch {
     fn default() -> GdsSearch {
         let (scratch, root) = (Some(PathBuf::from("/tmp")), PathBuf::from("/"));
-        GdsSearch { library: None, places: Vec::new(), scratch, bound: GDS_OPEN_BOUND, root }
+        let check_every = GDS_CHECK_EVERY;
+        GdsSearch { library: None, places: Vec::new(), scratch, bound: GDS_OPEN_BOUND, root, check_every }
     }
 }
 
@@ -100,6 +106,14 @@ impl GdsSearch {
     #[must_use]
     pub fn bound(mut self, time: Duration) -> GdsSearch {
         self.bound = time;
+        self
+    }
+
+    /// One read in this many is compared with the file, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn check_every(mut self, reads: u64) -> GdsSearch {
+        self.check_every = reads;
         self
     }
 

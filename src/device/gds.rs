@@ -141,7 +141,7 @@ fn attempt(
         let reason = format!("reads of this work are of up to {len} bytes; below {STRAIGHT_BYTES} the host is faster");
         return Err(Box::new(Fallback::new(Cause::Gds(GdsCause::Slower), PINNED, None).with_reason(reason)));
     }
-    let bound = search.bound;
+    let (bound, check_every) = (search.bound, search.check_every);
     let current = context.clone();
     let opened = gds::open(&facts, search, move || {
         // It stays current: the thread ends with what it opens.
@@ -153,7 +153,7 @@ fn attempt(
     let bytes = memory.len();
     let (config, dataset, context_there) = (asked.config.clone(), Arc::clone(asked.order.dataset()), context.clone());
     let cufile = opened.cufile;
-    let made = within(bound, move || Straight::new(&config, &dataset, (cufile, &context_there), memory));
+    let made = within(bound, move || Straight::new(&config, &dataset, (cufile, &context_there), memory, check_every));
     let (straight, limit) = made.ok_or_else(|| hangs("to register the GPU's memory"))??;
     said.extend(limit);
     let straight = Arc::new(straight);

@@ -4,6 +4,8 @@
 //! Reads that cuFile cannot or should not do go through the pinned path instead, on the same thread and to the same
 //! place: short reads, memory that could not be registered, files that cuFile does not accept, and reads that it fails.
 
+mod check;
+
 use super::files::{Files, OpenFile};
 use super::open::Opened;
 use super::threads::{Reader, Threads};
@@ -13,6 +15,7 @@ use crate::config::{Cause, Config, EngineKind, Fallback, IoChoice, Route};
 use crate::dataset::{Dataset, FileId};
 use crate::stats::Stats;
 use crate::{Error, Result};
+use check::Checks;
 use crossbeam_queue::ArrayQueue;
 use std::collections::HashMap;
 use std::io;
@@ -71,6 +74,7 @@ pub(crate) struct Straight {
     said: ArrayQueue<Fallback>,
     file_was_said: AtomicBool,
     read_was_said: AtomicBool,
+    checks: Checks,
 }
 
 /// Files registered with cuFile, a bounded number.
@@ -144,6 +148,7 @@ impl Straight {
         dataset: &Arc<dyn Dataset>,
         (cufile, context): (Cufile, &Context),
         memory: Span,
+        check_every: u64,
     ) -> Result<(Straight, Option<Fallback>), Box<Fallback>> {
         let step = |cause, reason: String| Box::new(Fallback::new(cause, PINNED, None).with_reason(reason));
         let files = |error: Error| files_step(&error);
@@ -174,6 +179,7 @@ impl Straight {
             said: ArrayQueue::new(SAID_MAX),
             file_was_said: AtomicBool::new(false),
             read_was_said: AtomicBool::new(false),
+            checks: Checks::new(check_every),
         };
         Ok((straight, said))
     }
@@ -276,23 +282,31 @@ impl Straight {
     }
 
     /// Reads with cuFile. Returns `None` if this read should not use it.
-    fn straight(&self, read: &Read, opening: &AtomicBool) -> io::Result<Option<usize>> {
+    fn straight(&self, read: &Read, own: &mut Own, opening: &AtomicBool) -> io::Result<Option<usize>> {
         let len = read.part.len() as u64;
         let holds = |buffer: &&RegisteredBuffer<Span>| read.part.end() as u64 <= buffer.len();
-        let Some(buffer) = self.registered.as_ref().filter(holds).filter(|_| len >= STRAIGHT_BYTES) else {
+        let is_open = |_: &&RegisteredBuffer<Span>| !self.checks.failed.load(Ordering::Relaxed);
+        let Some(buffer) = self.registered.as_ref().filter(holds).filter(|_| len >= STRAIGHT_BYTES).filter(is_open)
+        else {
             return Ok(None);
         };
         let known = self.known(read.file, opening)?;
         let Some(handle) = known.handle.as_ref().filter(|_| !known.refused.load(Ordering::Relaxed)) else {
             return Ok(None);
         };
+        let is_checked = self.checks.is_due();
+        if is_checked {
+            self.poison(read, own)?;
+        }
         match self.cufile.read(handle, buffer, read.part.offset() as u64, read.offset, len) {
             // At most `len`, which is a length of memory.
             Ok(bytes) => {
                 // A registered file stays readable after another file has taken its place.
                 self.files.check_path(read.file, false)?;
                 self.reads.fetch_add(1, Ordering::Relaxed);
-                Ok(Some(bytes as usize))
+                let is_right = !is_checked || self.is_right(read, bytes as usize, own, opening)?;
+                // Wrong bytes are read again, by way of the host.
+                Ok(is_right.then_some(bytes as usize))
             }
             // Where the device is gone, cuFile blames the file.
             Err(ReadError::Io(error)) => match self.context.memory() {
@@ -311,22 +325,22 @@ impl Straight {
         }
     }
 
+    /// The file, which the thread may have open. It is put back by who took it.
+    fn take_file(&self, id: FileId, own: &mut Own, opening: &AtomicBool) -> io::Result<OpenFile> {
+        if let Some((_, file)) = own.file.take().filter(|(known, _)| *known == id) {
+            return Ok(file);
+        }
+        opening.store(true, Ordering::Relaxed);
+        let opened = self.files.open(id);
+        opening.store(false, Ordering::Relaxed);
+        opened
+    }
+
     /// Reads into pinned memory and copies to the GPU from there. Bytes copied before an error count; the rest is read
     /// again.
     fn bounced(&self, read: &Read, own: &mut Own, opening: &AtomicBool) -> io::Result<usize> {
-        let file = match own.file.take() {
-            Some((id, file)) if id == read.file => file,
-            _ => {
-                opening.store(true, Ordering::Relaxed);
-                let opened = self.files.open(read.file);
-                opening.store(false, Ordering::Relaxed);
-                opened?
-            }
-        };
-        let mut bounce = match own.bounce.take() {
-            Some(bounce) => bounce,
-            None => Bounce::new(&self.context, BOUNCE_BYTES)?,
-        };
+        let file = self.take_file(read.file, own, opening)?;
+        let mut bounce = self.take_bounce(own)?;
         let mut done = 0;
         while done < read.part.len() {
             let len = BOUNCE_BYTES.min(read.part.len() - done);
@@ -335,12 +349,8 @@ impl Straight {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             };
-            let start = read.part.offset() + done;
-            let Some(to) = self.memory.slice(start..start + got) else {
-                return Err(io::Error::other("a read leads outside the GPU's memory: this is a bug of uringload"));
-            };
             // A bounce buffer that has failed is not reused.
-            bounce.copy(&to).map_err(io::Error::other)?;
+            bounce.copy(&self.target(read, done, got)?).map_err(io::Error::other)?;
             done += got;
             if got < len {
                 break;
@@ -366,7 +376,7 @@ impl Reader for Straight {
 
     fn read(&self, read: &mut Read, own: &mut Own, opening: &AtomicBool) -> io::Result<usize> {
         let _current = self.context.enter().map_err(io::Error::other)?;
-        match self.straight(read, opening)? {
+        match self.straight(read, own, opening)? {
             Some(bytes) => Ok(bytes),
             None => self.bounced(read, own, opening),
         }

@@ -1,6 +1,6 @@
 //! Everything that GPUDirect Storage needs, link by link: how it is, what that means, and the line that mends it.
 
-use super::{Facts, GdsMode, Iommu, Mount, P2PDMA_DRIVER, has_nvidia_fs};
+use super::{Facts, GdsMode, GpuBar, Iommu, Mount, drives_p2pdma, has_nvidia_fs};
 use std::borrow::Cow;
 use uringload_sys::block::{BlockDevice, BlockKind};
 
@@ -55,6 +55,7 @@ pub fn chain(facts: &Facts, place: Option<&Place>) -> Vec<Link> {
         system(facts),
         driver(facts, way),
         driver_settings(facts, way),
+        window(facts, way),
         nvidia_fs(facts, way),
         kernel(facts, way),
         iommu(facts),
@@ -107,10 +108,11 @@ fn driver(facts: &Facts, way: GdsMode) -> Link {
     if way == GdsMode::NvidiaFs {
         return good(WHAT, found, "nvidia-fs works with it");
     }
-    if driver.open && driver.numbers() >= P2PDMA_DRIVER {
+    if drives_p2pdma(facts, driver) {
         return good(WHAT, found, "its memory can be reached by PCI P2PDMA");
     }
-    let means = "P2PDMA needs the open kernel modules, 565.47 or later, and nvidia-fs is not loaded";
+    let means = "P2PDMA needs the open kernel modules, 565.47 or later, on Linux 6.15 and later 595.71, and nvidia-fs \
+                 is not loaded";
     good(WHAT, found, means)
         .missing("install the open kernel modules: apt install nvidia-open, or dnf install nvidia-open")
 }
@@ -132,6 +134,42 @@ fn driver_settings(facts: &Facts, way: GdsMode) -> Link {
         "echo 'options nvidia NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"' > \
          /etc/modprobe.d/nvidia-p2pdma.conf, update-initramfs -u and reboot",
     )
+}
+
+/// What of each GPU's memory a disk can write to: the kernel knows it as the driver has told it.
+fn window(facts: &Facts, way: GdsMode) -> Link {
+    const WHAT: &str = "GPU's window";
+    let Some(worst) = facts.gpus.iter().min_by_key(|gpu| (gpu.p2pmem, gpu.bar1)) else {
+        let means = "the PCI bus shows no GPU of NVIDIA here, so what a disk could reach of it is not known";
+        return good(WHAT, "no GPU on the PCI bus", means).unknown();
+    };
+    let size =
+        |bytes: u64| if bytes >= 1 << 30 { format!("{} GiB", bytes >> 30) } else { format!("{} MiB", bytes >> 20) };
+    let bar1 = worst.bar1.map_or_else(|| "a BAR1 of unknown size".into(), |bytes| format!("a BAR1 of {}", size(bytes)));
+    let GpuBar { address, p2pmem, .. } = worst;
+    let link = match (*p2pmem, worst.bar1) {
+        (None | Some(0), _) => {
+            let link =
+                good(WHAT, format!("{address} has {bar1} and offers none of it"), "no disk can write to the GPU");
+            link.missing(
+                "turn on Resizable BAR (above 4G decoding) in the firmware, load the driver with the settings above, \
+                 and use a kernel with P2PDMA",
+            )
+        }
+        // A BAR is a power of two that holds the GPU's memory: that is more than half of it.
+        (Some(offered), Some(all)) if offered <= all / 2 => {
+            let found = format!("{address} has {bar1} and offers {} of it", size(offered));
+            let means = "only that much can be registered: reads beyond it go through the host";
+            let link = good(WHAT, found, means);
+            link.missing("end what else maps BAR1 (nvidia-smi -q -d MEMORY), or set memory_limit to what is offered")
+        }
+        (Some(offered), _) => {
+            let found = format!("{address} has {bar1} and offers {}", size(offered));
+            good(WHAT, found, "disks can write to all that other devices see of the GPU's memory")
+        }
+    };
+    // nvidia-fs pins memory by itself.
+    if way == GdsMode::NvidiaFs { link.unneeded() } else { link }
 }
 
 fn nvidia_fs(facts: &Facts, way: GdsMode) -> Link {

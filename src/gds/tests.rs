@@ -28,8 +28,13 @@ fn peer_to_peer() -> Facts {
         nvidia_fs: false,
         nvidia_fs_devices: false,
         driver: Some(NvidiaDriver { version: "565.57.01".into(), open: true, registry }),
+        gpus: vec![gpu(Some(128 << 30), Some(80 << 30))],
         ..native()
     }
+}
+
+fn gpu(bar1: Option<u64>, p2pmem: Option<u64>) -> GpuBar {
+    GpuBar { address: "0000:3b:00.0".into(), bar1, p2pmem }
 }
 
 fn cause(facts: &Facts) -> Cause {
@@ -82,6 +87,39 @@ fn peer_to_peer_needs_the_kernel_and_a_new_open_driver() {
     for p2pdma in [None, Some(false)] {
         assert_eq!(cause(&Facts { p2pdma, ..peer_to_peer() }), Cause::Gds(GdsCause::Path));
     }
+}
+
+/// Pages of devices are counted otherwise since Linux 6.15, which the open modules know since 595.71.
+#[test]
+fn a_newer_kernel_needs_a_newer_driver() {
+    let on = |release: &str, version: &str| {
+        let driver = Some(NvidiaDriver { version: version.into(), open: true, registry: String::new() });
+        guard(&Facts { kernel_release: release.into(), driver, ..peer_to_peer() }).is_ok()
+    };
+    for release in ["6.15.0-rc1", "6.18.2-generic", "7.0", "6.15-rc3"] {
+        assert!(!on(release, "580.95.05") && !on(release, "595.70"), "{release}");
+        assert!(on(release, "595.71.05") && on(release, "600.1"), "{release}");
+    }
+    for release in ["6.14.11-100.fc41", "6.8.0-45-generic", "5.15.1", ""] {
+        assert!(on(release, "580.95.05") && !on(release, "565.46"), "{release}");
+    }
+}
+
+/// The one whose window is the smallest is told.
+#[test]
+fn the_window_of_each_gpu_counts() {
+    let mut other = gpu(Some(1 << 28), None);
+    other.address = "0000:af:00.0".into();
+    let facts = Facts { gpus: vec![gpu(Some(128 << 30), Some(80 << 30)), other], ..peer_to_peer() };
+    let links = chain(&facts, None);
+    let link = links.iter().find(|link| link.what == "GPU's window").expect("a link");
+    assert_eq!(
+        (link.state, &*link.found),
+        (LinkState::Missing, "0000:af:00.0 has a BAR1 of 256 MiB and offers none of it")
+    );
+    let links = chain(&peer_to_peer(), None);
+    let link = links.iter().find(|link| link.what == "GPU's window").expect("a link");
+    assert_eq!(&*link.found, "0000:3b:00.0 has a BAR1 of 128 GiB and offers 80 GiB");
 }
 
 #[test]
@@ -144,6 +182,9 @@ fn each_missing_link_is_named_with_the_line_that_mends_it() {
         ("driver", Facts { driver: closed, ..p2p() }, xfs(), "open"),
         ("driver settings", Facts { driver: bare, ..p2p() }, xfs(), "NVreg_RegistryDwords="),
         ("kernel P2PDMA", Facts { p2pdma: Some(false), ..p2p() }, xfs(), "CONFIG_PCI_P2PDMA"),
+        ("GPU's window", Facts { gpus: vec![gpu(Some(256 << 20), None)], ..p2p() }, xfs(), "Resizable BAR"),
+        ("GPU's window", Facts { gpus: vec![gpu(None, Some(0))], ..p2p() }, xfs(), "Resizable BAR"),
+        ("GPU's window", Facts { gpus: vec![gpu(Some(1 << 37), Some(1 << 28))], ..p2p() }, xfs(), "memory_limit"),
         ("IOMMU", Facts { iommu: Iommu::Translating, ..p2p() }, xfs(), "iommu=pt"),
         ("NVMe multipath", Facts { nvme_multipath: Some(true), ..p2p() }, xfs(), "nvme_core.multipath=N"),
         ("udev data", Facts { udev: false, container: true, ..p2p() }, xfs(), "-v /run/udev:/run/udev:ro"),
@@ -167,8 +208,9 @@ fn each_missing_link_is_named_with_the_line_that_mends_it() {
 #[test]
 fn links_that_the_other_way_does_not_need_are_no_faults() {
     let facts = Facts { driver: None, p2pdma: Some(false), nvme_multipath: Some(true), ..native() };
+    let facts = Facts { gpus: vec![gpu(Some(1 << 37), None)], ..facts };
     let links = chain(&facts, None);
-    for what in ["kernel P2PDMA", "NVMe multipath", "driver settings"] {
+    for what in ["kernel P2PDMA", "NVMe multipath", "driver settings", "GPU's window"] {
         assert_eq!(state(&links, what), LinkState::Unneeded, "{what}");
     }
     assert_eq!(state(&links, "nvidia-fs"), LinkState::Good);
@@ -179,9 +221,9 @@ fn links_that_the_other_way_does_not_need_are_no_faults() {
 
 #[test]
 fn what_a_system_does_not_tell_is_called_unknown() {
-    let facts = Facts { p2pdma: None, nvme_multipath: None, ..peer_to_peer() };
+    let facts = Facts { p2pdma: None, nvme_multipath: None, gpus: Vec::new(), ..peer_to_peer() };
     let links = chain(&facts, Some(&Place::default()));
-    for what in ["kernel P2PDMA", "file system"] {
+    for what in ["kernel P2PDMA", "file system", "GPU's window"] {
         assert_eq!(state(&links, what), LinkState::Unknown, "{what}");
     }
     assert_eq!(state(&links, "NVMe multipath"), LinkState::Good, "no NVMe multipath where there is no such setting");

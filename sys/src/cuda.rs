@@ -30,6 +30,7 @@ mod event;
 mod kernels;
 mod memory;
 mod modules;
+mod parameters;
 mod pinned;
 mod probe;
 mod rows;

@@ -58,6 +58,8 @@ const UNTOUCHED: u8 = 0xee;
 enum Form {
     Source,
     Ptx,
+    /// The PTX of one kernel that rounds to bfloat16 with another constant.
+    Rounding(u32),
 }
 
 /// Runs each launch by the kernels' source and by their PTX.
@@ -156,16 +158,36 @@ impl Program {
     }
 }
 
+/// The PTX that is shipped.
+fn shipped() -> String {
+    std::fs::read_to_string(folder().join("kernels.ptx")).expect("the PTX is beside its source")
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("sys/kernels")
+}
+
 /// The program. Sanitizers come with libraries of their own, which not every machine with a compiler has.
 fn compile(form: Form) -> Result<PathBuf, String> {
-    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("sys/kernels");
-    let temporary = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let program = temporary.join(format!("kernels-emulated-{form:?}"));
+    let kernels = folder();
+    let name: String = format!("{form:?}").chars().filter(|letter| letter.is_alphanumeric()).collect();
+    let temporary = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-emulated-{name}"));
+    std::fs::create_dir_all(&temporary).expect("a folder for the program");
+    let program = temporary.join("program");
     let mut flags = vec!["-std=c++17", "-ffp-contract=off", "-Wno-unknown-pragmas"];
+    let text = match form {
+        Form::Source => None,
+        Form::Ptx => Some(shipped()),
+        Form::Rounding(constant) => {
+            let one = ptx::only(&shipped(), "ur_images_bf16");
+            let changed = one.replace(", 32767;", &format!(", {constant};"));
+            assert_ne!(one, changed, "the PTX rounds with another constant than this test knows");
+            Some(changed)
+        }
+    };
     // To optimize functions of thousands of calls takes the compiler minutes.
-    flags.push(if matches!(form, Form::Ptx) { "-O0" } else { "-O1" });
-    if matches!(form, Form::Ptx) {
-        let text = std::fs::read_to_string(kernels.join("kernels.ptx")).expect("the PTX is beside its source");
+    flags.push(if text.is_some() { "-O0" } else { "-O1" });
+    if let Some(text) = text {
         std::fs::write(temporary.join("kernels_ptx.h"), ptx::as_cpp(&text)).expect("there is room for a header");
         flags.push("-DKERNELS_PTX");
     }
@@ -391,6 +413,64 @@ fn images_become_tensors_as_by_the_twin() {
         let mut expected = launch.to[0].bytes.clone();
         twin::images(&mut expected, params.into_iter().zip(sources(&launch)), &layout);
         emulator.check(seed, &launch, &[expected]);
+    }
+}
+
+/// An image of one pixel whose value lies in the middle between two numbers of bfloat16, and what it becomes. The lower
+/// of the two is even, or odd.
+fn tie(lower_is_even: bool) -> (Launch, Vec<u8>) {
+    let scale = f32::from_bits(if lower_is_even { 0x3f80_8000 } else { 0x3f81_8000 });
+    let layout = ImageLayout {
+        dtype: DType::BF16,
+        channels: 1,
+        height: 1,
+        width: 1,
+        channels_last: false,
+        scale: [scale; 4],
+        bias: [0.0; 4],
+    };
+    let params = ImageParams { height: 1, width: 1, x: 0.0, y: 0.0, w: 1.0, h: 1.0, flip: false };
+    let words = [1, 1, 1, 0].into_iter().chain([scale.to_bits(); 4]).chain([0; 4]);
+    let launch = Launch {
+        kernel: Kernel::ImagesBf16,
+        grid: (1, 1),
+        block: 32,
+        to: vec![untouched(0, 2)],
+        from: vec![Memory { off: 0, bytes: vec![1] }],
+        records: vec![params.to_record(0).as_chunks::<8>().0.iter().map(|part| u64::from_le_bytes(*part)).collect()],
+        numbers: words.map(u64::from).collect(),
+    };
+    let mut expected = vec![0; 2];
+    twin::images(&mut expected, [(params, &[1_u8][..])], &layout);
+    (launch, expected)
+}
+
+#[test]
+fn ties_round_to_even_and_ptx_that_rounds_otherwise_is_found() {
+    let Some(mut emulator) = Emulator::start("rounding") else { return };
+    let even = [(true, 0x3f80_u16), (false, 0x3f82)];
+    for (lower_is_even, bits) in even {
+        let (launch, expected) = tie(lower_is_even);
+        assert_eq!(expected, bits.to_le_bytes());
+        emulator.check(0, &launch, &[expected]);
+    }
+    for (constant, lower_is_even) in [(32_766, false), (32_768, true)] {
+        let form = Form::Rounding(constant);
+        let program = compile(form).expect("the PTX that is shipped compiled");
+        let (launch, expected) = tie(lower_is_even);
+        let got = Program::start(form, &program).run(&launch).expect("it runs");
+        assert_ne!(got, [expected], "the PTX rounds with {constant}, and nothing shows");
+    }
+}
+
+/// What is run above is all that is shipped.
+#[test]
+fn every_kernel_of_the_ptx_is_run() {
+    let (ptx, emulator) = (shipped(), std::fs::read_to_string(folder().join("emulate.cpp")).expect("its source"));
+    let names = ptx::names(&ptx);
+    assert_eq!(names.len(), Kernel::Burn as usize + 1, "{names:?}");
+    for name in names {
+        assert!([format!("return {name}("), format!("images({name})")].iter().any(|call| emulator.contains(call)));
     }
 }
 

@@ -45,6 +45,23 @@ pub fn as_cpp(ptx: &str) -> String {
     cpp
 }
 
+/// The same file, in which only the kernel of this name does anything, so that it compiles faster.
+pub fn only(ptx: &str, wanted: &str) -> String {
+    let mut kernels = ptx.split(ENTRY);
+    let mut left = kernels.next().unwrap_or_default().to_owned();
+    for kernel in kernels {
+        let (head, body) = kernel.split_once('{').expect("a body follows the parameters");
+        let body = if head.starts_with(&format!("{wanted}(")) { body } else { " ret; }\n" };
+        left.extend([ENTRY, head, "{", body]);
+    }
+    left
+}
+
+/// The names of all kernels of a PTX file.
+pub fn names(ptx: &str) -> Vec<&str> {
+    ptx.split(ENTRY).skip(1).filter_map(|kernel| Some(kernel.split_once('(')?.0)).collect()
+}
+
 /// The declarations of a body's registers, and its code.
 fn statements(body: &str) -> (Vec<String>, Vec<String>) {
     let (mut registers, mut code) = (Vec::new(), Vec::new());

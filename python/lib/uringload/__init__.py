@@ -46,6 +46,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from ._into import read_into
     from ._merge import merge_traces
     from ._metrics import serve_metrics, write_metrics
     from ._pack import PackedImages, PackPrediction, PackReport, pack
@@ -58,6 +59,7 @@ _LATER = {
     "PackedImages": "_pack",
     "merge_traces": "_merge",
     "pack": "_pack",
+    "read_into": "_into",
     "serve_metrics": "_metrics",
     "watch": "_watch",
     "write_metrics": "_metrics",
@@ -116,6 +118,7 @@ __all__ = [
     "merge_traces",
     "mix",
     "pack",
+    "read_into",
     "serve_metrics",
     "watch",
     "write_metrics",

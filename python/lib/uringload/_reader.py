@@ -58,16 +58,9 @@ class Reader:
         outage_timeout: float | None = 300.0,
         starved_after: float = 10.0,
     ) -> None:
-        options = {
-            "engine": arguments.text("engine", engine),
-            "io": arguments.text("io", io),
-            "queue_depth": None if queue_depth is None else arguments.integer("queue_depth", queue_depth, 1),
-            "io_threads": None if io_threads is None else arguments.integer("io_threads", io_threads),
-            "memory_limit": None if memory_limit is None else arguments.size("memory_limit", memory_limit),
-            "timeout": None if timeout is None else arguments.number("timeout", timeout),
-            "outage_timeout": None if outage_timeout is None else arguments.number("outage_timeout", outage_timeout),
-            "starved_after": arguments.number("starved_after", starved_after),
-        }
+        options = options_of(
+            engine, io, queue_depth, io_threads, memory_limit, timeout, outage_timeout, starved_after
+        )
         self._closed = False
         files = source._native if isinstance(source, Dataset) else arguments.paths("source", source)
         self._native = native.Reader(files, options)
@@ -145,6 +138,29 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<uringload.Reader: {'closed' if self._closed else f'{self.in_flight} in flight'}>"
+
+
+def options_of(
+    engine: str,
+    io: str,
+    queue_depth: int | None,
+    io_threads: int | None,
+    memory_limit: int | str | None,
+    timeout: float | None,
+    outage_timeout: float | None,
+    starved_after: float = 10.0,
+) -> dict[str, Any]:
+    """A reader's options, checked."""
+    return {
+        "engine": arguments.text("engine", engine),
+        "io": arguments.text("io", io),
+        "queue_depth": None if queue_depth is None else arguments.integer("queue_depth", queue_depth, 1),
+        "io_threads": None if io_threads is None else arguments.integer("io_threads", io_threads),
+        "memory_limit": None if memory_limit is None else arguments.size("memory_limit", memory_limit),
+        "timeout": None if timeout is None else arguments.number("timeout", timeout),
+        "outage_timeout": None if outage_timeout is None else arguments.number("outage_timeout", outage_timeout),
+        "starved_after": arguments.number("starved_after", starved_after),
+    }
 
 
 def _spans(spans: Any) -> list[Span]:

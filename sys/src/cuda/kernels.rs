@@ -7,6 +7,7 @@ use super::context::Context;
 use super::copies::Uploaded;
 use super::error::{CudaError, check};
 use super::modules::{Kernel, Modules};
+use super::parameters::{self, Parameter};
 use super::rows::{Encoded, Fill, Image, Images, Piece, PixelType, Row, TokenType, Tokens};
 use super::span::Span;
 use super::stream::Stream;
@@ -29,15 +30,6 @@ const GRID_X_MAX: u64 = 1 << 20;
 /// The kernels of one device.
 pub struct Kernels {
     modules: Modules,
-}
-
-/// A parameter of a kernel, passed by value.
-#[derive(Clone, Copy)]
-enum Parameter {
-    U64(u64),
-    I64(i64),
-    U32(u32),
-    F32(f32),
 }
 
 /// The rows of an uploaded table that one launch uses.
@@ -87,12 +79,7 @@ impl Kernels {
         }
         let longest = table.rows.iter().map(|piece| piece.len).max().unwrap_or(0);
         let grid = (longest.div_ceil(CHUNK_BYTES), table.rows.len() as u64);
-        let parameters = [
-            Parameter::U64(to.address()),
-            Parameter::U64(bytes),
-            Parameter::U64(table.address),
-            table.count().ok_or(invalid)?,
-        ];
+        let parameters = parameters::gather((to.address(), bytes), (table.address, table.count().ok_or(invalid)?));
         self.launch(Kernel::Gather, stream, Some(table.uploaded), grid, &parameters)
     }
 
@@ -105,12 +92,7 @@ impl Kernels {
         if !fill.divides(bytes) {
             return Err(CudaError::invalid("ur_fill"));
         }
-        let parameters = [
-            Parameter::U64(to.address()),
-            Parameter::U64(bytes),
-            Parameter::U64(fill.pattern),
-            Parameter::U32(fill.size),
-        ];
+        let parameters = parameters::fill((to.address(), bytes), fill);
         self.launch(Kernel::Fill, stream, None, (bytes.div_ceil(CHUNK_BYTES), 1), &parameters)
     }
 
@@ -136,14 +118,8 @@ impl Kernels {
         if !fill.divides(row_bytes) || !table.rows.iter().all(is_right) || !fits(table.rows.len(), row_bytes, to) {
             return Err(invalid);
         }
-        let parameters = [
-            Parameter::U64(to.address()),
-            Parameter::U64(table.address),
-            table.count().ok_or(invalid)?,
-            Parameter::U64(row_bytes),
-            Parameter::U64(fill.pattern),
-            Parameter::U32(fill.size),
-        ];
+        let rows = (table.address, table.count().ok_or(invalid)?);
+        let parameters = parameters::pad(to.address(), rows, (row_bytes, fill));
         let grid = (row_bytes.div_ceil(CHUNK_BYTES), table.rows.len() as u64);
         self.launch(Kernel::Pad, stream, Some(table.uploaded), grid, &parameters)
     }
@@ -163,25 +139,15 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let invalid = CudaError::invalid("ur_tokens");
         let table = Table::<Row>::new(table, rows).ok_or(invalid)?;
-        let (kernel, size) = match tokens.stored {
-            TokenType::U16 => (Kernel::TokensU16, tokens.stored.size()),
-            TokenType::U32 => (Kernel::TokensU32, tokens.stored.size()),
-        };
+        let (kernel, size) = (of_token(tokens.stored), tokens.stored.size());
         let row_bytes = tokens.seq_len.saturating_mul(8);
         let is_right = |row: &Row| reads_inside(from, row.source, row.len) && row.len.is_multiple_of(size);
         let all_fit = [Some(ids), labels].into_iter().flatten().all(|to| fits(table.rows.len(), row_bytes, to));
         if !table.rows.iter().all(is_right) || !all_fit {
             return Err(invalid);
         }
-        let parameters = [
-            Parameter::U64(ids.address()),
-            Parameter::U64(labels.map_or(0, Span::address)),
-            Parameter::U64(table.address),
-            table.count().ok_or(invalid)?,
-            Parameter::U64(tokens.seq_len),
-            Parameter::I64(tokens.pad_id),
-            Parameter::I64(tokens.ignore),
-        ];
+        let rows = (table.address, table.count().ok_or(invalid)?);
+        let parameters = parameters::tokens((ids.address(), labels.map_or(0, Span::address)), rows, tokens);
         let grid = (row_bytes.div_ceil(CHUNK_BYTES), table.rows.len() as u64);
         self.launch(kernel, stream, Some(table.uploaded), grid, &parameters)
     }
@@ -211,22 +177,8 @@ impl Kernels {
         if !table.rows.iter().all(is_right) || !fits(table.rows.len(), image_bytes, to) {
             return Err(invalid);
         }
-        let kernel = match images.pixel {
-            PixelType::U8 => Kernel::ImagesU8,
-            PixelType::F32 => Kernel::ImagesF32,
-            PixelType::F16 => Kernel::ImagesF16,
-            PixelType::BF16 => Kernel::ImagesBF16,
-        };
-        let mut parameters = vec![
-            Parameter::U64(to.address()),
-            Parameter::U64(table.address),
-            table.count().ok_or(invalid)?,
-            Parameter::U32(images.channels),
-            Parameter::U32(images.height),
-            Parameter::U32(images.width),
-            Parameter::U32(images.channels_last.into()),
-        ];
-        parameters.extend(images.scale.iter().chain(&images.bias).map(|&factor| Parameter::F32(factor)));
+        let rows = (table.address, table.count().ok_or(invalid)?);
+        let (kernel, parameters) = (of_pixel(images.pixel), parameters::images(to.address(), rows, images));
         // Each thread processes as many pixels of each channel as fill one store of 16 bytes.
         let pixels_a_thread = 16 / images.pixel.size();
         let grid = (pixels.div_ceil(u64::from(THREADS) * pixels_a_thread), table.rows.len() as u64);
@@ -239,7 +191,7 @@ impl Kernels {
     /// Whatever the driver reports.
     pub fn burn(&self, stream: &Stream, floats: &Span, rounds: u32) -> Result<(), CudaError> {
         let count = floats.len() as u64 / 4;
-        let parameters = [Parameter::U64(floats.address()), Parameter::U64(count), Parameter::U32(rounds)];
+        let parameters = parameters::burn((floats.address(), count), rounds);
         self.launch(Kernel::Burn, stream, None, (count.div_ceil(THREADS.into()), 1), &parameters)
     }
 
@@ -292,27 +244,6 @@ impl Kernels {
     }
 }
 
-impl Parameter {
-    /// Its type as PTX names it, where integers have no sign.
-    fn kind(&self) -> &'static str {
-        match self {
-            Parameter::U64(_) | Parameter::I64(_) => "u64",
-            Parameter::U32(_) => "u32",
-            Parameter::F32(_) => "f32",
-        }
-    }
-
-    fn pointer(&self) -> *mut c_void {
-        let pointer: *const c_void = match self {
-            Parameter::U64(value) => (&raw const *value).cast(),
-            Parameter::I64(value) => (&raw const *value).cast(),
-            Parameter::U32(value) => (&raw const *value).cast(),
-            Parameter::F32(value) => (&raw const *value).cast(),
-        };
-        pointer.cast_mut()
-    }
-}
-
 impl<'a, T: Encoded> Table<'a, T> {
     /// The rows in bytes `range` of `uploaded`; `None` if those are not whole rows inside it at an aligned address.
     fn new(uploaded: &'a Uploaded, range: Range<usize>) -> Option<Table<'a, T>> {
@@ -323,8 +254,26 @@ impl<'a, T: Encoded> Table<'a, T> {
     }
 
     /// The number of rows, as kernels take it.
-    fn count(&self) -> Option<Parameter> {
-        u32::try_from(self.rows.len()).ok().map(Parameter::U32)
+    fn count(&self) -> Option<u32> {
+        u32::try_from(self.rows.len()).ok()
+    }
+}
+
+/// The kernel that makes pixels of this type.
+fn of_pixel(pixel: PixelType) -> Kernel {
+    match pixel {
+        PixelType::U8 => Kernel::ImagesU8,
+        PixelType::F32 => Kernel::ImagesF32,
+        PixelType::F16 => Kernel::ImagesF16,
+        PixelType::BF16 => Kernel::ImagesBF16,
+    }
+}
+
+/// The kernel that reads tokens of this type.
+fn of_token(stored: TokenType) -> Kernel {
+    match stored {
+        TokenType::U16 => Kernel::TokensU16,
+        TokenType::U32 => Kernel::TokensU32,
     }
 }
 

@@ -112,7 +112,7 @@ impl Modules {
 impl Module {
     fn load(context: &Context, kernel: Kernel) -> Result<Module, CudaError> {
         let invalid = CudaError::invalid("cuModuleLoadData");
-        let (image, parameters) = (image(kernel).ok_or(invalid)?, parameters(kernel).ok_or(invalid)?);
+        let (image, parameters) = (image(kernel).ok_or(invalid)?, ptx_parameters(kernel).ok_or(invalid)?);
         let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the image is PTX that ends with a zero, and the pointer is to a handle: both live until the call
@@ -157,7 +157,7 @@ fn image(kernel: Kernel) -> Option<CString> {
 }
 
 /// The types of a kernel's parameters, from the PTX.
-fn parameters(kernel: Kernel) -> Option<Vec<&'static str>> {
+pub(super) fn ptx_parameters(kernel: Kernel) -> Option<Vec<&'static str>> {
     let start = PTX.find(&format!("{ENTRY}{}(", kernel.name().to_str().ok()?))?;
     let (_, list) = PTX[start..].split_once('(')?;
     let (list, _) = list.split_once(')')?;
@@ -187,14 +187,14 @@ mod tests {
 
     #[test]
     fn parameters_are_those_of_the_ptx() {
-        assert_eq!(parameters(Kernel::Burn).unwrap(), ["u64", "u64", "u32"]);
+        assert_eq!(ptx_parameters(Kernel::Burn).unwrap(), ["u64", "u64", "u32"]);
         assert_eq!(
-            parameters(Kernel::ImagesU8).unwrap()[6..],
+            ptx_parameters(Kernel::ImagesU8).unwrap()[6..],
             ["u32", "f32", "f32", "f32", "f32", "f32", "f32", "f32", "f32"]
         );
         for kernel in Kernel::ALL {
             let known = |kind: &&str| ["u64", "u32", "f32"].contains(kind);
-            assert!(parameters(kernel).unwrap().iter().all(known), "{kernel:?}");
+            assert!(ptx_parameters(kernel).unwrap().iter().all(known), "{kernel:?}");
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Facts {
     pub p2pdma: Option<bool>,
     /// NVIDIA's driver, if it is loaded.
     pub driver: Option<NvidiaDriver>,
+    /// NVIDIA's GPUs on the PCI bus, by address.
+    pub gpus: Vec<GpuBar>,
     /// What the IOMMU does.
     pub iommu: Iommu,
     /// Whether the NVMe driver hides devices behind multipath nodes (`nvme_core.multipath`).
@@ -53,6 +55,17 @@ impl NvidiaDriver {
         let mut numbers = self.version.split('.').map(|part| part.parse().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
+}
+
+/// How much of a GPU's memory other devices can reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuBar {
+    /// PCI address, such as "0000:3b:00.0".
+    pub address: String,
+    /// Bytes of BAR1, the window to the GPU's memory.
+    pub bar1: Option<u64>,
+    /// Bytes of it that the driver offers for PCI P2PDMA (`p2pmem/size`); `None` if it offers none.
+    pub p2pmem: Option<u64>,
 }
 
 /// What the IOMMU does with the addresses of devices.
@@ -97,6 +110,7 @@ impl Facts {
             nvidia_fs_devices: entries(&root.join("dev")).iter().any(|name| name.starts_with("nvidia-fs")),
             p2pdma: p2pdma(root, &kernel_release),
             driver: driver(root),
+            gpus: gpus(root),
             iommu: iommu(root),
             nvme_multipath: text("sys/module/nvme_core/parameters/multipath").map(|value| value.trim() == "Y"),
             udev: there("run/udev/data"),
@@ -166,6 +180,29 @@ fn driver(root: &Path) -> Option<NvidiaDriver> {
         open: line.contains("Open Kernel Module"),
         registry: registry.unwrap_or_default().trim().trim_matches('"').to_owned(),
     })
+}
+
+/// NVIDIA's display and 3D controllers.
+fn gpus(root: &Path) -> Vec<GpuBar> {
+    let devices = root.join("sys/bus/pci/devices");
+    let mut addresses = entries(&devices);
+    addresses.sort_unstable();
+    let gpu = |address: String| {
+        let text = |name: &str| read(&devices.join(&address).join(name));
+        let is_gpu = text("vendor")?.trim() == "0x10de" && text("class")?.starts_with("0x03");
+        let p2pmem = text("p2pmem/size").and_then(|size| size.trim().parse().ok());
+        is_gpu.then(|| GpuBar { bar1: text("resource").and_then(|text| bar1(&text)), p2pmem, address: address.clone() })
+    };
+    addresses.into_iter().filter_map(gpu).collect()
+}
+
+/// Each line of `resource` is a region: first and last address, and flags, in hexadecimal digits. BAR1 is the second.
+fn bar1(resource: &str) -> Option<u64> {
+    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let mut words = resource.lines().nth(1)?.split_whitespace();
+    let (first, last) = (number(words.next()?)?, number(words.next()?)?);
+    // A region that the firmware found no room for is 0 to 0.
+    last.checked_sub(first).filter(|&bytes| bytes > 0)?.checked_add(1)
 }
 
 fn iommu(root: &Path) -> Iommu {
@@ -261,6 +298,42 @@ mod tests {
         assert!(facts.nvidia_fs && facts.nvidia_fs_devices && facts.udev && facts.container && !facts.wsl);
         let found = (facts.p2pdma, facts.iommu, facts.nvme_multipath);
         assert_eq!(found, (Some(true), Iommu::Passthrough, Some(false)));
+    }
+
+    #[test]
+    fn gpus_are_read_from_the_bus() {
+        let of = |first: u64, last: u64| {
+            format!(
+                "0x00000000c4000000 0x00000000c4ffffff 0x0000000000040200\n\
+                 0x{first:016x} 0x{last:016x} 0x000000000014220c\n\
+                 0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+            )
+        };
+        let (large, small) = (of(0x20_0000_0000, 0x3f_ffff_ffff), of(0xd000_0000, 0xdfff_ffff));
+        let root = system(&[
+            ("sys/bus/pci/devices/0000:af:00.0/vendor", "0x10de\n"),
+            ("sys/bus/pci/devices/0000:af:00.0/class", "0x030200\n"),
+            ("sys/bus/pci/devices/0000:af:00.0/resource", &small),
+            ("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n"),
+            ("sys/bus/pci/devices/0000:3b:00.0/class", "0x030000\n"),
+            ("sys/bus/pci/devices/0000:3b:00.0/resource", &large),
+            ("sys/bus/pci/devices/0000:3b:00.0/p2pmem/size", "137438953472\n"),
+            // A switch of theirs, a disk, and what is no device.
+            ("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"),
+            ("sys/bus/pci/devices/0000:01:00.0/class", "0x068000\n"),
+            ("sys/bus/pci/devices/0000:02:00.0/vendor", "0x144d\n"),
+            ("sys/bus/pci/devices/0000:02:00.0/class", "0x010802\n"),
+            ("sys/bus/pci/devices/x/y", ""),
+        ]);
+        let gpu = |address: &str, bar1, p2pmem| GpuBar { address: address.into(), bar1, p2pmem };
+        let wanted =
+            [gpu("0000:3b:00.0", Some(128 << 30), Some(128 << 30)), gpu("0000:af:00.0", Some(256 << 20), None)];
+        assert_eq!(Facts::read(root.path()).gpus, wanted);
+        for text in
+            ["", "0x0 0x0 0x0\n", "\n0x0 0x0 0x0\n", "\n0x5 0x1 0x0\n", "\nx y\n", "\n0x0 0xffffffffffffffff 0\n"]
+        {
+            assert_eq!(bar1(text), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -70,9 +70,11 @@ pub enum Knob {
     NoOffset,
     /// Counted: reads and files that had a fault.
     Faults,
+    /// The number of the call of `cuFileRead` from which on it writes nothing and reports success; 0: none.
+    SilentFrom,
 }
 
-const KNOBS: usize = Knob::Faults as usize + 1;
+const KNOBS: usize = Knob::SilentFrom as usize + 1;
 
 /// The longest that anything hangs, so that no test hangs forever.
 const HANGS_MAX: Duration = Duration::from_secs(10);
@@ -476,6 +478,15 @@ pub unsafe extern "C" fn cuFileRead(
     let size = if short > 0 { size.min(short) } else { size };
     let buffer_offset = if value(Knob::NoOffset) == 0 { buffer_offset as usize } else { 0 };
     let into = base.wrapping_byte_add(buffer_offset);
+    let silent = value(Knob::SilentFrom);
+    if silent > 0 && value(Knob::Reads) >= silent {
+        // SAFETY: a zeroed `stat` is a value, which the call overwrites.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the place lives until the call returns.
+        let known = unsafe { libc::fstat(fd, &raw mut status) } == 0;
+        let left = (status.st_size - file_offset).max(0) as usize;
+        return if known { size.min(left) as isize } else { -1 };
+    }
     // SAFETY: the caller promises that the range may be written to.
     let read = unsafe { libc::pread(fd, into, size, file_offset) };
     if read < 0 { -1 } else { read + value(Knob::LongRead) as isize }

@@ -108,9 +108,14 @@ pub fn has_direct() -> bool {
 
 /// Records in two files; those of 300001 bytes begin at odd offsets.
 pub fn records(count: usize, record_bytes: u64, random: &mut Random) -> Made {
+    records_of(count, record_bytes, |len| random.bytes(len))
+}
+
+/// As [`records`], of these bytes.
+pub fn records_of(count: usize, record_bytes: u64, mut bytes: impl FnMut(usize) -> Vec<u8>) -> Made {
     let folder = folder();
     for name in ["a", "b"] {
-        let bytes = random.bytes(count / 2 * record_bytes as usize);
+        let bytes = bytes(count / 2 * record_bytes as usize);
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
     let options = Options::new().format("records").set("record_bytes", record_bytes);

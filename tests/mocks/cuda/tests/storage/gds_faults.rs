@@ -277,6 +277,49 @@ fn wrong_bytes_are_found_before_anything_is_delivered() {
     });
 }
 
+/// One read in some is compared while a loader runs, whatever the memory held before.
+#[test]
+fn reads_that_do_nothing_are_found_in_mid_epoch_and_the_way_is_left() {
+    const EVERY: u64 = 16;
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        let mut random = Random::new(27);
+        // Where all bytes are the same, what earlier reads left is right wherever it is.
+        for made in [cufile::records(240, 300_001, &mut random), cufile::records_of(240, 300_001, |len| vec![7; len])] {
+            let (mock, cufile) = (Mock::new(""), Cufile::new());
+            let truth = truth(&made.dataset);
+            let gds = (Gds::On, cufile.search().check_every(EVERY));
+            let case = Case { gds, ..Case::new(&made.dataset, config()) };
+            let mut loader = case.build(&mock);
+            assert_eq!(loader.by_ref().take(15).filter(Result::is_ok).count(), 15);
+            assert!(!causes(&loader).contains(&Cause::Gds(GdsCause::Proof)), "they are right so far");
+            let begin = cufile.get(Knob::Reads) + 1;
+            cufile.set(Knob::SilentFrom, begin);
+            let (mut came, mut right) = (Came::default(), Vec::new());
+            for batch in loader.by_ref() {
+                let batch = batch.expect("a batch");
+                let values = values(&batch, &mut came).expect("values");
+                right.push(batch.host.ids.iter().zip(values).all(|(id, value)| value == truth[id]));
+            }
+            assert_eq!(right.len(), 45);
+            let wrong = right.iter().filter(|right| !**right).count();
+            let step = loader.route().fallbacks.into_iter().find(|step| step.cause == Cause::Gds(GdsCause::Proof));
+            let step = step.expect("it is told");
+            assert!(step.is_degraded() && step.reason.contains("one read in 16 is compared"), "{step}");
+            // Those that were under way beside the read that was found are not compared.
+            let reads = cufile.get(Knob::Reads) - begin;
+            assert!(reads <= EVERY as i64 + 32, "{reads} reads by cuFile since");
+            // A read that is not compared may be a part of two batches.
+            assert!(right[30..].iter().all(|right| *right) && wrong < 25, "{right:?}");
+            drop(loader);
+            mock.assert_clean();
+            cufile.assert_closed();
+        }
+    });
+}
+
 #[test]
 fn files_that_change_under_it_are_errors_of_their_samples() {
     if !cufile::has_direct() {
