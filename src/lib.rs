@@ -51,6 +51,11 @@
 //! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
 //! | [`pack`], [`verify`], [`quarantine`] | converts a dataset to shards, checks one, lists bad samples |
 //!
+//! What a dataset's files may need to be decoded with is behind features of the crate. `zstd` is on by default; `lz4`,
+//! `snappy`, `brotli`, `bzip2`, `array-record`, `webp`, `gif`, `tiff` and `jpeg-encoder` (all ten: `codecs`), `hashes`
+//! and `parquet` are not; `full` is everything, and `turbojpeg-vendored` links libjpeg-turbo. Without a feature, what
+//! needs it is refused with an error of kind [`Unavailable`](ErrorKind::Unavailable) that names it.
+//!
 //! A choice by name ([`EngineChoice::Uring`](config::EngineChoice::Uring), [`Device::cuda`](config::Device::cuda)) is
 //! honoured or `build` fails; only the automatic choices fall back, and each [`Fallback`](config::Fallback) in the
 //! [route](Loader::route) says why and what to do about it. For every setting that takes an `Option`, `None` means that

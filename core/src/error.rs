@@ -82,6 +82,16 @@ struct Inner {
     beside: bool,
 }
 
+/// The error of something that this build lacks, because `feature` of the crates is off.
+pub fn not_built_in(what: &str, feature: &str) -> Error {
+    let error = Error::new(ErrorKind::Unavailable, format!("this uringload was built without {what}"));
+    error.with_remedy(format!(
+        "build it with the feature `{feature}`, or with `full`: uringload = {{ version = \"{}\", features = \
+         [\"{feature}\"] }}; the command line, the Python package and the C library have it",
+        env!("CARGO_PKG_VERSION")
+    ))
+}
+
 impl Error {
     /// An error of `kind`. `what` is a statement without a file name, such as "the header is cut short".
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Error {

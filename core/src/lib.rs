@@ -10,7 +10,7 @@ mod size;
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::error::Distinct;
+    pub use crate::error::{Distinct, not_built_in};
     pub use crate::fallback::GdsCause;
     pub use crate::size::{parse_bytes, split_unit};
 }
