@@ -4,7 +4,6 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -244,7 +243,7 @@ fn write_place(f: &mut fmt::Formatter<'_>, (path, offset): Place<'_>) -> fmt::Re
     if path.as_os_str().is_empty() {
         f.write_str("\"\"")?;
     }
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
         OneLine(f).write_str(chunk.valid())?;
         chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
     }
