@@ -153,6 +153,9 @@ fn freed(error: *mut ul_error, seed: u64) -> String {
 }
 
 /// The values of a batch: those of honest samples are what the file has. Returns how many came and how many did not.
+///
+/// # Safety
+/// `batch` is living, and is not used afterwards.
 unsafe fn checked(batch: *mut ul_batch, lies: &Lies) -> (u64, u64) {
     // SAFETY: zeros are null pointers and numbers; the batch is living.
     unsafe {
