@@ -50,7 +50,13 @@
 //! | [`transform`] | what becomes of values: encoded images, closures, and what a GPU's kernels do |
 //! | [`device`] | batches in the memory of a GPU |
 //! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
+//! | [`guide`] | pages on resuming, orders, images, GPUs, a format of your own, and the features of the crate |
 //! | [`pack`], [`verify`], [`quarantine`] | converts a dataset to shards, checks one, lists bad samples |
+//!
+//! What a dataset's files may need to be decoded with is behind features of the crate. `zstd` is on by default; `lz4`,
+//! `snappy`, `brotli`, `bzip2`, `array-record`, `webp`, `gif`, `tiff` and `jpeg-encoder` (all ten: `codecs`), `hashes`
+//! and `parquet` are not; `full` is everything, and `turbojpeg-vendored` links libjpeg-turbo. Without a feature, what
+//! needs it is refused with an error of kind [`Unavailable`](ErrorKind::Unavailable) that names it.
 //!
 //! A choice by name ([`EngineChoice::Uring`](config::EngineChoice::Uring), [`Device::cuda`](config::Device::cuda)) is
 //! honoured or `build` fails; only the automatic choices fall back, and each [`Fallback`](config::Fallback) in the
@@ -147,24 +153,30 @@ pub mod internal {
     }
 }
 
-/// The programs of the README and of the pages in `docs` compile.
-#[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../README.md")]
-    struct Readme;
+/// The guides that a program in Rust follows: the pages of the folder `docs` in the repository, whose programs are
+/// compiled with the tests.
+#[cfg(any(doc, doctest))]
+pub mod guide {
+    #[doc = include_str!("../docs/features.md")]
+    pub mod features {}
 
     #[doc = include_str!("../docs/gpu.md")]
-    struct Gpu;
+    pub mod gpu {}
 
     #[doc = include_str!("../docs/images.md")]
-    struct Images;
+    pub mod images {}
 
     #[doc = include_str!("../docs/orders.md")]
-    struct Orders;
+    pub mod orders {}
 
     #[doc = include_str!("../docs/own-format.md")]
-    struct OwnFormat;
+    pub mod own_format {}
 
     #[doc = include_str!("../docs/resume.md")]
-    struct Resume;
+    pub mod resume {}
 }
+
+/// The programs of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -62,7 +62,7 @@ int main(int count, char **arguments) try {
     uint64_t elements = 0;
     for (ul_batch *batch = nullptr; check(ul_loader_next(loader.get(), -1, &batch, &error), &error) == UL_OK;) {
         void *raw = nullptr;
-        int status = ul_batch_export(batch, 0, &raw, &error);
+        int status = ul_batch_export(batch, 0, UL_DLPACK, &raw, nullptr, &error);
         ul_batch_free(batch); // the tensor outlives it
         check(status, &error);
         auto tensor = static_cast<Managed *>(raw);

@@ -191,8 +191,62 @@ typedef struct ul_column {
 
 int32_t ul_batch_get(const ul_batch *batch, ul_batch_info *out, ul_error **error);
 int32_t ul_batch_column(const ul_batch *batch, uint64_t index, ul_column *out, ul_error **error);
-/* A DLManagedTensorVersioned of DLPack 1.0 that outlives the batch; whoever takes it calls its deleter once. */
-int32_t ul_batch_export(const ul_batch *batch, uint64_t index, void **out, ul_error **error);
+
+/* What Arrow's specification declares, for whoever has not included it. */
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+#endif
+#ifndef ARROW_C_DEVICE_DATA_INTERFACE
+#define ARROW_C_DEVICE_DATA_INTERFACE
+typedef int32_t ArrowDeviceType;
+#define ARROW_DEVICE_CPU 1
+struct ArrowDeviceArray {
+    struct ArrowArray array;
+    int64_t device_id;
+    ArrowDeviceType device_type;
+    void *sync_event;
+    int64_t reserved[3];
+};
+#endif
+
+enum { UL_DLPACK = 0, UL_ARROW = 1, UL_ARROW_DEVICE = 2 };
+/* All columns, as the fields of a struct: for Arrow, and where each has a value for each sample. */
+#define UL_ALL UINT64_MAX
+
+/* A column for another library, without a copy of its values (but those of up to 12 bytes among views). It outlives the
+ * batch, whose memory it keeps. `form` says what `out` is the address of:
+ *   UL_DLPACK        a DLManagedTensorVersioned *, of DLPack 1.0; whoever takes it calls its deleter once
+ *   UL_ARROW         a struct ArrowArray, to be released once
+ *   UL_ARROW_DEVICE  a struct ArrowDeviceArray, in the host's memory (ARROW_DEVICE_CPU), to be released once
+ * `schema` gets the type of an Arrow array, to be released once; NULL: it is not wanted. */
+int32_t ul_batch_export(const ul_batch *batch, uint64_t index, int32_t form, void *out, struct ArrowSchema *schema,
+                        ul_error **error);
 void ul_batch_free(ul_batch *batch);
 
 /* ---- Readers: bytes in an order of your own. One thread at a time. ---- */

@@ -1,13 +1,16 @@
 //! Batches, as C sees them: arrays, and tensors of DLPack.
 
+use crate::arrow::{ArrowArray, ArrowDeviceArray, ArrowSchema, export};
 use crate::{UL_OK, call, fill, give, given, invalid, owned, ul_bytes, ul_error};
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
+use std::sync::Arc;
 use uringload::batch::{Batch, Column, Data};
 
 /// A batch. It keeps its memory from being used again until it is freed.
 pub struct ul_batch {
-    batch: Batch,
+    /// Shared with the arrays of Arrow that were given out.
+    batch: Arc<Batch>,
     ids: Vec<u64>,
     columns: Vec<Shown>,
 }
@@ -101,7 +104,7 @@ impl ul_batch {
     pub(crate) fn new(batch: Batch) -> ul_batch {
         let columns = batch.columns.iter().map(Shown::new).collect();
         let ids = batch.ids.iter().map(|id| id.0).collect();
-        ul_batch { batch, ids, columns }
+        ul_batch { batch: Arc::new(batch), ids, columns }
     }
 
     fn column(&self, index: u64) -> uringload::Result<(&Column, &Shown)> {
@@ -230,33 +233,66 @@ fn bytes_of(values: &[i64]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// A column as a `DLManagedTensorVersioned`, which outlives the batch.
+/// A `DLManagedTensorVersioned` of DLPack.
+pub const UL_DLPACK: i32 = 0;
+/// An `ArrowArray`.
+pub const UL_ARROW: i32 = 1;
+/// An `ArrowDeviceArray`.
+pub const UL_ARROW_DEVICE: i32 = 2;
+/// All columns, as the fields of a struct.
+pub const UL_ALL: u64 = u64::MAX;
+
+/// A column, or for Arrow all of them, as another library takes it. It outlives the batch.
 ///
 /// # Safety
-/// Pointers are null or what the header says of them.
+/// Pointers are null or what the header says of them for this form.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ul_batch_export(
     batch: *const ul_batch,
     index: u64,
-    out: *mut *mut c_void,
+    form: i32,
+    out: *mut c_void,
+    schema: *mut ArrowSchema,
     error: *mut *mut ul_error,
 ) -> i32 {
     let work = || {
         // SAFETY: by the caller's promise.
-        let (column, _) = unsafe { given(batch, "batch") }?.column(index)?;
+        let batch = unsafe { given(batch, "batch") }?;
         if out.is_null() {
-            return Err(invalid("out is null", "give the address of a pointer for the tensor"));
+            return Err(invalid("out is null", "give the address of what the form needs"));
         }
-        let tensor = column.to_dlpack().ok_or_else(|| {
-            let what = format!("column {index} has a value for each sample, and no tensor of all");
-            invalid(what, "take its views, or collate it: \"ragged\", \"padded\", \"dense\"")
-        })?;
-        // SAFETY: by the caller's promise; it is not null.
-        unsafe { give(out, tensor.into_raw(), "out") }?;
+        if form == UL_DLPACK {
+            // SAFETY: by the caller's promise; it is not null.
+            unsafe { give(out.cast(), dlpack(batch.column(index)?.0, index)?, "out") }?;
+            return Ok(UL_OK);
+        }
+        if form != UL_ARROW && form != UL_ARROW_DEVICE {
+            return Err(invalid(format!("there is no form {form}"), "give UL_DLPACK, UL_ARROW or UL_ARROW_DEVICE"));
+        }
+        let column = if index == UL_ALL { None } else { Some(batch.column(index)?.0) };
+        let (array, described) = export(&batch.batch, column)?;
+        if form == UL_ARROW {
+            // SAFETY: by the caller's promise; it is not null.
+            unsafe { give(out.cast::<ArrowArray>(), array, "out") }?;
+        } else {
+            // SAFETY: by the caller's promise; it is not null.
+            unsafe { give(out.cast(), ArrowDeviceArray::host(array), "out") }?;
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { described.give_or_release(schema) };
         Ok(UL_OK)
     };
     // SAFETY: by the caller's promise.
     unsafe { call(error, work) }
+}
+
+/// The column as a `DLManagedTensorVersioned`.
+fn dlpack(column: &Column, index: u64) -> uringload::Result<*mut c_void> {
+    let tensor = column.to_dlpack().ok_or_else(|| {
+        let what = format!("column {index} has a value for each sample, and no tensor of all");
+        invalid(what, "take its views, or collate it: \"ragged\", \"padded\", \"dense\"")
+    })?;
+    Ok(tensor.into_raw())
 }
 
 /// Frees a batch. What was exported stays.

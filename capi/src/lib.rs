@@ -13,6 +13,7 @@
 // The names are those of C.
 #![allow(non_camel_case_types)]
 
+mod arrow;
 mod batch;
 mod dataset;
 mod error;
@@ -21,6 +22,7 @@ mod options;
 mod reader;
 mod source;
 
+pub use arrow::{ArrowArray, ArrowDeviceArray, ArrowSchema};
 pub use batch::*;
 pub use dataset::*;
 pub use error::*;

@@ -288,6 +288,8 @@ impl Dataset for Source {
                 let of = raw.get(span).filter(|bytes| offset.checked_add(len).is_some_and(|end| end <= bytes.len()));
                 let told = || self.wrong(id, format!("\"parse\" told bytes {offset}.. of piece {span}"));
                 of.ok_or_else(told)?.slice(offset..offset + len)
+            } else if isize::try_from(len).is_err() {
+                return Err(self.wrong(id, format!("\"parse\" told a value of {len} bytes, which no memory has,")));
             } else {
                 // SAFETY: the callback says that there are `len` bytes, until its next call for this thread.
                 Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(data, len) })

@@ -3,6 +3,7 @@
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls of C stand in a row, under one promise")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -305,10 +306,34 @@ impl Handles {
             self.note(status, error);
             assert_eq!(room[0], size as u64, "the size stays");
             assert!(room[size.div_ceil(8).max(1)..].iter().all(|&word| word == 0xaa), "it wrote behind {size}");
-            let mut tensor = null_mut();
-            let status = ul_batch_export(batch, random.pick(2), &raw mut tensor, &raw mut error);
+            let (mut tensor, index) = (null_mut::<c_void>(), random.pick(2));
+            let out = (&raw mut tensor).cast();
+            let status = ul_batch_export(batch, index, UL_DLPACK, out, null_mut(), &raw mut error);
             if self.note(status, error) {
                 drop(uringload::sys::Tensor::from_raw(tensor));
+            }
+        }
+        self.export(random, batch);
+    }
+
+    /// Exports to Arrow: every form, there or not, with a place for the type or without.
+    fn export(&mut self, random: &mut Random, batch: *mut ul_batch) {
+        let (mut array, mut schema) = (MaybeUninit::<ArrowDeviceArray>::uninit(), MaybeUninit::<ArrowSchema>::uninit());
+        let (index, form) = ([0, 1, UL_ALL][random.pick(3) as usize], random.pick(4) as i32 + 1);
+        let out = if random.pick(8) == 0 { null_mut() } else { array.as_mut_ptr().cast() };
+        let described = if random.pick(2) == 0 { null_mut() } else { schema.as_mut_ptr() };
+        let mut error = null_mut();
+        // SAFETY: as in `step`; there is room for either array, and what was given out is released once.
+        unsafe {
+            let status = ul_batch_export(batch, index, form, out, described, &raw mut error);
+            if self.note(status, error) {
+                // An `ArrowDeviceArray` begins with its array.
+                let array = array.as_mut_ptr().cast::<ArrowArray>();
+                (*array).release.expect("a callback")(array);
+                assert!((*array).release.is_none(), "it says that it is released");
+                if !described.is_null() {
+                    (*described).release.expect("a callback")(described);
+                }
             }
         }
     }

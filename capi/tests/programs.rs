@@ -102,6 +102,18 @@ fn the_cpp_example_makes_tensors_of_a_dataset_of_its_own() {
     assert_eq!(run(&program, &records(folder.path())), format!("elements {}, bytes {}\n", 256 * 4, 7 * 150));
 }
 
+/// As another library imports them: by Arrow's specification alone, behind the batch.
+#[test]
+fn arrays_of_arrow_are_what_the_specification_says() {
+    if !has("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = Path::new(CAPI).join("tests/arrow.c");
+    let Some(program) = compiled("cc", "gnu11", &source, folder.path()) else { return };
+    assert_eq!(run(&program, &records(folder.path())), "32 rows of 4 columns, 7 refused\n");
+}
+
 #[test]
 fn examples_are_short() {
     for example in ["train.c", "tensors.cpp"] {
@@ -146,6 +158,11 @@ fn structs_and_constants_are_those_of_the_header() {
         ul_batch_info { size, samples, ids, columns, failed, epoch, position }
         ul_tensor { data, device_type, device_id, ndim, code, bits, lanes, shape, strides, byte_offset }
         ul_column { size, name, dtype, form, values, places, place_count, views, view_count }
+        ArrowSchema { format, name, metadata, flags, n_children, children, dictionary, release, private_data }
+        ArrowArray {
+            length, null_count, offset, n_buffers, n_children, buffers, children, dictionary, release, private_data
+        }
+        ArrowDeviceArray { array, device_id, device_type, sync_event, reserved }
     }
     for (name, value) in [
         ("UL_ABI", i64::from(capi::UL_ABI)),
@@ -159,6 +176,9 @@ fn structs_and_constants_are_those_of_the_header() {
         ("UL_RAGGED", capi::UL_RAGGED as i64),
         ("UL_PADDED", capi::UL_PADDED as i64),
         ("UL_VIEWS", capi::UL_VIEWS as i64),
+        ("UL_DLPACK", capi::UL_DLPACK.into()),
+        ("UL_ARROW", capi::UL_ARROW.into()),
+        ("UL_ARROW_DEVICE", capi::UL_ARROW_DEVICE.into()),
     ] {
         writeln!(text, "static_assert({name} == {value}, \"{name}\");").expect("text");
     }

@@ -4,7 +4,6 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -80,6 +79,16 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     /// Whether it comes in addition to the batches of a loader and takes the place of none.
     beside: bool,
+}
+
+/// The error of something that this build lacks, because `feature` of the crates is off.
+pub fn not_built_in(what: &str, feature: &str) -> Error {
+    let error = Error::new(ErrorKind::Unavailable, format!("this uringload was built without {what}"));
+    error.with_remedy(format!(
+        "build it with the feature `{feature}`, or with `full`: uringload = {{ version = \"{}\", features = \
+         [\"{feature}\"] }}; the command line, the Python package and the C library have it",
+        env!("CARGO_PKG_VERSION")
+    ))
 }
 
 impl Error {
@@ -234,7 +243,7 @@ fn write_place(f: &mut fmt::Formatter<'_>, (path, offset): Place<'_>) -> fmt::Re
     if path.as_os_str().is_empty() {
         f.write_str("\"\"")?;
     }
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
         OneLine(f).write_str(chunk.valid())?;
         chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
     }

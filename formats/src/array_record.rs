@@ -15,6 +15,7 @@ use bytes::Bytes;
 use riegeli::{BLOCK_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, MAGIC, content, records, stored_bytes, varint};
 use std::path::Path;
 use std::sync::Arc;
+use uringload_core::internal::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
 
 pub(crate) const FORMAT: Format = Format {
@@ -67,6 +68,9 @@ impl Chunk {
 impl ArrayRecord {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(mut paths: Paths, options: &Options) -> Result<ArrayRecord> {
+        if !cfg!(feature = "array-record") {
+            return Err(paths.at_first(not_built_in("ArrayRecord", "array-record")));
+        }
         let common = options.common();
         let found = paths.files(common.threads)?;
         let nothing = "no file has a name as ArrayRecord files have (.array_record) in";

@@ -6,7 +6,8 @@ use crate::headers::has_extension;
 use crate::options::Options;
 use crate::registry::{Format, Paths, Shows};
 use std::sync::Arc;
-use uringload_core::{Error, ErrorKind, Result};
+use uringload_core::Result;
+use uringload_core::internal::not_built_in;
 
 pub(crate) const PARQUET: Format = absent("parquet", |name| has_extension(name, "parquet"));
 pub(crate) const ARROW: Format = absent("arrow", |name| has_extension(name, "arrow"));
@@ -22,9 +23,6 @@ const fn absent(name: &'static str, called: fn(&[u8]) -> bool) -> Format {
     }
 }
 
-fn refuse(_paths: Paths, _options: &Options) -> Result<Arc<dyn Dataset>> {
-    let error = Error::new(ErrorKind::Unavailable, "this uringload was built without Parquet and Arrow");
-    Err(error.with_remedy(
-        "build it with the feature `parquet`, which the command line has by default, or name another format",
-    ))
+fn refuse(paths: Paths, _options: &Options) -> Result<Arc<dyn Dataset>> {
+    Err(paths.at_first(not_built_in("Parquet and Arrow", "parquet")))
 }

@@ -1,7 +1,12 @@
 //! Compressions of stored bytes, and decoders for them.
 
+mod zstandard;
+
 use std::io::{self, BufRead, Read};
-use zstd::zstd_safe::{DCtx, get_error_name, zstd_sys::ZSTD_ErrorCode};
+use uringload_core::Result;
+use uringload_core::internal::not_built_in;
+
+pub(super) use zstandard::{ZstdSamples, zstd_content_bytes};
 
 /// A compression of whole files, or of chunks of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +65,25 @@ impl Compression {
         }
     }
 
+    /// What this build lacks to decode it, in words, and the feature that it needs.
+    const fn lacks(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Compression::Zstd if !cfg!(feature = "zstd") => Some(("Zstandard", "zstd")),
+            Compression::Bzip2 if !cfg!(feature = "bzip2") => Some(("bzip2", "bzip2")),
+            Compression::Brotli if !cfg!(feature = "brotli") => Some(("Brotli", "brotli")),
+            Compression::Snappy if !cfg!(feature = "snappy") => Some(("Snappy", "snappy")),
+            _ => None,
+        }
+    }
+
+    /// Refuses what this build cannot decode: when a dataset is opened, not at its first sample.
+    ///
+    /// # Errors
+    /// `Unavailable`, without a path.
+    pub(super) fn check(self) -> Result<()> {
+        self.lacks().map_or(Ok(()), |(what, feature)| Err(not_built_in(what, feature)))
+    }
+
     /// The compression of a file that begins like this; `None` if there is none, or an unsupported one.
     pub(super) fn of_head(head: &[u8]) -> Option<Compression> {
         match *head {
@@ -82,6 +106,7 @@ impl Compression {
     /// more bytes than fit into `out`.
     pub(super) fn decode(self, stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
         match self {
+            #[cfg(feature = "snappy")]
             Compression::Snappy => {
                 // The length comes first, and is checked before anything is decoded.
                 if snap::raw::decompress_len(stored).map_err(io::Error::other)? > out.len() {
@@ -89,7 +114,8 @@ impl Compression {
                 }
                 snap::raw::Decoder::new().decompress(stored, out).map_err(io::Error::other)
             }
-            Compression::Zstd => decode_zstd(stored, out),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => zstandard::decode(stored, out),
             _ => fill(&mut *self.reader(stored)?, out),
         }
     }
@@ -97,39 +123,31 @@ impl Compression {
     /// Decodes `stored` as a stream.
     ///
     /// # Errors
-    /// `Unsupported` for Snappy, which has no stream format; otherwise what the decoder reports about its memory.
+    /// `Unsupported` for Snappy, which has no stream format, and for what is not built in; otherwise what the decoder
+    /// reports about its memory.
     pub(super) fn reader<'a>(self, stored: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stored)),
             Compression::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(stored)),
             Compression::Deflate => Box::new(flate2::bufread::DeflateDecoder::new(stored)),
+            #[cfg(feature = "zstd")]
             Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(stored)?),
+            #[cfg(feature = "bzip2")]
             Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(stored)),
+            #[cfg(feature = "brotli")]
             Compression::Brotli => Box::new(brotli_decompressor::Decompressor::new(stored, BROTLI_BUFFER_BYTES)),
-            Compression::Snappy => return Err(io::ErrorKind::Unsupported.into()),
+            // Snappy has no streams; the others are not built in, as was found when the dataset was opened.
+            _ => {
+                self.check().map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
+                return Err(io::ErrorKind::Unsupported.into());
+            }
         })
     }
 }
 
 /// Read-ahead of the Brotli decoder.
+#[cfg(feature = "brotli")]
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
-
-/// Decodes directly into the destination. A stream would allocate the window that the header claims, up to 128 MiB, and
-/// copy out of it.
-fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
-    let mut decoder = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
-    // Error codes are negative numbers of the C library, as unsigned ones.
-    decoder.decompress(out, stored).map_err(|code| {
-        if code.wrapping_neg() == TOO_SMALL {
-            too_long(out)
-        } else {
-            io::Error::new(io::ErrorKind::InvalidData, get_error_name(code))
-        }
-    })
-}
-
-/// Zstandard's error code for a destination that is too small.
-const TOO_SMALL: usize = ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize;
 
 /// Reads until `into` is full, the stream ends, or an error comes behind what was read.
 pub(super) fn read_full(stream: &mut dyn Read, into: &mut [u8]) -> (usize, Option<io::Error>) {

@@ -17,6 +17,7 @@ use index::{Inside, Level};
 use leaves::Leaves;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uringload_core::internal::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
@@ -150,11 +151,9 @@ fn ends_with_arrow(file: &OpenFile<'_>, end: u64) -> Result<bool> {
 }
 
 fn arrow(file: &OpenFile<'_>) -> Error {
-    let error = Error::new(ErrorKind::Unavailable, "the chunk has rows as Arrow, where items are read");
-    let error = error.with_path(&file.path);
-    if cfg!(feature = "parquet") {
-        error.with_remedy("write the dataset again, all of it with the same version of litdata")
-    } else {
-        error.with_remedy("build with the feature `parquet`, which the command line has by default")
+    if !cfg!(feature = "parquet") {
+        return not_built_in("Arrow, as which the chunk has its rows", "parquet").with_path(&file.path);
     }
+    let error = Error::new(ErrorKind::Unavailable, "the chunk has rows as Arrow, where items are read");
+    error.with_path(&file.path).with_remedy("write the dataset again, all of it with the same version of litdata")
 }

@@ -59,11 +59,13 @@ const HEAD_BYTES: usize = 6;
 /// How a file is compressed that holds no bytes which begin like that otherwise. Names are not reliable.
 ///
 /// # Errors
-/// `Io`.
+/// `Io`; `Unavailable` for a compression that is not built in.
 pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
     let mut head = [0; HEAD_BYTES];
     let have = file.read_at_least(&mut head, 0, HEAD_BYTES)?;
-    Ok(Compression::of_head(&head[..have]))
+    let found = Compression::of_head(&head[..have]);
+    found.map_or(Ok(()), Compression::check)?;
+    Ok(found)
 }
 
 /// The error for a file, which is a `kind` of file ("archive"), that cannot be decoded.

@@ -47,6 +47,13 @@ impl Paths {
         Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None }
     }
 
+    /// The error, with the first of the paths.
+    #[allow(dead_code, reason = "what is built in is not refused")]
+    pub(crate) fn at_first(&self, error: Error) -> Error {
+        let Some(path) = self.named.first() else { return error };
+        error.with_path(path)
+    }
+
     /// The files below the paths.
     pub(crate) fn files(&mut self, threads: usize) -> Result<FoundFiles> {
         match self.found.take() {

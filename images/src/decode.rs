@@ -2,12 +2,15 @@
 
 mod bmp;
 mod exif;
+#[cfg(feature = "gif")]
 mod gif;
 mod jpeg;
 mod pixels;
 mod png;
+#[cfg(feature = "tiff")]
 mod tiff;
 mod turbo;
+#[cfg(feature = "webp")]
 mod webp;
 
 pub(crate) use jpeg::part as jpeg_part;
@@ -17,6 +20,7 @@ pub(crate) use turbo::JpegBuffers;
 use crate::{Image, Scratch, refused};
 use std::fmt;
 use std::path::PathBuf;
+use uringload_core::internal::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How an image is decoded.
@@ -156,13 +160,13 @@ pub enum Format {
     Jpeg,
     /// PNG, 1 to 16 bits.
     Png,
-    /// WebP, lossy and lossless; of an animation the first frame.
+    /// WebP, lossy and lossless; of an animation the first frame. It needs the feature `webp`.
     WebP,
     /// BMP.
     Bmp,
-    /// GIF: the first frame.
+    /// GIF: the first frame. It needs the feature `gif`.
     Gif,
-    /// TIFF: the first page.
+    /// TIFF: the first page. It needs the feature `tiff`.
     Tiff,
 }
 
@@ -215,7 +219,8 @@ impl fmt::Display for Format {
 /// - `Empty` for no bytes, `WrongFileType` for bytes of no known format.
 /// - `Truncated` and `Corrupt` for a file that ends early or breaks its format, with the offset where it is known.
 /// - `Unavailable` for what a format allows and this decoder does not know, such as arithmetic coding where
-///   there is no libjpeg-turbo; and for [`Jpeg::Turbo`] where there is none.
+///   there is no libjpeg-turbo; for [`Jpeg::Turbo`] where there is none; and for a format that is not built in, as
+///   WebP, GIF and TIFF are with the features `webp`, `gif` and `tiff`.
 /// - `MemoryLimit` for an image beyond the limits, before memory is taken for it.
 /// - `InvalidArgument` for [`Color::Index`] of an image that has colours.
 pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
@@ -235,10 +240,16 @@ pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Resul
     let (image, orientation) = match format {
         Format::Jpeg => jpeg::decode(bytes, how, &mut scratch.jpeg),
         Format::Png => png::decode(bytes, how),
-        Format::WebP => webp::decode(bytes, how),
         Format::Bmp => bmp::decode(bytes, how).map(|image| (image, 1)),
+        #[cfg(feature = "webp")]
+        Format::WebP => webp::decode(bytes, how),
+        #[cfg(feature = "gif")]
         Format::Gif => gif::decode(bytes, how).map(|image| (image, 1)),
+        #[cfg(feature = "tiff")]
         Format::Tiff => tiff::decode(bytes, how),
+        // With every feature on, no format is left.
+        #[allow(unreachable_patterns)]
+        absent => Err(not_built_in(absent.name(), &absent.name().to_ascii_lowercase())),
     }?;
     Ok(if how.orient { exif::oriented(image, orientation) } else { image })
 }

@@ -1,44 +1,58 @@
 //! Images as files: what `pack` writes of those that it made smaller.
 
 use crate::{Image, refused};
-use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use uringload_core::{Error, ErrorKind, Result};
+use uringload_core::{Error, Result};
 
 /// Bytes before the pixels of a bitmap.
 const BMP_HEAD_BYTES: u32 = 54;
 
 /// A baseline JPEG of this quality, from 1 to 100, with chroma of half the rows and columns, as most encoders write it.
 ///
-/// The encoder is part of every build, and the same image becomes the same bytes on every machine.
+/// The encoder is that of the feature `jpeg-encoder` on every machine: the same image becomes the same bytes.
 ///
 /// # Errors
-/// `InvalidArgument` for another quality, and for an image of more than 65 535 rows or columns or of 2 channels.
+/// `InvalidArgument` for another quality, and for an image of more than 65 535 rows or columns or of 2 channels;
+/// `Unavailable` without the feature.
 pub fn encode_jpeg(image: &Image, quality: u8) -> Result<Vec<u8>> {
     if !(1..=100).contains(&quality) {
         return Err(refused(format!("a JPEG cannot have quality {quality}"), "give 1 to 100"));
     }
-    let color = match image.channels() {
-        1 => ColorType::Luma,
-        3 => ColorType::Rgb,
-        // What is transparent is stored as if it were not.
-        4 => ColorType::Rgba,
-        channels => return Err(no_file("JPEG", image, &format!("it has {channels} channels"))),
-    };
+    if !matches!(image.channels(), 1 | 3 | 4) {
+        return Err(no_file("JPEG", image, &format!("it has {} channels", image.channels())));
+    }
     let (Ok(height), Ok(width)) = (u16::try_from(image.height()), u16::try_from(image.width())) else {
         return Err(no_file("JPEG", image, "a side has more than 65535 pixels"));
     };
     if height == 0 || width == 0 {
         return Err(no_file("JPEG", image, "it has no pixels"));
     }
+    jpeg_of(image, height, width, quality)
+}
+
+#[cfg(feature = "jpeg-encoder")]
+fn jpeg_of(image: &Image, height: u16, width: u16, quality: u8) -> Result<Vec<u8>> {
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+    let color = match image.channels() {
+        1 => ColorType::Luma,
+        3 => ColorType::Rgb,
+        // What is transparent is stored as if it were not.
+        _ => ColorType::Rgba,
+    };
     let mut file = Vec::new();
     // With the usual codes. Its own ones would take a scan for each component, which few files have and `zune-jpeg`
     // decodes wrong where chroma has fewer samples.
     let mut encoder = Encoder::new(&mut file, quality);
     encoder.set_sampling_factor(SamplingFactor::F_2_2);
-    encoder
-        .encode(image.pixels(), width, height, color)
-        .map_err(|error| Error::new(ErrorKind::Internal, "the image cannot be encoded").with_source(error))?;
+    let encoded = encoder.encode(image.pixels(), width, height, color);
+    let internal = uringload_core::ErrorKind::Internal;
+    encoded.map_err(|error| Error::new(internal, "the image cannot be encoded").with_source(error))?;
     Ok(file)
+}
+
+#[cfg(not(feature = "jpeg-encoder"))]
+fn jpeg_of(_image: &Image, _height: u16, _width: u16, _quality: u8) -> Result<Vec<u8>> {
+    Err(uringload_core::internal::not_built_in("an encoder of JPEG", "jpeg-encoder"))
 }
 
 /// An uncompressed bitmap of 24 bits (BMP), which every reader of images knows: pixels that are ready to be copied.
@@ -82,6 +96,8 @@ fn no_file(kind: &str, image: &Image, why: &str) -> Error {
 mod tests {
     use super::*;
     use crate::{Decoding, Jpeg, decode};
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+    use uringload_core::ErrorKind;
 
     /// A picture with slopes and an edge, as photographs have them.
     fn picture(height: u32, width: u32) -> Image {

@@ -5,7 +5,7 @@
 //! part of its upper bits and a low part of twelve. Both products are exact, and so is their sum.
 
 use crate::Image;
-use crate::resample::{HALF, WEIGHT_BITS, Weights, clip};
+use crate::resample::{HALF, Weights, clip};
 use crate::tensor::Elements;
 
 /// Bits of a weight's low part.
@@ -80,11 +80,13 @@ impl Lanes {
 
 /// The second pass: one row of the output, of rows of `from` that are `stride` bytes apart.
 pub fn row(from: &[u8], stride: usize, weights: &[i32], to: &mut [u8]) {
-    let mut made = 0;
     #[cfg(target_arch = "x86_64")]
-    if let Some(simd) = pulp::x86::V3::try_new() {
-        made = simd.vectorize(x86::Rows { simd, from, stride, weights, to });
-    }
+    let made = match pulp::x86::V3::try_new() {
+        Some(simd) => simd.vectorize(x86::Rows { simd, from, stride, weights, to }),
+        None => 0,
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let made = 0;
     for at in made..to.len() {
         let taps = weights.iter().enumerate();
         to[at] = clip(HALF + taps.map(|(row, &weight)| i32::from(from[row * stride + at]) * weight).sum::<i32>());
@@ -175,8 +177,9 @@ fn divided(number: f32, by: f32, reciprocal: f32) -> f32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{HALF, LOW_BITS, Taps, WEIGHT_BITS, normalized};
+    use super::{HALF, LOW_BITS, Taps, normalized};
     use crate::Image;
+    use crate::resample::WEIGHT_BITS;
     use core::arch::x86_64::{__m128i, __m256i};
     use pulp::bytemuck::cast;
     use pulp::x86::V3;

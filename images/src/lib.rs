@@ -1,7 +1,8 @@
 //! Images ready to train on: decoded, cut, resized, augmented and normalized. Bytes and numbers in, pixels out: this
 //! crate opens no file but the library of libjpeg-turbo, starts no thread and needs no C.
 //!
-//! - [`decode`] makes pixels of a JPEG, PNG, WebP, BMP, GIF or TIFF, told by its content and not by its name.
+//! - [`decode`] makes pixels of a JPEG, PNG, WebP, BMP, GIF or TIFF, told by its content and not by its name. WebP, GIF
+//!   and TIFF are features of their names, and `jpeg-encoder` is that of [`encode_jpeg`]; `codecs` is all four.
 //! - [`Chain`] is a list of operations, named as torchvision and Albumentations name them, that is planned as a whole:
 //!   only pixels that are seen are resampled, and normalized numbers are written once, to where they are wanted.
 //! - [`Chain::draw`] makes a [`Plan`] of one sample: a function of (seed, epoch, sample) alone, which images, masks and

@@ -160,7 +160,7 @@ pub(super) fn check(
         OnError::Replace => dataset.largest(1).saturating_add(2 * ALIGNMENT_MAX),
         _ => 0,
     };
-    reserve_bytes += if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 };
+    reserve_bytes = reserve_bytes.saturating_add(if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 });
     batch_bytes = batch_bytes.saturating_add(reserve_bytes);
     let joining = joining(config, order, &room, (samples, &mut batch_bytes));
     let ample = room::ample(batch_bytes, BATCHES_HELD);

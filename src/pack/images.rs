@@ -110,6 +110,8 @@ impl PackImages {
             (_, Some(quality)) if !(1..=100).contains(&quality) => {
                 refused(format!("a JPEG cannot have quality {quality}"), "give 1 to 100")
             }
+            // Where no encoder is built in, before a shard is written and not at its first image.
+            (_, Some(quality)) => encode_jpeg(&Image::new(1, 1, 1, vec![0])?, quality).map(drop),
             _ => Ok(()),
         }
     }

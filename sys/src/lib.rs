@@ -50,7 +50,9 @@
 //! leaked if they never say so. What it trusts: that a driver library does what its header says, whether the system's
 //! loader finds it or the caller names it, as with any library that a program links.
 //!
-//! Linux only.
+//! Linux only: elsewhere the crate is empty, and `uringload-core`, on which all else depends, does not compile and says
+//! why.
+#![cfg(target_os = "linux")]
 
 pub mod arena;
 pub mod block;

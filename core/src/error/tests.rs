@@ -3,6 +3,7 @@
 use super::*;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 fn read_failed() -> Error {
     Error::io("cannot read", std::io::Error::from_raw_os_error(5))

@@ -4,6 +4,7 @@
 
 use crate::compression::Compression;
 use crate::headers::u64_at;
+#[cfg(feature = "array-record")]
 use highway::{HighwayHash, HighwayHasher, Key};
 use std::borrow::Cow;
 use std::io::Read;
@@ -20,6 +21,7 @@ pub(super) const MAGIC: &[u8] = b"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f";
 const SIMPLE: u8 = b'r';
 const TRANSPOSED: u8 = b't';
 /// "Riegeli/records\n", twice.
+#[cfg(feature = "array-record")]
 const HASH_KEY: [u64; 4] = [0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572, 0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572];
 /// Bytes of the longest number in the form of protocol buffers.
 const VARINT_BYTES_MAX: u64 = 10;
@@ -28,8 +30,15 @@ const VARINT_BYTES_MAX: u64 = 10;
 pub(super) type Wrong = Cow<'static, str>;
 
 /// The format's hash. Not compared when fuzzing: a fuzzer would never get past it.
+#[cfg(feature = "array-record")]
 fn is_hash(stored: u64, bytes: &[u8]) -> bool {
     cfg!(fuzzing) || HighwayHasher::new(Key(HASH_KEY)).hash64(bytes) == stored
+}
+
+/// Nothing is read without the hash: the format is refused when it is opened.
+#[cfg(not(feature = "array-record"))]
+fn is_hash(_stored: u64, _bytes: &[u8]) -> bool {
+    false
 }
 
 /// The header of a chunk.

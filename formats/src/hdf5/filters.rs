@@ -3,6 +3,8 @@
 use super::scaleoffset::ScaleOffset;
 use crate::compression::Compression;
 use std::io::{self, Read};
+use uringload_core::Result;
+use uringload_core::internal::not_built_in;
 
 /// One filter. IDs and formats: HDF5's `H5Zpublic.h`, and the list of registered filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,18 @@ impl Filter {
             32013 => "zfp",
             32026 => "blosc2",
             _ => "without a name",
+        }
+    }
+
+    /// Refuses what this build cannot undo.
+    ///
+    /// # Errors
+    /// `Unavailable`, without a path.
+    pub(super) fn check(self) -> Result<()> {
+        match self {
+            Filter::Compressed(compression) => compression.check(),
+            Filter::Lz4 if !cfg!(feature = "lz4") => Err(not_built_in("LZ4", "lz4")),
+            _ => Ok(()),
         }
     }
 
@@ -298,12 +312,23 @@ fn lz4(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
             out.copy_from_slice(from_block);
             continue;
         }
-        let decoded = lz4_flex::block::decompress_into(from_block, out).map_err(io::Error::other)?;
+        let decoded = lz4_block(from_block, out)?;
         if decoded != out.len() {
             return Err(broken(format!("a block of it decodes to {decoded} bytes instead of {}", out.len())));
         }
     }
     Ok(all)
+}
+
+#[cfg(feature = "lz4")]
+fn lz4_block(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
+    lz4_flex::block::decompress_into(stored, out).map_err(io::Error::other)
+}
+
+/// It was refused when the file was opened.
+#[cfg(not(feature = "lz4"))]
+fn lz4_block(_stored: &[u8], _out: &mut [u8]) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn broken(how: String) -> io::Error {

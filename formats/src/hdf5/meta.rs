@@ -196,6 +196,11 @@ impl<'a> Block<'a> {
     pub(super) fn unavailable(&self, what: impl Into<String>) -> Error {
         self.source.unavailable(self.offset(), what.into())
     }
+
+    /// The error of something at the current offset.
+    pub(super) fn at_here(&self, error: Error) -> Error {
+        error.with_path(self.source.path()).with_offset(self.offset())
+    }
 }
 
 /// Whether a wrong checksum is an error. Not when fuzzing: a fuzzer would never get past the first one.

@@ -205,7 +205,10 @@ fn filters_of(mut body: Block<'_>) -> Result<Filters> {
         let given = (0..values).map(|_| body.u32()).collect::<Result<Vec<u32>>>()?;
         body.skip(if version == 1 && values % 2 == 1 { 4 } else { 0 })?;
         match Filter::of(id, &given) {
-            Some(filter) => filters.push(filter),
+            Some(filter) => {
+                filter.check().map_err(|error| body.at_here(error))?;
+                filters.push(filter);
+            }
             None => {
                 let name = if name.is_empty() { Filter::name_of(id) } else { &name };
                 let error = body.unavailable(format!("chunks went through the unknown filter {id} ({name})"));

@@ -151,6 +151,7 @@ fn check(config: &Config, path: &Path) -> Result<(bool, Option<Level>)> {
         let what = format!("chunks compressed with {compression:?} cannot be read");
         return Err(cannot(what, "write the dataset again with zstd or without compression"));
     }
+    Compression::Zstd.check().map_err(|error| error.with_path(path))?;
     let level = config.compression_level.as_deref().unwrap_or_default();
     match (level.trim().to_ascii_lowercase().as_str(), tokens) {
         ("" | "chunk", _) => Ok((tokens, Some(Level::Chunk))),

@@ -2,9 +2,9 @@
 //!
 //! Source: litdata 0.2.76, `streaming/framed_zstd.py`.
 
+use crate::compression::zstd_content_bytes;
 use crate::shards::{Frame, Frames, OFFSETS_AT, OpenFile, Whole};
 use uringload_core::{Error, ErrorKind, Result};
-use zstd::zstd_safe::get_frame_content_size;
 
 /// Whether a file begins with a directory of frames.
 pub(super) fn is_framed(file: &OpenFile<'_>) -> Result<bool> {
@@ -116,11 +116,11 @@ fn content_bytes(file: &OpenFile<'_>, start: u64, end: u64) -> Result<u64> {
     let len = FRAME_HEAD_BYTES.min(end.saturating_sub(start));
     let head = &mut head[..len as usize];
     file.read(head, start)?;
-    match get_frame_content_size(head) {
-        Ok(Some(bytes)) => Ok(bytes.min(Whole::most_decoded_of_zstd(end - start))),
+    match zstd_content_bytes(head) {
+        Some(bytes) => Ok(bytes.min(Whole::most_decoded_of_zstd(end - start))),
         // An empty item is stored as no bytes.
         _ if start == end => Ok(0),
-        Ok(None) | Err(_) => Err(file.corrupt("an item is no zstd frame that says its length", start)),
+        None => Err(file.corrupt("an item is no zstd frame that says its length", start)),
     }
 }
 

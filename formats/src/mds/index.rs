@@ -108,12 +108,16 @@ fn listed(root: &Path, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compr
         };
     };
     let found = compression.and_then(named);
-    let refused = found.is_none().then(|| {
-        let what = format!("a shard compressed with {} cannot be read", compression.unwrap_or("an unknown algorithm"));
-        Error::new(ErrorKind::Unavailable, what)
-            .with_path(root.join(&zip.basename))
-            .with_remedy(format!("decompress it to {raw_name:?} in the same folder; the index may stay as it is"))
-    });
+    let refused = match found {
+        Some(found) => found.check().err().map(|error| error.with_path(root.join(&zip.basename))),
+        None => {
+            let given = compression.unwrap_or("an unknown algorithm");
+            let what = format!("a shard compressed with {given} cannot be read");
+            let error = Error::new(ErrorKind::Unavailable, what).with_path(root.join(&zip.basename));
+            let remedy = format!("decompress it to {raw_name:?} in the same folder; the index may stay as it is");
+            Some(error.with_remedy(remedy))
+        }
+    };
     let zipped = found.map(|compression| Zipped { compression, raw_name, raw_bytes });
     let hashes = zip.hashes.into_iter().collect();
     Listed { name: zip.basename, bytes: zip.bytes, samples, items: samples, hashes, zipped, refused }

@@ -2,7 +2,7 @@
 //! them.
 
 use super::file::{OFFSETS_AT, OpenFile};
-use crate::compression::Compression;
+use crate::compression::{Compression, ZstdSamples, zstd_content_bytes};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
@@ -287,13 +287,13 @@ fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Res
     let mut end = start;
     put(items as u32);
     put(start);
-    let mut decoder = zstd::bulk::Decompressor::new()
-        .map_err(|source| undecodable(Compression::Zstd, path, 0).with_source(source))?;
+    let mut decoder =
+        ZstdSamples::new().map_err(|source| undecodable(Compression::Zstd, path, 0).with_source(source))?;
     for (number, pair) in ends.windows(2).enumerate() {
         let sample = &stored[pair[0] as usize..pair[1] as usize];
         let room = rest.len();
         // Frames state their length. If one does not, the decoder notices that there is no room.
-        if let Ok(Some(bytes)) = zstd::zstd_safe::get_frame_content_size(sample)
+        if let Some(bytes) = zstd_content_bytes(sample)
             && bytes > room as u64
         {
             let what = format!("sample {number} has {bytes} bytes, and {room} are left of those that the index allows");
@@ -303,7 +303,7 @@ fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Res
                 .with_remedy("make chunk_bytes in the config of index.json as large as the largest chunk decoded"));
         }
         let bytes = decoder
-            .decompress_to_buffer(sample, rest)
+            .decode(sample, rest)
             .map_err(|source| undecodable(Compression::Zstd, path, pair[0].into()).with_source(source))?;
         rest = &mut rest[bytes..];
         end += bytes as u32;

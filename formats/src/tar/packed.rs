@@ -15,6 +15,9 @@ const READ_BYTES: usize = 256 << 10;
 const PASSED_BYTES: usize = 64 << 10;
 
 /// How an archive is compressed, by its first bytes. Names are not reliable.
+///
+/// # Errors
+/// `Io`; `Unavailable` for a compression that is not built in.
 pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
     let mut head: Block = [0; BLOCK_BYTES as usize];
     let have = file.read_at_least(&mut head, 0, BLOCK_BYTES as usize)?;
@@ -22,7 +25,9 @@ pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
     if matches!(Header::parse(&head), Ok(Some(_))) {
         return Ok(None);
     }
-    Ok(Compression::of_head(&head[..have]))
+    let found = Compression::of_head(&head[..have]);
+    found.map_or(Ok(()), Compression::check)?;
+    Ok(found)
 }
 
 /// The error for an archive that cannot be decoded.
