@@ -19,8 +19,9 @@ if [[ " ${crates[*]} " == *" uringload-cudarc "* ]] && ! ldconfig -p | grep -q '
     built=${CARGO_TARGET_DIR:-$PWD/../target}
     mock=$built/adapters-mock
     mkdir -p "$mock"
-    cp "$built/debug/liburingload_mock_cuda.so" "$mock/libcuda.so"
     cp "$built/debug/liburingload_mock_cuda.so" "$mock/libcuda.so.1"
+    # One library of two names, as a driver's is: cudarc and uringload look for different ones.
+    ln -sf libcuda.so.1 "$mock/libcuda.so"
     export LD_LIBRARY_PATH=$mock${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 

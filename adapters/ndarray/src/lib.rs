@@ -45,10 +45,15 @@ pub fn view<T: Element>(column: &Column) -> Result<ArrayViewD<'_, T>> {
         _ => vec![elements.len() as u64],
     };
     let shape: Vec<usize> = wanted.iter().map(|&length| length as usize).collect();
-    ArrayViewD::from_shape(IxDyn(&shape), elements).map_err(|error| {
+    let wrong = || {
         let what = format!("column \"{}\" has {} elements and the shape {shape:?}", column.name, elements.len());
-        Error::new(ErrorKind::InvalidArgument, what).with_source(error)
-    })
+        Error::new(ErrorKind::InvalidArgument, what)
+    };
+    // ndarray would leave out what is too much.
+    if wanted.iter().try_fold(1, |all: u64, &length| all.checked_mul(length)) != Some(elements.len() as u64) {
+        return Err(wrong());
+    }
+    ArrayViewD::from_shape(IxDyn(&shape), elements).map_err(|error| wrong().with_source(error))
 }
 
 /// The value of each sample by itself, without padding: for ragged and padded columns. Of packed ones these are the

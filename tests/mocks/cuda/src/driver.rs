@@ -120,6 +120,15 @@ exports! {
         context.set(current)
     }
 
+    fn cuCtxSynchronize() {
+        let mut held = hold();
+        let device = held.current()?;
+        let mut held = wait_until_idle(held, device, None)?;
+        let streams: Vec<usize> = held.streams.keys().copied().collect();
+        streams.into_iter().for_each(|stream| held.know_stream(stream));
+        Ok(())
+    }
+
     fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) {
         hold().current()?;
         least.set(0)?;
@@ -138,17 +147,18 @@ exports! {
         total.set(held.settings.memory_bytes as usize)
     }
 
-    fn cuMemAlloc_v2(address: Out<u64>, len: usize) {
+    fn cuMemAlloc_v2(address: Out<u64>, len: usize) { allocate(address, len) }
+
+    fn cuMemAllocAsync(address: Out<u64>, len: usize, stream: usize) {
+        hold().own_stream(stream)?;
+        allocate(address, len)
+    }
+
+    fn cuMemFreeAsync(address: u64, stream: usize) {
         let mut held = hold();
-        let device = held.current()?;
-        let taken = held.memory.taken_bytes(device) + held.settings.taken_bytes;
-        if len == 0 {
-            return Err(INVALID_VALUE);
-        }
-        if (len as u64).saturating_add(taken) > held.settings.memory_bytes {
-            return Err(OUT_OF_MEMORY);
-        }
-        address.set(held.memory.allocate(device, len))
+        let (stream, device) = held.own_stream(stream)?;
+        // A driver would not wait, and nobody could tell.
+        wait_until_idle(held, device, Some(stream))?.memory.free(address)
     }
 
     fn cuMemFree_v2(address: u64) {
@@ -512,16 +522,33 @@ fn copy_list(
 }
 
 /// Copies to the host behind the work that the stream has, and waits for it.
+fn allocate(address: Out<u64>, len: usize) -> Result<(), Code> {
+    let mut held = hold();
+    let device = held.current()?;
+    let taken = held.memory.taken_bytes(device) + held.settings.taken_bytes;
+    if len == 0 {
+        return Err(INVALID_VALUE);
+    }
+    if (len as u64).saturating_add(taken) > held.settings.memory_bytes {
+        return Err(OUT_OF_MEMORY);
+    }
+    address.set(held.memory.allocate(device, len))
+}
+
 fn read_back(to: HostPointer, from: u64, len: usize, stream: usize) -> Result<(), Code> {
+    to.write(&read(from, len, stream)?);
+    Ok(())
+}
+
+/// What lies on the device once the stream has done its work.
+fn read(from: u64, len: usize, stream: usize) -> Result<Vec<u8>, Code> {
     let mut held = hold();
     let (stream, device) = held.own_stream(stream)?;
     let answer = held.next_handle();
     held.submit(stream, Work::Read { from, len: len as u64, answer, time: Duration::ZERO })?;
     let mut held = wait_until_idle(held, device, Some(stream))?;
     held.know_stream(stream);
-    let bytes = held.answers.remove(&answer).ok_or(ILLEGAL_ADDRESS)?;
-    to.write(&bytes);
-    Ok(())
+    held.answers.remove(&answer).ok_or(ILLEGAL_ADDRESS)
 }
 
 fn start_stream(stream: Out<usize>, flags: c_uint) -> Result<(), Code> {
