@@ -245,9 +245,9 @@ impl View {
         let mut at = vec![0_u64; last];
         for row in out.chunks_exact_mut(columns * to) {
             // The element that the row begins with in the file, whichever end of it that is.
-            let index = |axis: usize| match self.flipped[axis] {
-                true => self.start[axis] + self.shape[axis] - 1 - at[axis],
-                false => self.start[axis] + at[axis],
+            let index = |axis: usize| {
+                let ahead = if self.flipped[axis] { self.shape[axis] - 1 - at[axis] } else { at[axis] };
+                self.start[axis] + ahead
             };
             let place = (0..last).fold(0, |place, axis| place * self.source[axis] + index(axis));
             let start = (place * self.source[last] + self.start[last]) as usize * from;
@@ -270,7 +270,7 @@ impl View {
 
 /// A number below `end`, each as likely but for one part in 2^64 / `end`.
 fn below(random: u64, end: u64) -> u64 {
-    (u128::from(random) * u128::from(end) >> 64) as u64
+    ((u128::from(random) * u128::from(end)) >> 64) as u64
 }
 
 /// Where an index lies on an axis of so many elements.

@@ -113,6 +113,6 @@ fn what_cannot_work_is_refused_when_it_is_built() {
     );
     let builder = Loader::builder(Arc::clone(&dataset)).array("volume", Array::default().center_crop([2]));
     refused(builder, "\"volume\", which is no column");
-    let error = Loader::builder(dataset).transform_by("data", "array(crop(3))").err().expect("an error");
+    let error = Loader::builder(dataset).transform_by("data", "array(crop(3))").expect_err("an error");
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("random_crop")), "{error}");
 }

@@ -136,7 +136,7 @@ impl Builder {
     /// Each column of the dataset as it comes out of the loader's threads, with the bytes of its longest value.
     pub(super) fn columns_made(&self) -> Result<Vec<(Field, u64)>> {
         let schema = self.dataset.schema();
-        let maps = resolved(self.maps.clone(), (&self.follows, &self.arrays), schema)?;
+        let maps = resolved(self.maps.clone(), &self.follows, &self.arrays, schema)?;
         let made = |(index, field): (usize, &Field)| match maps.iter().find(|(name, _)| *name == field.name) {
             Some((name, map)) => (map.output().field(name), map.output().bytes()),
             None => (field.clone(), longest_value(&*self.dataset, index)),
@@ -199,7 +199,8 @@ impl Builder {
 /// `InvalidArgument` for a column that does not exist or cannot become that.
 pub(super) fn resolved(
     maps: Vec<(String, Map)>,
-    (follows, arrays): (&[(String, Follow)], &[(String, Array)]),
+    follows: &[(String, Follow)],
+    arrays: &[(String, Array)],
     schema: &Schema,
 ) -> Result<Vec<(String, Map)>> {
     let mut maps = resolve(maps, follows, schema)?;
