@@ -43,8 +43,8 @@ enum Resolved {
 }
 
 impl Transforms {
-    /// Resolves the requested transforms, by column. `columns` has each with the bytes of its longest value. Sets the form of each of these columns in `config` to what its
-    /// transform needs.
+    /// Resolves the requested transforms, by column. `columns` has each with the bytes of its longest value. Sets the
+    /// form of each of these columns in `config` to what its transform needs.
     ///
     /// # Errors
     /// `InvalidArgument` for a column that does not exist, is named twice, was given a form of its own, or cannot have

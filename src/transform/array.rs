@@ -1,5 +1,5 @@
-//! Arrays of numbers: parts of them, mirrored at random, as another type. Whatever the steps are, each element is copied
-//! once.
+//! Arrays of numbers: parts of them, mirrored at random, as another type. Whatever the steps are, each element is
+//! copied once.
 
 mod cast;
 

@@ -23,8 +23,9 @@ pub struct DeviceBuilder {
 
 impl DeviceBuilder {
     /// Transforms a column on its way to the device: [`Images`](crate::transform::Images) or
-    /// [`Tokens`](crate::transform::Tokens). At most one transform per column. If the loader's threads make something of
-    /// the column before ([`Builder::transform`]), it applies to that: decode on the host, crop and scale on the device.
+    /// [`Tokens`](crate::transform::Tokens). At most one transform per column. If the loader's threads make something
+    /// of the column before ([`Builder::transform`]), it applies to that: decode on the host, crop and scale on the
+    /// device.
     pub fn transform(mut self, column: impl Into<String>, transform: impl Into<Transform>) -> DeviceBuilder {
         self.transforms.push((column.into(), transform.into()));
         self

@@ -179,7 +179,8 @@ fn to_odd(value: f64) -> f32 {
     if back == value || !near.is_finite() {
         return near;
     }
-    // The one of the two neighbours that is nearer to zero, in which the last bit is set: it is odd or its neighbour is.
+    // The one of the two neighbours that is nearer to zero, in which the last bit is set: it is odd or its neighbour
+    // is.
     let toward_zero = if back.abs() > value.abs() { near.to_bits() - 1 } else { near.to_bits() };
     f32::from_bits(toward_zero | 1)
 }
