@@ -1,6 +1,8 @@
 //! Files that change behind a dataset's back: every change is told, by every format and every engine, and no byte of
 //! another file is ever taken for a sample.
 
+mod every;
+
 use super::same::{Made, SAMPLES, every, payload, writers};
 use crate::common::archive::Archive;
 use crate::common::check::ways_to;
