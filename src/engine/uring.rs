@@ -257,7 +257,7 @@ impl Uring {
     }
 
     /// Takes a read that came back, and checks that its slot's file is the one that was indexed: always after the read
-    /// that opened it, and then at most every [`Files::check_every`]. By its path, because the kernel tells nothing of a
+    /// that opened it, and then at most every [`Files::check_every`]. By its path: the kernel tells nothing of a
     /// file that is open only in a ring. Where looking at a path may block, a kernel worker does it.
     fn returned(&mut self, mut completion: Completion, now: Instant, done: &mut Vec<Done>) {
         let InFlight { file, slot, state, .. } = self.reads[completion.tag as usize];

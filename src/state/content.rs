@@ -140,8 +140,8 @@ fn group_changed(files: &FileTable, group: Range<u64>, others: usize) -> Error {
     // Fits: a table has fewer than 2^32 files.
     let path = |file: u64| files.path(FileId(file as u32));
     let what = format!(
-        "the state is of a dataset with other content: in {others} of {CONTENT_GROUPS} groups of files one has the same \
-         size, but not the bytes that it had when it was saved; the first group ends with {:?}",
+        "the state is of a dataset with other content: in {others} of {CONTENT_GROUPS} groups of files one has the \
+         same size, but not the bytes that it had when it was saved; the first group ends with {:?}",
         path(group.end - 1)
     );
     mismatch(what).with_path(path(group.start)).with_remedy(REMEDY)
@@ -174,8 +174,8 @@ pub(crate) struct Look(Mutex<Looking>);
 enum Looking {
     #[default]
     NotYet,
-    /// A thread is at it, and what it has told last: first of single files, then with groups. It ends by itself, whoever
-    /// waits.
+    /// A thread is at it, and what it has told last: first of single files, then with groups. It ends by itself,
+    /// whoever waits.
     UnderWay(Receiver<Option<Content>>, Option<Content>),
     Done(Option<Content>),
 }
