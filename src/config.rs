@@ -29,7 +29,7 @@ pub use uringload_core::{Cause, Fallback, Part};
 pub(crate) use cursor::Cursor;
 pub(crate) use device::{DeviceKind, GdsRoute, GdsTrial};
 pub(crate) use order::{Batching, MIXED_SHARDS};
-pub(crate) use settings::Config;
+pub(crate) use settings::{CHECK_EVERY, Config};
 pub(crate) use uringload_core::internal::GdsCause;
 
 /// Which engine reads. If an engine chosen by name is not available, `build` fails; only `Auto` falls back.

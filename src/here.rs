@@ -3,6 +3,7 @@
 use crate::dataset::{Dataset, FileId, FileTable, Span};
 use crate::engine::files::{Files, OpenFile};
 use crate::guard;
+use crate::plan::is_empty_file;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -80,7 +81,8 @@ impl Here {
     /// # Errors
     /// Those of [`read`](Here::read).
     pub(crate) fn read_into(&self, span: &Span, out: &mut [u8]) -> Result<()> {
-        if span.len == 0 {
+        // An empty file is opened all the same: it may be gone, or have bytes now.
+        if span.len == 0 && !is_empty_file(self.files(), span) {
             return Ok(());
         }
         let failed = |error: io::Error| match error.kind() {

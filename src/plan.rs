@@ -10,7 +10,7 @@ mod units;
 
 use crate::collate::{Collation, Gather};
 use crate::config::{Config, Route};
-use crate::dataset::{Dataset, FileId, Span};
+use crate::dataset::{Dataset, FileId, FileTable, Span};
 use crate::guard::{self, Bounds};
 use crate::prepared::Prepared;
 use crate::sampler::{Order, Selection, Walk};
@@ -36,6 +36,9 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Extents shorter than this are packed closely anyway: rounding up would cost more memory than they hold.
 const PAGE_ALIGNED_FROM: u64 = 16 << 10;
+
+/// Bytes that are asked of an empty file where reads need no alignment: values behind it stay where elements may lie.
+const GLANCE_BYTES: u64 = 64;
 
 /// Longest gap to read from the page cache: to copy it takes about as long as a read of its own, 1.3 us. Longer ones
 /// made batches of 4096 records of 1 KiB cost twice and three times as much.
@@ -545,7 +548,11 @@ impl Planner {
         let start = span.offset & !mask;
         // An empty span needs no byte, wherever it is.
         let need_end = if span.len == 0 { start } else { span.offset + span.len };
-        let end = (need_end + mask) & !mask;
+        let mut end = (need_end + mask) & !mask;
+        if is_empty_file(self.order.dataset().files(), span) {
+            // Nothing else opens that file, and it may be gone by now, or have bytes.
+            end = start + self.layout.alignment.max(GLANCE_BYTES);
+        }
         let pages = joining::pages(start, end);
         Extent { file: span.file, start, end, need_end, block: 0, at: 0, kept: false, pages }
     }
@@ -669,6 +676,11 @@ impl Planner {
             }
         }
     }
+}
+
+/// Whether the span is all of a file without bytes.
+pub fn is_empty_file(files: &FileTable, span: &Span) -> bool {
+    span.len == 0 && files.size(span.file) == 0
 }
 
 /// The extent of a span that is not read and has no place in the batch's blocks.

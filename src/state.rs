@@ -176,7 +176,8 @@ impl State {
         ))
     }
 
-    /// Checks that the dataset's files hold what they held when the state was saved: a few blocks of up to 64 files.
+    /// Checks that the dataset's files hold what they held when the state was saved: a few blocks of up to 64 files,
+    /// and one of up to 4096.
     ///
     /// # Errors
     /// `StateMismatch`, with the first file that holds something else.

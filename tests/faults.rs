@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::batch::Batch;
-use uringload::config::{EngineChoice, IoChoice, OnError};
-use uringload::dataset::{self, Dataset, FileId, Options};
-use uringload::{Builder, Loader};
+use uringload::config::{Collate, EngineChoice, IoChoice, OnError};
+use uringload::dataset::{self, Dataset, FileId, Options, Span};
+use uringload::{Builder, Loader, Reader, ReaderOptions};
 use uringload::{Error, ErrorKind};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -123,6 +123,43 @@ fn a_file_that_was_replaced_by_one_of_the_same_size() {
         let new = file.with_extension("new");
         let len = fs::metadata(file).expect("a file").len();
         write_file(&new, len).and_then(|()| fs::rename(&new, file)).expect("replace");
+    });
+}
+
+/// An empty file has no byte to read. It is opened and looked at all the same: it may be gone, or have bytes by now.
+#[test]
+fn empty_files_that_are_gone_or_have_bytes() {
+    each_way(|way| {
+        let root = TempDir::new().expect("a folder");
+        for number in 0..FILES {
+            write_file(&path(root.path(), number), if number % 2 == 0 { 0 } else { 5000 + number }).expect("a file");
+        }
+        let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+        let reader = Reader::of(Arc::clone(&dataset), &ReaderOptions::default()).expect("a reader");
+        fs::remove_file(path(root.path(), 2)).expect("remove");
+        fs::write(path(root.path(), 4), b"bytes").expect("it grows");
+        fs::remove_file(path(root.path(), 6)).and_then(|()| fs::create_dir(path(root.path(), 6))).expect("a folder");
+        let kinds = |number| match number {
+            2 => &[ErrorKind::NotFound][..],
+            4 => &[ErrorKind::Changed],
+            _ => &[ErrorKind::WrongFileType, ErrorKind::Io, ErrorKind::Changed],
+        };
+        for (batch_size, collate) in [(1, Collate::Views), (7, Collate::Views), (20, Collate::Ragged)] {
+            let builder = builder(&dataset, way).batch_size(batch_size).collate(collate).on_error(OnError::Skip);
+            let (ids, errors) = drain(&*dataset, &mut builder.build().expect("a loader"));
+            assert_eq!(ids.len() as u64, FILES - 3, "{way:?}: {errors:?}");
+            assert_eq!(errors.len(), 3, "{way:?}: {errors:?}");
+            for (number, error) in [2, 4, 6].into_iter().zip(&errors) {
+                assert_about(std::slice::from_ref(error), kinds(number), &format!("file_{number:02}"));
+            }
+        }
+        for number in [0, 2, 4, 6] {
+            let read = reader.read(&[Span { file: FileId(number), offset: 0, len: 0 }]);
+            match read {
+                Ok(bytes) => assert!(number == 0 && bytes.is_empty()),
+                Err(error) => assert!(kinds(u64::from(number)).contains(&error.kind()) && number > 0, "{error}"),
+            }
+        }
     });
 }
 

@@ -70,6 +70,11 @@ pub fn open(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Fa
     let opened = open_quietly(paths, options)?;
     let index = opened.index();
     index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+    if let Some(written) = index.report.as_ref().map(|report| report.written).filter(|&written| written > 0) {
+        let noun = if written == 1 { "index" } else { "indexes" };
+        let what = format!("uringload: wrote {} {noun} (FILE.uidx) for later starts", units::count(written));
+        eprintln_quietly(&format!("{what}; --no-write-index writes none"));
+    }
     for error in &index.damage {
         eprintln_quietly(&format!("uringload: left out from there on: {}", told(error)));
     }

@@ -5,6 +5,8 @@ use crate::fingerprint::Fingerprint;
 use crate::headers::Source;
 use crate::parallel::in_parallel;
 use crate::{FileId, FileTable};
+use std::ops::Range;
+use std::time::Instant;
 use uringload_core::Result;
 
 /// Most files that are looked at.
@@ -12,6 +14,10 @@ pub const CONTENT_FILES_MAX: usize = 64;
 /// Blocks of each, and their length: the first, the last, and others in between.
 const BLOCKS: u64 = 4;
 const BLOCK_BYTES: u64 = 4096;
+/// Groups of neighbouring files of which more are looked at, where there are more files than are known one by one.
+pub const CONTENT_GROUPS: usize = 16;
+/// Most files of a group that are looked at, one block of each: 16 MiB of all groups.
+const GROUP_FILES_MAX: u64 = 256;
 /// The files may be on a disk, which answers several at a time.
 const THREADS: usize = 8;
 
@@ -35,6 +41,54 @@ pub fn content_files(files: &FileTable) -> Vec<FileId> {
 /// States of earlier versions hold these: another choice of blocks needs another name for them there.
 pub fn content(files: &FileTable) -> Vec<Option<u64>> {
     in_parallel(&content_files(files), THREADS, |&file| of_file(files, file).ok())
+}
+
+/// The files of a group, without an end, where there are more files than [`content`] looks at.
+pub fn content_group(files: &FileTable, group: usize) -> Range<u64> {
+    let (count, groups) = (files.len() as u64, CONTENT_GROUPS as u64);
+    (group as u64 * count / groups)..((group as u64 + 1) * count / groups)
+}
+
+/// A hash for each group of files, of a block of each of up to 256 of them, 4096 in all; of bytes alone, as those of
+/// [`content`]. `None` for a group of which a file cannot be read, or of which not all were read by the deadline. Empty
+/// if [`content`] has looked at every file.
+///
+/// As above: states hold these.
+pub fn content_groups(files: &FileTable, deadline: Instant) -> Vec<Option<u64>> {
+    if files.len() <= CONTENT_FILES_MAX {
+        return Vec::new();
+    }
+    let groups: Vec<usize> = (0..CONTENT_GROUPS).collect();
+    in_parallel(&groups, THREADS, |&group| of_group(files, group, deadline).ok().flatten())
+}
+
+fn of_group(files: &FileTable, group: usize, deadline: Instant) -> Result<Option<u64>> {
+    let mut hash = Fingerprint::new("group");
+    let mut block = [0; BLOCK_BYTES as usize];
+    for file in files_of_group(files, group) {
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        let source = Source::open(files, file)?;
+        let offset = offsets(source.size()).into_iter().nth(1).unwrap_or(0);
+        let block = &mut block[..BLOCK_BYTES.min(source.size() - offset) as usize];
+        source.glance(offset, block)?;
+        hash.bytes(block);
+    }
+    Ok(Some(hash.finish()))
+}
+
+/// The files of a group that are looked at: all if there are few, else one of each of 256 stretches, as in
+/// [`content_files`].
+fn files_of_group(files: &FileTable, group: usize) -> impl Iterator<Item = FileId> {
+    let Range { start, end } = content_group(files, group);
+    let stretches = (end - start).min(GROUP_FILES_MAX);
+    let at = move |stretch: u64| start + stretch * (end - start) / stretches;
+    // Fits: a table has fewer than 2^32 files.
+    (0..stretches).map(move |stretch| {
+        let (from, to) = (at(stretch), at(stretch + 1));
+        FileId((from + spread(&[end, stretch]) % (to - from)) as u32)
+    })
 }
 
 fn of_file(files: &FileTable, file: FileId) -> Result<u64> {
@@ -87,6 +141,25 @@ mod tests {
             let most = chosen.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or(0);
             assert!(most <= 2 * count.div_ceil(64), "{count}: none for {most} files");
         }
+    }
+
+    #[test]
+    fn groups_have_every_file_of_a_few_thousand() {
+        let table = |count: u32| {
+            let mut files = FileTable::new();
+            files.push_root("/data");
+            (0..count).for_each(|_| assert!(files.push(b"x", 1).is_some()));
+            files
+        };
+        for count in [65, 100, 1000, 4096, 4097, 100_000] {
+            let files = table(count);
+            let all: Vec<u32> =
+                (0..CONTENT_GROUPS).flat_map(|group| files_of_group(&files, group)).map(|file| file.0).collect();
+            assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.iter().all(|&file| file < count), "{count}");
+            assert_eq!(all.len(), count.min(4096) as usize, "{count}");
+        }
+        assert!(content_groups(&table(64), Instant::now()).is_empty());
+        assert_eq!(content_groups(&table(65), Instant::now()), vec![None; CONTENT_GROUPS], "the deadline has passed");
     }
 
     #[test]

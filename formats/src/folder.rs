@@ -2,11 +2,14 @@
 
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
+use crate::headers::has_extension;
 use crate::labels::{Labels, Unlabelled};
 use crate::options::{FormatOptions, Options, options};
 use crate::pairs::{Pairing, Pairs};
 use crate::paths::FoundFiles;
 use crate::registry::{Format, Paths, Shows};
+use crate::sidecar;
+use crate::skipped::SkipReason;
 use crate::tar::Missing;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
@@ -48,7 +51,7 @@ pub(crate) const FORMAT: Format = Format {
 
 /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
 fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Arc<dyn Dataset>> {
-    let mut found = paths.files(options.common.threads)?;
+    let mut found = without_indexes(paths.files(options.common.threads)?);
     let Some(by) = options.pairs else {
         for idle in ["fields", "missing"] {
             if given.is_set(idle) {
@@ -82,6 +85,19 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
         }
         None => Ok(Arc::new(Pairs::new(found, by, &options.fields, options.missing)?)),
     }
+}
+
+/// Leaves out the indexes of other formats that lie among the files, unless they were named by themselves.
+fn without_indexes(found: FoundFiles) -> FoundFiles {
+    let is_index = |number: u32| {
+        let file = FileId(number);
+        has_extension(found.files.name(file), sidecar::EXTENSION)
+            && !found.is_single(file)
+            && sidecar::is_sidecar(&found.files.path(file))
+    };
+    // Fits: a table has fewer than 2^32 files.
+    let keep: Vec<bool> = (0..found.files.len() as u32).map(|number| !is_index(number)).collect();
+    if keep.iter().all(|&keep| keep) { found } else { found.keep(&keep, |_| Some(SkipReason::Companion)) }
 }
 
 fn of_no_use(idle: &str, wanted: &str) -> Error {

@@ -88,6 +88,8 @@ pub(super) struct Wanted<'a> {
     pub(super) places: Places,
     /// Whether a damaged file has the samples in front of the damage, instead of being an error.
     pub(super) keep_damaged: bool,
+    /// Whether the index of a file that was scanned is written.
+    pub(super) write_index: bool,
     pub(super) threads: usize,
 }
 
@@ -329,7 +331,7 @@ impl Job<'_> {
         if let Some(error) = damage.as_ref().filter(|_| !self.wanted.keep_damaged) {
             return Err(error.clone());
         }
-        let is_kept = damage.is_none() && self.wanted.common.sidecars;
+        let is_kept = damage.is_none() && self.wanted.common.sidecars && self.wanted.write_index;
         let proof = if is_kept {
             builder.proof(opened.file.as_fd(), shard.size).map_err(failed_to_read)?
         } else {
@@ -455,7 +457,7 @@ impl Notes {
     /// The error for files without a sample: their damage if there is any, else `what`.
     pub(super) fn nothing(self, files: &FileTable, what: &'static str) -> Error {
         self.damage.into_iter().next().unwrap_or_else(|| {
-            let place = files.place();
+            let place = if files.len() == 1 { files.path(FileId(0)) } else { files.place().to_path_buf() };
             let error = Error::new(ErrorKind::Empty, what).with_path(place);
             let left_out = self.skips.describe();
             if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) }

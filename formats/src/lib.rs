@@ -119,7 +119,9 @@ pub use view::View;
 pub mod internal {
     pub use crate::changes::names;
     pub use crate::checks::{Checked, check_all};
-    pub use crate::content::{CONTENT_FILES_MAX, content, content_files};
+    pub use crate::content::{
+        CONTENT_FILES_MAX, CONTENT_GROUPS, content, content_files, content_group, content_groups,
+    };
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
     pub use crate::options::{OptionKind, OptionSpec};

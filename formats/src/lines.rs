@@ -114,6 +114,8 @@ options! {
     pub struct LineOptions {
         /// Folder for the indexes of files whose own folder is not writable.
         index_cache: Option<PathBuf>,
+        /// Write the index of each file that was scanned, FILE.uidx, beside it.
+        write_index: bool = true,
         /// Read the whole samples of files that are cut short or broken, instead of failing.
         keep_damaged: bool,
         /// Columns to read, in this order; all by default. Columns of jsonl and csv may name a type: "id:i64", with i8
@@ -140,11 +142,11 @@ macro_rules! entry {
     };
 }
 
-pub(crate) const JSONL: Format = entry!(LineFormat::Jsonl, 3, "Lines of JSON, each a sample.");
-pub(crate) const CSV: Format = entry!(LineFormat::Csv, 5, "Rows of comma separated values, each a sample.");
-pub(crate) const TEXT: Format = entry!(LineFormat::Text, 2, "Lines of text, each a sample.");
+pub(crate) const JSONL: Format = entry!(LineFormat::Jsonl, 4, "Lines of JSON, each a sample.");
+pub(crate) const CSV: Format = entry!(LineFormat::Csv, 6, "Rows of comma separated values, each a sample.");
+pub(crate) const TEXT: Format = entry!(LineFormat::Text, 3, "Lines of text, each a sample.");
 
-/// The first `count` options: text takes two, jsonl another, csv all.
+/// The first `count` options: text takes three, jsonl another, csv all.
 const fn specs(count: usize) -> &'static [OptionSpec] {
     LineOptions::SPECS.split_at(count).0
 }
@@ -186,7 +188,8 @@ impl Lines {
         };
         let FoundFiles { files, skips, .. } = index.only_part(common.part)?;
         let places = Places::new(options.index_cache.clone());
-        let wanted = Wanted { common, places, keep_damaged: options.keep_damaged, threads };
+        let LineOptions { keep_damaged, write_index, .. } = *options;
+        let wanted = Wanted { common, places, keep_damaged, write_index, threads };
         let indexed = index_all(&files, &wanted, &Looking::of(format, delimiter))?;
         let notes = Notes::of(&files, &indexed, skips);
         let packed = packed_files(&indexed);
@@ -489,8 +492,8 @@ mod tests {
     #[test]
     fn each_format_has_its_own_options() {
         let names = |format: &Format| format.options.iter().map(|spec| spec.name).collect::<Vec<_>>();
-        let all = ["index_cache", "keep_damaged", "columns", "delimiter", "header"];
-        assert_eq!((names(&TEXT), names(&JSONL), names(&CSV)), (all[..2].into(), all[..3].into(), all.into()));
+        let all = ["index_cache", "write_index", "keep_damaged", "columns", "delimiter", "header"];
+        assert_eq!((names(&TEXT), names(&JSONL), names(&CSV)), (all[..3].into(), all[..4].into(), all.into()));
     }
 
     #[test]

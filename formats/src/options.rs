@@ -78,9 +78,9 @@ enum Given {
 ///
 /// - all: `split`
 /// - `records`: `record_bytes`, `header_bytes`, `drop_tail`, `dtype`, `shape`, `record_fields`
-/// - `jsonl`: `index_cache`, `keep_damaged`, `columns`
-/// - `csv`: `index_cache`, `keep_damaged`, `columns`, `delimiter`, `header`
-/// - `text`: `index_cache`, `keep_damaged`
+/// - `jsonl`: `index_cache`, `write_index`, `keep_damaged`, `columns`
+/// - `csv`: `index_cache`, `write_index`, `keep_damaged`, `columns`, `delimiter`, `header`
+/// - `text`: `index_cache`, `write_index`, `keep_damaged`
 /// - `mds`: `allow_bad_shards`, `verify_hashes`
 /// - `litdata`: `block_size`, `allow_bad_shards`, `columns`, `nulls`
 /// - `npy`: `rows`, `tensors`, `samples`
@@ -90,9 +90,9 @@ enum Given {
 /// - `tokens`: `window_tokens`, `stride`, `token_dtype`, `header_bytes`, `documents`, `whole_windows`
 /// - `parquet`: `columns`, `nulls`
 /// - `arrow`: `columns`, `nulls`
-/// - `tar`: `fields`, `missing`, `index_cache`, `keep_damaged`
-/// - `tfrecord`: `fields`, `missing`, `index_cache`, `keep_damaged`, `whole_records`, `examples`, `fixed`,
-///   `verify_crc`
+/// - `tar`: `fields`, `missing`, `index_cache`, `write_index`, `keep_damaged`
+/// - `tfrecord`: `fields`, `missing`, `index_cache`, `write_index`, `keep_damaged`, `whole_records`, `examples`,
+///   `fixed`, `verify_crc`
 /// - `folder`: `labels`, `dtype`, `label_file`, `unlabelled`, `pairs`, `fields`, `missing`
 #[derive(Clone, Debug, Default)]
 pub struct Options {

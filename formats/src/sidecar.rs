@@ -54,6 +54,13 @@ pub(super) const RESIDENT_BYTES: u64 = 32 << 20;
 /// Bytes that one checksum covers: a page, so that a look-up verifies only what it has read in anyway.
 const CHECKED_BYTES: u64 = 4096;
 
+/// Whether the file at `path` begins as an index does. One that cannot be read is none.
+pub(super) fn is_sidecar(path: &Path) -> bool {
+    let mut begin = [0; layout::MAGIC.len()];
+    let opened = open_identified(path).map(|opened| File::from(opened.file));
+    opened.is_ok_and(|file| file.read_exact_at(&mut begin, 0).is_ok() && begin == layout::MAGIC)
+}
+
 /// The shard that an index belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shard {

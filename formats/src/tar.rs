@@ -54,6 +54,8 @@ options! {
         missing: Missing,
         /// Folder for the indexes of files whose own folder is not writable.
         index_cache: Option<PathBuf>,
+        /// Write the index of each file that was scanned, FILE.uidx, beside it.
+        write_index: bool = true,
         /// Read the whole samples of files that are cut short or broken, instead of failing.
         keep_damaged: bool,
     }
@@ -104,7 +106,8 @@ impl Tar {
             index.only_shards(&paths, is_shard, is_companion, nothing)?.only_part(common.part)?;
         let places = Places::new(options.index_cache.clone());
         let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
-        let wanted = Wanted { common, places, keep_damaged, threads };
+        let write_index = options.write_index;
+        let wanted = Wanted { common, places, keep_damaged, write_index, threads };
         let indexed = index_all(&files, &wanted, &Archives)?;
         Tar::new(files, skips, indexed, wanted.places, options)
     }
@@ -115,7 +118,7 @@ impl Tar {
         let ends = ends(&files, indexed.iter().map(|indexed| indexed.sidecar.len()))?;
         let samples = ends.last().copied().unwrap_or(0);
         if samples == 0 {
-            return Err(notes.nothing(&files, "no archive has a sample in"));
+            return Err(notes.nothing(&files, "no archive has a sample"));
         }
         let mut fingerprint = Fingerprint::new("tar");
         fingerprint.number(names.len() as u64);

@@ -42,6 +42,8 @@ options! {
         missing: Missing,
         /// Folder for the indexes of files whose own folder is not writable.
         index_cache: Option<PathBuf>,
+        /// Write the index of each file that was scanned, FILE.uidx, beside it.
+        write_index: bool = true,
         /// Read the whole samples of files that are cut short or broken, instead of failing.
         keep_damaged: bool,
         /// Deliver records as bytes, even if they are tf.train.Example.
@@ -118,7 +120,8 @@ impl TfRecord {
             index.only_shards(&paths, names::is_shard, is_index, nothing)?.only_part(common.part)?;
         let places = Places::new(options.index_cache.clone());
         let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
-        let indexed = index_all(&files, &Wanted { common, places, keep_damaged, threads }, &Frames)?;
+        let write_index = options.write_index;
+        let indexed = index_all(&files, &Wanted { common, places, keep_damaged, write_index, threads }, &Frames)?;
         TfRecord::new(files, skips, indexed, options)
     }
 

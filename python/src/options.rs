@@ -70,15 +70,15 @@ impl Failures {
 #[derive(Clone, Debug, FromPyObject)]
 pub(crate) enum Transformed {
     #[pyo3(transparent)]
-    Images(ImageWishes),
+    Images(ImageOptions),
     #[pyo3(transparent)]
-    Tokens(TokenWishes),
+    Tokens(TokenOptions),
 }
 
 /// `uringload.Images`.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct ImageWishes {
+pub(crate) struct ImageOptions {
     size: Option<(u32, u32)>,
     crop: String,
     scale: (f32, f32),
@@ -93,7 +93,7 @@ pub(crate) struct ImageWishes {
 /// `uringload.Tokens`.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct TokenWishes {
+pub(crate) struct TokenOptions {
     labels: bool,
     pad_id: i64,
     ignore_index: i64,
@@ -176,7 +176,7 @@ impl Options {
 
     /// How columns are transformed.
     pub(crate) fn transforms(&self) -> Result<Vec<(String, Transform)>> {
-        self.transforms.iter().map(|(name, wishes)| Ok((name.clone(), wishes.transform()?))).collect()
+        self.transforms.iter().map(|(name, options)| Ok((name.clone(), options.transform()?))).collect()
     }
 
     /// What is done to encoded images, and to what follows them, by column, as text.
@@ -273,25 +273,26 @@ impl Options {
 impl Transformed {
     fn transform(&self) -> Result<Transform> {
         Ok(match self {
-            Transformed::Images(wishes) => Images::default()
-                .size(wishes.size)
-                .crop(match wishes.crop.as_str() {
+            Transformed::Images(options) => Images::default()
+                .size(options.size)
+                .crop(match options.crop.as_str() {
                     "none" => Crop::None,
                     "center" => Crop::Center,
                     "random" => Crop::Random,
-                    "resized" => Crop::RandomResized { scale: wishes.scale, ratio: wishes.ratio },
+                    "resized" => Crop::RandomResized { scale: options.scale, ratio: options.ratio },
                     other => return Err(unknown("crop", other, "none, center, random, resized")),
                 })
-                .flip(wishes.flip)
-                .mean(wishes.mean.clone())
-                .std(wishes.std.clone())
+                .flip(options.flip)
+                .mean(options.mean.clone())
+                .std(options.std.clone())
                 .dtype(
-                    DType::named(&wishes.dtype).ok_or_else(|| unknown("dtype", &wishes.dtype, "f32, f16, bf16, u8"))?,
+                    DType::named(&options.dtype)
+                        .ok_or_else(|| unknown("dtype", &options.dtype, "f32, f16, bf16, u8"))?,
                 )
-                .channels_last(wishes.channels_last)
+                .channels_last(options.channels_last)
                 .into(),
-            Transformed::Tokens(wishes) => {
-                let TokenWishes { labels, pad_id, ignore_index, seq_len } = *wishes;
+            Transformed::Tokens(options) => {
+                let TokenOptions { labels, pad_id, ignore_index, seq_len } = *options;
                 Tokens::default().labels(labels).pad_id(pad_id).ignore_index(ignore_index).seq_len(seq_len).into()
             }
         })

@@ -78,6 +78,8 @@ pub struct Config {
     /// How long nothing may come of a dataset's folder, or the machine may have no descriptor or memory to read with,
     /// before the loader ends with an error; `None`: as long as it takes. Until then no sample fails for that.
     pub outage_timeout: Option<Duration>,
+    /// How long what a look at an open file has told is believed.
+    pub check_every: Duration,
     /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
     pub starved_after: Duration,
     /// The form of a batch's columns.
@@ -92,6 +94,10 @@ pub struct Config {
 
 /// Long enough for a server that restarts or fails over.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A file that is kept open is looked at again when it was read, but not twice within this time: another program that
+/// writes into it is found out that much later. The clock behind a file's time of change often ticks no faster.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(4);
 
 impl Default for Config {
     fn default() -> Config {
@@ -127,6 +133,7 @@ impl Default for Config {
             quarantine: None,
             timeout: None,
             outage_timeout: Some(OUTAGE_TIMEOUT),
+            check_every: CHECK_EVERY,
             starved_after: Duration::from_secs(10),
             collate: Collate::Auto,
             collate_columns: Vec::new(),

@@ -3,6 +3,7 @@
 
 use super::roots::Roots;
 use crate::Result;
+use crate::config::CHECK_EVERY;
 use crate::dataset::{Dataset, FileId};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,8 @@ pub(crate) struct Files {
     noatime: AtomicBool,
     /// Whether reads leave nothing in the page cache.
     read_once: AtomicBool,
+    /// How long what a look at an open file has told is believed.
+    check_every: Duration,
     /// When this was made; other times are counted from it.
     start: Instant,
 }
@@ -46,10 +49,6 @@ impl AsFd for OpenFile {
     }
 }
 
-/// A file that is kept open is looked at again when it was read, but not twice within this time: another program that
-/// writes into it is found out that much later. The clock behind a file's time of change often ticks no faster.
-pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(4);
-
 impl Files {
     /// Opens the root folders.
     ///
@@ -64,8 +63,20 @@ impl Files {
             blocking,
             noatime: AtomicBool::new(true),
             read_once: AtomicBool::new(false),
+            check_every: CHECK_EVERY,
             start: Instant::now(),
         })
+    }
+
+    /// The same, and what a look at an open file has told is believed for so long.
+    #[must_use]
+    pub(crate) fn checked_every(self, check_every: Duration) -> Files {
+        Files { check_every, ..self }
+    }
+
+    /// How long that is.
+    pub(crate) fn check_every(&self) -> Duration {
+        self.check_every
     }
 
     /// How many files may be open at once as plain descriptors: a quarter of the process's limit.
@@ -150,14 +161,15 @@ impl Files {
         Identity::at(folder.as_fd(), path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Checks again, after a read, that an open file is still the one that was indexed, unless that was done just now.
+    /// Checks again, after a read, that an open file is still the one that was indexed, unless that was done just now
+    /// ([`CHECK_EVERY`], or what the user wants instead).
     ///
     /// # Errors
     /// As [`check`](Files::check).
     pub(crate) fn check_again(&self, id: FileId, file: &OpenFile) -> io::Result<()> {
         let now = self.start.elapsed().as_nanos() as u64;
         // Relaxed: this is only a time, and two threads may both look.
-        if now.saturating_sub(file.checked.load(Ordering::Relaxed)) < CHECK_EVERY.as_nanos() as u64 {
+        if now.saturating_sub(file.checked.load(Ordering::Relaxed)) < self.check_every.as_nanos() as u64 {
             return Ok(());
         }
         let changed = self.check(id, &Identity::known_of(file.as_fd())?);

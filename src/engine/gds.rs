@@ -154,6 +154,7 @@ impl Straight {
         let files = |error: Error| files_step(&error);
         let way = way::choose(&Config { io: IoChoice::Direct, ..config.clone() }, &**dataset).map_err(files)?;
         let files = Files::new(Arc::clone(dataset), way.direct, way.blocking).map_err(files)?;
+        let files = files.checked_every(config.check_every);
         let _current = context.enter().map_err(|error| step(Cause::Gds(GdsCause::Context), error.to_string()))?;
         let refused = |error: CufileError| {
             step(Cause::Gds(GdsCause::Memory), format!("no memory could be registered: {error}"))

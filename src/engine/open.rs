@@ -60,7 +60,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         return Ok(simulated(config, dataset));
     }
     let way = way::choose(config, &**dataset)?;
-    let files = Arc::new(Files::new(Arc::clone(dataset), way.direct, way.blocking)?);
+    let files = Arc::new(Files::new(Arc::clone(dataset), way.direct, way.blocking)?.checked_every(config.check_every));
     let mut route = Route {
         engine: EngineKind::Uring,
         direct_io: way.direct,

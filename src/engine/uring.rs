@@ -5,7 +5,7 @@
 //! spent on closing files, because opening the next file into a slot closes the previous one. So a dataset of a few
 //! large files opens each once, and a folder of many small files costs one chain per file.
 
-use super::files::{CHECK_EVERY, Files, has_no_descriptor};
+use super::files::{Files, has_no_descriptor};
 use super::{Done, Engine, Read};
 use crate::dataset::FileId;
 use std::collections::{HashMap, VecDeque};
@@ -257,12 +257,12 @@ impl Uring {
     }
 
     /// Takes a read that came back, and checks that its slot's file is the one that was indexed: always after the read
-    /// that opened it, and then at most every [`CHECK_EVERY`]. By its path, because the kernel tells nothing of a file
-    /// that is open only in a ring. Where looking at a path may block, a kernel worker does it.
+    /// that opened it, and then at most every [`Files::check_every`]. By its path: the kernel tells nothing of a
+    /// file that is open only in a ring. Where looking at a path may block, a kernel worker does it.
     fn returned(&mut self, mut completion: Completion, now: Instant, done: &mut Vec<Done>) {
         let InFlight { file, slot, state, .. } = self.reads[completion.tag as usize];
         let checked = self.slots[slot as usize].checked;
-        let is_fresh = checked.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK_EVERY);
+        let is_fresh = checked.is_some_and(|checked| now.saturating_duration_since(checked) < self.files.check_every());
         if completion.result.is_ok() && !is_fresh && state == Waited::InFlight {
             if self.files.must_not_block() {
                 let (folder, path) = self.files.place(file);

@@ -363,6 +363,28 @@ fn empty_samples_take_nothing() {
     }
 }
 
+/// Nothing else would open such a file.
+#[test]
+fn an_empty_file_is_looked_at() {
+    let mut files = FileTable::new();
+    files.push_root("/nowhere");
+    for size in [0, 700, 0, 64] {
+        files.push(b"x", size).unwrap();
+    }
+    let folder: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().format("folder")).unwrap();
+    for (alignment, glance) in [(1, GLANCE_BYTES), (512, 512), (4096, 4096)] {
+        for (gap, collate) in [(0, Collate::Views), (0, Collate::Ragged), (9000, Collate::Ragged)] {
+            let mut plan = BatchPlan::default();
+            assert!(planner(Arc::clone(&folder), 4, layout(alignment, gap), collate).next(&mut plan));
+            let reads: Vec<_> = plan.reads.iter().map(|read| (read.file.0, read.offset, read.need)).collect();
+            assert_eq!(reads, [(0, 0, 0), (1, 0, 700), (2, 0, 0), (3, 0, 64)]);
+            assert!(plan.reads[0].len == glance && plan.reads[2].len == glance, "{:?}", plan.reads);
+            assert!(plan.slices.iter().all(|slice| slice.at % 4 == 0), "{:?}", plan.slices);
+            check_slices(&plan);
+        }
+    }
+}
+
 #[test]
 fn blocks_end_before_they_are_too_long_unless_one_extent_is() {
     let sample = |file, len| vec![span(file, 0, len)];

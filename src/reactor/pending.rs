@@ -19,7 +19,7 @@ use crate::collate::{Collation, Gather};
 use crate::config::OnError;
 use crate::dataset::{Dataset, FileId, FileTable, SampleId, Value};
 use crate::engine::{Done, Read};
-use crate::plan::{BatchPlan, Load, PlannedRead, Slice};
+use crate::plan::{BatchPlan, Load, PlannedRead, Slice, is_empty_file};
 use crate::pool::Pool;
 use crate::stage::Stage;
 use crate::stats::Stats;
@@ -359,7 +359,7 @@ impl Pending {
         pool: &Pool,
         stats: &Stats,
     ) -> Result<()> {
-        let mut failed = self.failed_samples(kept);
+        let mut failed = self.failed_samples(dataset.files(), kept);
         let mut parts = Vec::with_capacity(self.plan.blocks.len());
         let mut blocks = Vec::with_capacity(self.plan.blocks.len());
         for index in 0..self.plan.blocks.len() {
@@ -548,15 +548,18 @@ impl Pending {
     }
 
     /// The error of each sample that lacks a byte, by sample index. Empty if all samples are good.
-    fn failed_samples(&self, kept: Option<&Kept>) -> Vec<Option<Error>> {
+    fn failed_samples(&self, files: &FileTable, kept: Option<&Kept>) -> Vec<Option<Error>> {
         let kept = kept.filter(|kept| self.plan.kept > 0 && kept.is_broken());
         if self.failures.is_empty() && kept.is_none() && self.plan.failed.is_empty() {
             return Vec::new();
         }
         let of = |slice: &Slice| {
             let (start, end) = (slice.span.offset, slice.span.offset + slice.span.len);
+            // An empty file has no byte that could be lacking: it is opened and looked at, and that may fail.
+            let is_empty = start == end && is_empty_file(files, &slice.span);
             let hits = |failure: &&Failure| {
-                failure.file == slice.span.file && failure.start < end && start < failure.end && start < end
+                let is_within = failure.start < end && start < failure.end && start < end;
+                failure.file == slice.span.file && (is_within || is_empty)
             };
             let of_kept = kept.filter(|_| slice.is_kept()).and_then(|kept| kept.failures(&slice.span).find(hits));
             let failure = if slice.is_kept() { of_kept } else { self.failures.iter().find(hits) };

@@ -3,19 +3,28 @@
 
 use super::json::corrupt;
 use super::mismatch;
-use crate::dataset::internal::{CONTENT_FILES_MAX, content, content_files};
-use crate::dataset::{Dataset, FileTable};
+use crate::dataset::internal::{
+    CONTENT_FILES_MAX, CONTENT_GROUPS, content, content_files, content_group, content_groups,
+};
+use crate::dataset::{Dataset, FileId, FileTable};
 use crate::sampler::hash;
 use crate::{Error, Result};
 use std::fmt::{self, Write};
-use std::sync::mpsc::{Receiver, channel};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Hexadecimal digits of all hashes together, about, and of each. A state stays small, and what differs can be named.
 const DIGITS: usize = 256;
 const DIGITS_LEAST: usize = 4;
 const DIGITS_MOST: usize = 16;
+
+/// Hexadecimal digits of the hash of a group.
+const GROUP_DIGITS: usize = 4;
+
+/// How long the look at groups may take, where it is not part of a state's patience: a disk with heads takes seconds.
+const GROUPS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a state waits for a look at the files. It takes some milliseconds, unless the storage does not answer: then
 /// the state must come all the same.
@@ -29,17 +38,50 @@ pub struct Content {
     sizes: u64,
     /// By the files that are looked at; `None` for one that could not be read.
     hashes: Vec<Option<u64>>,
+    /// By groups of neighbouring files, of each of which a block is looked at; `None` for a group that could not be
+    /// read, or not in time. Empty where there are few files, and in states of earlier versions.
+    groups: Vec<Option<u64>>,
 }
 
 impl Content {
-    /// Looks at the files. `None` if none of them can be read.
+    /// Looks at the files that are known one by one. `None` if none of them can be read.
     pub(crate) fn of(files: &FileTable) -> Option<Content> {
         let sizes = content_files(files).into_iter().fold(0, |sum, file| hash(sum ^ files.size(file)));
         let hashes = content(files);
         let digits = digits(hashes.len());
         let shortened = |hash: u64| (hash >> (4 * (DIGITS_MOST - digits))).max(1);
         let hashes: Vec<Option<u64>> = hashes.into_iter().map(|hash| hash.map(shortened)).collect();
-        hashes.iter().any(Option::is_some).then_some(Content { sizes, hashes })
+        hashes.iter().any(Option::is_some).then_some(Content { sizes, hashes, groups: Vec::new() })
+    }
+
+    /// Also looks at groups of files, until `patience` is over.
+    fn with_groups(mut self, files: &FileTable, patience: Duration) -> Content {
+        let shortened = |hash: u64| (hash >> (4 * (DIGITS_MOST - GROUP_DIGITS))).max(1);
+        let groups = content_groups(files, Instant::now() + patience);
+        self.groups = groups.into_iter().map(|hash| hash.map(shortened)).collect();
+        if self.groups.iter().all(Option::is_none) {
+            self.groups.clear();
+        }
+        self
+    }
+
+    /// The hashes of groups as hexadecimal digits, end to end; only zeros for a group that is not known. `None` where
+    /// there are none.
+    pub(super) fn groups(&self) -> Option<String> {
+        let digits = |hash: &Option<u64>| format!("{:0GROUP_DIGITS$x}", hash.unwrap_or(0));
+        (!self.groups.is_empty()).then(|| self.groups.iter().map(digits).collect())
+    }
+
+    /// Also reads what [`groups`](Content::groups) wrote.
+    pub(super) fn with_groups_of(mut self, text: &str) -> Result<Content> {
+        let len = CONTENT_GROUPS * GROUP_DIGITS;
+        if text.len() != len || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let what = format!("\"dataset.content_groups\" of the state is not {len} hexadecimal digits");
+            return Err(corrupt(what));
+        }
+        let hash = |at: usize| u64::from_str_radix(&text[at..at + GROUP_DIGITS], 16).ok().filter(|&hash| hash != 0);
+        self.groups = (0..len).step_by(GROUP_DIGITS).map(hash).collect();
+        Ok(self)
     }
 
     /// Reads what `Display` wrote, of a dataset of so many files.
@@ -54,7 +96,7 @@ impl Content {
         let number = |at: usize, digits: usize| u64::from_str_radix(&text[at..at + digits], 16).unwrap_or(0);
         let hash = |at: usize| Some(number(at, digits)).filter(|&hash| hash != 0);
         let hashes = (DIGITS_MOST..len).step_by(digits).map(hash).collect();
-        Ok(Content { sizes: number(0, DIGITS_MOST), hashes })
+        Ok(Content { sizes: number(0, DIGITS_MOST), hashes, groups: Vec::new() })
     }
 
     /// Checks that the files hold what they held when the state was saved. A file that cannot be read now, or could not
@@ -62,11 +104,16 @@ impl Content {
     pub(super) fn check(&self, dataset: &dyn Dataset) -> Result<()> {
         let files = dataset.files();
         let Some(here) = Content::of(files).filter(|here| here.sizes == self.sizes) else { return Ok(()) };
-        let pairs = self.hashes.iter().zip(&here.hashes);
-        let is_other = |(then, now): (&Option<u64>, &Option<u64>)| then.is_some() && now.is_some() && then != now;
-        let others: Vec<usize> = pairs.enumerate().filter(|(_, pair)| is_other(*pair)).map(|(at, _)| at).collect();
-        let Some(&first) = others.first() else { return Ok(()) };
-        Err(self.changed(&content_files(files).get(first).map(|&file| files.path(file)), others.len()))
+        let others = others(&self.hashes, &here.hashes);
+        if let Some(&first) = others.first() {
+            return Err(self.changed(&content_files(files).get(first).map(|&file| files.path(file)), others.len()));
+        }
+        if self.groups.is_empty() {
+            return Ok(());
+        }
+        let here = here.with_groups(files, GROUPS_PATIENCE);
+        let others = self::others(&self.groups, &here.groups);
+        others.first().map_or(Ok(()), |&first| Err(group_changed(files, content_group(files, first), others.len())))
     }
 
     fn changed(&self, first: &Option<std::path::PathBuf>, others: usize) -> Error {
@@ -75,16 +122,34 @@ impl Content {
             "the state is of a dataset with other content: {others} of the {looked_at} files that were compared have \
              the same sizes, but not the bytes that they had when it was saved"
         );
-        let error = mismatch(what).with_remedy(
-            "bring back the files that it was saved with; a program can also start at the cursor alone, which is not \
-             checked",
-        );
+        let error = mismatch(what).with_remedy(REMEDY);
         match first {
             Some(path) => error.with_path(path),
             None => error,
         }
     }
 }
+
+/// Where both are known and differ.
+fn others(then: &[Option<u64>], now: &[Option<u64>]) -> Vec<usize> {
+    let is_other = |(then, now): (&Option<u64>, &Option<u64>)| then.is_some() && now.is_some() && then != now;
+    then.iter().zip(now).enumerate().filter(|(_, pair)| is_other(*pair)).map(|(at, _)| at).collect()
+}
+
+fn group_changed(files: &FileTable, group: Range<u64>, others: usize) -> Error {
+    // Fits: a table has fewer than 2^32 files.
+    let path = |file: u64| files.path(FileId(file as u32));
+    let what = format!(
+        "the state is of a dataset with other content: in {others} of {CONTENT_GROUPS} groups of files one has the \
+         same size, but not the bytes that it had when it was saved; the first group ends with {:?}",
+        path(group.end - 1)
+    );
+    mismatch(what).with_path(path(group.start)).with_remedy(REMEDY)
+}
+
+/// What can be done about other content.
+const REMEDY: &str =
+    "bring back the files that it was saved with; a program can also start at the cursor alone, which is not checked";
 
 /// All hashes as hexadecimal digits, end to end; only zeros for a file that could not be read.
 impl fmt::Display for Content {
@@ -109,8 +174,9 @@ pub(crate) struct Look(Mutex<Looking>);
 enum Looking {
     #[default]
     NotYet,
-    /// A thread is at it. It ends by itself, whoever waits.
-    UnderWay(Receiver<Option<Content>>),
+    /// A thread is at it, and what it has told last: first of single files, then with groups. It ends by itself,
+    /// whoever waits.
+    UnderWay(Receiver<Option<Content>>, Option<Content>),
     Done(Option<Content>),
 }
 
@@ -122,23 +188,41 @@ impl Look {
         if let Looking::NotYet = *looking {
             let (tell, told) = channel();
             let dataset = Arc::clone(dataset);
-            let look = move || drop(tell.send(Content::of(dataset.files())));
+            let look = move || {
+                let content = Content::of(dataset.files());
+                let _ = tell.send(content.clone());
+                if let Some(content) = content.filter(|_| dataset.files().len() > CONTENT_FILES_MAX) {
+                    let _ = tell.send(Some(content.with_groups(dataset.files(), GROUPS_PATIENCE)));
+                }
+            };
             let thread = std::thread::Builder::new().name("uringload-content".into()).spawn(look);
             // Without a thread the next state tries again.
             thread.ok()?;
-            *looking = Looking::UnderWay(told);
-            if let Looking::UnderWay(told) = &*looking
-                && let Ok(content) = told.recv_timeout(PATIENCE)
-            {
-                *looking = Looking::Done(content);
+            *looking = Looking::UnderWay(told, None);
+            looking.hear(PATIENCE);
+        } else {
+            looking.hear(Duration::ZERO);
+        }
+        match &*looking {
+            Looking::UnderWay(_, content) | Looking::Done(content) => content.clone(),
+            Looking::NotYet => None,
+        }
+    }
+}
+
+impl Looking {
+    /// Takes what the thread tells within this time.
+    fn hear(&mut self, patience: Duration) {
+        let Looking::UnderWay(told, last) = self else { return };
+        let deadline = Instant::now() + patience;
+        loop {
+            match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(content) => *last = content,
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if let Looking::UnderWay(told) = &*looking
-            && let Ok(content) = told.try_recv()
-        {
-            *looking = Looking::Done(content);
-        }
-        if let Looking::Done(content) = &*looking { content.clone() } else { None }
+        *self = Looking::Done(last.take());
     }
 }
 
@@ -151,7 +235,7 @@ mod tests {
         for (files, digits) in [(1, 16), (16, 16), (20, 12), (64, 4), (1000, 4)] {
             let count = files.min(CONTENT_FILES_MAX);
             let hash = |at: usize| (at % 5 != 1).then_some(0xfedc >> (at % 3));
-            let content = Content { sizes: 0x12, hashes: (0..count).map(hash).collect() };
+            let content = Content { sizes: 0x12, hashes: (0..count).map(hash).collect(), groups: Vec::new() };
             let text = content.to_string();
             assert_eq!(text.len(), 16 + count * digits, "{files}");
             assert_eq!(Content::parse(&text, files as u64).unwrap(), content);
@@ -159,6 +243,22 @@ mod tests {
                 let error = Content::parse(wrong, files as u64).unwrap_err();
                 assert!(error.what().contains("dataset.content"), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn groups_that_are_written_are_read() {
+        let content = Content { sizes: 1, hashes: vec![Some(2)], groups: Vec::new() };
+        assert_eq!(content.groups(), None);
+        let groups = (0..CONTENT_GROUPS).map(|at| (at % 3 != 1).then_some(0xfed >> (at % 2))).collect();
+        let content = Content { groups, ..content };
+        let text = content.groups().unwrap();
+        assert_eq!(text.len(), 64);
+        let bare = Content { groups: Vec::new(), ..content.clone() };
+        assert_eq!(bare.clone().with_groups_of(&text).unwrap(), content);
+        for wrong in [&text[1..], "", &text.replace('0', "g")] {
+            let error = bare.clone().with_groups_of(wrong).unwrap_err();
+            assert!(error.what().contains("dataset.content_groups"), "{error}");
         }
     }
 }

@@ -45,6 +45,8 @@ struct WrittenDataset<'a> {
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_groups: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -96,6 +98,7 @@ impl State {
                 files: *files,
                 bytes: *bytes,
                 content: self.content.as_ref().map(Content::to_string),
+                content_groups: self.content.as_ref().and_then(Content::groups),
             },
             order: WrittenId(&self.order),
             batching: WrittenId(&self.batching),
@@ -173,7 +176,7 @@ impl State {
         let of = fields.object("dataset")?;
         let dataset = dataset(&of)?;
         let state = State {
-            content: of.optional("content").map(|_| Content::parse(of.text("content")?, dataset.files)).transpose()?,
+            content: content(&of, dataset.files)?,
             dataset,
             order,
             batching,
@@ -257,6 +260,18 @@ fn dataset(fields: &Fields<'_>) -> Result<Identity> {
         files: fields.number("files")?,
         bytes: fields.number("bytes")?,
     })
+}
+
+/// What the files of the dataset hold, if the state tells.
+fn content(fields: &Fields<'_>, files: u64) -> Result<Option<Content>> {
+    if fields.optional("content").is_none() {
+        return Ok(None);
+    }
+    let content = Content::parse(fields.text("content")?, files)?;
+    match fields.optional("content_groups") {
+        Some(_) => content.with_groups_of(fields.text("content_groups")?).map(Some),
+        None => Ok(Some(content)),
+    }
 }
 
 fn mixer(fields: &Fields<'_>) -> Result<Mixer> {

@@ -1,6 +1,8 @@
 //! Files that change behind a dataset's back: every change is told, by every format and every engine, and no byte of
 //! another file is ever taken for a sample.
 
+mod every;
+
 use super::same::{Made, SAMPLES, every, payload, writers};
 use crate::common::archive::Archive;
 use crate::common::check::ways_to;
@@ -271,7 +273,7 @@ fn chaos(shards: u64, swaps: u64) {
         for (number, batch) in loader(3).enumerate() {
             swapped.check(batch.expect("a batch"), &mut told);
             if (number as u64).is_multiple_of((batches / swaps).max(1)) {
-                // Until memory is full, and no file was looked at just now: see `CHECK_EVERY` in src/engine/files.rs.
+                // Until memory is full, and no file was looked at just now: see `CHECK_EVERY` in config/settings.rs.
                 std::thread::sleep(Duration::from_millis(20));
                 let shard = random.below(shards);
                 let change = [Change::Replaced, Change::Rewritten][random.below(2) as usize];

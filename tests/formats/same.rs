@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::Loader;
 use uringload::config::Shuffle;
-use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::dataset::{self, Concat, Dataset, Options, SampleId};
 use uringload::pack::PackOptions;
 
 pub(super) const SAMPLES: u64 = 60;
@@ -31,21 +31,87 @@ fn payloads() -> Vec<Vec<u8>> {
 /// A format by name, its dataset, and the column that has the payload.
 pub(super) type Made = (&'static str, Arc<dyn Dataset>, &'static str);
 
-fn put(path: PathBuf, bytes: &[u8]) -> PathBuf {
-    fs::write(&path, bytes).expect("a file");
-    path
+/// Where the samples of a format lie below their folder, and how they are read.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) name: &'static str,
+    /// A file or a folder.
+    pub(super) path: &'static str,
+    format: &'static str,
+    /// Empty for the row of an array, whatever it is called.
+    pub(super) column: &'static str,
 }
 
-/// A file that another program wrote, copied.
-fn data(root: &TempDir, name: &str) -> PathBuf {
-    let bytes = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/same").join(name)).expect("a file");
-    put(root.path().join(name), &bytes)
+/// All of them.
+pub(super) fn places() -> Vec<Place> {
+    let place = |(name, path, format, column)| Place { name, path, format, column };
+    let all = [
+        ("folder", "folder", "folder", "data"),
+        ("records", "records.bin", "records", "data"),
+        ("tar", "plain.tar", "tar", "x"),
+        ("tar.zst", "zipped.tar.zst", "tar", "x"),
+        ("packed tar", "packed", "tar", "bin"),
+        ("tar, sparse members", "sparse.tar", "tar", "x"),
+        ("mds", "mds0", "mds", "x"),
+        ("mds, zstd", "mds1", "mds", "x"),
+        ("litdata", "lit0", "litdata", "0"),
+        ("litdata, zstd", "lit1", "litdata", "0"),
+        ("tfrecord", "a.tfrecord", "tfrecord", "x"),
+        ("tfrecord, gzip", "b.tfrecord.gz", "tfrecord", "x"),
+        ("array_record", "one.array_record", "array_record", "record"),
+        ("array_record, groups", "groups.array_record", "array_record", "record"),
+        ("beton", "a.beton", "beton", "x"),
+        ("npy", "a.npy", "npy", ""),
+        ("npy, Fortran order", "f.npy", "npy", ""),
+        ("npy, big endian", "b.npy", "npy", ""),
+        ("npz", "a.npz", "npz", ""),
+        ("npz, deflated", "b.npz", "npz", ""),
+        ("safetensors", "a.safetensors", "safetensors", ""),
+        ("hdf5", "plain.h5", "hdf5", "x"),
+        ("hdf5, chunks of parts of rows behind filters", "chunked.h5", "hdf5", "x"),
+        ("hdf5, text of variable length", "text.h5", "hdf5", "x"),
+        ("hdf5, text of fixed length", "fixed.h5", "hdf5", "x"),
+        ("jsonl", "a.jsonl", "jsonl", "x"),
+        ("csv", "a.csv", "csv", "x"),
+        ("text", "a.txt", "text", "text"),
+        ("jsonl, gzip", "b.jsonl.gz", "jsonl", "x"),
+        ("csv, zstd", "b.csv.zst", "csv", "x"),
+        ("parquet", "same.parquet", "parquet", "x"),
+        ("arrow", "same.arrow", "arrow", "x"),
+        ("parquet, nested", "nested.parquet", "parquet", "x"),
+        ("arrow, nested", "nested.arrow", "arrow", "x"),
+    ];
+    let is_here = |place: &Place| cfg!(feature = "parquet") || !["parquet", "arrow"].contains(&place.format);
+    all.map(place).into_iter().filter(is_here).collect()
+}
+
+impl Place {
+    /// The dataset of the copies below these folders, one behind the other.
+    pub(super) fn open(&self, folders: &[PathBuf]) -> Arc<dyn Dataset> {
+        let options = Options::new().format(self.format);
+        let options = match self.format {
+            "records" => options.set("record_bytes", BYTES as u64),
+            "npy" | "npz" | "safetensors" => options.set("rows", true),
+            "jsonl" => options.set("columns", ["x"]),
+            _ => options,
+        };
+        let paths: Vec<PathBuf> = folders.iter().map(|folder| folder.join(self.path)).collect();
+        let open = |paths: &[PathBuf]| dataset::open(paths, &options).expect(self.name);
+        if paths[0].is_file() || paths.len() == 1 {
+            return open(&paths);
+        }
+        Arc::new(Concat::new(paths.chunks(1).map(open).collect()).expect(self.name))
+    }
+}
+
+fn put(path: PathBuf, bytes: &[u8]) {
+    fs::write(path, bytes).expect("a file");
 }
 
 /// Samples as files, records and archives.
-fn files(root: &TempDir) -> Vec<Made> {
+fn write_files(root: &Path) {
     let all = payloads();
-    let folder = root.path().join("folder");
+    let folder = root.join("folder");
     fs::create_dir(&folder).expect("a folder");
     let (mut archive, mut sparse) = (Archive::new(), Archive::new());
     for (number, payload) in all.iter().enumerate() {
@@ -62,114 +128,71 @@ fn files(root: &TempDir) -> Vec<Made> {
     }
     let archive = archive.end().0;
     let folder: Arc<dyn Dataset> = dataset::open(&[folder], &Options::new().format("folder")).expect("the folder");
-    let packed = root.path().join("packed");
     let pack = PackOptions::default().shard_samples(17);
-    let pack = Loader::builder(Arc::clone(&folder)).pack(&packed, pack).expect("a plan");
+    let pack = Loader::builder(folder).pack(root.join("packed"), pack).expect("a plan");
     pack.run(&|_| ControlFlow::Continue(())).expect("archives");
-    let records = put(root.path().join("records.bin"), &all.concat());
-    let record_options = Options::new().format("records").set("record_bytes", BYTES as u64);
-    let tar = |path: &Path| dataset::open(&[path], &Options::new().format("tar")).expect("archives");
-    let plain = put(root.path().join("plain.tar"), &archive);
-    let zipped = put(root.path().join("zipped.tar.zst"), &zstd::encode_all(&archive[..], 1).expect("a frame"));
-    vec![
-        ("folder", folder, "data"),
-        ("records", dataset::open(&[records], &record_options).expect("records"), "data"),
-        ("tar", tar(&plain), "x"),
-        ("tar.zst", tar(&zipped), "x"),
-        ("packed tar", tar(&packed), "bin"),
-        ("tar, sparse members", tar(&put(root.path().join("sparse.tar"), &sparse.end().0)), "x"),
-    ]
+    put(root.join("records.bin"), &all.concat());
+    put(root.join("plain.tar"), &archive);
+    put(root.join("zipped.tar.zst"), &zstd::encode_all(&archive[..], 1).expect("a frame"));
+    put(root.join("sparse.tar"), &sparse.end().0);
 }
 
 /// Samples in the shards of other loaders.
-fn shards(root: &TempDir) -> Vec<Made> {
+fn write_shards(root: &Path) {
     let all = payloads();
-    let mds = |zipped| {
-        let folder = writers::mds(&all, zipped, &root.path().join(format!("mds{}", u8::from(zipped))));
-        dataset::open(&[folder], &Options::new().format("mds")).expect("MDS")
-    };
-    let litdata = |zipped| {
-        let folder = writers::litdata(&all, zipped, &root.path().join(format!("lit{}", u8::from(zipped))));
-        dataset::open(&[folder], &Options::new().format("litdata")).expect("LitData")
-    };
-    let records = |name: &str, bytes: &[u8]| {
-        let path = put(root.path().join(name), bytes);
-        dataset::open(&[path], &Options::new().format("tfrecord")).expect("TFRecord")
-    };
-    let array_record = |name| dataset::open(&[data(root, name)], &Options::new()).expect("ArrayRecord");
+    for zipped in [false, true] {
+        writers::mds(&all, zipped, &root.join(format!("mds{}", u8::from(zipped))));
+        writers::litdata(&all, zipped, &root.join(format!("lit{}", u8::from(zipped))));
+    }
     let examples = writers::tfrecord(&all);
-    let beton = put(root.path().join("a.beton"), &writers::beton(&all));
-    vec![
-        ("mds", mds(false), "x"),
-        ("mds, zstd", mds(true), "x"),
-        ("litdata", litdata(false), "0"),
-        ("litdata, zstd", litdata(true), "0"),
-        ("tfrecord", records("a.tfrecord", &examples), "x"),
-        ("tfrecord, gzip", records("b.tfrecord.gz", &writers::gzip(&examples)), "x"),
-        ("array_record", array_record("one.array_record"), "record"),
-        ("array_record, groups", array_record("groups.array_record"), "record"),
-        ("beton", dataset::open(&[beton], &Options::new().format("beton")).expect("beton"), "x"),
-    ]
+    put(root.join("a.tfrecord"), &examples);
+    put(root.join("b.tfrecord.gz"), &writers::gzip(&examples));
+    put(root.join("a.beton"), &writers::beton(&all));
 }
 
 /// Samples as rows of arrays, and as lines.
-fn rows(root: &TempDir) -> Vec<Made> {
+fn write_rows(root: &Path) {
     let all = payloads();
     let npy = writers::npy(&all);
-    let arrays = |format, path: PathBuf| {
-        dataset::open(&[path], &Options::new().format(format).set("rows", true)).expect("arrays")
-    };
-    let tensors = writers::safetensors(&all);
-    let packed = |format, name: &str, bytes: Vec<u8>, columns: &[&str]| {
-        let options = Options::new().format(format);
-        let options = if columns.is_empty() { options } else { options.set("columns", columns) };
-        dataset::open(&[put(root.path().join(name), &bytes)], &options).expect("lines")
-    };
-    let lines = |format, name, text: &String, columns| packed(format, name, text.clone().into_bytes(), columns);
     let text = |payload: &Vec<u8>| String::from_utf8(payload.clone()).expect("text");
     let each = |line: &dyn Fn(String) -> String| all.iter().map(|payload| line(text(payload))).collect::<String>();
-    let hdf5 = |name| dataset::open(&[data(root, name)], &Options::new().format("hdf5")).expect("HDF5");
     let jsonl = each(&|payload| format!("{{\"x\": \"{payload}\", \"n\": 1}}\n"));
     let csv = "n,x\n".to_owned() + &each(&|payload| format!("1,\"{payload}\"\r\n"));
-    let npz = |name, deflated| arrays("npz", put(root.path().join(name), &writers::npz(&npy, deflated)));
-    vec![
-        ("npy", arrays("npy", put(root.path().join("a.npy"), &npy)), ""),
-        ("npy, Fortran order", arrays("npy", put(root.path().join("f.npy"), &writers::npy_fortran(&all))), ""),
-        ("npy, big endian", arrays("npy", put(root.path().join("b.npy"), &writers::npy_big_endian(&all))), ""),
-        ("npz", npz("a.npz", false), ""),
-        ("npz, deflated", npz("b.npz", true), ""),
-        ("safetensors", arrays("safetensors", put(root.path().join("a.safetensors"), &tensors)), ""),
-        ("hdf5", hdf5("plain.h5"), "x"),
-        ("hdf5, chunks of parts of rows behind filters", hdf5("chunked.h5"), "x"),
-        ("hdf5, text of variable length", hdf5("text.h5"), "x"),
-        ("hdf5, text of fixed length", hdf5("fixed.h5"), "x"),
-        ("jsonl", lines("jsonl", "a.jsonl", &jsonl, &["x"]), "x"),
-        ("csv", lines("csv", "a.csv", &csv, &[]), "x"),
-        ("text", lines("text", "a.txt", &each(&|payload| payload + "\n"), &[]), "text"),
-        ("jsonl, gzip", packed("jsonl", "b.jsonl.gz", writers::gzip(jsonl.as_bytes()), &["x"]), "x"),
-        ("csv, zstd", packed("csv", "b.csv.zst", zstd::encode_all(csv.as_bytes(), 1).expect("a frame"), &[]), "x"),
-    ]
+    put(root.join("a.npy"), &npy);
+    put(root.join("f.npy"), &writers::npy_fortran(&all));
+    put(root.join("b.npy"), &writers::npy_big_endian(&all));
+    put(root.join("a.npz"), &writers::npz(&npy, false));
+    put(root.join("b.npz"), &writers::npz(&npy, true));
+    put(root.join("a.safetensors"), &writers::safetensors(&all));
+    put(root.join("a.jsonl"), jsonl.as_bytes());
+    put(root.join("a.csv"), csv.as_bytes());
+    put(root.join("a.txt"), each(&|payload| payload + "\n").as_bytes());
+    put(root.join("b.jsonl.gz"), &writers::gzip(jsonl.as_bytes()));
+    put(root.join("b.csv.zst"), &zstd::encode_all(csv.as_bytes(), 1).expect("a frame"));
 }
 
-#[cfg(feature = "parquet")]
-fn tables(root: &TempDir) -> Vec<Made> {
-    let open = |name: &str| dataset::open(&[data(root, name)], &Options::new()).expect("a table");
-    vec![
-        ("parquet", open("same.parquet"), "x"),
-        ("arrow", open("same.arrow"), "x"),
-        ("parquet, nested", open("nested.parquet"), "x"),
-        ("arrow, nested", open("nested.arrow"), "x"),
-    ]
+/// Files that other programs wrote, copied.
+fn write_copies(root: &Path) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/same");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        put(root.join(path.file_name().expect("a name")), &fs::read(&path).expect("a file"));
+    }
 }
 
-#[cfg(not(feature = "parquet"))]
-fn tables(_root: &TempDir) -> Vec<Made> {
-    Vec::new()
+/// Writes the same samples in every format below `root`, an empty folder.
+pub(super) fn write(root: &Path) {
+    write_files(root);
+    write_shards(root);
+    write_rows(root);
+    write_copies(root);
 }
 
 /// The same samples in every format, below `root`.
 pub(super) fn every(root: &TempDir) -> Vec<Made> {
-    [files(root), shards(root), rows(root), tables(root)].concat()
+    write(root.path());
+    let made = |place: Place| (place.name, place.open(&[root.path().to_path_buf()]), place.column);
+    places().into_iter().map(made).collect()
 }
 
 /// The payload in a value: a nested column has it as the only text of a list.

@@ -18,7 +18,7 @@ use uringload_sys::file::{OpenFlags, Opened};
 pub(super) fn faults<'a>(files: &FileTable, in_use: impl Iterator<Item = &'a Sidecar>, places: &Places) -> Vec<Error> {
     let common = Common { sidecars: false, rebuild: true, ..Common::default() };
     let (nowhere, threads) = (Places::default(), scan_threads(&common));
-    let afresh = Wanted { common: &common, places: nowhere, keep_damaged: true, threads };
+    let afresh = Wanted { common: &common, places: nowhere, keep_damaged: true, write_index: false, threads };
     let indexed = match index_all(files, &afresh, &Archives) {
         Ok(indexed) => indexed,
         Err(error) => return vec![error],

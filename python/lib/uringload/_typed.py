@@ -23,6 +23,7 @@ class FormatOptions(TypedDict, total=False):
     dtype: Any | None
     shape: Iterable[int] | None
     index_cache: str | os.PathLike[str] | None
+    write_index: bool | None
     keep_damaged: bool | None
     columns: str | Sequence[str] | None
     delimiter: Literal[",", "tab", ";", "|"] | None

@@ -70,7 +70,11 @@ impl Pending {
         let wanted: u64 = plan.slices.iter().map(|slice| slice.span.len).sum();
         stats.count.bytes_wanted.add(wanted);
         let mut slices = plan.slices.iter().filter(|slice| slice.span.len > 0);
-        let Some(first) = slices.next() else { return Ok(Ok(Bytes::new())) };
+        let Some(first) = slices.next() else {
+            // Of files without bytes, which were looked at.
+            parts.into_iter().for_each(|part| drop(pool.lease(part)));
+            return Ok(Ok(Bytes::new()));
+        };
         let is_one = slices.next().is_none();
         let mut start = first.at as usize;
         if !is_one {

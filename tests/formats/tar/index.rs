@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
+use uringload::ErrorKind;
 use uringload::dataset::internal::detect;
 use uringload::dataset::{self, IndexProgress, Options};
 
@@ -57,6 +58,44 @@ fn a_second_start_looks_through_nothing() {
     // Nor does a stray file.
     fs::write(folder.path().join("c.jpg"), b"").unwrap();
     assert_eq!(format(), "tar");
+}
+
+/// Whoever only looks at a folder leaves it as it was. What is there already is used.
+#[test]
+fn an_index_is_not_written_where_nobody_wants_it() {
+    let place = folder(&[("a.tar", &two_samples())]);
+    let index = place.path().join("a.tar.uidx");
+    let open = |write: bool| dataset::open(&[place.path()], &with_sidecars().set("write_index", write)).unwrap();
+    let without = open(false);
+    assert_eq!((report(&*without).scanned, report(&*without).written, index.exists()), (1, 0, false));
+    assert!(without.index().fallbacks.is_empty(), "{:?}", without.index().fallbacks);
+    let with = open(true);
+    assert_eq!((report(&*with).scanned, report(&*with).written, index.exists()), (1, 1, true));
+    let again = open(false);
+    assert_eq!((report(&*again).scanned, report(&*again).current), (0, 1));
+    assert_eq!(contents(&*again), contents(&*without));
+}
+
+/// The index of a file is no sample of its folder, unless it is asked for by its name. Another file of such a name is.
+#[test]
+fn an_index_is_no_sample_of_its_folder() {
+    let place = folder(&[("a.tar", &two_samples()), ("b.jpg.uidx", b"something else")]);
+    dataset::open(&[place.path().join("a.tar")], &with_sidecars()).unwrap();
+    let index = place.path().join("a.tar.uidx");
+    let whole = dataset::open(&[place.path()], &Options::new().format("folder")).unwrap();
+    assert_eq!((whole.len(), left_out(&*whole)), (2, vec![("companions of the data", 1)]));
+    let named = dataset::open(&[index], &Options::new().format("folder")).unwrap();
+    assert_eq!((named.len(), left_out(&*named)), (1, vec![]));
+}
+
+#[test]
+fn an_archive_without_a_sample_is_named() {
+    let empty = Archive::new().end().0;
+    let place = folder(&[("a.tar", &empty), ("b.tar", &empty)]);
+    let error = dataset::open(&[place.path().join("b.tar")], &with_sidecars()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Empty, Some(&*place.path().join("b.tar"))), "{error}");
+    let error = dataset::open(&[place.path()], &with_sidecars()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Empty, Some(place.path())), "{error}");
 }
 
 /// A FIFO in the place of an index is passed over at once, and the index that is made takes its place.

@@ -104,6 +104,34 @@ fn the_file_that_holds_something_else_is_named() {
     }
 }
 
+/// Of many files each is looked at, in one block, up to 4096 of them; the group of the one that is another is named.
+#[test]
+fn one_file_of_hundreds_that_holds_something_else_is_found() {
+    const MANY: u64 = 400;
+    for kind in KINDS {
+        let root = made(kind, MANY);
+        let state = saved(kind, root.path());
+        assert!(state.to_json().len() < 1200, "{}", state.to_json());
+        for number in [0, 77, 123, 200, 399] {
+            put(root.path(), kind, number, 1);
+            let error = refused(kind, root.path(), &state);
+            assert_eq!(error.kind(), ErrorKind::StateMismatch, "{} {number}: {error}", kind.0);
+            let (first, last) = (number / 25 * 25, number / 25 * 25 + 24);
+            let named = error.path().expect("a file").to_string_lossy().into_owned();
+            let is_group = named.contains(&format!("{first:03}.")) && error.what().contains(&format!("{last:03}."));
+            assert!(is_group || named.contains(&format!("{number:03}.")), "{} {number}: {error}", kind.0);
+            put(root.path(), kind, number, 0);
+        }
+        builder(kind, root.path()).resume(&state).build().expect("all is as it was");
+        // Of an earlier version, which knows no groups.
+        let mut json: serde_json::Value = serde_json::from_str(&state.to_json()).expect("JSON");
+        assert!(json["dataset"].as_object_mut().expect("an object").remove("content_groups").is_some());
+        json.as_object_mut().expect("an object").remove("checksum");
+        let old = State::from_json(&json.to_string()).expect("a state");
+        builder(kind, root.path()).resume(&old).build().expect("it loads as before");
+    }
+}
+
 /// Another rank has its copy elsewhere, with other times, and a state of each is the same.
 #[test]
 fn a_copy_is_the_same_dataset() {
