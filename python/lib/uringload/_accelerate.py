@@ -120,9 +120,9 @@ class InPass:
         return -1
 
     def __del__(self) -> None:
-        # By now the references to it are dead.
-        state = self._state
-        state.dataloader_references = [None, *(one for one in state.dataloader_references if one is not None)]
+        # In a plain list without what is dead: Accelerate takes the last entry for the innermost pass.
+        others = [one for one in self._state.dataloader_references if one is not None and one is not self]
+        self._state.dataloader_references = [None, *others]
 
 
 def _on_stack(classes: tuple[tuple[str, str], ...], function: str | None = None) -> Any:
