@@ -22,7 +22,7 @@ apt() {
 unpack() {
     local each
     mkdir -p "$2"
-    for each in "$1"/*.deb; do dpkg-deb -x "$each" "$2"; done
+    for each in "$1"/*.deb; do dpkg-deb -x "$each" "$2" || return 1; done
     rm -rf "$1"
 }
 
@@ -38,12 +38,12 @@ debian_compiler() {
         # shellcheck disable=SC2086 # Several names.
         (cd "$at/debs" && apt "$own $arm" download rustc-web "libstd-rust-web-dev:$own" "libstd-rust-web-dev:$arm" \
             $driver) || return 1
-        unpack "$at/debs" "$at"
+        unpack "$at/debs" "$at" || return 1
         printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s/usr/bin/rustc" "$@"\n' \
             "$(echo "$at"/usr/lib/*-linux-gnu)" "$at" >"$at/rustc"
         chmod +x "$at/rustc"
     fi
-    echo "$at/rustc"
+    "$at/rustc" --version >/dev/null && echo "$at/rustc"
 }
 
 # The names of the packages that $2 depends on, directly or not, that match $3.
@@ -63,7 +63,7 @@ debian_python() {
         # With a status file that is empty, all that it needs is fetched.
         apt "$arm" -o "Dir::State::status=$DEBIAN/status" -o Debug::NoLocking=1 install --download-only -y \
             --no-install-recommends python3 libstdc++6 || return 1
-        unpack "$DEBIAN/cache/archives" "$at"
+        unpack "$DEBIAN/cache/archives" "$at" || return 1
         (cd "$at/debs" && apt "$own $arm" download "qemu-user-static:$own") || return 1
         name=qemu-${1%%-*}-static
         dpkg-deb --fsys-tarfile "$at"/debs/*.deb | tar -x -C "$at" "./usr/bin/$name" || return 1

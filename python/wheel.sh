@@ -16,7 +16,7 @@ readonly OUT=$ROOT/target/wheels
 # The oldest glibc that Rust's standard library itself can be linked to is 2.17.
 readonly POLICY=manylinux2014
 # Tests that start no process: an emulated program cannot start another.
-readonly EMULATED=(tests/test_{passes,output,arguments,own,cache,async}.py)
+readonly EMULATED=(tests/test_{passes,output,arguments,cache,async}.py)
 # shellcheck source-path=SCRIPTDIR
 . ./debian.sh
 
@@ -58,8 +58,16 @@ compiler() {
     fi
 }
 
-[ $# -gt 0 ] || set -- x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 declare -A COMPILERS
+if [ $# -eq 0 ]; then
+    set -- x86_64-unknown-linux-gnu
+    # Not every machine is a Debian.
+    if compiler aarch64-unknown-linux-gnu >/dev/null; then
+        set -- "$@" aarch64-unknown-linux-gnu
+    else
+        echo "skipped: no compiler for 64-bit ARM, so it gets no wheel"
+    fi
+fi
 for target in "$@"; do COMPILERS[$target]=$(compiler "$target"); done
 python3 -m venv "$TOOLS"
 "$TOOLS/bin/pip" install --quiet --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13" auditwheel
