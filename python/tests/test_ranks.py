@@ -342,8 +342,8 @@ def test_real_process_groups_that_are_torn_down_in_mid_epoch(records: pathlib.Pa
                           check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    for number in (0, 2):
-        assert sorted(number for of_rank in told for number in of_rank[number]) == list(range(RECORDS))
+    for which in (0, 2):
+        assert sorted(number for of_rank in told for number in of_rank[which]) == list(range(RECORDS))
     for rank, (_, refused, _) in enumerate(told):
         assert f"has read as rank {rank} of 2" in refused and "is now rank 0 of 1" in refused, refused
 

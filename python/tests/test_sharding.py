@@ -274,6 +274,7 @@ def test_accelerate_is_told_of_the_last_batch(records: pathlib.Path, accelerate:
             for _, _ in zip(validating, range(3)):
                 assert state.active is not of_training
         assert state.active is of_training, "a pass that is left early is over"
+        del of_training
         assert len(list(batches)) == 31 and state.active is None, "also where the iterator is kept"
         # Accelerate's own loader, which reads ahead, tells of itself.
         assert [state.active for _ in DataLoaderShard(loader)] == [None] * 32
@@ -289,21 +290,22 @@ def test_accelerate_is_told_what_ranks_repeat(
     records: pathlib.Path, accelerate: None, samples: int, world_size: int, repeated: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    state, ends, told = GradientState(), [], []
+    state, before, ends, told = GradientState(), [], [], []
     for rank in range(world_size):
         given = of_records(records, only=range(samples), rank=rank, world_size=world_size, shuffle=True)
         with DataLoader(**given) as loader:
             for batch in loader:
-                end = numbers(batch)
-                told.append(state.active.remainder if state.active.end_of_dataloader else None)
-        ends += end
-    steps = len(told) // world_size
-    assert told.count(None) == world_size * (steps - 1) and len({*told}) == 2, "all ranks are told the same"
-    # What gather_for_metrics does.
-    remainder, every = told[-1], sorted(ends)
-    kept = ends[:remainder] if remainder is not None and remainder > 0 else ends
-    assert len(kept) == len({*kept}) + (repeated if repeated > 1 else 0) and {*kept} == {*every}
-    assert remainder == (len(kept) if repeated == 1 else -min(repeated, 1))
+                if state.active.end_of_dataloader:
+                    told.append(state.active.remainder)
+                    ends += numbers(batch)
+                else:
+                    before += numbers(batch)
+    assert len(told) == world_size and len({*told}) == 1, "all ranks are told the same"
+    # What gather_for_metrics does with the last batches.
+    remainder = told[0]
+    every = before + (ends[:remainder] if remainder > 0 else ends)
+    assert {*every} == {*range(samples)} and len(every) == samples + (repeated if repeated > 1 else 0)
+    assert remainder == (len(ends) - 1 if repeated == 1 else -min(repeated, 1))
     assert ("gets 2 samples twice" in caplog.text) == (repeated == 2)
     with DataLoader(**of_records(records, drop_last=True, rank=0, world_size=3)) as loader:
         assert [state.active.remainder for _ in loader][-1] == 0

@@ -91,12 +91,14 @@ class _Worker:
                 self._answer(None)
                 self._has_started = self._connection.recv()
             self._connection.send(ids)
-            if not self._answer(timeout):
-                raise self._too_slow(ids, timeout)
-            kind, payload, sizes = self._connection.recv()
-            buffers = self._buffers(sizes) if kind == "mapped" else sizes
+            is_in_time = self._answer(timeout)
+            if is_in_time:
+                kind, payload, sizes = self._connection.recv()
+                buffers = self._buffers(sizes) if kind == "mapped" else sizes
         except (EOFError, OSError, RuntimeError):
             raise self._died(ids) from None
+        if not is_in_time:
+            raise self._too_slow(ids, timeout)
         if kind == "failed":
             raise _remote(payload, sizes)
         return pickle.loads(payload, buffers=buffers)
