@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds the wheels for PyPI: manylinux2014, one for every Python from 3.10 on. `python/wheel.sh [TARGET...]`; without a
-# target it builds for x86-64. For 64-bit ARM: `rustup target add aarch64-unknown-linux-gnu`, then
-# `python/wheel.sh aarch64-unknown-linux-gnu`. `RUSTC` names another compiler than `rustc`.
+# target it builds for x86-64 and 64-bit ARM. A compiler for a target is the one that is there (`rustup target add
+# aarch64-unknown-linux-gnu`, or another that `RUSTC` names), else Debian's, of packages that are unpacked below target/.
 #
 # zig is the linker, because it links against the symbols of an old glibc on any machine; it comes from PyPI, as maturin
-# and auditwheel do. A wheel for this machine is then installed where there is no Rust, and tested.
+# and auditwheel do. A wheel for this machine is then installed where there is no Rust, and tested; one for another
+# processor is tried by emulation.
 set -euo pipefail
 cd "$(dirname "$0")"
 exec </dev/null
@@ -14,6 +15,10 @@ readonly TOOLS=$ROOT/target/wheel-tools
 readonly OUT=$ROOT/target/wheels
 # The oldest glibc that Rust's standard library itself can be linked to is 2.17.
 readonly POLICY=manylinux2014
+# Tests that start no process: an emulated program cannot start another.
+readonly EMULATED=(tests/test_{passes,output,arguments,cache,async}.py)
+# shellcheck source-path=SCRIPTDIR
+. ./debian.sh
 
 built_for() { ls "$OUT"/uringload-*-abi3-manylinux*"_${1%%-*}.whl"; }
 
@@ -28,21 +33,51 @@ try() {
     env -i HOME="$fresh" PATH=/usr/bin:/bin LANG=C.UTF-8 "$fresh/bin/python" -m pytest -q -p no:cacheprovider
 }
 
-[ $# -gt 0 ] || set -- x86_64-unknown-linux-gnu
-for target in "$@"; do
-    if [ ! -d "$("${RUSTC:-rustc}" --print target-libdir --target "$target" 2>/dev/null)" ]; then
-        echo "wheel.sh: Rust's standard library for $target is not installed: rustup target add $target" >&2
-        echo "wheel.sh: without rustup, name a compiler that has it as RUSTC. Debian has one: rustc-web, with" \
-            "libstd-rust-web-dev of the same version and of the target's architecture" >&2
-        exit 1
+# The wheel $1 for the target $2, by emulation.
+try_emulated() {
+    local at fresh processor=${2%%-*} python
+    at=$(debian_python "$2") || { echo "skipped: no emulator for ${2%%-*}, so its wheel is not tried"; return 0; }
+    fresh=$(mktemp -d) && trap "rm -rf '$fresh'" EXIT
+    python=("$at/run" -E "PYTHONPATH=$fresh" -E PYTHONDONTWRITEBYTECODE=1 "$at/usr/bin/python3")
+    "$TOOLS/bin/pip" install --quiet --disable-pip-version-check --target "$fresh" --only-binary :all: \
+        --platform "manylinux_2_28_$processor" --platform "manylinux_2_27_$processor" \
+        --platform "manylinux2014_$processor" \
+        --python-version "$("${python[@]}" -c 'import platform; print(platform.python_version())')" numpy pytest "$1"
+    "${python[@]}" -m uringload --version
+    "${python[@]}" -m pytest -q -p no:cacheprovider "${EMULATED[@]}"
+}
+
+# Prints a compiler for the target $1.
+compiler() {
+    if [ -d "$("${RUSTC:-rustc}" --print target-libdir --target "$1" 2>/dev/null)" ]; then
+        echo "${RUSTC:-rustc}"
+    elif ! debian_compiler "$1"; then
+        echo "wheel.sh: Rust's standard library for $1 is not installed: rustup target add $1" >&2
+        echo "wheel.sh: without rustup, name a compiler that has it as RUSTC. Debian's rustc-web was not to be had" >&2
+        return 1
     fi
-done
+}
+
+declare -A COMPILERS
+if [ $# -eq 0 ]; then
+    set -- x86_64-unknown-linux-gnu
+    # Not every machine is a Debian.
+    if compiler aarch64-unknown-linux-gnu >/dev/null; then
+        set -- "$@" aarch64-unknown-linux-gnu
+    else
+        echo "skipped: no compiler for 64-bit ARM, so it gets no wheel"
+    fi
+fi
+for target in "$@"; do COMPILERS[$target]=$(compiler "$target"); done
 python3 -m venv "$TOOLS"
 "$TOOLS/bin/pip" install --quiet --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13" auditwheel
 for target in "$@"; do
-    PATH=$TOOLS/bin:$PATH CARGO_TARGET_DIR=$ROOT/target "$TOOLS/bin/maturin" build --quiet --release --locked --zig \
-        --target "$target" --compatibility "$POLICY" --out "$OUT"
+    # Each compiler has a folder of its own, so that none builds anew what another has left.
+    folder=$ROOT/target
+    case ${COMPILERS[$target]} in "$DEBIAN"/*) folder=$ROOT/target/debian/build ;; esac
+    PATH=$TOOLS/bin:$PATH RUSTC=${COMPILERS[$target]} CARGO_TARGET_DIR=$folder "$TOOLS/bin/maturin" build --quiet \
+        --release --locked --zig --target "$target" --compatibility "$POLICY" --out "$OUT"
     wheel=$(built_for "$target")
     "$TOOLS/bin/python" -m auditwheel show "$wheel"
-    if [ "${target%%-*}" = "$(uname -m)" ]; then try "$wheel"; fi
+    if [ "${target%%-*}" = "$(uname -m)" ]; then try "$wheel"; else try_emulated "$wheel" "$target"; fi
 done

@@ -296,6 +296,58 @@ def test_spawned_processes_without_variables(
     assert [tuple(of_group) for _, *of_group in told] == [(0, 2), (1, 2), (2, 3)][:world_size]
 
 
+TORN_DOWN = """
+    import json, sys
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+    import uringload
+
+    def numbers(batches):
+        return [int(row[0]) for batch in batches for row, pad in zip(batch["data"], batch.padding or [False] * 32)
+                if not pad]
+
+    def work(rank, world_size, path, folder):
+        def meet(number):
+            dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{number}", rank=rank,
+                                    world_size=world_size)
+
+        meet(0)
+        with uringload.DataLoader(path, record_bytes=256, dtype="i32", batch_size=32, shuffle=True) as loader:
+            batches = iter(loader)
+            begun = [next(batches) for _ in range(3)]
+            dist.barrier()
+            dist.destroy_process_group()
+            first = numbers([*begun, *batches])
+            try:
+                refused = f"{len(list(loader))} batches"
+            except uringload.InvalidArgumentError as error:
+                refused = str(error)
+            meet(1)
+            told = (first, refused, numbers(loader))
+        with open(f"{folder}/{rank}.json", "w") as file:
+            json.dump(told, file)
+        dist.barrier()
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        mp.spawn(work, (int(sys.argv[3]), sys.argv[1], sys.argv[2]), nprocs=int(sys.argv[3]))
+"""
+
+
+@needs_torch
+def test_real_process_groups_that_are_torn_down_in_mid_epoch(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "torn_down.py"
+    script.write_text(textwrap.dedent(TORN_DOWN))
+    done = subprocess.run([sys.executable, script, records, tmp_path, "2"], capture_output=True, text=True, timeout=240,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    for which in (0, 2):
+        assert sorted(number for of_rank in told for number in of_rank[which]) == list(range(RECORDS))
+    for rank, (_, refused, _) in enumerate(told):
+        assert f"has read as rank {rank} of 2" in refused and "is now rank 0 of 1" in refused, refused
+
+
 @pytest.mark.parametrize(
     "variables",
     [

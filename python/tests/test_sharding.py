@@ -8,6 +8,7 @@ import logging
 import pathlib
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,6 +72,31 @@ class PartialState:
     num_processes = 2
 
 
+class GradientState:
+    """As accelerate's: it holds whatever is iterated over weakly, the innermost last."""
+
+    _shared_state: dict[str, Any] = {}
+
+    def __init__(self) -> None:
+        self.__dict__ = self._shared_state
+        self.__dict__.setdefault("_references", [None])
+
+    def _add_dataloader(self, loader: Any) -> None:
+        self.dataloader_references += [loader]
+
+    @property
+    def dataloader_references(self) -> list[Any]:
+        return [one if one is None else one() for one in self._references]
+
+    @dataloader_references.setter
+    def dataloader_references(self, references: list[Any]) -> None:
+        self._references = [one if one is None else weakref.ref(one) for one in references]
+
+    @property
+    def active(self) -> Any:
+        return self.dataloader_references[-1]
+
+
 class Loop:
     """As Lightning's loop, as far as states need it."""
 
@@ -97,7 +123,8 @@ def module(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
 def accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
     classes: list[type] = [IterableDatasetShard, DataLoaderShard, DataLoaderDispatcher]
     module(monkeypatch, "accelerate.data_loader", **{cls.__name__: cls for cls in classes})
-    module(monkeypatch, "accelerate.state", PartialState=PartialState)
+    monkeypatch.setattr(GradientState, "_shared_state", {})
+    module(monkeypatch, "accelerate.state", PartialState=PartialState, GradientState=GradientState)
 
 
 @pytest.fixture
@@ -228,6 +255,60 @@ def test_skipping_batches(records: pathlib.Path, given: dict[str, Any], skipped:
         loader.batch_sampler.set_epoch(0)
         assert [numbers(batch) for batch in skipping(loader, skipped)] == first[skipped:]
         assert [numbers(batch) for batch in loader] == second, "only one pass is without them"
+
+
+@pytest.mark.parametrize("given", [{}, {"batch_transform": lambda batch: batch, "num_threads": 2}])
+def test_accelerate_is_told_of_the_last_batch(records: pathlib.Path, accelerate: None, given: dict[str, Any]) -> None:
+    """Where gradients are accumulated it steps there, although fewer batches are left than it accumulates."""
+    with DataLoader(**of_records(records, **given)) as loader:
+        list(loader)
+        assert GradientState._shared_state == {}, "nothing is told to an Accelerate that nobody uses"
+        state = GradientState()
+        for _ in range(2):
+            assert [state.active.end_of_dataloader for _ in loader] == [False] * 31 + [True]
+            assert state.dataloader_references == [None]
+        batches = iter(loader)
+        next(batches)
+        of_training = state.active
+        with DataLoader(**of_records(records, **given)) as validating:
+            for _, _ in zip(validating, range(3)):
+                assert state.active is not of_training
+        assert state.active is of_training, "a pass that is left early is over"
+        del of_training
+        assert len(list(batches)) == 31 and state.active is None, "also where the iterator is kept"
+        # Accelerate's own loader, which reads ahead, tells of itself.
+        assert [state.active for _ in DataLoaderShard(loader)] == [None] * 32
+    loader = DataLoader(**of_records(records))
+    next(iter(loader))
+    gone = weakref.ref(loader)
+    del loader
+    assert gone() is None, "it keeps no loader alive"
+
+
+@pytest.mark.parametrize(("samples", "world_size", "repeated"), [(1000, 2, 0), (999, 2, 1), (998, 3, 1), (997, 3, 2)])
+def test_accelerate_is_told_what_ranks_repeat(
+    records: pathlib.Path, accelerate: None, samples: int, world_size: int, repeated: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    state, before, ends, told = GradientState(), [], [], []
+    for rank in range(world_size):
+        given = of_records(records, only=range(samples), rank=rank, world_size=world_size, shuffle=True)
+        with DataLoader(**given) as loader:
+            for batch in loader:
+                if state.active.end_of_dataloader:
+                    told.append(state.active.remainder)
+                    ends += numbers(batch)
+                else:
+                    before += numbers(batch)
+    assert len(told) == world_size and len({*told}) == 1, "all ranks are told the same"
+    # What gather_for_metrics does with the last batches.
+    remainder = told[0]
+    every = before + (ends[:remainder] if remainder > 0 else ends)
+    assert {*every} == {*range(samples)} and len(every) == samples + (repeated if repeated > 1 else 0)
+    assert remainder == (len(ends) - 1 if repeated == 1 else -min(repeated, 1))
+    assert ("gets 2 samples twice" in caplog.text) == (repeated == 2)
+    with DataLoader(**of_records(records, drop_last=True, rank=0, world_size=3)) as loader:
+        assert [state.active.remainder for _ in loader][-1] == 0
 
 
 def test_a_loader_made_of_parts_of_ours_is_refused(records: pathlib.Path) -> None:

@@ -30,6 +30,8 @@ class Squares:
                 raise KeyError(f"no square of {index}")
             if self.how == "exit":
                 os._exit(3)
+            if self.how == "hang":
+                time.sleep(600)
             os.kill(os.getpid(), signal.SIGKILL)
         return index, index * index
 
@@ -147,6 +149,45 @@ def test_a_process_that_dies(how: str, words: str) -> None:
         # Another process takes its place.
         assert next(batches) == list(range(24, 32))
     assert time.monotonic() - start < 200, "it waits for nobody who is gone"
+
+
+def test_a_process_that_dies_while_nobody_waits_for_it() -> None:
+    with uringload.DataLoader(
+        Squares(), 8, collate_fn=first_of_each, workers="processes", num_workers=1, on_error="raise"
+    ) as loader:
+        batches = iter(loader)
+        seen = [next(batches)]
+        workers = loader._source._workers
+        deadline = time.monotonic() + 60
+        while not workers._idle.qsize() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (worker,) = workers._all
+        os.kill(worker._process.pid, signal.SIGKILL)
+        worker._process.join(60)
+        errors = []
+        while True:
+            try:
+                seen.append(next(batches))
+            except StopIteration:
+                break
+            except uringload.WorkerError as error:
+                errors.append(str(error))
+        assert len(errors) == 1 and "was ended by SIGKILL" in errors[0], errors
+        assert len(seen) == 12, "the other batches come, from another process"
+        assert sorted(number for batch in loader for number in batch) == list(range(100)), "the next pass is whole"
+
+
+def test_a_process_that_takes_too_long() -> None:
+    with uringload.DataLoader(
+        Squares(bad=20, how="hang"), 8, collate_fn=first_of_each, workers="processes", num_workers=2, timeout=2
+    ) as loader:
+        batches = iter(loader)
+        assert [next(batches) for _ in range(2)] == [list(range(8)), list(range(8, 16))]
+        start = time.monotonic()
+        with pytest.raises(uringload.WorkerError, match="took more than 2 s to make samples 16, 17, 18") as caught:
+            next(batches)
+        assert time.monotonic() - start < 60 and "longer timeout" in str(caught.value.remedy)
+        assert [number for batch in batches for number in batch] == list(range(24, 100))
 
 
 def test_a_generator_in_processes_is_refused() -> None:

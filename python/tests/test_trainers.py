@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import conftest
 import pytest
@@ -53,23 +54,48 @@ RANK = """
 """
 
 
-def launch(world_size: int, *arguments: str) -> list[tuple[list[int], int, dict[str, object]]]:
-    """What `torchrun` does, for processes of one machine."""
+METRICS = """
+    import json, sys
+    import accelerate
+    import torch
+    import uringload
+
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model = torch.nn.Linear(1, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+    loader = accelerator.prepare(uringload.DataLoader(sys.argv[1], record_bytes=256, dtype="i32", shuffle=True,
+                                                      batch_size=int(sys.argv[2]), only=range(int(sys.argv[3]))))
+    seen, steps = [], []
+    for batch in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch["data"][:, :1].float()).mean())
+            steps.append(accelerator.sync_gradients)
+            optimizer.step()
+            optimizer.zero_grad()
+        seen += accelerator.gather_for_metrics(batch["data"][:, 0].contiguous()).tolist()
+    if accelerator.is_main_process:
+        print(json.dumps([seen, steps]))
+    accelerator.end_training()
+"""
+
+
+def launch(world_size: int, *arguments: str, script: str = RANK) -> Any:
+    """What `torchrun` does, for processes of one machine; returns what rank 0 says."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(RANK), *arguments],
-            env={**os.environ, **launched, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", textwrap.dedent(script), *arguments],
+            env={**os.environ, **launched, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, text=True,
         )
         for rank in range(world_size)
     ]  # fmt: skip
     told = [process.communicate(timeout=120)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes)
-    everybody: list[tuple[list[int], int, dict[str, object]]] = json.loads(told[0])
-    return everybody
+    return json.loads(told[0])
 
 
 def test_two_ranks_share_an_epoch_and_three_go_on_with_it(records: pathlib.Path) -> None:
@@ -148,6 +174,16 @@ def test_accelerate_skips_batches(records: pathlib.Path) -> None:
         rest = accelerator.skip_first_batches(accelerator.prepare(loader), 7)
         assert len(rest) == 25 and [numbers(batch) for batch in rest] == first[7:]
         assert [numbers(batch) for batch in loader] == second
+
+
+@needs("accelerate")
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_accelerate_steps_at_the_end_and_counts_each_sample_once(records: pathlib.Path, world_size: int) -> None:
+    samples = 998 if world_size == 3 else 999
+    seen, steps = launch(world_size, str(records), str(60 // world_size), str(samples), script=METRICS)
+    assert sorted(seen) == list(range(samples)), "what ranks repeat is left out"
+    # 17 batches, of which 4 are accumulated.
+    assert [number for number, steps_now in enumerate(steps, 1) if steps_now] == [4, 8, 12, 16, 17]
 
 
 @needs("lightning")

@@ -7,6 +7,7 @@ pass: whoever iterates over the dataset is on it. Nothing is imported: what is n
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from . import _log
 from .errors import refused
 
 if TYPE_CHECKING:
-    from ._loader import DataLoader
+    from ._loader import DataLoader, _Pass
 
 _DATA = "accelerate.data_loader"
 #: Those that give each rank a share of what they iterate over. The first reads on every rank, the second on rank 0.
@@ -64,6 +65,64 @@ def refuse_ray() -> None:
         raise refused("ray.train.torch.prepare_data_loader puts a sampler and a loader of torch's in the place of this "
                       "DataLoader, which has its share of the samples by Ray's rank already",
                       'use the DataLoader as it is, with device="cuda:0" (or "auto") for batches on the GPU')
+
+
+def told(loader: DataLoader, of: _Pass) -> InPass | None:
+    """Tells Accelerate of a pass that begins; None: there is no Accelerate, or a loader of its own is around this one,
+    which tells of itself."""
+    kind = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    if kind is None or not kind._shared_state or iterating() is not None:
+        return None
+    return InPass(kind(), loader, of)
+
+
+class InPass:
+    """A pass as Accelerate's gradient state asks for it, from which the training loop gets to know the last batch:
+    `accumulate` steps there, and `gather_for_metrics` leaves out the samples that ranks repeat to fill up their batch.
+
+    Accelerate holds it weakly. It belongs to the pass, and ends with it, also where that is left before its end.
+    """
+
+    def __init__(self, state: Any, loader: DataLoader, of: _Pass) -> None:
+        self._state, self._pass = state, weakref.ref(of)
+        self._world_size = loader.world_size
+        # How many samples an epoch has: unknown where each rank has a sampler of its own, or makes rows of them.
+        is_known = loader._asked_order[1] is None and not loader._makes_rows
+        self._samples = len(loader.dataset) if is_known else None
+        self._drops = loader.drop_last
+        self._was_told = False
+        state._add_dataloader(self)
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the last batch was handed out."""
+        of = self._pass()
+        return of is not None and of.has_given_all
+
+    @property
+    def remainder(self) -> int:
+        """Samples of the last batches of all ranks together without those that are repeated, 0 if none is, or -1 if
+        they do not stand at the end, where they could be left out."""
+        of = self._pass()
+        if self._drops or self._world_size == 1:
+            return 0
+        if of is None or self._samples is None or of.last_position is None:
+            return -1
+        left = self._samples - of.last_position
+        repeated = -left % self._world_size
+        if repeated < 2:
+            # Only the last rank repeats one, as its last: it is the last of all.
+            return left if repeated else 0
+        if not self._was_told:
+            self._was_told = True
+            _log.warning("gather_for_metrics gets %d samples twice, because ranks repeat them to fill up their last "
+                         "batch: batch.padding says which", repeated)
+        return -1
+
+    def __del__(self) -> None:
+        # In a plain list without what is dead: Accelerate takes the last entry for the innermost pass.
+        others = [one for one in self._state.dataloader_references if one is not None and one is not self]
+        self._state.dataloader_references = [None, *others]
 
 
 def _on_stack(classes: tuple[tuple[str, str], ...], function: str | None = None) -> Any:

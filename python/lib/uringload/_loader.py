@@ -128,7 +128,7 @@ class DataLoader:
         batch_transform: a function of one batch. Both kinds of transform run in threads, and batches stay in order.
         worker_init_fn: called once in each of these threads with its number, before its first batch.
         generator: a torch.Generator, whose ``initial_seed()`` is taken for ``seed``.
-        timeout: seconds that a read may take; None or 0 for no limit.
+        timeout: seconds that a read may take, or a worker process for a batch; None or 0 for no limit.
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
             descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
             the log tells of it. None waits as long as it takes.
@@ -464,7 +464,9 @@ class DataLoader:
             from ._transform import threads_of
 
             count = threads_of(self._options["num_threads"])
-            transform, function = self._source.functions(transform, function, workers, count, how)
+            transform, function = self._source.functions(
+                transform, function, workers, count, how, self._options["timeout"]
+            )
         if transform is None and batch_transform is None and function is None and not self._tails:
             if init is not None:
                 arguments.ignored("worker_init_fn", "without a transform there are no threads to initialise")
@@ -620,7 +622,9 @@ class DataLoader:
                 self._state = None
             self._next_epoch = epoch + 1
             self._pass = token = object()
-        return _Pass(self, epoch, token)
+            begun = _Pass(self, epoch, token)
+            begun.in_pass = _accelerate.told(self, begun)
+        return begun
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Starts a pass for ``async for``, which leaves the event loop free while it waits."""
@@ -942,7 +946,7 @@ def _again(given: dict[str, Any]) -> DataLoader:
 class _Pass:
     """One pass over an epoch. Threads may share it: each batch goes to exactly one of them."""
 
-    __slots__ = ("_loader", "_epoch", "_token", "_ended", "_pending")
+    __slots__ = ("_loader", "_epoch", "_token", "_ended", "_pending", "last_position", "in_pass", "__weakref__")
 
     def __init__(self, loader: DataLoader, epoch: int, token: object) -> None:
         self._loader = loader
@@ -951,6 +955,19 @@ class _Pass:
         self._ended = False
         # Batches that are being transformed, each with the state after it.
         self._pending: deque[tuple[Any, str | None]] = deque()
+        #: The position in the epoch of the last batch, once it is read.
+        self.last_position: int | None = None
+        #: What Accelerate knows of it.
+        self.in_pass: _accelerate.InPass | None = None
+
+    @property
+    def has_given_all(self) -> bool:
+        """Whether the last batch was handed out."""
+        return self._ended and not self._pending
+
+    def _over(self) -> StopIteration:
+        self.in_pass = None
+        return StopIteration()
 
     def __iter__(self) -> _Pass:
         return self
@@ -966,7 +983,7 @@ class _Pass:
                 return self._transformed(loader, loader._pool)
             raw = self._take(loader, wait=True)
             if raw is None:
-                raise StopIteration
+                raise self._over()
             return loader._finish(raw)
 
     def poll(self) -> tuple[bool, Any]:
@@ -995,7 +1012,7 @@ class _Pass:
                     return False, self._pending[0][0]
             if self._ended or native_loader.is_over():
                 self._ended = True
-                raise StopIteration
+                raise self._over()
             return False, native_loader
 
     def _take(self, loader: DataLoader, wait: bool) -> Raw | None:
@@ -1004,6 +1021,8 @@ class _Pass:
         raw = loader._pull(self._epoch, wait)
         # None after a wait, or None because the next epoch's batch came early, means that the epoch is over.
         self._ended = (raw is None and (wait or loader._early is not None)) or (raw is not None and raw[1].is_last)
+        if raw is not None and self._ended:
+            self.last_position = raw[1].position
         return raw
 
     def _transformed(self, loader: DataLoader, pool: Any) -> Any:
@@ -1026,7 +1045,7 @@ class _Pass:
     def _next_made(self, loader: DataLoader, pool: Any) -> Any:
         self._fill(loader, pool, wait=True)
         if not self._pending:
-            raise StopIteration
+            raise self._over()
         future, _ = self._pending[0]
         try:
             made = future.result()

@@ -23,14 +23,15 @@ Make = Callable[[list[int]], Any]
 
 
 class Workers:
-    """Processes that make batches of numbers. Each thread that calls drives one process at a time.
+    """Processes that make batches of numbers. Each thread that calls drives one process at a time. One that takes
+    longer for a batch than `timeout` seconds is ended.
 
     They are started when they are needed, by the start method "forkserver", so that they have no threads or locks of
     this process.
     """
 
-    def __init__(self, make: Make, count: int, what: str) -> None:
-        self._make, self._what = make, what
+    def __init__(self, make: Make, count: int, what: str, timeout: float | None = None) -> None:
+        self._make, self._what, self._timeout = make, what, timeout
         self._closed = False
         self._all: list[_Worker] = []
         #: Idle workers; None stands for one that is still to be started.
@@ -50,7 +51,7 @@ class Workers:
                 if self._closed:
                     worker.end()
                     raise _closed()
-            return worker.work(ids)
+            return worker.work(ids, self._timeout)
         finally:
             if worker is not None and not worker.is_alive:
                 if worker in self._all:
@@ -81,22 +82,41 @@ class _Worker:
                           'define classes and functions at the top of a module, or give workers="threads"') from error
         finally:
             other.close()
-        self.is_alive = True
+        self.is_alive, self._has_started = True, False
 
-    def work(self, ids: list[int]) -> Any:
+    def work(self, ids: list[int], timeout: float | None) -> Any:
         try:
+            if not self._has_started:
+                # What it imports first may take longer than any batch.
+                self._answer(None)
+                self._has_started = self._connection.recv()
             self._connection.send(ids)
-            wait([self._connection, self._process.sentinel])
-            # What it sent before it died counts.
-            if not self._connection.poll():
-                raise EOFError
-            kind, payload, sizes = self._connection.recv()
-            buffers = self._buffers(sizes) if kind == "mapped" else sizes
+            is_in_time = self._answer(timeout)
+            if is_in_time:
+                kind, payload, sizes = self._connection.recv()
+                buffers = self._buffers(sizes) if kind == "mapped" else sizes
         except (EOFError, OSError, RuntimeError):
             raise self._died(ids) from None
+        if not is_in_time:
+            raise self._too_slow(ids, timeout)
         if kind == "failed":
             raise _remote(payload, sizes)
         return pickle.loads(payload, buffers=buffers)
+
+    def _answer(self, timeout: float | None) -> bool:
+        """Waits for its next message; False if none came in time."""
+        there = wait([self._connection, self._process.sentinel], timeout)
+        # What it sent before it died counts.
+        if there and not self._connection.poll():
+            raise EOFError
+        return bool(there)
+
+    def _too_slow(self, ids: list[int], timeout: float | None) -> Exception:
+        self.end()
+        self._connection.close()
+        return worker_died(f"worker process {self._process.pid} was ended, because it took more than {timeout:g} s to "
+                           f"make samples {_shown(ids)} of {self._what}",
+                           "give a longer timeout, or look at what the dataset and the transform wait for")
 
     def _buffers(self, sizes: list[int]) -> list[memoryview]:
         import mmap
@@ -124,12 +144,11 @@ class _Worker:
             how = f"was ended by {signal.Signals(-code).name}"
         else:
             how = f"ended with exit code {code}"
-        shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
         remedy = "look at what it printed; a script that starts processes needs `if __name__ == \"__main__\":`"
         if code == -signal.SIGKILL:
             remedy = "the system may have run out of memory (see dmesg): give fewer num_workers or smaller batches"
-        return worker_died(f"worker process {self._process.pid} {how} while it made samples {shown} of {self._what}",
-                           remedy)
+        made = f"{_shown(ids)} of {self._what}"
+        return worker_died(f"worker process {self._process.pid} {how} while it made samples {made}", remedy)
 
     def end(self) -> None:
         """Ends the process."""
@@ -139,6 +158,10 @@ class _Worker:
         if self._process.exitcode is None:
             self._process.kill()
             self._process.join(_END_SECONDS)
+
+
+def _shown(ids: list[int]) -> str:
+    return ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
 
 
 def _closed() -> Exception:
@@ -176,6 +199,7 @@ def _serve(connection: Connection, make: Make) -> None:
     # Ctrl-C is for the parent, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
+    connection.send(True)
     while True:
         try:
             ids = connection.recv()

@@ -75,7 +75,7 @@ class Source:
             self.chain, self.says = None, self._without
 
     def functions(
-        self, transform: Any, collate: Any, workers: str, threads: int, form: Any = "auto"
+        self, transform: Any, collate: Any, workers: str, threads: int, form: Any = "auto", timeout: float | None = None
     ) -> tuple[Callable[..., Any] | None, Callable[[list[Any]], Any] | None]:
         """The loader's transform and collate function: the source's work, and the user's behind it.
 
@@ -90,7 +90,7 @@ class Source:
             if transform is not None and takes_generator(transform):
                 raise refused("a transform in worker processes has no generator of its own",
                               'take one argument, the sample, or give workers="threads"')
-            self._workers = Workers(Make(self.item, transform, collate), threads, described(self.item))
+            self._workers = Workers(Make(self.item, transform, collate), threads, described(self.item), timeout)
             return None, ByNumber(self._workers)
         if self._gather is not None and transform is None and collate is default_collate():
             return None, ByNumber(self._gather)
