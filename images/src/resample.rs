@@ -331,7 +331,7 @@ impl<'a> Resampling<'a> {
         buffers.columns.fill(filter, horizontal, size.1, columns);
         // Pixels are written as four bytes each.
         let stride = width + 4;
-        buffers.between.clear();
+        // What was there before is overwritten.
         buffers.between.resize(used.len().next_multiple_of(lanes::ROWS) * stride, 0);
         if width > 0 && !used.is_empty() {
             let left = i64::from(horizontal.first) - i64::from(place.1);
