@@ -1,6 +1,7 @@
 //! From the bytes of a file to pixels: which format they are, what may be taken for them, and which way is up.
 
 mod bmp;
+mod cut;
 mod exif;
 #[cfg(feature = "gif")]
 mod gif;

@@ -12,6 +12,9 @@ use crate::tensor::Elements;
 #[cfg(target_arch = "x86_64")]
 const LOW_BITS: i32 = 12;
 
+/// Rows that are made at a time by the first pass: their sums fill two registers, which are packed into one.
+pub const ROWS: usize = 4;
+
 /// Weights of four pixels, as they are multiplied: the high parts of the first two for each of four channels, of the
 /// other two, and the same of the low parts.
 #[cfg(target_arch = "x86_64")]
@@ -20,19 +23,21 @@ type Taps = [[i16; 16]; 2];
 /// Memory of a thread that makes columns of one image after the other.
 #[derive(Debug, Default)]
 pub struct Lanes {
+    /// As many for each pixel of the output.
     #[cfg(target_arch = "x86_64")]
     taps: Vec<Taps>,
-    /// Where the taps of each pixel of the output end.
+    /// The first byte of the row that each pixel of the output is made of.
     #[cfg(target_arch = "x86_64")]
-    ends: Vec<u32>,
+    places: Vec<u32>,
     /// The last rows of an image, with bytes behind them that may be read.
     #[cfg(target_arch = "x86_64")]
     tail: Vec<u8>,
 }
 
 impl Lanes {
-    /// The first pass: each row of `to`, which are `stride` bytes apart, is one of `image` from row `top` on with other
-    /// columns. Column 0 of the weights is at `left`.
+    /// The first pass: each of the first `count` rows of `to`, which are `stride` bytes apart, is one of `image` from
+    /// row `top` on with other columns. Column 0 of the weights is at `left`. The rows of `to` are a multiple of
+    /// [`ROWS`], and what those behind `count` become does not matter.
     pub fn columns(
         &mut self,
         image: &Image,
@@ -40,31 +45,42 @@ impl Lanes {
         weights: &Weights,
         is_mirrored: bool,
         to: &mut [u8],
-        stride: usize,
+        (stride, count): (usize, usize),
     ) {
         let channels = image.channels() as usize;
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = pulp::x86::V3::try_new() {
-            self.fill(weights);
-            let work =
-                x86::Work { image, place: (top, left), first: &weights.first, taps: &self.taps, ends: &self.ends };
-            let tail = &mut self.tail;
+            let steps = self.fill(weights, left, channels);
+            if is_mirrored {
+                self.places.reverse();
+                self.taps.reverse();
+                self.taps.chunks_exact_mut(steps).for_each(<[Taps]>::reverse);
+            }
+            let Lanes { taps, places, tail } = self;
+            let work = x86::Work { image, top, count, taps, steps, places, stride };
             return match channels {
-                1 => simd.vectorize(x86::Columns::<1> { simd, work, is_mirrored, to, stride, tail }),
-                2 => simd.vectorize(x86::Columns::<2> { simd, work, is_mirrored, to, stride, tail }),
-                3 => simd.vectorize(x86::Columns::<3> { simd, work, is_mirrored, to, stride, tail }),
-                _ => simd.vectorize(x86::Columns::<4> { simd, work, is_mirrored, to, stride, tail }),
+                1 => simd.vectorize(x86::Columns::<1> { simd, work, to, tail }),
+                2 => simd.vectorize(x86::Columns::<2> { simd, work, to, tail }),
+                3 => simd.vectorize(x86::Columns::<3> { simd, work, to, tail }),
+                _ => simd.vectorize(x86::Columns::<4> { simd, work, to, tail }),
             };
         }
-        plain(image, (top, left), weights, is_mirrored, to, stride, channels);
+        plain(image, (top, left), weights, is_mirrored, &mut to[..count * stride], stride, channels);
     }
 
+    /// Returns how many taps each pixel has.
     #[cfg(target_arch = "x86_64")]
-    fn fill(&mut self, weights: &Weights) {
+    fn fill(&mut self, weights: &Weights, left: i64, channels: usize) -> usize {
         self.taps.clear();
-        self.ends.clear();
-        for index in 0..weights.first.len() {
-            for four in weights.of(index).1.chunks(4) {
+        self.places.clear();
+        let pixels = weights.first.len();
+        let steps = (0..pixels).map(|index| weights.of(index).1.len().div_ceil(4)).max().unwrap_or(1).max(1);
+        for index in 0..pixels {
+            let (first, all) = weights.of(index);
+            // In front of the part that was decoded, maybe: the pixels that are used lie within it.
+            self.places.push((first as i64 + left) as u32 * channels as u32);
+            for step in 0..steps {
+                let four = &all[(step * 4).min(all.len())..(step * 4 + 4).min(all.len())];
                 let high = |at: usize| four.get(at).map_or(0, |weight| (weight >> LOW_BITS) as i16);
                 let low = |at: usize| four.get(at).map_or(0, |weight| (weight & ((1 << LOW_BITS) - 1)) as i16);
                 let parts = |part: &dyn Fn(usize) -> i16| -> [i16; 16] {
@@ -73,8 +89,8 @@ impl Lanes {
                 };
                 self.taps.push([parts(&high), parts(&low)]);
             }
-            self.ends.push(self.taps.len() as u32);
         }
+        steps
     }
 }
 
@@ -177,34 +193,34 @@ fn divided(number: f32, by: f32, reciprocal: f32) -> f32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{HALF, LOW_BITS, Taps, normalized};
+    use super::{HALF, LOW_BITS, ROWS, Taps, normalized};
     use crate::Image;
     use crate::resample::WEIGHT_BITS;
     use core::arch::x86_64::{__m128i, __m256i};
     use pulp::bytemuck::cast;
     use pulp::x86::V3;
 
-    /// Bytes that may be read behind the last row: a step reads 16 from the start of a pixel on.
-    const READ_BEYOND: usize = 16;
-
-    /// Rows that are made at a time: their sums fill two registers, which are packed into one.
-    const ROWS: usize = 4;
+    /// Bytes that are read at once.
+    const READ: usize = 16;
 
     #[derive(Clone, Copy)]
     pub struct Work<'a> {
         pub image: &'a Image,
-        pub place: (usize, i64),
-        pub first: &'a [u32],
+        /// The first row of it, and how many are used.
+        pub top: usize,
+        pub count: usize,
+        /// `steps` of them for each pixel of the output.
         pub taps: &'a [Taps],
-        pub ends: &'a [u32],
+        pub steps: usize,
+        pub places: &'a [u32],
+        /// Bytes from a row of the output to the next.
+        pub stride: usize,
     }
 
     pub struct Columns<'a, const N: usize> {
         pub simd: V3,
         pub work: Work<'a>,
-        pub is_mirrored: bool,
         pub to: &'a mut [u8],
-        pub stride: usize,
         pub tail: &'a mut Vec<u8>,
     }
 
@@ -213,76 +229,74 @@ mod x86 {
 
         #[inline(always)]
         fn call(self) {
-            let Columns { simd, work, is_mirrored, to, stride, tail } = self;
+            let Columns { simd, work, to, tail } = self;
             let shuffle: __m256i = cast(const { pairs(N) });
             let pixels = work.image.pixels();
             let row_bytes = work.image.width() as usize * N;
-            let count = work.first.len();
-            for (four, to) in to.chunks_mut(stride * ROWS).enumerate() {
+            // Taps of no weight may lie behind the row.
+            let read_bytes = row_bytes + 4 * work.steps * N + READ;
+            for (four, to) in to.chunks_exact_mut(work.stride * ROWS).enumerate() {
                 // At the end the last row is made more than once.
-                let last = to.len() / stride - 1;
-                let top = work.place.0 + four * ROWS;
-                let (begin, end) = (top * row_bytes, (top + last + 1) * row_bytes);
-                let is_end = end + READ_BEYOND > pixels.len();
+                let first = four * ROWS;
+                let last = (first + ROWS - 1).min(work.count - 1);
+                let (begin, end) = ((work.top + first) * row_bytes, (work.top + last) * row_bytes);
+                let is_end = end + read_bytes > pixels.len();
                 if is_end {
                     tail.clear();
-                    tail.extend_from_slice(&pixels[begin..end]);
-                    tail.resize(end - begin + READ_BEYOND, 0);
+                    tail.extend_from_slice(&pixels[begin..end + row_bytes]);
+                    tail.resize(end - begin + read_bytes, 0);
                 }
                 let (source, begin) = if is_end { (&tail[..], 0) } else { (pixels, begin) };
-                // In front of the part that was decoded, maybe: the pixels that are used lie within it.
-                let left = (work.place.1 * N as i64) as isize;
-                let mut starts = [0_usize; ROWS];
-                for (row, start) in starts.iter_mut().enumerate() {
-                    *start = (begin + row.min(last) * row_bytes).wrapping_add_signed(left);
-                }
-                for step in 0..count {
-                    // From the left to the right, because four bytes are written for three.
-                    let index = if is_mirrored { count - 1 - step } else { step };
-                    let start = if index == 0 { 0 } else { work.ends[index - 1] as usize };
-                    let taps = &work.taps[start..work.ends[index] as usize];
-                    let at = work.first[index] as usize * N;
-                    let made = pixel::<N>(simd, source, starts, at, taps, shuffle);
-                    for (row, made) in made.iter().enumerate().take(last + 1) {
-                        if let Some(to) = to[row * stride + step * N..].first_chunk_mut() {
-                            *to = *made;
-                        }
-                    }
-                }
+                // Of one length all four, so that one comparison tells that a read is within each of them.
+                let row = |row: usize| &source[begin + row.min(last - first) * row_bytes..][..read_bytes];
+                let from = [row(0), row(1), row(2), row(3)];
+                let (one, rest) = to.split_at_mut(work.stride);
+                let (two, rest) = rest.split_at_mut(work.stride);
+                let (three, four) = rest.split_at_mut(work.stride);
+                let four = &mut four[..work.stride];
+                rows::<N>(simd, (from, [one, two, three, four]), (work.places, work.taps, work.steps), shuffle);
             }
         }
     }
 
-    /// One pixel of the output, of four rows. Without a closure: what a closure calls is not compiled for the
-    /// processor's instructions unless it becomes part of this.
+    /// Four rows of the output. Without a closure: what a closure calls is not compiled for the processor's
+    /// instructions unless it becomes part of this.
     #[inline(always)]
-    fn pixel<const N: usize>(
+    fn rows<const N: usize>(
         simd: V3,
-        pixels: &[u8],
-        starts: [usize; ROWS],
-        at: usize,
-        taps: &[Taps],
+        (from, to): ([&[u8]; ROWS], [&mut [u8]; ROWS]),
+        (places, taps, steps): (&[u32], &[Taps], usize),
         shuffle: __m256i,
-    ) -> [[u8; 4]; ROWS] {
+    ) {
         let zero: __m256i = cast([0_u8; 32]);
-        let (mut high, mut low) = ([zero; ROWS], [zero; ROWS]);
-        for (step, [high_part, low_part]) in taps.iter().enumerate() {
-            let (high_part, low_part): (__m256i, __m256i) = (cast(*high_part), cast(*low_part));
-            for row in 0..ROWS {
-                let bytes = sixteen(pixels, starts[row].wrapping_add(at + step * 4 * N));
-                let both = simd.avx2._mm256_broadcastsi128_si256(cast(*bytes));
-                let levels = simd.avx2._mm256_shuffle_epi8(both, shuffle);
-                high[row] = simd.avx2._mm256_add_epi32(high[row], simd.avx2._mm256_madd_epi16(levels, high_part));
-                low[row] = simd.avx2._mm256_add_epi32(low[row], simd.avx2._mm256_madd_epi16(levels, low_part));
+        let [to0, to1, to2, to3] = to;
+        let mut out = 0;
+        for (&place, taps) in places.iter().zip(taps.chunks_exact(steps)) {
+            let (mut high, mut low) = ([zero; ROWS], [zero; ROWS]);
+            let mut at = place as usize;
+            for [high_part, low_part] in taps {
+                let (high_part, low_part): (__m256i, __m256i) = (cast(*high_part), cast(*low_part));
+                for row in 0..ROWS {
+                    let both = simd.avx2._mm256_broadcastsi128_si256(cast(sixteen(from[row], at)));
+                    let levels = simd.avx2._mm256_shuffle_epi8(both, shuffle);
+                    high[row] = simd.avx2._mm256_add_epi32(high[row], simd.avx2._mm256_madd_epi16(levels, high_part));
+                    low[row] = simd.avx2._mm256_add_epi32(low[row], simd.avx2._mm256_madd_epi16(levels, low_part));
+                }
+                at += 4 * N;
             }
+            let mut sums = [zero; ROWS];
+            for row in 0..ROWS {
+                sums[row] = simd.avx2._mm256_add_epi32(simd.avx2._mm256_slli_epi32::<LOW_BITS>(high[row]), low[row]);
+            }
+            let words = simd.avx2._mm256_packs_epi32(two(simd, sums[0], sums[1]), two(simd, sums[2], sums[3]));
+            let bytes: [[u8; 4]; 8] = cast(simd.avx2._mm256_packus_epi16(words, words));
+            // From the left to the right, because four bytes are written for three.
+            to0[out..out + 4].copy_from_slice(&bytes[0]);
+            to1[out..out + 4].copy_from_slice(&bytes[4]);
+            to2[out..out + 4].copy_from_slice(&bytes[1]);
+            to3[out..out + 4].copy_from_slice(&bytes[5]);
+            out += N;
         }
-        let mut sums = [zero; ROWS];
-        for row in 0..ROWS {
-            sums[row] = simd.avx2._mm256_add_epi32(simd.avx2._mm256_slli_epi32::<LOW_BITS>(high[row]), low[row]);
-        }
-        let words = simd.avx2._mm256_packs_epi32(two(simd, sums[0], sums[1]), two(simd, sums[2], sums[3]));
-        let bytes: [[u8; 4]; 8] = cast(simd.avx2._mm256_packus_epi16(words, words));
-        [bytes[0], bytes[4], bytes[1], bytes[5]]
     }
 
     /// The sums of both pairs of pixels, of two rows, as levels.
@@ -295,11 +309,12 @@ mod x86 {
         simd.avx2._mm256_srai_epi32::<{ WEIGHT_BITS as i32 }>(sum)
     }
 
-    /// Sixteen bytes from there on.
+    /// Sixteen bytes from there on, of which there are as many.
     #[inline(always)]
-    fn sixteen(pixels: &[u8], at: usize) -> &[u8; 16] {
-        // There are as many: a step starts at a pixel of the row, behind which READ_BEYOND bytes may be read.
-        pixels.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; 16])
+    fn sixteen(row: &[u8], at: usize) -> [u8; READ] {
+        let mut bytes = [0; READ];
+        bytes.copy_from_slice(&row[at..at + READ]);
+        bytes
     }
 
     #[inline(always)]

@@ -60,7 +60,7 @@ impl Chain {
 
 impl Plan {
     /// Makes the tensor of the file of an image that has the size for which the plan was drawn; of a JPEG, only what
-    /// the plan looks at is decoded. By the embedded decoder all of it is.
+    /// the plan looks at is decoded.
     ///
     /// With [`Decoding::exact`] the result is that of [`decode`](crate::decode) and [`Plan::run`], to the bit.
     ///

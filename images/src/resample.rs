@@ -331,12 +331,12 @@ impl<'a> Resampling<'a> {
         buffers.columns.fill(filter, horizontal, size.1, columns);
         // Pixels are written as four bytes each.
         let stride = width + 4;
-        buffers.between.clear();
-        buffers.between.resize(used.len() * stride, 0);
-        if width > 0 {
+        // What was there before is overwritten.
+        buffers.between.resize(used.len().next_multiple_of(lanes::ROWS) * stride, 0);
+        if width > 0 && !used.is_empty() {
             let left = i64::from(horizontal.first) - i64::from(place.1);
             let to = &mut buffers.between;
-            buffers.lanes.columns(image, (top, left), &buffers.columns, is_mirrored, to, stride);
+            buffers.lanes.columns(image, (top, left), &buffers.columns, is_mirrored, to, (stride, used.len()));
         }
         let source = &buffers.between;
         Rows { source, stride, width, used, rows: &buffers.rows, start, is_same, is_mirrored }

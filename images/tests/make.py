@@ -244,6 +244,8 @@ def main():
     operations(photos)
     decoding(coffee.resize((33, 23)))
     put("photo.jpg", encoded(chelsea, "JPEG", quality=90, subsampling=2))
+    # Its tables have no codes but those that it needs.
+    put("optimized.jpg", encoded(chelsea, "JPEG", quality=40, subsampling=2, optimize=True))
     versions = f"Pillow {PIL.__version__}\ntorch {torch.__version__}\ntorchvision {torchvision.__version__}\n"
     put("versions.txt", versions.encode())
 

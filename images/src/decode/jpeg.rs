@@ -4,13 +4,14 @@
 //! error. Both decoders fill what is missing with gray, so that the end is looked for here. Pillow takes a file that
 //! lacks nothing but the end marker, where no decoder can tell that nothing else is missing: here it is an error.
 
+use super::cut::{Cut, Gain};
 use super::pixels::{Kind, converted};
 use super::turbo::{self, JpegBuffers};
 use super::{Color, Decoding, Format, corrupt, exif, no_index, truncated, unsupported};
-use crate::Image;
 use crate::image::memory;
 use crate::plan::Plan;
 use crate::ready::Decoded;
+use crate::{Image, Region};
 use uringload_core::Result;
 use zune_core::bytestream::{ZByteIoError, ZCursor};
 use zune_core::colorspace::ColorSpace;
@@ -63,15 +64,19 @@ pub fn part(bytes: &[u8], how: &Decoding, plan: &Plan, buffers: &mut JpegBuffers
     let orientation = if how.orient { head.orientation } else { 1 };
     let library = turbo::chosen(how.jpeg)?;
     let seen = if exif::is_turned(orientation) { (head.width, head.height) } else { stored };
-    let is_of_plan = plan.source() == seen;
     // A plan for another size is refused when it is run.
-    if let Some(library) = library.filter(|_| is_of_plan) {
-        // A turned image starts at its other end, which may be within a pixel of the smaller one.
-        let divisor = if how.exact || orientation != 1 { 1 } else { plan.divisor() };
-        let header = buffers.header(library, bytes, stored)?;
+    if plan.source() == seen {
+        // A turned image starts at its other end, which may be within a pixel of the smaller one. The embedded decoder
+        // knows one size.
+        let is_whole_size = how.exact || orientation != 1 || library.is_none();
+        let divisor = if is_whole_size { 1 } else { plan.divisor() };
         if let Some(used) = plan.used(divisor).filter(|used| used.h > 0 && used.w > 0) {
             let used = exif::stored(used, stored, orientation);
-            if let Some((image, region)) = buffers.part(bytes, &header, how, divisor, used)? {
+            let made = match library {
+                Some(library) => buffers.part(library, bytes, stored, how, (divisor, used))?,
+                None => embedded_part(bytes, stored, used, how, buffers),
+            };
+            if let Some((image, region)) = made {
                 let image = exif::oriented(image, orientation);
                 let region = exif::seen(region, stored, orientation);
                 return Ok(Decoded { image, place: (region.y, region.x), divisor, is_whole: false });
@@ -83,6 +88,28 @@ pub fn part(bytes: &[u8], how: &Decoding, plan: &Plan, buffers: &mut JpegBuffers
         None => embedded(bytes, &head, how, buffers)?,
     };
     Ok(Decoded::whole(exif::oriented(image, orientation)))
+}
+
+/// At least `used` of an image of that size, and where that lies. `None` where all of it is to be decoded.
+fn embedded_part(
+    bytes: &[u8],
+    size: (u32, u32),
+    used: Region,
+    how: &Decoding,
+    buffers: &mut JpegBuffers,
+) -> Option<(Image, Region)> {
+    // It interpolates chroma in any case.
+    let cut = Cut { seen: used, has_margin: true, gain: Gain::OfAll };
+    buffers.of_cut(bytes, size, (&cut, how), |buffers, file, place| {
+        let image = embedded(file, &Head::read(file).ok()?, how, buffers).ok()?;
+        let region = Region { y: place.y, x: place.x, h: image.height(), w: image.width() };
+        Some((image, region))
+    })
+}
+
+/// Most bytes that decoding a file takes.
+pub fn need(bytes: &[u8]) -> Option<u64> {
+    Head::read(bytes).ok().map(|head| head.bytes)
 }
 
 fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers) -> Result<Image> {

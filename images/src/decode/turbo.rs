@@ -1,5 +1,6 @@
 //! JPEG by libjpeg-turbo, where there is one.
 
+use super::cut::{Cut, Cutter, Gain, Place};
 use super::pixels::{Kind, converted};
 use super::{Color, Decoding, Format, Jpeg, JpegDecoder, corrupt, unsupported};
 use crate::image::grown;
@@ -55,6 +56,7 @@ pub struct JpegBuffers {
     decoder: Option<Decoder>,
     /// The pixels of an image that is no longer used.
     pixels: Vec<u8>,
+    cutter: Cutter,
 }
 
 impl JpegBuffers {
@@ -65,8 +67,9 @@ impl JpegBuffers {
 
     /// Drops the memory that is kept if it is more than that.
     pub fn shrink_to(&mut self, bytes: u64) {
-        if self.pixels.capacity() as u64 > bytes {
+        if self.pixels.capacity() as u64 + self.cutter.bytes() > bytes {
             self.pixels = Vec::new();
+            self.cutter.shrink();
         }
     }
 
@@ -77,7 +80,7 @@ impl JpegBuffers {
     }
 
     /// What the library reads of the header, which says of the size what we read of it.
-    pub fn header(&mut self, library: &Library, bytes: &[u8], size: (u32, u32)) -> Result<Header> {
+    fn header(&mut self, library: &Library, bytes: &[u8], size: (u32, u32)) -> Result<Header> {
         let decoder = self.decoder.get_or_insert_with(|| Decoder::new(library.clone()));
         let header = decoder.header(bytes).map_err(|error| wrong(&error))?;
         if (header.height, header.width) != size {
@@ -86,15 +89,62 @@ impl JpegBuffers {
         Ok(header)
     }
 
-    /// At least `used` of an image that is decoded at a part of its size, and where that lies. `None` where the library
-    /// knows no parts of such an image.
+    /// What `decode` makes of a file of a part of an image of that size. `None` where it makes nothing, and where there
+    /// is no such file, or not the memory for it: then all of the file is to be decoded, which tells what is wrong.
+    pub fn of_cut<T>(
+        &mut self,
+        bytes: &[u8],
+        size: (u32, u32),
+        (cut, how): (&Cut, &Decoding),
+        decode: impl FnOnce(&mut JpegBuffers, &[u8], Place) -> Option<T>,
+    ) -> Option<T> {
+        // The codes, those of the part, and its file.
+        if 4 * bytes.len() as u64 > how.limits.bytes {
+            return None;
+        }
+        let mut cutter = std::mem::take(&mut self.cutter);
+        let made = cutter.cut(bytes, size, cut).and_then(|place| {
+            let need = super::jpeg::need(cutter.file())? + cutter.bytes();
+            if need > how.limits.bytes { None } else { decode(self, cutter.file(), place) }
+        });
+        self.cutter = cutter;
+        made
+    }
+
+    /// At least `used` of an image of that size, which is decoded at a part of it, and where that lies. `None` where
+    /// the library knows no parts of such an image.
     pub fn part(
+        &mut self,
+        library: &Library,
+        bytes: &[u8],
+        size: (u32, u32),
+        how: &Decoding,
+        (divisor, used): (u32, Region),
+    ) -> Result<Option<(Image, Region)>> {
+        let seen = Region { y: used.y * divisor, x: used.x * divisor, h: used.h * divisor, w: used.w * divisor };
+        let seen = Region { h: seen.h.min(size.0 - seen.y), w: seen.w.min(size.1 - seen.x), ..seen };
+        let cut = Cut { seen, has_margin: how.exact, gain: Gain::OfRowsSeen };
+        let made = self.of_cut(bytes, size, (&cut, how), |buffers, file, place| {
+            let (y, x) = (place.y / divisor, place.x / divisor);
+            let decoder = buffers.decoder.get_or_insert_with(|| Decoder::new(library.clone()));
+            let header = decoder.header(file).ok()?;
+            let used = Region { y: used.y - y, x: used.x - x, ..used };
+            let (image, region) = buffers.part_of(file, &header, how, (divisor, used)).ok()??;
+            Some((image, Region { y: region.y + y, x: region.x + x, ..region }))
+        });
+        if made.is_some() {
+            return Ok(made);
+        }
+        let header = self.header(library, bytes, size)?;
+        self.part_of(bytes, &header, how, (divisor, used))
+    }
+
+    fn part_of(
         &mut self,
         bytes: &[u8],
         header: &Header,
         how: &Decoding,
-        divisor: u32,
-        used: Region,
+        (divisor, used): (u32, Region),
     ) -> Result<Option<(Image, Region)>> {
         let scale = match divisor {
             1 => Scale::Whole,
