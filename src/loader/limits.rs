@@ -219,7 +219,7 @@ pub(super) fn check(
     };
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
     let rows = config.batch_size;
-    let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes, labels: 0 };
+    let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes, labels: 0, kept: 0 };
     let (pool_bytes, reserve_bytes) = (limit as usize, reserve_bytes as usize);
     Ok(Limits {
         pool_bytes,

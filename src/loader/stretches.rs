@@ -4,12 +4,11 @@
 use super::columns::Columns;
 use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
 use super::room::Room;
-use crate::collate::Collation;
 use crate::config::{Batching, Cache, Cause, Config, Fallback, Shuffle};
 use crate::dataset::{Dataset, SampleId};
 use crate::engine::Price;
 use crate::guard;
-use crate::plan::{Grid, Joining, Keep};
+use crate::plan::{Grid, Joining, Keep, SMALL_SPAN_BYTES};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{KnownOrder, Order};
 use std::borrow::Cow;
@@ -36,10 +35,23 @@ const SAMPLES_SEEN: u64 = 4096;
 pub(super) struct Notes {
     /// What is read together, for the route.
     pub(super) locality: Vec<Cow<'static, str>>,
+    /// The same, of what is kept.
+    pub(super) kept: Option<Cow<'static, str>>,
     pub(super) fallbacks: Vec<Fallback>,
 }
 
 impl Notes {
+    /// Says that nothing is kept, because files are read straight into the memory of a GPU.
+    pub(super) fn tell_straight(&mut self, config: &Config) {
+        self.kept = None;
+        let (cause, got) = match config.cache {
+            Cache::Memory => (Cause::Cache, "reading every sample again"),
+            _ => (Cause::Locality, "a read for each value"),
+        };
+        let step = Fallback::new(cause, got, None).with_reason("files are read straight into the memory of the GPU");
+        self.fallbacks.push(step.with_remedy("turn GPUDirect Storage off, so that the host can keep what it has read"));
+    }
+
     /// Says what an order that was left to the layout mixes.
     pub(super) fn tell_order(&mut self, config: &Config, order: &Order) {
         if config.shuffle == Shuffle::Auto
@@ -70,13 +82,28 @@ impl Notes {
 pub(super) fn choose(
     config: &Config,
     order: &Order,
-    collation: &Collation,
     limits: &mut Limits,
     notes: &mut Notes,
 ) -> Option<(Grid, Keep)> {
+    let chosen = chosen(config, order, limits, notes);
+    let batch = &mut limits.batch;
+    batch.kept = match &chosen {
+        None => 0,
+        Some((_, keep)) if keep.lends() => batch.payload,
+        Some(_) => batch.payload.min(batch.samples.saturating_mul(values_of(order)) * SMALL_SPAN_BYTES),
+    };
+    chosen
+}
+
+/// Values of a sample.
+fn values_of(order: &Order) -> u64 {
+    order.dataset().schema().fields.len() as u64
+}
+
+fn chosen(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     let dataset = &**order.dataset();
     if config.cache == Cache::Memory {
-        let chosen = cache(config, dataset, collation, limits);
+        let chosen = cache(config, dataset, limits);
         return match chosen {
             Ok((chosen, step)) => {
                 notes.fallbacks.extend(step);
@@ -88,7 +115,7 @@ pub(super) fn choose(
             }
         };
     }
-    if dataset.units().is_some() || collation.is_deferred() {
+    if dataset.units().is_some() {
         return None;
     }
     let can_pass = config.coalesce_gap.unwrap_or(0) == 0 && config.batching == Batching::Samples;
@@ -100,7 +127,7 @@ pub(super) fn choose(
 fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     match Columns::find(dataset)?.keep(dataset, limits)? {
         Ok((grid, keep, bytes)) => {
-            notes.locality.push(format!("small columns read once (up to {} MiB)", bytes.div_ceil(1 << 20)).into());
+            notes.kept = Some(format!("small columns read once (up to {} MiB)", bytes.div_ceil(1 << 20)).into());
             Some((grid, keep))
         }
         Err(missing) => {
@@ -118,16 +145,11 @@ fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Opt
 fn cache(
     config: &Config,
     dataset: &dyn Dataset,
-    collation: &Collation,
     limits: &mut Limits,
 ) -> Result<((Grid, Keep), Option<Fallback>), Fallback> {
     if dataset.units().is_some() {
         return Err(not("decoded units, as many as fit", "samples are cut from units, which are kept decoded")
             .with_remedy("raise memory_limit to keep more of them"));
-    }
-    if collation.is_deferred() {
-        return Err(not("reading every sample again", "batches go to a device as they are read")
-            .with_remedy("use cache where batches stay on the host"));
     }
     let files = dataset.files();
     let all = files.total_bytes();
@@ -202,7 +224,7 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     }
     limits.pool_bytes = limits.pool_bytes.saturating_sub(bytes as usize).max(reading as usize);
     limits.kept_bytes = bytes as usize;
-    notes.locality.push(format!("{what} read whole (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
+    notes.kept = Some(format!("{what} read whole (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
     Some((grid, Keep::Latest(bytes)))
 }
 

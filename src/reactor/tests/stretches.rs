@@ -25,7 +25,7 @@ impl World {
     fn with_stretches(mut self) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5743);
         let mut pick = |below: u64| random.next_u64() % below;
-        if self.collation.is_deferred() || pick(3) == 0 {
+        if pick(3) == 0 {
             return self;
         }
         let bytes = 4096 << pick(4);
