@@ -8,10 +8,12 @@ use crate::Result;
 use crate::dataset::{Dataset, FileId, Span};
 use crate::engine::Engine;
 use crate::plan::{Grid, Stretch};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
 use uringload_sys::copy;
 
-/// Buffers of stretches that were given up, to be used again: memory from the system costs as much as the copy.
+/// Buffers of stretches that nobody holds any more, to be used again: memory from the system costs more than the copy.
 const SPARE_MAX: usize = 64;
 
 /// Files to look at when an epoch begins; each takes some microseconds.
@@ -25,9 +27,29 @@ pub struct Kept {
     stretches: Vec<Content>,
     /// Unused places.
     free: Vec<u32>,
-    spare: Vec<BytesMut>,
+    spare: Arc<ArrayQueue<Vec<u8>>>,
     /// Stretches that were read with failures since the last epoch began.
     broken: Vec<u32>,
+}
+
+/// The memory of a stretch. It comes home when the last slice of it is gone, often long after the stretch was given up:
+/// batches that wait, and those that a consumer holds, have slices of it.
+struct Lent {
+    buffer: Vec<u8>,
+    home: Arc<ArrayQueue<Vec<u8>>>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Where there are enough of them, the system gets it back.
+        let _ = self.home.push(std::mem::take(&mut self.buffer));
+    }
 }
 
 /// What was read of a stretch.
@@ -42,8 +64,8 @@ impl Kept {
     /// No stretch of `grid` is in memory yet.
     pub fn new(grid: Grid) -> Kept {
         let places = vec![0; grid.len()];
-        let (stretches, free, spare, broken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Kept { grid, places, stretches, free, spare, broken }
+        let (stretches, free, broken) = (Vec::new(), Vec::new(), Vec::new());
+        Kept { grid, places, stretches, free, spare: Arc::new(ArrayQueue::new(SPARE_MAX)), broken }
     }
 
     /// Bytes of all stretches in memory.
@@ -57,12 +79,13 @@ impl Kept {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.clear();
         // Exactly: the limit of memory counts these bytes.
-        buffer.reserve(read.len());
+        buffer.reserve_exact(read.len());
         buffer.extend_from_slice(read);
         if !failures.is_empty() {
             self.broken.push(stretch.number);
         }
-        let content = Content { bytes: buffer.freeze(), failures };
+        let bytes = Bytes::from_owner(Lent { buffer, home: Arc::clone(&self.spare) });
+        let content = Content { bytes, failures };
         let place = match self.free.pop() {
             Some(place) => {
                 self.stretches[place as usize - 1] = content;
@@ -83,10 +106,7 @@ impl Kept {
             return;
         }
         self.free.push(place);
-        let content = std::mem::take(&mut self.stretches[place as usize - 1]);
-        if self.spare.len() < SPARE_MAX {
-            self.spare.extend(content.bytes.try_into_mut().ok());
-        }
+        self.stretches[place as usize - 1] = Content::default();
     }
 
     fn content(&self, number: u32) -> Option<&Content> {
@@ -282,5 +302,10 @@ mod tests {
         kept.insert(grid.stretch(1, &files), &[2; 64], Vec::new());
         assert_eq!((kept.bytes(&span), &slice[..]), (None, &[1; 5][..]));
         assert!(!kept.copy(&mut [0; 5], [(0, &span)].into_iter()));
+        // Its memory is used again when nobody holds a slice of it.
+        let at = slice.as_ptr().addr() - 3;
+        drop(slice);
+        kept.insert(grid.stretch(0, &files), &[3; 64], Vec::new());
+        assert_eq!(kept.bytes(&span).map(|bytes| bytes.as_ptr().addr()), Some(at + 3));
     }
 }
