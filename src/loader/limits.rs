@@ -72,6 +72,8 @@ pub(super) struct Limits {
     pub(super) batch: BatchBytes,
     /// How spans near each other are joined.
     pub(super) joining: Joining,
+    /// Whether batches go to a device, where what they take is fixed when the memory is taken.
+    pub(super) is_deferred: bool,
 }
 
 impl Limits {
@@ -90,7 +92,8 @@ impl Limits {
     pub(super) fn bound_gaps(&mut self) {
         let free = (self.pool_bytes as u64).saturating_sub(self.batch.read) / 2;
         if self.joining.most > 0 {
-            self.joining = Joining::unknown(self.joining.room.min(free));
+            let may_read_whole = self.joining.may_read_whole;
+            self.joining = Joining { may_read_whole, ..Joining::unknown(self.joining.room.min(free)) };
         }
     }
 
@@ -232,6 +235,7 @@ pub(super) fn check(
         threads,
         batch,
         joining,
+        is_deferred: collation.is_deferred(),
     })
 }
 

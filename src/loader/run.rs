@@ -161,6 +161,7 @@ impl Making {
             stats: Arc::clone(&job.stats),
             memory_limit: job.limits.bytes(),
             failures: job.failures.clone(),
+            // What is kept on trial is told when that begins.
             keeps_stretches: job.stretches.as_ref().is_some_and(|(_, keep)| keep.lends()),
             share_stats: job.config.share_stats.clone(),
         }
@@ -317,7 +318,8 @@ impl Running {
         };
         route.locality = notes.locality.into_iter().chain(notes.kept).collect();
         let units = limits.units.map(|units| units.limits);
-        let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
+        let kept = |(grid, keep): &(Grid, Keep)| Kept::new(grid.clone(), keep.room(), Arc::clone(bell));
+        let kept = stretches.as_ref().map(kept);
         // What a batch on a device takes is fixed when its memory is taken.
         let joining = if early.is_some() || job.context.is_some() { limits.joining.settled() } else { limits.joining };
         let joining = if is_straight { Joining::default() } else { joining };

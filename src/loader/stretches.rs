@@ -4,7 +4,7 @@
 use super::columns::Columns;
 use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
 use super::room::Room;
-use crate::config::{Batching, Cache, Cause, Config, Fallback, Shuffle};
+use crate::config::{Batching, Cache, Cause, Config, EngineChoice, Fallback, Shuffle};
 use crate::dataset::{Dataset, SampleId};
 use crate::engine::Price;
 use crate::guard;
@@ -16,6 +16,10 @@ use std::borrow::Cow;
 /// A sample for which so many bytes of files must be read costs less as a part of a whole stretch than as a read of its
 /// own: a disk that gives 120 000 samples/s by themselves gives 2 GB/s in long reads, and the rest is margin.
 const SMALL_BYTES: u64 = 8 << 10;
+
+/// What an operation costs, as bytes, where nobody knows and whole windows are to be tried: longer samples are not worth
+/// a trial.
+const TRIED_BYTES: u64 = 512 << 10;
 
 /// Stretches on their way at a time, so that the disk is not idle.
 const STRETCHES_AHEAD: u64 = 16;
@@ -79,18 +83,13 @@ impl Notes {
 }
 
 /// Takes memory for stretches off the pool, and says what to keep in it.
-pub(super) fn choose(
-    config: &Config,
-    order: &Order,
-    limits: &mut Limits,
-    notes: &mut Notes,
-) -> Option<(Grid, Keep)> {
+pub(super) fn choose(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     let chosen = chosen(config, order, limits, notes);
     let batch = &mut limits.batch;
     batch.kept = match &chosen {
         None => 0,
         Some((_, keep)) if keep.lends() => batch.payload,
-        Some(_) => batch.payload.min(batch.samples.saturating_mul(values_of(order)) * SMALL_SPAN_BYTES),
+        Some(_) => batch.samples.saturating_mul(values_of(order).saturating_mul(SMALL_SPAN_BYTES)).min(batch.payload),
     };
     chosen
 }
@@ -193,9 +192,11 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     };
     let files = dataset.files();
     let each = files.total_bytes().div_ceil(dataset.len().max(1));
-    // An operation may cost as much as many samples.
-    let price = config.operation_bytes.unwrap_or(0);
-    if each.saturating_mul(config.world_size) > SMALL_BYTES.max(price) {
+    // An operation may cost as much as many samples. Where nobody knows, that is tried while reading.
+    let (read_bytes, known) = (each.saturating_mul(config.world_size), config.operation_bytes.unwrap_or(0));
+    let is_trial = read_bytes > SMALL_BYTES.max(known) && may_try(config, limits);
+    let price = if is_trial { TRIED_BYTES } else { known };
+    if read_bytes > SMALL_BYTES.max(price) {
         return None;
     }
     let window_bytes = samples.min(dataset.len()).saturating_mul(each);
@@ -215,6 +216,9 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     if !are_neighbours(dataset, &grid, samples, each) {
         return None;
     }
+    if is_trial {
+        return tried(config, limits, notes, (grid, bytes, needed, what));
+    }
     let room = room_for_passing(config, limits, needed, price);
     if needed > room {
         if price > 0 {
@@ -226,6 +230,37 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     limits.kept_bytes = bytes as usize;
     notes.kept = Some(format!("{what} read whole (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
     Some((grid, Keep::Latest(bytes)))
+}
+
+/// Whether windows may be read whole to see if that gains. What goes to a device has its memory by then, and what shares
+/// a budget would take it from others.
+fn may_try(config: &Config, limits: &Limits) -> bool {
+    let is_unknown = config.operation_bytes.is_none() && config.coalesce_gap.is_none();
+    is_unknown && config.engine != EngineChoice::Sim && config.memory_budget.is_none() && !limits.is_deferred
+}
+
+/// What is kept on trial. Its memory is promised and not taken: beside the default limit, and of a limit that the user
+/// has set at most half of the pool.
+fn tried(
+    config: &Config,
+    limits: &mut Limits,
+    notes: &mut Notes,
+    (grid, bytes, needed, what): (Grid, u64, u64, &str),
+) -> Option<(Grid, Keep)> {
+    let pool = limits.pool_bytes as u64;
+    if config.memory_limit.is_some() {
+        let reading = needed - bytes;
+        if bytes > pool / 2 || pool - bytes < reading {
+            return None;
+        }
+        limits.pool_bytes -= bytes as usize;
+    } else if pool.saturating_add(needed) > Room::now().half() / 2 {
+        return None;
+    }
+    limits.kept_bytes = bytes as usize;
+    limits.joining.may_read_whole = true;
+    notes.kept = Some(format!("{what} read whole if that gains (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
+    Some((grid, Keep::Tried(bytes)))
 }
 
 /// Memory for stretches and for reading. Where operations cost much, more than the default is taken if it is wanted and

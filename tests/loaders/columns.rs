@@ -112,8 +112,9 @@ fn labels_are_read_once_over_every_way() {
 fn batches_for_devices_have_labels_that_were_read_once() {
     within(BOUND, || {
         let (_root, dataset) = tensors(2);
-        let host = build(&dataset, config());
-        let device = Loader::builder(Arc::clone(&dataset)).config(config()).device(Device::host());
+        let config = Config { collate: Collate::Ragged, ..config() };
+        let host = build(&dataset, config.clone());
+        let device = Loader::builder(Arc::clone(&dataset)).config(config).device(Device::host());
         let mut device = device.build().expect("a loader");
         assert!(device.route().to_string().contains("small columns read once"), "{}", device.route());
         for batch in host {
