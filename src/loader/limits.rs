@@ -221,12 +221,11 @@ pub(super) fn check(
         _ => (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1),
     };
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
-    let rows = config.batch_size;
-    let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes, labels: 0, kept: 0 };
-    let (pool_bytes, reserve_bytes) = (limit as usize, reserve_bytes as usize);
+    let (rows, read) = (config.batch_size, batch_bytes);
+    let batch = BatchBytes { samples, rows, payload, decoded, read, labels: 0, kept: 0 };
     Ok(Limits {
-        pool_bytes,
-        reserve_bytes,
+        pool_bytes: limit as usize,
+        reserve_bytes: reserve_bytes as usize,
         queue_capacity,
         units,
         kept_bytes: 0,

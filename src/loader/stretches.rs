@@ -17,8 +17,8 @@ use std::borrow::Cow;
 /// own: a disk that gives 120 000 samples/s by themselves gives 2 GB/s in long reads, and the rest is margin.
 const SMALL_BYTES: u64 = 8 << 10;
 
-/// What an operation costs, as bytes, where nobody knows and whole windows are to be tried: longer samples are not worth
-/// a trial.
+/// What an operation costs, as bytes, where nobody knows and whole windows are to be tried: longer samples are not
+/// worth a trial.
 const TRIED_BYTES: u64 = 512 << 10;
 
 /// Stretches on their way at a time, so that the disk is not idle.
@@ -232,8 +232,8 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     Some((grid, Keep::Latest(bytes)))
 }
 
-/// Whether windows may be read whole to see if that gains. What goes to a device has its memory by then, and what shares
-/// a budget would take it from others.
+/// Whether windows may be read whole to see if that gains. What goes to a device has its memory by then, and what
+/// shares a budget would take it from others.
 fn may_try(config: &Config, limits: &Limits) -> bool {
     let is_unknown = config.operation_bytes.is_none() && config.coalesce_gap.is_none();
     is_unknown && config.engine != EngineChoice::Sim && config.memory_budget.is_none() && !limits.is_deferred

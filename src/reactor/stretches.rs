@@ -232,8 +232,8 @@ impl Reactor {
         changed
     }
 
-    /// Whether batches hold so much of stretches that were given up that the next one waits. Only while there are batches
-    /// for the consumer: one that holds all of them and asks for more gets more, as far as memory goes.
+    /// Whether batches hold so much of stretches that were given up that the next one waits. Only while there are
+    /// batches for the consumer: one that holds all of them and asks for more gets more, as far as memory goes.
     pub(super) fn must_wait_for_stretches(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.held_bytes() > kept.most) && !self.out.is_empty()
     }
