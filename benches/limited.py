@@ -97,11 +97,16 @@ def at_last(report, share):
     return tuple((late[-1][what] - late[0][what]) / time for what in ("samples", "bytes"))
 
 
+def is_wanted(what, only, names=()):
+    """Whether a row is asked for: by its name, or by a part of it that is no row's name."""
+    return any(part == what or (part not in names and part in what) for part in only)
+
+
 def contained(arguments, path):
     """The same data in containers of little memory: what a run gives there, or how it refuses."""
     for mebibytes in (100, 256, 512):
         what = f"in a container of {mebibytes} MiB"
-        if arguments.only not in what:
+        if not is_wanted(what, arguments.only):
             continue
         os.makedirs(MEMORY_GROUP, exist_ok=True)
         with open(f"{MEMORY_GROUP}/memory.limit_in_bytes", "w", encoding="ascii") as file:
@@ -126,8 +131,9 @@ def main():
     parser.add_argument("--binary", default="target/release/uringload")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=12)
-    parser.add_argument("--only", default="", help="a part of the rows' names")
+    parser.add_argument("--only", default=[""], nargs="*", help="names of rows, or parts of them")
     arguments = parser.parse_args()
+    os.makedirs(arguments.folder, exist_ok=True)
     number = os.stat(arguments.folder).st_dev
     device = f"{os.major(number)}:{os.minor(number)}"
     at = lambda name: os.path.join(arguments.folder, name)
@@ -151,11 +157,13 @@ def main():
         ("folder of 110 KB, packed, --shuffle, 120 MB/s", at("folder/packed"), heads, ["--shuffle"]),
         # Told of nothing: the limit comes while it reads, and its last third counts.
         ("late: tar of 115 KB, in order", at("jpeg"), slow, []),
+        ("late: tar of 115 KB, shards:2", at("jpeg"), slow, ["--shuffle=shards:2"]),
+        ("late: folder of 110 KB, packed, --shuffle", at("folder/packed"), heads, ["--shuffle"]),
         ("late: tiny, packed, in order", at("tiny/packed"), slow, []),
         ("late: tiny, packed, in order, no gap", at("tiny/packed"), slow, ["--coalesce-gap", "0"]),
     ]
     for what, path, (operations, most), options in rows:
-        if arguments.only not in what:
+        if not is_wanted(what, arguments.only, [row[0] for row in rows]):
             continue
         is_late = what.startswith("late: ")
         found, last = [], []
@@ -175,8 +183,8 @@ def main():
         print(f"{what:46} {statistics.median(samples):9.0f} samples/s {statistics.median(megabytes):8.1f} MB/s  "
               f"({min(samples):.0f} to {max(samples):.0f})", flush=True)
         locality = find(found[-1], "locality")
-        gaps = [one for one in find(found[-1], "decisions") or [] if one["knob"] == "coalesce_gap"]
-        told = [f"gap {one['from']} -> {one['to']} after {one['after_s']:.1f} s: {one['why']}, an operation costs "
+        gaps = [one for one in find(found[-1], "decisions") or [] if one["knob"] in ("coalesce_gap", "read_whole")]
+        told = [f"{one['knob']} {one['from']} -> {one['to']} after {one['after_s']:.1f} s: {one['why']}, an operation costs "
                 f"{one['operation_bytes']} bytes" for one in gaps[-3:]]
         print(f"{'':46} {'; '.join((locality or []) + told)}", flush=True)
     contained(arguments, at("jpeg"))

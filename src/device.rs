@@ -66,6 +66,9 @@ pub(crate) struct BatchBytes {
     pub(crate) read: u64,
     /// Bytes of labels that are made of others, because its images are mixed.
     pub(crate) labels: u64,
+    /// Bytes of values that may come from stretches of files that are kept in memory, and lie in nothing that is read
+    /// for it.
+    pub(crate) kept: u64,
 }
 
 /// The devices that batches go to, and the fallbacks taken while opening them.
@@ -243,7 +246,9 @@ fn need(
     let loose = match (is_straight, makes, is_sliced) {
         // Of a sample that something is made of, the rest is copied beside it.
         (_, true, _) => values.saturating_add(aligned),
-        (true, ..) | (.., true) => 0,
+        (true, ..) => 0,
+        (.., true) if batch.kept == 0 => 0,
+        (.., true) => batch.kept.saturating_add(aligned),
         _ => batch.payload.max(values).saturating_add(aligned),
     };
     let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);

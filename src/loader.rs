@@ -143,7 +143,7 @@ impl<T: Delivered> Loader<T> {
     /// Whether single values may be slices of memory that the loader keeps for later batches.
     #[doc(hidden)]
     pub fn keeps_stretches(&self) -> bool {
-        self.keeps_stretches
+        self.keeps_stretches || self.stats.reads_whole()
     }
 
     /// Live statistics: counters, times and a verdict on the bottleneck.

@@ -319,7 +319,7 @@ impl Planner {
     }
 
     /// Also plans the reading of whole stretches of files, before the batches whose samples lie in them. Not for
-    /// samples that are cut from units, nor for values that are assembled elsewhere.
+    /// samples that are cut from units.
     #[must_use]
     pub fn with_stretches(self, stretches: Option<(Grid, Keep)>) -> Planner {
         Planner { stretches: stretches.map(|(grid, keep)| Box::new(Stretches::new(grid, keep))), ..self }
@@ -424,6 +424,7 @@ impl Planner {
         self.spans.clear();
         self.spans.push(stretch.span);
         self.lay_out_by_itself(plan);
+        plan.joined = self.joined_in_stretch();
     }
 
     /// Plans the reading of a stretch anew, in the shortest reads, into `plan`, so that a place that cannot be read
@@ -448,9 +449,11 @@ impl Planner {
             && plan.failed.is_empty()
             && self.spans.len() == plan.batch.ids.len()
             && value_bytes.is_some_and(|bytes| self.spans.iter().all(|span| span.len == bytes));
-        if let Some(stretches) = &self.stretches {
+        if let Some(stretches) = self.stretches.as_mut().filter(|stretches| stretches.may_have()) {
             self.in_memory.extend(self.spans.iter().map(|span| stretches.has(span)));
             plan.kept = self.in_memory.iter().map(|&is_there| u64::from(is_there)).sum();
+            stretches.leave(plan.kept);
+            plan.given_up.append(&mut stretches.evicted);
         }
     }
 

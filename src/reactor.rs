@@ -111,6 +111,7 @@ pub enum Turn {
 struct Blocked {
     memory: bool,
     queue: bool,
+    stretches: bool,
 }
 
 /// Turns plans into batches.
@@ -184,7 +185,7 @@ impl Reactor {
     ) -> Reactor {
         let clock = stats.clock(Role::Reactor, Doing::Plan);
         let roots = planner.dataset().files().roots().len();
-        let depth = Depth::new(rules.width, rules.read_bytes).with_gap(planner.joining().most);
+        let depth = Depth::new(rules.width, rules.read_bytes).with_joining(planner.joining());
         Reactor {
             planner,
             pool,
@@ -249,7 +250,7 @@ impl Reactor {
     pub fn reroute(&mut self, layout: Layout, joining: Joining, width: Width) {
         self.planner.set_layout(layout);
         self.planner.set_joining(joining);
-        self.depth = Depth::new(width, layout.read_bytes).with_gap(joining.most);
+        self.depth = Depth::new(width, layout.read_bytes).with_joining(joining);
     }
 
     /// Adopts a new engine: installs its waker and registers the memory taken so far. Returns whether that memory could
@@ -486,6 +487,7 @@ impl Reactor {
 
     /// Plans reads of the length that the device handles well.
     fn adapt_reads(&mut self) {
+        self.adapt_stretches();
         let joining = self.planner.joining();
         if joining.most > 0 && joining.gap != self.depth.gap() {
             self.planner.set_joining(Joining { gap: self.depth.gap(), ..joining });
@@ -543,7 +545,7 @@ impl Reactor {
             }
             room -= 1;
         }
-        self.depth.started(room == 0);
+        self.depth.started(room == 0 || self.waits_for_stretches());
         Ok(())
     }
 

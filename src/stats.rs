@@ -59,6 +59,8 @@ pub struct Stats {
     threads_are_fixed: AtomicBool,
     /// What an operation of the storage is said to cost, as bytes read in the same time; 0: nothing, or nobody says.
     operation_bytes: AtomicU64,
+    /// Whether whole windows or shards were read on trial: values may be slices of them.
+    reads_whole: AtomicBool,
     decisions: Decisions,
     /// The samples that took longest.
     pub(crate) dearest: Dearest,
@@ -94,6 +96,7 @@ impl Stats {
             depth: AtomicU64::new(0),
             threads_are_fixed: AtomicBool::new(false),
             operation_bytes: AtomicU64::new(0),
+            reads_whole: AtomicBool::new(false),
             decisions: Decisions::default(),
             dearest: Dearest::default(),
             holders: Holders::default(),
@@ -145,6 +148,17 @@ impl Stats {
     /// The builder's: what an operation of the storage costs, as bytes read in the same time.
     pub(crate) fn set_operation_bytes(&self, bytes: u64) {
         self.operation_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The reactor's: from now on values may be slices of windows or shards that are read whole.
+    pub(crate) fn note_whole(&self) {
+        self.reads_whole.store(true, Ordering::Release);
+    }
+
+    /// Whether values may be slices of windows or shards that were read whole on trial.
+    #[doc(hidden)]
+    pub fn reads_whole(&self) -> bool {
+        self.reads_whole.load(Ordering::Acquire)
     }
 
     /// The reactor's: it changed a knob.

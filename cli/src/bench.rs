@@ -240,8 +240,10 @@ impl<'a> Runner<'a> {
         let mut yardstick = std::mem::take(&mut self.yardstick);
         if !self.interrupt.is_set() {
             let limit = raw_limit(&run);
-            let checked = yardstick
-                .check(&outcome.median().measured, |anew| anew.take(&run, limit, || self.empty_cache()).map(drop));
+            let checked = yardstick.check(
+                |raw| outcome.median().measured.share_of_raw(raw),
+                |anew| anew.take(&run, limit, || self.empty_cache()).map(drop),
+            );
             checked.or_else(|error| untold(error).map(drop))?;
         }
         outcome.yardstick = yardstick;

@@ -337,7 +337,9 @@ impl Loader {
     ) -> PyResult<(Bound<'py, PyList>, Meta)> {
         let stream = stream_of(stream)?;
         let kept = self.pinned.as_ref().zip(stream);
-        batch::into_python(py, batch, &self.listed, self.ownership, kept)
+        // What is read whole on trial, and lent to several batches, is so from some batch on.
+        let owns_views = self.ownership.owns_views && !self.stats.reads_whole();
+        batch::into_python(py, batch, &self.listed, Ownership { owns_views, ..self.ownership }, kept)
     }
 
     /// `None`: nothing is ready. `Some(None)`: nothing more will come.

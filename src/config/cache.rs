@@ -20,7 +20,7 @@ pub enum Cache {
     /// its samples are read again, which reports the change as it would without a cache.
     ///
     /// Not for samples that are cut from units (compressed shards, Parquet), which are kept decoded in any case, and
-    /// not for batches that go to a device: the route says so.
+    /// not with GPUDirect Storage, which passes the host's memory by: the route says so.
     Memory,
 }
 

@@ -34,7 +34,9 @@ pub(super) fn is_possible(
     let is_plain = |(index, form): (usize, &Form)| {
         transforms.kernel(index).is_none() && matches!(form, Form::Dense { .. } | Form::Ragged { .. })
     };
+    // What is kept is not pinned: labels may be, and not whole samples.
     dataset.units().is_none()
+        && batch.kept <= batch.payload / 2
         && dataset.bytes() / dataset.len().max(1) >= STRAIGHT_BYTES
         && batch.read.saturating_mul(2) <= host_bytes
         && collation.forms().iter().enumerate().all(is_plain)

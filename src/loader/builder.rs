@@ -501,7 +501,7 @@ impl Builder {
         let mut limits = limits::check(&config, &order, &collation, decode_bytes, &mut notes.fallbacks)?;
         notes.tell_order(&config, &order);
         notes.tell_gaps(price.as_ref(), &config, &limits);
-        let stretches = stretches::choose(&config, &order, &collation, &mut limits, &mut notes);
+        let stretches = stretches::choose(&config, &order, &mut limits, &mut notes);
         limits.bound_gaps();
         if decodes {
             notes.locality.push(prepared::decoder(config.exact_images).into());

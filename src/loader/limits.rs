@@ -72,6 +72,8 @@ pub(super) struct Limits {
     pub(super) batch: BatchBytes,
     /// How spans near each other are joined.
     pub(super) joining: Joining,
+    /// Whether batches go to a device, where what they take is fixed when the memory is taken.
+    pub(super) is_deferred: bool,
 }
 
 impl Limits {
@@ -90,7 +92,8 @@ impl Limits {
     pub(super) fn bound_gaps(&mut self) {
         let free = (self.pool_bytes as u64).saturating_sub(self.batch.read) / 2;
         if self.joining.most > 0 {
-            self.joining = Joining::unknown(self.joining.room.min(free));
+            let may_read_whole = self.joining.may_read_whole;
+            self.joining = Joining { may_read_whole, ..Joining::unknown(self.joining.room.min(free)) };
         }
     }
 
@@ -218,12 +221,11 @@ pub(super) fn check(
         _ => (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1),
     };
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
-    let rows = config.batch_size;
-    let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes, labels: 0 };
-    let (pool_bytes, reserve_bytes) = (limit as usize, reserve_bytes as usize);
+    let (rows, read) = (config.batch_size, batch_bytes);
+    let batch = BatchBytes { samples, rows, payload, decoded, read, labels: 0, kept: 0 };
     Ok(Limits {
-        pool_bytes,
-        reserve_bytes,
+        pool_bytes: limit as usize,
+        reserve_bytes: reserve_bytes as usize,
         queue_capacity,
         units,
         kept_bytes: 0,
@@ -232,6 +234,7 @@ pub(super) fn check(
         threads,
         batch,
         joining,
+        is_deferred: collation.is_deferred(),
     })
 }
 

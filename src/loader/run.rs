@@ -57,6 +57,16 @@ pub(super) struct Job {
     pub(super) by_consumer: bool,
 }
 
+impl Job {
+    /// Keeps no stretches of files: they are in the host's memory, and files are to be read past it.
+    pub(super) fn keep_nothing(&mut self) {
+        if self.stretches.take().is_some() {
+            (self.limits.kept_bytes, self.limits.batch.kept) = (0, 0);
+            self.notes.tell_straight(&self.config);
+        }
+    }
+}
+
 /// What passes batches from the reactor on to devices.
 pub(super) struct Feeding {
     pub(super) feeder: Feeder,
@@ -151,6 +161,7 @@ impl Making {
             stats: Arc::clone(&job.stats),
             memory_limit: job.limits.bytes(),
             failures: job.failures.clone(),
+            // What is kept on trial is told when that begins.
             keeps_stretches: job.stretches.as_ref().is_some_and(|(_, keep)| keep.lends()),
             share_stats: job.config.share_stats.clone(),
         }
@@ -305,9 +316,10 @@ impl Running {
             Some(gds) => gds.straight.open(&config, &stats)?,
             None => engine::open(&config, &dataset, &stats)?,
         };
-        route.locality = notes.locality;
+        route.locality = notes.locality.into_iter().chain(notes.kept).collect();
         let units = limits.units.map(|units| units.limits);
-        let kept = stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
+        let kept = |(grid, keep): &(Grid, Keep)| Kept::new(grid.clone(), keep.room(), Arc::clone(bell));
+        let kept = stretches.as_ref().map(kept);
         // What a batch on a device takes is fixed when its memory is taken.
         let joining = if early.is_some() || job.context.is_some() { limits.joining.settled() } else { limits.joining };
         let joining = if is_straight { Joining::default() } else { joining };

@@ -4,12 +4,11 @@
 use super::columns::Columns;
 use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
 use super::room::Room;
-use crate::collate::Collation;
-use crate::config::{Batching, Cache, Cause, Config, Fallback, Shuffle};
+use crate::config::{Batching, Cache, Cause, Config, EngineChoice, Fallback, Shuffle};
 use crate::dataset::{Dataset, SampleId};
 use crate::engine::Price;
 use crate::guard;
-use crate::plan::{Grid, Joining, Keep};
+use crate::plan::{Grid, Joining, Keep, SMALL_SPAN_BYTES};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{KnownOrder, Order};
 use std::borrow::Cow;
@@ -17,6 +16,10 @@ use std::borrow::Cow;
 /// A sample for which so many bytes of files must be read costs less as a part of a whole stretch than as a read of its
 /// own: a disk that gives 120 000 samples/s by themselves gives 2 GB/s in long reads, and the rest is margin.
 const SMALL_BYTES: u64 = 8 << 10;
+
+/// What an operation costs, as bytes, where nobody knows and whole windows are to be tried: longer samples are not
+/// worth a trial.
+const TRIED_BYTES: u64 = 512 << 10;
 
 /// Stretches on their way at a time, so that the disk is not idle.
 const STRETCHES_AHEAD: u64 = 16;
@@ -36,10 +39,23 @@ const SAMPLES_SEEN: u64 = 4096;
 pub(super) struct Notes {
     /// What is read together, for the route.
     pub(super) locality: Vec<Cow<'static, str>>,
+    /// The same, of what is kept.
+    pub(super) kept: Option<Cow<'static, str>>,
     pub(super) fallbacks: Vec<Fallback>,
 }
 
 impl Notes {
+    /// Says that nothing is kept, because files are read straight into the memory of a GPU.
+    pub(super) fn tell_straight(&mut self, config: &Config) {
+        self.kept = None;
+        let (cause, got) = match config.cache {
+            Cache::Memory => (Cause::Cache, "reading every sample again"),
+            _ => (Cause::Locality, "a read for each value"),
+        };
+        let step = Fallback::new(cause, got, None).with_reason("files are read straight into the memory of the GPU");
+        self.fallbacks.push(step.with_remedy("turn GPUDirect Storage off, so that the host can keep what it has read"));
+    }
+
     /// Says what an order that was left to the layout mixes.
     pub(super) fn tell_order(&mut self, config: &Config, order: &Order) {
         if config.shuffle == Shuffle::Auto
@@ -67,16 +83,26 @@ impl Notes {
 }
 
 /// Takes memory for stretches off the pool, and says what to keep in it.
-pub(super) fn choose(
-    config: &Config,
-    order: &Order,
-    collation: &Collation,
-    limits: &mut Limits,
-    notes: &mut Notes,
-) -> Option<(Grid, Keep)> {
+pub(super) fn choose(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
+    let chosen = chosen(config, order, limits, notes);
+    let batch = &mut limits.batch;
+    batch.kept = match &chosen {
+        None => 0,
+        Some((_, keep)) if keep.lends() => batch.payload,
+        Some(_) => batch.samples.saturating_mul(values_of(order).saturating_mul(SMALL_SPAN_BYTES)).min(batch.payload),
+    };
+    chosen
+}
+
+/// Values of a sample.
+fn values_of(order: &Order) -> u64 {
+    order.dataset().schema().fields.len() as u64
+}
+
+fn chosen(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     let dataset = &**order.dataset();
     if config.cache == Cache::Memory {
-        let chosen = cache(config, dataset, collation, limits);
+        let chosen = cache(config, dataset, limits);
         return match chosen {
             Ok((chosen, step)) => {
                 notes.fallbacks.extend(step);
@@ -88,7 +114,7 @@ pub(super) fn choose(
             }
         };
     }
-    if dataset.units().is_some() || collation.is_deferred() {
+    if dataset.units().is_some() {
         return None;
     }
     let can_pass = config.coalesce_gap.unwrap_or(0) == 0 && config.batching == Batching::Samples;
@@ -100,7 +126,7 @@ pub(super) fn choose(
 fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     match Columns::find(dataset)?.keep(dataset, limits)? {
         Ok((grid, keep, bytes)) => {
-            notes.locality.push(format!("small columns read once (up to {} MiB)", bytes.div_ceil(1 << 20)).into());
+            notes.kept = Some(format!("small columns read once (up to {} MiB)", bytes.div_ceil(1 << 20)).into());
             Some((grid, keep))
         }
         Err(missing) => {
@@ -118,16 +144,11 @@ fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Opt
 fn cache(
     config: &Config,
     dataset: &dyn Dataset,
-    collation: &Collation,
     limits: &mut Limits,
 ) -> Result<((Grid, Keep), Option<Fallback>), Fallback> {
     if dataset.units().is_some() {
         return Err(not("decoded units, as many as fit", "samples are cut from units, which are kept decoded")
             .with_remedy("raise memory_limit to keep more of them"));
-    }
-    if collation.is_deferred() {
-        return Err(not("reading every sample again", "batches go to a device as they are read")
-            .with_remedy("use cache where batches stay on the host"));
     }
     let files = dataset.files();
     let all = files.total_bytes();
@@ -171,9 +192,11 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     };
     let files = dataset.files();
     let each = files.total_bytes().div_ceil(dataset.len().max(1));
-    // An operation may cost as much as many samples.
-    let price = config.operation_bytes.unwrap_or(0);
-    if each.saturating_mul(config.world_size) > SMALL_BYTES.max(price) {
+    // An operation may cost as much as many samples. Where nobody knows, that is tried while reading.
+    let (read_bytes, known) = (each.saturating_mul(config.world_size), config.operation_bytes.unwrap_or(0));
+    let is_trial = read_bytes > SMALL_BYTES.max(known) && may_try(config, limits);
+    let price = if is_trial { TRIED_BYTES } else { known };
+    if read_bytes > SMALL_BYTES.max(price) {
         return None;
     }
     let window_bytes = samples.min(dataset.len()).saturating_mul(each);
@@ -193,6 +216,9 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     if !are_neighbours(dataset, &grid, samples, each) {
         return None;
     }
+    if is_trial {
+        return tried(config, limits, notes, (grid, bytes, needed, what));
+    }
     let room = room_for_passing(config, limits, needed, price);
     if needed > room {
         if price > 0 {
@@ -202,8 +228,39 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     }
     limits.pool_bytes = limits.pool_bytes.saturating_sub(bytes as usize).max(reading as usize);
     limits.kept_bytes = bytes as usize;
-    notes.locality.push(format!("{what} read whole (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
+    notes.kept = Some(format!("{what} read whole (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
     Some((grid, Keep::Latest(bytes)))
+}
+
+/// Whether windows may be read whole to see if that gains. What goes to a device has its memory by then, and what
+/// shares a budget would take it from others.
+fn may_try(config: &Config, limits: &Limits) -> bool {
+    let is_unknown = config.operation_bytes.is_none() && config.coalesce_gap.is_none();
+    is_unknown && config.engine != EngineChoice::Sim && config.memory_budget.is_none() && !limits.is_deferred
+}
+
+/// What is kept on trial. Its memory is promised and not taken: beside the default limit, and of a limit that the user
+/// has set at most half of the pool.
+fn tried(
+    config: &Config,
+    limits: &mut Limits,
+    notes: &mut Notes,
+    (grid, bytes, needed, what): (Grid, u64, u64, &str),
+) -> Option<(Grid, Keep)> {
+    let pool = limits.pool_bytes as u64;
+    if config.memory_limit.is_some() {
+        let reading = needed - bytes;
+        if bytes > pool / 2 || pool - bytes < reading {
+            return None;
+        }
+        limits.pool_bytes -= bytes as usize;
+    } else if pool.saturating_add(needed) > Room::now().half() / 2 {
+        return None;
+    }
+    limits.kept_bytes = bytes as usize;
+    limits.joining.may_read_whole = true;
+    notes.kept = Some(format!("{what} read whole if that gains (up to {} MiB kept)", bytes.div_ceil(1 << 20)).into());
+    Some((grid, Keep::Tried(bytes)))
 }
 
 /// Memory for stretches and for reading. Where operations cost much, more than the default is taken if it is wanted and

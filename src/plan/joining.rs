@@ -26,6 +26,8 @@ pub struct Joining {
     pub read_bytes: u64,
     /// Longest gap that may be tried while reading, where nobody knows what an operation costs; else 0.
     pub most: u64,
+    /// Whether it may be tried to read whole windows or shards.
+    pub may_read_whole: bool,
 }
 
 /// How the spans of a batch were joined.
@@ -33,13 +35,20 @@ pub struct Joining {
 pub struct Joined {
     /// Longest gap that might be read along; `None` where no other one is tried.
     pub gap: Option<u64>,
-    /// Whether a longer one would join much.
+    /// Whether stretches were read whole for what was planned; `None` where that is not tried.
+    pub whole: Option<bool>,
+    /// Whether a longer gap would join much.
     pub could_join: bool,
     /// Bytes that are read, and how many of them samples wanted; 0 where nobody asks.
     reading: (u64, u64),
 }
 
 impl Joined {
+    /// Of something that is read by itself, of which `reading.1` in `reading.0` bytes are samples.
+    pub(super) fn whole(whole: Option<bool>, reading: (u64, u64)) -> Joined {
+        Joined { whole, reading, ..Joined::default() }
+    }
+
     /// Of so many bytes that were read, those of samples.
     pub fn useful(&self, bytes: u64) -> u64 {
         match self.reading {
@@ -62,7 +71,7 @@ impl Joining {
         if gap == 0 || room < gap {
             Joining { read_bytes, ..Joining::default() }
         } else {
-            Joining { gap, room, read_bytes, most: 0 }
+            Joining { gap, room, read_bytes, ..Joining::default() }
         }
     }
 
@@ -75,7 +84,7 @@ impl Joining {
     /// The same without trials.
     #[must_use]
     pub fn settled(self) -> Joining {
-        Joining { most: 0, ..self }
+        Joining { most: 0, may_read_whole: false, ..self }
     }
 
     /// The same for this route: none in the page cache, where a read costs no more than the copy of a gap, and no reads
@@ -128,10 +137,11 @@ impl Planner {
     /// Tells, where gaps may be tried, over which one the batch was joined, whether many extents lie so near the one
     /// before that a longer one would join them, and how much of what is read is wanted.
     pub(super) fn tell_joining(&self, plan: &mut BatchPlan) {
-        if self.joining.most == 0 {
+        plan.joined.whole = self.is_whole();
+        if self.joining.most == 0 && plan.joined.whole.is_none() {
             return;
         }
-        plan.joined.gap = Some(self.joining.gap);
+        plan.joined.gap = (self.joining.most > 0).then_some(self.joining.gap);
         let is_near = |pair: &[Extent]| {
             let (last, next) = (&pair[0], &pair[1]);
             let gap = next.start.saturating_sub(last.end);

@@ -2,6 +2,7 @@
 //! read one by one. Like the cache of units, it is arithmetic: which stretch is in memory is a function of the order
 //! and of the room, not of what happened to be read first.
 
+use super::Joined;
 use crate::dataset::{FileId, FileTable, Span};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -158,15 +159,26 @@ pub enum Keep {
     Share(Share),
     /// At most so many bytes of the stretches used last.
     Latest(u64),
+    /// The same, but only while [`Planner::set_whole`](super::Planner::set_whole) says so: nobody knows whether it
+    /// gains.
+    Tried(u64),
     /// For as long as the loader lives, the first so many bytes of stretches in which spans of at most
     /// [`SMALL_SPAN_BYTES`] lie.
     Small(u64),
 }
 
 impl Keep {
-    /// Whether values may be slices of what is kept. Those of small columns are copied.
+    /// Bytes that are kept at most.
+    pub fn room(self) -> u64 {
+        match self {
+            Keep::Share(_) => u64::MAX,
+            Keep::Latest(most) | Keep::Tried(most) | Keep::Small(most) => most,
+        }
+    }
+
+    /// Whether values may be slices of what is kept, from the first batch on. Those of small columns are copied.
     pub fn lends(self) -> bool {
-        !matches!(self, Keep::Small(_))
+        !matches!(self, Keep::Small(_) | Keep::Tried(_))
     }
 }
 
@@ -176,11 +188,14 @@ pub(super) struct Stretches {
     keep: Keep,
     /// The batch that last used each stretch, from 1; 0: it is not in memory.
     used: Vec<u32>,
-    /// With `Latest`: the stretches in memory by last use, with batches since which they may have been used again.
+    /// With `Latest` and `Tried`: the stretches in memory by last use, with batches since which they may have been used
+    /// again.
     by_use: VecDeque<(u32, u32)>,
     bytes: u64,
     /// Number of the batch being planned.
     clock: u32,
+    /// Whether what is planned now reads them.
+    is_whole: bool,
     /// Stretches to load before the batch that is held back.
     pub(super) queue: VecDeque<u32>,
     /// Stretches that need no longer be kept.
@@ -190,6 +205,27 @@ pub(super) struct Stretches {
 }
 
 impl super::Planner {
+    /// Reads stretches for batches planned from now on, or single samples, where that may be tried. What is in memory
+    /// is used in either case, until a batch has no use for any of it.
+    pub fn set_whole(&mut self, is_whole: bool) {
+        if let Some(stretches) = &mut self.stretches
+            && stretches.tried().is_some()
+        {
+            stretches.is_whole = is_whole;
+        }
+    }
+
+    /// Whether stretches are read, where that may be tried.
+    pub fn is_whole(&self) -> Option<bool> {
+        self.stretches.as_ref()?.tried()
+    }
+
+    /// How much of a stretch its samples are, for those who compare the two ways.
+    pub(super) fn joined_in_stretch(&self) -> Joined {
+        let dataset = self.order.dataset();
+        Joined::whole(self.is_whole().map(|_| true), (dataset.files().total_bytes(), dataset.bytes()))
+    }
+
     /// Notes that these stretches are no longer in memory for batches planned from now on.
     pub fn forget(&mut self, stretches: impl Iterator<Item = u32>) {
         if let Some(known) = &mut self.stretches {
@@ -201,13 +237,41 @@ impl super::Planner {
 impl Stretches {
     pub(super) fn new(grid: Grid, keep: Keep) -> Stretches {
         let used = vec![0; grid.len()];
-        let (by_use, queue) = (VecDeque::new(), VecDeque::new());
-        Stretches { grid, keep, used, by_use, bytes: 0, clock: 0, queue, evicted: Vec::new(), held: None }
+        let (by_use, queue, is_whole) = (VecDeque::new(), VecDeque::new(), !matches!(keep, Keep::Tried(_)));
+        Stretches { grid, keep, used, by_use, bytes: 0, clock: 0, is_whole, queue, evicted: Vec::new(), held: None }
+    }
+
+    /// Whether they are read now, if that may change.
+    fn tried(&self) -> Option<bool> {
+        matches!(self.keep, Keep::Tried(_)).then_some(self.is_whole)
+    }
+
+    /// Whether there may be any in memory.
+    pub(super) fn may_have(&self) -> bool {
+        self.is_whole || self.bytes > 0
+    }
+
+    /// Gives all of them up if they are no longer read, and the batch being planned had no use for any.
+    pub(super) fn leave(&mut self, kept: u64) {
+        if self.is_whole || kept > 0 || self.bytes == 0 {
+            return;
+        }
+        self.bytes = 0;
+        for (number, used) in self.by_use.drain(..) {
+            // A later entry stands for a stretch that was used again.
+            if self.used[number as usize] == used {
+                self.used[number as usize] = 0;
+                self.evicted.push(number);
+            }
+        }
     }
 
     /// Begins a batch with these spans: queues the stretches that it needs and that are not in memory, and chooses what
     /// to give up for them.
     pub(super) fn begin(&mut self, spans: &[Span], files: &FileTable) {
+        if !self.is_whole {
+            return;
+        }
         // Wraps after 2^32 batches; then all stretches look used, and the oldest are still given up first.
         self.clock = self.clock.wrapping_add(1).max(1);
         let longest = if let Keep::Small(_) = self.keep { SMALL_SPAN_BYTES } else { u64::MAX };
@@ -235,8 +299,8 @@ impl Stretches {
                     self.queue.push_back(number);
                 }
             }
-            Keep::Latest(_) if *used == self.clock => {}
-            Keep::Latest(most) => {
+            Keep::Latest(_) | Keep::Tried(_) if *used == self.clock => {}
+            Keep::Latest(most) | Keep::Tried(most) => {
                 if *used == 0 {
                     let bytes = self.grid.stretch(number, files).span.len;
                     if bytes > most || !self.make_room(most - bytes, files) {

@@ -6,21 +6,25 @@
 //! path: measure, change one knob, measure again, and keep the change only if it is worth it. More reads must give
 //! more. Fewer reads are tried only where reads queue, and must give about as much. Where samples lie near each other,
 //! reads that take the gaps along are tried: what counts is bytes of samples, so they pass only if an operation costs
-//! more than the bytes of a gap, whatever the reason (a quota, a head, a server's round trip). A trial that fails
-//! doubles the time
-//! to the next one, so a loader that has found its knee hardly moves; a rate that changes (a quota, a neighbour) ends
-//! that rest.
+//! more than the bytes of a gap, whatever the reason (a quota, a head, a server's round trip). In the same way whole
+//! windows and shards are tried, where an order mixes samples within them and single reads bring little. A trial that
+//! fails doubles the time to the next one, so a loader that has found its knee hardly moves; a rate that changes (a
+//! quota, a neighbour) ends that rest.
 
 #[cfg(test)]
 mod tests;
 
 use crate::engine::Width;
-use crate::plan::Joined;
+use crate::plan::{Joined, Joining};
 use crate::stats::{Decision, Knob};
 use std::time::{Duration, Instant};
 
 /// Minimum depth that is tried: a disk array needs some reads on each member.
 const LEAST: usize = 8;
+
+/// Bytes in flight at first, where reads are long because an operation costs much. Each of them is memory, which takes
+/// the system longer than the copy of what is read into it.
+const IN_FLIGHT_BYTES: u64 = 32 << 20;
 
 /// Minimum read length. Below it, the request costs the device more than its bytes.
 const LEAST_READ_BYTES: u64 = 64 << 10;
@@ -58,6 +62,14 @@ const GAP_REST_DOUBLINGS: u32 = 5;
 
 /// Reads that a trial of a gap measures, where the depth is not more: they are long.
 const GAP_READS: usize = 64;
+
+/// Bytes a second from which on single reads are not held against whole windows: operations cost little there, and
+/// what is kept takes memory and a copy.
+const WHOLE_RATE: f64 = 400e6;
+
+/// Whole windows must give this much more, and single reads may give this much less.
+const WHOLE_GAIN: f64 = 1.25;
+const WHOLE_LOSS: f64 = 0.9;
 
 /// A rate that changed by this factor is another device's, so to say.
 const SHIFT: f64 = 1.4;
@@ -125,6 +137,8 @@ enum Step {
     Shorter,
     Joined,
     Apart,
+    Whole,
+    Single,
 }
 
 /// The knobs.
@@ -133,6 +147,7 @@ struct Setting {
     depth: usize,
     read_bytes: u64,
     gap: u64,
+    whole: bool,
 }
 
 /// A read that ended.
@@ -143,24 +158,32 @@ pub(super) struct Ended {
     pub(super) useful: u64,
     /// Longest gap over which its batch was joined, if others are tried.
     pub(super) gap: Option<u64>,
+    /// Whether whole windows were read then, if that is tried.
+    pub(super) whole: Option<bool>,
     pub(super) latency: Duration,
 }
 
 impl Ended {
     /// A read of a batch that was joined so.
     pub(super) fn new(bytes: u64, joined: Joined, latency: Duration) -> Ended {
-        Ended { bytes, useful: joined.useful(bytes), gap: joined.gap, latency }
+        Ended { bytes, useful: joined.useful(bytes), gap: joined.gap, whole: joined.whole, latency }
     }
 }
 
 impl Step {
     fn is_of_gaps(self) -> bool {
-        matches!(self, Step::Joined | Step::Apart)
+        matches!(self, Step::Joined | Step::Apart | Step::Whole | Step::Single)
+    }
+
+    /// Whether reads get longer, and bring more samples each.
+    fn joins(self) -> bool {
+        matches!(self, Step::Joined | Step::Whole)
     }
 }
 
 /// In the order in which they are tried.
-const STEPS: [Step; 6] = [Step::More, Step::Joined, Step::Fewer, Step::Longer, Step::Shorter, Step::Apart];
+const STEPS: [Step; 8] =
+    [Step::More, Step::Whole, Step::Joined, Step::Fewer, Step::Longer, Step::Shorter, Step::Apart, Step::Single];
 
 /// When another gap may be tried. A trial reads for nothing whatever is in flight at its end, which takes seconds where
 /// bytes are scarce: so what it took decides how long there is none.
@@ -197,6 +220,8 @@ pub(super) struct Depth {
     gap_most: u64,
     /// Whether the batch planned last has samples near each other.
     could_join: bool,
+    /// Whether whole windows may be tried.
+    may_read_whole: bool,
     gaps: Gaps,
     window: Window,
     /// The rate with the knobs as they are, or, during a trial, as they were.
@@ -223,11 +248,12 @@ impl Depth {
         let width = Width { most: width.most.max(1), ..width };
         let depth = if width.fixed { width.most } else { width.start.clamp(1, width.most) };
         Depth {
-            now: Setting { depth, read_bytes, gap: 0 },
+            now: Setting { depth, read_bytes, gap: 0, whole: false },
             width,
             read_bytes_most: read_bytes,
             gap_most: 0,
             could_join: false,
+            may_read_whole: false,
             gaps: Gaps::default(),
             window: Window::default(),
             base: None,
@@ -257,10 +283,26 @@ impl Depth {
         self.now.gap
     }
 
-    /// Lets it try gaps of up to so many bytes.
+    /// Whether to read whole windows or shards now.
+    pub(super) fn is_whole(&self) -> bool {
+        self.now.whole
+    }
+
+    /// For tests of what reads: whole windows or single samples from now on, whatever that gives.
+    #[cfg(test)]
+    pub(super) fn turn_whole(&mut self) {
+        self.now.whole = !self.now.whole;
+    }
+
+    /// Lets it try what `joining` says.
     #[must_use]
-    pub(super) fn with_gap(self, gap_most: u64) -> Depth {
-        Depth { gap_most, ..self }
+    pub(super) fn with_joining(mut self, joining: Joining) -> Depth {
+        if joining.read_bytes > 0 && !self.width.fixed {
+            let start = (IN_FLIGHT_BYTES / joining.read_bytes) as usize;
+            self.width.start = start.max(LEAST).min(self.now.depth);
+            self.now.depth = self.width.start;
+        }
+        Depth { gap_most: joining.most, may_read_whole: joining.may_read_whole, ..self }
     }
 
     /// Records whether a gap would join much of a batch that was planned now without.
@@ -278,8 +320,9 @@ impl Depth {
     pub(super) fn done(&mut self, read: Ended) {
         let window = &mut self.window;
         window.is_fresh = true;
-        if read.gap.is_some_and(|gap| gap != self.now.gap) {
-            // Planned before the gap was changed. What was planned since is in flight only behind all such reads.
+        let is_other = read.gap.is_some_and(|gap| gap != self.now.gap);
+        if is_other || read.whole.is_some_and(|whole| whole != self.now.whole) {
+            // Planned before that was changed. What was planned since is in flight only behind all such reads.
             window.skip = window.skip.max(1);
         } else if window.skip > 0 {
             window.skip -= 1;
@@ -321,7 +364,7 @@ impl Depth {
         };
         let elapsed = now.saturating_duration_since(since);
         let wanted = match self.trial {
-            Some((Step::Joined, _)) => self.now.depth.max(GAP_READS),
+            Some((step, _)) if step.joins() => self.now.depth.max(GAP_READS),
             _ => (2 * self.now.depth).max(WINDOW_READS),
         };
         let rounds = window.reads >= wanted && elapsed >= WINDOW;
@@ -397,7 +440,7 @@ impl Depth {
     /// What a step leads to; `None` if it is of no use now.
     fn target(&self, step: Step, base: Rate) -> Option<Setting> {
         let (least, most) = (LEAST.min(self.width.most), self.width.most);
-        let now @ Setting { depth, read_bytes, gap } = self.now;
+        let now @ Setting { depth, read_bytes, gap, whole } = self.now;
         let queues = depth > self.width.start && base.latency > self.floor.mul_f64(QUEUEING);
         let to = match step {
             Step::More => Setting { depth: (depth * 2).min(most), ..now },
@@ -409,7 +452,9 @@ impl Depth {
                 Setting { read_bytes: read_bytes / 2, ..now }
             }
             _ if step.is_of_gaps() && !self.gaps.may_try(self.window.last) => now,
-            Step::Joined if gap == 0 && self.could_join => Setting { gap: self.gap_most, ..now },
+            Step::Whole if self.may_read_whole && base.useful < WHOLE_RATE => Setting { gap: 0, whole: true, ..now },
+            Step::Single => Setting { whole: false, ..now },
+            Step::Joined if gap == 0 && !whole && self.could_join => Setting { gap: self.gap_most, ..now },
             Step::Apart => Setting { gap: 0, ..now },
             _ => now,
         };
@@ -425,6 +470,8 @@ impl Depth {
             Step::Longer | Step::Shorter => rate.bytes / base.bytes >= LOSS,
             Step::Joined => rate.useful / base.useful >= GAIN,
             Step::Apart => rate.useful / base.useful >= LOSS,
+            Step::Whole => rate.useful / base.useful >= WHOLE_GAIN,
+            Step::Single => rate.useful / base.useful >= WHOLE_LOSS,
         };
         self.settled = Some(if kept { rate } else { base });
         if !kept {
@@ -433,14 +480,14 @@ impl Depth {
             }
             self.tire();
             let reason = match step {
-                Step::More | Step::Longer | Step::Joined => "undone: it gained too little",
-                Step::Fewer | Step::Shorter | Step::Apart => "undone: it lost too much",
+                Step::More | Step::Longer | Step::Joined | Step::Whole => "undone: it gained too little",
+                Step::Fewer | Step::Shorter | Step::Apart | Step::Single => "undone: it lost too much",
             };
             let change = self.change(before, Some(rate), reason);
             return Some(Decision { operation_bytes: price(step, rate, base), ..change });
         }
-        if step == Step::Joined {
-            return Some(self.joined(rate, base));
+        if step.joins() {
+            return Some(self.joined(step, rate, base));
         }
         // Go on in this direction at once.
         self.base = Some(rate);
@@ -453,19 +500,20 @@ impl Depth {
     }
 
     /// Reads that take gaps along gained. The depth is another question for them, which comes next.
-    fn joined(&mut self, rate: Rate, base: Rate) -> Decision {
+    fn joined(&mut self, step: Step, rate: Rate, base: Rate) -> Decision {
         (self.base, self.anchor, self.rest, self.rested) = (Some(rate), None, 1, 0);
         self.gaps = Gaps::default();
-        let Setting { gap, .. } = self.now;
+        let Setting { gap, whole, .. } = self.now;
+        let (knob, value) = if step == Step::Whole { (Knob::Whole, u64::from(whole)) } else { (Knob::Gap, gap) };
         Decision {
             after: Duration::ZERO,
-            knob: Knob::Gap,
-            from: gap,
-            to: gap,
+            knob,
+            from: value,
+            to: value,
             reads_per_second: rate.reads as u64,
             bytes_per_second: rate.bytes as u64,
             latency: rate.latency,
-            operation_bytes: price(Step::Joined, rate, base),
+            operation_bytes: price(step, rate, base),
             reason: "kept: it gained",
         }
     }
@@ -482,9 +530,12 @@ impl Depth {
     fn change(&mut self, to: Setting, rate: Option<Rate>, reason: &'static str) -> Decision {
         let before = std::mem::replace(&mut self.now, to);
         // Reads of another gap are known as such.
-        let skip = if to.gap == before.gap { before.depth.max(to.depth) } else { 1 };
+        let is_known = to.gap != before.gap || to.whole != before.whole;
+        let skip = if is_known { 1 } else { before.depth.max(to.depth) };
         let (knob, from, to) = if to.depth != before.depth {
             (Knob::Depth, before.depth as u64, to.depth as u64)
+        } else if to.whole != before.whole {
+            (Knob::Whole, u64::from(before.whole), u64::from(to.whole))
         } else if to.gap != before.gap {
             (Knob::Gap, before.gap, to.gap)
         } else {

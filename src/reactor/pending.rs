@@ -118,6 +118,14 @@ pub(super) struct Failure {
     error: Error,
 }
 
+#[cfg(test)]
+impl Failure {
+    /// Bytes from `start` to `end` of a file that cannot be read.
+    pub(super) fn of(file: FileId, (start, end): (u64, u64), error: Error) -> Failure {
+        Failure { file, start, end, error }
+    }
+}
+
 /// What happened to a completed read.
 pub(super) enum Verdict {
     /// All needed bytes have been read.

@@ -172,7 +172,8 @@ impl Reactor {
     pub(super) fn consumer_has_moved(&self) -> bool {
         let is_full = self.requests.as_ref().map_or_else(|| self.out.is_full(), Requests::is_full);
         let has_news = self.requests.as_ref().map_or_else(|| self.out.is_closed(), Requests::has_news);
-        (self.blocked.queue && !is_full) || has_news
+        let has_given_back = self.blocked.stretches && !self.must_wait_for_stretches();
+        (self.blocked.queue && !is_full) || has_news || has_given_back
     }
 
     /// A request that needed no read is over without one.

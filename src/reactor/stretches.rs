@@ -8,10 +8,14 @@ use crate::Result;
 use crate::dataset::{Dataset, FileId, Span};
 use crate::engine::Engine;
 use crate::plan::{Grid, Stretch};
-use bytes::{Bytes, BytesMut};
+use crate::queue::Bell;
+use bytes::Bytes;
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_sys::copy;
 
-/// Buffers of stretches that were given up, to be used again: memory from the system costs as much as the copy.
+/// Buffers of stretches that nobody holds any more, to be used again: memory from the system costs more than the copy.
 const SPARE_MAX: usize = 64;
 
 /// Files to look at when an epoch begins; each takes some microseconds.
@@ -25,9 +29,43 @@ pub struct Kept {
     stretches: Vec<Content>,
     /// Unused places.
     free: Vec<u32>,
-    spare: Vec<BytesMut>,
+    /// Bytes that may be held, by this and by slices of what was given up, while the consumer has something to do.
+    most: u64,
+    home: Arc<Home>,
     /// Stretches that were read with failures since the last epoch began.
     broken: Vec<u32>,
+    /// How many in memory lack bytes. Batches of the last epoch may still need one that is to be read again in this.
+    lacking: usize,
+}
+
+/// The memory of a stretch. It comes home when the last slice of it is gone, often long after the stretch was given up:
+/// batches that wait, and those that a consumer holds, have slices of it.
+struct Lent {
+    buffer: Vec<u8>,
+    home: Arc<Home>,
+}
+
+/// Where the memory of stretches belongs.
+struct Home {
+    spare: ArrayQueue<Vec<u8>>,
+    /// Bytes of all stretches of which there is a slice.
+    bytes: AtomicU64,
+    bell: Arc<Bell>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.home.bytes.fetch_sub(self.buffer.len() as u64, Ordering::Release);
+        // Where there are enough of them, the system gets it back.
+        let _ = self.home.spare.push(std::mem::take(&mut self.buffer));
+        self.home.bell.ring();
+    }
 }
 
 /// What was read of a stretch.
@@ -39,30 +77,35 @@ struct Content {
 }
 
 impl Kept {
-    /// No stretch of `grid` is in memory yet.
-    pub fn new(grid: Grid) -> Kept {
+    /// No stretch of `grid` is in memory yet. Batches are not to hold more than `most` bytes of them and of those that
+    /// were given up, as far as the consumer can give some back. That rings `bell`.
+    pub fn new(grid: Grid, most: u64, bell: Arc<Bell>) -> Kept {
+        let home = Home { spare: ArrayQueue::new(SPARE_MAX), bytes: AtomicU64::new(0), bell };
         let places = vec![0; grid.len()];
-        let (stretches, free, spare, broken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Kept { grid, places, stretches, free, spare, broken }
+        let (stretches, free, broken) = (Vec::new(), Vec::new(), Vec::new());
+        Kept { grid, places, stretches, free, most, home: Arc::new(home), broken, lacking: 0 }
     }
 
-    /// Bytes of all stretches in memory.
+    /// Bytes of all stretches in memory, and of those that were given up and are still in use.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.stretches.iter().map(|content| content.bytes.len() as u64).sum()
+        self.home.bytes.load(Ordering::Acquire)
     }
 
     /// Keeps what was read of a stretch.
     fn insert(&mut self, stretch: Stretch, read: &[u8], failures: Vec<Failure>) {
         self.remove(stretch.number);
-        let mut buffer = self.spare.pop().unwrap_or_default();
+        let mut buffer = self.home.spare.pop().unwrap_or_default();
         buffer.clear();
         // Exactly: the limit of memory counts these bytes.
-        buffer.reserve(read.len());
+        buffer.reserve_exact(read.len());
         buffer.extend_from_slice(read);
         if !failures.is_empty() {
             self.broken.push(stretch.number);
+            self.lacking += 1;
         }
-        let content = Content { bytes: buffer.freeze(), failures };
+        self.home.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        let bytes = Bytes::from_owner(Lent { buffer, home: Arc::clone(&self.home) });
+        let content = Content { bytes, failures };
         let place = match self.free.pop() {
             Some(place) => {
                 self.stretches[place as usize - 1] = content;
@@ -84,9 +127,7 @@ impl Kept {
         }
         self.free.push(place);
         let content = std::mem::take(&mut self.stretches[place as usize - 1]);
-        if self.spare.len() < SPARE_MAX {
-            self.spare.extend(content.bytes.try_into_mut().ok());
-        }
+        self.lacking -= usize::from(!content.failures.is_empty());
     }
 
     fn content(&self, number: u32) -> Option<&Content> {
@@ -135,7 +176,7 @@ impl Kept {
 
     /// Whether any stretch in memory lacks bytes.
     pub(super) fn is_broken(&self) -> bool {
-        !self.broken.is_empty()
+        self.lacking > 0
     }
 
     /// What could not be read of the stretches that a span lies in.
@@ -189,6 +230,27 @@ impl Reactor {
         self.planner.forget(numbers.into_iter());
         changed.iter().for_each(|&file| engine.renew(file));
         changed
+    }
+
+    /// Whether batches hold so much of stretches that were given up that the next one waits. Only while there are
+    /// batches for the consumer: one that holds all of them and asks for more gets more, as far as memory goes.
+    pub(super) fn must_wait_for_stretches(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.held_bytes() > kept.most) && !self.out.is_empty()
+    }
+
+    /// Plans whole windows or single samples, where that is tried.
+    pub(super) fn adapt_stretches(&mut self) {
+        let is_whole = self.depth.is_whole();
+        if self.planner.is_whole().is_some_and(|was_whole| was_whole != is_whole) {
+            self.planner.set_whole(is_whole);
+            self.stats.note_whole();
+        }
+    }
+
+    /// Whether the storage is what a loader waits for that reads whole windows on trial. They are few reads, which need
+    /// not fill the depth.
+    pub(super) fn waits_for_stretches(&self) -> bool {
+        self.depth.is_whole() && !self.blocked.queue && !self.blocked.memory
     }
 
     /// Gives up and keeps what the batch or stretch at the front says. Returns whether it was a stretch, which is gone
@@ -248,7 +310,7 @@ mod tests {
         let mut files = FileTable::new();
         files.push_root("/nowhere");
         files.push(b"a", size).unwrap();
-        (Kept::new(Grid::of_bytes(&files, bytes).unwrap()), files)
+        (Kept::new(Grid::of_bytes(&files, bytes).unwrap(), u64::MAX, Arc::new(Bell::new())), files)
     }
 
     #[test]
@@ -282,5 +344,31 @@ mod tests {
         kept.insert(grid.stretch(1, &files), &[2; 64], Vec::new());
         assert_eq!((kept.bytes(&span), &slice[..]), (None, &[1; 5][..]));
         assert!(!kept.copy(&mut [0; 5], [(0, &span)].into_iter()));
+        // Its memory is used again when nobody holds a slice of it.
+        let at = slice.as_ptr().addr() - 3;
+        assert_eq!(kept.held_bytes(), 128);
+        drop(slice);
+        assert_eq!(kept.held_bytes(), 64);
+        kept.insert(grid.stretch(0, &files), &[3; 64], Vec::new());
+        assert_eq!(kept.bytes(&span).map(|bytes| bytes.as_ptr().addr()), Some(at + 3));
+    }
+
+    /// Batches of the epoch before may be made after an epoch has begun, which is when such stretches are forgotten.
+    #[test]
+    fn what_lacks_bytes_does_so_until_it_is_read_again() {
+        let (mut kept, files) = kept(128, 64);
+        let stretch = Grid::of_bytes(&files, 64).unwrap().stretch(0, &files);
+        let error = crate::Error::new(crate::ErrorKind::Io, "bad");
+        let failure = || Failure::of(FileId(0), (3, 9), error.clone());
+        kept.insert(stretch, &[1; 64], vec![failure()]);
+        let options = crate::dataset::Options::new().format("records").set("record_bytes", 64);
+        let dataset = crate::dataset::internal::of_files(files, &options).unwrap();
+        assert_eq!(kept.outdated(&*dataset, 1).0, [0, 0], "by its failure, and because the file is not there");
+        assert!(kept.is_broken());
+        kept.insert(stretch, &[1; 64], Vec::new());
+        assert!(!kept.is_broken());
+        kept.insert(stretch, &[1; 64], vec![failure()]);
+        kept.remove(0);
+        assert!(!kept.is_broken());
     }
 }

@@ -277,7 +277,7 @@ impl World {
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(self.queue_capacity, Arc::clone(&bell));
         let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
-        let kept = self.stretches.as_ref().map(|(grid, _)| Kept::new(grid.clone()));
+        let kept = self.stretches.as_ref().map(|(grid, keep)| Kept::new(grid.clone(), keep.room(), Arc::clone(&bell)));
         let planner = planner.with_stretches(self.stretches.take()).with_joining(self.joining);
         let mut pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
         pool.reserve(self.reserve_bytes);
@@ -299,6 +299,7 @@ impl World {
         let (mut held, mut next) = (Vec::new(), 0);
         let (mut finished, mut ended_by) = (false, None);
         for _ in 0..TURNS_MAX {
+            self.turn_whole(&mut reactor);
             if !finished && ended_by.is_none() {
                 let turn = match reactor.turn(&mut sim) {
                     Ok(turn) => turn,

@@ -196,6 +196,10 @@ impl Reactor {
 
     /// Takes the memory for a plan, all or nothing.
     pub(super) fn take_memory(&mut self, pending: &mut Pending, plan: &BatchPlan) -> bool {
+        if plan.stretch.is_some() && self.must_wait_for_stretches() {
+            self.blocked.stretches = true;
+            return false;
+        }
         if !pending.take_memory(&mut self.pool, plan) {
             return false;
         }

@@ -18,6 +18,8 @@ pub enum Knob {
     ReadBytes,
     /// Longest gap between samples that is read along, in bytes.
     Gap,
+    /// Whether windows or shards that are shuffled are read whole (1) or sample by sample (0).
+    Whole,
 }
 
 impl fmt::Display for Knob {
@@ -26,6 +28,7 @@ impl fmt::Display for Knob {
             Knob::Depth => "queue_depth",
             Knob::ReadBytes => "read_bytes",
             Knob::Gap => "coalesce_gap",
+            Knob::Whole => "read_whole",
         })
     }
 }
@@ -48,8 +51,8 @@ pub struct Decision {
     pub bytes_per_second: u64,
     /// Mean time that a read took.
     pub latency: Duration,
-    /// What an operation of the storage costs, as bytes that are read in the same time: measured by a trial of a gap,
-    /// else 0.
+    /// What an operation of the storage costs, as bytes that are read in the same time: measured by a trial of a gap
+    /// or of whole windows, else 0.
     pub operation_bytes: u64,
     /// Why.
     pub reason: &'static str,

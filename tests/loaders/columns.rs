@@ -2,13 +2,14 @@
 //! errors as if each value were read by itself.
 
 use crate::common::check::ways_to;
+use crate::common::device::same;
 use crate::common::within;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::{Batch, Data};
-use uringload::config::{Cause, Collate, OnError, Shuffle};
+use uringload::config::{Cause, Collate, Device, OnError, Shuffle};
 use uringload::dataset::{self, Concat, Dataset, Options, View};
 use uringload::internal::Config;
 use uringload::{ErrorKind, Loader};
@@ -104,6 +105,23 @@ fn labels_are_read_once_over_every_way() {
                 assert!(count.reads < samples + 40, "{engine:?} {io:?}: {} reads", count.reads);
             }
         }
+    });
+}
+
+#[test]
+fn batches_for_devices_have_labels_that_were_read_once() {
+    within(BOUND, || {
+        let (_root, dataset) = tensors(2);
+        let config = Config { collate: Collate::Ragged, ..config() };
+        let host = build(&dataset, config.clone());
+        let device = Loader::builder(Arc::clone(&dataset)).config(config).device(Device::host());
+        let mut device = device.build().expect("a loader");
+        assert!(device.route().to_string().contains("small columns read once"), "{}", device.route());
+        for batch in host {
+            same(&batch.expect("a batch"), &device.next().expect("as many").expect("a batch"));
+        }
+        let (count, samples) = (device.stats().snapshot().count, 2 * dataset.len());
+        assert!(device.next().is_none() && count.reads < samples + 40, "{} reads", count.reads);
     });
 }
 

@@ -138,3 +138,42 @@ fn operations_that_are_scarce_are_found_out_while_reading() {
         assert!(rates.iter().any(|rate| *rate > 800.0), "{rates:.0?} samples/s\n{decisions:#?}");
     });
 }
+
+/// The same server, and a shuffle by windows: to read them whole is tried, and kept. The order does not change.
+#[test]
+fn windows_are_read_whole_where_operations_turn_out_to_be_scarce() {
+    const LONG_BYTES: u64 = 16 << 10;
+    within(BOUND, || {
+        let fault = Fault::Turns(Duration::from_millis(5));
+        let file = Spec { name: "records".into(), size: RECORDS * RECORD_BYTES, fault };
+        let Ok(faulty) = Faulty::mount(vec![file]).map_err(skip) else { return };
+        let options = Options::new().format("records").set("record_bytes", LONG_BYTES);
+        let dataset = dataset::open(&[faulty.path().join("records")], &options).expect("records");
+        let builder = || {
+            let builder = Loader::builder(Arc::clone(&dataset)).batch_size(64).epochs(None);
+            builder.shuffle(Shuffle::Window(1024)).seed(3)
+        };
+        let mut loader = builder().build().expect("a loader");
+        let told = loader.route().to_string();
+        assert!(told.contains("windows read whole if that gains"), "{told}");
+        let (stats, mut order) = (loader.stats(), builder().order().expect("an order").batches());
+        let mut take = |time: Duration, until: &dyn Fn() -> bool| {
+            let (start, mut count) = (Instant::now(), 0);
+            while start.elapsed() < time && !until() {
+                let batch = loader.next().expect("no end").expect("a batch");
+                assert_eq!(batch.ids, order.next().expect("no end").ids, "in the order, whatever is read whole");
+                count += batch.ids.len();
+            }
+            count as f64 / start.elapsed().as_secs_f64()
+        };
+        let kept = || stats.decisions().into_iter().any(|one| one.knob == Knob::Whole && one.from == one.to);
+        take(BOUND / 2, &kept);
+        let decisions = stats.decisions();
+        decisions.iter().for_each(|decision| eprintln!("{decision}"));
+        assert!(kept(), "{decisions:#?}");
+        let rates: Vec<f64> = (0..TRIES).map(|_| take(Duration::from_secs(3), &|| false)).collect();
+        eprintln!("{rates:.0?} samples/s");
+        // One sample an operation is 200 a second.
+        assert!(rates.iter().any(|rate| *rate > 600.0), "{rates:.0?} samples/s\n{decisions:#?}");
+    });
+}

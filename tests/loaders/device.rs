@@ -1,14 +1,14 @@
 //! Batches for a device, on a machine that has none: the same loader, the same values, columns on the host. What a
 //! driver does is tested with a mock of it, in `tests/mocks`.
 
-use crate::common::content::{content, key_of};
+use crate::common::content::{content, key_of, write_file};
 use crate::common::device::{folder, records, same};
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::DeviceLoader;
-use uringload::config::{Cause, Collate, Device, PadValue, Padding, Shuffle};
-use uringload::dataset::{DType, Dataset};
+use uringload::config::{Cache, Cause, Collate, Device, PadValue, Padding, Shuffle};
+use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::internal::Config;
 use uringload::internal::Transform;
 use uringload::transform::{Crop, Images, Tokens};
@@ -51,6 +51,33 @@ fn the_host_gives_the_batches_of_an_ordinary_loader() {
         assert!(device.next().is_none() && batches > 4);
         assert_eq!(device.stats().snapshot().count.batches, batches);
         assert!(device.route().devices.is_empty() && device.route().fallbacks.iter().all(|step| !step.is_degraded()));
+    }
+}
+
+/// What is kept, of windows that are read whole and of all files, is the same batches in a fraction of the reads.
+#[test]
+fn what_is_kept_goes_to_devices_too() {
+    let root = root();
+    for shard in 0..2 {
+        write_file(&root.path().join(format!("{shard}.bin")), 300 * 21_200).expect("a file");
+    }
+    let options = Options::new().format("records").set("record_bytes", 21_200);
+    let dataset = dataset::open(&[root.path()], &options).expect("records");
+    let windows = Config { shuffle: Shuffle::Window(200), operation_bytes: Some(800_000), ..config(Collate::Dense) };
+    let cache = Config { cache: Cache::Memory, ..config(Collate::Dense) };
+    for kept in [windows, cache] {
+        let kept = Config { epochs: Some(2), key_column: true, ..kept };
+        let plain = Config { cache: Cache::Off, operation_bytes: Some(0), ..kept.clone() };
+        let host = Loader::builder(Arc::clone(&dataset)).config(plain).build().expect("a loader");
+        let (mut device, stats) = (on_host(&dataset, &kept), host.stats());
+        assert!(device.route().fallbacks.iter().all(|step| step.cause != Cause::Cache), "{:?}", device.route());
+        for batch in host {
+            same(&batch.expect("a batch"), &device.next().expect("as many").expect("a batch"));
+        }
+        assert!(device.next().is_none());
+        let (plain, count) = (stats.snapshot().count, device.stats().snapshot().count);
+        assert!(count.reads * 8 < plain.reads, "{} of {} reads", count.reads, plain.reads);
+        assert!(count.reads_saved > 1000, "{count:?}");
     }
 }
 

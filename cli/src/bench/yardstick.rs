@@ -1,7 +1,7 @@
 //! The yardstick of a bench: raw reads of the same files, in the depth and the length that suit the storage best,
 //! spread over the rounds. A figure that says more than the storage gives is not told.
 
-use super::measure::{Measured, Run};
+use super::measure::Run;
 use std::time::Duration;
 use uringload::Result;
 use uringload::internal::{Config, raw};
@@ -100,14 +100,17 @@ impl Yardstick {
     }
 
     /// Looks whether the loader was faster than the yardstick, and then takes it again, from the start. What is said
-    /// then stands for what was said before.
+    /// then stands for what was said before. `share_of` is the loader's share of a rate.
     ///
     /// # Errors
     /// As [`take`](Yardstick::take).
-    pub fn check(&mut self, measured: &Measured, mut again: impl FnMut(&mut Yardstick) -> Result<()>) -> Result<()> {
-        let is_below = |yardstick: &Yardstick| {
-            yardstick.rate().is_some_and(|rate| rate > 0.0 && measured.share_of_raw(rate) > SHARE_MOST)
-        };
+    pub fn check(
+        &mut self,
+        share_of: impl Fn(f64) -> f64,
+        mut again: impl FnMut(&mut Yardstick) -> Result<()>,
+    ) -> Result<()> {
+        let is_below =
+            |yardstick: &Yardstick| yardstick.rate().is_some_and(|rate| rate > 0.0 && share_of(rate) > SHARE_MOST);
         if !is_below(self) {
             return Ok(());
         }
@@ -163,6 +166,29 @@ mod tests {
         );
         assert_eq!(Yardstick { is_disturbed: true, ..three }.trusted(), None);
         assert_eq!(of(&[0.0]).trusted(), None);
+    }
+
+    #[test]
+    fn a_yardstick_below_the_loader_is_taken_again_and_then_not_trusted() {
+        // A loader of 104, and what the raw reads give when they are repeated.
+        let checked = |first: &[f64], anew: f64| {
+            let (mut yardstick, mut repeats) = (of(first), 0);
+            let again = |yardstick: &mut Yardstick| {
+                repeats += 1;
+                yardstick.rates.push(anew);
+                Ok(())
+            };
+            yardstick.check(|rate| 104.0 / rate, again).unwrap();
+            (repeats, yardstick.rate(), yardstick.trusted())
+        };
+        assert_eq!(checked(&[100.0, 120.0], 0.0), (0, Some(100.0), Some(100.0)), "105 % are told");
+        assert_eq!(
+            checked(&[90.0, 95.0], 110.0),
+            (REPEATS, Some(110.0), Some(110.0)),
+            "it was disturbed, and is not now"
+        );
+        assert_eq!(checked(&[50.0], 98.0), (REPEATS, Some(98.0), None), "106 % are not told");
+        assert_eq!(checked(&[], 98.0).0, 0, "without a raw read there is nothing to repeat");
     }
 
     #[test]

@@ -63,12 +63,15 @@ impl DeviceBuilder {
         let mut opened = device::open(&devices)?;
         let on_failed = builder.on_failed.clone();
         let mut job = builder.check(Collation::deferred)?;
+        let host_bytes = (job.limits.pool_bytes - job.limits.reserve_bytes) as u64;
+        job.gds = choose_gds(&job, &mut opened, &devices)?;
+        if job.gds.is_some() {
+            job.keep_nothing();
+        }
         let (mut batch, starved_after) = (job.limits.batch, job.config.starved_after);
         if let Some(mixer) = job.maps.as_ref().and_then(|maps| maps.mixer.as_ref()) {
             batch.labels = batch.samples.saturating_mul(mixer.labels().1).saturating_mul(DType::F32.size());
         }
-        let host_bytes = (job.limits.pool_bytes - job.limits.reserve_bytes) as u64;
-        job.gds = choose_gds(&job, &mut opened, &devices)?;
         let prepare = |opened: &mut device::Opened, gds: Option<&device::Loading>| {
             let wanted = (&**job.order.dataset(), &*job.collation, transforms.clone());
             device::prepare(opened, &devices, wanted, (batch, host_bytes, gds), starved_after, &job.stats)

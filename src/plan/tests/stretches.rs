@@ -2,6 +2,7 @@
 
 use super::super::stretches::{Grid, Keep};
 use super::*;
+use crate::sampler::Sequential;
 use std::collections::HashSet;
 
 const STRETCH: u64 = 256;
@@ -18,10 +19,19 @@ fn records(count: u64) -> Arc<dyn Dataset> {
 
 /// Walks over all plans and checks that each byte of a batch is read by it or in memory, and that no more is kept than
 /// there is room for. Returns how many bytes of stretches were read, and how many slices were kept.
-fn check_all(mut planner: Planner, grid: &Grid, room: u64) -> (u64, u64) {
+fn check_all(planner: Planner, grid: &Grid, room: u64) -> (u64, u64) {
+    check_turned(planner, grid, room, || None)
+}
+
+/// The same, where `turn` says before each plan whether to read stretches from then on.
+fn check_turned(mut planner: Planner, grid: &Grid, room: u64, mut turn: impl FnMut() -> Option<bool>) -> (u64, u64) {
     let files = planner.dataset().files().clone();
     let (mut plan, mut in_memory, mut read, mut kept) = (BatchPlan::default(), HashSet::new(), 0, 0);
-    while planner.next(&mut plan) {
+    loop {
+        turn().into_iter().for_each(|is_whole| planner.set_whole(is_whole));
+        if !planner.next(&mut plan) {
+            break;
+        }
         for number in &plan.given_up {
             assert!(in_memory.remove(number), "given up what was not there");
         }
@@ -85,6 +95,49 @@ fn the_latest_are_kept_as_far_as_there_is_room() {
         let (read, kept) = check_all(planner(&dataset, &grid, Keep::Latest(room)), &grid, room);
         assert_eq!((kept > 0, read == all), (room >= STRETCH, room == all), "{room}: {read} read, {kept} kept");
     }
+}
+
+#[test]
+fn what_is_tried_is_read_while_it_is_asked_for() {
+    let dataset = records(101);
+    let all: u64 = dataset.files().sizes().iter().sum();
+    let grid = Grid::of_bytes(dataset.files(), STRETCH).unwrap();
+    for room in [STRETCH, 3 * STRETCH, 9 * STRETCH, all] {
+        let tried = || planner(&dataset, &grid, Keep::Tried(room));
+        assert_eq!(check_turned(tried(), &grid, room, || None), (0, 0), "nobody asked");
+        let latest = check_all(planner(&dataset, &grid, Keep::Latest(room)), &grid, room);
+        assert_eq!(check_turned(tried(), &grid, room, || Some(true)), latest);
+        for every in 1..12 {
+            let mut plans = 0;
+            let mut turn = || {
+                plans += 1;
+                (plans % every == 0).then_some(plans / every % 2 == 1)
+            };
+            let (read, kept) = check_turned(tried(), &grid, room, &mut turn);
+            assert!(read > 0 && kept > 0, "{read} read, {kept} kept, turned every {every} plans");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_longer_tried_is_given_up() {
+    let dataset = records(100);
+    let grid = Grid::of_bytes(dataset.files(), STRETCH).unwrap();
+    let config = Config { batch_size: 5, ..Config::default() };
+    let collation = Arc::new(Collation::new(&config, &*dataset).unwrap());
+    let order = Order::new(&config, Arc::clone(&dataset), Arc::new(Sequential::new(dataset.len()))).unwrap();
+    let planner = order.planner(layout(1, 0)).with_collation(collation);
+    let mut planner = planner.with_stretches(Some((grid, Keep::Tried(9 * STRETCH))));
+    let (mut plan, mut there, mut read) = (BatchPlan::default(), HashSet::new(), 0);
+    planner.set_whole(true);
+    while planner.next(&mut plan) {
+        plan.given_up.iter().for_each(|number| assert!(there.remove(number)));
+        read += plan.stretch.map_or(0, |stretch| usize::from(there.insert(stretch.number)));
+        if plan.stretch.is_none() && read >= 3 {
+            planner.set_whole(false);
+        }
+    }
+    assert!(read >= 3 && read < 8 && there.is_empty(), "{read} were read, and {there:?} are kept");
 }
 
 /// Pairs of a long row and a number, both columns end to end.

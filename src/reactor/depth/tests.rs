@@ -23,6 +23,7 @@ fn fixed(most: usize) -> Width {
     Width { start: most, most, fixed: true }
 }
 
+mod devices;
 mod gaps;
 
 /// A device, a depth and the reads between them.
@@ -210,6 +211,15 @@ fn stays_where_the_user_put_it() {
     assert_eq!(run.depth.refused(), None);
     assert_eq!(Depth::new(Width { start: 64, most: 0, fixed: false }, READ_BYTES).now(), 1);
     assert!(run.start < run.now);
+}
+
+#[test]
+fn long_reads_begin_with_few_in_flight() {
+    for (read_bytes, depth) in [(0, 64), (64 << 10, 64), (1 << 20, 32), (4 << 20, 8)] {
+        let joining = Joining { read_bytes, ..Joining::default() };
+        assert_eq!(Depth::new(adaptive(64), READ_BYTES).with_joining(joining).now(), depth);
+        assert_eq!(Depth::new(fixed(20), READ_BYTES).with_joining(joining).now(), 20);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Worlds in which stretches of files are read whole and kept.
 
-use super::{Grid, Joining, Keep, Rng, SeedableRng, World, Xoshiro256PlusPlus};
+use super::{Grid, Joining, Keep, Reactor, Rng, SeedableRng, World, Xoshiro256PlusPlus};
 
 impl World {
     /// With some of what follows from where samples lie.
@@ -17,7 +17,7 @@ impl World {
         }
         let (gap, room) = (1 << (9 + pick(8)), 1 << (10 + pick(11)));
         self.pool_bytes += room as usize + 2 * 4096;
-        self.joining = Joining { gap, room, read_bytes: 0, most: 0 };
+        self.joining = Joining { gap, room, ..Joining::default() };
         self
     }
 
@@ -25,7 +25,7 @@ impl World {
     fn with_stretches(mut self) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5743);
         let mut pick = |below: u64| random.next_u64() % below;
-        if self.collation.is_deferred() || pick(3) == 0 {
+        if pick(3) == 0 {
             return self;
         }
         let bytes = 4096 << pick(4);
@@ -34,11 +34,19 @@ impl World {
         let room = self.dataset.bytes() * pick(5) / 2;
         let keep = match pick(4) {
             0 | 1 => Keep::Share(grid.share_that_fits(files, room).0),
-            2 => Keep::Latest(room),
+            2 if pick(2) == 0 => Keep::Latest(room),
+            2 => Keep::Tried(room),
             _ => Keep::Small(room),
         };
         self.pool_bytes += 2 * (bytes as usize + 4 * 4096);
         self.stretches = Some((grid, keep));
         self
+    }
+
+    /// In worlds where it is tried to read stretches, that begins and ends at any time.
+    pub(super) fn turn_whole(&mut self, reactor: &mut Reactor) {
+        if reactor.planner.is_whole().is_some() && self.chance(5) {
+            reactor.depth.turn_whole();
+        }
     }
 }

@@ -9,8 +9,9 @@ struct Row {
     gap: u64,
 }
 
-/// A read that was planned: bytes, bytes of samples, and the gap over which it was joined.
-type Planned = (u64, u64, u64);
+/// A read that was planned: bytes, bytes of samples, the gap over which it was joined, and whether it is one of a whole
+/// window.
+type Planned = (u64, u64, u64, bool);
 
 /// A read in flight: its end, its number for ties, its beginning, and what was planned.
 type InFlight = Reverse<(Instant, u64, Instant, Planned)>;
@@ -22,28 +23,46 @@ struct Lane {
     planned: std::collections::VecDeque<Planned>,
     reads: BinaryHeap<InFlight>,
     useful: u64,
+    /// Whether samples are mixed within windows, so that none lies near another of its batch.
+    is_mixed: bool,
 }
 
 impl Lane {
     fn new(limits: Limits, row: Row, gap_most: u64, seed: u64) -> Lane {
         let mut run = Run::new(limits, adaptive(64), seed);
-        run.depth = Depth::new(adaptive(64), READ_BYTES).with_gap(gap_most);
-        Lane { run, row, planned: std::collections::VecDeque::new(), reads: BinaryHeap::new(), useful: 0 }
+        let joining = Joining { most: gap_most, ..Joining::default() };
+        run.depth = Depth::new(adaptive(64), READ_BYTES).with_joining(joining);
+        let (planned, reads) = (std::collections::VecDeque::new(), BinaryHeap::new());
+        Lane { run, row, planned, reads, useful: 0, is_mixed: false }
+    }
+
+    /// A lane whose samples are mixed within windows.
+    fn mixed(limits: Limits, row: Row, may_read_whole: bool, seed: u64) -> Lane {
+        let mut lane = Lane { is_mixed: true, ..Lane::new(limits, row, 0, seed) };
+        let joining = Joining { may_read_whole, ..Joining::default() };
+        lane.run.depth = Depth::new(adaptive(64), READ_BYTES).with_joining(joining);
+        lane
     }
 
     /// Plans a batch of 64 samples.
     fn plan(&mut self) {
         let (Row { sample, gap }, longest) = (self.row, self.run.depth.read_bytes());
         let over = self.run.depth.gap();
+        if self.run.depth.is_whole() {
+            // Sixteen stretches.
+            let useful = longest * sample / (sample + gap);
+            (0..16).for_each(|_| self.planned.push_back((longest, useful, over, true)));
+            return;
+        }
         self.run.depth.planned(gap <= 64 << 10);
         if over >= gap {
             let (all, useful) = (64 * (sample + gap), 64 * sample);
             for at in (0..all).step_by(longest as usize) {
                 let bytes = longest.min(all - at);
-                self.planned.push_back((bytes, bytes * useful / all, over));
+                self.planned.push_back((bytes, bytes * useful / all, over, false));
             }
         } else {
-            let cut = |at| (longest.min(sample - at), longest.min(sample - at), over);
+            let cut = |at| (longest.min(sample - at), longest.min(sample - at), over, false);
             (0..64).for_each(|_| self.planned.extend((0..sample).step_by(longest as usize).map(cut)));
         }
     }
@@ -62,11 +81,12 @@ impl Lane {
         self.run.depth.started(true);
         let Some(&Reverse((end, ..))) = self.reads.peek() else { return };
         self.run.now = self.run.now.max(end) + Duration::from_micros(20);
-        while let Some(&Reverse((end, _, began, (bytes, useful, gap)))) = self.reads.peek()
+        while let Some(&Reverse((end, _, began, (bytes, useful, gap, whole)))) = self.reads.peek()
             && end <= self.run.now
         {
             self.reads.pop();
-            self.run.depth.done(Ended { bytes, useful, gap: Some(gap), latency: self.run.now - began });
+            let (gap, whole) = ((!self.is_mixed).then_some(gap), self.is_mixed.then_some(whole));
+            self.run.depth.done(Ended { bytes, useful, gap, whole, latency: self.run.now - began });
             self.useful += useful;
         }
         self.run.decisions.extend(self.run.depth.look(self.run.now));
@@ -158,5 +178,57 @@ fn it_does_not_swing_between_gaps() {
         let (least, most) = rates.iter().fold((f64::MAX, 0.0), |(a, b), &rate| (f64::min(a, rate), f64::max(b, rate)));
         let late = &lane.run.decisions[before..];
         assert!(late.len() < 20 && most / least < 1.2, "seed {seed}: {rates:?}\n{late:#?}");
+    }
+}
+
+fn tries_whole(lane: &Lane) -> usize {
+    lane.run.decisions.iter().filter(|decision| decision.knob == Knob::Whole && decision.to == 1).count()
+}
+
+#[test]
+fn windows_are_read_whole_where_operations_are_scarce() {
+    let latency = Duration::from_millis(2);
+    let quota = Limits { reads_per_second: 150, bytes_per_second: 120_000_000, latency, jitter: 20, ..NONE };
+    for limits in [quota, Limits { burst: 3000, ..quota }, Limits { reads_per_second: 20, ..quota }] {
+        for row in [JPEGS, Row { sample: 20_000, gap: 100 }] {
+            let mut lane = Lane::mixed(limits, row, true, 3);
+            lane.rate(90);
+            let rate = lane.rate(60);
+            let decisions = &lane.run.decisions;
+            let best = (limits.reads_per_second as f64 * READ_BYTES as f64).min(120e6);
+            assert!(rate >= 0.8 * best && lane.run.depth.is_whole(), "{rate} of {best} {row:?}\n{decisions:#?}");
+            let kept = decisions.iter().find(|decision| decision.reason == "kept: it gained").unwrap();
+            assert!(kept.knob == Knob::Whole && kept.operation_bytes > 100_000, "{kept}");
+        }
+    }
+}
+
+#[test]
+fn windows_are_read_sample_by_sample_where_that_gives_as_much() {
+    // Fast: not even tried.
+    let fast = Limits { bytes_per_second: 2_000_000_000, latency: Duration::from_micros(100), jitter: 20, ..NONE };
+    let mut lane = Lane::mixed(fast, JPEGS, true, 5);
+    lane.rate(30);
+    assert_eq!(tries_whole(&lane), 0, "{:#?}", lane.run.decisions);
+    // Limited by bytes, or by latency that more reads make up for.
+    for (latency, bytes_per_second) in [(1, 100_000_000), (20, 300_000_000)] {
+        let limits = Limits { bytes_per_second, latency: Duration::from_millis(latency), jitter: 10, ..NONE };
+        let mut lane = Lane::mixed(limits, JPEGS, true, 9);
+        lane.rate(20);
+        let (tried, never) = (lane.rate(40), Lane::mixed(limits, JPEGS, false, 9).rate(40));
+        assert!(tried >= 0.95 * never, "{tried} of {never} at {limits:?}\n{:#?}", lane.run.decisions);
+        assert!(!lane.run.depth.is_whole() && tries_whole(&lane) > 0, "{limits:?}");
+    }
+}
+
+#[test]
+fn whole_windows_come_and_go_with_a_quota() {
+    let free = Limits { bytes_per_second: 200_000_000, latency: Duration::from_millis(1), jitter: 10, ..NONE };
+    let mut lane = Lane::mixed(free, JPEGS, true, 5);
+    lane.rate(20);
+    for (limits, is_whole) in [(Limits { reads_per_second: 150, ..free }, true), (free, false)] {
+        lane.run.service = Service::new(limits, 5, lane.run.now);
+        lane.rate(90);
+        assert_eq!(lane.run.depth.is_whole(), is_whole, "{limits:?}\n{:#?}", lane.run.decisions);
     }
 }

@@ -5,7 +5,7 @@ use crate::common::case::{Case, Consumer, reference};
 use crate::common::{Mock, Random, dataset, within};
 use std::time::Duration;
 use uringload::DeviceLoader;
-use uringload::config::{Cause, Collate, Device, OnError, PackMethod, Packing, PadValue, Padding};
+use uringload::config::{Cache, Cause, Collate, Device, OnError, PackMethod, Packing, PadValue, Padding, Shuffle};
 use uringload::dataset::DType;
 use uringload::internal::Batching;
 use uringload::internal::Config;
@@ -58,6 +58,13 @@ fn every_form_has_the_bytes_that_the_host_has() {
         let numbers = dataset::numbers(50, &mut random);
         for collate in [Collate::Auto, pad(PadValue::Int(-1), None)] {
             cases.push(Case::new(&numbers.dataset, Config { collate, ..config() }));
+        }
+        // Values of what the host keeps lie in no block that was read for their batch.
+        for made in [&texts, &mixed, &images, &table, &numbers] {
+            let kept = Config { memory_limit: Some(64 << 20), epochs: Some(2), ..config() };
+            cases.push(Case::new(&made.dataset, Config { cache: Cache::Memory, ..kept.clone() }));
+            let shuffle = Shuffle::Window(16);
+            cases.push(Case::new(&made.dataset, Config { shuffle, operation_bytes: Some(800_000), ..kept }));
         }
         let decoded = [0, 1, 2].map(dataset::decoded);
         cases.extend(decoded.iter().map(|made| Case::new(&made.dataset, Config { batch_size: 1, ..config() })));
