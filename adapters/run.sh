@@ -29,3 +29,18 @@ cargo fmt --all --check
 cargo clippy --quiet --locked "${packages[@]}" --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --no-deps "${packages[@]}"
 cargo test --locked "${packages[@]}"
+
+# What is turned on by features. candle's needs CUDA's compiler to build; what becomes of it is only looked at.
+if [[ " ${crates[*]} " == *" uringload-cudarc "* ]]; then
+    cargo clippy --quiet --locked -p uringload-cudarc --features f16 --all-targets -- -D warnings
+fi
+if [[ " ${crates[*]} " == *" uringload-candle "* ]]; then
+    if command -v nvcc >/dev/null; then
+        cargo clippy --quiet --locked -p uringload-candle --features cuda -- -D warnings
+    else
+        echo "skipped: no nvcc, so uringload-candle's feature cuda is not checked"
+    fi
+fi
+
+# Each can be packaged. What it depends on is published first, so only then can it be built from its package.
+cargo package --quiet --no-verify --exclude-lockfile --allow-dirty "${packages[@]}"

@@ -1,9 +1,14 @@
-/* Batches in C: order, poll, DLPack's layout, a state to resume from.
+/* Batches in C: order, poll, tensors by DLPack, a state to resume from.
  *   cc train.c $(pkg-config --cflags --libs uringload) && ./a.out FILE   (records of 64 int32) */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <uringload.h>
+
+/* DLManagedTensorVersioned of dlpack.h, for any library that takes one. */
+typedef struct managed managed;
+struct managed { uint32_t version[2]; void *of; void (*deleter)(managed *); uint64_t flags; ul_tensor tensor; };
 
 static void check(int status, ul_error *const *error) {
     ul_error_info info = {.size = sizeof info};
@@ -18,27 +23,24 @@ static void check(int status, ul_error *const *error) {
 static char *train(const ul_dataset *data, const char *state, int most, int64_t *sum) {
     ul_error *error = NULL;
     ul_loader *loader = NULL;
-    char *saved = NULL;
+    const char *told = NULL;
     check(ul_loader_new(data, "{\"batch_size\": 16, \"shuffle\": true, \"seed\": 7}", state, &loader, &error), &error);
     struct pollfd ready = {.events = POLLIN};
     check(ul_loader_ready_fd(loader, &ready.fd, &error), &error);
-    while (most > 0) {
-        ul_batch *batch = NULL;
-        int status = ul_loader_next(loader, 0, &batch, &error);
+    for (ul_batch *batch; most > 0; most--) {
+        int status;
+        while ((status = ul_loader_next(loader, 0, &batch, &error)) == UL_TIMEOUT) poll(&ready, 1, -1);
         check(status, &error);
         if (status == UL_END) break;
-        if (status == UL_TIMEOUT) {
-            poll(&ready, 1, -1); /* an event loop does other work here */
-            continue;
-        }
-        ul_column column = {.size = sizeof column};
-        check(ul_batch_column(batch, 0, &column, &error), &error);
-        const int32_t *elements = column.values.data;
-        for (int64_t i = 0; i < column.values.shape[0] * column.values.shape[1]; i++) *sum += elements[i];
-        ul_batch_free(batch);
-        most--;
+        managed *numbers = NULL;
+        check(ul_batch_export(batch, 0, UL_DLPACK, &numbers, NULL, &error), &error);
+        ul_batch_free(batch); /* the tensor keeps its memory */
+        const int32_t *elements = numbers->tensor.data;
+        for (int64_t i = 0; i < numbers->tensor.shape[0] * numbers->tensor.shape[1]; i++) *sum += elements[i];
+        numbers->deleter(numbers);
     }
-    check(ul_loader_tell(loader, UL_STATE, &saved, &error), &error);
+    check(ul_loader_tell(loader, UL_STATE, &told, &error), &error);
+    char *saved = strdup(told); /* a checkpoint; the text itself is the loader's */
     ul_loader_free(loader);
     return saved;
 }
@@ -51,10 +53,8 @@ int main(int count, char **arguments) {
     if (count != 2 || (ul_version(&abi), abi) != UL_ABI) return 2;
     check(ul_dataset_open((const char *const *)&arguments[1], 1, options, &data, &error), &error);
     int64_t sum = 0;
-    char *state = train(data, NULL, 10, &sum);
-    char *end = train(data, state, 1 << 30, &sum); /* goes on behind the tenth batch */
+    char *state = train(data, NULL, 10, &sum), *end = train(data, state, 1 << 30, &sum); /* behind the tenth batch */
     printf("sum %lld\n", (long long)sum);
-    ul_text_free(state);
-    ul_text_free(end);
+    free(state), free(end);
     ul_dataset_free(data);
 }

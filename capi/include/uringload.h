@@ -47,9 +47,6 @@ typedef struct ul_error_info {
 int32_t ul_error_get(const ul_error *error, ul_error_info *out);
 void ul_error_free(ul_error *error);
 
-/* Frees a text that ul_loader_tell gave out. */
-void ul_text_free(char *text);
-
 /* ---- Datasets. Threads may share one. ---- */
 
 /* Opens files and folders. `options` is a JSON object or NULL, with the names of the command line:
@@ -101,6 +98,10 @@ typedef struct ul_source {
                  size_t value_count);
     /* Called once, when nothing uses the context any more, unless ul_dataset_of failed. May be NULL. */
     void (*drop)(void *context);
+    /* Bytes of all samples, and of the longest one at most. 0: `spans` is asked about every sample to know them. A
+     * sample that is longer than `largest` is an error. */
+    uint64_t bytes;
+    uint64_t largest;
 } ul_source;
 
 int32_t ul_dataset_of(const ul_source *source, ul_dataset **out, ul_error **error);
@@ -121,7 +122,8 @@ void ul_dataset_free(ul_dataset *dataset);
 /* ---- Loaders. One thread at a time asks for batches. ---- */
 
 /* Starts to read. `options` is a JSON object or NULL: {"batch_size": 64, "shuffle": true, "seed": 7, "epochs": 90}.
- * `state` is what UL_STATE told, to go on from there, or NULL. */
+ * With {"device": "cuda:0"}, batches are in the memory of that GPU; see ul_batch_wait_on. `state` is what UL_STATE told,
+ * to go on from there, or NULL. */
 int32_t ul_loader_new(const ul_dataset *dataset, const char *options, const char *state, ul_loader **out,
                       ul_error **error);
 
@@ -138,8 +140,9 @@ void ul_loader_cancel(const ul_loader *loader);
 
 enum { UL_STATE = 0, UL_REPORT = 1 };
 
-/* UL_STATE: the place behind the last batch, as JSON. UL_REPORT: what limits it, measurements and route, for people. */
-int32_t ul_loader_tell(const ul_loader *loader, int32_t what, char **out, ul_error **error);
+/* UL_STATE: the place behind the last batch, as JSON. UL_REPORT: what limits it, measurements and route, for people. The
+ * text is the loader's: it stays until the loader tells the same again or is freed. */
+int32_t ul_loader_tell(const ul_loader *loader, int32_t what, const char **out, ul_error **error);
 
 /* Batches of it stay. */
 void ul_loader_free(ul_loader *loader);
@@ -159,7 +162,7 @@ typedef struct ul_batch_info {
 /* A DLTensor of dlpack.h, byte for byte: (DLTensor *)&column.values. For reading only. */
 typedef struct ul_tensor {
     void *data;
-    int32_t device_type; /* 1: the host */
+    int32_t device_type; /* 1: the host; 2: CUDA */
     int32_t device_id;
     int32_t ndim;
     uint8_t code; /* DLDataTypeCode */
@@ -174,7 +177,9 @@ enum {
     UL_DENSE = 0,  /* each sample has values.shape[1..] */
     UL_RAGGED = 1, /* end to end: sample i has elements places[i]..places[i + 1] */
     UL_PADDED = 2, /* rows of one length: the first places[i] elements of row i are the sample's */
-    UL_VIEWS = 3   /* sample i is views[i], in bytes; there is no tensor */
+    UL_VIEWS = 3,  /* sample i is views[i], in bytes; there is no tensor */
+    UL_PACKED = 4  /* pieces of samples in rows of one length: piece i is in row places[4 * i], from its element
+                    * places[4 * i + 1] on, places[4 * i + 2] long, and of the batch's sample places[4 * i + 3] */
 };
 
 typedef struct ul_column {
@@ -183,14 +188,23 @@ typedef struct ul_column {
     const char *dtype;
     uint64_t form;
     ul_tensor values;
-    const uint64_t *places;
+    const uint64_t *places; /* on the host */
     uint64_t place_count;
     const ul_bytes *views;
     uint64_t view_count;
 } ul_column;
 
 int32_t ul_batch_get(const ul_batch *batch, ul_batch_info *out, ul_error **error);
+/* Of a batch on a GPU, the columns there come first. */
 int32_t ul_batch_column(const ul_batch *batch, uint64_t index, ul_column *out, ul_error **error);
+
+/* No stream. */
+#define UL_HOST ((void *)-1)
+/* Of a batch on a GPU: work put into `stream` (a cudaStream_t or CUstream; NULL: the default stream) from here on sees
+ * the values, without a wait of the host. Call it once for each stream that uses the batch, before its columns are used
+ * or exported. The memory is filled again after the work that these streams had when the batch and what was exported of
+ * it were freed; the streams live until then. UL_HOST: waits here. On the host there is nothing to wait for. */
+int32_t ul_batch_wait_on(const ul_batch *batch, void *stream, ul_error **error);
 
 /* What Arrow's specification declares, for whoever has not included it. */
 #ifndef ARROW_C_DATA_INTERFACE
@@ -226,6 +240,7 @@ struct ArrowArray {
 #define ARROW_C_DEVICE_DATA_INTERFACE
 typedef int32_t ArrowDeviceType;
 #define ARROW_DEVICE_CPU 1
+#define ARROW_DEVICE_CUDA 2
 struct ArrowDeviceArray {
     struct ArrowArray array;
     int64_t device_id;
@@ -243,7 +258,7 @@ enum { UL_DLPACK = 0, UL_ARROW = 1, UL_ARROW_DEVICE = 2 };
  * batch, whose memory it keeps. `form` says what `out` is the address of:
  *   UL_DLPACK        a DLManagedTensorVersioned *, of DLPack 1.0; whoever takes it calls its deleter once
  *   UL_ARROW         a struct ArrowArray, to be released once
- *   UL_ARROW_DEVICE  a struct ArrowDeviceArray, in the host's memory (ARROW_DEVICE_CPU), to be released once
+ *   UL_ARROW_DEVICE  a struct ArrowDeviceArray, to be released once; of a GPU (ARROW_DEVICE_CUDA), it is waited for here
  * `schema` gets the type of an Arrow array, to be released once; NULL: it is not wanted. */
 int32_t ul_batch_export(const ul_batch *batch, uint64_t index, int32_t form, void *out, struct ArrowSchema *schema,
                         ul_error **error);

@@ -3,13 +3,13 @@
 //!
 //! An array that was given out holds the batch, and so do its children, which whoever takes them may move out of it.
 
+use crate::seen::{Form, Seen, Whole};
 use crate::{invalid, owned};
 use bytes::Bytes;
 use std::ffi::{CString, c_char, c_void};
 use std::mem::take;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use uringload::batch::{Batch, Column, Data};
 use uringload::dataset::DType;
 use uringload::{Error, Result};
 
@@ -66,9 +66,9 @@ pub struct ArrowArray {
 pub struct ArrowDeviceArray {
     /// The array.
     pub array: ArrowArray,
-    /// -1, as Arrow has it for the host.
+    /// The GPU's number, or -1, as Arrow has it for the host.
     pub device_id: i64,
-    /// `ARROW_DEVICE_CPU`: 1.
+    /// `ARROW_DEVICE_CPU`: 1, or `ARROW_DEVICE_CUDA`: 2.
     pub device_type: i32,
     /// Null: there is nothing to wait for.
     pub sync_event: *mut c_void,
@@ -93,9 +93,9 @@ impl ArrowSchema {
 }
 
 impl ArrowDeviceArray {
-    /// An array in the memory of the host.
-    pub(crate) fn host(array: ArrowArray) -> ArrowDeviceArray {
-        ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: null_mut(), reserved: [0; 3] }
+    /// An array in the memory of such a device.
+    pub(crate) fn new(array: ArrowArray, (device_type, device_id): (i32, i64)) -> ArrowDeviceArray {
+        ArrowDeviceArray { array, device_id, device_type, sync_event: null_mut(), reserved: [0; 3] }
     }
 }
 
@@ -117,13 +117,29 @@ struct Node {
     lengths: Vec<i64>,
 }
 
+/// Where the values of a column, or of all, lie: the number of a GPU, or `None` for the host.
+///
+/// # Errors
+/// `InvalidArgument` if the columns lie in several places.
+pub(crate) fn place(batch: &Whole, column: Option<&Seen<'_>>) -> Result<Option<u32>> {
+    if let Some(column) = column {
+        return Ok(column.device);
+    }
+    let mut columns = batch.columns();
+    let first = columns.next().and_then(|column| column.device);
+    match columns.find(|column| column.device != first) {
+        None => Ok(first),
+        Some(column) => Err(refused(&column, "others are on a GPU, and it is not", "export each column by itself")),
+    }
+}
+
 /// A column, or all of them as the fields of a struct.
 ///
 /// # Errors
 /// `InvalidArgument` for a column that Arrow cannot express.
-pub(crate) fn export(batch: &Arc<Batch>, column: Option<&Column>) -> Result<(ArrowArray, ArrowSchema)> {
+pub(crate) fn export(batch: &Arc<Whole>, column: Option<Seen<'_>>) -> Result<(ArrowArray, ArrowSchema)> {
     let node = match column {
-        Some(column) => node_of(column)?,
+        Some(column) => node_of(&column)?,
         None => rows(batch)?,
     };
     let schema = schema_of(&node);
@@ -131,56 +147,52 @@ pub(crate) fn export(batch: &Arc<Batch>, column: Option<&Column>) -> Result<(Arr
 }
 
 /// A struct of all columns.
-fn rows(batch: &Batch) -> Result<Node> {
-    let mut children = Vec::with_capacity(batch.columns.len());
-    for column in &batch.columns {
-        let node = node_of(column)?;
-        if node.length != batch.len() as u64 {
-            return Err(refused(column, "its rows are not samples", "export each column by itself"));
+fn rows(batch: &Whole) -> Result<Node> {
+    let (mut children, samples) = (Vec::new(), batch.host().len() as u64);
+    for column in batch.columns() {
+        let node = node_of(&column)?;
+        if node.length != samples {
+            return Err(refused(&column, "its rows are not samples", "export each column by itself"));
         }
         children.push(node);
     }
-    Ok(Node { format: "+s".into(), length: batch.len() as u64, buffers: vec![null()], children, ..Node::default() })
+    Ok(Node { format: "+s".into(), length: samples, buffers: vec![null()], children, ..Node::default() })
 }
 
-fn node_of(column: &Column) -> Result<Node> {
+fn node_of(column: &Seen<'_>) -> Result<Node> {
     let mut metadata = Vec::new();
-    let node = match &column.data {
-        Data::I64(values) => Node {
-            format: "l".into(),
-            length: values.len() as u64,
-            buffers: vec![null(), values.as_ptr().cast()],
-            ..Node::default()
-        },
-        Data::Dense { shape, bytes } if shape.is_empty() => elements(column, bytes),
-        Data::Dense { shape, bytes } => {
+    let node = match column.form {
+        Form::Dense([]) => elements(column),
+        Form::Dense(shape) => {
             if shape.len() > 1 {
                 let shape: Vec<String> = shape.iter().map(u64::to_string).collect();
                 metadata.push(("ARROW:extension:name", "arrow.fixed_shape_tensor".into()));
                 metadata.push(("ARROW:extension:metadata", format!("{{\"shape\":[{}]}}", shape.join(","))));
             }
-            lists(column, bytes, shape.iter().product())?
+            lists(column, shape.iter().product())?
         }
-        Data::Padded { length, values, .. } => lists(column, values, *length)?,
-        Data::Packed(packed) => lists(column, &packed.values, packed.seq_len)?,
-        Data::Ragged { values, offsets } => Node {
+        Form::Padded { length, .. } => lists(column, length)?,
+        Form::Packed(packed) => lists(column, packed.seq_len)?,
+        Form::Ragged(_) if column.device.is_some() => {
+            return Err(refused(column, "its offsets are on the host", "take it by UL_DLPACK, with `places`"));
+        }
+        Form::Ragged(offsets) => Node {
             format: "+L".into(),
             length: (offsets.len() as u64).saturating_sub(1),
             // Offsets of 64 bits, which are positive: nothing in memory has 2^63 elements.
             buffers: vec![null(), offsets.as_ptr().cast()],
-            children: vec![elements(column, values)],
+            children: vec![elements(column)],
             ..Node::default()
         },
-        Data::Views(views) if column.dtype == DType::U8 => binary(column, views)?,
-        Data::Views(_) => {
+        Form::Views(views) if column.dtype == DType::U8 => binary(column, views)?,
+        Form::Views(_) => {
             return Err(refused(column, "it has a buffer for each value", "set \"collate\": \"ragged\" for it"));
         }
-        _ => return Err(refused(column, "this version does not know its form", "take it as a tensor")),
     };
     if !is_arrows(column.dtype) {
         metadata.push((DTYPE, column.dtype.name().into()));
     }
-    Ok(Node { name: column.name.clone(), metadata, ..node })
+    Ok(Node { name: column.name.to_owned(), metadata, ..node })
 }
 
 /// Arrow's letter for the elements. Those that it has not are numbers of the same size; `bool` is a bit there.
@@ -206,23 +218,23 @@ fn is_arrows(dtype: DType) -> bool {
 }
 
 /// The elements of a column, one by one.
-fn elements(column: &Column, values: &Bytes) -> Node {
+fn elements(column: &Seen<'_>) -> Node {
     Node {
         format: letter(column.dtype).into(),
         name: "item".into(),
-        length: values.len() as u64 / column.dtype.size(),
-        buffers: vec![null(), address(values)],
+        length: column.elements,
+        buffers: vec![null(), column.values],
         ..Node::default()
     }
 }
 
 /// Lists of one length.
-fn lists(column: &Column, values: &Bytes, length: u64) -> Result<Node> {
+fn lists(column: &Seen<'_>, length: u64) -> Result<Node> {
     if length == 0 || i32::try_from(length).is_err() {
         let why = format!("its values have {length} elements, and lists of Arrow 1 to 2^31 - 1");
         return Err(refused(column, &why, "take it as a tensor"));
     }
-    let item = elements(column, values);
+    let item = elements(column);
     Ok(Node {
         format: format!("+w:{length}"),
         length: item.length / length,
@@ -236,7 +248,7 @@ fn lists(column: &Column, values: &Bytes, length: u64) -> Result<Node> {
 const INLINE_BYTES: usize = 12;
 
 /// Views of bytes: a buffer for each value that is longer than a view can hold.
-fn binary(column: &Column, values: &[Bytes]) -> Result<Node> {
+fn binary(column: &Seen<'_>, values: &[Bytes]) -> Result<Node> {
     let mut node = Node { format: "vz".into(), length: values.len() as u64, ..Node::default() };
     let mut data = Vec::new();
     for value in values {
@@ -267,14 +279,14 @@ fn address(bytes: &Bytes) -> *const c_void {
     if bytes.is_empty() { null() } else { bytes.as_ptr().cast() }
 }
 
-fn refused(column: &Column, why: &str, remedy: &'static str) -> Error {
+fn refused(column: &Seen<'_>, why: &str, remedy: &'static str) -> Error {
     invalid(format!("column {:?} as an array of Arrow: {why}", column.name), remedy)
 }
 
 /// What an array owns.
 struct KeptArray {
     /// What the buffers lie in.
-    _batch: Arc<Batch>,
+    _batch: Arc<Whole>,
     buffers: Vec<*const c_void>,
     /// Each from `Box::into_raw`.
     children: Vec<*mut ArrowArray>,
@@ -283,11 +295,11 @@ struct KeptArray {
 }
 
 // The last array may be released by any thread.
-const _: () = is_of_any_thread::<Arc<Batch>>();
+const _: () = is_of_any_thread::<Arc<Whole>>();
 
 const fn is_of_any_thread<T: Send + Sync>() {}
 
-fn array_of(mut node: Node, batch: &Arc<Batch>) -> ArrowArray {
+fn array_of(mut node: Node, batch: &Arc<Whole>) -> ArrowArray {
     let child = |node| Box::into_raw(Box::new(array_of(node, batch)));
     let children: Vec<*mut ArrowArray> = take(&mut node.children).into_iter().map(child).collect();
     let mut kept = Box::new(KeptArray {

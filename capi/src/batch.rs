@@ -1,16 +1,17 @@
 //! Batches, as C sees them: arrays, and tensors of DLPack.
 
-use crate::arrow::{ArrowArray, ArrowDeviceArray, ArrowSchema, export};
+use crate::arrow::{self, ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::seen::{Form, Seen, Whole};
 use crate::{UL_OK, call, fill, give, given, invalid, owned, ul_bytes, ul_error};
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
-use uringload::batch::{Batch, Column, Data};
+use uringload::sys::StreamRef;
 
 /// A batch. It keeps its memory from being used again until it is freed.
 pub struct ul_batch {
     /// Shared with the arrays of Arrow that were given out.
-    batch: Arc<Batch>,
+    batch: Arc<Whole>,
     ids: Vec<u64>,
     columns: Vec<Shown>,
 }
@@ -21,6 +22,8 @@ struct Shown {
     dtype: CString,
     shape: Vec<i64>,
     strides: Vec<i64>,
+    /// Four numbers for each piece of packed rows.
+    pieces: Vec<u64>,
     views: Vec<ul_bytes>,
 }
 
@@ -46,9 +49,9 @@ pub struct ul_batch_info {
 /// Elements in memory: a `DLTensor` of dlpack.h, byte for byte.
 #[repr(C)]
 pub struct ul_tensor {
-    /// The first element; null if there is none.
+    /// The first element, on the host or on the device; null if there is none.
     pub data: *mut c_void,
-    /// `DLDeviceType`: 1, the host.
+    /// `DLDeviceType`: 1, the host; 2, CUDA.
     pub device_type: i32,
     /// Number of the device.
     pub device_id: i32,
@@ -76,6 +79,9 @@ pub const UL_RAGGED: u64 = 1;
 pub const UL_PADDED: u64 = 2;
 /// Each sample's bytes by themselves: `views[i]`. There is no tensor.
 pub const UL_VIEWS: u64 = 3;
+/// Pieces of samples in rows of one length: piece i is in row `places[4 * i]`, from element `places[4 * i + 1]` on,
+/// `places[4 * i + 2]` elements long, and of the batch's sample `places[4 * i + 3]`.
+pub const UL_PACKED: u64 = 4;
 
 /// One column of a batch. What it points to lives as long as the batch.
 #[repr(C)]
@@ -86,11 +92,11 @@ pub struct ul_column {
     pub name: *const c_char,
     /// The type of its elements: "u8", "f32", ...
     pub dtype: *const c_char,
-    /// One of `UL_DENSE`, `UL_RAGGED`, `UL_PADDED` and `UL_VIEWS`.
+    /// One of `UL_DENSE`, `UL_RAGGED`, `UL_PADDED`, `UL_VIEWS` and `UL_PACKED`.
     pub form: u64,
     /// The elements of all samples.
     pub values: ul_tensor,
-    /// Offsets or lengths, in elements; null for other forms.
+    /// Offsets, lengths or pieces, in elements and on the host; null for other forms.
     pub places: *const u64,
     /// Their number.
     pub place_count: u64,
@@ -101,42 +107,37 @@ pub struct ul_column {
 }
 
 impl ul_batch {
-    pub(crate) fn new(batch: Batch) -> ul_batch {
-        let columns = batch.columns.iter().map(Shown::new).collect();
-        let ids = batch.ids.iter().map(|id| id.0).collect();
+    pub(crate) fn new(batch: Whole) -> ul_batch {
+        let columns = batch.columns().map(|column| Shown::new(&column)).collect();
+        let ids = batch.host().ids.iter().map(|id| id.0).collect();
         ul_batch { batch: Arc::new(batch), ids, columns }
     }
 
-    fn column(&self, index: u64) -> uringload::Result<(&Column, &Shown)> {
+    fn column(&self, index: u64) -> uringload::Result<(Seen<'_>, &Shown)> {
         let at = usize::try_from(index).unwrap_or(usize::MAX);
-        let found = self.batch.columns.get(at).zip(self.columns.get(at));
+        // Looked for here first, because it is compared with a number that is at least as large.
+        let found = self.columns.get(at).and_then(|shown| Some((self.batch.column(at)?, shown)));
         let what = || format!("there is no column {index} among {}", self.columns.len());
         found.ok_or_else(|| invalid(what(), "count from 0"))
     }
 }
 
 impl Shown {
-    fn new(column: &Column) -> Shown {
-        let size = column.dtype.size();
-        let shape = match &column.data {
-            Data::Dense { shape, bytes } => {
-                let value = shape.iter().product::<u64>() * size;
-                [&[(bytes.len() as u64).checked_div(value).unwrap_or(0)][..], shape].concat()
-            }
-            Data::Ragged { values, .. } => vec![values.len() as u64 / size],
-            Data::Padded { length, lengths, .. } => vec![lengths.len() as u64, *length],
-            Data::Packed(packed) => vec![packed.rows, packed.seq_len],
-            Data::I64(values) => vec![values.len() as u64],
-            _ => Vec::new(),
-        };
+    fn new(column: &Seen<'_>) -> Shown {
+        let shape = column.shape();
         let strides = (1..=shape.len()).map(|at| shape[at..].iter().map(|&length| length.max(1) as i64).product());
-        let views: &[bytes::Bytes] = if let Data::Views(views) = &column.data { views } else { &[] };
+        let mut pieces = Vec::new();
+        if let Form::Packed(packed) = &column.form {
+            pieces.extend(packed.segments.iter().flat_map(|at| [at.row, at.start, at.len, at.sample as u64]));
+        }
+        let views = if let Form::Views(views) = column.form { views } else { &[] };
         Shown {
-            name: owned(&column.name),
+            name: owned(column.name),
             dtype: owned(column.dtype.name()),
             strides: strides.collect(),
             // Nothing in memory has 2^63 elements.
             shape: shape.into_iter().map(u64::cast_signed).collect(),
+            pieces,
             views: views.iter().map(|view| ul_bytes { data: view.as_ptr(), len: view.len() }).collect(),
         }
     }
@@ -160,9 +161,9 @@ pub unsafe extern "C" fn ul_batch_get(
             samples: ids.len() as u64,
             ids: ids.as_ptr(),
             columns: columns.len() as u64,
-            failed: batch.failed.len() as u64,
-            epoch: batch.cursor.epoch,
-            position: batch.cursor.position,
+            failed: batch.host().failed.len() as u64,
+            epoch: batch.host().cursor.epoch,
+            position: batch.host().cursor.position,
         };
         // SAFETY: by the caller's promise; the struct has pointers and 64-bit numbers only, so no padding.
         unsafe { fill(out, info, "out") }?;
@@ -186,19 +187,17 @@ pub unsafe extern "C" fn ul_batch_column(
     let work = || {
         // SAFETY: by the caller's promise.
         let (column, shown) = unsafe { given(batch, "batch") }?.column(index)?;
-        let (form, data, places): (u64, &[u8], &[u64]) = match &column.data {
-            Data::Dense { bytes, .. } => (UL_DENSE, bytes, &[]),
-            Data::Ragged { values, offsets } => (UL_RAGGED, values, offsets),
-            Data::Padded { values, lengths, .. } => (UL_PADDED, values, lengths),
-            Data::Packed(packed) => (UL_DENSE, &packed.values, &[]),
-            Data::I64(values) => (UL_DENSE, bytes_of(values), &[]),
-            _ => (UL_VIEWS, &[], &[]),
+        let (form, places): (u64, &[u64]) = match column.form {
+            Form::Dense(_) => (UL_DENSE, &[]),
+            Form::Ragged(offsets) => (UL_RAGGED, offsets),
+            Form::Padded { lengths, .. } => (UL_PADDED, lengths),
+            Form::Packed(_) => (UL_PACKED, &shown.pieces),
+            Form::Views(_) => (UL_VIEWS, &[]),
         };
-        let or_null = |data: &[u8]| if data.is_empty() { ptr::null_mut() } else { data.as_ptr().cast_mut().cast() };
         let values = ul_tensor {
-            data: or_null(data),
-            device_type: 1,
-            device_id: 0,
+            data: column.values.cast_mut(),
+            device_type: if column.device.is_some() { CUDA } else { HOST },
+            device_id: column.device.unwrap_or(0).cast_signed(),
             // A shape has a handful of dimensions.
             ndim: shown.shape.len() as i32,
             code: column.dtype.dlpack_code(),
@@ -227,10 +226,37 @@ pub unsafe extern "C" fn ul_batch_column(
     unsafe { call(error, work) }
 }
 
-/// The numbers as bytes.
-fn bytes_of(values: &[i64]) -> &[u8] {
-    // SAFETY: the slice has that many bytes, all of them initialised, and a byte has no alignment.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+/// `kDLCPU` and `kDLCUDA` of DLPack, which Arrow has as `ARROW_DEVICE_CPU` and `ARROW_DEVICE_CUDA`.
+const HOST: i32 = 1;
+const CUDA: i32 = 2;
+
+/// No stream: [`ul_batch_wait_on`] waits on the host. In C it is `(void *)-1`.
+pub const UL_HOST: usize = usize::MAX;
+
+/// Makes work put into a stream from here on see the values of a batch on a GPU, or waits for them on the host.
+///
+/// # Safety
+/// `batch` and `error` are null or what the header says of them. `stream` is null, [`UL_HOST`], or a stream of the CUDA
+/// driver that the batch's loader uses, and outlives the batch and all that was exported of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ul_batch_wait_on(
+    batch: *const ul_batch,
+    stream: *mut c_void,
+    error: *mut *mut ul_error,
+) -> i32 {
+    let work = || {
+        // SAFETY: by the caller's promise.
+        let batch = unsafe { given(batch, "batch") }?;
+        if stream.addr() == UL_HOST {
+            batch.batch.wait()?;
+        } else {
+            // SAFETY: by the caller's promise.
+            batch.batch.wait_on(unsafe { StreamRef::from_raw(stream) })?;
+        }
+        Ok(UL_OK)
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { call(error, work) }
 }
 
 /// A `DLManagedTensorVersioned` of DLPack.
@@ -262,21 +288,31 @@ pub unsafe extern "C" fn ul_batch_export(
             return Err(invalid("out is null", "give the address of what the form needs"));
         }
         if form == UL_DLPACK {
+            batch.column(index)?;
             // SAFETY: by the caller's promise; it is not null.
-            unsafe { give(out.cast(), dlpack(batch.column(index)?.0, index)?, "out") }?;
+            unsafe { give(out.cast(), dlpack(&batch.batch, index)?, "out") }?;
             return Ok(UL_OK);
         }
         if form != UL_ARROW && form != UL_ARROW_DEVICE {
             return Err(invalid(format!("there is no form {form}"), "give UL_DLPACK, UL_ARROW or UL_ARROW_DEVICE"));
         }
         let column = if index == UL_ALL { None } else { Some(batch.column(index)?.0) };
-        let (array, described) = export(&batch.batch, column)?;
+        let device = arrow::place(&batch.batch, column.as_ref())?;
+        if device.is_some() && form == UL_ARROW {
+            let what = "the values are on a GPU, and an ArrowArray is of the host's memory";
+            return Err(invalid(what, "ask for UL_ARROW_DEVICE"));
+        }
+        // Whoever imports it is told of no event to wait for.
+        batch.batch.wait()?;
+        let (array, described) = arrow::export(&batch.batch, column)?;
         if form == UL_ARROW {
             // SAFETY: by the caller's promise; it is not null.
             unsafe { give(out.cast::<ArrowArray>(), array, "out") }?;
         } else {
+            let device_id = device.map_or(-1, i64::from);
+            let device_type = if device.is_some() { CUDA } else { HOST };
             // SAFETY: by the caller's promise; it is not null.
-            unsafe { give(out.cast(), ArrowDeviceArray::host(array), "out") }?;
+            unsafe { give(out.cast(), ArrowDeviceArray::new(array, (device_type, device_id)), "out") }?;
         }
         // SAFETY: by the caller's promise.
         unsafe { described.give_or_release(schema) };
@@ -287,8 +323,8 @@ pub unsafe extern "C" fn ul_batch_export(
 }
 
 /// The column as a `DLManagedTensorVersioned`.
-fn dlpack(column: &Column, index: u64) -> uringload::Result<*mut c_void> {
-    let tensor = column.to_dlpack().ok_or_else(|| {
+fn dlpack(batch: &Whole, index: u64) -> uringload::Result<*mut c_void> {
+    let tensor = batch.tensor(index as usize)?.ok_or_else(|| {
         let what = format!("column {index} has a value for each sample, and no tensor of all");
         invalid(what, "take its views, or collate it: \"ragged\", \"padded\", \"dense\"")
     })?;

@@ -20,6 +20,7 @@ mod error;
 mod loader;
 mod options;
 mod reader;
+mod seen;
 mod source;
 
 pub use arrow::{ArrowArray, ArrowDeviceArray, ArrowSchema};
@@ -31,6 +32,7 @@ pub use reader::*;
 pub use source::*;
 
 use std::ffi::{CStr, CString, c_char};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use uringload::{Error, ErrorKind, Result};
 
@@ -57,18 +59,6 @@ pub unsafe extern "C" fn ul_version(abi: *mut u32) -> *const c_char {
         unsafe { abi.write(UL_ABI) };
     }
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
-}
-
-/// Frees a text that a function gave out.
-///
-/// # Safety
-/// `text` is null, or came from a function of this library that says so and was not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ul_text_free(text: *mut c_char) {
-    if !text.is_null() {
-        // SAFETY: it came from `CString::into_raw` in `give_text`, once, by the caller's promise.
-        drop(unsafe { CString::from_raw(text) });
-    }
 }
 
 /// Runs the work of a function: its status, or `UL_ERROR` with the error in `*error`. A panic is an error.
@@ -141,6 +131,26 @@ pub(crate) unsafe fn fill<T>(out: *mut T, value: T, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Reads a struct that begins with its size: as many bytes as the caller's header knows, `least` or more. The rest is
+/// zeros.
+///
+/// # Safety
+/// `from` is null, or its first field is the number of bytes from `from` on that can be read. `T` is `repr(C)`, begins
+/// with a `usize`, and all zeros are a value of it.
+pub(crate) unsafe fn read<T>(from: *const T, least: usize, name: &str) -> Result<T> {
+    // SAFETY: by the caller's promise there is a size where it is not null.
+    let size = *unsafe { given(from.cast::<usize>(), name) }?;
+    if size < least {
+        return Err(invalid(format!("{name}.size is {size}"), "set it to sizeof of the struct before the call"));
+    }
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: `from` has `size` bytes, by the caller's promise, and `value` has `size_of::<T>()`, of which no more than
+    // both are copied; they do not overlap, because `value` is this function's own.
+    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast(), size.min(size_of::<T>())) };
+    // SAFETY: each field is zeros or what the caller has put there, and so a value, by the caller's promise.
+    Ok(unsafe { value.assume_init() })
+}
+
 /// A text of the caller's; `None` where it is null.
 ///
 /// # Safety
@@ -170,12 +180,16 @@ pub(crate) unsafe fn all<'a, T>(first: *const T, count: usize, name: &str) -> Re
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// A text for the caller, who frees it. A zero byte would end it early, so it becomes a blank.
-pub(crate) fn give_text(text: &str) -> *mut c_char {
-    owned(text).into_raw()
+/// Refuses what is not of this process, but of the one that it was forked from.
+pub(crate) fn here(process: u32, what: &str) -> Result<()> {
+    if process == std::process::id() {
+        return Ok(());
+    }
+    let told = format!("{what} of process {process} was used in a child that was forked from it");
+    Err(invalid(told, "make one in the child"))
 }
 
-/// A text that ends with a zero byte.
+/// A text that ends with a zero byte. One within it would end it early, so it becomes a blank.
 pub(crate) fn owned(text: &str) -> CString {
     let bytes: Vec<u8> = text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }).collect();
     CString::new(bytes).unwrap_or_default()

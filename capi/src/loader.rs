@@ -1,23 +1,67 @@
 //! Loaders: batches one after the other, with a place to resume from.
 
+use crate::seen::Whole;
 use crate::{
-    UL_END, UL_OK, UL_TIMEOUT, call, give, give_text, given, invalid, options, text, ul_batch, ul_dataset, ul_error,
+    UL_END, UL_OK, UL_TIMEOUT, call, give, given, here, invalid, options, owned, text, ul_batch, ul_dataset, ul_error,
 };
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use uringload::{CancelHandle, Loader, State};
+use uringload::internal::Delivered;
+use uringload::{CancelHandle, DeviceLoader, Loader, Result, State};
 
 /// A loader. One thread at a time asks it for batches; any thread may cancel it.
 pub struct ul_loader {
-    inner: Mutex<Loader>,
+    inner: Mutex<Inner>,
+    /// The last texts that were told, by [`UL_STATE`] and [`UL_REPORT`].
+    told: Mutex<[CString; 2]>,
     cancel: CancelHandle,
+    process: u32,
+}
+
+/// The library's loader, by what it delivers.
+enum Inner {
+    Host(Loader),
+    Device(DeviceLoader),
+}
+
+/// Runs the same code on either kind.
+macro_rules! with {
+    ($inner:expr, $loader:ident => $what:expr) => {
+        match $inner {
+            Inner::Host($loader) => $what,
+            Inner::Device($loader) => $what,
+        }
+    };
+}
+
+impl Inner {
+    fn next(&mut self, timeout_ms: i64) -> Result<Option<Whole>> {
+        Ok(match self {
+            Inner::Host(loader) => next(loader, timeout_ms)?.map(Whole::Host),
+            Inner::Device(loader) => next(loader, timeout_ms)?.map(Whole::Device),
+        })
+    }
+}
+
+/// A batch if one comes in time; without a limit, if one is left.
+fn next<T: Delivered>(loader: &mut Loader<T>, timeout_ms: i64) -> Result<Option<T>> {
+    match u64::try_from(timeout_ms) {
+        Ok(0) => loader.try_next(),
+        Ok(wait) => loader.next_timeout(Duration::from_millis(wait)),
+        Err(_) => loader.next().transpose(),
+    }
 }
 
 impl ul_loader {
-    fn lock(&self) -> MutexGuard<'_, Loader> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The loader, for one thread at a time.
+    ///
+    /// # Errors
+    /// In a forked child, where the lock of a thread that is not there may be held for ever.
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
+        here(self.process, "a loader")?;
+        Ok(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -37,20 +81,24 @@ pub unsafe extern "C" fn ul_loader_new(
         // SAFETY: by the caller's promise.
         let dataset = &unsafe { given(dataset, "dataset") }?.0;
         // SAFETY: by the caller's promise.
-        let options = unsafe { text(options, "options") }?;
+        let options = options::loader(dataset, unsafe { text(options, "options") }?)?;
         // SAFETY: by the caller's promise.
         let state = unsafe { text(state, "state") }?;
-        let builder = options::loader(Loader::builder(Arc::clone(dataset)), options, dataset.schema())?;
-        let mut builder = options::ranks(builder, options)?;
+        let mut builder = options.builder;
         if let Some(state) = state {
             builder = builder.resume(&State::from_json(state)?);
         }
         if out.is_null() {
             return Err(invalid("out is null", "give the address of a variable for the loader"));
         }
-        let loader = builder.build()?;
-        let cancel = loader.cancel_handle()?;
-        let made = Box::new(ul_loader { inner: Mutex::new(loader), cancel });
+        let inner = if options.devices.is_empty() {
+            Inner::Host(builder.build()?)
+        } else {
+            Inner::Device(builder.devices(options.devices).build()?)
+        };
+        let cancel = with!(&inner, loader => loader.cancel_handle())?;
+        let made = ul_loader { inner: Mutex::new(inner), told: Mutex::default(), cancel, process: std::process::id() };
+        let made = Box::new(made);
         // SAFETY: by the caller's promise; it is not null.
         unsafe { give(out, Box::into_raw(made), "out") }?;
         Ok(UL_OK)
@@ -75,14 +123,10 @@ pub unsafe extern "C" fn ul_loader_next(
         let loader = unsafe { given(loader, "loader") }?;
         // SAFETY: by the caller's promise.
         unsafe { give(out, std::ptr::null_mut(), "out") }?;
-        let mut inner = loader.lock();
-        let batch = match u64::try_from(timeout_ms) {
-            Ok(0) => inner.try_next()?,
-            Ok(wait) => inner.next_timeout(Duration::from_millis(wait))?,
-            Err(_) => inner.next().transpose()?,
-        };
-        let Some(batch) = batch else {
-            let is_over = inner.is_empty() || timeout_ms < 0 || loader.cancel.is_cancelled();
+        let mut inner = loader.lock()?;
+        let Some(batch) = inner.next(timeout_ms)? else {
+            let is_empty = with!(&*inner, loader => loader.is_empty());
+            let is_over = is_empty || timeout_ms < 0 || loader.cancel.is_cancelled();
             return Ok(if is_over { UL_END } else { UL_TIMEOUT });
         };
         // SAFETY: by the caller's promise; it was written to above.
@@ -106,7 +150,8 @@ pub unsafe extern "C" fn ul_loader_ready_fd(
     let work = || {
         // SAFETY: by the caller's promise.
         let loader = unsafe { given(loader, "loader") }?;
-        let fd = loader.lock().ready_fd()?.as_raw_fd();
+        let inner = loader.lock()?;
+        let fd = with!(&*inner, loader => loader.ready_fd())?.as_raw_fd();
         // SAFETY: by the caller's promise.
         unsafe { give(out, fd, "out") }?;
         Ok(UL_OK)
@@ -122,7 +167,9 @@ pub unsafe extern "C" fn ul_loader_ready_fd(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ul_loader_cancel(loader: *const ul_loader) {
     // SAFETY: by the caller's promise.
-    if let Ok(loader) = unsafe { given(loader, "loader") } {
+    if let Ok(loader) = unsafe { given(loader, "loader") }
+        && here(loader.process, "a loader").is_ok()
+    {
         loader.cancel.cancel();
     }
 }
@@ -132,7 +179,7 @@ pub const UL_STATE: i32 = 0;
 /// What limits the loader, what it measured and how it reads, as lines for people.
 pub const UL_REPORT: i32 = 1;
 
-/// Tells something of a loader, as a text that the caller frees.
+/// Tells something of a loader, as a text that stays until the same is told again or the loader is freed.
 ///
 /// # Safety
 /// Pointers are null or what the header says of them.
@@ -140,7 +187,7 @@ pub const UL_REPORT: i32 = 1;
 pub unsafe extern "C" fn ul_loader_tell(
     loader: *const ul_loader,
     what: i32,
-    out: *mut *mut c_char,
+    out: *mut *const c_char,
     error: *mut *mut ul_error,
 ) -> i32 {
     let work = || {
@@ -149,26 +196,32 @@ pub unsafe extern "C" fn ul_loader_tell(
         if out.is_null() {
             return Err(invalid("out is null", "give the address of a variable for the text"));
         }
-        let told = match what {
-            UL_STATE => loader.lock().state().to_json(),
-            UL_REPORT => loader.lock().report().to_string(),
+        let inner = loader.lock()?;
+        let (at, text) = match what {
+            UL_STATE => (0, with!(&*inner, loader => loader.state()).to_json()),
+            UL_REPORT => (1, with!(&*inner, loader => loader.report()).to_string()),
             _ => return Err(invalid(format!("nothing is told under the number {what}"), "UL_STATE or UL_REPORT")),
         };
+        let mut told = loader.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told[at] = owned(&text);
         // SAFETY: by the caller's promise; it is not null.
-        unsafe { give(out, give_text(&told), "out") }?;
+        unsafe { give(out, told[at].as_ptr(), "out") }?;
         Ok(UL_OK)
     };
     // SAFETY: by the caller's promise.
     unsafe { call(error, work) }
 }
 
-/// Frees a loader, and ends it if it was not over. Batches stay.
+/// Frees a loader, and ends it if it was not over. Batches stay. In a forked child it does nothing.
 ///
 /// # Safety
 /// `loader` is null, or a living loader that is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ul_loader_free(loader: *mut ul_loader) {
-    if !loader.is_null() {
+    // SAFETY: by the caller's promise.
+    let is_ours = unsafe { given(loader, "loader") }.is_ok_and(|loader| here(loader.process, "a loader").is_ok());
+    // A thread that the child does not have may have been in the middle of changing it.
+    if is_ours {
         // SAFETY: `ul_loader_new` made it, and it is freed once, by the caller's promise.
         drop(unsafe { Box::from_raw(loader) });
     }

@@ -2,21 +2,58 @@
 
 use crate::invalid;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
-use uringload::config::{Cache, Collate, MaxFailures, PadValue, Padding};
-use uringload::dataset::{OptionValue, Options, Schema, Shape};
-use uringload::{Builder, Error, ReaderOptions, Result};
+use uringload::config::{
+    Buckets, Cache, Collate, Device, Gds, ImageCache, MaxFailures, PackMethod, Packing, PadValue, Padding, Profile,
+};
+use uringload::dataset::{DType, Dataset, OptionValue, Options, Schema, Shape};
+use uringload::internal::{Samples, WINDOW_SAMPLES};
+use uringload::transform::Chain;
+use uringload::{Builder, Error, ErrorKind, Loader, ReaderOptions, Result};
 
 /// The longest time that a JSON number of seconds can mean.
 const SECONDS_MAX: f64 = 1e15;
 
+/// The folder for `share_stats: true`, as on the command line.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// What the loader's options are.
 const LOADER: &str = "batch_size, epochs, more_epochs, shuffle, seed, rank, world_size, drop_last, engine, io, \
-    queue_depth, read_bytes, io_threads, num_threads, memory_limit, coalesce_gap, cache, on_error, max_failures, \
-    quarantine, timeout, outage_timeout, starved_after, collate, collate_columns, pad_value, max_length, pad_multiple, \
-    key_column, index_column, trace";
+    queue_depth, read_size, io_threads, num_threads, memory_limit, coalesce_gap, cache, share_stats, profile, \
+    on_error, max_failures, quarantine, timeout, outage_timeout, starved_after, collate, collate_columns, pad_value, \
+    max_length, pad_multiple, pack, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, key_column, \
+    index_column, transform, image_column, image_dtype, image_layout, fast_images, cache_images, cache_images_dir, \
+    transform_column, decode, device, device_memory, cuda_library, gds, cufile_library, trace";
 
 const READER: &str = "engine, io, queue_depth, io_threads, memory_limit, timeout, outage_timeout, starved_after";
+
+/// Options that are of use with one of some others only.
+const NEEDS: [(&str, &[&str]); 16] = [
+    ("rank", &["world_size"]),
+    ("world_size", &["rank"]),
+    ("pack", &["seq_len"]),
+    ("seq_len", &["pack"]),
+    ("bucket_boundaries", &["bucket_batch_sizes"]),
+    ("bucket_batch_sizes", &["bucket_boundaries"]),
+    ("row_window", &["pack", "bucket_boundaries"]),
+    ("image_dtype", &["transform"]),
+    ("image_layout", &["transform"]),
+    ("fast_images", &["transform"]),
+    ("cache_images", &["transform"]),
+    ("cache_images_dir", &["cache_images"]),
+    ("device_memory", &["device"]),
+    ("cuda_library", &["device"]),
+    ("gds", &["device"]),
+    ("cufile_library", &["device"]),
+];
+
+/// A loader as the options have it.
+pub(crate) struct Asked {
+    pub(crate) builder: Builder,
+    /// Where its batches go; if empty, they stay where they are read.
+    pub(crate) devices: Vec<Device>,
+}
 
 fn object(json: Option<&str>) -> Result<Map<String, Value>> {
     let Some(json) = json.filter(|json| !json.trim().is_empty()) else { return Ok(Map::new()) };
@@ -34,7 +71,7 @@ struct Given<'a>(&'a str, Value);
 impl Given<'_> {
     fn wrong(&self, wanted: &str) -> Error {
         let Given(name, value) = self;
-        uringload::Error::new(uringload::ErrorKind::InvalidArgument, format!("{name} cannot be {value}"))
+        Error::new(ErrorKind::InvalidArgument, format!("{name} cannot be {value}"))
             .with_remedy(format!("give {wanted}"))
     }
 
@@ -64,6 +101,34 @@ impl Given<'_> {
 
     fn text(&self) -> Result<&str> {
         self.1.as_str().ok_or_else(|| self.wrong("a text"))
+    }
+
+    /// A word, in whose place the command line has one with hyphens.
+    fn word(&self) -> Result<String> {
+        Ok(self.text()?.replace('-', "_"))
+    }
+
+    fn numbers(&self) -> Result<Vec<u64>> {
+        let items = self.1.as_array().and_then(|items| items.iter().map(Value::as_u64).collect());
+        items.ok_or_else(|| self.wrong("a list of whole numbers"))
+    }
+
+    /// A text, or a list of them.
+    fn texts(&self) -> Result<Vec<&str>> {
+        let items = match &self.1 {
+            Value::Array(items) => items.iter().map(Value::as_str).collect(),
+            one => one.as_str().map(|text| vec![text]),
+        };
+        items.ok_or_else(|| self.wrong("a text, or a list of texts"))
+    }
+
+    /// The texts of columns.
+    fn by_column(&self, such_as: &'static str) -> Result<Vec<(&str, &str)>> {
+        let items = self
+            .1
+            .as_object()
+            .and_then(|columns| columns.iter().map(|(column, text)| Some((column.as_str(), text.as_str()?))).collect());
+        items.ok_or_else(|| self.wrong(such_as))
     }
 
     fn seconds(&self) -> Result<Option<Duration>> {
@@ -101,12 +166,14 @@ fn list(given: &Given<'_>, items: &[Value]) -> Result<OptionValue> {
     Ok(texts.ok_or_else(|| given.wrong("a list of texts or of numbers"))?.into())
 }
 
-/// Sets what the options say.
-pub(crate) fn loader(mut builder: Builder, json: Option<&str>, schema: &Schema) -> Result<Builder> {
+/// A loader of `dataset` as the options have it.
+pub(crate) fn loader(dataset: &Arc<dyn Dataset>, json: Option<&str>) -> Result<Asked> {
     let object = object(json)?;
-    builder = stacked(builder, &object, schema);
-    let padding = padding(&object)?;
-    for (name, value) in object {
+    let group = Group(&object);
+    group.check()?;
+    let mut builder = stacked(Loader::builder(Arc::clone(dataset)), &object, dataset.schema());
+    let padding = padding(&group)?;
+    for (name, value) in object.clone() {
         let given = Given(&name, value);
         let number_or_none = |given: &Given<'_>| if given.is_null() { Ok(None) } else { given.count().map(Some) };
         builder = match &*name {
@@ -119,13 +186,11 @@ pub(crate) fn loader(mut builder: Builder, json: Option<&str>, schema: &Schema) 
                 _ => builder.shuffle(given.text()?.parse::<uringload::config::Shuffle>()?),
             },
             "seed" => builder.seed(given.number()?),
-            // They are of use together, so the one reads the other.
-            "rank" | "world_size" => builder,
             "drop_last" => builder.drop_last(given.flag()?),
             "engine" => builder.engine(given.text()?.parse()?),
             "io" => builder.io(given.text()?.parse()?),
             "queue_depth" => builder.queue_depth(given.count()?),
-            "read_bytes" => builder.read_bytes(Some(given.bytes()? as usize)),
+            "read_size" => builder.read_bytes(Some(given.bytes()? as usize)),
             "io_threads" => builder.io_threads(number_or_none(&given)?),
             "num_threads" => builder.num_threads(number_or_none(&given)?),
             "memory_limit" if given.is_null() => builder,
@@ -134,6 +199,9 @@ pub(crate) fn loader(mut builder: Builder, json: Option<&str>, schema: &Schema) 
             "cache" if given.is_null() => builder,
             "cache" if given.text()? == "memory" => builder.cache(Cache::Memory),
             "cache" => return Err(given.wrong("\"memory\" or null")),
+            "share_stats" if given.1 == Value::Bool(false) => builder,
+            "share_stats" if given.1 == Value::Bool(true) => builder.share_stats(SHARED_MEMORY),
+            "share_stats" => builder.share_stats(given.text()?),
             "on_error" => builder.on_error(given.text()?.parse()?),
             "max_failures" if given.is_null() => builder,
             "max_failures" => builder.max_failures(max_failures(&given)?),
@@ -143,22 +211,163 @@ pub(crate) fn loader(mut builder: Builder, json: Option<&str>, schema: &Schema) 
             "starved_after" => builder.starved_after(given.seconds()?.unwrap_or(Duration::MAX)),
             "collate" => builder.collate(collate(&given, given.text()?, &padding)?),
             "collate_columns" => columns(builder, &given, &padding)?,
-            "pad_value" | "max_length" | "pad_multiple" => builder,
             "key_column" => builder.key_column(given.flag()?),
             "index_column" => builder.index_column(given.flag()?),
             "trace" => builder.trace(given.text()?),
+            // Options that are of use together: one function reads each group of them, below.
+            known if LOADER.split(", ").any(|name| name == known) => builder,
             _ => return Err(unknown(&name, "a loader", LOADER)),
         };
     }
-    Ok(builder)
+    builder = group.ranks(builder)?;
+    builder = group.rows(builder)?;
+    builder = group.images(builder, dataset)?;
+    if let Some(given) = group.get("profile") {
+        builder = builder.profile(&Profile::load(given.text()?)?);
+    }
+    Ok(Asked { builder, devices: group.devices()? })
+}
+
+/// Options that are read together. One that is null is not given.
+struct Group<'a>(&'a Map<String, Value>);
+
+impl Group<'_> {
+    fn get(&self, name: &'static str) -> Option<Given<'static>> {
+        self.0.get(name).filter(|value| !value.is_null()).map(|value| Given(name, value.clone()))
+    }
+
+    fn flag(&self, name: &'static str) -> Result<bool> {
+        self.get(name).map_or(Ok(false), |given| given.flag())
+    }
+
+    fn check(&self) -> Result<()> {
+        for (name, others) in NEEDS {
+            if self.get(name).is_some() && others.iter().all(|other| self.get(other).is_none()) {
+                let remedy = format!("give {} too, or leave {name} out", others.join(" or "));
+                let what = format!("{name} is of no use by itself");
+                return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
+            }
+        }
+        if self.get("pack").is_some() && self.get("bucket_boundaries").is_some() {
+            return Err(invalid("rows are packed, or samples are bucketed", "leave out pack or bucket_boundaries"));
+        }
+        Ok(())
+    }
+
+    /// Which of several equal consumers this is.
+    fn ranks(&self, builder: Builder) -> Result<Builder> {
+        let Some((rank, world_size)) = self.get("rank").zip(self.get("world_size")) else { return Ok(builder) };
+        Ok(builder.rank(rank.number()?, world_size.number()?))
+    }
+
+    /// What a row of a batch is.
+    fn rows(&self, builder: Builder) -> Result<Builder> {
+        let window = self.get("row_window").map_or(Ok(WINDOW_SAMPLES), |given| given.number())?;
+        if let Some((pack, seq_len)) = self.get("pack").zip(self.get("seq_len")) {
+            let method = match &*pack.word()? {
+                "first_fit" => PackMethod::FirstFit,
+                "best_fit" => PackMethod::BestFit,
+                "concat" => PackMethod::Concat,
+                _ => return Err(pack.wrong("first_fit, best_fit or concat")),
+            };
+            let packing = Packing::new(seq_len.number()?).method(method).window(window).pad(pad_value(self)?);
+            return Ok(builder.batching(packing));
+        }
+        let buckets = self.get("bucket_boundaries").zip(self.get("bucket_batch_sizes"));
+        let Some((boundaries, batch_sizes)) = buckets else { return Ok(builder) };
+        Ok(builder.batching(Buckets::new(boundaries.numbers()?, batch_sizes.numbers()?).window(window)))
+    }
+
+    /// What becomes of encoded images, and of what follows them.
+    fn images(&self, mut builder: Builder, dataset: &Arc<dyn Dataset>) -> Result<Builder> {
+        let (transform, decode) = (self.get("transform"), self.flag("decode")?);
+        if let Some(transform) = &transform {
+            if decode {
+                return Err(invalid("transform decodes too", "leave out decode"));
+            }
+            let cache = self.get("cache_images").map(|given| given.bytes()).transpose()?;
+            let folder = self.get("cache_images_dir");
+            let cache = cache.map(|bytes| -> Result<ImageCache> {
+                let Some(folder) = &folder else { return Ok(ImageCache::memory(bytes)) };
+                Ok(ImageCache::disk(folder.text()?, bytes))
+            });
+            builder = builder
+                .transform(self.image_column(dataset)?, self.chain(transform)?)
+                .cache_images(cache.transpose()?)
+                .exact_images(!self.flag("fast_images")?);
+        } else if decode {
+            builder = builder.decode(self.image_column(dataset)?);
+        }
+        if let Some(given) = self.get("transform_column") {
+            for (column, text) in given.by_column("what becomes of each column, such as {\"png\": \"mask(jpg)\"}")? {
+                builder = builder.transform_by(column, text)?;
+            }
+        }
+        Ok(builder)
+    }
+
+    fn chain(&self, transform: &Given<'_>) -> Result<Chain> {
+        let mut chain: Chain = transform.text()?.parse()?;
+        if let Some(given) = self.get("image_dtype") {
+            chain = chain.dtype(DType::named(given.text()?).ok_or_else(|| given.wrong("u8, f16, bf16 or f32"))?)?;
+        }
+        if let Some(given) = self.get("image_layout") {
+            chain = match given.text()? {
+                "nchw" => chain.channels_last(false),
+                "nhwc" => chain.channels_last(true),
+                _ => return Err(given.wrong("nchw or nhwc")),
+            };
+        }
+        Ok(chain)
+    }
+
+    /// The column that has the images: the one that is named, or the only one that has some.
+    fn image_column(&self, dataset: &Arc<dyn Dataset>) -> Result<String> {
+        if let Some(given) = self.get("image_column") {
+            return given.text().map(str::to_owned);
+        }
+        let mut columns = Samples::new(Arc::clone(dataset))?.image_columns()?;
+        if columns.len() == 1 {
+            return Ok(columns.remove(0));
+        }
+        let what = format!("of the columns, {} have encoded images in the first samples", columns.len());
+        Err(invalid(what, "name one: \"image_column\""))
+    }
+
+    /// Where batches go.
+    fn devices(&self) -> Result<Vec<Device>> {
+        let Some(names) = self.get("device") else { return Ok(Vec::new()) };
+        let gds = match self.get("gds") {
+            None => Gds::Auto,
+            Some(given) => given.text()?.parse().map_err(|_| given.wrong("auto, on or off"))?,
+        };
+        let memory = self.get("device_memory").map(|given| given.bytes()).transpose()?;
+        let (driver, cufile) = (self.get("cuda_library"), self.get("cufile_library"));
+        let device = |name: &str| {
+            let mut device: Device = name.parse().map_err(|_| names.wrong("auto, host, cuda or cuda:N"))?;
+            device = device.gds(gds);
+            if let Some(given) = &driver {
+                device = device.library(given.text()?);
+            }
+            if let Some(given) = &cufile {
+                device = device.cufile(given.text()?);
+            }
+            Ok(memory.into_iter().fold(device, Device::memory_limit))
+        };
+        names.texts()?.into_iter().map(device).collect()
+    }
 }
 
 /// Columns of one shape are tensors unless the options say otherwise, even if that takes a copy: separate values are of
-/// little use in C.
+/// little use in C. What becomes of images and arrays has a form of its own.
 fn stacked(mut builder: Builder, object: &Map<String, Value>, schema: &Schema) -> Builder {
-    let columns = object.get("collate_columns").and_then(Value::as_object);
-    let is_named = |name: &str| columns.is_some_and(|columns| columns.contains_key(name));
-    for field in schema.fields.iter().filter(|_| !object.contains_key("collate")) {
+    let is_named = |name: &str| {
+        let names = |option: &str| object.get(option).and_then(Value::as_object);
+        let made = names("transform_column").is_some_and(|columns| columns.contains_key(name));
+        made || names("collate_columns").is_some_and(|columns| columns.contains_key(name))
+    };
+    let is_whole = ["collate", "pack"].iter().any(|option| object.contains_key(*option));
+    for field in schema.fields.iter().filter(|_| !is_whole) {
         if matches!(field.shape, Shape::Fixed(_)) && !is_named(&field.name) {
             builder = builder.collate_column(&field.name, Collate::Dense);
         }
@@ -166,27 +375,17 @@ fn stacked(mut builder: Builder, object: &Map<String, Value>, schema: &Schema) -
     builder
 }
 
-/// Sets which of several equal consumers this is.
-pub(crate) fn ranks(builder: Builder, json: Option<&str>) -> Result<Builder> {
-    let mut object = object(json)?;
-    let mut of = |name: &'static str| object.remove(name).map(|value| Given(name, value).number()).transpose();
-    match (of("rank")?, of("world_size")?) {
-        (None, None) => Ok(builder),
-        (Some(rank), Some(world_size)) => Ok(builder.rank(rank, world_size)),
-        _ => Err(invalid("rank and world_size are of use together", "give both or none")),
-    }
+fn pad_value(group: &Group<'_>) -> Result<PadValue> {
+    let Some(given) = group.get("pad_value") else { return Ok(PadValue::Int(0)) };
+    Ok(PadValue::Int(given.1.as_i64().ok_or_else(|| given.wrong("a whole number"))?))
 }
 
-fn padding(object: &Map<String, Value>) -> Result<Padding> {
-    let given = |name: &'static str| object.get(name).map(|value| Given(name, value.clone()));
-    let mut padding = Padding::default();
-    if let Some(given) = given("pad_value") {
-        padding = padding.value(PadValue::Int(given.1.as_i64().ok_or_else(|| given.wrong("a whole number"))?));
-    }
-    if let Some(given) = given("max_length") {
+fn padding(group: &Group<'_>) -> Result<Padding> {
+    let mut padding = Padding::default().value(pad_value(group)?);
+    if let Some(given) = group.get("max_length") {
         padding = padding.max_length(given.number()?);
     }
-    if let Some(given) = given("pad_multiple") {
+    if let Some(given) = group.get("pad_multiple") {
         padding = padding.multiple_of(given.number()?);
     }
     Ok(padding)
@@ -239,6 +438,6 @@ pub(crate) fn reader(json: Option<&str>) -> Result<ReaderOptions> {
 }
 
 fn unknown(name: &str, what: &str, known: &str) -> Error {
-    uringload::Error::new(uringload::ErrorKind::InvalidArgument, format!("{what} has no option {name:?}"))
+    Error::new(ErrorKind::InvalidArgument, format!("{what} has no option {name:?}"))
         .with_remedy(format!("its options are {known}"))
 }

@@ -1,22 +1,31 @@
 //! Readers: bytes in an order of the caller's own.
 
+use crate::seen::Whole;
 use crate::{
-    UL_END, UL_OK, UL_TIMEOUT, all, call, give, given, options, text, ul_batch, ul_dataset, ul_error, ul_span,
+    UL_END, UL_OK, UL_TIMEOUT, all, call, give, given, here, options, text, ul_batch, ul_dataset, ul_error, ul_span,
 };
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use uringload::Reader;
 use uringload::batch::{Batch, Column, Data};
 use uringload::dataset::{DType, FileId, SampleId, Span};
+use uringload::{Reader, Result};
 
 /// A reader. One thread at a time uses it.
-pub struct ul_reader(Mutex<Reader>);
+pub struct ul_reader {
+    inner: Mutex<Reader>,
+    process: u32,
+}
 
 impl ul_reader {
-    fn lock(&self) -> MutexGuard<'_, Reader> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The reader, for one thread at a time.
+    ///
+    /// # Errors
+    /// In a forked child, where the lock of a thread that is not there may be held for ever.
+    fn lock(&self) -> Result<MutexGuard<'_, Reader>> {
+        here(self.process, "a reader")?;
+        Ok(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -38,7 +47,8 @@ pub unsafe extern "C" fn ul_reader_new(
         let options = options::reader(unsafe { text(options, "options") }?)?;
         // SAFETY: by the caller's promise. Before the reader is made, which could not be given away otherwise.
         unsafe { give(out, std::ptr::null_mut(), "out") }?;
-        let made = Box::new(ul_reader(Mutex::new(Reader::of(Arc::clone(dataset), &options)?)));
+        let inner = Mutex::new(Reader::of(Arc::clone(dataset), &options)?);
+        let made = Box::new(ul_reader { inner, process: std::process::id() });
         // SAFETY: by the caller's promise.
         unsafe { give(out, Box::into_raw(made), "out") }?;
         Ok(UL_OK)
@@ -67,7 +77,7 @@ pub unsafe extern "C" fn ul_reader_submit(
         // A number that does not fit is no file's, and refused as such.
         let file = |file: u64| FileId(u32::try_from(file).unwrap_or(u32::MAX));
         let span = |&ul_span { file: at, offset, len }: &ul_span| Span { file: file(at), offset, len };
-        reader.lock().submit(id, &spans.iter().map(span).collect::<Vec<Span>>())?;
+        reader.lock()?.submit(id, &spans.iter().map(span).collect::<Vec<Span>>())?;
         Ok(UL_OK)
     };
     // SAFETY: by the caller's promise.
@@ -81,7 +91,8 @@ pub unsafe extern "C" fn ul_reader_submit(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ul_reader_cancel(reader: *const ul_reader, id: u64) -> c_int {
     // SAFETY: by the caller's promise.
-    unsafe { given(reader, "reader") }.is_ok_and(|reader| reader.lock().cancel(id)).into()
+    let reader = unsafe { given(reader, "reader") };
+    reader.is_ok_and(|reader| reader.lock().is_ok_and(|mut reader| reader.cancel(id))).into()
 }
 
 /// The next answer: a batch of one sample, whose number is the request's and whose column "data" has the bytes.
@@ -103,7 +114,7 @@ pub unsafe extern "C" fn ul_reader_next(
         unsafe { give(out, std::ptr::null_mut(), "out") }?;
         // SAFETY: as above.
         unsafe { give(id, u64::MAX, "id") }?;
-        let mut inner = reader.lock();
+        let mut inner = reader.lock()?;
         let answer = match u64::try_from(timeout_ms) {
             Ok(0) => inner.try_next(),
             Ok(wait) => inner.next_timeout(Duration::from_millis(wait)),
@@ -118,7 +129,7 @@ pub unsafe extern "C" fn ul_reader_next(
         let data = Data::Dense { shape: vec![bytes.len() as u64], bytes };
         let batch = Batch::new(vec![SampleId(request)], vec![Column::new("data", DType::U8, data)]);
         // SAFETY: as above.
-        unsafe { give(out, Box::into_raw(Box::new(ul_batch::new(batch))), "out") }?;
+        unsafe { give(out, Box::into_raw(Box::new(ul_batch::new(Whole::Host(batch)))), "out") }?;
         Ok(UL_OK)
     };
     // SAFETY: by the caller's promise.
@@ -138,7 +149,7 @@ pub unsafe extern "C" fn ul_reader_ready_fd(
     let work = || {
         // SAFETY: by the caller's promise.
         let reader = unsafe { given(reader, "reader") }?;
-        let fd = reader.lock().ready_fd()?.as_raw_fd();
+        let fd = reader.lock()?.ready_fd()?.as_raw_fd();
         // SAFETY: by the caller's promise.
         unsafe { give(out, fd, "out") }?;
         Ok(UL_OK)
@@ -147,13 +158,16 @@ pub unsafe extern "C" fn ul_reader_ready_fd(
     unsafe { call(error, work) }
 }
 
-/// Frees a reader, and ends what is in flight. Answers stay.
+/// Frees a reader, and ends what is in flight. Answers stay. In a forked child it does nothing.
 ///
 /// # Safety
 /// `reader` is null, or a living reader that is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ul_reader_free(reader: *mut ul_reader) {
-    if !reader.is_null() {
+    // SAFETY: by the caller's promise.
+    let is_ours = unsafe { given(reader, "reader") }.is_ok_and(|reader| here(reader.process, "a reader").is_ok());
+    // A thread that the child does not have may have been in the middle of changing it.
+    if is_ours {
         // SAFETY: `ul_reader_new` made it, and it is freed once, by the caller's promise.
         drop(unsafe { Box::from_raw(reader) });
     }

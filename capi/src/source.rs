@@ -1,13 +1,14 @@
 //! Datasets made of callbacks: the caller tells where samples lie, and the library reads them.
 
-use crate::{all, call, give_dataset, given, invalid, ul_dataset, ul_error};
+use crate::{all, call, give_dataset, given, invalid, read, ul_dataset, ul_error};
 use bytes::Bytes;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use uringload::dataset::{
-    DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value,
+    DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value, largest_of,
 };
 use uringload::{Error, ErrorKind, Result};
 
@@ -92,7 +93,14 @@ pub struct ul_source {
     pub parse: Option<Parse>,
     /// Called once, when nothing uses the context any more; may be null.
     pub drop: Option<Drops>,
+    /// Bytes of all samples; 0: every sample is asked where it lies.
+    pub bytes: u64,
+    /// Bytes of the longest sample at most; 0: every sample is asked where it lies.
+    pub largest: u64,
 }
+
+/// Of samples that are asked one by one how long they are.
+const ASKED_MAX: u64 = 1 << 32;
 
 /// The caller's context and callbacks.
 struct Callbacks {
@@ -121,6 +129,8 @@ struct Source {
     index: Index,
     callbacks: Callbacks,
     fingerprint: u64,
+    /// 0: not known.
+    largest: u64,
 }
 
 /// Makes a dataset of callbacks.
@@ -135,11 +145,9 @@ pub unsafe extern "C" fn ul_dataset_of(
     error: *mut *mut ul_error,
 ) -> i32 {
     let work = || {
-        // SAFETY: by the caller's promise.
-        let source = unsafe { given(source, "source") }?;
-        if source.size < size_of::<ul_source>() {
-            return Err(invalid(format!("source.size is {}", source.size), "set it to sizeof(ul_source)"));
-        }
+        // SAFETY: by the caller's promise; zeros are null pointers, numbers, and callbacks that are not there. Programs
+        // of the first header end their struct before `bytes`.
+        let source = &unsafe { read(source, offset_of!(ul_source, bytes), "source") }?;
         let spans = source.spans.ok_or_else(|| invalid("source.spans is null", "give a callback"))?;
         // SAFETY: by the caller's promise.
         let files = unsafe { files(source) }?;
@@ -150,10 +158,17 @@ pub unsafe extern "C" fn ul_dataset_of(
         // Without `parse` nobody looks at bytes; the only piece of a sample is the value of its only column.
         index.parse_reads_bytes = source.parse.is_some();
         index.plain_field = is_plain.then_some(0);
+        let is_asked = source.bytes == 0 || source.largest == 0;
+        if is_asked && source.samples > ASKED_MAX {
+            let what = format!("each of {} samples would be asked how long it is", source.samples);
+            return Err(invalid(what, "set source.bytes and source.largest"));
+        }
         let callbacks = Callbacks { context: source.context, spans, parse: source.parse, drop: None };
-        let mut dataset = Source { index, callbacks, fingerprint: source.fingerprint };
-        let bytes: u64 = (0..dataset.len()).map(|id| dataset.bytes_of(SampleId(id))).fold(0, u64::saturating_add);
-        dataset.index.bytes = bytes;
+        let mut dataset = Source { index, callbacks, fingerprint: source.fingerprint, largest: source.largest };
+        dataset.index.bytes = match source.bytes {
+            0 => (0..dataset.len()).map(|id| dataset.bytes_of(SampleId(id))).fold(0, u64::saturating_add),
+            known => known,
+        };
         if out.is_null() {
             return Err(invalid("out is null", "give the address of a variable for the result"));
         }
@@ -176,7 +191,10 @@ unsafe fn files(source: &ul_source) -> Result<FileTable> {
         // SAFETY: null or a text, by the caller's promise.
         let text = unsafe { given(path, "a path") }.map(|_| unsafe { CStr::from_ptr(path) })?;
         let path = Path::new(OsStr::from_bytes(text.to_bytes()));
-        let failed = |source| Error::io("cannot look at the file", source).with_path(path);
+        let failed = |source| {
+            let error = Error::io("cannot look at the file", source).with_path(path);
+            error.with_remedy("check the path, and that this user may look into its folder")
+        };
         let whole = std::path::absolute(path).map_err(failed)?;
         let size = whole.metadata().map_err(failed)?.len();
         let (parent, name) = (whole.parent().unwrap_or(Path::new("/")), whole.file_name().unwrap_or_default());
@@ -297,6 +315,13 @@ impl Dataset for Source {
             out.values.push(Value::Bytes(bytes));
         }
         Ok(())
+    }
+
+    fn largest(&self, count: u64) -> u64 {
+        match self.largest {
+            0 => largest_of((0..self.len()).map(|id| self.bytes_of(SampleId(id))), count),
+            known => known.saturating_mul(count.min(self.len())),
+        }
     }
 
     fn fingerprint(&self) -> u64 {

@@ -190,6 +190,8 @@ fn world(seed: u64, path: &CString) -> (u64, u64) {
         spans: Some(spans),
         parse: Some(parse),
         drop: Some(drops),
+        bytes: 0,
+        largest: 0,
     };
     let options = [
         c"{\"batch_size\": 5, \"on_error\": \"skip\"}",

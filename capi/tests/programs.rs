@@ -64,7 +64,11 @@ fn compiled(compiler: &str, standard: &str, source: &Path, folder: &Path) -> Opt
 }
 
 fn run(program: &Path, argument: &Path) -> String {
-    let output = Command::new(program).arg(argument).output().expect("it starts");
+    run_with(program, &[argument])
+}
+
+fn run_with(program: &Path, arguments: &[&Path]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("it starts");
     assert!(output.status.success(), "{}: {}\n{}", program.display(), output.status, told(&output));
     told(&output)
 }
@@ -114,6 +118,42 @@ fn arrays_of_arrow_are_what_the_specification_says() {
     assert_eq!(run(&program, &records(folder.path())), "32 rows of 4 columns, 7 refused\n");
 }
 
+/// Each argument of each function, wrong in each way that is not undefined behaviour; threads; a fork.
+#[test]
+fn what_no_function_may_be_given_is_a_status() {
+    if !has("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = Path::new(CAPI).join("tests/misuse.c");
+    let Some(program) = compiled("cc", "gnu11", &source, folder.path()) else { return };
+    let told = run(&program, &records(folder.path()));
+    // The children of forks count for themselves.
+    let refused = told.strip_suffix(" calls refused\n").and_then(|count| count.parse::<u32>().ok());
+    assert!(refused.is_some_and(|count| count > 100), "{told}");
+}
+
+/// On the mock of the driver, which cargo leaves beside this program where the whole workspace is built.
+#[test]
+fn batches_in_the_memory_of_a_gpu_wait_for_streams() {
+    if !has("cc") {
+        return;
+    }
+    let here = env::current_exe().expect("a path");
+    let mock = here.with_file_name("liburingload_mock_cuda.so");
+    if !mock.is_file() {
+        return skip("no mock of CUDA (cargo build -p uringload-mock-cuda)");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // Its own copy: what other tests do to theirs plays no part.
+    let driver = folder.path().join("libcuda.so.1");
+    fs::copy(mock, &driver).expect("a copy");
+    let source = Path::new(CAPI).join("tests/device.c");
+    let Some(program) = compiled("cc", "gnu11", &source, folder.path()) else { return };
+    let told = run_with(&program, &[&records(folder.path()), &driver]);
+    assert_eq!(told, format!("sum {}\n", 64 * (999 * 1000 / 2)));
+}
+
 #[test]
 fn examples_are_short() {
     for example in ["train.c", "tensors.cpp"] {
@@ -152,7 +192,8 @@ fn structs_and_constants_are_those_of_the_header() {
         ul_field { name, dtype, shape, dimensions }
         ul_value { data, span, offset, len }
         ul_source {
-            size, context, paths, path_count, fields, field_count, samples, fingerprint, spans, parse, drop
+            size, context, paths, path_count, fields, field_count, samples, fingerprint, spans, parse, drop, bytes,
+            largest
         }
         ul_dataset_info { size, samples, bytes, files, columns, fingerprint }
         ul_batch_info { size, samples, ids, columns, failed, epoch, position }
@@ -176,6 +217,7 @@ fn structs_and_constants_are_those_of_the_header() {
         ("UL_RAGGED", capi::UL_RAGGED as i64),
         ("UL_PADDED", capi::UL_PADDED as i64),
         ("UL_VIEWS", capi::UL_VIEWS as i64),
+        ("UL_PACKED", capi::UL_PACKED as i64),
         ("UL_DLPACK", capi::UL_DLPACK.into()),
         ("UL_ARROW", capi::UL_ARROW.into()),
         ("UL_ARROW_DEVICE", capi::UL_ARROW_DEVICE.into()),
@@ -250,23 +292,22 @@ fn a_state_of_c_resumes_in_rust() {
 /// The state after two batches of ten.
 fn capi_state(folder: &Path) -> String {
     use std::ffi::{CStr, CString};
-    use std::ptr::null_mut;
+    use std::ptr::{null, null_mut};
     let path = CString::new(folder.to_str().expect("UTF-8")).expect("text");
     let options = c"{\"format\": \"records\", \"record_bytes\": 256}";
-    let (mut data, mut loader, mut batch, mut text) = (null_mut(), null_mut(), null_mut(), null_mut());
+    let (mut data, mut loader, mut batch, mut text) = (null_mut(), null_mut(), null_mut(), null());
     // SAFETY: every pointer is a living text, a handle that the line before made, or the address of a variable; each
     // handle is freed once, at the end.
     unsafe {
         assert_eq!(capi::ul_dataset_open(&path.as_ptr(), 1, options.as_ptr(), &mut data, null_mut()), capi::UL_OK);
         let options = c"{\"batch_size\": 10}".as_ptr();
-        assert_eq!(capi::ul_loader_new(data, options, std::ptr::null(), &mut loader, null_mut()), capi::UL_OK);
+        assert_eq!(capi::ul_loader_new(data, options, null(), &mut loader, null_mut()), capi::UL_OK);
         for _ in 0..2 {
             assert_eq!(capi::ul_loader_next(loader, -1, &mut batch, null_mut()), capi::UL_OK);
             capi::ul_batch_free(batch);
         }
         assert_eq!(capi::ul_loader_tell(loader, capi::UL_STATE, &mut text, null_mut()), capi::UL_OK);
         let state = CStr::from_ptr(text).to_str().expect("UTF-8").to_owned();
-        capi::ul_text_free(text);
         capi::ul_loader_free(loader);
         capi::ul_dataset_free(data);
         state

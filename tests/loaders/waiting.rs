@@ -4,12 +4,12 @@ use crate::common::content::write_file;
 use crate::common::within;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::batch::{Batch, Column, Data};
-use uringload::dataset::{self, DType, Dataset, Options, SampleId};
-use uringload::{Builder, Loader};
+use uringload::dataset::{self, DType, Dataset, FileId, Options, SampleId, Span};
+use uringload::{Builder, Loader, Reader, ReaderOptions};
 
 const BOUND: Duration = Duration::from_secs(60);
 const RECORDS: u64 = 40;
@@ -115,6 +115,46 @@ fn a_loader_is_cancelled_from_another_thread() {
             assert!(handle.is_cancelled() && loader.is_empty() && loader.next().is_none());
             assert_eq!(loader.state().cursor(), if waits { kept[kept.len() - 1].next } else { loader.cursor() });
         }
+    });
+}
+
+/// Asks for another batch while it is dropped, as a guard of a trainer might.
+struct Asks(Loader, mpsc::Sender<bool>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let came = matches!(self.0.next_timeout(BOUND), Ok(Some(_)));
+        let _ = self.1.send(came && self.0.state().cursor() == self.0.cursor());
+    }
+}
+
+/// A panic of the consumer drops batches, loaders, handles and readers, in any order and with everything in flight.
+#[test]
+fn what_a_panic_drops_ends_soon_and_takes_nothing_along() {
+    within(BOUND, || {
+        let root = TempDir::new().expect("a folder");
+        let builder = builder(&root).epochs(None);
+        let path = root.path().join("0");
+        for taken in [0, 1, 3] {
+            let (builder, path) = (builder.clone(), path.clone());
+            let (tell, told) = mpsc::channel();
+            let consumer = std::thread::spawn(move || {
+                let mut reader = Reader::open(&[path], &ReaderOptions::default()).expect("a reader");
+                let span = [Span { file: FileId(0), offset: 0, len: 4096 }];
+                (0..20).for_each(|id| reader.submit(id, &span).expect("a request"));
+                let mut loader = builder.build().expect("a loader");
+                let _handle = loader.cancel_handle().expect("a handle");
+                let kept: Vec<Batch> = loader.by_ref().take(taken).map(|batch| batch.expect("no error")).collect();
+                let mut asks = Asks(loader, tell);
+                let _epoch = asks.0.next_epoch();
+                panic!("as it should, with {} batches and {} requests", kept.len(), reader.in_flight());
+            });
+            let panic = consumer.join().expect_err("it panics");
+            assert!(panic.downcast_ref::<String>().is_some_and(|text| text.starts_with("as it should")));
+            assert_eq!(told.recv(), Ok(true));
+        }
+        // Nothing that was left behind is in the way.
+        assert!(builder.epochs(1).build().expect("a loader").all(|batch| batch.is_ok()));
     });
 }
 

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use uringload::dataset::{self, Dataset, Options};
-use uringload::{ErrorKind, Loader};
+use uringload::dataset::{self, Dataset, FileId, Options, Span};
+use uringload::{Error, ErrorKind, Loader, Reader, ReaderOptions};
 
 const BOUND: Duration = Duration::from_secs(60);
 const FILES: u64 = 200;
@@ -81,6 +81,34 @@ fn a_forked_child_is_refused_and_drops_its_copy_at_once() {
         });
         assert_eq!(ended, WELL);
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    });
+}
+
+/// A reader's copy refuses what a thread would have to do that is not there, and still reads by itself.
+#[test]
+fn a_forked_child_is_refused_by_a_reader_and_reads_by_itself() {
+    const WELL: i32 = 7;
+    within(BOUND, || {
+        let (_root, dataset) = folder();
+        let mut reader = Reader::of(dataset, &ReaderOptions::default()).expect("a reader");
+        let span = [Span { file: FileId(3), offset: 100, len: 5000 }];
+        (0..50).for_each(|id| reader.submit(id, &span).expect("a request"));
+        let wanted = reader.read(&span).expect("bytes");
+        let ended = in_child(|| {
+            let is_refused = |error: Error| error.kind() == ErrorKind::InvalidArgument && error.remedy().is_some();
+            let submitted = reader.submit(99, &span).is_err_and(is_refused);
+            let cancelled = reader.cancel(7) && !reader.cancel(7);
+            let answers = reader.by_ref().map(|(_, answer)| answer.is_err_and(is_refused));
+            let all = answers.take_while(|refused| *refused).count();
+            let none = reader.try_next().is_none() && reader.next_timeout(BOUND).is_none() && reader.in_flight() == 0;
+            let reads = reader.read(&span).is_ok_and(|bytes| bytes == wanted);
+            // SAFETY: as in the test above.
+            drop(unsafe { std::ptr::read(&raw const reader) });
+            if submitted && cancelled && all == 49 && none && reads { WELL } else { 1 }
+        });
+        assert_eq!(ended, WELL);
+        // The parent's answers come all the same.
+        assert_eq!(reader.filter(|(_, answer)| answer.as_ref().is_ok_and(|bytes| *bytes == wanted)).count(), 50);
     });
 }
 

@@ -32,10 +32,16 @@
 //!
 //! candle 0.11 has a type for `f8e4m3`, whose conversion to other types (by float8 0.7, optimised) does not return.
 //!
-//! On a device other than the CPU candle copies the tensor there itself, on its own stream and while the CPU waits.
-//! Batches that uringload has brought to a GPU cannot be taken over without candle's feature `cuda`, which this crate
-//! does not turn on.
+//! On a device other than the CPU candle copies the tensor there itself, on its own stream and while the CPU waits. With
+//! the feature `cuda`, `from_device` makes tensors of batches that uringload has brought to the GPU: candle's stream
+//! waits for them, and one copy on the device makes them candle's.
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "cuda")]
+mod cuda;
+
+#[cfg(feature = "cuda")]
+pub use cuda::from_device;
 
 use candle_core::{DType as Candle, Device, Error, Result, Tensor, WithDType};
 use half::{bf16, f16};

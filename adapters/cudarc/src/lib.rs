@@ -13,7 +13,7 @@
 //!     let batch = batch?;
 //!     let images = View::<u8>::new(batch.column("image").expect("images"), &stream)?;
 //!     // A kernel's argument: `stream.launch_builder(&function).arg(&images)`. Or a copy that outlives the batch:
-//!     let mine = stream.clone_dtod(&images)?;
+//!     let mine = images.to_slice()?;
 //!     # let _ = mine;
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -22,15 +22,18 @@
 //! A loader works in the primary context of its GPU, which is what `CudaContext::new` opens. A stream of another
 //! context is refused when it is first named.
 //!
+//! The features `dynamic-loading` (the default, with the interface of CUDA 12.8), and `f16` for half floats, are those
+//! of cudarc. Where something else in the program chooses how CUDA is linked, such as candle, leave the default out.
+//!
 //! A view holds the memory of its batch. Once it and the batch are dropped, the memory is filled again after the work
 //! that the stream had by then.
 
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DeviceRepr, DeviceSlice, SyncOnDrop};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, DeviceSlice, SyncOnDrop};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use uringload::batch::Element;
 use uringload::config::Device;
+use uringload::dataset::DType;
 use uringload::device::{DeviceBytes, DeviceColumn};
 use uringload::{Error, ErrorKind, Result};
 use uringload_sys::cuda::SharedStream;
@@ -47,6 +50,24 @@ pub fn shared(stream: &Arc<CudaStream>) -> SharedStream {
     unsafe { SharedStream::kept(stream.cu_stream().cast(), Arc::clone(stream) as _) }
 }
 
+/// A type of Rust that the elements of a column on a GPU can be seen as.
+pub trait CudaElement: DeviceRepr {
+    /// The column's type.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($rust:ty: $dtype:ident),*) => {
+        $(impl CudaElement for $rust {
+            const DTYPE: DType = DType::$dtype;
+        })*
+    };
+}
+
+elements!(u8: U8, u16: U16, u32: U32, u64: U64, i8: I8, i16: I16, i32: I32, i64: I64, f32: F32, f64: F64);
+#[cfg(feature = "f16")]
+elements!(half::f16: F16, half::bf16: BF16);
+
 /// A column on a GPU, as a range of device memory that cudarc's functions and kernels read.
 #[derive(Debug)]
 pub struct View<T> {
@@ -57,7 +78,7 @@ pub struct View<T> {
     elements: PhantomData<T>,
 }
 
-impl<T: Element + DeviceRepr> View<T> {
+impl<T: CudaElement> View<T> {
     /// The elements of `column`, for work in `stream`, which waits for the column on the device.
     ///
     /// # Errors
@@ -78,6 +99,19 @@ impl<T: Element + DeviceRepr> View<T> {
         column.wait_on(shared(stream))?;
         let len = column.memory.len() / size_of::<T>();
         Ok(View { memory: column.memory.clone(), stream: Arc::clone(stream), len, elements: PhantomData })
+    }
+
+    /// The elements in memory of their own, which cudarc allocates in the view's stream (`cuMemAllocAsync`, where the
+    /// device has it) and which the batch plays no part in any more. One copy on the device.
+    ///
+    /// # Errors
+    /// `Device` for what the driver says.
+    pub fn to_slice(&self) -> Result<CudaSlice<T>> {
+        self.stream.clone_dtod(self).map_err(|error| {
+            Error::new(ErrorKind::Device, "cannot copy a column on its device")
+                .with_source(error)
+                .with_remedy("free memory there, or see whether the work before it has failed")
+        })
     }
 }
 
