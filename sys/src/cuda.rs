@@ -25,6 +25,7 @@ mod bounce;
 mod capture;
 mod context;
 mod copies;
+mod cubins;
 mod error;
 mod event;
 mod kernels;
