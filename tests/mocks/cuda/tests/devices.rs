@@ -11,6 +11,7 @@ mod devices {
     mod failures;
     mod kernels;
     mod pinned;
+    mod nvjpeg;
     mod pipeline;
     mod straight;
 }
