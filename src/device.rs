@@ -29,7 +29,7 @@ use lane::{Lane, Need, Shadow};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
+use uringload_sys::cuda::{Context, DeviceMemory, Driver, Kernel, Notice, Pinned, ProbeError};
 use uringload_sys::numa::Near;
 
 pub(crate) use batch::device_error;
@@ -304,7 +304,12 @@ fn open_lane(
     let wanted = limit.unwrap_or(by_default);
     let mut bytes = wanted;
     loop {
-        match Lane::open(context, (need, bytes, kernels), shadow.clone(), turns, bell, stats) {
+        let memory = match &device.allocator {
+            Some(allocator) => DeviceMemory::of(context, bytes as usize, &allocator.0),
+            None => DeviceMemory::new(context, bytes as usize),
+        };
+        let open = |memory| Lane::open(context, (need, memory, kernels), shadow.clone(), turns, bell, stats);
+        match memory.and_then(open) {
             Ok(lane) => {
                 if bytes < wanted {
                     let got = format!("{bytes} bytes of it");

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+use uringload_sys::cuda::DeviceAllocator;
 
 /// Where the batches of a loader end up.
 ///
@@ -31,7 +33,20 @@ pub struct Device {
     pub(crate) gds: Gds,
     pub(crate) search: GdsSearch,
     pub(crate) nvjpeg: Nvjpeg,
+    pub(crate) allocator: Option<Allocator>,
 }
+
+/// Where the device's memory for batches comes from. Two are equal if they are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocator(pub(crate) Arc<dyn DeviceAllocator>);
+
+impl PartialEq for Allocator {
+    fn eq(&self, other: &Allocator) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Allocator {}
 
 /// What decodes JPEGs with the GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,7 +183,7 @@ impl Device {
 
     fn of(kind: DeviceKind) -> Device {
         let (gds, search, nvjpeg) = (Gds::default(), GdsSearch::default(), Nvjpeg::default());
-        Device { kind, library: None, memory_limit: None, gds, search, nvjpeg }
+        Device { kind, library: None, memory_limit: None, gds, search, nvjpeg, allocator: None }
     }
 
     /// Loads the CUDA driver from this file instead of `libcuda.so.1` from where the system finds it.
@@ -183,6 +198,14 @@ impl Device {
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Device {
         self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Takes the GPU's memory for batches from `allocator`, such as a trainer's, instead of the driver: once, when the
+    /// loader is built. It is given back when the loader and its last batch are gone, behind all work on the GPU.
+    #[must_use]
+    pub fn allocator(mut self, allocator: Arc<dyn DeviceAllocator>) -> Device {
+        self.allocator = Some(Allocator(allocator));
         self
     }
 

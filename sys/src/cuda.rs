@@ -45,7 +45,7 @@ pub use copies::{Copies, Notice, Uploaded};
 pub use error::CudaError;
 pub use event::{Event, Timing};
 pub use kernels::Kernels;
-pub use memory::DeviceMemory;
+pub use memory::{DeviceAllocator, DeviceMemory};
 pub use modules::Kernel;
 pub use pinned::Pinned;
 pub use probe::{Driver, OLDEST_VERSION, ProbeError};
