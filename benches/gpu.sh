@@ -2,13 +2,14 @@
 # The GPU suite: one command, below 560 seconds, on a machine with a GPU and without Rust.
 #
 # usage: benches/gpu.sh pack          here: builds what is needed, stripped, into gpu-kit/ (not in git): the binaries, the
-#                                     Python wheel and KvikIO's wheels; below 50 MB with the repository's files
+#                                     Python wheel, KvikIO's wheels and nvJPEG's; below 50 MB with the repository's
+#                                     files
 #        benches/gpu.sh [run] [OUT]   there: runs it from the repository's root; OUT is $OUT or gpu-out/
 #
 # The steps. Each has a time limit of its own, so that a hung step costs only its own time:
 #
 #   tests      tests/gpu.rs: kernels against their host twins, device loaders against host loaders, consumers
-#   suite      benches/gpu: copies, kernels, disk to GPU, overlap; figures by the device's own events
+#   suite      benches/gpu: copies, kernels, JPEGs, disk to GPU, overlap; figures by the device's own events
 #   torch      the Python wheel with the PyTorch that is installed: streams, DLPack, a captured graph, a training loop
 #   peers      PyTorch's DataLoader, KvikIO's best of several settings, plain pinned copies; on the same files
 #   memcheck   compute-sanitizer over the kernels, where it is installed
@@ -30,6 +31,7 @@ readonly KIT=${GPU_KIT:-gpu-kit}
 # 50 MB, with the files that git knows.
 readonly KIT_LIMIT_KIB=$((50 * 1000 * 1000 / 1024))
 readonly KVIKIO=(kvikio-cu13 libkvikio-cu13 rapids-logger)
+readonly NVJPEG=nvidia-nvjpeg
 
 # Builds all at once, so that nothing is built twice, and prints the name, kind and path of each executable's target.
 executables() {
@@ -76,6 +78,9 @@ wheels() {
         --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
         --platform manylinux_2_24_x86_64 --dest "$KIT/wheels" "${KVIKIO[@]}" ||
         echo "gpu.sh: no wheels of KvikIO: its rows will be skipped" >&2
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --platform manylinux2014_x86_64 --dest "$KIT/wheels" "$NVJPEG" ||
+        echo "gpu.sh: no wheel of nvJPEG: its rows are skipped where the machine has none" >&2
 }
 
 # Puts the kit's wheels where Python finds them, without a network.
@@ -157,6 +162,7 @@ run() {
     END=$((SECONDS + ${GPU_SECONDS:-550}))
     ALL_WELL=0
     export KIT DATA SCRATCH URINGLOAD_GPU_DIR=$DATA PYTHONUNBUFFERED=1 PYTHONPATH=$SCRATCH/site
+    export URINGLOAD_GPU_NVJPEG=$SCRATCH/site/nvidia/cu13/lib
     export -f sanitized machine install_wheels profiled
     local required=
     if nvidia-smi -L >/dev/null 2>&1; then
@@ -167,7 +173,8 @@ run() {
     step wheels 15 bash -c install_wheels
     step tests 75 "$KIT/tests" --test-threads 4 --nocapture
     # shellcheck disable=SC2086
-    step suite 195 "$KIT/suite" --dir "$DATA" --json "$SCRATCH/suite.json" --seconds 165 $required ${GPU_SUITE_OPTIONS:-}
+    step suite 195 "$KIT/suite" --dir "$DATA" --json "$SCRATCH/suite.json" --seconds 165 \
+        --nvjpeg "$URINGLOAD_GPU_NVJPEG" $required ${GPU_SUITE_OPTIONS:-}
     # shellcheck disable=SC2086
     step torch 65 python3 benches/gpu/torch_device.py "$DATA" --json "$SCRATCH/torch.json" $required
     # shellcheck disable=SC2086

@@ -11,6 +11,7 @@ mod gds;
 mod host;
 mod lane;
 mod layout;
+mod nvjpeg;
 mod pinned;
 mod ranges;
 mod straight;
@@ -28,13 +29,14 @@ use lane::{Lane, Need, Shadow};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
+use uringload_sys::cuda::{Context, DeviceMemory, Driver, Kernel, Notice, Pinned, ProbeError};
 use uringload_sys::numa::Near;
 
 pub(crate) use batch::device_error;
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
 pub(crate) use feeder::{Feeder, THREAD};
 pub(crate) use gds::{Asked, Loading, choose, give_up};
+pub(crate) use nvjpeg::decoders;
 pub use pinned::PinnedMemory;
 pub(crate) use pinned::open_to_pin;
 pub(crate) use transforms::Transforms;
@@ -307,7 +309,12 @@ fn open_lane(
     let wanted = limit.unwrap_or(by_default);
     let mut bytes = wanted;
     loop {
-        match Lane::open(context, (need, bytes, kernels), shadow.clone(), turns, bell, stats) {
+        let memory = match &device.allocator {
+            Some(allocator) => DeviceMemory::of(context, bytes as usize, &allocator.0),
+            None => DeviceMemory::new(context, bytes as usize),
+        };
+        let open = |memory| Lane::open(context, (need, memory, kernels), shadow.clone(), turns, bell, stats);
+        match memory.and_then(open) {
             Ok(lane) => {
                 if bytes < wanted {
                     let got = format!("{bytes} bytes of it");

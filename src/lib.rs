@@ -99,7 +99,7 @@ pub use uringload_formats as dataset;
 
 /// The types of the CUDA driver and of DLPack that batches on a GPU are handed over with.
 pub mod sys {
-    pub use uringload_sys::cuda::{Context, SharedStream, Stream, StreamRef};
+    pub use uringload_sys::cuda::{Context, DeviceAllocator, SharedStream, Stream, StreamRef};
     pub use uringload_sys::dlpack::Tensor;
 }
 

@@ -2,6 +2,7 @@
 //! and completes in any order; the receiver restores its own order by the numbers. The amount of work in progress is
 //! bounded by the memory given to it. Without threads, whoever takes the batches does the work while waiting for them.
 
+mod nvjpeg;
 mod prepared;
 
 use crate::config::{Cause, Fallback};
@@ -23,6 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uringload_sys::Part;
+use uringload_sys::nvjpeg::Decoder;
 
 /// Something to do.
 #[derive(Debug)]
@@ -152,6 +154,9 @@ pub struct Finished {
     pub took: Duration,
 }
 
+/// Rows and columns of an image that was decoded, and its pixels.
+type Decoded = ((u32, u32), Vec<u8>);
+
 /// Does work, on its own threads, on that of who takes the batches, or on the caller's.
 #[derive(Debug)]
 pub struct Stage {
@@ -182,6 +187,10 @@ struct Shared {
     stats: Arc<Stats>,
     /// Reads samples that are no longer kept.
     samples: OnceLock<Samples>,
+    /// What images cost, where a GPU decodes too.
+    costs: nvjpeg::Costs,
+    /// Steps down that were taken while working.
+    said: SegQueue<Fallback>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -212,13 +221,15 @@ impl Stage {
             closed: AtomicBool::new(false),
             stats,
             samples: OnceLock::new(),
+            costs: nvjpeg::Costs::default(),
+            said: SegQueue::new(),
         });
         let (scratch, under_way) = (MapScratch::default(), 0);
         let mut stage = Stage { shared, threads: Vec::with_capacity(threads), scratch, under_way, fewer: None };
         for index in 0..threads {
             let shared = Arc::clone(&stage.shared);
             let thread = std::thread::Builder::new().name(format!("uringload-stage-{index}"));
-            match thread.spawn(move || shared.run()) {
+            match thread.spawn(move || shared.run(shared.clock())) {
                 Ok(thread) => stage.threads.push(thread),
                 Err(error) => {
                     let got = format!("{index} of {threads} threads to decode with");
@@ -230,9 +241,28 @@ impl Stage {
         stage
     }
 
-    /// The step down if the system started fewer threads than were wanted.
-    pub fn fewer(&mut self) -> Option<Fallback> {
-        self.fewer.take()
+    /// Starts a thread for each of these decoders, beside the others.
+    pub fn add_nvjpeg(&mut self, decoders: Vec<Decoder>) {
+        self.shared.costs.set_threads(self.threads.len());
+        let wanted = decoders.len();
+        for (index, decoder) in decoders.into_iter().enumerate() {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name(format!("uringload-jpeg-{index}"));
+            match thread.spawn(move || shared.run_nvjpeg(decoder, shared.clock())) {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => {
+                    let got = format!("{index} of {wanted} threads with nvJPEG");
+                    self.shared.said.push(Fallback::new(Cause::Threads, got, Some(&error)));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A step down that was taken since the last time: the system started fewer threads than were wanted, or a GPU
+    /// decodes no more.
+    pub fn said(&mut self) -> Option<Fallback> {
+        self.fewer.take().or_else(|| self.shared.said.pop())
     }
 
     /// Lets somebody else do the work, where there are no threads and none were wanted: who has what is returned.
@@ -250,6 +280,7 @@ impl Stage {
         if let Some(call) = self.shared.call.get() {
             self.shared.work.push(work);
             call();
+            self.wake();
             return;
         }
         if self.threads.is_empty() {
@@ -260,8 +291,15 @@ impl Stage {
             return;
         }
         self.shared.work.push(work);
-        drop(self.shared.lock());
-        self.shared.wake.notify_one();
+        self.wake();
+    }
+
+    /// Wakes a thread, if there are any.
+    fn wake(&self) {
+        if !self.threads.is_empty() {
+            drop(self.shared.lock());
+            self.shared.wake.notify_one();
+        }
     }
 
     /// Makes something else of a value in the caller's thread, and returns its length. `clock` is the caller's.
@@ -271,7 +309,7 @@ impl Stage {
     pub fn make(&mut self, value: &Value, out: &mut [u8], clock: &mut Clock) -> Result<usize> {
         let before = clock.doing();
         clock.switch(Doing::Decode);
-        let made = self.shared.make(value, out, &mut self.scratch).map(|made| made.bytes);
+        let made = self.shared.make(value, None, out, &mut self.scratch).map(|made| made.bytes);
         clock.switch(before);
         made
     }
@@ -351,8 +389,11 @@ impl Shared {
         !self.work.is_empty() && !self.closed.load(Ordering::Acquire)
     }
 
-    fn run(&self) {
-        let mut clock = self.stats.clock(Role::Stage, Doing::WaitInput);
+    fn clock(&self) -> Clock {
+        self.stats.clock(Role::Stage, Doing::WaitInput)
+    }
+
+    fn run(&self, mut clock: Clock) {
         let mut scratch = MapScratch::default();
         let mut ended = clock.since();
         while let Some(work) = self.next(&mut clock) {
@@ -389,11 +430,19 @@ impl Shared {
 
     /// Does work that began at `began`, and returns when it ended.
     fn finish(&self, work: Work, scratch: &mut MapScratch, began: Instant) -> Instant {
+        let bytes = nvjpeg::file_bytes(&work);
+        let ended = self.finish_with(work, None, scratch, began);
+        self.costs.note_processor(bytes, ended.saturating_duration_since(began).as_nanos());
+        ended
+    }
+
+    /// The same; of a value whose image was decoded already, `decoded` has the size and the pixels.
+    fn finish_with(&self, work: Work, decoded: Option<Decoded>, scratch: &mut MapScratch, began: Instant) -> Instant {
         let Work { number, task, mut out } = work;
         let mut others = None;
         let result = match &task {
             Task::Unit { unit, stored } => self.decode(*unit, stored, &mut out),
-            Task::Value(value) => self.make(value, out.as_mut(), scratch).map(|made| {
+            Task::Value(value) => self.make(value, decoded, out.as_mut(), scratch).map(|made| {
                 others = made.others;
                 made.bytes
             }),
@@ -445,7 +494,7 @@ impl Shared {
     }
 
     /// Makes something else of a value. What fails says which sample, and where it was read from.
-    fn make(&self, value: &Value, out: &mut [u8], scratch: &mut MapScratch) -> Result<Made> {
+    fn make(&self, value: &Value, decoded: Option<Decoded>, out: &mut [u8], scratch: &mut MapScratch) -> Result<Made> {
         let absent = || Error::new(ErrorKind::Internal, "nothing is to be made of the values of a column");
         let maps = self.maps.as_ref().ok_or_else(absent)?;
         let (name, map) = maps.columns.get(value.column).ok_or_else(absent)?;
@@ -453,7 +502,14 @@ impl Shared {
         let room = usize::try_from(map.output().bytes()).unwrap_or(usize::MAX).min(out.len());
         let out = &mut out[..room];
         // Unwind safe: nobody looks at what a panic leaves behind, in `out` or in the scratch memory.
-        let run = || self.run_map(value, (&**maps, map), out, &mut *scratch);
+        let run = || -> Result<Made> {
+            let Some((size, pixels)) = decoded else { return self.run_map(value, (&**maps, map), out, &mut *scratch) };
+
+            let of = (maps.seed, value.epoch, value.id);
+            let file = (&value.bytes[..], size, pixels);
+            let bytes = map.run_decoded(file, of, out, (&maps.memory, &mut *scratch))?;
+            Ok(Made { bytes, others: None })
+        };
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             *scratch = MapScratch::default();
             Err(Error::new(ErrorKind::Internal, format!("its transform panicked: {}", guard::text(&*panic)))

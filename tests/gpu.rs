@@ -8,6 +8,7 @@
 //! - `URINGLOAD_GPU_SEED`: the seed of all that is random, which is another one each time otherwise; it is printed.
 //! - `URINGLOAD_GPU_CASES`: random cases of each kernel, instead of as many as take seconds; below 50 what is large is
 //!   left out, for a sanitizer or a mock.
+//! - `URINGLOAD_GPU_NVJPEG`: nvJPEG's library or its folder, where the system finds none.
 //!
 //! What is poisoned, run, read back and compared is all of the memory that a test uses: what a kernel reads and what
 //! lies between, too.

@@ -2,13 +2,15 @@
 //! `benches/gpu.sh` runs it on a machine without Rust, `cargo bench --bench gpu` on one with Rust.
 //!
 //! usage: gpu [--dir DIR] [--json FILE] [--seconds N] [--only SECTION]... [--tiny] [--mock] [--required]
+//!        [--nvjpeg PATH]
 //!
 //! - `--dir`: where to make and keep the files to read, for others to read them too; by default they are made in the
 //!   system's temporary folder and removed.
 //! - `--json`: where to write every number.
 //! - `--seconds`: how long everything may take; 240 by default. With less time, measurements are repeated less often,
 //!   and the output says how many runs each median is of.
-//! - `--only`: h2d, kernels, beside, works, cached or busy.
+//! - `--only`: h2d, kernels, beside, jpeg, works, cached or busy.
+//! - `--nvjpeg`: nvJPEG's library or its folder, where the system finds none.
 //! - `--tiny`: little data, only to try this program.
 //! - `--mock`: says in every output that the driver is a mock and no number means anything.
 //!
@@ -21,6 +23,7 @@ mod beside;
 mod busy;
 mod files;
 mod h2d;
+mod jpeg;
 mod machine;
 mod report;
 mod works;
@@ -35,11 +38,12 @@ use std::time::Duration;
 type Section = (&'static str, u32, fn(&Gpu, &Setting, &Limits, &mut Report) -> Outcome<()>);
 
 /// Files are made within the time of `works`. `h2d` comes first, because the others are compared with its peak.
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     ("h2d", 10, h2d::run),
     ("kernels", 10, bandwidth::run),
     ("beside", 5, beside::run),
-    ("works", 55, works::run),
+    ("jpeg", 5, jpeg::run),
+    ("works", 50, works::run),
     ("cached", 10, works::cached),
     ("busy", 10, busy::run),
 ];
@@ -48,6 +52,8 @@ const SECTIONS: [Section; 6] = [
 struct Setting {
     folder: PathBuf,
     is_tiny: bool,
+    /// Where nvJPEG is, if not where the system finds it.
+    nvjpeg: Option<PathBuf>,
 }
 
 struct Arguments {
@@ -58,12 +64,13 @@ struct Arguments {
     is_tiny: bool,
     is_mock: bool,
     is_required: bool,
+    nvjpeg: Option<PathBuf>,
 }
 
 fn arguments() -> Outcome<Arguments> {
-    let (folder, json, only) = (None, None, Vec::new());
-    let mut arguments =
-        Arguments { folder, json, seconds: 240, only, is_tiny: false, is_mock: false, is_required: false };
+    let (folder, json, only, nvjpeg) = (None, None, Vec::new(), None);
+    let (is_tiny, is_mock, is_required) = (false, false, false);
+    let mut arguments = Arguments { folder, json, seconds: 240, only, is_tiny, is_mock, is_required, nvjpeg };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
         let mut value = || given.next().ok_or_else(|| format!("{name} lacks its value"));
@@ -72,6 +79,7 @@ fn arguments() -> Outcome<Arguments> {
             "--json" => arguments.json = Some(value()?.into()),
             "--seconds" => arguments.seconds = value()?.parse()?,
             "--only" => arguments.only.push(value()?),
+            "--nvjpeg" => arguments.nvjpeg = Some(value()?.into()),
             "--tiny" => arguments.is_tiny = true,
             "--mock" => arguments.is_mock = true,
             "--required" => arguments.is_required = true,
@@ -117,11 +125,11 @@ fn main() -> ExitCode {
 
 /// Runs the sections; returns whether all of them succeeded. If one fails, the others still run.
 fn measure(gpu: &Gpu, arguments: Arguments) -> Outcome<bool> {
-    let Arguments { folder, json, seconds, only, is_tiny, is_mock, .. } = arguments;
+    let Arguments { folder, json, seconds, only, is_tiny, is_mock, nvjpeg, .. } = arguments;
     let temporary = tempfile::TempDir::new()?;
     let folder = folder.unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder)?;
-    let setting = Setting { folder, is_tiny };
+    let setting = Setting { folder, is_tiny, nvjpeg };
     let mut report = Report::new(gpu, is_mock);
     let mut all_well = true;
     for (name, part, section) in SECTIONS {

@@ -1,4 +1,5 @@
-//! Where this system may have cuFile, beyond the places that the loader searches, and how the user has configured it.
+//! Where this system may have cuFile and nvJPEG, beyond the places that the loader searches, and how the user has
+//! configured cuFile.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,21 +12,25 @@ const CONFIGURATION: &str = "CUFILE_ENV_PATH_JSON";
 /// Most Python package folders to search.
 const PACKAGES_MAX: usize = 16;
 
+/// NVIDIA's Python packages that have cuFile, of CUDA 13 and before.
+const PACKAGES: [&str; 2] = ["cu13", "cufile"];
+
 /// Where to search for cuFile. `library` is the only one to load, if given.
 pub fn search(library: Option<PathBuf>) -> GdsSearch {
     let scratch = env::var_os(CONFIGURATION).is_none().then(env::temp_dir).filter(|folder| folder.is_absolute());
-    GdsSearch::default().library(library).places(places()).scratch(scratch)
+    GdsSearch::default().library(library).places(places(PACKAGES)).scratch(scratch)
 }
 
-/// The folders of a CUDA toolkit, and those of NVIDIA's Python packages in the active environment and the user's.
-fn places() -> Vec<PathBuf> {
+/// The folders of a CUDA toolkit, and those of NVIDIA's Python packages of these names in the active environment and
+/// the user's.
+pub fn places(names: [&str; 2]) -> Vec<PathBuf> {
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_in);
     let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
     let toolkits = toolkits.flat_map(|toolkit| ["lib64", "targets/x86_64-linux/lib"].map(|lib| toolkit.join(lib)));
     let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder_in);
     let users = env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local"));
     let packages = active.chain(users).flat_map(|prefix| packages(&prefix)).take(PACKAGES_MAX);
-    let packages = packages.flat_map(|packages| ["cu13", "cufile"].map(|name| packages.join("nvidia").join(name)));
+    let packages = packages.flat_map(|packages| names.map(|name| packages.join("nvidia").join(name)));
     toolkits.chain(packages.map(|package| package.join("lib"))).filter(|place| place.is_dir()).collect()
 }
 
@@ -54,7 +59,7 @@ mod tests {
     fn no_library_is_looked_for_where_the_program_happens_to_run() {
         assert_eq!(["", "cuda", "./cuda"].map(|value| absolute(value.into())), [const { None }; 3]);
         assert_eq!(absolute("/opt/cuda".into()), Some("/opt/cuda".into()));
-        assert!(places().iter().all(|place| place.is_absolute()));
+        assert!(places(PACKAGES).iter().all(|place| place.is_absolute()));
     }
 
     #[test]
@@ -68,6 +73,6 @@ mod tests {
         let wanted = ["python3.11", "python3.13"];
         assert_eq!(found, wanted.map(|name| prefix.path().join("lib").join(name).join("site-packages")));
         assert_eq!(packages(&prefix.path().join("none")), Vec::<PathBuf>::new());
-        assert!(places().iter().all(|place| place.is_dir()));
+        assert!(places(PACKAGES).iter().all(|place| place.is_dir()));
     }
 }

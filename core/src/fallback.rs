@@ -138,6 +138,8 @@ pub enum Cause {
     CopyFlags,
     /// The driver cannot copy several values by one call.
     CopyLists,
+    /// Images cannot be decoded by the GPU.
+    Nvjpeg,
     /// GPUDirect Storage is not available, or not for everything. The inner value may change in any release:
     /// [`Fallback::reason`] says in words what prevents it.
     Gds(GdsCause),
@@ -178,6 +180,7 @@ impl Cause {
             Cause::DeviceMemory => "more of the GPU's memory",
             Cause::CopyFlags => "copies told by flags",
             Cause::CopyLists => "large values copied by one call",
+            Cause::Nvjpeg => "images decoded by the GPU",
             Cause::Gds(cause) => cause.wanted(),
         }
     }
@@ -271,6 +274,10 @@ impl Cause {
                 "the driver has no cuMemcpyBatchAsync",
                 "harmless; a driver for CUDA 12.8 or later spends less CPU on large values",
             ),
+            (Cause::Nvjpeg, _) => (
+                "nvJPEG cannot be used",
+                "install it (pip install nvidia-nvjpeg-cu12, or nvidia-nvjpeg for CUDA 13), or leave nvjpeg out",
+            ),
             (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
             (Cause::Gds(cause), _) => cause.words(),
         }
@@ -307,6 +314,7 @@ mod tests {
         Cause::DeviceMemory,
         Cause::CopyFlags,
         Cause::CopyLists,
+        Cause::Nvjpeg,
         Cause::RingSetup,
         Cause::RingOnFuse,
         Cause::RingFlags,

@@ -14,7 +14,7 @@ mod turbo;
 #[cfg(feature = "webp")]
 mod webp;
 
-pub(crate) use jpeg::part as jpeg_part;
+pub(crate) use jpeg::{as_seen as jpeg_as_seen, part as jpeg_part};
 pub(crate) use pixels::luma;
 pub(crate) use turbo::JpegBuffers;
 
@@ -264,6 +264,14 @@ pub fn dimensions(bytes: &[u8], how: &Decoding) -> Result<(u32, u32)> {
         return jpeg::dimensions(bytes, how);
     }
     decode(bytes, how).map(|image| (image.height(), image.width()))
+}
+
+/// Rows and columns, as they are stored, of a JPEG that other decoders know too, such as that of a GPU: luminance and
+/// two chroma, coded by Huffman, whole and within the limits. `None` for every other file. What such a decoder makes of
+/// it is for [`Chain::ready_with`](crate::Chain::ready_with).
+#[must_use]
+pub fn usual_jpeg(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
+    if Format::of(bytes) == Some(Format::Jpeg) { jpeg::usual(bytes, how) } else { None }
 }
 
 fn unknown(bytes: &[u8]) -> Error {

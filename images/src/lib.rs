@@ -54,6 +54,7 @@ pub use blur::gaussian_blur;
 pub use chain::Chain;
 pub use decode::{
     Color, Decoding, Format, Jpeg, JpegDecoder, Limits, decode, decode_with, decoder, decoder_at, dimensions,
+    usual_jpeg,
 };
 pub use encode::{encode_bmp, encode_jpeg};
 pub use image::Image;

@@ -58,6 +58,29 @@ impl Chain {
     }
 }
 
+impl Chain {
+    /// As [`ready`](Chain::ready), of a JPEG that something else has decoded: `image` has all of its pixels as they are
+    /// stored, which [`usual_jpeg`](crate::usual_jpeg) tells the size of. It is turned here, if it is to be.
+    ///
+    /// # Errors
+    /// `Corrupt` for an image of another size, and as [`Chain::draw`] and [`Plan::run`].
+    pub fn ready_with(
+        &self,
+        (file, image): (&[u8], Image),
+        how: &Decoding,
+        draw: Draw,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<Output> {
+        let image = decode::jpeg_as_seen(file, image, how)?;
+        let plan = self.draw(draw.seed, draw.epoch, draw.sample, image.height(), image.width())?;
+        plan.run(&image, out, scratch)?;
+        let output = plan.output(image.channels());
+        scratch.jpeg.give(image);
+        Ok(output)
+    }
+}
+
 impl Plan {
     /// Makes the tensor of the file of an image that has the size for which the plan was drawn; of a JPEG, only what
     /// the plan looks at is decoded.

@@ -143,6 +143,10 @@ pub(crate) struct Options {
     pin: Option<String>,
     device_memory: Option<u64>,
     cuda_library: Option<PathBuf>,
+    /// Threads that decode JPEGs with each GPU.
+    nvjpeg: usize,
+    /// Where to look for nvJPEG beside where the system does.
+    nvjpeg_places: Vec<PathBuf>,
     transforms: Vec<(String, Transformed)>,
     /// What is done to encoded images, by column.
     chains: Vec<(String, String)>,
@@ -152,7 +156,7 @@ impl Options {
     /// Where batches should end up; if empty, where they are read.
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         let named = |name: &String| {
-            let device = self.device(name)?;
+            let device = self.device(name)?.nvjpeg(self.nvjpeg).nvjpeg_places(self.nvjpeg_places.clone());
             Ok(match self.device_memory {
                 Some(bytes) => device.memory_limit(bytes),
                 None => device,

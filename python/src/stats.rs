@@ -30,6 +30,7 @@ pub(crate) fn dictionary<'py>(
         ("bytes_read", count.bytes_read),
         ("units_decoded", count.units_decoded),
         ("samples_decoded", count.samples_decoded),
+        ("samples_decoded_on_device", count.samples_decoded_on_device),
         ("cache_hits", count.cache_hits),
         ("cache_misses", count.cache_misses),
         ("bytes_decoded", count.bytes_decoded),

@@ -17,7 +17,7 @@ from conftest import RECORDS, needs_numpy, needs_torch, of_records
 from mock_cuda import Mock, needs_mock
 
 import uringload
-from uringload import DataLoader, Images, Padded, Ragged, Tokens, _output
+from uringload import DataLoader, Images, Padded, Ragged, Tokens, _device, _output
 
 pytestmark = needs_mock
 
@@ -303,6 +303,24 @@ def test_images_are_the_same_on_a_device_and_without_one(tmp_path: pathlib.Path,
         assert host.read([3, 4])["data"].shape == (2, *shape)
 
 
+def test_without_nvjpeg_the_processor_decodes_and_the_route_says_so(
+    tmp_path: pathlib.Path, mock: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = [shutil.copy(PHOTOS / "420.jpg", tmp_path / f"{index}.jpg") for index in range(8)]
+    # Where PyPI's packages have it; a file of that name that is no library.
+    folder = tmp_path / "packages" / "nvidia" / "nvjpeg" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libnvjpeg.so.11").write_bytes(b"nothing")
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    assert str(folder) in _device.nvjpeg_places()
+    given: dict[str, Any] = {"batch_size": 4, "output": "dlpack", "transforms": {"data": "resize(4x4), to_tensor(u8)"}}
+    with DataLoader(data, device="cuda:0", cuda_library=mock.path, nvjpeg=2, **given) as loader:
+        assert sum(batch["data"].shape[0] for batch in loader) == 8
+        assert loader.stats()["samples_decoded_on_device"] == 0
+        steps = [step for step in loader.route()["fallbacks"] if "images decoded by the GPU" in step]
+        assert len(steps) == 1 and steps[0].startswith("images decoded by the processor instead of "), steps
+
+
 @needs_numpy
 def test_tokens_have_labels(tmp_path: pathlib.Path, mock: Mock) -> None:
     import numpy as np
@@ -353,6 +371,9 @@ def test_transforms_of_the_users_own_come_behind(records: pathlib.Path, mock: Mo
         ({"output": "numpy"}, "NumPy has no arrays"),
         ({"device_memory": 100}, "does not fit"),
         ({"device": "cpu", "cuda_library": None, "device_memory": 100}, "device_memory"),
+        ({"device": "cpu", "cuda_library": None, "nvjpeg": 2}, "device='cpu' has none"),
+        ({"nvjpeg": 2}, "no column of images is decoded"),
+        ({"nvjpeg": -1}, "nvjpeg is -1"),
         ({"cuda_library": "/nowhere/libcuda.so.1"}, "is not available"),
         ({"transforms": {"nothing": Images()}}, "nothing"),
         ({"transforms": {"data": Images()}}, "data"),

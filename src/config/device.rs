@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+use uringload_sys::cuda::DeviceAllocator;
 
 /// Where the batches of a loader end up.
 ///
@@ -30,6 +32,31 @@ pub struct Device {
     pub(crate) memory_limit: Option<u64>,
     pub(crate) gds: Gds,
     pub(crate) search: GdsSearch,
+    pub(crate) nvjpeg: Nvjpeg,
+    pub(crate) allocator: Option<Allocator>,
+}
+
+/// Where the device's memory for batches comes from. Two are equal if they are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocator(pub(crate) Arc<dyn DeviceAllocator>);
+
+impl PartialEq for Allocator {
+    fn eq(&self, other: &Allocator) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Allocator {}
+
+/// What decodes JPEGs with the GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nvjpeg {
+    /// Threads that do.
+    pub(crate) threads: usize,
+    /// The library to load, and no other.
+    pub(crate) library: Option<PathBuf>,
+    /// Where to look where the loader finds none: libraries, or folders of them.
+    pub(crate) places: Vec<PathBuf>,
 }
 
 /// Whether files are read straight into the GPU's memory (GPUDirect Storage).
@@ -155,7 +182,8 @@ impl Device {
     }
 
     fn of(kind: DeviceKind) -> Device {
-        Device { kind, library: None, memory_limit: None, gds: Gds::default(), search: GdsSearch::default() }
+        let (gds, search, nvjpeg) = (Gds::default(), GdsSearch::default(), Nvjpeg::default());
+        Device { kind, library: None, memory_limit: None, gds, search, nvjpeg, allocator: None }
     }
 
     /// Loads the CUDA driver from this file instead of `libcuda.so.1` from where the system finds it.
@@ -173,6 +201,14 @@ impl Device {
         self
     }
 
+    /// Takes the GPU's memory for batches from `allocator`, such as a trainer's, instead of the driver: once, when the
+    /// loader is built. It is given back when the loader and its last batch are gone, behind all work on the GPU.
+    #[must_use]
+    pub fn allocator(mut self, allocator: Arc<dyn DeviceAllocator>) -> Device {
+        self.allocator = Some(Allocator(allocator));
+        self
+    }
+
     /// Whether files are read straight into the GPU's memory.
     #[must_use]
     pub fn gds(mut self, gds: Gds) -> Device {
@@ -184,6 +220,34 @@ impl Device {
     #[must_use]
     pub fn cufile(mut self, library: impl Into<PathBuf>) -> Device {
         self.search.library = Some(library.into());
+        self
+    }
+
+    /// Has JPEGs decoded by the GPU too, by nvJPEG, in so many threads beside those of
+    /// [`num_threads`](crate::Builder::num_threads): all take from one queue, so that nobody waits for the other. 2 to
+    /// 4 keep a GPU's engine busy. Default: 0, none.
+    ///
+    /// nvJPEG rounds differently than libjpeg, and who decodes an image depends on who has time: pixels may differ by a
+    /// few levels from run to run. Where it is not there, the processor decodes, and the route says so. Beside the
+    /// device's memory limit, each thread takes up to 64 MiB of the GPU's memory, and what nvJPEG needs.
+    #[must_use]
+    pub fn nvjpeg(mut self, threads: usize) -> Device {
+        self.nvjpeg.threads = threads;
+        self
+    }
+
+    /// Loads nvJPEG from this library and no other. Default: `libnvjpeg.so.13`, `.12` or `.11`, where the system finds
+    /// it.
+    #[must_use]
+    pub fn nvjpeg_library(mut self, library: impl Into<PathBuf>) -> Device {
+        self.nvjpeg.library = Some(library.into());
+        self
+    }
+
+    /// Libraries, or folders of them, to look through for nvJPEG where the system finds none.
+    #[must_use]
+    pub fn nvjpeg_places(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Device {
+        self.nvjpeg.places = paths.into_iter().collect();
         self
     }
 

@@ -44,6 +44,8 @@ pub struct Config {
     /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
     /// for each processor, at most 8.
     pub num_threads: Option<usize>,
+    /// Threads beside these that decode JPEGs with nvJPEG.
+    pub nvjpeg_threads: usize,
     /// Bytes of memory for samples at most.
     pub memory_limit: Option<u64>,
     /// What it takes that memory from together with other loaders.
@@ -119,6 +121,7 @@ impl Default for Config {
             read_bytes: None,
             io_threads: None,
             num_threads: None,
+            nvjpeg_threads: 0,
             memory_limit: None,
             memory_budget: None,
             cache: Cache::Off,

@@ -87,6 +87,8 @@ pub(super) struct Lane {
     freeing: Vec<Returned>,
     timed: VecDeque<Timed>,
     spare: Vec<Event>,
+    /// What kernels wait for; it knows no time, which costs less.
+    copied: Event,
     stats: Arc<Stats>,
 }
 
@@ -110,16 +112,15 @@ struct Timed {
 }
 
 impl Lane {
-    /// Takes `memory_bytes` of device memory, and whatever else batches need there, such as the given kernels.
+    /// Opens a lane whose batches lie in `memory`, with whatever else they need there, such as the given kernels.
     pub(super) fn open(
         context: &Context,
-        (need, memory_bytes, wanted): (Need, u64, &[Kernel]),
+        (need, memory, wanted): (Need, DeviceMemory, &[Kernel]),
         shadow: Option<Shadow>,
         (first, step): (u64, u64),
         bell: &Arc<Bell>,
         stats: &Arc<Stats>,
     ) -> Result<Lane, CudaError> {
-        let memory = DeviceMemory::new(context, memory_bytes as usize)?;
         let kernels = Kernels::new(context);
         kernels.prepare(wanted)?;
         Ok(Lane {
@@ -139,6 +140,7 @@ impl Lane {
             freeing: Vec::new(),
             timed: VecDeque::new(),
             spare: Vec::new(),
+            copied: Event::new(context, Timing::Off)?,
             stats: Arc::clone(stats),
         })
     }
@@ -519,11 +521,9 @@ impl Lane {
     fn launch(&mut self, begun: &Begun, works: &[Work], spans: &[Span], table: &Uploaded) -> Result<(), CudaError> {
         // A kernel waits for its table, and therefore for the blocks copied before it. But integers are copied after
         // the table, to columns that no kernel writes, and the batch is ready only once they have arrived too.
-        let copied = self.timing()?;
-        copied.record(self.copies.stream())?;
-        self.work.wait(&copied)?;
         // The wait applies to what was recorded by then, so the event may be recorded again.
-        self.spare.push(copied);
+        self.copied.record(self.copies.stream())?;
+        self.work.wait(&self.copied)?;
         let (begin, end) = (self.timing()?, self.timing()?);
         begin.record(&self.work)?;
         let raw = || Span::new(&self.memory, begun.raw.clone());

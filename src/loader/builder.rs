@@ -507,7 +507,7 @@ impl Builder {
             notes.locality.push(prepared::decoder(config.exact_images).into());
         }
         let prepared = prepared::choose(&config, &order, &maps, &mut notes)?;
-        let memory = DecodeMemory::new(decode_bytes, limits.threads);
+        let memory = DecodeMemory::new(decode_bytes, limits.threads + config.nvjpeg_threads);
         let maps = maps_of(maps, &collation, (config.seed, config.exact_images), (memory, prepared, mixer));
         let tracer = config.trace.as_deref().map(Tracer::begin).transpose()?;
         let stats = Arc::new(Stats::traced(tracer));
@@ -516,7 +516,7 @@ impl Builder {
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, order.clone());
-        let (context, near, gds, by_consumer) = (None, None, None, false);
+        let (context, near, gds, by_consumer, nvjpeg) = (None, None, None, false, Vec::new());
         Ok(Job {
             order,
             config,
@@ -532,6 +532,7 @@ impl Builder {
             near,
             gds,
             by_consumer,
+            nvjpeg,
         })
     }
 }

@@ -30,6 +30,7 @@ use std::thread::JoinHandle;
 use uringload_sys::Arena;
 use uringload_sys::cuda::{Context, Pinned};
 use uringload_sys::numa::Near;
+use uringload_sys::nvjpeg;
 
 /// Everything that the reactor's thread needs.
 pub(super) struct Job {
@@ -55,6 +56,8 @@ pub(super) struct Job {
     pub(super) gds: Option<Loading>,
     /// Whether the thread that takes the batches computes.
     pub(super) by_consumer: bool,
+    /// GPUs that decode images beside the loader's threads.
+    pub(super) nvjpeg: Vec<nvjpeg::Decoder>,
 }
 
 impl Job {
@@ -309,7 +312,7 @@ impl Running {
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>, Option<Errands>)> {
-        let Job { order, config, collation, limits, maps, stretches, notes, stats, failures, .. } = job;
+        let Job { order, config, collation, limits, maps, stretches, notes, stats, failures, nvjpeg, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
         let Opened { engine, mut route, width } = match &job.gds {
@@ -364,7 +367,10 @@ impl Running {
         let decoder = limits.units.map(|units| decoder(units, bell)).transpose()?;
         let mut stage = (decoder.is_some() || maps.is_some())
             .then(|| Stage::new(Arc::clone(&dataset), maps, limits.threads, Arc::clone(bell), Arc::clone(&stats)));
-        route.fallbacks.extend(stage.as_mut().and_then(Stage::fewer));
+        if let Some(stage) = stage.as_mut() {
+            stage.add_nvjpeg(nvjpeg);
+            route.fallbacks.extend(std::iter::from_fn(|| stage.said()));
+        }
         let errands =
             stage.as_mut().filter(|_| job.by_consumer).map(|stage| stage.errands(|has| sender.give_errands(has)));
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
@@ -397,7 +403,7 @@ impl Running {
             for step in self.prepared.iter().flat_map(|prepared| prepared.said()) {
                 self.with_route(|route| route.fallbacks.push(step));
             }
-            while let Some(step) = self.engine.said() {
+            while let Some(step) = self.engine.said().or_else(|| self.reactor.said()) {
                 self.with_route(|route| route.fallbacks.push(step));
             }
             match turn {

@@ -5,7 +5,7 @@ use super::pending::{Pending, lost};
 use super::{Reactor, pending};
 use crate::batch::Made;
 use crate::collate::Collation;
-use crate::config::OnError;
+use crate::config::{Fallback, OnError};
 use crate::dataset::{Dataset, FileId, SampleId};
 use crate::engine::Engine;
 use crate::plan::BatchPlan;
@@ -51,6 +51,11 @@ impl Reactor {
     #[must_use]
     pub fn with_stage(self, stage: Option<Stage>) -> Reactor {
         Reactor { stage, ..self }
+    }
+
+    /// A step down that the threads that compute have taken since the last time.
+    pub fn said(&mut self) -> Option<Fallback> {
+        self.stage.as_mut().and_then(Stage::said)
     }
 
     /// Whether something else is made of values.

@@ -137,6 +137,8 @@ counters! {
     units_decoded,
     /// Values that the loader's threads decoded or transformed.
     samples_decoded,
+    /// Images of these that a GPU decoded: see [`Device::nvjpeg`](crate::config::Device::nvjpeg).
+    samples_decoded_on_device,
     /// Samples whose decoded images came from the cache: see [`Builder::cache_images`](crate::Builder::cache_images).
     cache_hits,
     /// Samples that were read and decoded although decoded images are cached.

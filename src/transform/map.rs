@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rand_xoshiro::rand_core::Rng;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use uringload_images::{Chain, Decoding, Draw, Image, Limits, SIDE_MAX, Scratch, decode_with};
+use uringload_images::{Chain, Decoding, Draw, Image, Limits, SIDE_MAX, Scratch, decode_with, usual_jpeg};
 
 /// Channels of a decoded image.
 const CHANNELS: u32 = 3;
@@ -270,6 +270,32 @@ impl Map {
         Ok(out.len())
     }
 
+    /// Rows and columns of an image that something else than this crate may decode for
+    /// [`run_decoded`](Map::run_decoded): a tensor is made of it, it is a usual JPEG, and a thread's share of the
+    /// memory has room for it.
+    pub(crate) fn decodable(&self, bytes: &[u8], memory: &DecodeMemory) -> Option<(u32, u32)> {
+        self.chain()?;
+        let limits = Limits { bytes: memory.share(), ..Limits::default() };
+        usual_jpeg(bytes, &Decoding { limits, ..Decoding::default() })
+    }
+
+    /// As [`run`](Map::run), of an image that something else has decoded: its file, and its size and pixels as they are
+    /// stored.
+    pub(crate) fn run_decoded(
+        &self,
+        (bytes, size, pixels): (&[u8], (u32, u32), Vec<u8>),
+        (seed, epoch, id): (u64, u64, SampleId),
+        out: &mut [u8],
+        (memory, scratch): (&DecodeMemory, &mut MapScratch),
+    ) -> Result<usize> {
+        let Work::Images(chains) = &self.work else { return Err(no_image()) };
+        let image = Image::new(size.0, size.1, CHANNELS, pixels)?;
+        let draw = Draw { seed, epoch, sample: id.0 };
+        let made = chains.whole.ready_with((bytes, image), &Decoding::default(), draw, out, &mut scratch.images);
+        scratch.images.shrink_to(memory.kept());
+        made.map(|_| out.len())
+    }
+
     /// Writes what becomes of `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has
     /// room for the longest value. `values` are those [`beside`](Map::beside) it, and `shape` is its own, where that is
     /// known. Returns its length.
@@ -342,6 +368,11 @@ impl Map {
 }
 
 impl DecodeMemory {
+    /// Bytes that a thread may have while others decode too.
+    pub(crate) fn share(&self) -> u64 {
+        self.bytes / self.threads
+    }
+
     /// Bytes that a thread may keep while it decodes nothing.
     fn kept(&self) -> u64 {
         self.bytes / self.threads / KEPT_PART
@@ -352,7 +383,7 @@ impl DecodeMemory {
         let limits = |bytes: u64| Limits { bytes, ..Limits::default() };
         {
             let _shared = self.whole.read().unwrap_or_else(PoisonError::into_inner);
-            match work(limits(self.bytes / self.threads)) {
+            match work(limits(self.share())) {
                 Err(error) if error.kind() == ErrorKind::MemoryLimit && self.threads > 1 => {}
                 done => return done.map_err(with_remedy),
             }

@@ -85,4 +85,14 @@ INLINE u32 half_bits(float value) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
+
+#if __CUDA_ARCH__ >= 800
+// The bits of the bfloat16 numbers nearest to two values, the first one below.
+#define HAS_BF16 1
+INLINE u32 bf16_pair(float low, float high) {
+    u32 bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
+#endif
 #endif

@@ -16,7 +16,8 @@ struct Element {
         if (TYPE == U8) return smaller(__float2uint_rn(value), 255u);
         if (TYPE == F16) return half_bits(value);
         u32 bits = __float_as_uint(value);
-        // Devices of 7.0 have no instruction for it. Scale and bias are finite, so this is not a NaN.
+        // Devices of 7.0 have no instruction for it, and later ones have one for two (`bf16_pair`). Scale and bias are
+        // finite, so this is not a NaN.
         if (TYPE == BF16) return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
         return bits;
     }
@@ -30,6 +31,14 @@ struct Element {
 
     static INLINE void write_vector(u64 address, const float (&values)[PER_VECTOR]) {
         u32 words[4] = {0, 0, 0, 0};
+#ifdef HAS_BF16
+        if constexpr (TYPE == BF16) {
+#pragma unroll
+            for (u32 index = 0; index < 4; index++)
+                words[index] = bf16_pair(values[2 * index], values[2 * index + 1]);
+            return store(address, make_uint4(words[0], words[1], words[2], words[3]));
+        }
+#endif
 #pragma unroll
         for (u32 index = 0; index < PER_VECTOR; index++)
             words[index * BYTES / 4] |= bits(values[index]) << (index * BYTES % 4 * 8);

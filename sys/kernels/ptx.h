@@ -98,6 +98,12 @@ UNARY(cvt_rni_u32_f32, u32, float, __float2uint_rn(a))
 UNARY(cvt_rmi_s32_f32, u32, float, u32(__float2int_rd(a)))
 UNARY(cvt_rmi_f32_f32, float, float, floorf(a))
 UNARY(cvt_rn_f16_f32, u16, float, u16(half_bits(a)))
+// Of two bfloat16 numbers, the first one above. Not a NaN.
+static inline u32 bf16_bits(float a) {
+    u32 bits = __float_as_uint(a);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+static inline void cvt_rn_bf16x2_f32(u32 &d, float high, float low) { d = bf16_bits(high) << 16 | bf16_bits(low); }
 
 BINARY(and_pred, bool, bool, a &&b)
 BINARY(or_pred, bool, bool, a || b)

@@ -42,7 +42,7 @@
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
 //! | see bytes as numbers | [`plain`] |
 //! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
-//! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo, loaded at run time |
+//! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo; [`nvjpeg`], on a GPU. Both are loaded at run time |
 //! | wait and look around | [`event`], for poll loops; [`system`], what a process may do; [`schedule`], what it got |
 //! | stay within a container | [`cgroup`], the memory and the processors that its groups leave it |
 //!
@@ -64,6 +64,7 @@ pub mod cufile;
 pub mod event;
 pub mod file;
 pub mod numa;
+pub mod nvjpeg;
 pub mod pci;
 pub mod plain;
 pub mod ring;

@@ -42,6 +42,24 @@ fn ptx_and_source_agree() {
     assert_eq!(hash_of(&ptx, "body"), hex(digest), "the PTX was changed by hand: {remedy}");
 }
 
+/// The machine code is of the same sources, and what it was when it was made.
+#[test]
+fn cubins_and_source_agree() {
+    let ptx = fs::read_to_string(folder().join("kernels.ptx")).expect("the PTX is there");
+    let told = fs::read_to_string(folder().join("cubins/hashes.txt")).expect("the hashes are there");
+    let mut lines = told.lines().map(|line| line.split_once(": ").expect("a name and a hash"));
+    let remedy = "run sys/kernels/build.py and commit what it writes";
+    assert_eq!(lines.next(), Some(("sources", hash_of(&ptx, "sources"))), "{remedy}");
+    let mut count = 0;
+    for (name, hash) in lines {
+        let compressed = fs::read(folder().join(format!("cubins/{name}.z"))).expect("it is there");
+        let code = miniz_oxide::inflate::decompress_to_vec_zlib(&compressed).expect("it is whole");
+        assert_eq!(hex(Sha256::new().chain_update(&code)), hash, "{name}: {remedy}");
+        count += 1;
+    }
+    assert_eq!(count, 4);
+}
+
 /// The PTX has every kernel that a launch asks for by name, and is accepted by the oldest driver that is supported.
 #[test]
 fn ptx_is_what_a_driver_of_cuda_12_0_takes() {

@@ -1,9 +1,15 @@
-//! Kernels of images against their twin: every type, number of channels and layout, and boxes of each kind.
+//! Kernels of images against their twin: every type, number of channels and layout, and boxes of each kind; and JPEGs
+//! that the GPU decodes.
 
 use crate::bench::Bench;
 use crate::common::random::Random;
-use crate::machine::{cases, gpu, is_watched, seed};
-use uringload::dataset::DType;
+use crate::common::skip;
+use crate::machine::{cases, folder, gpu, is_watched, seed};
+use std::path::PathBuf;
+use uringload::Loader;
+use uringload::batch::Data;
+use uringload::config::Device;
+use uringload::dataset::{self, DType, Options};
 use uringload::internal::twin;
 use uringload::internal::twin::{ImageLayout, ImageParams};
 use uringload_sys::cuda::{Images, PixelType};
@@ -122,4 +128,44 @@ fn images_of_any_size_and_number_become_tensors() {
     (layout.dtype, layout.channels, layout.height, layout.width) = (DType::U8, 1, 2, 3);
     let params: Vec<_> = (0..66_000).map(|_| params(&mut random, &layout, 4)).collect();
     check(&mut bench, &mut random, &layout, &params, &about);
+}
+
+/// JPEGs that nvJPEG decodes make nearly the tensors that the processor makes: it rounds otherwise, and no more.
+#[test]
+fn jpegs_decoded_by_the_gpu_are_nearly_those_of_the_processor() {
+    const TEST: &str = "jpegs_decoded_by_the_gpu_are_nearly_those_of_the_processor";
+    if gpu(TEST).is_none() || is_watched(TEST) {
+        return;
+    }
+    // Beside the kit, where Python's packages are.
+    let places: Vec<PathBuf> = std::env::var_os("URINGLOAD_GPU_NVJPEG").map(PathBuf::from).into_iter().collect();
+    if let Err(error) = uringload_sys::nvjpeg::Library::open(&places) {
+        return skip(format!("{TEST}: {error}"));
+    }
+    let folder = folder();
+    let photo = include_bytes!("../../images/tests/data/photo.jpg");
+    for number in 0..200 {
+        let mut file = photo.to_vec();
+        // Behind its end are bytes that decoders do not look at.
+        file.resize(file.len() + number, 0);
+        std::fs::write(folder.path().join(format!("{number:03}.jpg")), file).expect("a file");
+    }
+    let dataset = dataset::open(&[folder.path()], &Options::new()).expect("a dataset");
+    let chain = "random_resized_crop(128), hflip, to_tensor(u8, hwc)";
+    let builder = Loader::builder(dataset).batch_size(32).shuffle(true).num_threads(1);
+    let builder = builder.transform("data", chain.parse().expect("a chain"));
+    let device = Device::cuda(0).nvjpeg(2).nvjpeg_places(places);
+    let mut loader = builder.clone().device(device).build().expect("a loader");
+    let (mut sum, mut count) = (0_u64, 0_u64);
+    for wanted in builder.build().expect("a loader to the host") {
+        let (wanted, batch) = (wanted.expect("a batch"), loader.next().expect("as many").expect("a batch"));
+        let Data::Dense { bytes, .. } = &wanted.columns[0].data else { panic!("dense") };
+        let there = batch.columns[0].memory.to_host().expect("bytes");
+        sum += bytes.iter().zip(&there[..]).map(|(a, b)| u64::from(a.abs_diff(*b))).sum::<u64>();
+        count += bytes.len() as u64;
+    }
+    let by_gpu = loader.stats().snapshot().count.samples_decoded_on_device;
+    let mean = sum as f64 / count as f64;
+    eprintln!("{TEST}: {by_gpu} of 200 by the GPU, {mean:.3} levels apart; {:?}", loader.route().fallbacks);
+    assert!(by_gpu > 0 && mean < 2.0, "{by_gpu} images, {mean} levels apart");
 }

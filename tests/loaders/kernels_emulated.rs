@@ -158,9 +158,11 @@ impl Program {
     }
 }
 
-/// The PTX that is shipped.
+/// The PTX that is shipped; or the file that `URINGLOAD_PTX` names, such as what machine code is made of
+/// (`sys/kernels/build.py --ptx sm_80`).
 fn shipped() -> String {
-    std::fs::read_to_string(folder().join("kernels.ptx")).expect("the PTX is beside its source")
+    let path = std::env::var_os("URINGLOAD_PTX").map_or_else(|| folder().join("kernels.ptx"), PathBuf::from);
+    std::fs::read_to_string(path).expect("the PTX is beside its source")
 }
 
 fn folder() -> PathBuf {

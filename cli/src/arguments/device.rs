@@ -28,6 +28,12 @@ pub struct Devices {
     /// The cuFile library to load [default: libcufile.so.0, from the system, $CUDA_HOME or Python's packages].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
     pub cufile_library: Option<PathBuf>,
+    /// Threads that have each GPU decode JPEGs too (nvJPEG), beside those of --num-threads [default: none].
+    #[arg(long, value_name = "THREADS", default_value_t = 0, hide_default_value = true, requires = "devices")]
+    pub nvjpeg: usize,
+    /// The nvJPEG library to load [default: libnvjpeg.so.13 to .11, from the system, $CUDA_HOME or Python's packages].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
+    pub nvjpeg_library: Option<PathBuf>,
 }
 
 impl Devices {
@@ -39,6 +45,12 @@ impl Devices {
                 device = device.library(path);
             }
             device = device.gds(self.gds).gds_search(cufile::search(self.cufile_library.clone()));
+            if self.nvjpeg > 0 {
+                device = device.nvjpeg(self.nvjpeg).nvjpeg_places(cufile::places(["cu13", "nvjpeg"]));
+            }
+            if let Some(path) = &self.nvjpeg_library {
+                device = device.nvjpeg_library(path);
+            }
             self.device_memory.iter().fold(device, |device, &bytes| device.memory_limit(bytes))
         };
         self.devices.iter().map(whole).collect()

@@ -200,6 +200,10 @@ fn costs(table: &mut Table, measured: &Measured) {
         let each = time(spent / u32::try_from(samples_decoded).unwrap_or(u32::MAX));
         let made = format!("{} made on {threads} threads, {each} each", bytes(bytes_decoded as f64));
         table.row("decoded", &format!("{:<12} {made}", count(samples_decoded)));
+        if snapshot.count.samples_decoded_on_device > 0 {
+            let on_device = count(snapshot.count.samples_decoded_on_device);
+            table.row("", &format!("{on_device:<12} of these by the GPU"));
+        }
     }
     let Counts { cache_hits, cache_misses, .. } = snapshot.count;
     if cache_hits + cache_misses > 0 {

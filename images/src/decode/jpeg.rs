@@ -57,6 +57,47 @@ pub fn dimensions(bytes: &[u8], how: &Decoding) -> Result<(u32, u32)> {
     Ok(if is_turned { (head.width, head.height) } else { (head.height, head.width) })
 }
 
+/// Rows and columns of the image as it is stored, if it is of the kind that every decoder knows.
+pub fn usual(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
+    let head = Head::checked(bytes, how).ok()?;
+    let is_usual = head.components == 3 && head.arithmetic.is_none() && !head.is_split;
+    (is_usual && is_ycc(&bytes[..head.scan])).then_some((head.height, head.width))
+}
+
+/// The image of a file, turned as it is seen. `image` has its pixels as they are stored.
+pub fn as_seen(bytes: &[u8], image: Image, how: &Decoding) -> Result<Image> {
+    let head = Head::read(bytes)?;
+    if (image.height(), image.width()) != (head.height, head.width) {
+        return Err(corrupt(FORMAT, "it has two headers, of different sizes"));
+    }
+    Ok(if how.orient { exif::oriented(image, head.orientation) } else { image })
+}
+
+/// Whether three components are luminance and chroma, as libjpeg tells it: by JFIF's segment, by Adobe's, or by the
+/// components' names. `head` is what stands before the first scan. False where that is not plain.
+fn is_ycc(head: &[u8]) -> bool {
+    let (mut at, mut is_jfif, mut adobe, mut names) = (2, false, None, None);
+    while let Some([0xff, marker, rest @ ..]) = head.get(at..) {
+        match (*marker, rest) {
+            // A fill byte, and markers without a length.
+            (0xff, _) => at += 1,
+            (0x01 | 0xd0..=0xd8, _) => at += 2,
+            (marker, [high, low, payload @ ..]) => {
+                match marker {
+                    0xe0 => is_jfif |= payload.starts_with(b"JFIF\0"),
+                    0xee if payload.starts_with(b"Adobe") => adobe = payload.get(11).copied(),
+                    0xc0..=0xc2 => names = payload.get(6..15).map(|list| [list[0], list[3], list[6]]),
+                    _ => {}
+                }
+                at += 2 + usize::from(u16::from_be_bytes([*high, *low])).max(2);
+            }
+            _ => return false,
+        }
+    }
+    let by_name = names != Some(*b"RGB");
+    at >= head.len() && names.is_some() && (is_jfif || adobe.map_or(by_name, |transform| transform == 1))
+}
+
 /// At least what a plan uses of the image, as it is seen.
 pub fn part(bytes: &[u8], how: &Decoding, plan: &Plan, buffers: &mut JpegBuffers) -> Result<Decoded> {
     let head = Head::checked(bytes, how)?;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -168,12 +170,14 @@ def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> Non
             wishes["seq_len"] = shape[0] - 1
 
 
-def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[str]:
+def devices(value: Any, output: str, has_transforms: bool, memory: Any, nvjpeg: int) -> list[str]:
     """The devices that batches go to, in turn; empty where batches stay as they were read."""
     names = [_name(item) for item in ([value] if _is_one(value) else _several(value))]
     if names == ["cpu"]:
         if memory is not None:
             raise refused("device_memory is of no use to device='cpu'", "give memory_limit, or a GPU as device")
+        if nvjpeg:
+            raise refused("nvjpeg decodes with a GPU, and device='cpu' has none", "give a GPU as device")
         return ["host"] if has_transforms else []
     for name in names:
         if name != "auto" and not _is_gpu(name):
@@ -183,6 +187,13 @@ def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[
         raise refused(f"NumPy has no arrays on device={', '.join(names)!r}",
                       'give output="torch" or "dlpack", or device="cpu"')
     return _for_torch(names) if output == "torch" else names
+
+
+def nvjpeg_places() -> list[str]:
+    """The folders in which PyPI's packages have nvJPEG."""
+    folders = [os.path.join(path, "nvidia", package, "lib") for path in sys.path if os.path.isabs(path)
+               for package in ("cu13", "nvjpeg")]
+    return [folder for folder in folders if os.path.isdir(folder)]
 
 
 def _for_torch(names: list[str]) -> list[str]:

@@ -87,6 +87,10 @@ class DataLoader:
             Without a GPU, memory is not pinned, and the route and the log say so.
         pin_memory_device: the GPU to pin for, such as "cuda:1"; by default torch's current device.
         cuda_library: the CUDA driver, if it is not libcuda.so.1.
+        nvjpeg: threads that have each GPU decode JPEGs too (nvJPEG), beside the `num_threads` that the processor
+            decodes with; all take from one queue. Pixels may differ by a few levels from run to run, because nvJPEG
+            rounds differently. It is looked for where torch has it (PyPI's ``nvidia-nvjpeg-cu12``); without it the
+            processor decodes, and the route says so.
         transforms: built-in transforms by column. Of encoded images (JPEG, PNG, ...): a chain such as
             "random_resized_crop(224), hflip, normalize(imagenet)", or a Compose of torchvision or Albumentations; they
             run in `num_threads` threads without Python. The first step of a Compose that the loader does not know, and
@@ -187,6 +191,7 @@ class DataLoader:
         pin_memory: bool = False,
         pin_memory_device: str = "",
         cuda_library: str | os.PathLike[str] | None = None,
+        nvjpeg: int = 0,
         transforms: Mapping[str, Any] | None = None,
         collate: str | Mapping[str, str] | Callable[[list[Any]], Any] = "auto",
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -250,7 +255,7 @@ class DataLoader:
             source.choose(transform is None and batch_transform is None and collate_fn is None and collate == "auto")
             output, pin_memory = self._of_source(source, output, pin_memory, device)
             on_way.chains.extend([] if source.chain is None else [source.chain])
-        devices = _device.devices(device, output, bool(on_way.kernels), device_memory)
+        devices = _device.devices(device, output, bool(on_way.kernels), device_memory, nvjpeg)
         pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
         optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
         collate, function = self._collation(collate, collate_fn)
@@ -296,6 +301,8 @@ class DataLoader:
             "pin": pin,
             "device_memory": optional(arguments.size, "device_memory", device_memory),
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
+            "nvjpeg": arguments.integer("nvjpeg", nvjpeg),
+            "nvjpeg_places": _device.nvjpeg_places() if nvjpeg else [],
             "transforms": on_way.kernels,
             "chains": on_way.chains,
         }
@@ -717,7 +724,7 @@ class DataLoader:
         if not wanted:
             raise refused("no samples were asked for", "name at least one")
         alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False,
-                 "devices": ["host"] if self._options["transforms"] else [], "pin": None}
+                 "devices": ["host"] if self._options["transforms"] else [], "pin": None, "nvjpeg": 0}
         reading = native.Loader(
             self.dataset._native,
             {**self._options, **alone, "packing": None, "buckets": None},

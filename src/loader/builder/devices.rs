@@ -11,6 +11,7 @@ use crate::loader::run::{self, Feeding, Job};
 use crate::transform::Transform;
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
+use uringload_sys::nvjpeg::Decoder;
 
 /// Sets up a [`DeviceLoader`]; made by [`Builder::device`].
 #[derive(Clone)]
@@ -58,12 +59,14 @@ impl DeviceBuilder {
             // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
             builder.config.collate = Collate::Ragged;
         }
+        builder.config.nvjpeg_threads = devices.iter().map(|device| device.nvjpeg.threads).sum();
         let columns = builder.columns_made()?;
         let transforms = Transforms::new(&transforms, &mut builder.config, &columns)?;
         let mut opened = device::open(&devices)?;
         let on_failed = builder.on_failed.clone();
         let mut job = builder.check(Collation::deferred)?;
         let host_bytes = (job.limits.pool_bytes - job.limits.reserve_bytes) as u64;
+        job.nvjpeg = decoders(&job, &mut opened, &devices)?;
         job.gds = choose_gds(&job, &mut opened, &devices)?;
         if job.gds.is_some() {
             job.keep_nothing();
@@ -91,6 +94,20 @@ impl DeviceBuilder {
         loader.on_failed = on_failed;
         Ok(loader)
     }
+}
+
+/// What decodes on the devices, where that was asked for.
+fn decoders(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Vec<Decoder>> {
+    if devices.iter().all(|device| device.nvjpeg.threads == 0) {
+        return Ok(Vec::new());
+    }
+    let maps = job.maps.as_ref().filter(|maps| maps.columns.iter().any(|(_, map)| map.chain().is_some()));
+    let Some(maps) = maps else {
+        let what = "nvJPEG is to decode images, and no column of images is decoded";
+        return Err(Error::new(ErrorKind::InvalidArgument, what)
+            .with_remedy("give the images a chain such as \"random_resized_crop(224)\", or leave nvjpeg out"));
+    };
+    Ok(device::decoders(opened, devices, maps.memory.share()))
 }
 
 /// Looks whether files are to be read straight into the device's memory.

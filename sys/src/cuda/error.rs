@@ -67,6 +67,11 @@ impl CudaError {
         self.code == CAPTURED_EVENT
     }
 
+    /// What an allocator means that has no memory.
+    pub(crate) fn out_of_memory(call: &'static str) -> CudaError {
+        CudaError { code: OUT_OF_MEMORY, call }
+    }
+
     /// A call that was not made, because its arguments cannot be right.
     pub(crate) fn invalid(call: &'static str) -> CudaError {
         CudaError { code: INVALID_VALUE, call }

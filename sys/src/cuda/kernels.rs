@@ -46,8 +46,8 @@ impl Kernels {
         Kernels { modules: Modules::new(context) }
     }
 
-    /// Has the driver compile these kernels for the device, which can take a second for each the first time. A kernel
-    /// that was not prepared is compiled when it is first launched.
+    /// Loads these kernels. Where there is no machine code for the device, the driver compiles them, which can take a
+    /// second for each the first time. A kernel that was not prepared is loaded when it is first launched.
     ///
     /// # Errors
     /// If the driver rejects the PTX; whatever else it reports.
@@ -218,13 +218,14 @@ impl Kernels {
         let _current = context.enter()?;
         let mut pointers: Vec<*mut c_void> = parameters.iter().map(Parameter::pointer).collect();
         // SAFETY: The function belongs to a module of this context, and the stream to this driver (checked above). The
-        // parameters match those of the PTX that was loaded in number, type and order (checked above), and the driver
-        // copies them before the call returns. The addresses and lengths among them are those of spans. The methods of
-        // this file, the only callers, checked the table's rows against these spans. The kernel reads the rows that
-        // were checked: only `Copies::start` makes an `Uploaded`, with the bytes that it copies and the place that it
-        // copies them to, and `hold` has the stream wait for that copy. Should something overwrite that place before
-        // the kernel reads it, the kernel may read any device address, which is at worst an error of the device. It
-        // still writes only inside its target: by the parameters alone, or, in `ur_gather`, by a check of each row.
+        // parameters match those of the PTX in number, type and order (checked above), which are those of the machine
+        // code, of the same sources; and the driver copies them before the call returns. The addresses and lengths
+        // among them are those of spans. The methods of this file, the only callers, checked the table's rows against
+        // these spans. The kernel reads the rows that were checked: only `Copies::start` makes an `Uploaded`, with the
+        // bytes that it copies and the place that it copies them to, and `hold` has the stream wait for that copy.
+        // Should something overwrite that place before the kernel reads it, the kernel may read any device address,
+        // which is at worst an error of the device. It still writes only inside its target: by the parameters alone,
+        // or, in `ur_gather`, by a check of each row.
         let launched = unsafe {
             (context.table().cuLaunchKernel)(
                 function,

@@ -7,6 +7,20 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Where device memory comes from instead of `cuMemAlloc`, such as a trainer's caching allocator, so that both share one
+/// pool.
+///
+/// # Safety
+/// What `allocate` returns is the address of as many bytes of the device's memory as were asked for, which nobody else
+/// reads or writes until they are given to `free`.
+pub unsafe trait DeviceAllocator: fmt::Debug + Send + Sync {
+    /// `len` bytes on device `index`, at a multiple of 256; `None` if there are none. The device's context is current.
+    fn allocate(&self, index: u32, len: usize) -> Option<u64>;
+
+    /// Takes them back. All work in the context is done, whoever began it. Any thread may call it.
+    fn free(&self, index: u32, address: u64);
+}
+
 /// An allocation on a device, freed with its last handle. Its addresses are the ones that kernels and frameworks use.
 #[derive(Clone)]
 pub struct DeviceMemory {
@@ -17,6 +31,8 @@ struct Inner {
     context: Context,
     address: Address,
     len: usize,
+    /// Where it came from, if not from the driver.
+    allocator: Option<Arc<dyn DeviceAllocator>>,
 }
 
 impl DeviceMemory {
@@ -30,7 +46,23 @@ impl DeviceMemory {
         // SAFETY: the pointer is to a word that lives until the call returns, and the context is current.
         let taken = unsafe { (context.table().cuMemAlloc_v2)(&raw mut address, len.max(1)) };
         check("cuMemAlloc", taken)?;
-        Ok(DeviceMemory { inner: Arc::new(Inner { context: context.clone(), address, len }) })
+        Ok(DeviceMemory { inner: Arc::new(Inner { context: context.clone(), address, len, allocator: None }) })
+    }
+
+    /// Takes `len` bytes from `allocator`.
+    ///
+    /// # Errors
+    /// Out of memory if it has none; invalid value if what it has is not at a multiple of 256.
+    pub fn of(context: &Context, len: usize, allocator: &Arc<dyn DeviceAllocator>) -> Result<DeviceMemory, CudaError> {
+        let _current = context.enter()?;
+        let index = context.info().index;
+        let address = allocator.allocate(index, len.max(1)).ok_or(CudaError::out_of_memory("DeviceAllocator"))?;
+        if address == 0 || !address.is_multiple_of(256) {
+            allocator.free(index, address);
+            return Err(CudaError::invalid("DeviceAllocator"));
+        }
+        let (context, allocator) = (context.clone(), Some(Arc::clone(allocator)));
+        Ok(DeviceMemory { inner: Arc::new(Inner { context, address, len, allocator }) })
     }
 
     /// The device's context.
@@ -78,6 +110,14 @@ impl DeviceMemory {
 impl Drop for Inner {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
+        if let Some(allocator) = &self.allocator {
+            // As `cuMemFree` does. Memory that may still be in use is never given back.
+            // SAFETY: it takes no arguments, and the context is current.
+            if unsafe { (self.context.table().cuCtxSynchronize)() } == 0 {
+                allocator.free(self.context.info().index, self.address);
+            }
+            return;
+        }
         // SAFETY: the address came from `cuMemAlloc` and is freed once. `cuMemFree` waits for whatever uses the memory.
         let _ = unsafe { (self.context.table().cuMemFree_v2)(self.address) };
     }

@@ -1,13 +1,15 @@
-//! Kernels as driver modules: each one is a module of its own, loaded when it is first used.
+//! Kernels as driver modules, loaded when a kernel is first used.
 //!
-//! The driver compiles what it loads for its device, and caches the result on disk if it can. Compiling all kernels at
-//! once takes seconds, and most loaders need only the few that move bytes.
+//! Of the common devices there is machine code, one module with all kernels. For the others each kernel is a module of
+//! PTX, which the driver compiles for its device, and caches on disk if it can. Compiling all kernels at once takes
+//! seconds, and most loaders need only the few that move bytes.
 
 use super::context::Context;
+use super::cubins;
 use super::error::{CudaError, check};
 use super::table::Handle;
 use std::ffi::{CStr, CString};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// PTX for compute capability 7.0, which every driver since CUDA 12.0 compiles for its device.
 const PTX: &str = include_str!("../../kernels/kernels.ptx");
@@ -64,27 +66,39 @@ kernels! {
 /// The kernels of one device that were used so far.
 pub(super) struct Modules {
     context: Context,
-    loaded: [OnceLock<Module>; Kernel::ALL.len()],
+    /// The machine code for the device; `None` if there is none, or if the driver does not take it.
+    cubin: OnceLock<Option<Arc<Module>>>,
+    loaded: [OnceLock<Function>; Kernel::ALL.len()],
 }
 
-/// A loaded kernel.
+/// A loaded module.
 struct Module {
     context: Context,
     raw: Handle,
-    function: Handle,
-    /// Types of the parameters in the PTX that was loaded: "u64", "u32" or "f32".
+}
+
+/// A loaded kernel.
+struct Function {
+    /// Keeps it loaded.
+    _module: Arc<Module>,
+    raw: Handle,
+    /// Types of the parameters in the PTX, which machine code has too: "u64", "u32" or "f32".
     parameters: Vec<&'static str>,
 }
 
-// SAFETY: a module and its function are handles that any thread may pass to the driver, which is thread-safe. Nothing
-// here changes after construction.
+// SAFETY: a module is a handle that any thread may pass to the driver, which is thread-safe. Nothing here changes after
+// construction.
 unsafe impl Send for Module {}
 // SAFETY: as for Send.
 unsafe impl Sync for Module {}
+// SAFETY: as for a module.
+unsafe impl Send for Function {}
+// SAFETY: as for Send.
+unsafe impl Sync for Function {}
 
 impl Modules {
     pub(super) fn new(context: &Context) -> Modules {
-        Modules { context: context.clone(), loaded: Default::default() }
+        Modules { context: context.clone(), cubin: OnceLock::new(), loaded: Default::default() }
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -97,48 +111,70 @@ impl Modules {
     /// If the driver rejects the PTX; whatever else it reports.
     pub(super) fn function(&self, kernel: Kernel) -> Result<(Handle, &[&'static str]), CudaError> {
         let slot = &self.loaded[kernel as usize];
-        let module = match slot.get() {
-            Some(module) => module,
+        let function = match slot.get() {
+            Some(function) => function,
             None => {
-                let module = Module::load(&self.context, kernel)?;
-                // If another thread was faster, its module is used, and this one is dropped.
-                slot.get_or_init(|| module)
+                let function = self.load(kernel)?;
+                // If another thread was faster, its function is used, and this one is dropped.
+                slot.get_or_init(|| function)
             }
         };
-        Ok((module.function, &module.parameters))
+        Ok((function.raw, &function.parameters))
+    }
+
+    fn load(&self, kernel: Kernel) -> Result<Function, CudaError> {
+        if let Some(module) = self.cubin.get_or_init(|| self.cubin()) {
+            return Function::of(module, kernel);
+        }
+        let image = image(kernel).ok_or(CudaError::invalid("cuModuleLoadData"))?;
+        Function::of(&Arc::new(Module::load(&self.context, image.as_bytes_with_nul())?), kernel)
+    }
+
+    /// The machine code for the device. A driver that is older than it, or stranger, refuses it, and gets the PTX; what
+    /// else is wrong, the PTX will show.
+    fn cubin(&self) -> Option<Arc<Module>> {
+        let code = cubins::of(self.context.info().compute)?;
+        Module::load(&self.context, &code).ok().map(Arc::new)
     }
 }
 
 impl Module {
-    fn load(context: &Context, kernel: Kernel) -> Result<Module, CudaError> {
-        let invalid = CudaError::invalid("cuModuleLoadData");
-        let (image, parameters) = (image(kernel).ok_or(invalid)?, ptx_parameters(kernel).ok_or(invalid)?);
+    /// Loads an image that [`image`] or [`cubins::of`] made.
+    fn load(context: &Context, image: &[u8]) -> Result<Module, CudaError> {
         let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image is PTX that ends with a zero, and the pointer is to a handle: both live until the call
-        // returns. The context is current.
+        // SAFETY: the image is PTX that ends with a zero, or an ELF file whose tables say how long it is, as it was
+        // built (sys/tests/kernels.rs compares it with the hash of that), and the pointer is to a handle: both live
+        // until the call returns. The context is current.
         let loaded = unsafe { (context.table().cuModuleLoadData)(&raw mut raw, image.as_ptr().cast()) };
         check("cuModuleLoadData", loaded)?;
-        // From now on it is unloaded whatever happens.
-        let mut module = Module { context: context.clone(), raw, function: std::ptr::null_mut(), parameters };
-        let function = &raw mut module.function;
+        Ok(Module { context: context.clone(), raw })
+    }
+}
+
+impl Function {
+    fn of(module: &Arc<Module>, kernel: Kernel) -> Result<Function, CudaError> {
+        let parameters = ptx_parameters(kernel).ok_or(CudaError::invalid("cuModuleGetFunction"))?;
+        let context = &module.context;
+        let _current = context.enter()?;
+        let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a handle that lives until the call returns, the module is loaded, and the name ends
         // with a zero.
-        let found = unsafe { (context.table().cuModuleGetFunction)(function, raw, kernel.name().as_ptr()) };
+        let found = unsafe { (context.table().cuModuleGetFunction)(&raw mut raw, module.raw, kernel.name().as_ptr()) };
         check("cuModuleGetFunction", found)?;
         // A driver that loads lazily would else do it at the first launch: within the first batch.
         if let Some(load) = context.table().cuFuncLoad {
             // SAFETY: the function is one of the module, which is loaded, and the context is current.
-            check("cuFuncLoad", unsafe { load(module.function) })?;
+            check("cuFuncLoad", unsafe { load(raw) })?;
         }
-        Ok(module)
+        Ok(Function { _module: Arc::clone(module), raw, parameters })
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: `load` loaded it, and it is unloaded once. Nobody can launch its function any more.
+        // SAFETY: `load` loaded it, and it is unloaded once. Nobody can launch its functions any more: each keeps it.
         let _ = unsafe { (self.context.table().cuModuleUnload)(self.raw) };
     }
 }

@@ -100,7 +100,7 @@ impl Stream {
         StreamRef { raw: self.raw }
     }
 
-    pub(super) fn raw(&self) -> Handle {
+    pub(crate) fn raw(&self) -> Handle {
         self.raw
     }
 }

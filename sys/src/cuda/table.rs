@@ -82,6 +82,7 @@ table! {
     cuCtxPushCurrent_v2(Handle);
     cuCtxPopCurrent_v2(*mut Handle);
     cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
+    cuCtxSynchronize();
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAlloc_v2(*mut Address, usize);
     cuMemFree_v2(Address);

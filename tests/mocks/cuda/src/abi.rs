@@ -15,6 +15,7 @@ pub const NOT_INITIALIZED: Code = 3;
 pub const NO_DEVICE: Code = 100;
 pub const INVALID_DEVICE: Code = 101;
 pub const INVALID_CONTEXT: Code = 201;
+pub const NO_BINARY: Code = 209;
 pub const INVALID_PTX: Code = 218;
 pub const INVALID_HANDLE: Code = 400;
 pub const NOT_FOUND: Code = 500;
@@ -133,6 +134,45 @@ pub struct Text(*const c_char);
 impl Text {
     /// The string; `None` if the pointer is null or the string is not UTF-8.
     pub fn get(&self) -> Option<&str> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and a string that ends with a zero, by `cuda.h`; it outlives the call, and so `self`.
+        unsafe { CStr::from_ptr(self.0) }.to_str().ok()
+    }
+}
+
+/// What a module is made of: PTX, or an ELF file.
+#[repr(transparent)]
+pub struct ModuleImage(*const c_char);
+
+/// Bytes of an ELF file's head, and where its table of sections is named in it.
+const ELF_HEAD: usize = 64;
+
+impl ModuleImage {
+    /// The bytes of an ELF file; `None` if it is none.
+    pub fn elf(&self) -> Option<&[u8]> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: not null; PTX ends with a zero, so that it has a byte.
+        if unsafe { self.0.cast::<u8>().read() } != 0x7f {
+            return None;
+        }
+        // SAFETY: no text starts with that byte, so that it is an ELF file, and has a head; it outlives the call, and
+        // so `self`.
+        let head = unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), ELF_HEAD) };
+        let number =
+            |at: usize, len: usize| head[at..at + len].iter().rfold(0, |all, &byte| (all << 8) | usize::from(byte));
+        // The table of sections is the last part of NVIDIA's files, or the one of program headers is.
+        let sections = number(0x28, 8) + number(0x3a, 2) * number(0x3c, 2);
+        let programs = number(0x20, 8) + number(0x36, 2) * number(0x38, 2);
+        // SAFETY: as above; the tables lie inside the file.
+        Some(unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), sections.max(programs)) })
+    }
+
+    /// The text of PTX; `None` if the pointer is null or it is not UTF-8.
+    pub fn ptx(&self) -> Option<&str> {
         if self.0.is_null() {
             return None;
         }

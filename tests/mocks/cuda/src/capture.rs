@@ -19,7 +19,8 @@ const GLOBAL: c_int = 0;
 const RELAXED: c_int = 2;
 
 /// What a capture forbids.
-const UNSAFE: [&str; 18] = [
+const UNSAFE: [&str; 19] = [
+    "cuCtxSynchronize",
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",
     "cuMemAlloc_v2",

@@ -433,10 +433,17 @@ exports! {
 exports! {
     called;
 
-    fn cuModuleLoadData(module: Out<usize>, image: Text) {
+    fn cuModuleLoadData(module: Out<usize>, image: ModuleImage) {
         let mut held = hold();
         let device = held.current()?;
-        let text = image.get().filter(|text| text.contains(".version")).ok_or(INVALID_PTX)?.to_owned();
+        let text = match image.elf() {
+            Some(_) if !held.settings.takes_cubins => return Err(NO_BINARY),
+            Some(elf) => {
+                held.counts.cubins += 1;
+                kernels_of(elf)
+            }
+            None => image.ptx().filter(|text| text.contains(".version")).ok_or(INVALID_PTX)?.to_owned(),
+        };
         let id = held.next_handle();
         module.set(id)?;
         held.modules.insert(id, Module { device, text });
@@ -492,6 +499,14 @@ exports! {
         }
         held.submit(stream, Work::Launch(kernel.launch(&parameters)?))
     }
+}
+
+/// The kernels of an ELF file, by the names of its sections, as PTX declares them.
+fn kernels_of(elf: &[u8]) -> String {
+    const SECTION: &[u8] = b".text.";
+    let starts = (0..elf.len()).filter(|&at| elf[at..].starts_with(SECTION));
+    let names = starts.map(|at| elf[at + SECTION.len()..].split(|&byte| byte == 0).next().unwrap_or_default());
+    names.map(|name| format!(".entry {}(\n", String::from_utf8_lossy(name))).collect()
 }
 
 /// Copies of a list, in its order. Stricter than a driver, which also takes memory that is not registered.

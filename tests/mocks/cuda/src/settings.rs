@@ -18,6 +18,7 @@
 //! | `fault=N:CODE` | the N-th work that runs fails, and its device with it, for good |
 //! | `lose=DEVICE@N:CODE` | the device is lost after N more works were put into its streams; `@0` is at once |
 //! | `destroy=DEVICE` | somebody resets the primary context |
+//! | `cubins=0` | machine code is refused, as by a driver that is older than it |
 //! | `report=PATH` | violations are appended to the file |
 
 use crate::abi::{Code, SUCCESS};
@@ -41,6 +42,7 @@ pub struct Settings {
     pub seed: u64,
     pub failures: Vec<Failure>,
     pub fault: Option<(u64, Code)>,
+    pub takes_cubins: bool,
     pub report: Option<String>,
 }
 
@@ -78,6 +80,7 @@ impl Default for Settings {
             seed: 1,
             failures: Vec::new(),
             fault: None,
+            takes_cubins: true,
             report: None,
         }
     }
@@ -107,6 +110,7 @@ impl Settings {
             "kernel_us" => self.kernel_us = value.parse().ok()?,
             "jitter_us" => self.jitter_us = value.parse().ok()?,
             "seed" => self.seed = value.parse().ok()?,
+            "cubins" => self.takes_cubins = value.parse::<u8>().ok()? != 0,
             "report" => self.report = Some(value.to_owned()),
             "fail" => {
                 let (function, when) = value.split_once('@')?;

@@ -96,6 +96,7 @@ pub struct Counts {
     pub works: u64,
     /// Calls that copy several pieces.
     pub lists: u64,
+    pub cubins: u64,
     /// Calls that only ask whether something is done.
     pub looks: u64,
     /// Calls that a capture forbids.
@@ -307,6 +308,7 @@ impl State {
             "works" => counts.works,
             "illegal" => counts.illegal,
             "lists" => counts.lists,
+            "cubins" => counts.cubins,
             "looks" => counts.looks,
             "refused" => counts.refused,
             "captured" => counts.captured,

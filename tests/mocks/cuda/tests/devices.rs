@@ -3,6 +3,7 @@
 mod common;
 
 mod devices {
+    mod allocator;
     mod anything;
     mod bench;
     mod capture;
@@ -10,6 +11,7 @@ mod devices {
     mod driver;
     mod failures;
     mod kernels;
+    mod nvjpeg;
     mod pinned;
     mod pipeline;
     mod straight;

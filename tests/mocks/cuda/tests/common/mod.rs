@@ -5,6 +5,7 @@
 pub mod case;
 pub mod cufile;
 pub mod dataset;
+pub mod nvjpeg;
 
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};

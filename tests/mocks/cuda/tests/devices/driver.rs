@@ -172,6 +172,21 @@ fn kernels_are_loaded_before_they_are_launched() {
     Kernels::new(&Mock::without("cuFuncLoad", "").context()).prepare(&[Kernel::Gather]).expect("it is not needed");
 }
 
+/// The mock's devices are of compute capability 8.0, for which there is machine code: one module, whatever is loaded. A
+/// driver that does not take it compiles the PTX of each kernel.
+#[test]
+fn machine_code_is_loaded_once_and_ptx_where_it_is_refused() {
+    for (settings, cubins, modules) in [("", 1, 1), ("cubins=0", 0, 3), ("fail=cuModuleLoadData@1:222", 0, 3)] {
+        let mock = Mock::new(settings);
+        let kernels = Kernels::new(&mock.context());
+        let wanted = [Kernel::Gather, Kernel::ImagesBF16, Kernel::Pad];
+        (0..2).for_each(|_| kernels.prepare(&wanted).expect("kernels"));
+        assert_eq!((mock.count("cubins"), mock.count("modules")), (cubins, modules), "{settings}");
+        drop(kernels);
+        mock.assert_clean();
+    }
+}
+
 #[test]
 fn host_memory_that_changes_before_its_copy_is_noticed() {
     let mock = Mock::new("copy_us=400000");

@@ -373,3 +373,31 @@ fn a_stub_or_an_old_driver_is_a_step_down_with_a_remedy() {
         }
     });
 }
+
+/// What a user can do something about has a name and says what, while the loader is built and while it works.
+#[test]
+fn errors_have_names_and_remedies() {
+    within(BOUND, || {
+        let made = mixed(11);
+        let case = Case::new(&made.dataset, config());
+        let mock = Mock::new("init=802");
+        let error = case.builder(&mock).build().map(drop).unwrap_err();
+        let remedy = error.remedy().unwrap_or_default();
+        assert!(
+            error.to_string().contains("SYSTEM_NOT_READY") && remedy.contains("fabricmanager"),
+            "{error}: {remedy}"
+        );
+        let graph = "a CUDA graph was being captured";
+        let captures = (900..=908).map(|code| (code, "CAPTURE", graph));
+        let others = [(2, "OUT_OF_MEMORY", "memory"), (709, "DESTROYED", "reset"), (700, "ILLEGAL", "nvidia-smi")];
+        for (code, name, word) in captures.chain(others) {
+            let mock = Mock::new("");
+            let mut loader = case.build(&mock);
+            mock.configure(&format!("fail=cuMemcpyHtoDAsync_v2@1:{code}"));
+            let error = drain(&case, &mut loader).1.expect("an error");
+            let (text, remedy) = (error.to_string(), error.remedy().unwrap_or_default());
+            assert!(text.contains(name) && text.contains(&code.to_string()), "{code}: {text}");
+            assert!(remedy.contains(word), "{code}: {remedy}");
+        }
+    });
+}

@@ -1,0 +1,139 @@
+//! JPEGs decoded by the GPU (nvJPEG), as the loader's threads have it done: batches, several threads, pixels on the
+//! host. Beside it the processor's decoder, on all cores; and how far the pixels of both lie apart.
+
+use crate::Setting;
+use crate::machine::{Gpu, Limits, Outcome, median};
+use crate::report::Report;
+use serde_json::json;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use uringload_images::{Decoding, Filter, Region, decode, encode_jpeg, resize};
+use uringload_sys::nvjpeg::{Decoder, Library};
+
+/// Rows and columns, as of ImageNet's usual photograph.
+const SIZE: (u32, u32) = (375, 500);
+/// Images of a batch.
+const BATCH: usize = 64;
+/// Different files.
+const FILES: usize = 16;
+const THREADS: [usize; 3] = [1, 2, 4];
+const ROUNDS: usize = 5;
+const BYTES: usize = 64 << 20;
+
+pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> Outcome<()> {
+    let places: Vec<_> = setting.nvjpeg.iter().cloned().collect();
+    let library = match Library::open(&places) {
+        Ok(library) => library,
+        Err(error) => {
+            report.tell("nvJPEG", format!("not to be had: {error}"));
+            report.put("jpeg", json!({"skipped": error.to_string()}));
+            return Ok(());
+        }
+    };
+    let files = files()?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = limits.all() / ((THREADS.len() + 1) * ROUNDS) as u32;
+    let limit = if setting.is_tiny { Duration::from_millis(50) } else { each.max(Duration::from_millis(100)) };
+    let (mut rates, mut processor) = (vec![Vec::new(); THREADS.len()], Vec::new());
+    let mut has_hardware = false;
+    for round in 0.. {
+        if !limits.goes_on(round, 1, ROUNDS) {
+            break;
+        }
+        for (index, &threads) in THREADS.iter().enumerate() {
+            let made = (0..threads).map(|_| library.decoder(&gpu.context, BYTES));
+            let decoders: Vec<Decoder> = made.collect::<Result<_, _>>()?;
+            has_hardware = decoders.iter().any(Decoder::has_hardware);
+            rates[index].push(by_device(decoders, &files, limit)?);
+        }
+        processor.push(by_processor(threads, &files, limit)?);
+    }
+    let (mean, most) = apart(&library, gpu, &files)?;
+    let medians: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
+    let engine = if has_hardware { "by its engine" } else { "without an engine" };
+    let told = medians.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
+    let of_processor = median(&processor);
+    report.tell(
+        format!("nvJPEG {}, {engine}: images/s of 500 x 375 with 1, 2, 4 threads", library.version()),
+        format!("{told}; the processor's decoder, {threads} threads: {of_processor:.0}"),
+    );
+    report.tell("nvJPEG: levels apart from the processor's decoder, mean and most", format!("{mean:.3}; {most}"));
+    let best = medians.iter().copied().fold(0.0, f64::max);
+    report.judge("nvJPEG: images/s of 500 x 375", format!("{best:.0}"), ">= 5000", best >= 5000.0);
+    report.put(
+        "jpeg",
+        json!({
+            "version": library.version(), "has_hardware": has_hardware, "threads": THREADS, "images_per_s": medians,
+            "processor_threads": threads, "processor_images_per_s": of_processor, "rounds": processor.len(),
+            "levels_apart_mean": mean, "levels_apart_most": most,
+        }),
+    );
+    Ok(())
+}
+
+/// The same photograph in different qualities: files of different lengths.
+fn files() -> Outcome<Vec<Vec<u8>>> {
+    let photograph = decode(include_bytes!("../../images/tests/data/photo.jpg"), &Decoding::default())?;
+    let whole = Region::whole(photograph.height(), photograph.width());
+    let image = resize(&photograph, whole, SIZE, Filter::Bilinear)?;
+    (0..FILES).map(|index| Ok(encode_jpeg(&image, 80 + index as u8)?)).collect()
+}
+
+/// Images a second that the decoders make in `limit`, each in a thread of its own.
+fn by_device(decoders: Vec<Decoder>, files: &[Vec<u8>], limit: Duration) -> Outcome<f64> {
+    let batch: Vec<(&[u8], (u32, u32))> = (0..BATCH).map(|index| (&files[index % files.len()][..], SIZE)).collect();
+    let (images, begin) = (AtomicU64::new(0), Instant::now());
+    let failed = std::thread::scope(|scope| {
+        let work = |mut decoder: Decoder| {
+            let (batch, images) = (&batch, &images);
+            scope.spawn(move || -> Result<(), String> {
+                while begin.elapsed() < limit {
+                    let decoded = decoder.decode(batch).map_err(|error| error.to_string())?;
+                    decoded.into_iter().try_for_each(|image| image.map(drop)).map_err(|error| error.to_string())?;
+                    images.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                }
+                Ok(())
+            })
+        };
+        let threads: Vec<_> = decoders.into_iter().map(work).collect();
+        threads.into_iter().find_map(|thread| thread.join().unwrap_or_else(|_| Err("a panic".into())).err())
+    });
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(images.into_inner() as f64 / begin.elapsed().as_secs_f64()),
+    }
+}
+
+fn by_processor(threads: usize, files: &[Vec<u8>], limit: Duration) -> Outcome<f64> {
+    let (images, begin) = (AtomicU64::new(0), Instant::now());
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let images = &images;
+            scope.spawn(move || {
+                for file in files.iter().cycle().skip(thread) {
+                    if begin.elapsed() >= limit || decode(file, &Decoding::default()).is_err() {
+                        break;
+                    }
+                    images.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    Ok(images.into_inner() as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// The mean and the greatest difference of a level.
+fn apart(library: &Library, gpu: &Gpu, files: &[Vec<u8>]) -> Outcome<(f64, u8)> {
+    let mut decoder = library.decoder(&gpu.context, BYTES)?;
+    let (mut sum, mut most, mut count) = (0_u64, 0, 0_u64);
+    for file in files {
+        let ours = decode(file, &Decoding::default())?;
+        let theirs = decoder.decode(&[(&file[..], SIZE)])?.remove(0)?;
+        for (&a, &b) in ours.pixels().iter().zip(&theirs.bytes) {
+            sum += u64::from(a.abs_diff(b));
+            most = most.max(a.abs_diff(b));
+            count += 1;
+        }
+    }
+    Ok((sum as f64 / count.max(1) as f64, most))
+}

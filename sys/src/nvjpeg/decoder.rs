@@ -1,0 +1,294 @@
+//! Pixels of several JPEGs at a time.
+
+use super::table::{self, CHANNELS_MAX, Handle, Image};
+use super::{Library, NvjpegError};
+use crate::cuda::{Context, DeviceMemory, Stream};
+use std::ffi::{c_int, c_uint};
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes of a pixel.
+const CHANNELS: usize = 3;
+
+/// Alignment of images on the device.
+const ALIGNMENT: usize = 256;
+
+/// Threads that read the codes of a batch, where the GPU does not. They are the caller's: it has several decoders.
+const THREADS: c_int = 1;
+
+/// An image on the host: red, green and blue of each pixel, row by row without gaps, as it is stored (not turned).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pixels {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// 3 bytes for each pixel.
+    pub bytes: Vec<u8>,
+}
+
+/// Decodes one batch of images after the other. It is of one thread at a time; several decoders work side by side.
+pub struct Decoder {
+    /// In the order that they are tried in. The last one knows most kinds of JPEG.
+    engines: Vec<Engine>,
+    stream: Stream,
+    memory: DeviceMemory,
+}
+
+/// What decodes: a handle of a backend, and its state.
+struct Engine {
+    library: Library,
+    context: Context,
+    handle: Handle,
+    state: Handle,
+    /// Images of the batches that it is ready for.
+    batch: usize,
+}
+
+// SAFETY: the handle and its state are memory of the library, which knows nothing of threads as long as each is used by
+// one at a time: every call that changes them takes `&mut`.
+unsafe impl Send for Engine {}
+
+impl Decoder {
+    pub(super) fn new(library: &Library, context: &Context, bytes: usize) -> Result<Decoder, NvjpegError> {
+        // A GPU without such an engine refuses the handle.
+        let hardware = Engine::new(library, context, table::NVJPEG_BACKEND_HARDWARE).ok();
+        let hybrid = Engine::new(library, context, table::NVJPEG_BACKEND_GPU_HYBRID)?;
+        let engines = hardware.into_iter().chain([hybrid]).collect();
+        Ok(Decoder { engines, stream: Stream::new(context)?, memory: DeviceMemory::new(context, bytes)? })
+    }
+
+    /// Whether the GPU has an engine for JPEGs.
+    pub fn has_hardware(&self) -> bool {
+        self.engines.len() > 1
+    }
+
+    /// Bytes of the device that an image of this size takes. A batch's images take no more than [`room`](Decoder::room)
+    /// in all.
+    pub fn bytes_of((height, width): (u32, u32)) -> usize {
+        (height as usize).saturating_mul(width as usize).saturating_mul(CHANNELS).saturating_add(ALIGNMENT)
+    }
+
+    /// Bytes of the device for the images of one batch.
+    pub fn room(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// The pixels of JPEGs, each of which has three components and the rows and columns that are given with it; or why
+    /// there are none. What the first engine does not take is tried, image by image, on the last one.
+    ///
+    /// # Errors
+    /// What is about the device and not about an image.
+    pub fn decode(&mut self, jpegs: &[(&[u8], (u32, u32))]) -> Result<Vec<Result<Pixels, NvjpegError>>, NvjpegError> {
+        let (mut places, mut end) = (Vec::with_capacity(jpegs.len()), 0);
+        for &(jpeg, size) in jpegs {
+            places.push(self.place(jpeg, size, &mut end));
+        }
+        let chosen: Vec<usize> = (0..jpegs.len()).filter(|&index| places[index].is_ok()).collect();
+        let request = |index: usize| {
+            let place = places[index].as_ref().ok()?;
+            Some((jpegs[index].0, self.image(place, jpegs[index].1.1)))
+        };
+        let requests: Vec<(&[u8], Image)> = chosen.iter().filter_map(|&index| request(index)).collect();
+        let mut failed = Vec::new();
+        if (requests.len() > 1 || self.has_hardware()) && !requests.is_empty() {
+            let (first, stream) = (&mut self.engines[0], &self.stream);
+            match first.decode_batch(stream, &requests) {
+                Ok(()) => {}
+                Err(error) if error.is_of_image() => failed = self.one_by_one(&requests)?,
+                Err(error) => return Err(error),
+            }
+        } else {
+            failed = self.one_by_one(&requests)?;
+        }
+        for (request, error) in failed {
+            places[chosen[request]] = Err(error);
+        }
+        let mut decoded = Vec::with_capacity(jpegs.len());
+        for (place, &(_, (height, width))) in places.into_iter().zip(jpegs) {
+            decoded.push(match place {
+                Ok(place) => {
+                    let mut bytes = vec![0; place.len()];
+                    self.memory.read(place, &mut bytes)?;
+                    Ok(Pixels { height, width, bytes })
+                }
+                Err(error) => Err(error),
+            });
+        }
+        Ok(decoded)
+    }
+
+    /// Looks at the image's header, and finds a place for its pixels behind `end`.
+    fn place(&self, jpeg: &[u8], size: (u32, u32), end: &mut usize) -> Result<Range<usize>, NvjpegError> {
+        let Some(engine) = self.engines.last() else { return Err(NvjpegError::Size { size }) };
+        if engine.size(jpeg)? != size {
+            return Err(NvjpegError::Size { size });
+        }
+        let len = Decoder::bytes_of(size) - ALIGNMENT;
+        let place = *end..end.saturating_add(len);
+        if len == 0 || place.end > self.memory.len() {
+            return Err(NvjpegError::Size { size });
+        }
+        *end = place.end.next_multiple_of(ALIGNMENT);
+        Ok(place)
+    }
+
+    fn image(&self, place: &Range<usize>, width: u32) -> Image {
+        let (mut channel, mut pitch) = ([std::ptr::null_mut(); CHANNELS_MAX], [0; CHANNELS_MAX]);
+        // An address of the device, which this process never follows.
+        channel[0] = std::ptr::without_provenance_mut(self.memory.address() as usize + place.start);
+        pitch[0] = width as usize * CHANNELS;
+        Image { channel, pitch }
+    }
+
+    /// Decodes each by itself. Returns those that could not be, by their number.
+    fn one_by_one(&mut self, requests: &[(&[u8], Image)]) -> Result<Vec<(usize, NvjpegError)>, NvjpegError> {
+        let mut failed = Vec::new();
+        let Some(engine) = self.engines.last_mut() else { return Ok(failed) };
+        for (index, &(jpeg, image)) in requests.iter().enumerate() {
+            match engine.decode(&self.stream, jpeg, image) {
+                Ok(()) => {}
+                Err(error) if error.is_of_image() => failed.push((index, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(failed)
+    }
+}
+
+impl Engine {
+    fn new(library: &Library, context: &Context, backend: c_int) -> Result<Engine, NvjpegError> {
+        let _current = context.enter()?;
+        let null = std::ptr::null_mut();
+        let mut handle = null;
+        let mut create = |flags: c_uint| {
+            // SAFETY: no allocators are given, so the library has its own; the pointer is to a handle that lives until
+            // the call returns, and the device's context is current.
+            let code = unsafe { (library.table.nvjpegCreateEx)(backend, null, null, flags, &raw mut handle) };
+            check("nvjpegCreateEx", code)
+        };
+        create(table::NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION).or_else(|_| create(0))?;
+        let (library, context) = (library.clone(), context.clone());
+        // From now on it is given back whatever happens.
+        let mut engine = Engine { library, context, handle, state: null, batch: 0 };
+        let state = &raw mut engine.state;
+        // SAFETY: the handle was made above, and the pointer is to a handle that lives until the call returns.
+        let made = unsafe { (engine.library.table.nvjpegJpegStateCreate)(engine.handle, state) };
+        check("nvjpegJpegStateCreate", made)?;
+        Ok(engine)
+    }
+
+    /// Rows and columns of the image, which has three components.
+    fn size(&self, jpeg: &[u8]) -> Result<(u32, u32), NvjpegError> {
+        let (mut components, mut subsampling) = (0, 0);
+        let (mut widths, mut heights) = ([0; CHANNELS_MAX], [0; CHANNELS_MAX]);
+        // SAFETY: the handle lives until `self` is dropped. The bytes are borrowed for the call, which only reads them.
+        // The other pointers are to ints, four for the sides as the header asks, that live until it returns.
+        let asked = unsafe {
+            (self.library.table.nvjpegGetImageInfo)(
+                self.handle,
+                jpeg.as_ptr(),
+                jpeg.len(),
+                &raw mut components,
+                &raw mut subsampling,
+                widths.as_mut_ptr(),
+                heights.as_mut_ptr(),
+            )
+        };
+        check("nvjpegGetImageInfo", asked)?;
+        if components != CHANNELS as c_int {
+            return Err(NvjpegError::new("nvjpegGetImageInfo", table::NVJPEG_STATUS_JPEG_NOT_SUPPORTED));
+        }
+        // The first component is never the smaller one.
+        let side = |side: c_int| u32::try_from(side).unwrap_or(0);
+        Ok((side(heights[0]), side(widths[0])))
+    }
+
+    fn decode(&mut self, stream: &Stream, jpeg: &[u8], mut image: Image) -> Result<(), NvjpegError> {
+        let _current = self.context.enter()?;
+        // SAFETY: the handle, its state and the stream live. `size` had the library read the header of the same bytes,
+        // which nobody can change while they are borrowed, and the image is a place of so many rows and columns in
+        // memory of the device (`place`). The bytes are borrowed until the stream is done: below.
+        let code = unsafe {
+            (self.library.table.nvjpegDecode)(
+                self.handle,
+                self.state,
+                jpeg.as_ptr(),
+                jpeg.len(),
+                table::NVJPEG_OUTPUT_RGBI,
+                &raw mut image,
+                stream.raw(),
+            )
+        };
+        settled(check("nvjpegDecode", code), stream)
+    }
+
+    fn decode_batch(&mut self, stream: &Stream, requests: &[(&[u8], Image)]) -> Result<(), NvjpegError> {
+        let _current = self.context.enter()?;
+        let count = requests.len();
+        if self.batch != count {
+            let images = c_int::try_from(count).unwrap_or(c_int::MAX);
+            // SAFETY: the handle and its state live.
+            let ready = unsafe {
+                (self.library.table.nvjpegDecodeBatchedInitialize)(
+                    self.handle,
+                    self.state,
+                    images,
+                    THREADS,
+                    table::NVJPEG_OUTPUT_RGBI,
+                )
+            };
+            check("nvjpegDecodeBatchedInitialize", ready)?;
+            self.batch = count;
+        }
+        let jpegs: Vec<*const u8> = requests.iter().map(|(jpeg, _)| jpeg.as_ptr()).collect();
+        let lengths: Vec<usize> = requests.iter().map(|(jpeg, _)| jpeg.len()).collect();
+        let mut images: Vec<Image> = requests.iter().map(|&(_, image)| image).collect();
+        // SAFETY: as in `decode`, for each image; the three lists have as many entries as the batch that the state is
+        // ready for, and live until the call returns.
+        let code = unsafe {
+            (self.library.table.nvjpegDecodeBatched)(
+                self.handle,
+                self.state,
+                jpegs.as_ptr(),
+                lengths.as_ptr(),
+                images.as_mut_ptr(),
+                stream.raw(),
+            )
+        };
+        settled(check("nvjpegDecodeBatched", code), stream).inspect_err(|_| {
+            // A batch that failed leaves a state that must be made ready again.
+            self.batch = 0;
+        })
+    }
+}
+
+/// Waits until the stream is done, whatever a call that put work into it said. It may have put some of it there: then
+/// that is over too, or the context is lost, in which nothing runs any more.
+fn settled(called: Result<(), NvjpegError>, stream: &Stream) -> Result<(), NvjpegError> {
+    stream.synchronize()?;
+    called
+}
+
+fn check(call: &'static str, code: table::Status) -> Result<(), NvjpegError> {
+    if code == 0 { Ok(()) } else { Err(NvjpegError::new(call, code)) }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let Ok(_current) = self.context.enter() else { return };
+        if !self.state.is_null() {
+            // SAFETY: `new` made it, and it is ended once. No work of it is in a stream: each call waits for that.
+            let _ = unsafe { (self.library.table.nvjpegJpegStateDestroy)(self.state) };
+        }
+        // SAFETY: as above; its state is gone.
+        let _ = unsafe { (self.library.table.nvjpegDestroy)(self.handle) };
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (library, room) = (self.engines.last().map(|engine| &engine.library), self.room());
+        f.debug_struct("Decoder").field("library", &library).field("room", &room).finish_non_exhaustive()
+    }
+}

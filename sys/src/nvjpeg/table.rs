@@ -1,0 +1,89 @@
+//! The functions of `libnvjpeg.so` that we call. `sys/kernels/headers.py` holds their types, and the numbers below,
+//! against NVIDIA's header.
+
+use libloading::Library;
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
+
+/// `nvjpegStatus_t`: 0 is success.
+pub(super) type Status = c_int;
+/// `nvjpegHandle_t`, `nvjpegJpegState_t` and `cudaStream_t`, which is a `CUstream`: opaque.
+pub(super) type Handle = *mut c_void;
+
+/// `NVJPEG_MAX_COMPONENT`.
+pub(super) const CHANNELS_MAX: usize = 4;
+
+/// `nvjpegImage_t`: where pixels go on the device, and the bytes from row to row.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Image {
+    pub(super) channel: [*mut u8; CHANNELS_MAX],
+    pub(super) pitch: [usize; CHANNELS_MAX],
+}
+
+/// `libraryPropertyType`.
+pub(super) const MAJOR_VERSION: c_int = 0;
+pub(super) const MINOR_VERSION: c_int = 1;
+pub(super) const PATCH_LEVEL: c_int = 2;
+
+/// `nvjpegBackend_t`: the engine for JPEGs that data-centre GPUs have since A100.
+pub(super) const NVJPEG_BACKEND_HARDWARE: c_int = 3;
+/// Codes are read by multiprocessors where a batch is large, else by the processor; the rest by multiprocessors.
+pub(super) const NVJPEG_BACKEND_GPU_HYBRID: c_int = 2;
+
+/// `nvjpegOutputFormat_t`: red, green and blue of a pixel lie together.
+pub(super) const NVJPEG_OUTPUT_RGBI: c_int = 5;
+
+/// Chroma is interpolated, as libjpeg does. Older libraries refuse it.
+pub(super) const NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION: c_uint = 32;
+
+/// `nvjpegStatus_t`.
+pub(super) const NVJPEG_STATUS_NOT_INITIALIZED: Status = 1;
+pub(super) const NVJPEG_STATUS_INVALID_PARAMETER: Status = 2;
+pub(super) const NVJPEG_STATUS_BAD_JPEG: Status = 3;
+pub(super) const NVJPEG_STATUS_JPEG_NOT_SUPPORTED: Status = 4;
+pub(super) const NVJPEG_STATUS_ALLOCATOR_FAILURE: Status = 5;
+pub(super) const NVJPEG_STATUS_EXECUTION_FAILED: Status = 6;
+pub(super) const NVJPEG_STATUS_ARCH_MISMATCH: Status = 7;
+pub(super) const NVJPEG_STATUS_INTERNAL_ERROR: Status = 8;
+pub(super) const NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED: Status = 9;
+pub(super) const NVJPEG_STATUS_INCOMPLETE_BITSTREAM: Status = 10;
+
+macro_rules! table {
+    ($($name:ident($($arg:ty),*);)*) => {
+        /// The functions, which are the same in the versions 11 to 13.
+        #[allow(non_snake_case, reason = "the names that the library's documentation has")]
+        pub(super) struct Table {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Status,)*
+            /// Never unloaded: it holds on to the CUDA runtime, which has threads of its own.
+            _library: ManuallyDrop<Library>,
+        }
+
+        impl Table {
+            /// Loads every function, or returns the name of the first that the library lacks.
+            pub(super) fn load(library: Library) -> Result<Table, &'static str> {
+                Ok(Table {
+                    $($name: {
+                        // SAFETY: this is the type that `nvjpeg.h` gives the function of this name, on every 64-bit
+                        // Linux.
+                        let found = unsafe { library.get(concat!(stringify!($name), "\0")) };
+                        *found.map_err(|_| stringify!($name))?
+                    },)*
+                    _library: ManuallyDrop::new(library),
+                })
+            }
+        }
+    };
+}
+
+table! {
+    nvjpegGetProperty(c_int, *mut c_int);
+    nvjpegCreateEx(c_int, *mut c_void, *mut c_void, c_uint, *mut Handle);
+    nvjpegDestroy(Handle);
+    nvjpegJpegStateCreate(Handle, *mut Handle);
+    nvjpegJpegStateDestroy(Handle);
+    nvjpegGetImageInfo(Handle, *const u8, usize, *mut c_int, *mut c_int, *mut c_int, *mut c_int);
+    nvjpegDecode(Handle, Handle, *const u8, usize, c_int, *mut Image, Handle);
+    nvjpegDecodeBatchedInitialize(Handle, Handle, c_int, c_int, c_int);
+    nvjpegDecodeBatched(Handle, Handle, *const *const u8, *const usize, *mut Image, Handle);
+}

@@ -1,0 +1,233 @@
+//! JPEGs that the GPU decodes beside the loader's threads: the same tensors, whoever decoded them, and the processor
+//! has the last word about a file.
+
+use crate::common::nvjpeg::Nvjpeg;
+use crate::common::{Mock, within};
+use mock_nvjpeg::Knob;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use uringload::batch::Data;
+use uringload::config::{Cause, Device, OnError};
+use uringload::dataset::{self, Dataset, Options};
+use uringload::{Builder, DeviceLoader, ErrorKind, Loader};
+
+const BOUND: Duration = Duration::from_secs(100);
+const CHAIN: &str = "random_resized_crop(48), hflip, normalize(imagenet)";
+
+/// Photographs: most are what nvJPEG knows, one of them turned by EXIF; the others are for the processor alone.
+const PHOTOS: [&str; 8] =
+    ["420.jpg", "444.jpg", "420.jpg", "exif6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "coffee.png"];
+
+/// Images in a folder; those in `broken` are cut, or none. Bytes behind the end of a JPEG are nothing to decoders, and
+/// make files of different lengths.
+fn photos(count: usize, broken: &[usize]) -> (TempDir, Arc<dyn Dataset>) {
+    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../images/tests/data");
+    for number in 0..count {
+        let mut file = fs::read(data.join(PHOTOS[number % PHOTOS.len()])).expect("a photograph");
+        match broken.iter().position(|&other| other == number) {
+            Some(0) => file = b"no image".to_vec(),
+            Some(_) => file.truncate(file.len() / 2),
+            None => file.resize(file.len() + number, 0),
+        }
+        fs::write(root.path().join(format!("{number:03}.jpg")), file).expect("a file");
+    }
+    let dataset = dataset::open(&[root.path()], &Options::new()).expect("a dataset");
+    (root, dataset)
+}
+
+fn builder(dataset: &Arc<dyn Dataset>) -> Builder {
+    let builder = Loader::builder(Arc::clone(dataset)).batch_size(6).shuffle(true).seed(5).epochs(2);
+    builder.num_threads(2).transform("data", CHAIN.parse().expect("a chain"))
+}
+
+fn device(mock: &Mock, nvjpeg: &Nvjpeg, threads: usize) -> Device {
+    Device::cuda(0).library(mock.path()).nvjpeg(threads).nvjpeg_library(nvjpeg.path())
+}
+
+/// Holds each batch against that of a loader without a GPU. Returns the number of samples.
+fn same(builder: &Builder, loader: &mut DeviceLoader) -> usize {
+    let mut samples = 0;
+    for wanted in builder.clone().build().expect("a loader to the host") {
+        let (wanted, batch) = (wanted.expect("a batch"), loader.next().expect("as many").expect("a batch"));
+        assert_eq!(batch.host.ids, wanted.ids);
+        let Data::Dense { bytes, .. } = &wanted.columns[0].data else { panic!("dense") };
+        assert!(batch.columns[0].memory.to_host().expect("bytes") == *bytes, "batch of {:?}", wanted.ids);
+        samples += wanted.ids.len();
+    }
+    assert!(loader.next().is_none(), "it goes on behind its end");
+    samples
+}
+
+/// The steps down that have to do with nvJPEG, as text.
+fn steps(loader: &DeviceLoader) -> Vec<String> {
+    let steps = loader.route().fallbacks.into_iter().filter(|step| step.cause == Cause::Nvjpeg);
+    steps.map(|step| step.to_string()).collect()
+}
+
+#[test]
+fn images_decoded_by_the_gpu_are_those_of_the_host() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(80, &[]);
+        let mut batches = 0;
+        for (hardware, delay, threads, others) in [(0, 0, 1, 2), (1, 300, 3, 1), (1, 0, 2, 0), (0, 2000, 1, 2)] {
+            let mock = Mock::new("copy_us=20,jitter_us=40,seed=2");
+            let nvjpeg = Nvjpeg::new(&mock);
+            nvjpeg.set(Knob::Hardware, hardware);
+            nvjpeg.set(Knob::DelayMicros, delay);
+            let builder = builder(&dataset).num_threads(others);
+            let mut loader = builder.clone().device(device(&mock, &nvjpeg, threads)).build().expect("a loader");
+            assert_eq!(same(&builder, &mut loader), 160);
+            assert_eq!(steps(&loader), [""; 0]);
+            let count = loader.stats().snapshot().count;
+            assert_eq!(count.samples_decoded, 160);
+            assert_eq!(count.samples_decoded_on_device as i64, nvjpeg.get(Knob::Images));
+            assert!((1..=100).contains(&count.samples_decoded_on_device), "{count:?}");
+            drop(loader);
+            batches += nvjpeg.get(Knob::Batches);
+            nvjpeg.assert_clean();
+            mock.assert_clean();
+        }
+        assert!(batches > 0, "nothing was decoded in a batch");
+    });
+}
+
+#[test]
+fn what_the_gpu_does_not_decode_the_processor_does() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(80, &[]);
+        // Bad files, kinds that it does not know, some that only the engine does not know, another size than ours.
+        for (knob, value, code) in [
+            (Knob::FailEvery, 3, 3),
+            (Knob::FailEvery, 2, 4),
+            (Knob::FailEvery, 1, 10),
+            (Knob::HardwareFailEvery, 2, 0),
+            (Knob::ExtraRows, 1, 0),
+        ] {
+            let mock = Mock::new("");
+            let nvjpeg = Nvjpeg::new(&mock);
+            nvjpeg.set(Knob::Hardware, 1);
+            nvjpeg.set(Knob::FailCode, code);
+            nvjpeg.set(knob, value);
+            let builder = builder(&dataset);
+            let mut loader = builder.clone().device(device(&mock, &nvjpeg, 2)).build().expect("a loader");
+            assert_eq!(same(&builder, &mut loader), 160);
+            assert_eq!(steps(&loader), [""; 0], "{knob:?}: files are no reason to leave the GPU");
+            let by_device = loader.stats().snapshot().count.samples_decoded_on_device;
+            assert_eq!(by_device == 0, code == 10 || knob == Knob::ExtraRows, "{knob:?} {code}: {by_device}");
+            drop(loader);
+            nvjpeg.assert_clean();
+            mock.assert_clean();
+        }
+    });
+}
+
+#[test]
+fn corrupt_images_follow_on_error() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(80, &[4, 8, 17, 40]);
+        for (on_error, samples) in [(OnError::Skip, 152), (OnError::Replace, 160)] {
+            let mock = Mock::new("");
+            let nvjpeg = Nvjpeg::new(&mock);
+            let builder = builder(&dataset).on_error(on_error);
+            let mut loader = builder.clone().device(device(&mock, &nvjpeg, 2)).build().expect("a loader");
+            assert_eq!(same(&builder, &mut loader), samples);
+            assert!(nvjpeg.get(Knob::Images) > 0);
+            drop(loader);
+            nvjpeg.assert_clean();
+        }
+        let mock = Mock::new("");
+        let nvjpeg = Nvjpeg::new(&mock);
+        let mut raised = builder(&dataset).device(device(&mock, &nvjpeg, 2)).build().expect("a loader");
+        let error = raised.find_map(Result::err).expect("an error");
+        assert!(error.to_string().contains("column \"data\" of sample"), "{error}");
+    });
+}
+
+#[test]
+fn a_gpu_that_fails_is_left_and_nothing_is_lost() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(80, &[]);
+        let mock = Mock::new("");
+        let nvjpeg = Nvjpeg::new(&mock);
+        nvjpeg.set(Knob::LostFrom, 5);
+        let builder = builder(&dataset);
+        let mut loader = builder.clone().device(device(&mock, &nvjpeg, 2)).build().expect("a loader");
+        assert_eq!(same(&builder, &mut loader), 160);
+        assert!(nvjpeg.get(Knob::Images) < 6);
+        let steps = steps(&loader);
+        assert!((1..=2).contains(&steps.len()), "{steps:?}");
+        assert!(steps[0].contains("from now on") && steps[0].contains("EXECUTION_FAILED"), "{steps:?}");
+        drop(loader);
+        nvjpeg.assert_clean();
+        mock.assert_clean();
+    });
+}
+
+#[test]
+fn images_go_where_they_cost_less() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(160, &[]);
+        let mock = Mock::new("");
+        let nvjpeg = Nvjpeg::new(&mock);
+        // 100 ms an image, of which the processor does hundreds meanwhile. Once in a while it is asked again.
+        nvjpeg.set(Knob::DelayMicros, 100_000);
+        let builder = builder(&dataset).batch_size(32);
+        let mut loader = builder.clone().device(device(&mock, &nvjpeg, 1)).build().expect("a loader");
+        assert_eq!(same(&builder, &mut loader), 320);
+        drop(loader);
+        nvjpeg.assert_clean();
+        let images = nvjpeg.get(Knob::Images);
+        assert!((1..40).contains(&images), "{images} of 320 images by a slow GPU");
+    });
+}
+
+#[test]
+fn without_nvjpeg_the_processor_decodes_and_the_route_says_so() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(16, &[]);
+        let mock = Mock::new("");
+        let nvjpeg = Nvjpeg::new(&mock);
+        let builder = builder(&dataset);
+        let said = |device: Device| {
+            let mut loader = builder.clone().device(device).build().expect("a loader");
+            assert_eq!(same(&builder, &mut loader), 32);
+            assert_eq!(loader.stats().snapshot().count.samples_decoded_on_device, 0);
+            let steps = steps(&loader);
+            assert_eq!(steps.len(), 1, "{steps:?}");
+            assert!(steps[0].starts_with("images decoded by the processor instead of "), "{steps:?}");
+            steps[0].clone()
+        };
+        let plain = || Device::cuda(0).library(mock.path()).nvjpeg(2);
+        let absent = said(plain().nvjpeg_library("/nowhere/libnvjpeg.so.12"));
+        assert!(absent.contains("/nowhere") && absent.contains("pip install"), "{absent}");
+        let less = said(plain().nvjpeg_library(nvjpeg.without("nvjpegDecodeBatchedInitialize")));
+        assert!(less.contains("has no nvjpegDecodeBatchedInitialize"), "{less}");
+        for (knob, value, words) in [
+            (Knob::Version, 10, "10.4.4, and 11 is the first"),
+            (Knob::CreateError, 7, "NVJPEG_STATUS_ARCH_MISMATCH"),
+            (Knob::StateError, 5, "nvjpegJpegStateCreate: NVJPEG_STATUS_ALLOCATOR_FAILURE"),
+        ] {
+            nvjpeg.set(knob, value);
+            let text = said(device(&mock, &nvjpeg, 2));
+            assert!(text.contains(words), "{text}");
+            nvjpeg.set(knob, 0);
+        }
+        nvjpeg.assert_clean();
+        mock.assert_clean();
+        // In a folder it is found by its name.
+        let mut found = builder.clone().device(plain().nvjpeg_places([nvjpeg.folder().to_path_buf()]));
+        if uringload_sys::nvjpeg::Library::open(&[]).is_err() {
+            let mut loader = found.build().expect("a loader");
+            assert_eq!((same(&builder, &mut loader), steps(&loader).len()), (32, 0));
+            assert!(nvjpeg.get(Knob::Images) > 0);
+        }
+        // What cannot be is refused.
+        found = Loader::builder(Arc::clone(&dataset)).device(plain());
+        let error = found.build().expect_err("an error");
+        assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("nvJPEG"), "{error}");
+    });
+}
