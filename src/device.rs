@@ -14,6 +14,7 @@ mod layout;
 mod pinned;
 mod ranges;
 mod straight;
+mod traced;
 mod transforms;
 
 use crate::collate::{Collation, Form};
