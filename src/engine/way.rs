@@ -128,6 +128,8 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_path(&path))?;
     let device = BlockDevice::of(plain.file.as_fd());
     let fuse = file::file_system(plain.file.as_fd()).is_ok_and(|name| name == "fuse");
+    // Where one descriptor is left, it is for the next.
+    drop(plain);
     match open(files, id, true) {
         Ok(opened) => {
             let alignment = file::direct_alignment(opened.file.as_fd());

@@ -386,8 +386,9 @@ fn a_trace_has_what_the_device_does() {
         let case = Case::new(&made.dataset, Config { trace: Some(path.clone()), ..config() });
         let mut loader = case.build(&mock);
         let batches = loader.by_ref().map(|batch| batch.expect("a batch")).count();
-        let count = loader.stats().snapshot().count;
+        let stats = loader.stats();
         drop(loader);
+        let count = stats.snapshot().count;
         let text = std::fs::read_to_string(&path).expect("the trace");
         let value = |line: &str, key: &str| {
             let (_, rest) = line.split_once(&format!("\"{key}\":"))?;
