@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The constructed situations of tests/situations.rs, three times: what was predicted of each remedy, and what came.
 
-    benches/situations.py [--times 3] [-- cargo test options]
+    sudo benches/situations.py [--times 3] [--python target/python/bin/python] [-- cargo test options]
 
-Prints a Markdown table. The tests themselves assert the bottleneck, and that the remedy helps.
+Those that want processors of their own are run as well (the gate leaves them out), so nothing else should run beside
+it. With `--python`, an interpreter that has the package, the situations of a program in Python are among them. Prints a
+Markdown table. The tests themselves assert the bottleneck, and that the remedy helps.
 """
 
 import argparse
@@ -14,27 +16,36 @@ import subprocess
 import tempfile
 
 
+def run(command, table, **given):
+    done = subprocess.run(command, env={**os.environ, "URINGLOAD_SITUATIONS": table}, text=True, capture_output=True,
+                          check=False, **given)
+    lines = done.stdout.splitlines()
+    told = [line for line in lines if line.startswith("test ") and line.endswith("FAILED") or " passed" in line]
+    return told + [line for line in done.stderr.splitlines() if line.startswith("skipped:")]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--python")
     parser.add_argument("options", nargs="*", default=["--workspace", "--exclude", "uringload-python", "--locked"])
     arguments = parser.parse_args()
     rows, runs = collections.defaultdict(list), []
     for _ in range(arguments.times):
         with tempfile.TemporaryDirectory() as folder:
             table = f"{folder}/table"
-            command = ["cargo", "test", "--quiet", *arguments.options, "--test", "situations"]
-            done = subprocess.run(command, env={**os.environ, "URINGLOAD_SITUATIONS": table}, text=True,
-                                  capture_output=True)
-            lines = done.stdout.splitlines()
-            runs += [line for line in lines if line.startswith("test result:")]
-            runs += [line for line in lines if line.startswith("test ") and line.endswith("FAILED")]
+            runs += run(["cargo", "test", "--quiet", *arguments.options, "--test", "situations", "--",
+                         "--include-ignored", "--nocapture"], table)
+            if arguments.python:
+                runs += run([os.path.abspath(arguments.python), "-m", "pytest", "-q", "--slow", "-p",
+                             "no:cacheprovider", "tests/test_situations.py"], table, cwd="python")
             if not os.path.exists(table):
                 continue
             with open(table, encoding="utf-8") as file:
                 for line in file:
                     what, remedy, predicted, gain = line.rstrip("\n").split("\t")
-                    rows[what.replace("_", " ")].append((remedy, float(predicted), float(gain)))
+                    what = what.rpartition("::")[2].replace("_", " ")
+                    rows[what].append((remedy, float(predicted), float(gain)))
     print("| situation | remedy | predicted | brought | off by |\n|---|---|---|---|---|")
     near = 0
     for what, seen in sorted(rows.items()):

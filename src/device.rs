@@ -15,6 +15,7 @@ mod nvjpeg;
 mod pinned;
 mod ranges;
 mod straight;
+mod traced;
 mod transforms;
 
 use crate::collate::{Collation, Form};

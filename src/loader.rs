@@ -335,6 +335,7 @@ impl<T: Delivered> Loader<T> {
             self.stats.count.batches_ready.add(ready.into());
             self.stats.mark_batch(got, waited);
             self.clock.batch(self.stats.count.batches.get());
+            self.clock.ready(self.batches.as_ref().map_or(0, Receiver::len));
         }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod counters;
 mod dearest;
 mod decisions;
+mod facts;
 pub(crate) mod histogram;
 mod holders;
 mod processors;
@@ -31,7 +32,9 @@ pub use verdict::{Bottleneck, Remedy, Verdict};
 pub use verdict::{Evidence, Trial, Tried};
 
 pub(crate) use clock::{Clock, Doing, Role, ThreadSnapshot};
+pub(crate) use facts::{Facts, Keeping, Neighbours};
 pub(crate) use histogram::Histogram;
+pub(crate) use trace::Lane;
 
 use clock::ThreadTimes;
 use counters::{Counters, Gauge};
@@ -39,7 +42,7 @@ use dearest::Dearest;
 use decisions::Decisions;
 use holders::Holders;
 use sizes::ReadLatencies;
-use trace::{Lane, Tracer};
+use trace::Tracer;
 
 /// The live statistics of a loader. [`snapshot`](Stats::snapshot) reads them at any time.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ pub struct Stats {
     operation_bytes: AtomicU64,
     /// Whether whole windows or shards were read on trial: values may be slices of them.
     reads_whole: AtomicBool,
+    /// What is read, told once.
+    facts: OnceLock<Facts>,
     decisions: Decisions,
     /// The samples that took longest.
     pub(crate) dearest: Dearest,
@@ -97,6 +102,7 @@ impl Stats {
             threads_are_fixed: AtomicBool::new(false),
             operation_bytes: AtomicU64::new(0),
             reads_whole: AtomicBool::new(false),
+            facts: OnceLock::new(),
             decisions: Decisions::default(),
             dearest: Dearest::default(),
             holders: Holders::default(),
@@ -125,6 +131,11 @@ impl Stats {
             let _ = self.counted.set(Arc::clone(lane));
         }
         Clock::start(times, doing, lane)
+    }
+
+    /// A device's: where a trace tells what it does, if there is one.
+    pub(crate) fn traced_beside(&self, name: impl FnOnce() -> String) -> Option<Arc<Lane>> {
+        self.tracer.as_ref().map(|tracer| tracer.beside(name()))
     }
 
     /// The reactor's: how many reads are in flight from `now` on.
@@ -159,6 +170,11 @@ impl Stats {
     #[doc(hidden)]
     pub fn reads_whole(&self) -> bool {
         self.reads_whole.load(Ordering::Acquire)
+    }
+
+    /// The builder's: what is read. Only the first call counts.
+    pub(crate) fn set_facts(&self, facts: Facts) {
+        let _ = self.facts.set(facts);
     }
 
     /// The reactor's: it changed a knob.
@@ -242,6 +258,7 @@ impl Stats {
             depth: self.depth.load(Ordering::Relaxed),
             threads_are_fixed: self.threads_are_fixed.load(Ordering::Relaxed),
             operation_bytes: self.operation_bytes.load(Ordering::Relaxed),
+            facts: self.facts.get().copied().unwrap_or_default(),
             outage: self.outage_at(now),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
@@ -278,6 +295,7 @@ pub struct Snapshot {
     pub depth: u64,
     pub(crate) threads_are_fixed: bool,
     pub(crate) operation_bytes: u64,
+    pub(crate) facts: Facts,
     /// What the loader waits out at the (later) moment, if it does.
     pub outage: Option<Outage>,
     /// Time from building the loader to its first batch.
@@ -330,6 +348,7 @@ impl Snapshot {
             depth: self.depth,
             threads_are_fixed: self.threads_are_fixed,
             operation_bytes: self.operation_bytes,
+            facts: self.facts,
             outage: self.outage.clone(),
             first_batch: self.first_batch,
             threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),

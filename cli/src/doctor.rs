@@ -46,9 +46,12 @@ pub fn run(options: &Doctor) -> Done {
     }
     let degraded = findings.iter().any(|finding| finding.state == State::Degraded);
     let text = if options.json { as_json(&findings, route.as_ref(), degraded) } else { as_text(&findings, degraded) };
-    output::print(&text)?;
+    output::print(&if options.json { text.into() } else { output::for_terminal(&text, INDENT) })?;
     Ok(if degraded { Exit::Degraded } else { Exit::Done })
 }
+
+/// Columns before what was found.
+const INDENT: usize = 18;
 
 /// One thing that was checked.
 #[derive(Debug, Serialize)]

@@ -32,8 +32,52 @@ pub fn set_colored(colored: bool) {
     COLORED.store(colored, Ordering::Relaxed);
 }
 
+/// Room for words that a terminal has at least, for lines to be broken at its width.
+const WORDS_LEAST: usize = 24;
+
+/// The lines as the terminal has room for them, if stdout is one: broken between words, and going on behind so many
+/// blanks. Elsewhere a line stays a line, for those who search it.
+pub fn for_terminal(text: &str, indent: usize) -> Cow<'_, str> {
+    match terminal_size::terminal_size_of(io::stdout()) {
+        Some((columns, _)) => fitted(text, columns.0.into(), indent),
+        None => text.into(),
+    }
+}
+
+fn fitted(text: &str, columns: usize, indent: usize) -> Cow<'_, str> {
+    let is_wide = |line: &str| line.chars().count() > columns;
+    if columns < indent + WORDS_LEAST || !text.lines().any(is_wide) {
+        return text.into();
+    }
+    let mut whole = String::with_capacity(text.len() + 64);
+    for line in text.lines() {
+        let (mut rest, mut room) = (line, columns);
+        while rest.chars().count() > room {
+            let end = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
+            // Names stay with what they name. A word that is longer than a line stays whole.
+            let names = if room == columns { indent.min(end) } else { 0 };
+            let names = rest.char_indices().nth(names).map_or(0, |(at, _)| at);
+            let first = names + (rest[names..].len() - rest[names..].trim_start().len());
+            let before = rest.get(first..end).and_then(|words| words.rfind(' ')).map(|at| first + at);
+            let Some(at) = before.or_else(|| rest[first.max(end)..].find(' ').map(|at| first.max(end) + at)) else {
+                break;
+            };
+            whole.push_str(rest[..at].trim_end());
+            whole.push('\n');
+            whole.extend(std::iter::repeat_n(' ', indent));
+            rest = rest[at..].trim_start();
+            room = columns - indent;
+        }
+        whole.push_str(rest);
+        whole.push('\n');
+    }
+    whole.into()
+}
+
 /// Writes a table to stdout at once: names, in the first `width` columns, are bold where there is color.
 pub fn print_table(text: &str, width: usize) -> io::Result<()> {
+    let fitted = for_terminal(text, width + 1);
+    let text: &str = &fitted;
     if !COLORED.load(Ordering::Relaxed) {
         return print(text);
     }
@@ -124,6 +168,27 @@ mod tests {
     #[test]
     fn what_an_argument_says_wins() {
         assert!(is_colored(ColorName::Always) && !is_colored(ColorName::Never));
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_where_a_terminal_ends() {
+        let text = "name           one two three four five six\n\nother          short\n               \
+                    /a/path/without/any/blank/in/it\n";
+        let told = fitted(text, 40, 15);
+        assert_eq!(
+            told,
+            "name           one two three four five\n               six\n\nother          short\n               \
+             /a/path/without/any/blank/in/it\n"
+        );
+        assert_eq!(fitted(text, 30, 15), text, "too narrow for anything");
+        assert!(matches!(fitted(text, 120, 15), Cow::Borrowed(_)));
+        let long = format!("name           {}", "word ".repeat(60));
+        let told = fitted(&long, 80, 15);
+        assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+        assert!(told.lines().skip(1).all(|line| line.starts_with("               word")), "{told}");
+        assert_eq!(told.matches("word").count(), 60);
+        let wide = format!("ä              {}", "wörter ".repeat(30));
+        assert!(fitted(&wide, 60, 15).lines().all(|line| line.chars().count() <= 60));
     }
 
     #[test]

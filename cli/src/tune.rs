@@ -82,6 +82,9 @@ pub fn run(options: &Tune) -> Done {
         let error = Error::new(ErrorKind::Timeout, "no batch came in the time that there was to measure");
         return Err(error.with_remedy("give a longer --limit, or a smaller --batch-size").into());
     };
+    if now.route.direct_io {
+        bed.read_past_the_cache();
+    }
     let outcome = search(&bed, given, now, begun)?;
     let profile = Profile::of(&outcome.best);
     let report = told::report(&outcome, &profile);

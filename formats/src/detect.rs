@@ -100,12 +100,14 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
     Ok(format)
 }
 
-/// The format that the options name or imply: whoever gives the size of a record has records, and with a type of
-/// elements, files hold numbers, whatever their names. Files that have labels, or that are paired, are samples.
+/// The format that the options name or imply: whoever gives the size of a record has records, and with the length of a
+/// window, tokens; with a type of elements, files hold numbers, whatever their names. Files that have labels, or that
+/// are paired, are samples.
 fn asked(options: &Options) -> Result<Option<&'static Format>> {
     let name = match options.format_name() {
         Some(name) => name,
         None if options.is_set("record_bytes") || options.is_set("record_fields") => "records",
+        None if options.is_set("window_tokens") => "tokens",
         None if ["dtype", "label_file", "pairs"].iter().any(|name| options.is_set(name)) => WHOLE,
         None => return Ok(None),
     };
@@ -434,8 +436,8 @@ fn bytes_show_nothing(count: u64, path: &Path) -> Error {
     let files = if count == 1 { "a file of raw bytes does".into() } else { format!("{count} files of raw bytes do") };
     let what = format!("{files} not show what a sample is");
     Error::new(ErrorKind::InvalidArgument, what).with_path(path).with_remedy(
-        "give record_bytes (--record-bytes) for records of one size; the format tokens with window_tokens and \
-         token_dtype for tokens; or the format folder, where every file is a sample",
+        "give record_bytes (--record-bytes) for records of one size; window_tokens and token_dtype \
+         for tokens; or the format folder, where every file is a sample",
     )
 }
 

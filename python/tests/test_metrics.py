@@ -314,3 +314,131 @@ def test_the_trainer_logs_the_numbers(records: pathlib.Path, tmp_path: pathlib.P
     with loader_of(records, output="torch") as loader:
         Trainer(model=Model(), args=arguments, callbacks=[metrics]).train()
     assert [step for step, _ in told][:3] == [10, 20, 30] and told[0][1] >= 320
+
+
+def test_watch_logs_numbers_by_steps(records: pathlib.Path, caplog: Any) -> None:
+    told: list[tuple[int, float]] = []
+
+    def log(metrics: dict[str, float], step: int) -> None:
+        told.append((step, metrics["loader/samples"]))
+
+    with loader_of(records) as loader:
+        with uringload.watch(loader, 100, file=io.StringIO(), log=log):
+            list(loader)
+        assert told == [(32, RECORDS)]
+        # The counts begin anew with a state, and steps go on.
+        with uringload.watch(loader, 100, file=io.StringIO(), log=log) as watched:
+            list(watched)
+            list(watched)
+        assert told[-1][0] == 64, told
+
+        def fails(metrics: dict[str, float], step: int) -> None:
+            raise ConnectionError("the server is away")
+
+        out = io.StringIO()
+        with uringload.watch(loader, 0.01, file=out, log=fails):
+            for _ in loader:
+                time.sleep(0.005)
+        assert caplog.text.count("watch() logs no more: ConnectionError: the server is away") == 1
+        assert "verdict: " in out.getvalue() and out.getvalue().count("uringload: ") > 2, "and it goes on"
+        with pytest.raises(TypeError, match="int"):
+            uringload.watch(loader, log=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboardX") is None, reason="skipped: tensorboardX is not installed")
+def test_tensorboard_shows_the_numbers(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    import uringload.tensorboard
+
+    writer = SummaryWriter(str(tmp_path))
+    metrics = uringload.tensorboard.Metrics(writer)
+    with loader_of(records) as loader:
+        metrics.log(loader, 0)
+        with uringload.watch(loader, 100, file=io.StringIO(), log=metrics):
+            list(loader)
+        bottleneck = loader.verdict().bottleneck
+    writer.close()
+    if importlib.util.find_spec("tensorboard") is None:
+        pytest.skip("skipped: tensorboard is not installed, so nothing reads what was written")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(tmp_path))
+    found.Reload()
+    (samples,) = found.Scalars("loader/samples")
+    assert (samples.step, samples.value) == (32, RECORDS), "nothing was measured before the first batch"
+    (said,) = found.Tensors("loader/verdict/text_summary")
+    assert bottleneck.encode() in said.tensor_proto.string_val[0]
+
+
+def test_what_is_no_writer_is_refused(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    import uringload.tensorboard
+    import uringload.wandb
+
+    with pytest.raises(TypeError, match="add_scalar"):
+        uringload.tensorboard.Metrics(3)
+    for name in ("torch.utils.tensorboard", "tensorboardX"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(uringload.InvalidArgumentError, match="tensorboardX") as error:
+        uringload.tensorboard.Metrics(tmp_path)
+    assert "pip install" in str(error.value.remedy)
+    with pytest.raises(TypeError, match="without log"):
+        uringload.wandb.Metrics(3)
+
+
+def wandb_records(path: pathlib.Path) -> list[bytes]:
+    """Those of a run that was offline: LevelDB's log, behind 7 bytes of W&B's own."""
+    block, head = 32768, 7
+    data, at, whole, found = path.read_bytes(), head, b"", []
+    assert data.startswith(b":W&B")
+    while at + head <= len(data):
+        if block - at % block < head:
+            at += block - at % block
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        whole += data[at + head : at + head + length]
+        at += head + length
+        # A record is whole (1), or begins, goes on and ends (2 to 4).
+        if kind in (1, 4):
+            found.append(whole)
+            whole = b""
+    return found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="skipped: wandb is not installed")
+def test_wandb_keeps_the_numbers(records: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    import wandb
+
+    import uringload.wandb
+
+    for name, value in {"WANDB_SILENT": "true", "HOME": str(tmp_path), "WANDB_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(uringload.InvalidArgumentError, match="no run"):
+        uringload.wandb.Metrics()
+    with wandb.init(mode="offline", project="tests", dir=str(tmp_path)) as run, loader_of(records) as loader:
+        metrics = uringload.wandb.Metrics()
+        assert metrics.run is run
+        list(loader)
+        metrics.log(loader, 32)
+        # Beside what the program logs, in its row.
+        run.log({"loss": 0.5}, step=0)
+        bottleneck = loader.verdict().bottleneck
+    (file,) = {path.resolve() for path in tmp_path.rglob("*.wandb")}
+    from wandb.proto import wandb_internal_pb2
+
+    rows: list[dict[str, str]] = []
+    summary: dict[str, str] = {}
+    # Its server writes now and then behind the end of the run.
+    deadline = time.monotonic() + 30
+    while len(wandb_records(file)) < 10 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for data in wandb_records(file):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.history.item:
+            rows.append({item.key or "/".join(item.nested_key): item.value_json for item in record.history.item})
+        for item in record.summary.update:
+            summary[item.key or "/".join(item.nested_key)] = item.value_json
+    (row,) = (row for row in rows if "loss" in row)
+    assert (float(row["loader/samples"]), float(row["loader/step"])) == (RECORDS, 32), rows
+    assert bottleneck in summary["loader/verdict"], summary

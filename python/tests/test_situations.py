@@ -5,6 +5,7 @@ The rest of them is in tests/situations.rs.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import time
 from typing import Any
@@ -40,6 +41,14 @@ def find(bottleneck: str, records: pathlib.Path, **given: object) -> tuple[Any, 
     return judged(bottleneck, lambda: read(records, **given), TRIES)  # type: ignore[arg-type]
 
 
+def tell(what: str, remedy: Any, gain: float) -> None:
+    """Leaves a row of the table that benches/situations.py makes: what was predicted, and what came."""
+    path = os.environ.get("URINGLOAD_SITUATIONS")
+    if path is not None and remedy.gain is not None:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{what}\t{remedy.what}\t{remedy.gain:.3f}\t{gain:.3f}\n")
+
+
 def waits(sample: Any) -> Any:
     time.sleep(WAIT_S)
     return sample
@@ -62,6 +71,8 @@ def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
         verdict, before = read(records, **few)
         after = read(records, **{**few, "num_threads": 8})[1]
         tried.append((str(verdict), after / before))
+        if verdict.bottleneck == "transform" and len(tried) == 1:
+            tell("a transform in Python that waits", verdict.remedies[0], after / before)
         if verdict.bottleneck != "transform":
             continue
         remedy = verdict.remedies[0]
@@ -74,17 +85,30 @@ def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
 
 
 def test_a_transform_under_pythons_lock_does_not_want_threads(records: pathlib.Path) -> None:
-    verdict, _ = find("transform", records, transform=holds_the_lock, num_threads=2)
+    # Steps bound what there is to gain without the transform: a batch takes 64 ms to transform and 20 ms to use.
+    given: dict[str, Any] = {"num_threads": 2, "only": range(8 * BATCH), "step": 0.02}
+    verdict, before = find("transform", records, transform=holds_the_lock, **given)
     assert "num_threads" not in verdict.remedies[0].what, verdict.remedies
     assert verdict.gain > 1.5, verdict
+    (built_in,) = (remedy for remedy in verdict.remedies if "built-in" in remedy.what)
+    gains: list[float] = []
+    while len(gains) < TRIES and (not gains or max(gains) <= 1.5):
+        gains.append(read(records, **given)[1] / before)
+    tell("a transform that holds Python's lock", built_in, gains[0])
+    if max(gains) <= 1.5 and takes_turns():
+        pytest.skip(f"skipped: other programs take the processors: {gains}")
+    assert max(gains) > 1.5, gains
 
 
 def test_a_slow_loop_is_the_trainer(records: pathlib.Path) -> None:
-    verdict, _ = find("trainer", records, step=0.02)
+    given: dict[str, Any] = {"transform": waits, "num_threads": 8, "only": range(8 * BATCH)}
+    # A batch takes 80 ms to make, and 200 ms to use.
+    verdict, before = find("trainer", records, step=0.2, **given)
     assert verdict.remedies[0].what.startswith("a faster step")
-    gains = [0.0]
-    while max(gains) <= 3 and len(gains) <= TRIES:
-        gains.append(read(records, step=0.002)[1] / read(records, step=0.02)[1])
-    if max(gains) <= 3 and takes_turns():
+    gains: list[float] = []
+    while len(gains) < TRIES and (not gains or max(gains) <= 1.6):
+        gains.append(read(records, **given)[1] / before)
+    tell("a loop in Python that is slow", verdict.remedies[0], gains[0])
+    if max(gains) <= 1.6 and takes_turns():
         pytest.skip(f"skipped: other programs take the processors: {gains}")
-    assert max(gains) > 3, gains
+    assert max(gains) > 1.6, gains

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import pathlib
 import time
@@ -49,6 +50,39 @@ def test_a_trace_is_written(records: pathlib.Path, tmp_path: pathlib.Path) -> No
     with uringload.DataLoader(**of_records(records, output="dlpack", trace=binary)) as loader:
         list(loader)
     assert binary.stat().st_size > 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("perfetto") is None, reason="skipped: perfetto is not installed")
+def test_perfetto_knows_every_field(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    from google.protobuf import unknown_fields
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+    path = tmp_path / "run.pftrace"
+    with uringload.DataLoader(**of_records(records, output="dlpack", trace=path)) as loader:
+        assert sum(1 for _ in loader) == 32
+        loader.close()
+    deadline = time.monotonic() + 10
+    while b"batch 31" not in path.read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    trace = Trace()
+    trace.ParseFromString(path.read_bytes())
+
+    def check(message: Any) -> None:
+        assert not list(unknown_fields.UnknownFieldSet(message)), message
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                for each in value if field.is_repeated else [value]:
+                    check(each)
+
+    check(trace)
+    names = {track.uuid: track.name or track.thread.thread_name for packet in trace.packet
+             if packet.HasField("track_descriptor") for track in [packet.track_descriptor]}  # fmt: skip
+    assert {"reactor", "consumer", "reads in flight", "batches ready"} <= set(names.values())
+    events = [packet for packet in trace.packet if packet.HasField("track_event")]
+    assert {event.track_event.track_uuid for event in events} <= set(names), "every event has a track"
+    batches = [event for event in events if event.track_event.type == TrackEvent.TYPE_INSTANT]
+    assert [event.track_event.name for event in batches] == [f"batch {number}" for number in range(32)]
 
 
 def test_reading_that_begins_anew_gets_a_file_of_its_own(records: pathlib.Path, tmp_path: pathlib.Path) -> None:

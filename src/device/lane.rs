@@ -5,6 +5,7 @@ use super::batch::{After, DeviceBatch, DeviceBytes, DeviceColumn, Home, Lease, R
 use super::layout::{self, Addressed, Placed, Places, Staged, Work};
 use super::ranges::{RANGE_ALIGNMENT, Ranges};
 use super::straight;
+use super::traced::Traced;
 use super::transforms::Transforms;
 use crate::batch::{Batch, Data, Deferred, Pieces};
 use crate::pool::Pool;
@@ -89,6 +90,7 @@ pub(super) struct Lane {
     spare: Vec<Event>,
     /// What kernels wait for; it knows no time, which costs less.
     copied: Event,
+    traced: Option<Traced>,
     stats: Arc<Stats>,
 }
 
@@ -123,11 +125,13 @@ impl Lane {
     ) -> Result<Lane, CudaError> {
         let kernels = Kernels::new(context);
         kernels.prepare(wanted)?;
+        let copies = Copies::new(context)?;
+        let traced = Traced::begin(stats, context, copies.stream())?;
         Ok(Lane {
             ranges: Ranges::new(memory.len(), need.bytes() as usize),
             memory,
             shadow,
-            copies: Copies::new(context)?,
+            copies,
             work: Stream::new(context)?,
             kernels,
             context: context.clone(),
@@ -141,6 +145,7 @@ impl Lane {
             timed: VecDeque::new(),
             spare: Vec::new(),
             copied: Event::new(context, Timing::Off)?,
+            traced,
             stats: Arc::clone(stats),
         })
     }
@@ -561,13 +566,16 @@ impl Lane {
             if !first.end.is_done()? {
                 break;
             }
-            let Some(Timed { begin, end, is_copy }) = self.timed.pop_front() else { break };
+            let Some(Timed { begin, mut end, is_copy }) = self.timed.pop_front() else { break };
             let nanos = end.since(&begin)?.as_nanos() as u64;
             let count = &self.stats.count;
             if is_copy {
                 count.copy_nanos.add(nanos)
             } else {
                 count.kernel_nanos.add(nanos)
+            }
+            if let Some(traced) = &mut self.traced {
+                end = traced.tell(is_copy, &begin, end)?;
             }
             self.spare.extend([begin, end]);
         }

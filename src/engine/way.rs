@@ -1,5 +1,6 @@
 //! Chooses how to read: past the page cache or through it, and with what alignment.
 
+use super::files::has_no_descriptor;
 use crate::config::{Cause, Config, Fallback, IoChoice};
 use crate::dataset::{Dataset, FileId, FileTable};
 use crate::{Error, ErrorKind, Result};
@@ -127,12 +128,16 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_path(&path))?;
     let device = BlockDevice::of(plain.file.as_fd());
     let fuse = file::file_system(plain.file.as_fd()).is_ok_and(|name| name == "fuse");
+    // Where one descriptor is left, it is for the next.
+    drop(plain);
     match open(files, id, true) {
         Ok(opened) => {
             let alignment = file::direct_alignment(opened.file.as_fd());
             let alignment = alignment.map(|alignment| alignment.memory.max(alignment.offset).max(SECTOR_BYTES));
             Ok(Direct { alignment, error: None, file: path, device, fuse })
         }
+        // That is no word about O_DIRECT.
+        Err(error) if has_no_descriptor(&error) => Err(Error::io("cannot open the file", error).with_path(path)),
         Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device, fuse }),
     }
 }

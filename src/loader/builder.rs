@@ -512,6 +512,7 @@ impl Builder {
         let tracer = config.trace.as_deref().map(Tracer::begin).transpose()?;
         let stats = Arc::new(Stats::traced(tracer));
         stats.set_operation_bytes(config.operation_bytes.unwrap_or(0));
+        stats.set_facts(stretches::facts(&config, &order, &collation, &limits));
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;

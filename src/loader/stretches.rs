@@ -11,6 +11,7 @@ use crate::guard;
 use crate::plan::{Grid, Joining, Keep, SMALL_SPAN_BYTES};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{KnownOrder, Order};
+use crate::stats::{Facts, Keeping, Neighbours};
 use std::borrow::Cow;
 
 /// A sample for which so many bytes of files must be read costs less as a part of a whole stretch than as a read of its
@@ -120,6 +121,31 @@ fn chosen(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes
     let can_pass = config.coalesce_gap.unwrap_or(0) == 0 && config.batching == Batching::Samples;
     let passing = if can_pass { passing(config, order, limits, notes) } else { None };
     passing.or_else(|| columns(dataset, limits, notes))
+}
+
+/// What a verdict knows of what is read.
+pub(super) fn facts(config: &Config, order: &Order, collation: &Collation, limits: &Limits) -> Facts {
+    let dataset = &**order.dataset();
+    let neighbours = match order.sampler().id().0 {
+        KnownOrder::Sequential => Neighbours::Stored,
+        KnownOrder::Shuffled { .. } => Neighbours::Far,
+        KnownOrder::Windows { .. } | KnownOrder::Shards { .. } | KnownOrder::Pieces { .. } => Neighbours::Near,
+        _ => Neighbours::Unknown,
+    };
+    let is_of_no_use = dataset.units().is_some() || collation.is_deferred() || config.cache == Cache::Memory;
+    let keeping = if is_of_no_use { Keeping::No } else { keeping(config, dataset, limits) };
+    Facts { samples: dataset.len(), files: dataset.files().len() as u64, keeping, order: neighbours }
+}
+
+/// What there would be memory for, if the dataset's files were kept beside what reading takes: half of what is left at
+/// most, as `cache` itself takes without a limit.
+fn keeping(config: &Config, dataset: &dyn Dataset, limits: &Limits) -> Keeping {
+    let (all, reading) = (dataset.files().total_bytes(), limits.pool_bytes as u64);
+    let fits = all.min(Room::now().half().saturating_sub(reading));
+    // What `cache` sets apart for reading, of a limit that is given.
+    let apart = reading.max(MEMORY_LIMIT.min(fits / 3 + 1));
+    let limit = config.memory_limit.map(|_| fits.saturating_add(apart));
+    Keeping::Room { all, fits, limit }
 }
 
 /// What is kept of small columns that lie apart from the rest of their samples.

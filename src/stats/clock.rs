@@ -189,6 +189,13 @@ impl Clock {
         }
     }
 
+    /// So many batches lie ready for the consumer, which a trace tells.
+    pub(crate) fn ready(&self, batches: usize) {
+        if let Some(lane) = &self.lane {
+            lane.ready(batches, self.since);
+        }
+    }
+
     /// What is charged now.
     pub fn doing(&self) -> Doing {
         self.doing

@@ -43,18 +43,26 @@ pub(super) enum What {
     Doing(Doing),
     /// It is over.
     Ended,
+    /// A device computes what the loader gave it, from now on.
+    Kernels,
     /// So many reads are in flight.
     InFlight(u32),
+    /// So many batches lie ready.
+    Ready(u32),
     /// The consumer got the batch of this number.
     Batch(u32),
 }
 
-/// One thread's events. Any thread may leave them.
+/// The name of [`What::Kernels`].
+const KERNELS: &str = "kernels";
+
+/// What happens one after the other: the events of a thread, or of a device. Any thread may leave them.
 #[derive(Debug)]
 pub(crate) struct Lane {
     number: u32,
-    role: Role,
-    thread: u32,
+    name: String,
+    /// `None`: it is no thread's.
+    thread: Option<u32>,
     start: Instant,
     events: ArrayQueue<Event>,
     lost: AtomicU64,
@@ -83,6 +91,16 @@ impl Lane {
 
     pub(crate) fn batch(&self, number: u64, now: Instant) {
         self.leave(now, What::Batch(number as u32));
+    }
+
+    pub(super) fn ready(&self, batches: usize, now: Instant) {
+        self.leave(now, What::Ready(u32::try_from(batches).unwrap_or(u32::MAX)));
+    }
+
+    /// A device's: it copied, or computed, from then to then.
+    pub(crate) fn worked(&self, is_copy: bool, (begin, end): (Instant, Instant)) {
+        self.leave(begin, if is_copy { What::Doing(Doing::Copy) } else { What::Kernels });
+        self.leave(end, What::Ended);
     }
 }
 
@@ -135,11 +153,20 @@ impl Tracer {
 
     /// A lane for a thread of this role, the one that calls.
     pub(crate) fn lane(&self, role: Role) -> Arc<Lane> {
+        self.add(role.name().to_owned(), Some(schedule::thread_id()))
+    }
+
+    /// A lane for what no thread does.
+    pub(crate) fn beside(&self, name: String) -> Arc<Lane> {
+        self.add(name, None)
+    }
+
+    fn add(&self, name: String, thread: Option<u32>) -> Arc<Lane> {
         let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = Arc::new(Lane {
             number: lanes.len() as u32 + 1,
-            role,
-            thread: schedule::thread_id(),
+            name,
+            thread,
             start: self.shared.start,
             events: ArrayQueue::new(EVENTS),
             lost: AtomicU64::new(0),
@@ -241,11 +268,15 @@ mod tests {
         let path = folder.path().join(name);
         let tracer = Tracer::begin(&path).unwrap();
         let (reactor, consumer) = (tracer.lane(Role::Reactor), tracer.lane(Role::Consumer));
+        let device = tracer.beside("cuda:0 copies".into());
         for number in 0..events {
             let doing = [Doing::Plan, Doing::Submit, Doing::WaitStorage][number as usize % 3];
             reactor.doing(doing, Instant::now());
             reactor.in_flight(number as usize, Instant::now());
             consumer.batch(number, Instant::now());
+            consumer.ready(number as usize % 5, Instant::now());
+            let begin = Instant::now();
+            device.worked(number % 2 == 0, (begin, begin + Duration::from_nanos(10)));
         }
         reactor.ended(Instant::now());
         drop(tracer);
@@ -258,12 +289,20 @@ mod tests {
         let file = written("run.pftrace", EVENTS);
         let packets = fields(&file);
         assert!(packets.iter().all(|packet| packet.0 == 1));
-        let (mut open, mut kinds, mut last, mut names, mut longest) = (0_i64, [0_u64; 5], [0; 8], 0, 0);
+        let (mut open, mut kinds, mut last, mut names, mut longest) = ([0_i64; 8], [0_u64; 5], [0; 8], 0, 0);
+        let (mut counted, mut beside) = ([0_u64; 8], false);
         for (_, _, packet) in &packets {
             let packet_fields = fields(packet);
             assert_eq!(field(&packet_fields, 10).unwrap().0, 1, "one sequence");
             if let Some((_, interned)) = field(&packet_fields, 12) {
                 names = fields(interned).len();
+            }
+            if let Some((_, track)) = field(&packet_fields, 60) {
+                // A track of its own, below the process, and no thread.
+                let track = fields(track);
+                beside |= field(&track, 2).is_some_and(|(_, name)| name == b"cuda:0 copies")
+                    && field(&track, 4).is_none()
+                    && field(&track, 5).is_some();
             }
             let Some((_, event)) = field(&packet_fields, 11) else { continue };
             longest = longest.max(packet.len() + 2);
@@ -273,10 +312,13 @@ mod tests {
             assert!(at >= last[track], "the time of a track goes on");
             last[track] = at;
             kinds[kind as usize] += 1;
-            open += i64::from(kind == 1) - i64::from(kind == 2);
-            assert!((0..=1).contains(&open), "slices do not overlap");
+            counted[track] += u64::from(kind == 4);
+            open[track] += i64::from(kind == 1) - i64::from(kind == 2);
+            assert!((0..=1).contains(&open[track]), "slices do not overlap");
         }
-        assert_eq!((kinds, open, names), ([0, EVENTS, EVENTS, EVENTS, EVENTS], 0, Doing::ALL.len()));
+        assert!(open == [0; 8] && beside);
+        assert_eq!((kinds, names), ([0, 2 * EVENTS, 2 * EVENTS, EVENTS, 2 * EVENTS], Doing::ALL.len() + 1));
+        assert_eq!(counted[2..4], [EVENTS, EVENTS], "reads in flight, and batches that lie ready");
         assert!(longest <= 40, "{longest} bytes for an event");
         // Cut off anywhere, all packets but the last one are there.
         assert_eq!(fields(&file[..file.len() - 7]).len(), packets.len() - 1);
@@ -287,7 +329,8 @@ mod tests {
         let file = String::from_utf8(written("run.json", 50)).unwrap();
         let whole: Vec<serde_json::Value> = serde_json::from_str(&(file.clone() + "]")).unwrap();
         let of = |phase: &str| whole.iter().filter(|event| event["ph"] == phase).count();
-        assert_eq!([of("B"), of("E"), of("C"), of("i"), of("M")], [50, 50, 50, 50, 3]);
+        assert_eq!([of("B"), of("E"), of("C"), of("i"), of("M")], [100, 100, 100, 50, 4]);
+        assert_eq!(whole.iter().filter(|event| event["name"] == KERNELS).count(), 25);
         assert!(whole.iter().all(|event| event["ph"] == "M" || event["ts"].as_f64().unwrap() > 0.0));
         let end = file[..file.len() - 9].rfind(",\n").unwrap();
         assert!(serde_json::from_str::<Vec<serde_json::Value>>(&(file[..end].to_owned() + "]")).is_ok());

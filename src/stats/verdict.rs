@@ -169,7 +169,7 @@ pub(super) fn judge(snapshot: &Snapshot, evidence: &Evidence) -> Verdict {
         return unknown("no batch was asked for");
     }
     if snapshot.count.batches == 0 {
-        return unknown("no batch was delivered");
+        return unknown(&format!("no batch was delivered{}", so_far(snapshot)));
     }
     let demands = Demands::of(snapshot, evidence);
     let Some(part) = demands.busiest() else { return unknown("the loader's threads were not seen at work") };
@@ -205,6 +205,12 @@ pub(super) fn judge(snapshot: &Snapshot, evidence: &Evidence) -> Verdict {
     };
     let gain = demands.gain_without(part);
     let remedies = remedies::of(bottleneck, part, snapshot, evidence, &demands);
+    let advice = match demands::short_of_memory(snapshot) {
+        Some(share) => {
+            format!("{advice}; and the machine is short of memory: something waited for it for {}", percent(share))
+        }
+        None => advice,
+    };
     Verdict { bottleneck, share, advice, gain: Some(gain), remedies, without: missing(snapshot) }
 }
 
@@ -327,6 +333,12 @@ fn processors_advice(snapshot: &Snapshot, demands: &Demands) -> String {
     }
     let queued = percent(demands.queued_most());
     let available = processors.available;
+    if demands.is_by_pressure() {
+        return format!(
+            "something on this machine was ready to run and had no processor for {queued} of the time, while this \
+             process used {used:.1} of {available}; which threads waited, nobody tells"
+        );
+    }
     if demands.fills_processors() {
         return format!("its threads filled {available} processors and queued for them for {queued} of the time");
     }
@@ -338,6 +350,7 @@ fn processors_advice(snapshot: &Snapshot, demands: &Demands) -> String {
 
 fn loader_advice(snapshot: &Snapshot) -> String {
     match most_work(snapshot) {
+        Doing::Submit if snapshot.facts.has_shards() => "starting reads took most of the CPU: they are many, and short",
         Doing::Submit => {
             "starting reads took most of the CPU: pack small files into shards, or coalesce neighbouring \
                           records"
@@ -346,7 +359,7 @@ fn loader_advice(snapshot: &Snapshot) -> String {
         Doing::Plan => {
             "planning took most of the CPU: samples are small, so read them in an order by windows or shards"
         }
-        _ => "making batches took most of the CPU: samples are small, so pack them into larger ones",
+        _ => "making batches took most of the CPU: samples are small, and each takes as much of it as a large one",
     }
     .to_owned()
 }
@@ -356,6 +369,16 @@ fn most_work(snapshot: &Snapshot) -> Doing {
     let spent = |doing| snapshot.time(Role::Reactor, doing);
     let works = [Doing::Submit, Doing::Copy, Doing::Assemble, Doing::Plan];
     works.into_iter().max_by_key(|&doing| spent(doing)).unwrap_or(Doing::Assemble)
+}
+
+/// What the loader has done until its first batch.
+fn so_far(snapshot: &Snapshot) -> String {
+    if let Some(outage) = &snapshot.outage {
+        return format!(" yet: {outage}");
+    }
+    let spent = |doing: &Doing| snapshot.time(Role::Reactor, *doing);
+    let most = Doing::ALL.into_iter().max_by_key(spent).filter(|doing| !spent(doing).is_zero());
+    most.map_or_else(String::new, |doing| format!(" yet, and most of its time the loader had this to do: {doing}"))
 }
 
 fn unknown(why: &str) -> Verdict {

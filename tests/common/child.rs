@@ -32,6 +32,34 @@ pub fn run(name: &str, task: &str) -> String {
     out
 }
 
+/// Runs a child as [`run`] does, for which control groups, pressure and the scheduler's counts of threads do not exist.
+///
+/// # Errors
+/// The reason, in words, why this machine cannot hide them.
+///
+/// # Panics
+/// If the child fails.
+pub fn run_blind(name: &str, task: &str) -> Result<String, String> {
+    const HIDE: &str = "mount -t tmpfs none /sys/fs/cgroup && { [ ! -d /proc/pressure ] || mount -t tmpfs none \
+                        /proc/pressure; } && mount -t tmpfs none /proc/$$/task && exec \"$@\"";
+    if !super::is_root() {
+        return Err("hiding files of /proc: only root can mount".into());
+    }
+    let may = |line: &[&str]| Command::new("unshare").args(["-m", "sh", "-c"]).args(line).stdin(Stdio::null()).output();
+    let probe = may(&[HIDE, "sh", "true"]).map_err(|error| format!("unshare: {error}"))?;
+    if !probe.status.success() {
+        return Err(format!("hiding files of /proc: {}", String::from_utf8_lossy(&probe.stderr).trim()));
+    }
+    let inner = command(name, task);
+    let mut outer = Command::new("unshare");
+    outer.args(["-m", "sh", "-c", HIDE, "sh"]).arg(inner.get_program()).args(inner.get_args()).env(TASK, task);
+    let output = outer.stdin(Stdio::null()).output().map_err(|error| format!("unshare: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{task}: {:?}\n{out}{err}", output.status);
+    Ok(out)
+}
+
 /// Starts the ignored test `name` of this binary as [`run`] does, for who kills it or looks at it meanwhile.
 ///
 /// # Panics

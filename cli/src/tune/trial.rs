@@ -9,7 +9,7 @@ use super::super::interrupt::Interrupt;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::config::Route;
+use uringload::config::{IoChoice, Route};
 use uringload::dataset::Dataset;
 use uringload::internal::Config;
 use uringload::sampler::{Cursor, Sampler};
@@ -40,6 +40,8 @@ pub struct Bed<'a> {
     pub slice: Duration,
     /// Where the next trial goes on, as a run would: what was just read may be in memory somewhere.
     at: Cell<Cursor>,
+    /// Whether the loader reads past the page cache here.
+    is_direct: Cell<bool>,
 }
 
 /// What a trial showed.
@@ -62,7 +64,21 @@ impl<'a> Bed<'a> {
     pub fn new(options: &'a Tune, data: &'a Data, interrupt: &'a Interrupt, begun: Instant) -> Bed<'a> {
         // Some forty trials.
         let slice = (options.limit / 40).clamp(Duration::from_millis(60), Duration::from_millis(700));
-        Bed { options, data, interrupt, deadline: begun + options.limit, slice, at: Cell::default() }
+        Bed {
+            options,
+            data,
+            interrupt,
+            deadline: begun + options.limit,
+            slice,
+            at: Cell::default(),
+            is_direct: Cell::default(),
+        }
+    }
+
+    /// From now on a choice of `io` that is left to the loader is measured past the page cache: what happens to lie in
+    /// it now is no property of the machine.
+    pub fn read_past_the_cache(&self) {
+        self.is_direct.set(true);
     }
 
     /// Whether there is time for so many trials.
@@ -78,7 +94,9 @@ impl<'a> Bed<'a> {
         let sampler = self.data.sampler(config, &self.options.source.chosen)?;
         // What weights have drawn is in no cursor.
         let start = if self.options.source.chosen.weights.is_empty() { self.at.get() } else { Cursor::default() };
-        let config = Config { start, ..config.clone() };
+        let is_left = config.io == IoChoice::Auto && self.is_direct.get();
+        let io = if is_left { IoChoice::Direct } else { config.io };
+        let config = Config { start, io, ..config.clone() };
         let seen = self.run_of(&self.data.dataset, sampler, &config, &self.options.images)?;
         seen.iter().for_each(|seen| self.at.set(seen.next));
         Ok(seen)

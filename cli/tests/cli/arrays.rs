@@ -35,7 +35,7 @@ fn formats_are_found_and_described() {
     assert_eq!((&tokens["format"], &tokens["samples"]), (&"tokens".into(), &6.into()));
     assert_eq!((&tokens["columns"][0]["dtype"], &tokens["columns"][0]["shape"]), (&"u16".into(), &json("[4]")));
     assert_eq!((&tokens["dropped_tokens"], &tokens["left_out"][0]["count"]), (&4.into(), &3.into()));
-    let raw = inspected(&format!("{} --format tokens --token-dtype u32 --window-tokens 2", data("megatron_i4.bin")));
+    let raw = inspected(&format!("{} --token-dtype u32 --window-tokens 2", data("megatron_i4.bin")));
     assert_eq!((&raw["samples"], &raw["columns"][0]["dtype"]), (&23.into(), &"u32".into()));
     let (text, _) = expect(&mut uringload(&format!("inspect {}", data("golden.npy"))), 0);
     assert!(text.contains("data: i32 [3]"), "{text}");

@@ -111,6 +111,26 @@ fn a_child_with_few_descriptors() {
     });
 }
 
+/// Too few descriptors for anything: said so, and never taken for a filesystem without O_DIRECT.
+#[test]
+fn a_child_with_next_to_no_descriptors() {
+    within(BOUND, || {
+        let (root, _dataset) = folder();
+        for most in 4..16 {
+            let limit = format!("--nofile={most}:{most}");
+            if !can(&["prlimit", &limit]) {
+                return;
+            }
+            let mut command = Command::new("prlimit");
+            command.args([&limit, env!("CARGO_BIN_EXE_uringload"), "bench", "--no-raw", "--io", "direct"]);
+            let output = command.arg(root.path()).stdin(Stdio::null()).output().expect("the child starts");
+            let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+            assert!(!told.contains("O_DIRECT was asked for"), "{most}: {told}");
+            assert!(output.status.success() || told.contains("open files") || told.contains("descriptor"), "{told}");
+        }
+    });
+}
+
 #[test]
 fn children_without_io_uring() {
     within(BOUND, || {

@@ -84,10 +84,12 @@ fn inspect_knows_shards_by_their_index() {
 
 #[test]
 fn completions_and_pages_know_every_command() {
-    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+    for shell in ["bash", "elvish", "fish", "nushell", "powershell", "zsh"] {
         let (script, _) = expect(&mut uringload(&format!("completions {shell}")), 0);
         assert!(script.contains("doctor") && script.contains("emulate-step"), "{shell}");
     }
+    let (module, _) = expect(&mut uringload("completions nushell"), 0);
+    assert!(module.starts_with("module completions {") && module.contains("export extern \"uringload bench\""));
     let (page, _) = expect(&mut uringload("man"), 0);
     assert!(page.contains(".TH uringload 1") && page.contains("130"), "{page}");
     let folder = tempfile::tempdir().unwrap();
@@ -160,4 +162,30 @@ fn color_is_a_matter_of_terminals_and_of_who_asks() {
     }
     let (_, err) = expect(&mut uringload(&format!("inspect {dir} --color blue")), 2);
     assert!(err.contains("blue"), "{err}");
+}
+
+/// On a terminal of 80 columns, no line is broken within a word; elsewhere a line stays a line.
+#[test]
+fn lines_fit_the_terminal() {
+    let (_folder, dir) = files(3);
+    let binary = env!("CARGO_BIN_EXE_uringload");
+    for arguments in ["bench DIR --no-raw --epochs 1", "inspect DIR", "doctor"] {
+        let arguments = arguments.replace("DIR", &dir);
+        // A terminal of its own; what it shows comes to stdout.
+        let line = format!("stty cols 80; exec {binary} {arguments} --color never");
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env("TERM", "xterm");
+        let Ok(output) = script.output() else { return common::skip("script (util-linux) is missing: no terminal") };
+        let shown = stdout(&output).replace('\r', "");
+        // The line of progress is drawn over itself.
+        let drawn = |line: &&str| !line.contains('\u{1b}');
+        let wide: Vec<&str> = { shown.lines().filter(drawn) }
+            .filter(|line| line.chars().count() > 80 && line.trim().contains(' '))
+            .collect();
+        let words = |line: &&str| line.split_whitespace().all(|word| word.chars().count() < 60);
+        assert!(!wide.iter().any(words), "{arguments}: {wide:#?}");
+        assert!(shown.lines().count() > 5, "{shown}");
+    }
+    let (piped, _) = expect(&mut uringload(&format!("bench {dir} --no-raw --epochs 1")), 0);
+    assert!(piped.lines().any(|line| line.chars().count() > 80), "{piped}");
 }

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, TextIO, final
 
 from . import _arguments as arguments
@@ -15,7 +16,12 @@ from .errors import mistyped, refused
 
 
 def watch(
-    loader: Any, every: float = 60.0, *, file: TextIO | None = None, metrics: str | os.PathLike[str] | None = None
+    loader: Any,
+    every: float = 60.0,
+    *,
+    file: TextIO | None = None,
+    metrics: str | os.PathLike[str] | None = None,
+    log: Callable[[dict[str, float], int], Any] | None = None,
 ) -> Watch:
     """Prints a line a minute about a loader, and a report when the ``with`` block ends.
 
@@ -28,6 +34,9 @@ def watch(
         every: seconds between two lines.
         file: where to print; None: stderr.
         metrics: a file that is written anew with each line, as `write_metrics` does.
+        log: what gets `DataLoader.metrics`, and the batches that were taken since the block began, with each line and
+            at the end: `uringload.tensorboard.Metrics`, `uringload.wandb.Metrics`, or a function of your own. It is
+            called in a thread of its own; where it fails, that is said and it is called no more.
     """
     loader = loader if isinstance(loader, DataLoader) else getattr(loader, "loader", loader)
     if not isinstance(loader, DataLoader):
@@ -35,18 +44,23 @@ def watch(
     seconds = arguments.number("every", every)
     if not 0.0 < seconds < threading.TIMEOUT_MAX:
         raise refused(f"every={every!r} is no time between two lines", "give seconds, such as 60")
-    return Watch(loader, seconds, file, metrics)
+    if log is not None and not callable(log):
+        raise mistyped(f"log is a {type(log).__name__}", "give a function of a dictionary and a step")
+    return Watch(loader, seconds, file, metrics, log)
 
 
 @final
 class Watch:
     """A ``with`` block that is watched."""
 
-    def __init__(self, loader: DataLoader, every: float, file: TextIO | None, metrics: Any) -> None:
+    def __init__(self, loader: DataLoader, every: float, file: TextIO | None, metrics: Any, log: Any = None) -> None:
         self._loader = loader
         self._every = every
         self._file = file
         self._metrics = metrics
+        self._log = log
+        # Batches since the block began, and what the loader counted then.
+        self._step, self._batches = 0, 0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         # Time, samples, bytes and seconds waited, when the last line was printed.
@@ -58,6 +72,7 @@ class Watch:
         # What cannot be written is told here, and not after a minute.
         self._write_metrics()
         self._last = (time.monotonic(), *self._counts())
+        self._step, self._batches = 0, self._loader.stats().get("batches", 0)
         self._over.clear()
         self._thread = threading.Thread(target=self._run, name="uringload-watch", daemon=True)
         self._thread.start()
@@ -68,6 +83,7 @@ class Watch:
         if self._thread is not None:
             self._thread.join()
         self._thread = None
+        self._tell()
         try:
             self._write_metrics()
             self._print(self._loader.report())
@@ -78,6 +94,7 @@ class Watch:
     def _run(self) -> None:
         while not self._over.wait(self._every):
             try:
+                self._tell()
                 self._print(self.line())
                 self._write_metrics()
             except (OSError, ValueError) as error:
@@ -115,6 +132,27 @@ class Watch:
         if not stats:
             return 0, 0, 0.0
         return stats["samples"], stats["bytes_delivered"], waited(stats)
+
+    def _tell(self) -> None:
+        """Calls who logs."""
+        metrics = self._loader.metrics() if self._log is not None else {}
+        if self._log is None or not metrics:
+            return
+        batches = int(metrics["loader/batches"])
+        # Where reading began anew, so did the count.
+        self._step += batches - self._batches if batches >= self._batches else batches
+        self._batches = batches
+        try:
+            if hasattr(self._log, "log"):
+                self._log.log(self._loader, self._step)
+            else:
+                self._log(metrics, self._step)
+        except Exception as error:
+            # A server that is away, a disk that is full: training goes on.
+            from . import _log
+
+            _log.warning("watch() logs no more: %s: %s", type(error).__name__, error)
+            self._log = None
 
     def _write_metrics(self) -> None:
         if self._metrics is not None:

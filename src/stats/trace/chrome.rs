@@ -1,6 +1,6 @@
 //! Chrome's JSON: an array of events, a line each. Its readers do without the end of the array.
 
-use super::{Event, Form, Lane, What};
+use super::{Event, Form, KERNELS, Lane, What};
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,6 +39,19 @@ impl Chrome {
         format!("{}.{:03}", nanos / 1000, nanos % 1000)
     }
 
+    /// One thing after the other.
+    fn begin(&mut self, lane: &Lane, (at, name): (u64, &str), out: &mut Vec<u8>) {
+        self.end(lane, at, out);
+        self.open[lane.number as usize] = true;
+        let (tid, at) = (lane.number, self.micros(at));
+        self.line(format_args!("\"tid\":{tid},\"ph\":\"B\",\"ts\":{at},\"name\":\"{name}\""), out);
+    }
+
+    fn count(&mut self, (at, name, unit): (u64, &str, &str), count: u32, out: &mut Vec<u8>) {
+        let at = self.micros(at);
+        self.line(format_args!("\"ph\":\"C\",\"ts\":{at},\"name\":\"{name}\",\"args\":{{\"{unit}\":{count}}}"), out);
+    }
+
     fn end(&mut self, lane: &Lane, at: u64, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.open[lane.number as usize]) {
             let at = self.micros(at);
@@ -53,30 +66,23 @@ impl Form for Chrome {
             self.clock(out);
         }
         self.open.resize(lane.number as usize + 1, false);
-        let (number, name) = (lane.number, lane.role.name());
+        let (number, name) = (lane.number, &lane.name);
+        let thread = lane.thread.map_or_else(String::new, |thread| format!(" {thread}"));
         let line = "\"ph\":\"M\",\"name\":\"thread_name\",\"args\"";
-        self.line(format_args!("\"tid\":{number},{line}:{{\"name\":\"{name} {}\"}}", lane.thread), out);
+        self.line(format_args!("\"tid\":{number},{line}:{{\"name\":\"{name}{thread}\"}}"), out);
     }
 
     fn event(&mut self, lane: &Lane, Event { at, what }: Event, out: &mut Vec<u8>) {
-        let (tid, micros) = (lane.number, self.micros(at));
         match what {
             What::Ended => self.end(lane, at, out),
-            What::Doing(doing) => {
-                self.end(lane, at, out);
-                self.open[lane.number as usize] = true;
-                self.line(
-                    format_args!("\"tid\":{tid},\"ph\":\"B\",\"ts\":{micros},\"name\":\"{}\"", doing.name()),
-                    out,
-                );
-            }
-            What::InFlight(reads) => {
-                let name = "\"name\":\"reads in flight\",\"args\"";
-                self.line(format_args!("\"ph\":\"C\",\"ts\":{micros},{name}:{{\"reads\":{reads}}}"), out);
-            }
+            What::Doing(doing) => self.begin(lane, (at, doing.name()), out),
+            What::Kernels => self.begin(lane, (at, KERNELS), out),
+            What::InFlight(reads) => self.count((at, "reads in flight", "reads"), reads, out),
+            What::Ready(batches) => self.count((at, "batches ready", "batches"), batches, out),
             What::Batch(batch) => {
+                let (tid, at) = (lane.number, self.micros(at));
                 let name = format!("\"s\":\"t\",\"name\":\"batch {batch}\"");
-                self.line(format_args!("\"tid\":{tid},\"ph\":\"i\",\"ts\":{micros},{name}"), out);
+                self.line(format_args!("\"tid\":{tid},\"ph\":\"i\",\"ts\":{at},{name}"), out);
             }
         }
     }

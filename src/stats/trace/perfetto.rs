@@ -1,7 +1,7 @@
 //! Perfetto's protobuf: a `Trace` is packets end to end, and so may end anywhere. Field numbers are those of
 //! `protos/perfetto/trace`.
 
-use super::{Event, Form, Lane, What};
+use super::{Event, Form, KERNELS, Lane, What};
 use crate::stats::Doing;
 use std::io::Write as _;
 
@@ -39,10 +39,17 @@ const COUNT: u64 = 4;
 
 /// The only writer of the trace.
 const SEQUENCE: u64 = 1;
-/// Tracks of the process and of its reads in flight; those of threads come after them.
+/// Tracks of the process, of its reads in flight and of batches that lie ready; those of lanes come after them.
 const PROCESS: u64 = 1;
 const IN_FLIGHT: u64 = 2;
-const THREADS: u64 = 2;
+const READY: u64 = 3;
+const LANES: u64 = 3;
+
+/// The number of the name of an activity; that of kernels comes after them.
+fn name_of(doing: Doing) -> u64 {
+    doing as u64 + 1
+}
+const KERNELS_NAME: u64 = Doing::ALL.len() as u64 + 1;
 
 /// The form.
 pub(super) struct Perfetto {
@@ -61,10 +68,11 @@ impl Perfetto {
     /// The names of activities, and the tracks that no thread has.
     fn begin(&mut self, out: &mut Vec<u8>) {
         let mut names = Vec::new();
-        for doing in Doing::ALL {
+        let all = Doing::ALL.map(|doing| (name_of(doing), doing.name()));
+        for (place, text) in all.into_iter().chain([(KERNELS_NAME, KERNELS)]) {
             let mut name = Vec::new();
-            number(&mut name, 1, doing as u64 + 1);
-            bytes(&mut name, 2, doing.name().as_bytes());
+            number(&mut name, 1, place);
+            bytes(&mut name, 2, text.as_bytes());
             bytes(&mut names, 2, &name);
         }
         let mut packet = Vec::new();
@@ -79,12 +87,14 @@ impl Perfetto {
         number(&mut track, 1, PROCESS);
         bytes(&mut track, 3, &process);
         self::track(&track, out);
-        let mut track = Vec::new();
-        number(&mut track, 1, IN_FLIGHT);
-        number(&mut track, 5, PROCESS);
-        bytes(&mut track, 2, b"reads in flight");
-        bytes(&mut track, 8, &[]);
-        self::track(&track, out);
+        for (place, name) in [(IN_FLIGHT, "reads in flight"), (READY, "batches ready")] {
+            let mut track = Vec::new();
+            number(&mut track, 1, place);
+            number(&mut track, 5, PROCESS);
+            bytes(&mut track, 2, name.as_bytes());
+            bytes(&mut track, 8, &[]);
+            self::track(&track, out);
+        }
     }
 
     /// A packet with an event, of which `fields` writes the fields: in place, because memory for each event took
@@ -103,7 +113,7 @@ impl Perfetto {
             *open = false;
             self.put(at, out, |out| {
                 number(out, event::TYPE, END);
-                number(out, event::TRACK, THREADS + u64::from(lane.number));
+                number(out, event::TRACK, LANES + u64::from(lane.number));
             });
         }
     }
@@ -116,38 +126,46 @@ impl Form for Perfetto {
             self.begin(out);
         }
         self.open.resize(lane.number as usize + 1, false);
-        let mut thread = Vec::new();
-        number(&mut thread, 1, u64::from(std::process::id()));
-        number(&mut thread, 2, u64::from(lane.thread));
-        bytes(&mut thread, 5, lane.role.name().as_bytes());
         let mut track = Vec::new();
-        number(&mut track, 1, THREADS + u64::from(lane.number));
+        number(&mut track, 1, LANES + u64::from(lane.number));
         number(&mut track, 5, PROCESS);
-        bytes(&mut track, 4, &thread);
+        if let Some(id) = lane.thread {
+            let mut thread = Vec::new();
+            number(&mut thread, 1, u64::from(std::process::id()));
+            number(&mut thread, 2, u64::from(id));
+            bytes(&mut thread, 5, lane.name.as_bytes());
+            bytes(&mut track, 4, &thread);
+        } else {
+            bytes(&mut track, 2, lane.name.as_bytes());
+        }
         self::track(&track, out);
     }
 
     fn event(&mut self, lane: &Lane, Event { at, what }: Event, out: &mut Vec<u8>) {
-        let track = THREADS + u64::from(lane.number);
+        let track = LANES + u64::from(lane.number);
         if what == What::Ended {
             return self.end(lane, at, out);
         }
-        if let What::Doing(_) = what {
+        if let What::Doing(_) | What::Kernels = what {
             self.end(lane, at, out);
             self.open[lane.number as usize] = true;
         }
+        let begin = |out: &mut Vec<u8>, name: u64| {
+            number(out, event::TYPE, BEGIN);
+            number(out, event::NAME_IID, name);
+            number(out, event::TRACK, track);
+        };
+        let count = |out: &mut Vec<u8>, track: u64, count: u32| {
+            number(out, event::TYPE, COUNT);
+            number(out, event::TRACK, track);
+            number(out, event::COUNTER, u64::from(count));
+        };
         self.put(at, out, |out| match what {
             What::Ended => {}
-            What::Doing(doing) => {
-                number(out, event::TYPE, BEGIN);
-                number(out, event::NAME_IID, doing as u64 + 1);
-                number(out, event::TRACK, track);
-            }
-            What::InFlight(reads) => {
-                number(out, event::TYPE, COUNT);
-                number(out, event::TRACK, IN_FLIGHT);
-                number(out, event::COUNTER, u64::from(reads));
-            }
+            What::Doing(doing) => begin(out, name_of(doing)),
+            What::Kernels => begin(out, KERNELS_NAME),
+            What::InFlight(reads) => count(out, IN_FLIGHT, reads),
+            What::Ready(batches) => count(out, READY, batches),
             What::Batch(batch) => {
                 number(out, event::TYPE, INSTANT);
                 number(out, event::TRACK, track);
@@ -162,7 +180,7 @@ impl Form for Perfetto {
     fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>) {
         self.put(lane.start.elapsed().as_nanos() as u64, out, |out| {
             number(out, event::TYPE, INSTANT);
-            number(out, event::TRACK, THREADS + u64::from(lane.number));
+            number(out, event::TRACK, LANES + u64::from(lane.number));
             bytes(out, event::NAME, format!("{count} events were lost").as_bytes());
         });
     }

@@ -32,6 +32,11 @@ const OF_QUOTA: f64 = 0.6;
 /// are starved.
 const QUEUED: f64 = 0.2;
 const QUEUED_OF_RUNNABLE: f64 = 0.3;
+/// Where nobody tells how long threads wait for a processor, something on this machine does for this share of the time,
+/// and a part of the loader that computes is taken to be it.
+const PRESSED: f64 = 0.5;
+/// From this share of the time on in which something waits for memory, the machine is short of it.
+const SHORT_OF_MEMORY: f64 = 0.1;
 /// A process that uses this share of the processors fills them.
 const FILLED: f64 = 0.85;
 /// A part that is as busy as this share of the busiest one is about as busy.
@@ -63,6 +68,8 @@ pub(super) struct Demands {
     /// How much of what the storage could do at a time it was asked for, where reads do not queue in it.
     filled: f64,
     got: Vec<(Role, Got)>,
+    /// Share of the time in which something on this machine waited for a processor, where nobody tells of threads.
+    pressed: Option<f64>,
 }
 
 impl Demands {
@@ -82,6 +89,7 @@ impl Demands {
             throttled: false,
             filled: super::storage::filled(snapshot, evidence),
             got: Role::ALL.into_iter().map(|role| (role, got(snapshot, role))).collect(),
+            pressed: pressed(snapshot, elapsed),
         };
         demands.throttled = throttled(snapshot, elapsed, used);
         demands.transform(snapshot);
@@ -187,14 +195,14 @@ impl Demands {
             return Some(Part::Processors);
         }
         if self.waited < HARDLY {
-            return Some(if self.is_starved(&[Role::Consumer]) { Part::Processors } else { Part::Trainer });
+            return Some(if self.is_starved(Part::Trainer) { Part::Processors } else { Part::Trainer });
         }
         let others = self.parts.iter().filter(|(part, _)| *part != Part::Trainer);
         let most = others.clone().map(|(_, share)| *share).fold(0.0, f64::max);
         // Of those that are about as busy, the one nearest to the consumer: it holds up those before it.
         let (part, _) = others.clone().find(|(_, share)| *share >= AS_BUSY * most)?;
         let is_own_fault = matches!(part, Part::Decode | Part::Transform) && self.fills_processors();
-        if self.is_starved(roles(*part)) && !is_own_fault {
+        if self.is_starved(*part) && !is_own_fault {
             return Some(Part::Processors);
         }
         Some(*part)
@@ -212,24 +220,35 @@ impl Demands {
 
     /// The greatest share of its time that a role's threads waited for a processor.
     pub(super) fn queued_most(&self) -> f64 {
-        self.got.iter().map(|(_, got)| got.queued).fold(0.0, f64::max).min(1.0)
+        self.got.iter().map(|(_, got)| got.queued).fold(self.pressed.unwrap_or(0.0), f64::max).min(1.0)
+    }
+
+    /// Whether all that is known of waits for processors is that something on this machine waited.
+    pub(super) fn is_by_pressure(&self) -> bool {
+        self.pressed.is_some()
     }
 
     fn got(&self, role: Role) -> Got {
         self.got.iter().find(|(one, _)| *one == role).map_or_else(Got::default, |(_, got)| *got)
     }
 
-    fn is_starved(&self, roles: &[Role]) -> bool {
-        roles
-            .iter()
-            .map(|&role| self.got(role))
-            .any(|Got { used, queued }| queued >= QUEUED && queued >= QUEUED_OF_RUNNABLE * (used + queued))
+    fn is_starved(&self, part: Part) -> bool {
+        let computes = matches!(part, Part::Transform | Part::Decode | Part::DeviceWork | Part::Taking | Part::Work);
+        let is_pressed = computes && !self.fills_processors() && self.pressed.is_some_and(|share| share >= PRESSED);
+        let is_queued = |Got { used, queued }: Got| queued >= QUEUED && queued >= QUEUED_OF_RUNNABLE * (used + queued);
+        is_pressed || roles(part).iter().any(|&role| is_queued(self.got(role)))
     }
 
-    /// How much of a part's time would remain if its threads had a processor whenever they can run.
+    /// How much of a part's time would remain if its threads had a processor whenever they can run: all but what they
+    /// waited for one, and at least what they used. A part may sleep, too, which no processor shortens.
     fn unqueued(&self, part: Part) -> f64 {
+        if let Some(pressed) = self.pressed {
+            return 1.0 - pressed;
+        }
         let most = roles(part).iter().map(|&role| self.got(role)).max_by(|a, b| a.queued.total_cmp(&b.queued));
-        most.filter(|got| got.queued > 0.0).map_or(1.0, |Got { used, queued }| used / (used + queued))
+        let busy = self.of_part(part);
+        most.filter(|got| got.queued > 0.0 && busy > 0.0)
+            .map_or(1.0, |Got { used, queued }| (busy - queued).max(used.min(busy)).max(0.0) / busy)
     }
 
     /// How many times as fast it would go if a part took no time: the busiest of all others bounds it, and the parts of
@@ -250,7 +269,9 @@ impl Demands {
         let reactor = of(Part::Taking) + of(Part::Work);
         let apart = self.parts.iter().filter(|(one, _)| !matches!(one, Part::Taking | Part::Work));
         let own = self.own.iter().find(|(one, _)| *one == part).map_or(0.0, |(_, own)| *own * (1.0 - share));
-        let processors = if part == Part::Processors { 0.0 } else { self.used.map_or(0.0, |used| used - own) };
+        // Under a quota it used up what it was given, and says nothing of what there is.
+        let is_free_of_them = part == Part::Processors && self.throttled;
+        let processors = if is_free_of_them { 0.0 } else { self.used.map_or(0.0, |used| used - own) };
         let bound = apart.map(|(one, _)| of(*one)).fold(reactor.max(processors), f64::max);
         (1.0 / bound.max(1.0 / MOST_GAIN)).clamp(1.0, MOST_GAIN)
     }
@@ -317,6 +338,19 @@ fn got(snapshot: &Snapshot, role: Role) -> Got {
     }
     let queued = of_role().filter_map(|thread| thread.scheduled?.queued).map(|queued| queued.as_secs_f64());
     Got { used: cpu(snapshot, role) / total, queued: queued.sum::<f64>() / total }
+}
+
+/// Pressure on the processors, where no thread's waits for them are told.
+fn pressed(snapshot: &Snapshot, elapsed: f64) -> Option<f64> {
+    let is_told = snapshot.threads.iter().any(|thread| thread.scheduled.is_some_and(|got| got.queued.is_some()));
+    let pressure = snapshot.processors.processor_pressure.filter(|_| !is_told)?;
+    Some((pressure.as_secs_f64() / elapsed).min(1.0))
+}
+
+/// Share of the time in which something on this machine waited for memory, if that is much.
+pub(super) fn short_of_memory(snapshot: &Snapshot) -> Option<f64> {
+    let share = snapshot.processors.memory_pressure?.as_secs_f64() / snapshot.elapsed.as_secs_f64().max(1e-9);
+    (share >= SHORT_OF_MEMORY).then_some(share.min(1.0))
 }
 
 /// A quota binds where the group was kept from running, and not because others in it used it up.

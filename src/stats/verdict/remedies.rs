@@ -2,9 +2,10 @@
 //! what the next part allows.
 
 use super::demands::{self, Demands, NEAR_RAW, Part};
-use super::storage::{self, AMPLIFIED};
+use super::storage;
 use super::{Bottleneck, Doing, Evidence, Remedy, Role, Snapshot, Transforming, Tried};
 use super::{most_work, transform_kind, transform_threads};
+use crate::stats::{Facts, Keeping, Neighbours};
 
 /// At most so many are told.
 const REMEDIES: usize = 3;
@@ -15,9 +16,27 @@ const DEEPER: f64 = 4.0;
 /// The greatest depth that is proposed.
 const DEEPEST: f64 = 4096.0;
 
-/// What makes many reads one.
-const TOGETHER: &str = "read in an order by windows, shards or pieces (shuffle = auto where samples lie in shards), or \
-                        pack: neighbours come in one read";
+/// A cache that holds less of the dataset is not proposed.
+const KEPT: f64 = 0.03;
+
+/// Where nothing was tried on the storage.
+const UNTRIED: &str = "another depth or longer reads: `uringload bench` tries them";
+
+/// What makes many reads one, as far as it is not so already.
+fn together(facts: &Facts) -> &'static str {
+    match (facts.order, facts.has_shards()) {
+        (Neighbours::Near, _) => {
+            "read what an order by windows, shards or pieces mixes in long stretches: the route says what hinders it"
+        }
+        (Neighbours::Stored, true) => "raise coalesce_gap: neighbours come in one read",
+        (Neighbours::Stored, false) => "pack into shards: neighbours come in one read",
+        (_, true) => "read in an order by windows, shards or pieces (shuffle = auto): neighbours come in one read",
+        (_, false) => {
+            "read in an order by windows, shards or pieces (shuffle = auto where samples lie in shards), or pack: \
+             neighbours come in one read"
+        }
+    }
+}
 
 struct Remedies<'a> {
     snapshot: &'a Snapshot,
@@ -43,6 +62,22 @@ impl Remedies<'_> {
             let samples_per_second = Some(self.snapshot.samples_per_second() * gain);
             self.found.push(Remedy { what: what.into(), gain: Some(gain), samples_per_second });
         }
+    }
+
+    /// Files that stay in memory, as far as there is memory for them.
+    fn keep(&mut self) {
+        let (all, fits, limit) = match self.snapshot.facts.keeping {
+            Keeping::No => return,
+            Keeping::Unknown => return self.share("cache = memory if it fits", 0.0),
+            Keeping::Room { all, fits, limit } => (all, fits, limit),
+        };
+        let share = fits as f64 / all.max(1) as f64;
+        if share < KEPT {
+            return;
+        }
+        let with = limit.map_or_else(String::new, |limit| format!(" with memory_limit = {limit}"));
+        let of = if fits < all { format!("{} of its {}", size(fits), size(all)) } else { format!("all {}", size(all)) };
+        self.share(format!("cache = memory{with}: {of} fit, and are read in the first epoch only"), 1.0 - share);
     }
 
     /// A remedy about which this run tells nothing.
@@ -76,6 +111,10 @@ pub(super) fn of(
         Bottleneck::Loader => loader(&mut remedies),
         Bottleneck::Unknown => {}
         _ => of_storage(&mut remedies, bottleneck, evidence),
+    }
+    if demands::short_of_memory(snapshot).is_some() {
+        remedies.found.truncate(REMEDIES - 1);
+        remedies.unmeasured("leave the machine more memory: a lower memory_limit, or stop what else takes it");
     }
     let mut found = remedies.found;
     found.truncate(REMEDIES);
@@ -142,15 +181,23 @@ fn loader(remedies: &mut Remedies<'_>) {
     if remedies.part == Part::DeviceWork {
         return remedies.share("larger batches", 0.5);
     }
-    let most = most_work(remedies.snapshot);
+    let (most, facts) = (most_work(remedies.snapshot), remedies.snapshot.facts);
+    let is_far = matches!(facts.order, Neighbours::Far | Neighbours::Unknown);
     let share = |doing| remedies.snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
     let work = remedies.demands.of_part(Part::Work).max(1e-9);
     let without = 1.0 - share(most) / work;
     let what = match most {
+        Doing::Submit if facts.has_shards() && is_far => "read in an order by windows or shards",
+        Doing::Submit if facts.has_shards() => "raise coalesce_gap, so that neighbours come in one read",
         Doing::Submit => "pack small files into shards and read them in an order by windows or shards",
         Doing::Copy => "take views instead of dense columns",
-        Doing::Plan => "read in an order by windows or shards",
-        _ => "pack samples into larger ones, so that there are fewer",
+        Doing::Plan if is_far => "read in an order by windows or shards",
+        // Work of every sample, whatever the order: only other threads could take a part of it.
+        _ => {
+            return remedies.unmeasured(
+                "several loaders, each with a part of the samples (rank, world_size), on processors of their own",
+            );
+        }
     };
     remedies.share(what, without);
 }
@@ -181,25 +228,37 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
             }
         }
     }
+    let together = together(&snapshot.facts);
     if let Some((_, gain)) = storage::better(snapshot, evidence, |tried| tried == Tried::LongReads) {
-        remedies.most(TOGETHER, gain);
+        remedies.most(together, gain);
     } else if let Some(gain) = storage::dear(snapshot) {
-        remedies.most(TOGETHER, gain);
+        remedies.most(together, gain);
     } else if bottleneck == Bottleneck::Operations {
-        remedies.unmeasured(TOGETHER);
+        remedies.unmeasured(together);
     }
-    let amplification = snapshot.read_amplification().unwrap_or(1.0);
-    let fewer =
-        if amplification >= AMPLIFIED { "cache = memory, or faster storage" } else { "cache = memory if it fits" };
     match bottleneck {
         // Depth and size were tried and gave no more.
         Bottleneck::Bandwidth if !evidence.trials.is_empty() => {
-            remedies.share("faster or more storage, or cache = memory if it fits", 0.0);
+            remedies.share("faster or more storage", 0.0);
+            remedies.keep();
         }
         Bottleneck::Bandwidth => {
-            remedies.share(fewer, 0.0);
-            remedies.unmeasured("another depth or longer reads: `uringload bench` tries them");
+            remedies.keep();
+            remedies.unmeasured(UNTRIED);
         }
-        _ => remedies.share(fewer, 0.0),
+        _ => {
+            remedies.keep();
+            if remedies.found.is_empty() {
+                remedies.unmeasured(UNTRIED);
+            }
+        }
+    }
+}
+
+/// So many bytes, for people.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
 }

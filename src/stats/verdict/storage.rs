@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Reads shorter than this cost a device as much as this many bytes do.
 const SHORT_READ_BYTES: f64 = (64 << 10) as f64;
 /// From so many bytes read for each one wanted on, the rest is worth a word.
-pub(super) const AMPLIFIED: f64 = 1.5;
+const AMPLIFIED: f64 = 1.5;
 /// A trial that gives this much more than the loader got is a way to more.
 const BETTER: f64 = 1.15;
 /// Reads are short where an operation costs so many times as much as their bytes.

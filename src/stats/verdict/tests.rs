@@ -189,6 +189,86 @@ fn threads_that_get_no_processor_are_not_at_work() {
     assert_eq!((blind.bottleneck, blind.without.len()), (Bottleneck::Loader, 3), "{blind:?}");
 }
 
+/// A container that hides schedstat: pressure is all that is known, and counts only for what computes.
+#[test]
+fn pressure_takes_the_place_of_what_threads_do_not_tell() {
+    let millis = Duration::from_millis;
+    let works = (Role::Reactor, &[(Doing::Assemble, 900), (Doing::WaitStorage, 100)][..]);
+    let reads = (Role::Reactor, &[(Doing::WaitStorage, 960), (Doing::Submit, 40)][..]);
+    let of = |reactor: Spent<'_>, pressure: u64, used: u64| {
+        let mut seen = snapshot(&[STARVING, reactor]);
+        (seen.processors.available, seen.processors.used) = (2, millis(used));
+        seen.processors.processor_pressure = Some(millis(pressure));
+        seen.verdict(None)
+    };
+    let pressed = of(works, 800, 300);
+    assert_eq!((pressed.bottleneck, pressed.share), (Bottleneck::Processors, 0.8), "{pressed}");
+    assert!(pressed.advice.contains("something on this machine") && pressed.without.len() == 2, "{pressed:?}");
+    assert!((pressed.gain.unwrap() - 1.0 / 0.18).abs() < 0.1, "a fifth of its work remains: {pressed:?}");
+    assert_eq!(of(works, 300, 300).bottleneck, Bottleneck::Loader, "others wait now and then on any machine");
+    assert_eq!(of(works, 800, 1900).bottleneck, Bottleneck::Loader, "it is what takes them");
+    assert!(of(reads, 800, 300).bottleneck.is_storage(), "who waits for the storage needs no processor");
+    // Where threads tell, they are believed.
+    let mut told = snapshot(&[STARVING, works]);
+    told.threads[1].scheduled = Some(Scheduled { used: millis(890), queued: Some(millis(10)) });
+    (told.processors.available, told.processors.processor_pressure) = (2, Some(millis(900)));
+    assert_eq!(told.verdict(None).bottleneck, Bottleneck::Loader);
+}
+
+#[test]
+fn a_machine_without_memory_is_told() {
+    let reactor = (Role::Reactor, &[(Doing::TakeMemory, 700), (Doing::Submit, 100), (Doing::WaitStorage, 200)][..]);
+    let mut seen = snapshot(&[STARVING, reactor]);
+    seen.processors.memory_pressure = Some(Duration::from_millis(20));
+    assert!(!seen.verdict(None).advice.contains("short of memory"));
+    seen.processors.memory_pressure = Some(Duration::from_millis(400));
+    let verdict = seen.verdict(None);
+    assert!(verdict.advice.ends_with("something waited for it for 40 %"), "{verdict}");
+    assert!(verdict.remedies.len() <= 3 && verdict.remedies.iter().any(|one| one.what.contains("lower memory_limit")));
+}
+
+/// What is so already, or cannot be, is not proposed.
+#[test]
+fn remedies_know_what_is_read() {
+    use crate::stats::{Facts, Keeping, Neighbours};
+    let gb = 1_000_000_000;
+    let mut slow = reading(512 << 10, 40_000, 600, 64);
+    let of = |seen: &mut Snapshot, keeping| {
+        seen.facts.keeping = keeping;
+        seen.verdict(None).remedies
+    };
+    let told = |remedies: &[Remedy]| remedies.iter().find(|one| one.what.starts_with("cache = memory")).cloned();
+    let all = told(&of(&mut slow, Keeping::Room { all: 2 * gb, fits: 2 * gb, limit: Some(5 * gb) })).expect("it fits");
+    assert!(all.what.contains("memory_limit = 5000000000: all 2.0 GB fit"), "{all}");
+    let part = told(&of(&mut slow, Keeping::Room { all: 8 * gb, fits: 4 * gb, limit: None })).expect("half fits");
+    assert!(part.what.contains("4.0 GB of its 8.0 GB fit"), "{part}");
+    assert!((part.gain.unwrap() - 1.0 / 0.48).abs() < 0.05, "half is read: {part}");
+    assert!(all.gain > part.gain);
+    for none in [Keeping::Room { all: 900 * gb, fits: 4 * gb, limit: None }, Keeping::No] {
+        let remedies = of(&mut slow, none);
+        assert!(told(&remedies).is_none() && !remedies.is_empty(), "{remedies:?}");
+    }
+    let mut short = reading(4096, 40_000, 600, 64);
+    for (samples, order, words) in [
+        (1000, Neighbours::Far, "shuffle = auto): neighbours"),
+        (1, Neighbours::Far, "or pack"),
+        (1000, Neighbours::Near, "the route says"),
+        (1000, Neighbours::Stored, "coalesce_gap"),
+        (1, Neighbours::Stored, "pack into shards"),
+    ] {
+        short.facts = Facts { samples, files: 1, keeping: Keeping::No, order };
+        let verdict = short.verdict(None);
+        assert_eq!(verdict.bottleneck, Bottleneck::Operations);
+        assert!(verdict.remedies[0].what.contains(words), "{order:?}: {verdict:?}");
+        assert!(samples == 1 || !verdict.remedies.iter().any(|one| one.what.contains("pack")), "{verdict:?}");
+    }
+    let reactor = (Role::Reactor, &[(Doing::Submit, 900), (Doing::WaitStorage, 100)][..]);
+    let mut busy = snapshot(&[STARVING, reactor]);
+    busy.facts = Facts { samples: 1000, files: 1, keeping: Keeping::No, order: Neighbours::Far };
+    let verdict = busy.verdict(None);
+    assert!(!verdict.to_string().contains("pack") && !verdict.remedies[0].what.contains("pack"), "{verdict:?}");
+}
+
 #[test]
 fn the_loaders_own_work_frees_its_processors() {
     let millis = Duration::from_millis;
@@ -304,4 +384,10 @@ fn unknown_without_a_batch_or_a_thread() {
         Bottleneck::Unknown
     );
     assert_eq!(snapshot(&[STARVING]).verdict(None).bottleneck, Bottleneck::Unknown);
+    // Before the first batch it says what it is at.
+    let mut early = snapshot(&[STARVING, (Role::Reactor, &[(Doing::Plan, 1), (Doing::WaitStorage, 99)])]);
+    early.count = Counts::default();
+    assert!(early.verdict(None).advice.contains("this to do: wait for storage; run longer"), "{early:?}");
+    early.outage = Some(crate::stats::Outage { path: None, lasting: Duration::from_secs(3), cause: "EMFILE".into() });
+    assert!(early.verdict(None).advice.contains("waiting for descriptors or memory for 3 s: EMFILE; run"), "{early:?}");
 }

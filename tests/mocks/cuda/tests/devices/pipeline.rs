@@ -380,3 +380,58 @@ fn loaders_share_devices() {
         mock.assert_clean();
     });
 }
+
+/// Copies and kernels are slices of lanes of their own, as long as the device took, within the run.
+#[test]
+fn a_trace_has_what_the_device_does() {
+    const COPY_US: f64 = 300.0;
+    within(BOUND, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run.json");
+        let mock = Mock::new("copy_us=300,kernel_us=100");
+        let made = dataset::texts(60, &mut Random::new(9));
+        let case = Case::new(&made.dataset, Config { trace: Some(path.clone()), ..config() });
+        let mut loader = case.build(&mock);
+        let batches = loader.by_ref().map(|batch| batch.expect("a batch")).count();
+        let stats = loader.stats();
+        drop(loader);
+        let count = stats.snapshot().count;
+        let text = std::fs::read_to_string(&path).expect("the trace");
+        let value = |line: &str, key: &str| {
+            let (_, rest) = line.split_once(&format!("\"{key}\":"))?;
+            Some(rest.split([',', '}']).next().unwrap_or(rest).trim_matches('"').to_owned())
+        };
+        let lane = |name: &str| {
+            let line = text.lines().find(|line| line.contains(&format!("{{\"name\":\"{name}\"")));
+            value(line.unwrap_or_else(|| panic!("no {name} in {text}")), "tid").expect("a lane")
+        };
+        // Begin and length of each slice of a lane.
+        let slices = |tid: &str| {
+            let of_lane = text.lines().filter(|line| value(line, "tid").as_deref() == Some(tid));
+            let (mut begun, mut found) = (None, Vec::new());
+            for line in of_lane {
+                let at = value(line, "ts").and_then(|at| at.parse::<f64>().ok());
+                match value(line, "ph").as_deref() {
+                    Some("B") => begun = at,
+                    Some("E") => found.extend(begun.take().zip(at).map(|(begin, end)| (begin, end - begin))),
+                    _ => {}
+                }
+            }
+            found
+        };
+        let (copies, kernels) = (slices(&lane("cuda:0 copies")), slices(&lane("cuda:0 kernels")));
+        assert!(copies.len() as u64 >= count.copies / 2 && kernels.len() >= batches, "{copies:?} {kernels:?}");
+        assert!(copies.iter().all(|(_, length)| *length >= 0.9 * COPY_US), "{copies:?}");
+        let told: f64 = copies.iter().map(|(_, length)| length * 1e3).sum();
+        assert!((told / count.copy_nanos as f64 - 1.0).abs() < 0.05, "{told} of {} ns", count.copy_nanos);
+        let consumer: Vec<f64> = text
+            .lines()
+            .filter(|line| line.contains("\"name\":\"batch "))
+            .filter_map(|line| value(line, "ts")?.parse().ok())
+            .collect();
+        // The first copy precedes the first batch, and on one clock with it.
+        assert!(copies[0].0 < consumer[0] && consumer[0] - copies[0].0 < 60e6, "{} {}", copies[0].0, consumer[0]);
+        assert!(text.contains("\"name\":\"batches ready\"") && text.contains("\"name\":\"kernels\""));
+        mock.assert_clean();
+    });
+}
