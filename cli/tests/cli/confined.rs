@@ -122,7 +122,16 @@ fn a_child_with_next_to_no_descriptors() {
                 return;
             }
             let mut command = Command::new("prlimit");
-            command.args([&limit, env!("CARGO_BIN_EXE_uringload"), "bench", "--no-raw", "--io", "direct"]);
+            command.args([
+                &limit,
+                env!("CARGO_BIN_EXE_uringload"),
+                "bench",
+                "--no-raw",
+                "--io",
+                "direct",
+                "--outage-timeout",
+                "1",
+            ]);
             let output = command.arg(root.path()).stdin(Stdio::null()).output().expect("the child starts");
             let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
             assert!(!told.contains("O_DIRECT was asked for"), "{most}: {told}");

@@ -172,7 +172,7 @@ fn lines_fit_the_terminal() {
     for arguments in ["bench DIR --no-raw --epochs 1", "inspect DIR", "doctor"] {
         let arguments = arguments.replace("DIR", &dir);
         // A terminal of its own; what it shows comes to stdout.
-        let line = format!("stty cols 80; exec {binary} {arguments} --color never");
+        let line = format!("stty rows 40 cols 80; exec {binary} {arguments} --color never");
         let mut script = Command::new("script");
         script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env("TERM", "xterm");
         let Ok(output) = script.output() else { return common::skip("script (util-linux) is missing: no terminal") };
