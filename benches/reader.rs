@@ -79,15 +79,26 @@ fn one(path: &Path, size: &Size) -> Result<(), Failure> {
     let span = [Span { file: FileId(0), offset: 0, len: size.bytes }];
     let (mut here, mut there, mut plain) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..size.rounds {
-        here.push(timed(|| (0..size.reads).try_for_each(|_| Ok(drop(reader.read(&span)?))))?);
+        here.push(timed(|| {
+            for _ in 0..size.reads {
+                drop(reader.read(&span)?);
+            }
+            Ok(())
+        })?);
         there.push(timed(|| {
-            (0..size.reads).try_for_each(|id| {
+            for id in 0..size.reads {
                 reader.submit(id, &span)?;
                 let (_, bytes) = reader.next().ok_or("nothing is in flight")?;
-                Ok(drop(bytes?))
-            })
+                drop(bytes?);
+            }
+            Ok(())
         })?);
-        plain.push(timed(|| (0..size.reads).try_for_each(|_| Ok(drop(fs::read(path)?))))?);
+        plain.push(timed(|| {
+            for _ in 0..size.reads {
+                drop(fs::read(path)?);
+            }
+            Ok(())
+        })?);
     }
     for (way, all) in [("read", here), ("submit, next", there), ("std::fs::read", plain)] {
         let (wall, cpu) = medians(all);

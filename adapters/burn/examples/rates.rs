@@ -94,7 +94,7 @@ fn epoch(loader: &Loading) -> Result<(f64, f64), Failure> {
     let (start, cpu, mut items, mut bytes) = (Instant::now(), cpu_time(), 0, 0);
     for data in loader.iter() {
         let data = data?;
-        items += data.shape()[0];
+        items += data.shape().as_slice()[0];
         // A byte of each page, as whoever uses it would.
         bytes += data.as_bytes().iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>();
     }
