@@ -17,7 +17,7 @@ const CUBINS: [((u32, u32), &[u8]); 4] = [
 /// whose minor number is not lower (CUDA C++ Programming Guide, "Binary Compatibility").
 pub(super) fn of((major, minor): (u32, u32)) -> Option<Vec<u8>> {
     let runs = |&&(made, _): &&((u32, u32), &[u8])| made.0 == major && made.1 <= minor;
-    let (_, compressed) = CUBINS.iter().filter(runs).next_back()?;
+    let (_, compressed) = CUBINS.iter().rfind(runs)?;
     decompress_to_vec_zlib_with_limit(compressed, BYTES_MAX).ok()
 }
 
