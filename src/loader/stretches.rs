@@ -4,6 +4,7 @@
 use super::columns::Columns;
 use super::limits::{ALIGNMENT_MAX, Limits, MEMORY_LIMIT};
 use super::room::Room;
+use crate::collate::Collation;
 use crate::config::{Batching, Cache, Cause, Config, EngineChoice, Fallback, Shuffle};
 use crate::dataset::{Dataset, SampleId};
 use crate::engine::Price;
