@@ -158,9 +158,9 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// The checkpoint after the last batch that was handed out, whatever was read ahead: [`Builder::resume`] continues
-    /// from it. Takes a few microseconds; the first one some milliseconds, because it looks at a few blocks of up to 64
-    /// files and one of up to 4096, by which resuming knows them again (1 s at most: a state of files that do not answer
-    /// knows only their names and sizes).
+    /// from it. Takes a few microseconds; the first one some milliseconds, because it looks at a few blocks of up to
+    /// 64 files and one of up to 4096, by which resuming knows them again (1 s at most: a state of files that do not
+    /// answer knows only their names and sizes).
     ///
     /// If an error took the place of the last batch, the checkpoint is before that batch, so that resuming tries it
     /// again. Once a later batch is handed out, the checkpoint is after that one, and the samples in between count as

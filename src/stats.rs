@@ -448,7 +448,8 @@ mod tests {
         stats.count.samples.add(4);
         stats.count.bytes_delivered.add(1000);
         stats.mark_batch(Instant::now(), Duration::ZERO);
-        std::thread::sleep(Duration::from_millis(5));
+        // Long enough that what a busy machine takes between snapshot and switch is no tenth of it.
+        std::thread::sleep(Duration::from_millis(100));
         let second = stats.snapshot();
         let between = second.since(&first);
         assert_eq!((between.count.samples, second.count.samples), (4, 7));
@@ -459,7 +460,7 @@ mod tests {
         );
         assert_eq!(between.share(Role::Stage, Doing::Decode), None);
         assert!((between.in_flight_mean() - 8.0).abs() < 0.1, "{}", between.in_flight_mean());
-        assert!(between.bytes_per_second() > 0.0 && between.bytes_per_second() <= 1000.0 / 0.005);
+        assert!(between.bytes_per_second() > 0.0 && between.bytes_per_second() <= 1000.0 / 0.1);
         assert!(first.first_batch.is_none() && second.first_batch.is_some());
     }
 

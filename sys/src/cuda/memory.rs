@@ -7,8 +7,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where device memory comes from instead of `cuMemAlloc`, such as a trainer's caching allocator, so that both share one
-/// pool.
+/// Where device memory comes from instead of `cuMemAlloc`, such as a trainer's caching allocator, so that both share
+/// one pool.
 ///
 /// # Safety
 /// What `allocate` returns is the address of as many bytes of the device's memory as were asked for, which nobody else

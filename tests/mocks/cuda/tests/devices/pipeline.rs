@@ -392,7 +392,7 @@ fn a_trace_has_what_the_device_does() {
         let made = dataset::texts(60, &mut Random::new(9));
         let case = Case::new(&made.dataset, Config { trace: Some(path.clone()), ..config() });
         let mut loader = case.build(&mock);
-        let batches = loader.by_ref().map(|batch| batch.expect("a batch")).count();
+        let batches = loader.by_ref().inspect(|batch| assert!(batch.is_ok(), "a batch: {batch:?}")).count();
         let stats = loader.stats();
         drop(loader);
         let count = stats.snapshot().count;
