@@ -18,6 +18,7 @@ pub(crate) mod follow;
 pub(crate) mod images;
 pub(crate) mod map;
 pub(crate) mod mix;
+pub(crate) mod numbers;
 pub(crate) mod tokens;
 pub(crate) mod twin;
 
@@ -33,6 +34,7 @@ pub(crate) use map::{DecodeMemory, Map, MapScratch};
 pub use map::{Input, MapOutput};
 pub use mix::Mix;
 pub(crate) use mix::{Mixer, is_integer, shares};
+pub(crate) use numbers::Numbers;
 pub use tokens::Tokens;
 pub use uringload_images::Chain;
 

@@ -64,6 +64,11 @@ impl MapOutput {
         self.most.saturating_mul(self.dtype.size())
     }
 
+    /// Whether all values are of one shape.
+    pub(crate) fn is_fixed(&self) -> bool {
+        matches!(self.shape, Shape::Fixed(_))
+    }
+
     /// The column that it makes.
     pub(crate) fn field(&self, name: &str) -> Field {
         Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }

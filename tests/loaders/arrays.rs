@@ -98,6 +98,47 @@ fn an_array_that_is_too_small_is_an_error_of_its_sample() {
     });
 }
 
+/// Labels and boxes of messages beside each other, on any thread; one that is broken is an error of its sample.
+#[test]
+fn numbers_of_messages_are_columns() {
+    within(Duration::from_secs(60), || {
+        let root = tempfile::tempdir().expect("a folder");
+        for number in 0..30 {
+            let message = format!(r#"{{"label": {number}, "box": [{number}, 2.5]}}"#);
+            let message = if number == 11 { message.replace('[', "{") } else { message };
+            fs::write(root.path().join(format!("{number:02}.dat")), message).expect("a file");
+        }
+        let dataset = dataset::open(&[root.path()], &Options::new()).expect("a dataset");
+        let read = |text: &str, threads: usize| {
+            let builder = Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(3).on_error(OnError::Skip);
+            let builder = builder.num_threads(threads).transform_by("data", text).expect("numbers");
+            let mut all = Vec::new();
+            for batch in builder.build().expect("a loader") {
+                let batch = batch.expect("a batch");
+                let column = batch.column("data").expect("a column");
+                all.extend((0..batch.len()).map(|at| (batch.ids[at].0, column.bytes_of(at).expect("one").to_vec())));
+            }
+            all.sort();
+            all
+        };
+        let ids = || (0..30_u64).filter(|&id| id != 11);
+        for threads in [0, 1, 3] {
+            let labels = ids().map(|id| (id, id.to_le_bytes().to_vec())).collect::<Vec<_>>();
+            assert_eq!(read("json(label, i64)", threads), labels);
+            let pair = |id: u64| [id as f32, 2.5].map(f32::to_le_bytes).as_flattened().to_vec();
+            let boxes = ids().map(|id| (id, pair(id))).collect::<Vec<_>>();
+            assert_eq!(read("json(box, f32, 2)", threads), boxes);
+            assert_eq!(read("json(box, f32, most=9)", threads), boxes);
+        }
+        let builder = Loader::builder(Arc::clone(&dataset)).transform_by("data", "json(label, i64)").expect("numbers");
+        let error = builder.build().expect("a loader").find_map(Result::err).expect("an error");
+        let text = error.to_string();
+        assert!(error.kind() == ErrorKind::Corrupt && text.contains("11.dat") && text.contains("JSON"), "{text}");
+        let wrong = Loader::builder(dataset).transform_by("data", "json(label)").expect_err("no type");
+        assert!(wrong.kind() == ErrorKind::InvalidArgument && wrong.remedy().is_some(), "{wrong}");
+    });
+}
+
 #[test]
 fn what_cannot_work_is_refused_when_it_is_built() {
     let (_root, dataset) = scans(3);

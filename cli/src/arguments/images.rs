@@ -40,7 +40,7 @@ pub struct Images {
     pub cache_images_dir: Option<PathBuf>,
     /// What becomes of a column (repeat): a chain as of --transform, or of what follows images "mask(jpg)",
     /// "boxes(jpg)", "labels(boxes)", of labels "mix(jpg, classes=1000, cutmix=1)", of arrays of numbers
-    /// "array(random_crop(64x64), cast(bf16))".
+    /// "array(random_crop(64x64), cast(bf16))", or of messages "json(label, i64)".
     #[arg(long, value_name = "COLUMN=TEXT", value_parser = parse_column, conflicts_with = "decode")]
     pub transform_column: Vec<(String, String)>,
     /// The column that has the images [default: the only one that has some in the first sample].

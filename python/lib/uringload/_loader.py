@@ -97,7 +97,8 @@ class DataLoader:
             what is behind it, runs in Python's threads, and a line in the log says so. Of what follows encoded images:
             "mask(image, fill=255, dtype=i64)", "boxes(image, format=xyxy)", "labels(boxes)", and of their labels
             "mix(image, classes=1000, mixup=0.2, cutmix=1)", with the names of their columns. Of arrays of numbers:
-            "array(random_crop(128x128x128), random_flip(0), cast(bf16))". See
+            "array(random_crop(128x128x128), random_flip(0), cast(bf16))", or
+            "json(objects.*.bbox, f32, most=1024)" and "msgpack(..)" for numbers of messages. See
             https://github.com/uringload/uringload/blob/main/docs/images.md. Of pixels and tokens: `Images`, `Tokens`,
             which give the same result on a GPU and without. Both, as [chain, Images(...)]: the threads decode, and the
             GPU, if there is one, crops and scales.

@@ -5,7 +5,9 @@ use crate::collate::{Collation, longest_value};
 use crate::dataset::{Dataset, Field, Schema, Shape};
 use crate::prepared::Prepared;
 use crate::stage::Maps;
-use crate::transform::{Array, Chain, DecodeMemory, Follow, Input, Map, MapOutput, Mix, Mixer, is_integer, resolve};
+use crate::transform::{
+    Array, Chain, DecodeMemory, Follow, Input, Map, MapOutput, Mix, Mixer, Numbers, is_integer, resolve,
+};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
@@ -108,7 +110,8 @@ impl Builder {
 
     /// What a string says of a column: a chain of operations on images ([`transform`](Builder::transform)),
     /// `mask(image, fill=255)`, `boxes(image)`, `labels(boxes)` ([`follow`](Builder::follow)), `array(random_crop(8x8),
-    /// cast(bf16))` ([`array`](Builder::array)), or, for the column of the labels, `mix(image, classes=1000, cutmix=1)`
+    /// cast(bf16))` ([`array`](Builder::array)), numbers of messages (`json(bbox, f32, 4)`, `msgpack(objects.*.score,
+    /// f32, most=64)`), or, for the column of the labels, `mix(image, classes=1000, cutmix=1)`
     /// ([`mix`](Builder::mix)).
     ///
     /// # Errors
@@ -122,6 +125,10 @@ impl Builder {
             }
             "mask" | "boxes" | "labels" => self.follow(column, text.parse::<Follow>()?),
             "array" => self.array(column, text.parse::<Array>()?),
+            "json" | "msgpack" => {
+                let numbers: Numbers = text.parse()?;
+                self.map(column, numbers.output(), move |message, out| numbers.run(message.bytes, out))
+            }
             _ => self.transform(column, text.parse()?),
         })
     }
