@@ -137,7 +137,7 @@ fn what_is_no_longer_tried_is_given_up() {
             planner.set_whole(false);
         }
     }
-    assert!(read >= 3 && read < 8 && there.is_empty(), "{read} were read, and {there:?} are kept");
+    assert!((3..8).contains(&read) && there.is_empty(), "{read} were read, and {there:?} are kept");
 }
 
 /// Pairs of a long row and a number, both columns end to end.
