@@ -1,4 +1,4 @@
-//! Calls in any order, a thousand times: a status each time, an error that says something, nothing lost and no hang.
+//! Calls in any order: a status each time, an error that says something, nothing lost and no hang.
 
 mod calls;
 
@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The slow suite runs more (`URINGLOAD_SEEDS`).
-const SEEDS: u64 = 1000;
+/// The slow suite runs thousands (`URINGLOAD_SEEDS`): each takes some 40 ms.
+const SEEDS: u64 = 300;
 
 #[test]
 fn calls_in_any_order_end_with_a_status() {
