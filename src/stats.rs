@@ -249,6 +249,7 @@ impl Stats {
         Snapshot {
             elapsed: now - self.epoch,
             count: self.count.snapshot(),
+            fastest_read: read_latency.percentile(0.0),
             read_latency,
             read_latency_by_size,
             batch_wait: self.batch_wait.snapshot(),
@@ -281,6 +282,9 @@ pub struct Snapshot {
     pub count: Counts,
     /// How long reads took.
     pub read_latency: Distribution,
+    /// How long the fastest read took since the loader was built. Reads of a queue that is always equally long take
+    /// equally long; only those before it was there tell what a read takes alone.
+    pub(crate) fastest_read: Option<Duration>,
     /// The same apart, by classes of lengths, from the shortest: those that have reads.
     pub read_latency_by_size: Vec<ReadsOfSize>,
     /// How long the consumer waited for batches.
@@ -340,6 +344,7 @@ impl Snapshot {
             elapsed: self.elapsed.saturating_sub(earlier.elapsed),
             count: self.count.since(&earlier.count),
             read_latency: self.read_latency.since(&earlier.read_latency),
+            fastest_read: self.fastest_read,
             read_latency_by_size: sizes::since(&self.read_latency_by_size, &earlier.read_latency_by_size),
             batch_wait: self.batch_wait.since(&earlier.batch_wait),
             in_flight: self.in_flight,

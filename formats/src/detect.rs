@@ -101,13 +101,13 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
 }
 
 /// The format that the options name or imply: whoever gives the size of a record has records, and with the length of a
-/// window, tokens; with a type of elements, files hold numbers, whatever their names. Files that have labels, or that
-/// are paired, are samples.
+/// window and the type of its tokens, tokens; with a type of elements, files hold numbers, whatever their names. Files
+/// that have labels, or that are paired, are samples.
 fn asked(options: &Options) -> Result<Option<&'static Format>> {
     let name = match options.format_name() {
         Some(name) => name,
         None if options.is_set("record_bytes") || options.is_set("record_fields") => "records",
-        None if options.is_set("window_tokens") => "tokens",
+        None if options.is_set("window_tokens") && options.is_set("token_dtype") => "tokens",
         None if ["dtype", "label_file", "pairs"].iter().any(|name| options.is_set(name)) => WHOLE,
         None => return Ok(None),
     };

@@ -28,7 +28,7 @@ pub(super) fn is_waiting(snapshot: &Snapshot, evidence: &Evidence) -> bool {
     if of_raw(snapshot, evidence).is_some_and(|of_raw| of_raw >= NEAR_RAW) {
         return false;
     }
-    match (snapshot.read_latency.percentile(0.0), alone(snapshot)) {
+    match (snapshot.fastest_read, alone(snapshot)) {
         (Some(least), Some(mean)) => least >= TELLING && mean.as_secs_f64() < UNQUEUED * least.as_secs_f64(),
         _ => false,
     }

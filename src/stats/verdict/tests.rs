@@ -99,6 +99,7 @@ fn reading(read_bytes: u64, micros: u64, fastest_micros: u64, in_flight: u64) ->
     latency.record(Duration::from_micros(fastest_micros));
     (0..200).for_each(|_| latency.record(Duration::from_micros(micros)));
     seen.read_latency = latency.snapshot();
+    seen.fastest_read = seen.read_latency.percentile(0.0);
     seen.in_flight_area = in_flight * 1_000_000_000;
     seen.count.reads = 200;
     seen.count.bytes_read = 200 * read_bytes;
