@@ -173,7 +173,17 @@ fn helps(what: &str, verdict: &Verdict, words: &str, least: f64, mut gain: impl 
 }
 
 /// Applies a remedy, and compares what it brings with what was predicted.
-fn brings(before: &Snapshot, verdict: &Verdict, remedy: &str, mut after: impl FnMut(u64) -> Snapshot) {
+fn brings(before: &Snapshot, verdict: &Verdict, remedy: &str, after: impl FnMut(u64) -> Snapshot) {
+    brings_within(WITHIN, before, verdict, (remedy, after));
+}
+
+/// The same, where the prediction is known to be farther off.
+fn brings_within(
+    within: f64,
+    before: &Snapshot,
+    verdict: &Verdict,
+    (remedy, mut after): (&str, impl FnMut(u64) -> Snapshot),
+) {
     let found = verdict.remedies.iter().find(|one| one.what.starts_with(remedy));
     let found = found.unwrap_or_else(|| panic!("no {remedy} in {verdict:?}"));
     let predicted = found.gain.expect("a prediction");
@@ -186,7 +196,7 @@ fn brings(before: &Snapshot, verdict: &Verdict, remedy: &str, mut after: impl Fn
             let test = child::task().map_or(test, |task| format!("a cap on {}", task.split(' ').next().unwrap_or("")));
             tell(&test, &found.what, predicted, gain);
         }
-        let within = if is_busy() { WITHIN_IF_BUSY } else { WITHIN };
+        let within = if is_busy() { WITHIN_IF_BUSY } else { within };
         seen.push((gain, within));
         if (gain / predicted - 1.0).abs() <= within {
             return;
@@ -430,7 +440,8 @@ fn one_slow_disk_and_what_memory_keeps_of_it() {
         assert!(remedy.what.contains("all 12.6 MB fit"), "{verdict:?}");
         let (_, limit) = remedy.what.split_once("memory_limit = ").expect("the limit is too low for it");
         let limit = limit.split(':').next().and_then(|limit| limit.parse().ok()).expect("a limit");
-        brings(&before, &verdict, "cache = memory", |_| with(Cache::Memory, limit));
+        // What is predicted has the work of making each batch in it, most of which is taking memory: 3.3 of 3.9 times.
+        brings_within(0.25, &before, &verdict, ("cache = memory", |_: u64| with(Cache::Memory, limit)));
         let (_, kept) = find(Bottleneck::Trainer, || with(Cache::Memory, limit));
         assert!(!kept.remedies.iter().any(|one| one.what.contains("cache")), "{kept:?}");
     });

@@ -603,6 +603,8 @@ impl Drop for Lane {
     fn drop(&mut self) {
         // Kernels must not be unloaded while they run. A device that failed is running none.
         let _ = self.work.synchronize();
+        // Work of the last batches is told as well.
+        let _ = self.measure();
     }
 }
 

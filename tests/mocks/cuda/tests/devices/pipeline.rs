@@ -420,7 +420,10 @@ fn a_trace_has_what_the_device_does() {
             found
         };
         let (copies, kernels) = (slices(&lane("cuda:0 copies")), slices(&lane("cuda:0 kernels")));
-        assert!(copies.len() as u64 >= count.copies / 2 && kernels.len() >= batches, "{copies:?} {kernels:?}");
+        assert!(
+            copies.len() as u64 >= count.copies / 2 && kernels.len() >= batches,
+            "{copies:?} {kernels:?} in {text}"
+        );
         assert!(copies.iter().all(|(_, length)| *length >= 0.9 * COPY_US), "{copies:?}");
         let told: f64 = copies.iter().map(|(_, length)| length * 1e3).sum();
         assert!((told / count.copy_nanos as f64 - 1.0).abs() < 0.05, "{told} of {} ns", count.copy_nanos);
