@@ -373,7 +373,7 @@ def test_transforms_of_the_users_own_come_behind(records: pathlib.Path, mock: Mo
         ({"device": "cpu", "cuda_library": None, "device_memory": 100}, "device_memory"),
         ({"device": "cpu", "cuda_library": None, "nvjpeg": 2}, "device='cpu' has none"),
         ({"nvjpeg": 2}, "no column of images is decoded"),
-        ({"nvjpeg": -1}, "nvjpeg is -1"),
+        ({"nvjpeg": -1}, "nvjpeg cannot be -1"),
         ({"cuda_library": "/nowhere/libcuda.so.1"}, "is not available"),
         ({"transforms": {"nothing": Images()}}, "nothing"),
         ({"transforms": {"data": Images()}}, "data"),
