@@ -420,10 +420,8 @@ fn a_trace_has_what_the_device_does() {
             found
         };
         let (copies, kernels) = (slices(&lane("cuda:0 copies")), slices(&lane("cuda:0 kernels")));
-        assert!(
-            copies.len() as u64 >= count.copies / 2 && kernels.len() >= batches,
-            "{copies:?} {kernels:?} in {text}"
-        );
+        // Blocks that go out early are copied together or one by one, as the reads end.
+        assert!(copies.len() >= batches && kernels.len() >= batches, "{batches}: {copies:?} {kernels:?}");
         assert!(copies.iter().all(|(_, length)| *length >= 0.9 * COPY_US), "{copies:?}");
         let told: f64 = copies.iter().map(|(_, length)| length * 1e3).sum();
         assert!((told / count.copy_nanos as f64 - 1.0).abs() < 0.05, "{told} of {} ns", count.copy_nanos);
