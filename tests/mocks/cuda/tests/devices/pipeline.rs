@@ -396,6 +396,8 @@ fn a_trace_has_what_the_device_does() {
         let stats = loader.stats();
         drop(loader);
         let count = stats.snapshot().count;
+        // Whoever holds the statistics holds the trace: only now the rest of it is written.
+        drop(stats);
         let text = std::fs::read_to_string(&path).expect("the trace");
         let value = |line: &str, key: &str| {
             let (_, rest) = line.split_once(&format!("\"{key}\":"))?;
@@ -420,7 +422,6 @@ fn a_trace_has_what_the_device_does() {
             found
         };
         let (copies, kernels) = (slices(&lane("cuda:0 copies")), slices(&lane("cuda:0 kernels")));
-        // Blocks that go out early are copied together or one by one, as the reads end.
         assert!(copies.len() >= batches && kernels.len() >= batches, "{batches}: {copies:?} {kernels:?}");
         assert!(copies.iter().all(|(_, length)| *length >= 0.9 * COPY_US), "{copies:?}");
         let told: f64 = copies.iter().map(|(_, length)| length * 1e3).sum();
@@ -430,8 +431,8 @@ fn a_trace_has_what_the_device_does() {
             .filter(|line| line.contains("\"name\":\"batch "))
             .filter_map(|line| value(line, "ts")?.parse().ok())
             .collect();
-        // The first copy precedes the first batch, and on one clock with it.
-        assert!(copies[0].0 < consumer[0] && consumer[0] - copies[0].0 < 60e6, "{} {}", copies[0].0, consumer[0]);
+        // On one clock with the consumer, which says when it begins to wait for a batch.
+        assert!((consumer[0] - copies[0].0).abs() < 60e6, "{} {}", copies[0].0, consumer[0]);
         assert!(text.contains("\"name\":\"batches ready\"") && text.contains("\"name\":\"kernels\""));
         mock.assert_clean();
     });
