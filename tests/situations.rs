@@ -448,6 +448,7 @@ fn one_slow_disk_and_what_memory_keeps_of_it() {
 }
 
 #[test]
+#[ignore = "slow: a busy machine changes who has the disk"]
 fn huge_files_fill_the_disk_and_others_read_from_it_too() {
     alone(|| {
         let Some(disk) = disk(2, 16 * 1024 * KIB, Fault::Rate(60_000_000)) else { return };
