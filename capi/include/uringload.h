@@ -203,7 +203,9 @@ int32_t ul_batch_column(const ul_batch *batch, uint64_t index, ul_column *out, u
 /* Of a batch on a GPU: work put into `stream` (a cudaStream_t or CUstream; NULL: the default stream) from here on sees
  * the values, without a wait of the host. Call it once for each stream that uses the batch, before its columns are used
  * or exported. The memory is filled again after the work that these streams had when the batch and what was exported of
- * it were freed; the streams live until then. UL_HOST: waits here. On the host there is nothing to wait for. */
+ * it were freed; the streams live until then. UL_HOST: waits here; a stream that is used without being told of must be
+ * done (cudaStreamSynchronize) before the batch and what was exported of it are freed. On the host there is nothing to
+ * wait for. */
 int32_t ul_batch_wait_on(const ul_batch *batch, void *stream, ul_error **error);
 
 /* What Arrow's specification declares, for whoever has not included it. */

@@ -135,7 +135,6 @@ fn what_no_function_may_be_given_is_a_status() {
 
 /// On the mock of the driver, which cargo leaves beside this program where the whole workspace is built.
 #[test]
-#[ignore = "open: the mock sees an upload that a reader's stream is not ordered against"]
 fn batches_in_the_memory_of_a_gpu_wait_for_streams() {
     if !has("cc") {
         return;
