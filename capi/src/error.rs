@@ -51,6 +51,23 @@ pub struct ul_error_info {
     pub has_offset: u64,
 }
 
+impl ul_error_info {
+    /// Nothing yet, with its size: what [`ul_error_get`] fills.
+    pub const fn empty() -> ul_error_info {
+        let (size, none) = (size_of::<ul_error_info>(), ptr::null());
+        ul_error_info {
+            size,
+            message: none,
+            kind: none,
+            what: none,
+            path: none,
+            remedy: none,
+            offset: 0,
+            has_offset: 0,
+        }
+    }
+}
+
 /// What an error says.
 ///
 /// # Safety

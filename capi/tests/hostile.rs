@@ -125,16 +125,7 @@ unsafe extern "C" fn drops(context: *mut c_void) {
 
 /// An error that says something; it is freed.
 fn freed(error: *mut ul_error, seed: u64) -> String {
-    let mut info = ul_error_info {
-        size: size_of::<ul_error_info>(),
-        message: null(),
-        kind: null(),
-        what: null(),
-        path: null(),
-        remedy: null(),
-        offset: 0,
-        has_offset: 0,
-    };
+    let mut info = ul_error_info::empty();
     // SAFETY: the error is living; its texts live as long as it.
     unsafe {
         assert_eq!(ul_error_get(error, &raw mut info), UL_OK, "seed {seed}");

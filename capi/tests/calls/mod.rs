@@ -159,16 +159,7 @@ impl Handles {
         self.good += u64::from(status == UL_OK);
         if !error.is_null() {
             self.errors += 1;
-            let mut info = ul_error_info {
-                size: size_of::<ul_error_info>(),
-                message: null(),
-                kind: null(),
-                what: null(),
-                path: null(),
-                remedy: null(),
-                offset: 0,
-                has_offset: 0,
-            };
+            let mut info = ul_error_info::empty();
             // SAFETY: a living error and a struct with its size; texts live as long as the error.
             unsafe {
                 assert_eq!(ul_error_get(error, &raw mut info), UL_OK);
