@@ -125,14 +125,15 @@ fn spread(numbers: &[u64]) -> u64 {
 mod tests {
     use super::*;
 
+    fn table(count: u32) -> FileTable {
+        let mut files = FileTable::new();
+        files.push_root("/data");
+        (0..count).for_each(|_| assert!(files.push(b"x", 1).is_some()));
+        files
+    }
+
     #[test]
     fn files_are_chosen_from_everywhere() {
-        let table = |count: u32| {
-            let mut files = FileTable::new();
-            files.push_root("/data");
-            (0..count).for_each(|_| assert!(files.push(b"x", 1).is_some()));
-            files
-        };
         for count in [0, 1, 2, 63, 64, 65, 100, 100_000] {
             let chosen = content_files(&table(count));
             assert_eq!(chosen.len(), (count as usize).min(CONTENT_FILES_MAX), "{count}");
@@ -145,12 +146,6 @@ mod tests {
 
     #[test]
     fn groups_have_every_file_of_a_few_thousand() {
-        let table = |count: u32| {
-            let mut files = FileTable::new();
-            files.push_root("/data");
-            (0..count).for_each(|_| assert!(files.push(b"x", 1).is_some()));
-            files
-        };
         for count in [65, 100, 1000, 4096, 4097, 100_000] {
             let files = table(count);
             let all: Vec<u32> =
