@@ -322,7 +322,8 @@ impl Planner {
     /// samples that are cut from units.
     #[must_use]
     pub fn with_stretches(self, stretches: Option<(Grid, Keep)>) -> Planner {
-        Planner { stretches: stretches.map(|(grid, keep)| Box::new(Stretches::new(grid, keep))), ..self }
+        let dataset = &**self.order.dataset();
+        Planner { stretches: stretches.map(|(grid, keep)| Box::new(Stretches::new(grid, keep, dataset))), ..self }
     }
 
     /// The forms of the columns.

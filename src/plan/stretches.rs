@@ -3,7 +3,7 @@
 //! and of the room, not of what happened to be read first.
 
 use super::Joined;
-use crate::dataset::{FileId, FileTable, Span};
+use crate::dataset::{Dataset, FileId, FileTable, Span};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -196,6 +196,8 @@ pub(super) struct Stretches {
     clock: u32,
     /// Whether what is planned now reads them.
     is_whole: bool,
+    /// Bytes of all files, which are summed once because there may be many, and of all samples.
+    reading: (u64, u64),
     /// Stretches to load before the batch that is held back.
     pub(super) queue: VecDeque<u32>,
     /// Stretches that need no longer be kept.
@@ -222,8 +224,8 @@ impl super::Planner {
 
     /// How much of a stretch its samples are, for those who compare the two ways.
     pub(super) fn joined_in_stretch(&self) -> Joined {
-        let dataset = self.order.dataset();
-        Joined::whole(self.is_whole().map(|_| true), (dataset.files().total_bytes(), dataset.bytes()))
+        let reading = self.stretches.as_ref().map_or((0, 0), |stretches| stretches.reading);
+        Joined::whole(self.is_whole().map(|_| true), reading)
     }
 
     /// Notes that these stretches are no longer in memory for batches planned from now on.
@@ -235,10 +237,11 @@ impl super::Planner {
 }
 
 impl Stretches {
-    pub(super) fn new(grid: Grid, keep: Keep) -> Stretches {
+    pub(super) fn new(grid: Grid, keep: Keep, dataset: &dyn Dataset) -> Stretches {
         let used = vec![0; grid.len()];
         let (by_use, queue, is_whole) = (VecDeque::new(), VecDeque::new(), !matches!(keep, Keep::Tried(_)));
-        Stretches { grid, keep, used, by_use, bytes: 0, clock: 0, is_whole, queue, evicted: Vec::new(), held: None }
+        let (evicted, reading) = (Vec::new(), (dataset.files().total_bytes(), dataset.bytes()));
+        Stretches { grid, keep, used, by_use, bytes: 0, clock: 0, is_whole, reading, queue, evicted, held: None }
     }
 
     /// Whether they are read now, if that may change.
