@@ -243,8 +243,10 @@ impl Stage {
 
     /// Starts a thread for each of these decoders, beside the others.
     pub fn add_nvjpeg(&mut self, decoders: Vec<Decoder>) {
-        self.shared.costs.set_threads(self.threads.len());
         let wanted = decoders.len();
+        if wanted > 0 {
+            self.shared.costs.set_threads(self.threads.len().max(1));
+        }
         for (index, decoder) in decoders.into_iter().enumerate() {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name(format!("uringload-jpeg-{index}"));

@@ -51,7 +51,7 @@ pub(super) struct Costs {
     device: Mean,
     /// Bytes of a file.
     file: Mean,
-    /// Threads that decode by the processor.
+    /// Threads that decode by the processor; 0 where no GPU decodes, so that nobody asks for costs.
     threads: AtomicU64,
 }
 
@@ -60,9 +60,9 @@ impl Costs {
         self.threads.store(threads as u64, Ordering::Relaxed);
     }
 
-    /// Books what a value cost the processor.
+    /// Books what a value cost the processor, where somebody asks: all threads write to the same words.
     pub(super) fn note_processor(&self, bytes: usize, nanos: u128) {
-        if bytes > 0 {
+        if bytes > 0 && self.threads.load(Ordering::Relaxed) > 0 {
             self.processor.add(nanos as f64 / bytes as f64);
             self.file.add(bytes as f64);
         }
