@@ -8,6 +8,7 @@ use uringload::dataset::DType;
 use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm};
 use uringload::sys::{StreamRef, Tensor};
 use uringload::{Error, ErrorKind, Result};
+use uringload_sys::plain::bytes_of;
 
 /// A batch of either kind of loader.
 pub(crate) enum Whole {
@@ -162,10 +163,4 @@ impl<'a> Seen<'a> {
             Form::Views(_) => Vec::new(),
         }
     }
-}
-
-/// The numbers as bytes.
-fn bytes_of(values: &[i64]) -> &[u8] {
-    // SAFETY: the slice has that many bytes, all of them initialised, and a byte has no alignment.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
