@@ -10,6 +10,7 @@ mod bench;
 mod columnar;
 mod confined;
 mod container;
+mod decisions;
 mod device;
 mod ends;
 mod hdf5;
