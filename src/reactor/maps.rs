@@ -29,8 +29,8 @@ pub(super) struct Making {
     rest: Option<Part>,
     /// Values that threads have.
     left: usize,
-    /// Samples whose values failed.
-    failed: Vec<(usize, Error)>,
+    /// Samples and columns of values that failed.
+    failed: Vec<((usize, usize), Error)>,
     /// Microseconds that each sample took, and the most of these.
     pub(super) took: Vec<u32>,
     pub(super) slowest: u32,
@@ -177,7 +177,7 @@ impl Pending {
                 let beside = std::mem::take(&mut beside[column]);
                 let Some(value) = self.parsed.take_value(sample, *field) else { continue };
                 let dataset::Value::Bytes(bytes) = value else {
-                    self.making.failed.push((sample, no_bytes(&dataset.schema().fields[*field].name)));
+                    self.making.failed.push(((sample, column), no_bytes(&dataset.schema().fields[*field].name)));
                     continue;
                 };
                 let Some(out) = self.making.places[place].take() else { continue };
@@ -234,7 +234,7 @@ impl Pending {
         let (column, sample) = (place / samples, place % samples);
         match result {
             Ok(bytes) => self.making.made.set_length(column, sample, bytes),
-            Err(error) => self.making.failed.push((sample, error)),
+            Err(error) => self.making.failed.push(((sample, column), error)),
         }
         self.making.places[place] = Some(out);
         self.making.left -= 1;
@@ -252,9 +252,9 @@ impl Pending {
             }
         }
         self.target = block;
-        // In the order of the samples, whichever failed first.
-        self.making.failed.sort_by_key(|(sample, _)| *sample);
-        for (sample, error) in self.making.failed.drain(..) {
+        // In the order of the samples, and of a sample the first column's, whichever failed first.
+        self.making.failed.sort_by_key(|(place, _)| *place);
+        for ((sample, _), error) in self.making.failed.drain(..) {
             self.parsed.fail(sample, error);
         }
         Ok(())
