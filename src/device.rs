@@ -40,6 +40,7 @@ pub(crate) use gds::{Asked, Loading, choose, give_up};
 pub(crate) use nvjpeg::decoders;
 pub use pinned::PinnedMemory;
 pub(crate) use pinned::open_to_pin;
+pub(crate) use straight::STRAIGHT_BYTES;
 pub(crate) use transforms::Transforms;
 
 /// Number of batches that a device's memory holds: one in use, one ready, one in progress. They are of maximum size,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 /// Samples of this many bytes on average are copied one by one. Below some 28 KiB an H100's copy engine is slow; at 64
 /// KiB it is near its peak.
-pub(super) const STRAIGHT_BYTES: u64 = 128 << 10;
+pub(crate) const STRAIGHT_BYTES: u64 = 128 << 10;
 
 /// Bytes that one call copies. The blocks that they lie in are free again when that many have arrived.
 const GROUP_BYTES: usize = 32 << 20;

@@ -63,9 +63,9 @@ pub(super) struct Job {
 impl Job {
     /// Keeps no stretches of files: they are in the host's memory, and files are to be read past it.
     pub(super) fn keep_nothing(&mut self) {
-        if self.stretches.take().is_some() {
+        if let Some((_, keep)) = self.stretches.take() {
             (self.limits.kept_bytes, self.limits.batch.kept) = (0, 0);
-            self.notes.tell_straight(&self.config);
+            self.notes.tell_straight(&self.config, keep);
         }
     }
 }

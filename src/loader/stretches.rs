@@ -7,6 +7,7 @@ use super::room::Room;
 use crate::collate::Collation;
 use crate::config::{Batching, Cache, Cause, Config, EngineChoice, Fallback, Shuffle};
 use crate::dataset::{Dataset, SampleId};
+use crate::device::STRAIGHT_BYTES;
 use crate::engine::Price;
 use crate::guard;
 use crate::plan::{Grid, Joining, Keep, SMALL_SPAN_BYTES};
@@ -20,7 +21,8 @@ use std::borrow::Cow;
 const SMALL_BYTES: u64 = 8 << 10;
 
 /// What an operation costs, as bytes, where nobody knows and whole windows are to be tried: longer samples are not
-/// worth a trial.
+/// worth a trial. On a device, neither are those whose values may go straight to their columns, which what is kept could
+/// not.
 const TRIED_BYTES: u64 = 512 << 10;
 
 /// Stretches on their way at a time, so that the disk is not idle.
@@ -48,8 +50,12 @@ pub(super) struct Notes {
 
 impl Notes {
     /// Says that nothing is kept, because files are read straight into the memory of a GPU.
-    pub(super) fn tell_straight(&mut self, config: &Config) {
+    pub(super) fn tell_straight(&mut self, config: &Config, keep: Keep) {
         self.kept = None;
+        // Nobody knows whether a trial would have gained.
+        if let Keep::Tried(_) = keep {
+            return;
+        }
         let (cause, got) = match config.cache {
             Cache::Memory => (Cause::Cache, "reading every sample again"),
             _ => (Cause::Locality, "a read for each value"),
@@ -90,7 +96,8 @@ pub(super) fn choose(config: &Config, order: &Order, limits: &mut Limits, notes:
     let batch = &mut limits.batch;
     batch.kept = match &chosen {
         None => 0,
-        Some((_, keep)) if keep.lends() => batch.payload,
+        // On a device, what is not in what was read has its place from the start.
+        Some((_, keep)) if keep.lends() || limits.is_deferred && keep.may_lend() => batch.payload,
         Some(_) => batch.samples.saturating_mul(values_of(order).saturating_mul(SMALL_SPAN_BYTES)).min(batch.payload),
     };
     chosen
@@ -221,8 +228,12 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     let each = files.total_bytes().div_ceil(dataset.len().max(1));
     // An operation may cost as much as many samples. Where nobody knows, that is tried while reading.
     let (read_bytes, known) = (each.saturating_mul(config.world_size), config.operation_bytes.unwrap_or(0));
-    let is_trial = read_bytes > SMALL_BYTES.max(known) && may_try(config, limits);
-    let price = if is_trial { TRIED_BYTES } else { known };
+    let is_trial = read_bytes > SMALL_BYTES.max(known) && may_try(config);
+    let price = match is_trial {
+        true if limits.is_deferred => TRIED_BYTES.min(STRAIGHT_BYTES - 1),
+        true => TRIED_BYTES,
+        false => known,
+    };
     if read_bytes > SMALL_BYTES.max(price) {
         return None;
     }
@@ -259,11 +270,10 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     Some((grid, Keep::Latest(bytes)))
 }
 
-/// Whether windows may be read whole to see if that gains. What goes to a device has its memory by then, and what
-/// shares a budget would take it from others.
-fn may_try(config: &Config, limits: &Limits) -> bool {
+/// Whether windows may be read whole to see if that gains. What shares a budget would take the memory from others.
+fn may_try(config: &Config) -> bool {
     let is_unknown = config.operation_bytes.is_none() && config.coalesce_gap.is_none();
-    is_unknown && config.engine != EngineChoice::Sim && config.memory_budget.is_none() && !limits.is_deferred
+    is_unknown && config.engine != EngineChoice::Sim && config.memory_budget.is_none()
 }
 
 /// What is kept on trial. Its memory is promised and not taken: beside the default limit, and of a limit that the user

@@ -81,10 +81,10 @@ impl Joining {
         if room < GAP_MAX { Joining::default() } else { Joining { room, most: GAP_MAX, ..Joining::default() } }
     }
 
-    /// The same without trials.
+    /// The same without trials of gaps: there is no memory for more than what is wanted.
     #[must_use]
     pub fn settled(self) -> Joining {
-        Joining { most: 0, may_read_whole: false, ..self }
+        Joining { most: 0, ..self }
     }
 
     /// The same for this route: none in the page cache, where a read costs no more than the copy of a gap, and no reads

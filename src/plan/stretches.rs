@@ -178,7 +178,12 @@ impl Keep {
 
     /// Whether values may be slices of what is kept, from the first batch on. Those of small columns are copied.
     pub fn lends(self) -> bool {
-        !matches!(self, Keep::Small(_) | Keep::Tried(_))
+        self.may_lend() && !matches!(self, Keep::Tried(_))
+    }
+
+    /// Whether values may ever be slices of what is kept.
+    pub fn may_lend(self) -> bool {
+        !matches!(self, Keep::Small(_))
     }
 }
 

@@ -1,6 +1,26 @@
 //! Our use of the CUDA driver, its mock, and loaders that deliver to devices.
 
 mod common;
+#[path = "../../../common/content.rs"]
+#[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
+mod content;
+#[path = "../../../common/faulty.rs"]
+#[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
+mod faulty;
+#[path = "../../../common/mounts.rs"]
+#[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
+mod mounts;
+
+/// Says that something could not be tested here, past the harness's capture, so that the gate can count it.
+fn skip(reason: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+}
+
+/// Whether this process may mount.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
 
 mod devices {
     mod allocator;
@@ -15,4 +35,5 @@ mod devices {
     mod pinned;
     mod pipeline;
     mod straight;
+    mod whole;
 }
