@@ -84,7 +84,8 @@ def test_only_the_rows_of_a_crop_are_read(tmp_path: pathlib.Path, kind: str) -> 
             assert np.array_equal(batch["mask"], masks[batch["index"], 24:])
         stats, told = loader.stats(), loader.route()["text"]
     # Of an image and a mask. The loader reads ahead, into the next pass.
-    read, whole = 2 * stats["bytes_read"] / stats["reads"], (images.nbytes + masks.nbytes) / 9
+    read = 2 * stats["bytes_read"] / stats["read_latency"]["count"]
+    whole = (images.nbytes + masks.nbytes) / 9
     is_told = "of image, mask only the rows that are used are read (25 % of the bytes)" in told
     assert is_told == (kind != "deflated"), told
     # Reads past the page cache are of whole pages.
