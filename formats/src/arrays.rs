@@ -262,6 +262,13 @@ impl Dataset for Arrays {
         Some(self.table.shape_of(id.0, field))
     }
 
+    /// Arrays that lie in the file as they are delivered.
+    fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
+        let is_span = |value: &Stored| matches!(value.at, At::File(_));
+        self.table.places(id.0).nth(field).filter(|value| is_span(value) && value.turned == 1)?;
+        Some(self.table.places(id.0).take(field).filter(is_span).count())
+    }
+
     fn units(&self) -> Option<&dyn Units> {
         self.table.has_units().then_some(self)
     }

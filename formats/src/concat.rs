@@ -278,6 +278,11 @@ impl Dataset for Concat {
         dataset.shape(id, field)
     }
 
+    fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
+        let (dataset, id) = self.inner(id);
+        dataset.span_of(id, field)
+    }
+
     fn is_plain(&self) -> bool {
         self.parts.iter().all(|part| part.is_plain())
     }

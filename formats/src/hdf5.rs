@@ -294,6 +294,14 @@ impl Dataset for Hdf5 {
         Ok(())
     }
 
+    /// Rows that lie in the file as they are delivered.
+    fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
+        let columns = &self.opened[self.locate(id).0].columns;
+        let is_span = |column: &&Column| !matches!(column.part, Part::Bands(_));
+        columns.get(field).filter(|column| is_span(column) && column.row.turned == 1)?;
+        Some(columns[..field].iter().filter(is_span).count())
+    }
+
     fn units(&self) -> Option<&dyn Units> {
         (self.unit_count > 0).then_some(self)
     }

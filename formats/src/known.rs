@@ -273,6 +273,10 @@ impl Dataset for WithColumns {
         }
     }
 
+    fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
+        if self.known(field).is_some() { None } else { self.dataset.span_of(id, field) }
+    }
+
     fn widening(&self, field: usize) -> u64 {
         if self.known(field).is_some() { 1 } else { self.dataset.widening(field) }
     }

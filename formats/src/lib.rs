@@ -246,8 +246,9 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// Makes the sample of the bytes that were read.
     ///
-    /// `raw` holds one slice for each span, exactly as long as the span, and then one for each unit of the sample (see
-    /// [`Units::of`]), which is the whole decoded unit. `out.values` is empty, and gets one value for each field.
+    /// `raw` holds one slice for each span, exactly as long as the span (or a part of it: see
+    /// [`span_of`](Dataset::span_of)), and then one for each unit of the sample (see [`Units::of`]), which is the whole
+    /// decoded unit. `out.values` is empty, and gets one value for each field.
     ///
     /// # Errors
     /// `Corrupt` where the bytes break the format. It becomes the error of this one sample.
@@ -340,6 +341,13 @@ pub trait Dataset: Send + Sync + 'static {
             Shape::Fixed(shape) => Some(shape),
             Shape::Ragged => None,
         }
+    }
+
+    /// Which of a sample's spans is its value of field number `field`, byte for byte and row by row, if `parse` makes
+    /// whatever was read of it the value: where only a part of an array is wanted, only that part is read then. `None`
+    /// where the whole value must be there. By default the first span of the [`plain_field`](Index::plain_field).
+    fn span_of(&self, _id: SampleId, field: usize) -> Option<usize> {
+        (self.index().plain_field == Some(field)).then_some(0)
     }
 
     /// How many bytes one stored byte of field number `field` can become: more than 1 where numbers are parsed from

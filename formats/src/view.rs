@@ -283,6 +283,10 @@ impl Dataset for View {
         self.dataset.shape(self.inner_id(id), field)
     }
 
+    fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
+        self.dataset.span_of(self.inner_id(id), field)
+    }
+
     fn widening(&self, field: usize) -> u64 {
         self.dataset.widening(field)
     }
