@@ -69,6 +69,9 @@ static void datasets(const char *path) {
     REFUSED("steam", ul_dataset_open(paths, 1, "{\"format\": \"steam\"}", &data, &error));
     REFUSED("record_bites", ul_dataset_open(paths, 1, "{\"format\": \"records\", \"record_bites\": 4}", &data, &error));
     REFUSED("null", ul_dataset_open(paths, 1, "{\"format\": \"records\", \"record_bytes\": 4}", NULL, &error));
+    REFUSED("1 datasets", ul_dataset_open(paths, 1, "{\"record_bytes\": 4, \"weights\": [1, 2]}", &data, &error));
+    REFUSED("exclude", ul_dataset_open(paths, 1, "{\"record_bytes\": 4, \"exclude\": [{}]}", &data, &error));
+    REFUSED("/nowhere", ul_dataset_open(paths, 1, "{\"record_bytes\": 4, \"only\": \"/nowhere\"}", &data, &error));
     assert(!data);
 
     const uint64_t huge[] = {UINT64_C(1) << 40, UINT64_C(1) << 40}, scalar[] = {0};
