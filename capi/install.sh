@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 profile=${URINGLOAD_PROFILE:-release}
 cargo build --locked --quiet -p uringload-capi --profile "$profile"
-built=target/${profile/dev/debug}
+built=${CARGO_TARGET_DIR:-target}/${profile/dev/debug}
 install -d "$ROOT/include" "$ROOT/lib/pkgconfig"
 install -m 644 capi/include/uringload.h "$ROOT/include/"
 install -m 644 "$built/liburingload_capi.a" "$ROOT/lib/liburingload.a"
