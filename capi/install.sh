@@ -10,7 +10,7 @@ version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Carg
 profile=${URINGLOAD_PROFILE:-release}
 # shellcheck disable=SC2086 # Several words.
 cargo build --locked --quiet -p uringload-capi --profile "$profile" ${URINGLOAD_FEATURES:+--features $URINGLOAD_FEATURES}
-built=target/${profile/dev/debug}
+built=${CARGO_TARGET_DIR:-target}/${profile/dev/debug}
 install -d "$ROOT/include" "$ROOT/lib/pkgconfig"
 install -m 644 capi/include/uringload.h "$ROOT/include/"
 install -m 644 "$built/liburingload_capi.a" "$ROOT/lib/liburingload.a"

@@ -1,14 +1,19 @@
 //! Datasets: opened by their format, or made of callbacks (`source`).
 
+use crate::choice::Mixture;
 use crate::{UL_OK, all, call, fill, give, given, invalid, options, text, ul_error};
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use uringload::dataset::{self, Dataset};
+use uringload::dataset::Dataset;
 
 /// An open dataset. Threads may share it, and any number of loaders.
-pub struct ul_dataset(pub(crate) Arc<dyn Dataset>);
+pub struct ul_dataset {
+    pub(crate) dataset: Arc<dyn Dataset>,
+    /// If it is a mixture: the parts of `dataset`, and how they are mixed.
+    pub(crate) mixture: Option<Mixture>,
+}
 
 /// What a dataset knows of itself.
 #[repr(C)]
@@ -52,8 +57,8 @@ pub unsafe extern "C" fn ul_dataset_open(
             return Err(invalid("there are no paths", "give files or folders"));
         }
         // SAFETY: by the caller's promise.
-        let options = unsafe { text(options, "options") }?;
-        let opened = dataset::open(&paths, &options::dataset(options)?)?;
+        let (options, choice) = options::dataset(unsafe { text(options, "options") }?)?;
+        let opened = choice.open(&paths, &options)?;
         // SAFETY: by the caller's promise.
         unsafe { give_dataset(opened, out) }
     };
@@ -63,8 +68,8 @@ pub unsafe extern "C" fn ul_dataset_open(
 
 /// # Safety
 /// `out` is null or can be written to.
-pub(crate) unsafe fn give_dataset(dataset: Arc<dyn Dataset>, out: *mut *mut ul_dataset) -> uringload::Result<i32> {
-    let made = Box::into_raw(Box::new(ul_dataset(dataset)));
+pub(crate) unsafe fn give_dataset(dataset: ul_dataset, out: *mut *mut ul_dataset) -> uringload::Result<i32> {
+    let made = Box::into_raw(Box::new(dataset));
     // SAFETY: by the caller's promise.
     unsafe { give(out, made, "out") }.inspect_err(|_| {
         // SAFETY: made above, and nobody got it.
@@ -85,7 +90,7 @@ pub unsafe extern "C" fn ul_dataset_get(
 ) -> i32 {
     let work = || {
         // SAFETY: by the caller's promise.
-        let dataset = &unsafe { given(dataset, "dataset") }?.0;
+        let dataset = &unsafe { given(dataset, "dataset") }?.dataset;
         let info = ul_dataset_info {
             size: 0,
             samples: dataset.len(),

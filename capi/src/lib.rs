@@ -15,6 +15,7 @@
 
 mod arrow;
 mod batch;
+mod choice;
 mod dataset;
 mod error;
 mod loader;

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn ul_loader_new(
 ) -> i32 {
     let work = || {
         // SAFETY: by the caller's promise.
-        let dataset = &unsafe { given(dataset, "dataset") }?.0;
+        let dataset = unsafe { given(dataset, "dataset") }?;
         // SAFETY: by the caller's promise.
         let options = options::loader(dataset, unsafe { text(options, "options") }?)?;
         // SAFETY: by the caller's promise.

@@ -1,14 +1,17 @@
 //! Options as JSON, by the names of the command line: `{"batch_size": 64, "shuffle": "window:4096"}`.
 
-use crate::invalid;
+use crate::choice::{Choice, Only};
+use crate::{invalid, ul_dataset};
 use serde_json::{Map, Value};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use uringload::config::{
     Buckets, Cache, Collate, Device, Gds, ImageCache, MaxFailures, PackMethod, Packing, PadValue, Padding, Profile,
+    Shuffle,
 };
 use uringload::dataset::{DType, Dataset, OptionValue, Options, Schema, Shape};
-use uringload::internal::{Samples, WINDOW_SAMPLES};
+use uringload::internal::{Config, Samples, WINDOW_SAMPLES};
 use uringload::transform::Chain;
 use uringload::{Builder, Error, ErrorKind, Loader, ReaderOptions, Result};
 
@@ -122,6 +125,24 @@ impl Given<'_> {
         items.ok_or_else(|| self.wrong("a text, or a list of texts"))
     }
 
+    /// A path, or a list of them.
+    fn paths(&self, wanted: &str) -> Result<Vec<PathBuf>> {
+        let texts = self.texts().map_err(|_| self.wrong(wanted))?;
+        Ok(texts.into_iter().map(PathBuf::from).collect())
+    }
+
+    fn shares(&self) -> Result<Vec<f64>> {
+        let items = self.1.as_array().and_then(|items| items.iter().map(Value::as_f64).collect());
+        items.ok_or_else(|| self.wrong("a list of numbers, one for each path"))
+    }
+
+    fn shuffle(&self) -> Result<Shuffle> {
+        match &self.1 {
+            Value::Bool(shuffle) => Ok((*shuffle).into()),
+            _ => self.text()?.parse(),
+        }
+    }
+
     /// The texts of columns.
     fn by_column(&self, such_as: &'static str) -> Result<Vec<(&str, &str)>> {
         let items = self
@@ -140,12 +161,16 @@ impl Given<'_> {
     }
 }
 
-/// The options of a dataset: its format, and that format's options.
-pub(crate) fn dataset(json: Option<&str>) -> Result<Options> {
-    let mut options = Options::new();
+/// The options of a dataset: its format, that format's options, and which of its samples there are.
+pub(crate) fn dataset(json: Option<&str>) -> Result<(Options, Choice)> {
+    let (mut options, mut choice) = (Options::new(), Choice::default());
     for (name, value) in object(json)? {
         let given = Given(&name, value);
         options = match (&*name, &given.1) {
+            ("only" | "exclude" | "weights" | "stopping", _) => {
+                choose(&mut choice, &given)?;
+                options
+            }
             ("format", _) => options.format(given.text()?),
             ("threads", _) => options.threads(given.count()?),
             (_, Value::Bool(flag)) => options.set(&name, *flag),
@@ -155,7 +180,26 @@ pub(crate) fn dataset(json: Option<&str>) -> Result<Options> {
             _ => return Err(given.wrong("a text, a number, true, false, or a list")),
         };
     }
-    Ok(options)
+    Ok((options, choice))
+}
+
+/// Takes one of the options that choose samples. One that is null is not given.
+fn choose(choice: &mut Choice, given: &Given<'_>) -> Result<()> {
+    match given.0 {
+        _ if given.is_null() => {}
+        "stopping" => choice.stopping = Some(given.text()?.parse()?),
+        "weights" => choice.weights = Some(given.shares()?),
+        "exclude" => choice.exclude = given.paths("a file that lists samples, or a list of such files")?,
+        _ => {
+            choice.only = Some(match given.numbers() {
+                Ok(numbers) => Only::Numbers(numbers),
+                Err(_) => {
+                    Only::Lists(given.paths("numbers of samples, a file that lists them, or a list of such files")?)
+                }
+            });
+        }
+    }
+    Ok(())
 }
 
 fn list(given: &Given<'_>, items: &[Value]) -> Result<OptionValue> {
@@ -167,7 +211,7 @@ fn list(given: &Given<'_>, items: &[Value]) -> Result<OptionValue> {
 }
 
 /// A loader of `dataset` as the options have it.
-pub(crate) fn loader(dataset: &Arc<dyn Dataset>, json: Option<&str>) -> Result<Asked> {
+pub(crate) fn loader(ul_dataset { dataset, mixture }: &ul_dataset, json: Option<&str>) -> Result<Asked> {
     let object = object(json)?;
     let group = Group(&object);
     group.check()?;
@@ -181,10 +225,7 @@ pub(crate) fn loader(dataset: &Arc<dyn Dataset>, json: Option<&str>) -> Result<A
             "epochs" if given.is_null() => builder.epochs(None),
             "epochs" => builder.epochs(given.number()?),
             "more_epochs" => builder.more_epochs(given.number()?),
-            "shuffle" => match &given.1 {
-                Value::Bool(shuffle) => builder.shuffle(*shuffle),
-                _ => builder.shuffle(given.text()?.parse::<uringload::config::Shuffle>()?),
-            },
+            "shuffle" => builder.shuffle(given.shuffle()?),
             "seed" => builder.seed(given.number()?),
             "drop_last" => builder.drop_last(given.flag()?),
             "engine" => builder.engine(given.text()?.parse()?),
@@ -218,6 +259,12 @@ pub(crate) fn loader(dataset: &Arc<dyn Dataset>, json: Option<&str>) -> Result<A
             known if LOADER.split(", ").any(|name| name == known) => builder,
             _ => return Err(unknown(&name, "a loader", LOADER)),
         };
+    }
+    if let Some(mixture) = mixture {
+        let Config { shuffle, seed, .. } = Config::default();
+        let shuffle = group.get("shuffle").map_or(Ok(shuffle), |given| given.shuffle())?;
+        let seed = group.get("seed").map_or(Ok(seed), |given| given.number())?;
+        builder = builder.sampler(mixture.sampler(shuffle, seed)?);
     }
     builder = group.ranks(builder)?;
     builder = group.rows(builder)?;

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn ul_reader_new(
 ) -> i32 {
     let work = || {
         // SAFETY: by the caller's promise.
-        let dataset = &unsafe { given(dataset, "dataset") }?.0;
+        let dataset = &unsafe { given(dataset, "dataset") }?.dataset;
         // SAFETY: by the caller's promise.
         let options = options::reader(unsafe { text(options, "options") }?)?;
         // SAFETY: by the caller's promise. Before the reader is made, which could not be given away otherwise.

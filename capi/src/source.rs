@@ -175,7 +175,7 @@ pub unsafe extern "C" fn ul_dataset_of(
         // From here on nothing fails, so the context is the library's to drop.
         dataset.callbacks.drop = source.drop;
         // SAFETY: by the caller's promise.
-        unsafe { give_dataset(Arc::new(dataset), out) }
+        unsafe { give_dataset(ul_dataset { dataset: Arc::new(dataset), mixture: None }, out) }
     };
     // SAFETY: by the caller's promise.
     unsafe { call(error, work) }

@@ -1,4 +1,5 @@
-//! Options that change what batches hold: rows of packed sequences, buckets, images, what follows them.
+//! Options that change what batches hold: rows of packed sequences, buckets, images, what follows them; and which
+//! samples there are.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls of C stand in a row, under one promise")]
 
 use std::ffi::{CStr, CString};
@@ -35,13 +36,21 @@ struct Told {
 
 /// All columns of all batches.
 fn batches(folder: &Path, dataset: &CStr, options: &CStr) -> Result<Vec<Vec<Told>>, String> {
-    let path = CString::new(folder.to_str().expect("UTF-8")).expect("text");
+    batches_of(&[folder], dataset, options)
+}
+
+fn batches_of(paths: &[&Path], dataset: &CStr, options: &CStr) -> Result<Vec<Vec<Told>>, String> {
+    let texts: Vec<CString> =
+        paths.iter().map(|path| CString::new(path.to_str().expect("UTF-8")).expect("text")).collect();
+    let paths: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
     let (mut data, mut loader, mut batch, mut error) = (null_mut(), null_mut(), null_mut(), null_mut());
     let mut all = Vec::new();
     // SAFETY: every pointer is a living text, a handle that a line before made, or the address of a variable; each
     // handle is freed once. Structs of zeros are null pointers and numbers.
     unsafe {
-        assert_eq!(ul_dataset_open(&path.as_ptr(), 1, dataset.as_ptr(), &mut data, &mut error), UL_OK);
+        if ul_dataset_open(paths.as_ptr(), paths.len(), dataset.as_ptr(), &mut data, &mut error) != UL_OK {
+            return Err(freed(error));
+        }
         let status = ul_loader_new(data, options.as_ptr(), null(), &mut loader, &mut error);
         ul_dataset_free(data);
         if status != UL_OK {
@@ -149,4 +158,94 @@ fn a_profile_is_read() {
     std::fs::write(&profile, "version = 1\nqueue_depth = 3\nengine = \"threads\"\n").expect("a file");
     assert!(batches(folder.path(), c"{\"format\": \"folder\"}", &options).is_ok());
     std::fs::remove_file(profile).expect("a file");
+}
+
+/// The only byte of each sample of these folders, in the order in which they come.
+fn samples(folders: &[&Path], dataset: &str, options: &CStr) -> Result<Vec<u8>, String> {
+    let all = batches_of(folders, &CString::new(dataset).expect("text"), options)?;
+    Ok(all.iter().flat_map(|columns| columns[0].bytes.clone()).collect())
+}
+
+/// A file of a byte for each record.
+fn bytes_of(name: &str, bytes: &[u8]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join(name), bytes).expect("a file");
+    folder
+}
+
+#[test]
+fn samples_are_kept_and_left_out() {
+    let folder = bytes_of("records.bin", &[10, 11, 12, 13, 14, 15]);
+    let lists = tempfile::tempdir().expect("a folder");
+    let (first, second) = (lists.path().join("first"), lists.path().join("second"));
+    std::fs::write(&first, "4\n1\n").expect("a file");
+    std::fs::write(&second, "0\n1\n").expect("a file");
+    let of = |choice: &str| {
+        let json = format!("{{\"record_bytes\": 1, {choice}}}");
+        samples(&[folder.path()], &json, c"{\"batch_size\": 4}")
+    };
+    let good = |choice: &str| of(choice).expect("samples");
+    assert_eq!(good(&format!("\"only\": {first:?}")), [11, 14], "a list is ascending");
+    assert_eq!(good("\"only\": [4, 1, 4]"), [14, 11, 14], "numbers are an order");
+    assert_eq!(good(&format!("\"exclude\": {first:?}")), [10, 12, 13, 15]);
+    assert_eq!(good(&format!("\"exclude\": [{first:?}, {second:?}]")), [12, 13, 15]);
+    assert_eq!(good(&format!("\"only\": [5, 3, 1], \"exclude\": {second:?}")), [11], "of what is kept");
+    assert_eq!(good("\"only\": null, \"exclude\": null, \"weights\": null"), [10, 11, 12, 13, 14, 15]);
+
+    let refused = |choice: &str, what: &str| {
+        let error = of(choice).expect_err("is refused");
+        assert!(error.contains(what) && error.contains("help: "), "{error}");
+    };
+    refused("\"only\": [6]", "6");
+    refused("\"only\": 6", "only cannot be 6");
+    refused("\"only\": [1, \"list\"]", "only cannot be");
+    refused("\"exclude\": [1]", "exclude cannot be [1]");
+    refused("\"exclude\": \"/nowhere/list\"", "/nowhere/list");
+    refused("\"stopping\": \"all_exhausted\"", "give weights too");
+    refused("\"weights\": [1], \"only\": [1]", "leave out weights");
+}
+
+#[test]
+fn datasets_are_mixed_by_weight() {
+    let (ones, twos) = (bytes_of("ones", &[1; 3000]), bytes_of("twos", &[2; 500]));
+    let folders = [ones.path(), twos.path()];
+    let of = |choice: &str, options: &CStr| samples(&folders, &format!("{{\"record_bytes\": 1, {choice}}}"), options);
+    let good = |choice: &str| of(choice, c"{\"shuffle\": true, \"seed\": 3}").expect("samples");
+    let counts = |all: &[u8]| [1, 2].map(|part| all.iter().filter(|&&byte| byte == part).count());
+    // The second dataset is over when four fifths of its weight have come of the first.
+    let [of_one, of_two] = counts(&good("\"weights\": [0.8, 0.2]"));
+    assert!(of_two == 500 && (1950..2050).contains(&of_one), "{of_one} and {of_two}");
+    let [of_one, of_two] = counts(&good("\"weights\": [1, 1], \"stopping\": \"after:200\""));
+    assert!(of_one + of_two == 200 && (90..110).contains(&of_one), "{of_one} and {of_two}");
+    let all = good("\"weights\": [1, 1], \"stopping\": \"all_exhausted_without_replacement\"");
+    assert_eq!(counts(&all), [3000, 500]);
+    // The seed decides the order, and nothing else does.
+    let seeded = |options| of("\"weights\": [1, 1]", options).expect("samples");
+    let seven = seeded(c"{\"seed\": 7}");
+    assert!(seven == seeded(c"{\"seed\": 7}") && seven != seeded(c"{\"seed\": 8}"));
+
+    let refused = |choice: &str, what: &str| {
+        let error = of(choice, c"").expect_err("is refused");
+        assert!(error.contains(what) && error.contains("help: "), "{error}");
+    };
+    refused("\"weights\": [1]", "1 weights are given for 2 datasets");
+    refused("\"weights\": [1, -1]", "-1");
+    refused("\"weights\": [0, 0]", "weight");
+    refused("\"weights\": 1", "weights cannot be 1");
+    refused("\"weights\": [1, 1], \"stopping\": \"soon\"", "soon");
+}
+
+#[test]
+fn a_shuffle_of_a_mixture_is_that_of_the_loader() {
+    let numbers: Vec<u8> = (0..200).collect();
+    let (one, two) = (bytes_of("one", &numbers[..100]), bytes_of("two", &numbers[100..]));
+    let of = |options| {
+        let json = "{\"record_bytes\": 1, \"weights\": [1, 1]}";
+        let mut all = samples(&[one.path(), two.path()], json, options).expect("samples");
+        all.retain(|&byte| byte < 100);
+        all
+    };
+    assert!(of(c"{}").is_sorted(), "each dataset in its own order");
+    let shuffled = of(c"{\"shuffle\": true, \"seed\": 1}");
+    assert!(!shuffled.is_sorted() && shuffled != of(c"{\"shuffle\": true, \"seed\": 2}"), "{shuffled:?}");
 }

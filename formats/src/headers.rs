@@ -1,5 +1,6 @@
 //! Reads what an index needs from the files themselves: headers, directories and tables, never samples.
 
+use crate::absent::advised;
 use crate::parallel::try_in_parallel;
 use crate::stamp::Stamp;
 use crate::{FileId, FileTable};
@@ -155,7 +156,7 @@ pub(super) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
 /// # Errors
 /// `WrongFileType` for anything else; the system's error.
 pub fn open_regular(path: &Path, failed: &'static str) -> Result<File> {
-    Ok(opened(path, failed)?.file.into())
+    Ok(opened(path, failed).map_err(advised)?.file.into())
 }
 
 fn opened(path: &Path, failed: &'static str) -> Result<Opened> {

@@ -32,6 +32,7 @@
 //! [`Dataset`]. What each format takes for a sample is in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
+mod absent;
 mod array_record;
 mod arrays;
 #[cfg(feature = "parquet")]

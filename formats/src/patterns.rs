@@ -4,6 +4,7 @@
 //! The crate `glob` matches single names. The walk is our own, because the one in the crate silently skips names that
 //! are not UTF-8.
 
+use crate::absent::advice;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -37,7 +38,9 @@ pub(super) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
         let mut names = Vec::new();
         find(&root, Path::new(""), &steps, &mut names)?;
         if names.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, "no file matches the pattern").with_path(path));
+            let error = Error::new(ErrorKind::NotFound, "no file matches the pattern").with_path(path);
+            let none = || "check the pattern, and what is in the folders that it names".to_owned();
+            return Err(error.with_remedy(advice(&root).unwrap_or_else(none)));
         }
         names.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
         // With two `**`, the same file can be reached in more than one way.

@@ -1,5 +1,6 @@
 //! Samples that the program's own index names: a file, an offset and a length for each.
 
+use crate::absent::advised;
 use crate::fingerprint::Fingerprint;
 use crate::paths::{named_files, thread_count};
 use crate::sizes;
@@ -102,7 +103,7 @@ impl Ranges {
             let error = Error::new(ErrorKind::Empty, "the index has no sample");
             return Err(error.with_remedy("give at least one sample"));
         }
-        let files = named_files(files, thread_count(0))?;
+        let files = named_files(files, thread_count(0)).map_err(advised)?;
         let field = Field { name: "data".into(), dtype: DType::U8, shape: Shape::Ragged };
         let mut index = Index::new("ranges", files, Schema { fields: vec![field] }, samples);
         index.bytes = sizes::sum(index.files.sizes().iter().copied());

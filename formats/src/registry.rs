@@ -1,6 +1,7 @@
 //! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
 //! are given through it and derive their arguments from it.
 
+use crate::absent::advised;
 use crate::detect::{decide, nearest};
 use crate::folder::Folder;
 use crate::options::{OptionKind, OptionSpec, Options};
@@ -160,9 +161,12 @@ pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Da
     refuse_remote(paths)?;
     let options = options.clone().with_declared_names(&all_options());
     let mut paths = Paths::new(paths);
-    let format = decide(&mut paths, &options)?;
-    check(format, &options)?;
-    (format.open)(paths, &options)
+    let opened = decide(&mut paths, &options).and_then(|format| {
+        check(format, &options)?;
+        (format.open)(paths, &options)
+    });
+    // Here and not where each format looks, so that whoever names a path that is not there is told the same.
+    opened.map_err(advised)
 }
 
 /// A dataset of files that are known already, without a look at them: as "records" or "folder", whichever `options`
@@ -184,7 +188,7 @@ pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>>
 /// `InvalidArgument` for a name that no format has; what the system says of paths that cannot be listed.
 pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static Format> {
     refuse_remote(paths)?;
-    decide(&mut Paths::new(paths), &options.clone().with_declared_names(&all_options()))
+    decide(&mut Paths::new(paths), &options.clone().with_declared_names(&all_options())).map_err(advised)
 }
 
 /// The format of that name.

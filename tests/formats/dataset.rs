@@ -216,6 +216,19 @@ fn missing_and_empty_places_are_errors() {
     let missing = root.path().join("missing");
     let error = dataset::open(&[root.path(), &missing], &Options::new().format("folder")).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(&*missing)));
+    let remedy =
+        format!("check the path, and that its disk is mounted: there is no missing in {}", root.path().display());
+    // Whatever the format, and where the format is to be found out.
+    let formats = ["folder", "tar", "mds", "litdata", "idx", "beton", "npy", "safetensors", "tfrecord", "jsonl", "csv"];
+    let named = formats.map(|format| Options::new().format(format));
+    for options in named.into_iter().chain([Options::new(), Options::new().set("record_bytes", 4)]) {
+        let error = dataset::open(&[&missing], &options).unwrap_err();
+        assert_eq!((error.kind(), error.remedy()), (ErrorKind::NotFound, Some(&*remedy)), "{options:?}: {error}");
+    }
+    let error = dataset::open(&[missing.join("*.tar")], &Options::new()).unwrap_err();
+    assert_eq!((error.kind(), error.remedy()), (ErrorKind::NotFound, Some(&*remedy)), "{error}");
+    let error = dataset::open(&[root.path().join("*.tar")], &Options::new()).unwrap_err();
+    assert!(error.remedy().is_some_and(|remedy| remedy.contains("check the pattern")), "{error}");
     let error = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Empty, Some(root.path())));
     assert_eq!(error.remedy(), Some("left out: 1 hidden names"), "{error}");

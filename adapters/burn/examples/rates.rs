@@ -1,11 +1,14 @@
 //! uringload beside burn's own loader, on the same files, in turns: `cargo run --release -p uringload-burn --example
 //! rates -- [FOLDER] [ROUNDS]`. Prints a line of JSON for each case: medians, and the ratio of this loader to burn's.
 //!
-//! - `files, cold`: 2 000 files of 110 KB, whose pages are dropped before each pass. burn's dataset reads a file for
-//!   each item, with two workers and with eight.
-//! - `records, cached`: 120 000 records of 784 bytes in one file, in the page cache. burn's dataset reads each by
-//!   `pread`.
-//! - `records, in memory`: burn's `InMemDataset` has them all as items; here they are kept by `Cache::Memory`.
+//! - `files, cold`: 2 000 files of 110 KB, whose pages are dropped before each pass, which is one epoch. burn's dataset
+//!   reads a file for each item, with two workers and with eight.
+//! - `records, cached`: three epochs of 120 000 records of 784 bytes in one file, in the page cache. burn's dataset
+//!   reads each by `pread`.
+//! - `records, in memory`: burn's `InMemDataset` has them all as items; here they are kept by `Cache::Memory`, after an
+//!   epoch that is not measured.
+//!
+//! Each pass has a loader of its own, so that nothing is read ahead for one while the other is measured.
 //!
 //! Both end in burn's `TensorData`, `[64, bytes]` of `u8`: what a backend makes of it is the same. FOLDER is where the
 //! data is made and deleted again; a fast disk tells more than this one may be.
@@ -31,6 +34,8 @@ use uringload_sys::system::cpu_time;
 
 type Failure = Box<dyn Error>;
 type Loading = Arc<dyn DataLoader<TensorData>>;
+/// A loader's name, and how one is made.
+type Named<'a> = (&'a str, Box<dyn Fn() -> Result<Loading, Failure> + 'a>);
 
 const FILES: usize = 2_000;
 const FILE_BYTES: usize = 110 << 10;
@@ -80,7 +85,7 @@ fn burns(dataset: impl Dataset<Vec<u8>> + 'static, workers: usize) -> Loading {
     DataLoaderBuilder::new(Stack).batch_size(BATCH).shuffle(1).num_workers(workers).build(dataset)
 }
 
-fn ours(builder: Builder) -> uringload::Result<Loading> {
+fn ours(builder: Builder) -> Result<Loading, Failure> {
     let builder = builder.batch_size(BATCH as u64).collate(Collate::Dense).shuffle(uringload::config::Shuffle::Full);
     let batcher = |batch: Batch, _: &Device| {
         let missing = || uringload::Error::new(ErrorKind::InvalidArgument, "no column \"data\"");
@@ -89,14 +94,16 @@ fn ours(builder: Builder) -> uringload::Result<Loading> {
     Ok(Arc::new(BurnLoader::new(builder.seed(1), batcher)?))
 }
 
-/// One epoch: items a second, and CPU time of the process for each item, in microseconds.
-fn epoch(loader: &Loading) -> Result<(f64, f64), Failure> {
+/// So many epochs: items a second, and CPU time of the process for each item, in microseconds.
+fn pass(loader: &Loading, epochs: usize) -> Result<(f64, f64), Failure> {
     let (start, cpu, mut items, mut bytes) = (Instant::now(), cpu_time(), 0, 0);
-    for data in loader.iter() {
-        let data = data?;
-        items += data.shape().as_slice()[0];
-        // A byte of each page, as whoever uses it would.
-        bytes += data.as_bytes().iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>();
+    for _ in 0..epochs {
+        for data in loader.iter() {
+            let data = data?;
+            items += data.shape().as_slice()[0];
+            // A byte of each page, as whoever uses it would.
+            bytes += data.as_bytes().iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>();
+        }
     }
     let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
     std::hint::black_box(bytes);
@@ -118,13 +125,24 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// Each loader for one epoch in each round, and what comes of it.
-fn compare(case: &str, loaders: &[(&str, Loading)], rounds: usize, cold: &[PathBuf]) -> Result<(), Failure> {
+/// What a pass is.
+struct Pass<'a> {
+    case: &'a str,
+    /// Epochs that are not measured, and epochs that are.
+    epochs: [usize; 2],
+    /// Files whose pages are dropped before it.
+    cold: &'a [PathBuf],
+}
+
+/// A pass of each loader in each round, and what comes of it.
+fn compare(&Pass { case, epochs, cold }: &Pass<'_>, loaders: &[Named<'_>], rounds: usize) -> Result<(), Failure> {
     let mut took = vec![(Vec::new(), Vec::new()); loaders.len()];
     for _ in 0..rounds {
-        for ((_, loader), (rates, cpu)) in loaders.iter().zip(&mut took) {
+        for ((_, make), (rates, cpu)) in loaders.iter().zip(&mut took) {
+            let loader = make()?;
             drop_pages(cold)?;
-            let (rate, each) = epoch(loader)?;
+            pass(&loader, epochs[0])?;
+            let (rate, each) = pass(&loader, epochs[1])?;
             rates.push(rate);
             cpu.push(each);
         }
@@ -177,31 +195,29 @@ fn main() -> Result<(), Failure> {
 
     let paths = files(folder.path())?;
     let dataset = dataset::open(&[folder.path().join("files")], &Options::new().format("folder"))?;
-    let cold = [
-        ("uringload", ours(Loader::builder(dataset))?),
-        ("burn, 2 workers", burns(Files(paths.clone()), 2)),
-        ("burn, 8 workers", burns(Files(paths.clone()), 8)),
+    let cold: [Named<'_>; 3] = [
+        ("uringload", Box::new(|| ours(Loader::builder(Arc::clone(&dataset))))),
+        ("burn, 2 workers", Box::new(|| Ok(burns(Files(paths.clone()), 2)))),
+        ("burn, 8 workers", Box::new(|| Ok(burns(Files(paths.clone()), 8)))),
     ];
-    compare("files, cold", &cold, rounds, &paths)?;
-    drop(cold);
+    compare(&Pass { case: "files, cold", epochs: [0, 1], cold: &paths }, &cold, rounds)?;
 
     let path = folder.path().join("records.bin");
     fs::write(&path, noise(RECORDS * RECORD_BYTES, 9))?;
     let options = Options::new().format("records").set("record_bytes", RECORD_BYTES as u64);
     let dataset = dataset::open(&[&path], &options)?;
-    let cached = [
-        ("uringload", ours(Loader::builder(Arc::clone(&dataset)))?),
-        ("burn, no worker", burns(Records(File::open(&path)?), 0)),
-        ("burn, 2 workers", burns(Records(File::open(&path)?), 2)),
+    let cached: [Named<'_>; 3] = [
+        ("uringload", Box::new(|| ours(Loader::builder(Arc::clone(&dataset))))),
+        ("burn, no worker", Box::new(|| Ok(burns(Records(File::open(&path)?), 0)))),
+        ("burn, 2 workers", Box::new(|| Ok(burns(Records(File::open(&path)?), 2)))),
     ];
-    compare("records, cached", &cached, rounds, &[])?;
-    drop(cached);
+    compare(&Pass { case: "records, cached", epochs: [0, 3], cold: &[] }, &cached, rounds)?;
 
     let items: Vec<Vec<u8>> = fs::read(&path)?.chunks(RECORD_BYTES).map(<[u8]>::to_vec).collect();
-    let in_memory = [
-        ("uringload, cache = memory", ours(Loader::builder(dataset).cache(Cache::Memory))?),
-        ("burn, InMemDataset, no worker", burns(InMemDataset::new(items.clone()), 0)),
-        ("burn, InMemDataset, 2 workers", burns(InMemDataset::new(items), 2)),
+    let in_memory: [Named<'_>; 3] = [
+        ("uringload, cache = memory", Box::new(|| ours(Loader::builder(Arc::clone(&dataset)).cache(Cache::Memory)))),
+        ("burn, InMemDataset, no worker", Box::new(|| Ok(burns(InMemDataset::new(items.clone()), 0)))),
+        ("burn, InMemDataset, 2 workers", Box::new(|| Ok(burns(InMemDataset::new(items.clone()), 2)))),
     ];
-    compare("records, in memory", &in_memory, rounds, &[])
+    compare(&Pass { case: "records, in memory", epochs: [1, 3], cold: &[] }, &in_memory, rounds)
 }

@@ -1,0 +1,90 @@
+//! Which samples of a dataset there are, and in what shares: what `weights`, `stopping`, `only` and `exclude` say.
+
+use crate::{invalid, ul_dataset};
+use std::path::PathBuf;
+use std::sync::Arc;
+use uringload::config::Shuffle;
+use uringload::dataset::{self, Concat, Dataset, Options, View};
+use uringload::sampler::{Mixed, Sampler, Stopping};
+use uringload::{Result, quarantine};
+
+/// Everything, unless options say otherwise.
+#[derive(Default)]
+pub(crate) struct Choice {
+    pub(crate) only: Option<Only>,
+    /// Files that list samples.
+    pub(crate) exclude: Vec<PathBuf>,
+    /// One for each path, which is then a dataset of its own.
+    pub(crate) weights: Option<Vec<f64>>,
+    pub(crate) stopping: Option<Stopping>,
+}
+
+/// The samples to keep.
+pub(crate) enum Only {
+    /// In this order.
+    Numbers(Vec<u64>),
+    /// What these files list, in ascending order.
+    Lists(Vec<PathBuf>),
+}
+
+/// Datasets that are interleaved by weight.
+pub(crate) struct Mixture {
+    concat: Arc<Concat>,
+    weights: Vec<f64>,
+    stopping: Stopping,
+}
+
+impl Choice {
+    /// Opens what the paths stand for.
+    pub(crate) fn open(self, paths: &[PathBuf], options: &Options) -> Result<ul_dataset> {
+        let Some(weights) = self.weights else {
+            if self.stopping.is_some() {
+                return Err(invalid("stopping is of no use by itself", "give weights too, or leave stopping out"));
+            }
+            let mut dataset = dataset::open(paths, options)?;
+            if let Some(only) = self.only {
+                let ids = match only {
+                    Only::Numbers(ids) => ids,
+                    Only::Lists(lists) => listed(&lists, &*dataset)?,
+                };
+                dataset = Arc::new(View::of(dataset, ids)?);
+            }
+            if !self.exclude.is_empty() {
+                let ids = listed(&self.exclude, &*dataset)?;
+                dataset = Arc::new(View::without(dataset, ids)?);
+            }
+            return Ok(ul_dataset { dataset, mixture: None });
+        };
+        if self.only.is_some() || !self.exclude.is_empty() {
+            let what = "only and exclude number the samples of one dataset, and weights mix several";
+            return Err(invalid(what, "leave out weights, or only and exclude"));
+        }
+        if weights.len() != paths.len() {
+            let what = format!("{} weights are given for {} datasets", weights.len(), paths.len());
+            return Err(invalid(what, "give one number for each path"));
+        }
+        let parts = paths.iter().map(|path| dataset::open(std::slice::from_ref(path), options));
+        let concat = Arc::new(Concat::new(parts.collect::<Result<_>>()?)?);
+        let mixture = Mixture { concat, weights, stopping: self.stopping.unwrap_or_default() };
+        // Refuses what cannot be mixed here, not when it is read.
+        mixture.sampler(Shuffle::Off, 0)?;
+        Ok(ul_dataset { dataset: Arc::clone(&mixture.concat) as Arc<dyn Dataset>, mixture: Some(mixture) })
+    }
+}
+
+impl Mixture {
+    pub(crate) fn sampler(&self, shuffle: Shuffle, seed: u64) -> Result<Arc<dyn Sampler>> {
+        Ok(Arc::new(Mixed::of(&self.concat, shuffle, &self.weights, self.stopping, seed)?))
+    }
+}
+
+/// The samples that the files list, ascending, each once.
+fn listed(lists: &[PathBuf], dataset: &dyn Dataset) -> Result<Vec<u64>> {
+    let mut ids = Vec::new();
+    for list in lists {
+        ids.extend(quarantine::read(list, dataset)?.into_iter().map(|id| id.0));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
