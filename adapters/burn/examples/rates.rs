@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::batch::Batch;
-use uringload::config::{Cache, Collate};
+use uringload::config::{Cache, Collate, Padding};
 use uringload::dataset::{self, Options};
 use uringload::{Builder, ErrorKind, Loader};
 use uringload_burn::{BurnLoader, tensor_data};
@@ -85,8 +85,9 @@ fn burns(dataset: impl Dataset<Vec<u8>> + 'static, workers: usize) -> Loading {
     DataLoaderBuilder::new(Stack).batch_size(BATCH).shuffle(1).num_workers(workers).build(dataset)
 }
 
-fn ours(builder: Builder) -> Result<Loading, Failure> {
-    let builder = builder.batch_size(BATCH as u64).collate(Collate::Dense).shuffle(uringload::config::Shuffle::Full);
+/// Files may have any length, so theirs are padded to the longest of the batch, which all are.
+fn ours(builder: Builder, collate: Collate) -> Result<Loading, Failure> {
+    let builder = builder.batch_size(BATCH as u64).collate(collate).shuffle(uringload::config::Shuffle::Full);
     let batcher = |batch: Batch, _: &Device| {
         let missing = || uringload::Error::new(ErrorKind::InvalidArgument, "no column \"data\"");
         tensor_data(batch.column("data").ok_or_else(missing)?)
@@ -195,8 +196,9 @@ fn main() -> Result<(), Failure> {
 
     let paths = files(folder.path())?;
     let dataset = dataset::open(&[folder.path().join("files")], &Options::new().format("folder"))?;
+    let padded = Collate::Padded(Padding::default());
     let cold: [Named<'_>; 3] = [
-        ("uringload", Box::new(|| ours(Loader::builder(Arc::clone(&dataset))))),
+        ("uringload", Box::new(|| ours(Loader::builder(Arc::clone(&dataset)), padded))),
         ("burn, 2 workers", Box::new(|| Ok(burns(Files(paths.clone()), 2)))),
         ("burn, 8 workers", Box::new(|| Ok(burns(Files(paths.clone()), 8)))),
     ];
@@ -207,7 +209,7 @@ fn main() -> Result<(), Failure> {
     let options = Options::new().format("records").set("record_bytes", RECORD_BYTES as u64);
     let dataset = dataset::open(&[&path], &options)?;
     let cached: [Named<'_>; 3] = [
-        ("uringload", Box::new(|| ours(Loader::builder(Arc::clone(&dataset))))),
+        ("uringload", Box::new(|| ours(Loader::builder(Arc::clone(&dataset)), Collate::Dense))),
         ("burn, no worker", Box::new(|| Ok(burns(Records(File::open(&path)?), 0)))),
         ("burn, 2 workers", Box::new(|| Ok(burns(Records(File::open(&path)?), 2)))),
     ];
@@ -215,7 +217,10 @@ fn main() -> Result<(), Failure> {
 
     let items: Vec<Vec<u8>> = fs::read(&path)?.chunks(RECORD_BYTES).map(<[u8]>::to_vec).collect();
     let in_memory: [Named<'_>; 3] = [
-        ("uringload, cache = memory", Box::new(|| ours(Loader::builder(Arc::clone(&dataset)).cache(Cache::Memory)))),
+        (
+            "uringload, cache = memory",
+            Box::new(|| ours(Loader::builder(Arc::clone(&dataset)).cache(Cache::Memory), Collate::Dense)),
+        ),
         ("burn, InMemDataset, no worker", Box::new(|| Ok(burns(InMemDataset::new(items.clone()), 0)))),
         ("burn, InMemDataset, 2 workers", Box::new(|| Ok(burns(InMemDataset::new(items.clone()), 2)))),
     ];
