@@ -61,6 +61,15 @@ pub fn spans(dataset: &dyn Dataset, id: SampleId, bound: u64, out: &mut Vec<Span
     told
 }
 
+/// Which span of a sample is an array as it is, and the array's shape, if it is known.
+///
+/// # Errors
+/// `Internal` for a panic.
+pub fn array_of(dataset: &dyn Dataset, id: SampleId, field: usize) -> Result<Option<(usize, Vec<u64>)>> {
+    let told = caught(|| Some((dataset.span_of(id, field)?, dataset.shape(id, field)?.to_vec())));
+    told.map_err(|panic| panicked(dataset, &of_sample("span_of", id), &*panic))
+}
+
 /// Appends the spans that a unit is stored in, and returns the most bytes that it decodes to.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ pub(crate) mod limits;
 mod prepared;
 mod report;
 pub(crate) mod room;
+mod rows;
 mod run;
 mod share;
 mod stretches;

@@ -2,9 +2,11 @@
 //! extents become reads. Pure arithmetic: no I/O, and no memory except reused vectors.
 
 mod alone;
+mod extents;
 mod joining;
 mod prepared;
 mod reads;
+mod rows;
 mod stretches;
 mod units;
 
@@ -16,12 +18,14 @@ use crate::prepared::Prepared;
 use crate::sampler::{Order, Selection, Walk};
 use crate::{Error, Result};
 use reads::{cut, interleave, narrow};
+use rows::{Needed, Wanted};
 use std::ops::Range;
 use std::sync::Arc;
 use stretches::Stretches;
 use units::Kept;
 
 pub use joining::{GAP_MAX, Joined, Joining};
+pub use rows::Rows;
 pub use stretches::{Grid, Keep, SMALL_SPAN_BYTES, Stretch};
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
@@ -122,6 +126,10 @@ pub struct BatchPlan {
     pub prepared: Vec<u32>,
     /// Number of slices whose bytes lie in stretches that are in memory.
     pub kept: u64,
+    /// Bytes of slices that are not read, because nobody looks at them.
+    pub left_out: u64,
+    /// Samples, by index, and fields of theirs of which only a part is read.
+    pub parts: Vec<(u32, usize)>,
     /// Whether the batch is one column, each of whose values is a sample's only span.
     pub is_plain: bool,
     /// Numbers of the loads that neither this batch nor a later one uses.
@@ -197,7 +205,8 @@ impl BatchPlan {
     }
 
     fn clear_reads(&mut self) {
-        self.kept = 0;
+        (self.kept, self.left_out) = (0, 0);
+        self.parts.clear();
         self.is_plain = false;
         self.slices.clear();
         self.reads.clear();
@@ -241,7 +250,13 @@ pub struct Planner {
     stretches: Option<Box<Stretches>>,
     /// The samples that are kept prepared.
     prepared: Option<Arc<Prepared>>,
+    /// The columns of which only parts are read.
+    rows: Option<Arc<Rows>>,
     spans: Vec<Span>,
+    /// What is read of spans of which some is not, by span.
+    needed: Vec<Needed>,
+    /// What is read of extents with such spans, by extent.
+    wanted: Vec<Wanted>,
     /// Whether each span's bytes are in memory. Empty if nothing is.
     in_memory: Vec<bool>,
     extents: Vec<Extent>,
@@ -263,7 +278,10 @@ impl Order {
             kept: None,
             stretches: None,
             prepared: None,
+            rows: None,
             spans: Vec::new(),
+            needed: Vec::new(),
+            wanted: Vec::new(),
             in_memory: Vec::new(),
             extents: Vec::new(),
             extent_of: Vec::new(),
@@ -496,7 +514,10 @@ impl Planner {
 
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
+        self.needed.clear();
+        plan.parts.clear();
         plan.ends.clear();
+        let mut fields = Vec::new();
         let (dataset, batch, had_failed) = (self.order.dataset(), &plan.batch, !plan.failed.is_empty());
         // Bytes per element, if the value can be read in parts.
         let field = self.order.recipe().map(|recipe| recipe.field());
@@ -506,7 +527,18 @@ impl Planner {
             let first = self.spans.len();
             let failed_before = plan.failed.iter().any(|&(failed, _)| failed as usize == index);
             let is_read = !failed_before && !plan.is_prepared(index);
-            if is_read && let Err(error) = guard::spans(&**dataset, id, self.bounds.sample, &mut self.spans) {
+            let mut found = Ok(());
+            if is_read {
+                found = guard::spans(&**dataset, id, self.bounds.sample, &mut self.spans);
+            }
+            if let Some(rows) = self.rows.as_ref().filter(|_| is_read && found.is_ok()) {
+                let of = (batch.cursor.epoch, id);
+                found = rows.narrow(&**dataset, of, (&mut self.spans[..], first), (&mut self.needed, &mut fields));
+                plan.parts.extend(fields.iter().map(|&field| (index as u32, field)));
+            }
+            if let Err(error) = found {
+                self.spans.truncate(first);
+                self.needed.retain(|needed| (needed.span as usize) < first);
                 plan.failed.push((index as u32, error));
             }
             if let (Some(bytes), Some(piece)) = (element_bytes, batch.pieces.get(index)) {
@@ -547,97 +579,15 @@ impl Planner {
         self.layout.coalesce_gap == 0 && (stays || (!has_columns && self.joining.gap == 0))
     }
 
-    fn aligned(&self, span: &Span) -> Extent {
-        let mask = self.layout.alignment - 1;
-        let start = span.offset & !mask;
-        // An empty span needs no byte, wherever it is.
-        let need_end = if span.len == 0 { start } else { span.offset + span.len };
-        let mut end = (need_end + mask) & !mask;
-        if is_empty_file(self.order.dataset().files(), span) {
-            // Nothing else opens that file, and it may be gone by now, or have bytes.
-            end = start + self.layout.alignment.max(GLANCE_BYTES);
-        }
-        let pages = joining::pages(start, end);
-        Extent { file: span.file, start, end, need_end, block: 0, at: 0, kept: false, pages }
-    }
-
-    fn is_in_memory(&self, span: usize) -> bool {
-        self.in_memory.get(span).is_some_and(|&is_there| is_there)
-    }
-
-    /// Builds extents in batch order. A span that begins in its predecessor's extent, or directly after it, joins that
-    /// extent.
-    fn extents_in_order(&mut self) {
-        self.extents.clear();
-        self.extent_of.clear();
-        let mut joining = self.joining;
-        let mask = self.layout.alignment - 1;
-        // A kept span has an extent as well where values come end to end: its place among those that are read.
-        let is_in_place = self.collation.gather(0) == Gather::InPlace;
-        for (index, span) in self.spans.iter().enumerate() {
-            if self.is_in_memory(index) {
-                if is_in_place {
-                    let (start, end) = (span.offset, span.offset + span.len);
-                    let (file, need_end) = (span.file, end);
-                    self.extents.push(Extent { file, start, end, need_end, block: 0, at: 0, kept: true, pages: 0 });
-                }
-                self.extent_of.push(if is_in_place { self.extents.len() as u32 - 1 } else { NOWHERE });
-                continue;
-            }
-            let extent = self.aligned(span);
-            match self.extents.last_mut() {
-                // It must begin after the bytes its predecessor needs, so that memory ascends with the batch and can be
-                // compacted in place.
-                Some(last)
-                    if last.file == extent.file
-                        && !last.kept
-                        && span.len > 0
-                        && span.offset >= last.need_end
-                        && (span.offset <= last.end + mask || joining.takes(last, &extent)) =>
-                {
-                    last.add(&extent);
-                }
-                _ => self.extents.push(extent),
-            }
-            self.extent_of.push(self.extents.len() as u32 - 1);
-        }
-    }
-
-    /// Builds extents in disk order. Spans no further apart than the gap are joined.
-    fn extents_by_offset(&mut self) {
-        let spans = &self.spans;
-        self.by_offset.clear();
-        let in_memory = &self.in_memory;
-        let is_read = |&index: &u32| in_memory.get(index as usize).is_none_or(|&is_there| !is_there);
-        self.by_offset.extend((0..spans.len() as u32).filter(is_read));
-        self.by_offset.sort_unstable_by_key(|&index| (spans[index as usize].file, spans[index as usize].offset));
-        self.extents.clear();
-        self.extent_of.clear();
-        self.extent_of.resize(self.spans.len(), NOWHERE);
-        let (mut joining, gap) = (self.joining, self.layout.coalesce_gap);
-        for position in 0..self.by_offset.len() {
-            let index = self.by_offset[position];
-            let extent = self.aligned(&self.spans[index as usize]);
-            match self.extents.last_mut() {
-                Some(last)
-                    if last.file == extent.file && (extent.start <= last.end + gap || joining.takes(last, &extent)) =>
-                {
-                    last.add(&extent);
-                }
-                _ => self.extents.push(extent),
-            }
-            self.extent_of[index as usize] = self.extents.len() as u32 - 1;
-        }
-    }
-
     /// Places every extent in a block, cuts it into reads, and records where each span's bytes will be.
     fn lay_out(&mut self, plan: &mut BatchPlan, gather: Gather) {
         // Values that are compacted in place must be in one block.
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
         let is_tensor = gather == Gather::InPlace && self.collation.lies_end_to_end(self.layout.alignment);
         let to_pages = self.layout.alignment > 1 && !is_tensor;
-        let mut at: u64 = 0;
-        for extent in &mut self.extents {
+        self.find_wanted(plan);
+        let (mut at, mut wanted): (u64, _) = (0, self.wanted.chunk_by(Wanted::is_beside).peekable());
+        for (number, extent) in self.extents.iter_mut().enumerate() {
             let bytes = extent.end - extent.start;
             if bytes == 0 {
                 continue;
@@ -656,7 +606,13 @@ impl Planner {
             extent.at = at;
             if !extent.kept {
                 let first = plan.reads.len();
-                cut(extent, self.layout.read_bytes, &mut plan.reads);
+                match wanted.next_if(|wanted| wanted[0].extent as usize == number) {
+                    None => cut(extent, self.layout.read_bytes, &mut plan.reads),
+                    Some(parts) => {
+                        let parts = parts.iter().map(|part| part.of(extent));
+                        parts.for_each(|part| cut(&part, self.layout.read_bytes, &mut plan.reads));
+                    }
+                }
                 interleave(first as u32..plan.reads.len() as u32, &mut plan.issue_order);
             }
             at += bytes;

@@ -26,6 +26,7 @@ use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 
 pub use array::Array;
+pub(crate) use array::Arrays;
 pub(crate) use column::{Output, Transform};
 pub(crate) use follow::resolve;
 pub use follow::{BoxFormat, Boxes, Follow, Mask};

@@ -13,6 +13,7 @@ mod loaders {
     mod columns;
     mod conformance;
     mod costs;
+    mod crops;
     mod decode;
     mod depth;
     mod device;

@@ -7,7 +7,7 @@ use columns::{check_labels, maps_of};
 pub use devices::DeviceBuilder;
 
 use super::run::{self, Job};
-use super::{Loader, OnFailed, limits, prepared, stretches};
+use super::{Loader, OnFailed, limits, prepared, rows, stretches};
 use crate::batch::FailedSample;
 use crate::collate::Collation;
 use crate::config::{
@@ -503,6 +503,7 @@ impl Builder {
         notes.tell_gaps(price.as_ref(), &config, &limits);
         let stretches = stretches::choose(&config, &order, &mut limits, &mut notes);
         limits.bound_gaps();
+        let rows = rows::choose(&config, &order, &maps, stretches.as_ref(), &mut notes);
         if decodes {
             notes.locality.push(prepared::decoder(config.exact_images).into());
         }
@@ -525,6 +526,7 @@ impl Builder {
             limits,
             maps,
             stretches,
+            rows,
             notes,
             stats,
             digest,

@@ -13,7 +13,7 @@ use crate::dataset::Dataset;
 use crate::device::{self, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
 use crate::guard;
-use crate::plan::{Grid, Joining, Keep, Layout};
+use crate::plan::{Grid, Joining, Keep, Layout, Rows};
 use crate::pool::Pool;
 use crate::prepared::Prepared;
 use crate::queue::{Bell, Receiver, Sender, bounded};
@@ -42,6 +42,8 @@ pub(super) struct Job {
     pub(super) maps: Option<Arc<Maps>>,
     /// The stretches of files that are read whole, and which of them are kept.
     pub(super) stretches: Option<(Grid, Keep)>,
+    /// The columns of which only parts are read.
+    pub(super) rows: Option<Arc<Rows>>,
     /// What was chosen when the settings were checked, and steps down.
     pub(super) notes: Notes,
     pub(super) stats: Arc<Stats>,
@@ -312,7 +314,7 @@ impl Running {
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>, Option<Errands>)> {
-        let Job { order, config, collation, limits, maps, stretches, notes, stats, failures, nvjpeg, .. } = job;
+        let Job { order, config, collation, limits, maps, stretches, rows, notes, stats, failures, nvjpeg, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
         let Opened { engine, mut route, width } = match &job.gds {
@@ -328,7 +330,7 @@ impl Running {
         let joining = if is_straight { Joining::default() } else { joining };
         let planner = order.planner(Layout::new(&route, &config)).with_joining(joining.for_route(&route));
         let prepared = maps.as_ref().and_then(|maps| maps.prepared.clone());
-        let planner = planner.with_collation(collation).with_prepared(prepared.clone());
+        let planner = planner.with_collation(collation).with_prepared(prepared.clone()).with_rows(rows);
         let largest = guard::named(&*dataset, "largest", || dataset.largest(1));
         let planner = planner.with_units(units).with_stretches(stretches).with_bounds(limits.bounds(largest));
         let longest = largest.saturating_add(2 * ALIGNMENT_MAX) as usize;

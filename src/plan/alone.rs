@@ -41,6 +41,7 @@ impl Planner {
     /// As above. With `Gather::InPlace` they lie in one block.
     fn lay_out_alone(&mut self, plan: &mut BatchPlan, gather: Gather) {
         self.in_memory.clear();
+        self.needed.clear();
         // Without gaps: memory is promised for the spans alone.
         let joining = std::mem::take(&mut self.joining);
         self.extents_in_order();

@@ -149,7 +149,8 @@ impl Planner {
         };
         let near = self.extents.windows(2).filter(|pair| is_near(pair)).count();
         plan.joined.could_join = near * NEAR_SHARE >= self.extents.len().max(1);
-        let wanted = plan.slices.iter().filter(|slice| slice.block & KEPT == 0).map(|slice| slice.span.len).sum();
+        let slices = plan.slices.iter().filter(|slice| slice.block & KEPT == 0);
+        let wanted = slices.map(|slice| slice.span.len).sum::<u64>().saturating_sub(plan.left_out);
         plan.joined.reading = (plan.reads.iter().map(|read| read.len).sum(), wanted);
     }
 

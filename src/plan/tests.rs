@@ -3,6 +3,7 @@
 
 mod joining;
 mod pieces;
+mod rows;
 mod stretches;
 mod units;
 

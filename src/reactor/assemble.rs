@@ -127,7 +127,10 @@ impl Parsed {
         // With packing, the packed field's value is only a piece of the sample's.
         let piece = plan.batch.pieces.get(index).and_then(|&piece| Some((collation.packed_field()?, piece)));
         let is_whole = |field: usize| piece.is_none_or(|(packed, _)| packed != field);
-        let sized = |(index, (field, value)): (usize, (&Field, &Value))| !is_whole(index) || has_size(value, field);
+        let is_part = |field: usize| plan.parts.binary_search(&(index as u32, field)).is_ok();
+        let sized = |(index, (field, value)): (usize, (&Field, &Value))| {
+            !is_whole(index) || is_part(index) || has_size(value, field)
+        };
         let schema = dataset.schema();
         let fields = schema.fields.iter().zip(&self.sample.values);
         if !self.fits(&self.sample.values) || !fields.enumerate().all(sized) {

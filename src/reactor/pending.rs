@@ -412,7 +412,8 @@ impl Pending {
         blocks.extend(units.into_iter().flatten());
         self.blocks_read = Some(blocks);
         let read = self.plan.slices.iter().filter(|slice| !slice.is_kept());
-        stats.count.bytes_wanted.add(read.map(|slice| slice.span.len).sum());
+        let wanted: u64 = read.map(|slice| slice.span.len).sum();
+        stats.count.bytes_wanted.add(wanted.saturating_sub(self.plan.left_out));
         stats.count.reads_saved.add(self.plan.kept);
         Ok(())
     }

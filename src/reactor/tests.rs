@@ -2,6 +2,7 @@
 //! disk, so it can check that each sample comes exactly once, in order, byte-exact or as its error, and that no memory
 //! is lost.
 
+mod rows;
 mod service;
 mod stretches;
 mod units;

@@ -2,6 +2,7 @@
 //! copied once.
 
 mod cast;
+mod part;
 
 use super::{Map, MapOutput, refused};
 use crate::dataset::{DType, Field, SampleId, Shape};
@@ -137,38 +138,69 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    /// Writes what becomes of an array to `out`, which is as long.
+    /// Writes what becomes of an array to `out`, which is as long. `bytes` are the whole array, or from the first
+    /// [needed](Arrays::needed) byte of it to the last.
     pub(crate) fn run(
         &self,
         (bytes, shape): (&[u8], Option<&[u64]>),
-        (seed, epoch, id): (u64, u64, SampleId),
+        of: (u64, u64, SampleId),
         (out, dtype): (&mut [u8], DType),
     ) -> Result<usize> {
-        let size = self.stored.size();
         let corrupt =
             |what: String| Error::new(ErrorKind::Corrupt, what).with_remedy("compare the array with its neighbours");
         let Some(shape) = shape else {
             let what = "the index does not know the shape of this array";
             return Err(refused(what, "store arrays of one shape, or in npy, npz or safetensors files"));
         };
-        let stored = shape.iter().try_fold(size, |bytes, &side| bytes.checked_mul(side));
-        if stored != Some(bytes.len() as u64) {
-            return Err(corrupt(format!("an array of shape {shape:?} of {} has {} bytes", self.stored, bytes.len())));
-        }
-        let mut view = View::of(shape.to_vec());
-        let mut rng = sample_rng(seed, epoch, id);
-        let mut draw = || rng.next_u64();
-        for step in &self.steps.steps {
-            view.take(step, &mut draw).map_err(corrupt)?;
-        }
-        let made = view.shape.iter().try_fold(dtype.size(), |bytes, &side| bytes.checked_mul(side));
+        let view = self.view(shape, of).map_err(corrupt)?;
+        let (size, len) = (self.stored.size(), bytes.len() as u64);
+        let whole = bytes_of(shape, size);
+        let first = match whole.and_then(|whole| view.range(size, whole)) {
+            _ if whole == Some(len) => 0,
+            Some(part) if part.end - part.start == len => part.start,
+            _ => return Err(corrupt(format!("an array of shape {shape:?} of {} has {len} bytes", self.stored))),
+        };
+        let made = bytes_of(&view.shape, dtype.size());
         if made != Some(out.len() as u64) {
             let what = format!("an array of shape {shape:?} becomes one of {:?}", view.shape);
             return Err(corrupt(format!("{what}, which is not that of its column")));
         }
-        view.copy((bytes, self.stored), (out, dtype));
+        view.copy((bytes, first as usize, self.stored), (out, dtype));
         Ok(out.len())
     }
+
+    /// The ranges of bytes that are needed of an array of `whole` bytes, ascending, if they are so much less that all
+    /// else should not be read: at least a quarter of it, and at least `least` bytes in each place.
+    pub(crate) fn needed(
+        &self,
+        (whole, shape): (u64, &[u64]),
+        of: (u64, u64, SampleId),
+        least: u64,
+    ) -> Vec<Range<u64>> {
+        let size = self.stored.size();
+        // What cannot be is an error once it was read.
+        let view = self.view(shape, of).ok().filter(|_| bytes_of(shape, size) == Some(whole));
+        let parts = view.map(|view| view.parts((size, whole), least)).unwrap_or_default();
+        let needed: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        let left_out = whole - needed;
+        if left_out < least || left_out < whole / LEFT_OUT_PART { Vec::new() } else { parts }
+    }
+
+    /// The part of an array of this shape that is taken, or why that cannot be.
+    fn view(&self, shape: &[u64], (seed, epoch, id): (u64, u64, SampleId)) -> std::result::Result<View, String> {
+        let mut view = View::of(shape.to_vec());
+        let mut rng = sample_rng(seed, epoch, id);
+        let mut draw = || rng.next_u64();
+        self.steps.steps.iter().try_for_each(|step| view.take(step, &mut draw))?;
+        Ok(view)
+    }
+}
+
+/// A part of an array is read alone where that leaves out one in so many of its bytes.
+const LEFT_OUT_PART: u64 = 4;
+
+fn bytes_of(shape: &[u64], size: u64) -> Option<u64> {
+    shape.iter().try_fold(size, |bytes, &side| bytes.checked_mul(side))
 }
 
 /// A part of an array: the range of each axis, and whether it is turned around.
@@ -235,7 +267,8 @@ impl View {
         self.shape[axis] = len;
     }
 
-    fn copy(&self, (bytes, stored): (&[u8], DType), (out, dtype): (&mut [u8], DType)) {
+    /// Copies the part to `out`. `bytes` begin with byte `first` of the array.
+    fn copy(&self, (bytes, first, stored): (&[u8], usize, DType), (out, dtype): (&mut [u8], DType)) {
         let (from, to) = (stored.size() as usize, dtype.size() as usize);
         let Some((&columns, rows)) = self.shape.split_last() else {
             return cast::convert((bytes, stored), (out, dtype), false);
@@ -250,7 +283,7 @@ impl View {
                 self.start[axis] + ahead
             };
             let place = (0..last).fold(0, |place, axis| place * self.source[axis] + index(axis));
-            let start = (place * self.source[last] + self.start[last]) as usize * from;
+            let start = (place * self.source[last] + self.start[last]) as usize * from - first;
             let elements = &bytes[start..start + columns * from];
             if stored == dtype && !is_flipped {
                 row.copy_from_slice(elements);

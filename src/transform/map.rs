@@ -199,6 +199,14 @@ impl Map {
         Map::new(output, Work::Arrays(Arc::new(arrays)))
     }
 
+    /// What is made of arrays, if that is what it does.
+    pub(crate) fn arrays(&self) -> Option<&Arc<Arrays>> {
+        match &self.work {
+            Work::Arrays(arrays) => Some(arrays),
+            _ => None,
+        }
+    }
+
     /// Whether parts of images have the bytes that decoding all of them makes.
     pub(crate) fn set_exact(&mut self, exact: bool) {
         self.exact = exact;

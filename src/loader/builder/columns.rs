@@ -86,7 +86,8 @@ impl Builder {
     }
 
     /// Takes parts of the arrays of a column, turns them around, and makes numbers of another type of theirs, in the
-    /// loader's threads. The column becomes dense.
+    /// loader's threads. The column becomes dense. Where that leaves out much, only the rows that are needed are read,
+    /// and the [`route`](crate::Loader::route) says so.
     ///
     /// ```no_run
     /// use uringload::dataset::{self, DType, Options};

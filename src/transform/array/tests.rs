@@ -116,3 +116,80 @@ fn what_makes_no_sense_is_refused() {
         assert!(error.to_string().contains(words) && error.to_string().contains("\"x\""), "{error}");
     }
 }
+
+/// Of any part of any array: what is read has all that is needed and little else, and makes the same.
+#[test]
+fn what_is_needed_makes_what_all_of_it_makes() {
+    let mut random = sample_rng(1, 2, SampleId(3));
+    let mut pick = |end: u64| below(random.next_u64(), end);
+    let (mut narrowed, mut in_rows) = (0, 0);
+    for round in 0..3000 {
+        let shape: Vec<u64> = (0..1 + pick(4)).map(|_| 1 + pick(12)).collect();
+        let first = pick(shape.len() as u64) as usize;
+        let sides: Vec<u64> = shape[first..].iter().map(|&side| 1 + pick(side)).collect();
+        let mut steps = Array::default();
+        for _ in 0..pick(3) {
+            steps = steps.random_flip(pick(shape.len() as u64) as usize, 0.5);
+        }
+        steps = steps.random_crop(sides).random_flip(0, 0.5);
+        let Ok(map) = steps.map(&field(Some(&shape))) else { panic!("{shape:?}") };
+        let arrays = Arrays { steps, stored: DType::I32 };
+        let (whole, of, least) = (counted(&shape), (5, 1, SampleId(round)), 1 + pick(300));
+        let parts = arrays.needed((whole.len() as u64, &shape), of, least);
+        let made = |bytes: &[u8]| {
+            let mut out = vec![0; map.output().bytes() as usize];
+            arrays.run((bytes, Some(&shape)), of, (&mut out, DType::I32)).map(|_| out)
+        };
+        let wanted = made(&whole).expect("an array");
+        let (Some(head), Some(tail)) = (parts.first(), parts.last()) else { continue };
+        narrowed += 1;
+        in_rows += usize::from(parts.len() > 1);
+        let read: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        let most = whole.len() as u64 * 3 / 4;
+        assert!(read <= most && parts.windows(2).all(|pair| pair[0].end + least <= pair[1].start), "{parts:?}");
+        // Whatever is not read has other bytes.
+        let mut bytes = vec![0xee; whole.len()];
+        for part in &parts {
+            let part = part.start as usize..part.end as usize;
+            bytes[part.clone()].copy_from_slice(&whole[part]);
+        }
+        let part = head.start as usize..tail.end as usize;
+        assert!(made(&bytes[part.clone()]).expect("a part") == wanted, "{shape:?} {parts:?}");
+        // What is not needed in front and behind is not read either, but for the least that is read.
+        let needed = numbers(&wanted).into_iter().map(|number| number as usize * 4);
+        let (low, high) = (needed.clone().min().unwrap(), needed.max().unwrap() + 4);
+        assert!(part.start <= low && high <= part.end, "{part:?}");
+        assert!(part.len() <= 64 || (part.start, part.end) == (low, high), "{part:?} {low} {high}");
+        // A part of another length is no part of it.
+        assert!(part.len() < 8 || made(&bytes[part.start..part.end - 4]).is_err());
+    }
+    assert!(narrowed > 500 && in_rows > 300, "{narrowed} {in_rows}");
+}
+
+#[test]
+fn what_saves_little_is_read_whole() {
+    let needed = |text: &str, shape: &[u64], least: u64| {
+        let whole = shape.iter().product::<u64>() * 4;
+        let arrays = Arrays { steps: text.parse().expect("steps"), stored: DType::I32 };
+        let needed = arrays.needed((whole, shape), (0, 0, SampleId(0)), least);
+        needed.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()
+    };
+    assert_eq!(needed("array(slice(0:3))", &[4, 25], 1), [(0, 300)], "a quarter is left out");
+    assert!(needed("array(slice(0:31))", &[40, 25], 1).is_empty(), "less than a quarter");
+    assert!(needed("array(slice(0:2))", &[4, 25], 201).is_empty(), "less than what it costs to read it");
+    // Ten rows of 400 bytes with 3600 between them, in each of two blocks of 80 000 bytes.
+    let rows: Vec<_> = (0..20).map(|row| row / 10 * 80_000 + row % 10 * 4000).map(|at| (at, at + 400)).collect();
+    assert_eq!(needed("array(slice(0:2, 0:10, 0:100))", &[4, 20, 1000], 3600), rows);
+    assert_eq!(
+        needed("array(slice(0:2, 0:10, 0:100))", &[4, 20, 1000], 3601),
+        [(0, 36_400), (80_000, 116_400)],
+        "gaps are read along where they cost less than reads"
+    );
+    assert_eq!(needed("array(slice(0:2, 0:10, 0:100))", &[4, 20, 1000], 50_000), [(0, 116_400)]);
+    assert_eq!(needed("array(slice(0:1))", &[1000], 1), [(0, 64)], "no value is as short as a label");
+    assert_eq!(needed("array(slice(-1:))", &[1000], 1), [(3936, 4000)]);
+    let ragged = Arrays { steps: Array::default().random_crop([2, 2]), stored: DType::I32 };
+    let of = (0, 0, SampleId(0));
+    assert!(ragged.needed((400, &[1, 100]), of, 1).is_empty(), "an error once it was read");
+    assert!(ragged.needed((401, &[10, 10]), of, 1).is_empty(), "and so is another length");
+}

@@ -106,6 +106,34 @@ fn decoded_images_are_those_on_the_host() {
     });
 }
 
+/// Of volumes only the rows that their crops need are read, on their way to a device too.
+#[test]
+fn crops_of_volumes_go_there() {
+    within(BOUND, || {
+        let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let volumes: Vec<u8> = (0..13 * 32 * 64 * 64_u32).flat_map(u32::to_le_bytes).collect();
+        fs::write(root.path().join("volumes.bin"), volumes).expect("a file");
+        let options = Options::new().format("records").set("record_bytes", 32 * 64 * 64 * 4_u64);
+        let options = options.set("dtype", DType::I32).set("shape", vec![32_u64, 64, 64]);
+        let dataset = dataset::open(&[root.path()], &options).expect("a dataset");
+        for (steps, percent) in [("array(random_crop(8x64x64), cast(f32))", 25), ("array(random_crop(32x64x64))", 100)]
+        {
+            let mock = Mock::new("copy_us=100,jitter_us=200,seed=3");
+            let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).shuffle(true).seed(5).epochs(2);
+            let builder = builder.transform_by("data", steps).expect("steps");
+            assert_eq!(same(&mock, &builder), 26);
+            let mut loader = builder.device(Device::cuda(0).library(mock.path())).build().expect("a loader");
+            let told = loader.route().locality.iter().any(|told| told.contains("only the rows"));
+            assert_eq!(told, percent < 100);
+            assert_eq!(loader.by_ref().map(|batch| batch.expect("a batch").host.ids.len()).sum::<usize>(), 26);
+            let (read, all) = (loader.stats().snapshot().count.bytes_read, 2 * dataset.bytes());
+            drop(loader);
+            assert!((all * percent / 100..=all * (percent + 5) / 100).contains(&read), "{read} of {all}");
+            mock.assert_clean();
+        }
+    });
+}
+
 #[test]
 fn masks_and_mixed_labels_go_there_too() {
     within(BOUND, || {
