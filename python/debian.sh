@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a wheel for another processor needs and this machine does not have, from Debian's packages: a compiler with
-# Rust's standard library for it, and an emulator with a Python to try the wheel in. They are unpacked below target/, and
-# nothing is installed. `wheel.sh` reads this file; it has set ROOT.
+# Rust's standard library for it, and an emulator with a Python to try the wheel in; and nasm, where it is missing. They
+# are unpacked below target/, and nothing is installed. `wheel.sh` reads this file; it has set ROOT.
 
 readonly DEBIAN=$ROOT/target/debian
 
@@ -44,6 +44,19 @@ debian_compiler() {
         chmod +x "$at/rustc"
     fi
     "$at/rustc" --version >/dev/null && echo "$at/rustc"
+}
+
+# Prints the path of the program $1, of Debian's package of that name for this machine, which needs nothing else.
+debian_tool() {
+    local own at=$DEBIAN/tool-$1
+    own=$(dpkg --print-architecture 2>/dev/null) || return 1
+    if [ ! -x "$at/usr/bin/$1" ]; then
+        apt "$own" update || return 1
+        rm -rf "$at" && mkdir -p "$at/debs"
+        (cd "$at/debs" && apt "$own" download "$1") || return 1
+        unpack "$at/debs" "$at" || return 1
+    fi
+    "$at/usr/bin/$1" --version >/dev/null && echo "$at/usr/bin/$1"
 }
 
 # The names of the packages that $2 depends on, directly or not, that match $3.

@@ -4,7 +4,7 @@
 # aarch64-unknown-linux-gnu`, or another that `RUSTC` names), else Debian's, of packages that are unpacked below target/.
 #
 # zig is the linker, because it links against the symbols of an old glibc on any machine; it comes from PyPI, as maturin
-# and auditwheel do. A wheel for this machine is then installed where there is no Rust, and tested; one for another
+# and auditwheel do. libjpeg-turbo is built in: cmake is PyPI's, nasm the machine's or Debian's. A wheel for this machine is then installed where there is no Rust, and tested; one for another
 # processor is tried by emulation.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -16,13 +16,23 @@ readonly OUT=$ROOT/target/wheels
 # The oldest glibc that Rust's standard library itself can be linked to is 2.17.
 readonly POLICY=manylinux2014
 # Tests that start no process: an emulated program cannot start another.
-readonly EMULATED=(tests/test_{passes,output,arguments,cache,async}.py)
+readonly EMULATED=(tests/test_{passes,output,arguments,cache,async,built_in}.py)
 # shellcheck source-path=SCRIPTDIR
 . ./debian.sh
 
 built_for() { ls "$OUT"/uringload-*-abi3-manylinux*"_${1%%-*}.whl"; }
 
-# What pip resolves without a compiler of Rust on the path.
+# Prints a folder to look for nasm in, which assembles libjpeg-turbo for x86-64; other processors need none.
+assembler() {
+    local nasm
+    case ${1%%-*} in
+        x86_64) nasm=$(command -v nasm || debian_tool nasm) && dirname "$nasm" ;;
+        *) echo "$TOOLS/bin" ;;
+    esac
+}
+
+# The wheel $1, with what pip resolves without a compiler of Rust on the path. $2 is what decodes JPEGs, if it is built
+# in.
 try() {
     local fresh
     fresh=$(mktemp -d) && trap "rm -rf '$fresh'" EXIT
@@ -30,15 +40,17 @@ try() {
     env -i HOME="$fresh" PATH=/usr/bin:/bin \
         "$fresh/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: numpy pytest "$1"
     env -i HOME="$fresh" PATH=/usr/bin:/bin "$fresh/bin/uringload" --version
-    env -i HOME="$fresh" PATH=/usr/bin:/bin LANG=C.UTF-8 "$fresh/bin/python" -m pytest -q -p no:cacheprovider
+    env -i HOME="$fresh" PATH=/usr/bin:/bin LANG=C.UTF-8 URINGLOAD_BUILT_IN="$2" "$fresh/bin/python" -m pytest -q \
+        -p no:cacheprovider
 }
 
-# The wheel $1 for the target $2, by emulation.
+# The wheel $1 for the target $2, by emulation; $3 as above.
 try_emulated() {
     local at fresh processor=${2%%-*} python
     at=$(debian_python "$2") || { echo "skipped: no emulator for ${2%%-*}, so its wheel is not tried"; return 0; }
     fresh=$(mktemp -d) && trap "rm -rf '$fresh'" EXIT
-    python=("$at/run" -E "PYTHONPATH=$fresh" -E PYTHONDONTWRITEBYTECODE=1 "$at/usr/bin/python3")
+    python=("$at/run" -E "PYTHONPATH=$fresh" -E PYTHONDONTWRITEBYTECODE=1
+        -E "URINGLOAD_BUILT_IN=$3" "$at/usr/bin/python3")
     "$TOOLS/bin/pip" install --quiet --disable-pip-version-check --target "$fresh" --only-binary :all: \
         --platform "manylinux_2_28_$processor" --platform "manylinux_2_27_$processor" \
         --platform "manylinux2014_$processor" \
@@ -58,6 +70,15 @@ compiler() {
     fi
 }
 
+# Builds a wheel for the target $1 by the compiler $2, with nasm below $3, and with these options.
+build() {
+    # Each compiler has a folder of its own, so that none builds anew what another has left.
+    local folder=$ROOT/target
+    case $2 in "$DEBIAN"/*) folder=$ROOT/target/debian/build ;; esac
+    PATH=$TOOLS/bin:$PATH:$3 RUSTC=$2 CARGO_TARGET_DIR=$folder "$TOOLS/bin/maturin" build --quiet --release --locked \
+        --zig --target "$1" --compatibility "$POLICY" --out "$OUT" "${@:4}"
+}
+
 declare -A COMPILERS
 if [ $# -eq 0 ]; then
     set -- x86_64-unknown-linux-gnu
@@ -70,14 +91,22 @@ if [ $# -eq 0 ]; then
 fi
 for target in "$@"; do COMPILERS[$target]=$(compiler "$target"); done
 python3 -m venv "$TOOLS"
-"$TOOLS/bin/pip" install --quiet --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13" auditwheel
+"$TOOLS/bin/pip" install --quiet --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13" auditwheel "cmake>=3.20"
 for target in "$@"; do
-    # Each compiler has a folder of its own, so that none builds anew what another has left.
-    folder=$ROOT/target
-    case ${COMPILERS[$target]} in "$DEBIAN"/*) folder=$ROOT/target/debian/build ;; esac
-    PATH=$TOOLS/bin:$PATH RUSTC=${COMPILERS[$target]} CARGO_TARGET_DIR=$folder "$TOOLS/bin/maturin" build --quiet \
-        --release --locked --zig --target "$target" --compatibility "$POLICY" --out "$OUT"
+    built_in=libjpeg-turbo
+    nasm=$(assembler "$target") || built_in=
+    if [ -z "$built_in" ] || ! build "$target" "${COMPILERS[$target]}" "$nasm" --features turbojpeg-vendored; then
+        echo "wheel.sh: libjpeg-turbo is NOT built into the wheel for $target: no nasm, or see above" >&2
+        # What this machine has to be able to do.
+        [ -z "$built_in" ] || [ "${target%%-*}" != "$(uname -m)" ] || exit 1
+        built_in=
+        build "$target" "${COMPILERS[$target]}" "$TOOLS/bin"
+    fi
     wheel=$(built_for "$target")
     "$TOOLS/bin/python" -m auditwheel show "$wheel"
-    if [ "${target%%-*}" = "$(uname -m)" ]; then try "$wheel"; else try_emulated "$wheel" "$target"; fi
+    if [ "${target%%-*}" = "$(uname -m)" ]; then
+        try "$wheel" "$built_in"
+    else
+        try_emulated "$wheel" "$target" "$built_in"
+    fi
 done

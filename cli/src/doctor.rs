@@ -133,7 +133,7 @@ fn jpeg_decoder() -> Finding {
     const WHAT: &str = "JPEG decoder";
     let JpegDecoder { name, version, path, why_not, .. } = uringload_images::decoder();
     let Some(why_not) = why_not else {
-        let place = path.map_or("linked".into(), |path| path.display().to_string());
+        let place = path.map_or("built in".into(), |path| path.display().to_string());
         let found = format!("{name} {version} ({place})");
         return Finding::new(WHAT, State::Good, found, "only the part of a JPEG that is seen is decoded");
     };

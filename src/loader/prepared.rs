@@ -75,8 +75,9 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
 
 /// What decodes JPEGs, for the route.
 pub(super) fn decoder(exact: bool) -> String {
-    let JpegDecoder { name, version, .. } = uringload_images::decoder();
-    format!("JPEGs by {name} {version}{}", if exact { "" } else { ", not exact" })
+    let JpegDecoder { name, version, path, why_not, .. } = uringload_images::decoder();
+    let built_in = if path.is_none() && why_not.is_none() { " (built in)" } else { "" };
+    format!("JPEGs by {name} {version}{built_in}{}", if exact { "" } else { ", not exact" })
 }
 
 fn words(cache: &ImageCache, share: f64, all: u64) -> String {
