@@ -21,8 +21,8 @@ use std::borrow::Cow;
 const SMALL_BYTES: u64 = 8 << 10;
 
 /// What an operation costs, as bytes, where nobody knows and whole windows are to be tried: longer samples are not
-/// worth a trial. On a device, neither are those whose values may go straight to their columns, which what is kept could
-/// not.
+/// worth a trial. On a device, neither are those whose values may go straight to their columns, which what is kept
+/// could not.
 const TRIED_BYTES: u64 = 512 << 10;
 
 /// Stretches on their way at a time, so that the disk is not idle.

@@ -13,8 +13,8 @@ const BOUND: Duration = Duration::from_secs(120);
 const RECORD_BYTES: u64 = 16 << 10;
 const RECORDS: u64 = 25_000;
 
-/// A server of 200 operations a second, of which nobody tells. Before, during and behind the trial the same samples come
-/// in the same order, with their bytes.
+/// A server of 200 operations a second, of which nobody tells. Before, during and behind the trial the same samples
+/// come in the same order, with their bytes.
 #[test]
 fn windows_are_read_whole_for_a_device_where_that_gains() {
     within(BOUND, || {
