@@ -12,7 +12,7 @@ use crate::prepared::{Filling, Prepared};
 use crate::queue::{Bell, Call};
 use crate::samples::Samples;
 use crate::stats::{Clock, Doing, Role, Stats};
-use crate::transform::{DecodeMemory, Map, MapScratch, Mixer};
+use crate::transform::{DecodeMemory, Decoded, Map, MapScratch, Mixer};
 use crate::{Error, ErrorKind, Result, dataset};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
@@ -153,9 +153,6 @@ pub struct Finished {
     /// How long it took.
     pub took: Duration,
 }
-
-/// Rows and columns of an image that was decoded, and its pixels.
-type Decoded = ((u32, u32), Vec<u8>);
 
 /// Does work, on its own threads, on that of who takes the batches, or on the caller's.
 #[derive(Debug)]
@@ -438,7 +435,7 @@ impl Shared {
         ended
     }
 
-    /// The same; of a value whose image was decoded already, `decoded` has the size and the pixels.
+    /// The same; of a value whose image was decoded already, `decoded` is that.
     fn finish_with(&self, work: Work, decoded: Option<Decoded>, scratch: &mut MapScratch, began: Instant) -> Instant {
         let Work { number, task, mut out } = work;
         let mut others = None;
@@ -505,11 +502,10 @@ impl Shared {
         let out = &mut out[..room];
         // Unwind safe: nobody looks at what a panic leaves behind, in `out` or in the scratch memory.
         let run = || -> Result<Made> {
-            let Some((size, pixels)) = decoded else { return self.run_map(value, (&**maps, map), out, &mut *scratch) };
+            let Some(decoded) = decoded else { return self.run_map(value, (&**maps, map), out, &mut *scratch) };
 
             let of = (maps.seed, value.epoch, value.id);
-            let file = (&value.bytes[..], size, pixels);
-            let bytes = map.run_decoded(file, of, out, (&maps.memory, &mut *scratch))?;
+            let bytes = map.run_decoded((&value.bytes, decoded), of, out, (&maps.memory, &mut *scratch))?;
             Ok(Made { bytes, others: None })
         };
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {

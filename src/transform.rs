@@ -31,7 +31,7 @@ pub(crate) use column::{Output, Transform};
 pub(crate) use follow::resolve;
 pub use follow::{BoxFormat, Boxes, Follow, Mask};
 pub use images::{Crop, Images};
-pub(crate) use map::{DecodeMemory, Map, MapScratch};
+pub(crate) use map::{DecodeMemory, Decoded, Map, MapScratch};
 pub use map::{Input, MapOutput};
 pub use mix::Mix;
 pub(crate) use mix::{Mixer, is_integer, shares};

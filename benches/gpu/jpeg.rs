@@ -1,5 +1,6 @@
 //! JPEGs decoded by the GPU (nvJPEG), as the loader's threads have it done: batches, several threads, pixels on the
-//! host. Beside it the processor's decoder, on all cores; and how far the pixels of both lie apart.
+//! host; and the same with a random crop of each, resized on the GPU. Beside it the processor's decoder, on all cores;
+//! and how far the pixels of both lie apart.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median};
@@ -7,8 +8,9 @@ use crate::report::Report;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use uringload_images::{Decoding, Filter, Region, decode, encode_jpeg, resize};
-use uringload_sys::nvjpeg::{Decoder, Library};
+use uringload_images::{Chain, Decoding, Draw, Filter, Region, decode, encode_jpeg, resize};
+use uringload_sys::cuda::Taps;
+use uringload_sys::nvjpeg::{Decoder, Library, Request, Resampling};
 
 /// Rows and columns, as of ImageNet's usual photograph.
 const SIZE: (u32, u32) = (375, 500);
@@ -17,6 +19,8 @@ const BATCH: usize = 64;
 /// Different files.
 const FILES: usize = 16;
 const THREADS: [usize; 3] = [1, 2, 4];
+/// What is done to each on the GPU.
+const CHAIN: &str = "random_resized_crop(224), hflip";
 const ROUNDS: usize = 5;
 const BYTES: usize = 64 << 20;
 
@@ -32,9 +36,11 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     };
     let files = files()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let each = limits.all() / ((THREADS.len() + 1) * ROUNDS) as u32;
+    let crops = crops(&files)?;
+    let each = limits.all() / ((2 * THREADS.len() + 1) * ROUNDS) as u32;
     let limit = if setting.is_tiny { Duration::from_millis(50) } else { each.max(Duration::from_millis(100)) };
     let (mut rates, mut processor) = (vec![Vec::new(); THREADS.len()], Vec::new());
+    let mut rates_of_crops = rates.clone();
     let mut has_hardware = false;
     for round in 0.. {
         if !limits.goes_on(round, 1, ROUNDS) {
@@ -42,28 +48,32 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
         }
         for (index, &threads) in THREADS.iter().enumerate() {
             let made = (0..threads).map(|_| library.decoder(&gpu.context, BYTES));
-            let decoders: Vec<Decoder> = made.collect::<Result<_, _>>()?;
+            let mut decoders: Vec<Decoder> = made.collect::<Result<_, _>>()?;
             has_hardware = decoders.iter().any(Decoder::has_hardware);
-            rates[index].push(by_device(decoders, &files, limit)?);
+            rates[index].push(by_device(&mut decoders, (&files, &[]), limit)?);
+            rates_of_crops[index].push(by_device(&mut decoders, (&files, &crops), limit)?);
         }
         processor.push(by_processor(threads, &files, limit)?);
     }
     let (mean, most) = apart(&library, gpu, &files)?;
-    let medians: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
+    let [medians, of_crops] =
+        [rates, rates_of_crops].map(|rates| rates.iter().map(|rates| median(rates)).collect::<Vec<f64>>());
+    let told = |medians: &[f64]| medians.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
     let engine = if has_hardware { "by its engine" } else { "without an engine" };
-    let told = medians.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
     let of_processor = median(&processor);
     report.tell(
         format!("nvJPEG {}, {engine}: images/s of 500 x 375 with 1, 2, 4 threads", library.version()),
-        format!("{told}; the processor's decoder, {threads} threads: {of_processor:.0}"),
+        format!("{}; the processor's decoder, {threads} threads: {of_processor:.0}", told(&medians)),
     );
+    report.tell("nvJPEG, each cut and resized to 224 x 224 on the GPU: images/s", told(&of_crops));
     report.tell("nvJPEG: levels apart from the processor's decoder, mean and most", format!("{mean:.3}; {most}"));
-    let best = medians.iter().copied().fold(0.0, f64::max);
+    let best = medians.iter().chain(&of_crops).copied().fold(0.0, f64::max);
     report.judge("nvJPEG: images/s of 500 x 375", format!("{best:.0}"), ">= 5000", best >= 5000.0);
     report.put(
         "jpeg",
         json!({
             "version": library.version(), "has_hardware": has_hardware, "threads": THREADS, "images_per_s": medians,
+            "resized_per_s": of_crops,
             "processor_threads": threads, "processor_images_per_s": of_processor, "rounds": processor.len(),
             "levels_apart_mean": mean, "levels_apart_most": most,
         }),
@@ -79,23 +89,44 @@ fn files() -> Outcome<Vec<Vec<u8>>> {
     (0..FILES).map(|index| Ok(encode_jpeg(&image, 80 + index as u8)?)).collect()
 }
 
-/// Images a second that the decoders make in `limit`, each in a thread of its own.
-fn by_device(decoders: Vec<Decoder>, files: &[Vec<u8>], limit: Duration) -> Outcome<f64> {
-    let batch: Vec<(&[u8], (u32, u32))> = (0..BATCH).map(|index| (&files[index % files.len()][..], SIZE)).collect();
+/// A crop of each image of a batch.
+fn crops(files: &[Vec<u8>]) -> Outcome<Vec<Resampling>> {
+    let chain: Chain = CHAIN.parse()?;
+    let taps = |taps: uringload_images::Taps| Taps { first: taps.first, end: taps.end, weights: taps.weights };
+    let mut crops = Vec::new();
+    for sample in 0..BATCH {
+        let draw = Draw { seed: 0, epoch: 0, sample: sample as u64 };
+        let split = chain.split_plan(&files[sample % files.len()], &Decoding::default(), draw);
+        let (passes, _) = split.ok_or("a crop of a photograph is two passes")?;
+        crops.push(Resampling { columns: taps(passes.columns), rows: taps(passes.rows) });
+    }
+    Ok(crops)
+}
+
+/// Images a second that the decoders make in `limit`, each in a thread of its own: whole images, or these crops.
+fn by_device(decoders: &mut [Decoder], (files, crops): (&[Vec<u8>], &[Resampling]), limit: Duration) -> Outcome<f64> {
+    let request =
+        |index: usize| Request { file: &files[index % files.len()], size: SIZE, resampling: crops.get(index) };
+    let batch: Vec<Request<'_>> = (0..BATCH).map(request).collect();
     let (images, begin) = (AtomicU64::new(0), Instant::now());
     let failed = std::thread::scope(|scope| {
-        let work = |mut decoder: Decoder| {
+        let begun = decoders.iter_mut().map(|decoder| {
             let (batch, images) = (&batch, &images);
             scope.spawn(move || -> Result<(), String> {
                 while begin.elapsed() < limit {
-                    let decoded = decoder.decode(batch).map_err(|error| error.to_string())?;
-                    decoded.into_iter().try_for_each(|image| image.map(drop)).map_err(|error| error.to_string())?;
-                    images.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                    let decoded = decoder.decode_resampled(batch).map_err(|error| error.to_string())?;
+                    for image in decoded {
+                        let image = image.map_err(|error| error.to_string())?;
+                        if image.is_resampled == crops.is_empty() {
+                            return Err("an image came as it was decoded: there was no room".into());
+                        }
+                        images.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
                 Ok(())
             })
-        };
-        let threads: Vec<_> = decoders.into_iter().map(work).collect();
+        });
+        let threads: Vec<_> = begun.collect();
         threads.into_iter().find_map(|thread| thread.join().unwrap_or_else(|_| Err("a panic".into())).err())
     });
     match failed {

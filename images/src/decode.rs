@@ -14,7 +14,7 @@ mod turbo;
 #[cfg(feature = "webp")]
 mod webp;
 
-pub(crate) use jpeg::{as_seen as jpeg_as_seen, part as jpeg_part};
+pub(crate) use jpeg::{as_seen as jpeg_as_seen, part as jpeg_part, usual_upright};
 pub(crate) use pixels::luma;
 pub(crate) use turbo::JpegBuffers;
 

@@ -41,6 +41,7 @@ mod lanes;
 pub mod mix;
 mod op;
 mod parse;
+mod passes;
 mod plan;
 mod random;
 mod ready;
@@ -59,6 +60,7 @@ pub use decode::{
 pub use encode::{encode_bmp, encode_jpeg};
 pub use image::Image;
 pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
+pub use passes::{Passes, Taps};
 pub use plan::{Plan, Rectangle, Scratch};
 pub use ready::Draw;
 pub use resample::{Filter, Region, resize};

@@ -265,12 +265,24 @@ impl Plan {
     }
 
     /// The view that looks at the source itself. `None` where something else does, which sees all of it.
-    fn first_view(&self) -> Option<&View> {
+    pub(crate) fn first_view(&self) -> Option<&View> {
         match self.steps.first() {
             Some(Step::View(view)) => Some(view),
             Some(_) => None,
             None => Some(&self.last),
         }
+    }
+
+    /// What is left of the plan behind its first view, of which so many rows and columns come out.
+    pub(crate) fn behind_first(&self, height: u32, width: u32) -> Plan {
+        let mut rest = self.clone();
+        rest.source = (height, width);
+        if rest.steps.is_empty() {
+            rest.last = View::whole(height, width);
+        } else {
+            rest.steps.remove(0);
+        }
+        rest
     }
 
     /// What of the source is used, of a source that is decoded at a part of its size. `None`: all of it.

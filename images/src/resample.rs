@@ -7,6 +7,7 @@
 
 use crate::image::{Image, memory};
 use crate::lanes::{self, Lanes};
+use crate::passes::Taps;
 use crate::refused;
 use std::f64::consts::PI;
 use std::ops::Range;
@@ -294,6 +295,22 @@ pub fn used(
     let rows = Axis::new(region.y, region.h, divisor).span(filter, size.0, rows);
     let columns = Axis::new(region.x, region.w, divisor).span(filter, size.1, columns);
     Region { y: rows.start, x: columns.start, h: rows.end - rows.start, w: columns.end - columns.start }
+}
+
+/// What makes the pixels `wanted` of an axis of which `len` pixels from `start` on become `to`; in reverse order, if
+/// they are to be mirrored. A length that stays is not resampled: each pixel is one.
+pub fn taps(filter: Filter, (start, len): (u32, u32), to: u32, wanted: Range<u32>, is_reversed: bool) -> Taps {
+    let (axis, mut weights) = (Axis::new(start, len, 1), Weights::default());
+    weights.fill(if len == to { Filter::Nearest } else { filter }, axis, to, wanted);
+    let mut taps = Taps::default();
+    let count = weights.first.len();
+    for place in 0..count {
+        let index = if is_reversed { count - 1 - place } else { place };
+        taps.first.push(axis.first + weights.first[index]);
+        taps.weights.extend_from_slice(weights.of(index).1);
+        taps.end.push(taps.weights.len() as u32);
+    }
+    taps
 }
 
 impl<'a> Resampling<'a> {

@@ -1,7 +1,8 @@
 //! Crops, resizes, paddings and flips in a row, as one: which pixels of the source are seen, and where.
 
 use crate::image::{Image, mirror};
-use crate::resample::{Buffers, Part, Resampling, used};
+use crate::passes::Passes;
+use crate::resample::{Buffers, Part, Resampling, taps, used};
 use crate::{Filter, Region};
 use std::ops::Range;
 use uringload_core::Result;
@@ -150,6 +151,20 @@ impl View {
         let range = |start: i64, len: u32| Range { start: start as u32, end: start as u32 + len };
         let is_empty = shown.h == 0 || shown.w == 0;
         if is_empty { (0..0, 0..0) } else { (range(shown.y, shown.h), range(shown.x, shown.w)) }
+    }
+
+    /// As two passes of weights; `None` where nothing is to be done, and where not all of what comes out shows pixels.
+    pub fn passes(&self) -> Option<Passes> {
+        let is_whole = self.seen.contains(self.window) && self.window.h > 0 && self.window.w > 0;
+        if self.is_identity() || !is_whole {
+            return None;
+        }
+        let (rows, columns) = self.shown();
+        let Region { y, x, h, w } = self.region;
+        Some(Passes {
+            columns: taps(self.filter, (x, w), self.size.1, columns, self.is_flipped.1),
+            rows: taps(self.filter, (y, h), self.size.0, rows, self.is_flipped.0),
+        })
     }
 
     /// What of the source is used, of a source that is decoded at a part of its size. `None` if nothing is.

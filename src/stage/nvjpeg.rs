@@ -1,6 +1,7 @@
-//! Threads that decode with nvJPEG. They take from the one queue that the others take from: a batch of JPEGs for the
-//! GPU, and, like the others, whatever else there is. So nobody has a share that is fixed, and nobody waits for the
-//! GPU.
+//! Threads that decode with nvJPEG, and have the GPU cut, resize and mirror what it has decoded where a chain begins
+//! with that, so that no more comes back than what is seen. They take from the one queue that the others take from: a
+//! batch of JPEGs for the GPU, and, like the others, whatever else there is. So nobody has a share that is fixed, and
+//! nobody waits for the GPU.
 //!
 //! A thread takes as many images as the GPU will have decoded by the time that the other threads are through with the
 //! rest, as far as that can be told: by the bytes of files, and by what a byte has cost here and there until now.
@@ -8,10 +9,12 @@
 use super::{Keeping, Shared, Task, Value, Work};
 use crate::config::{Cause, Fallback};
 use crate::stats::Clock;
-use crate::transform::MapScratch;
+use crate::transform::{Decoded, MapScratch};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use uringload_sys::nvjpeg::{Decoder, NvjpegError, Pixels};
+use uringload_images::{Passes, Plan, Taps};
+use uringload_sys::cuda;
+use uringload_sys::nvjpeg::{Decoder, NvjpegError, Pixels, Request, Resampling};
 
 /// Most images in a batch. Above 50, nvJPEG has multiprocessors read the codes.
 const BATCH_MAX: usize = 64;
@@ -89,6 +92,21 @@ impl Costs {
 struct Image {
     work: Work,
     size: (u32, u32),
+    /// What the GPU is to make of its pixels, and what is to be done behind that; `None` if all pixels are wanted.
+    split: Option<(Resampling, Plan)>,
+}
+
+impl Image {
+    /// Bytes of the device that it takes.
+    fn bytes(&self) -> u64 {
+        let resampled = |(resampling, _): &(Resampling, Plan)| Decoder::bytes_of_resampled(self.size, resampling);
+        self.split.as_ref().map_or_else(|| Decoder::bytes_of(self.size), resampled) as u64
+    }
+
+    fn request(&self) -> Option<Request<'_>> {
+        let resampling = self.split.as_ref().map(|(resampling, _)| resampling);
+        Some(Request { file: &value_of(&self.work)?.bytes, size: self.size, resampling })
+    }
 }
 
 impl Shared {
@@ -109,7 +127,7 @@ impl Shared {
                 continue;
             }
             passed = 0;
-            let (batch, other) = self.batch(Image { work: first, size }, &decoder);
+            let (batch, other) = self.batch((first, size), &decoder);
             let decoded = self.decode_batch(batch, &mut decoder, &mut scratch);
             if let Some(other) = other {
                 self.finish(other, &mut scratch, Instant::now());
@@ -133,30 +151,45 @@ impl Shared {
         (Decoder::bytes_of(size) as u64 <= self.room(decoder)).then_some(size)
     }
 
-    /// Bytes of the pixels of one batch: they are on the host at the same time.
+    /// Bytes of the pixels of one batch: they may all be on the host at the same time.
     fn room(&self, decoder: &Decoder) -> u64 {
         let share = self.maps.as_ref().map_or(0, |maps| maps.memory.share());
         share.min(decoder.room() as u64)
     }
 
+    /// An image, and what the GPU is to make of it, if there is room for that.
+    fn image(&self, (work, size): (Work, (u32, u32)), room: u64) -> Image {
+        let split = self.split(&work);
+        let image = Image { work, size, split };
+        if image.bytes() > room { Image { split: None, ..image } } else { image }
+    }
+
+    fn split(&self, work: &Work) -> Option<(Resampling, Plan)> {
+        let (maps, value) = (self.maps.as_ref()?, value_of(work)?);
+        let (_, map) = maps.columns.get(value.column)?;
+        let (passes, rest) = map.passes(&value.bytes, (maps.seed, value.epoch, value.id))?;
+        Some((resampling(passes), rest))
+    }
+
     /// Takes images from the queue for as long as the GPU is to have them; and the first work that is none for it.
-    fn batch(&self, first: Image, decoder: &Decoder) -> (Vec<Image>, Option<Work>) {
-        let mut bytes = file_bytes(&first.work);
-        let mut pixels = Decoder::bytes_of(first.size) as u64;
+    fn batch(&self, (first, size): (Work, (u32, u32)), decoder: &Decoder) -> (Vec<Image>, Option<Work>) {
+        let (mut bytes, room) = (file_bytes(&first), self.room(decoder));
+        let first = self.image((first, size), room);
+        let mut taken = first.bytes();
         let mut batch = vec![first];
-        let room = self.room(decoder);
         while batch.len() < BATCH_MAX
             && self.costs.is_for_device((batch.len() + 1, bytes + bytes / batch.len()), self.work.len())
         {
             let Some(work) = self.work.pop() else { break };
-            match self.decodable(&work, decoder) {
-                Some(size) if pixels + Decoder::bytes_of(size) as u64 <= room => {
-                    bytes += file_bytes(&work);
-                    pixels += Decoder::bytes_of(size) as u64;
-                    batch.push(Image { work, size });
-                }
-                _ => return (batch, Some(work)),
+            let Some(size) = self.decodable(&work, decoder) else { return (batch, Some(work)) };
+            let file = file_bytes(&work);
+            let image = self.image((work, size), room);
+            if taken + image.bytes() > room {
+                return (batch, Some(image.work));
             }
+            bytes += file;
+            taken += image.bytes();
+            batch.push(image);
         }
         (batch, None)
     }
@@ -173,10 +206,9 @@ impl Shared {
         scratch: &mut MapScratch,
     ) -> Result<(), NvjpegError> {
         let began = Instant::now();
-        let files: Vec<(&[u8], (u32, u32))> =
-            batch.iter().filter_map(|image| Some((&value_of(&image.work)?.bytes[..], image.size))).collect();
-        let bytes = files.iter().map(|(file, _)| file.len()).sum();
-        let decoded = decoder.decode(&files);
+        let requests: Vec<Request<'_>> = batch.iter().filter_map(Image::request).collect();
+        let bytes = requests.iter().map(|request| request.file.len()).sum();
+        let decoded = decoder.decode_resampled(&requests);
         let nanos = began.elapsed().as_nanos();
         self.costs.note_device(bytes, nanos);
         let (images, failed): (Vec<Option<Pixels>>, _) = match decoded {
@@ -185,12 +217,23 @@ impl Shared {
         };
         let mut images = images.into_iter().chain(std::iter::repeat_with(|| None));
         for image in batch {
-            let pixels = images.next().flatten();
-            self.stats.count.samples_decoded_on_device.add(u64::from(pixels.is_some()));
-            self.finish_with(image.work, pixels.map(|pixels| (image.size, pixels.bytes)), scratch, Instant::now());
+            let Image { work, split, .. } = image;
+            let decoded = images.next().flatten().map(|pixels| Decoded {
+                size: (pixels.height, pixels.width),
+                rest: split.filter(|_| pixels.is_resampled).map(|(_, rest)| rest),
+                pixels: pixels.bytes,
+            });
+            self.stats.count.samples_decoded_on_device.add(u64::from(decoded.is_some()));
+            self.finish_with(work, decoded, scratch, Instant::now());
         }
         failed.map_or(Ok(()), Err)
     }
+}
+
+/// The same numbers, for the device.
+fn resampling(Passes { columns, rows }: Passes) -> Resampling {
+    let taps = |Taps { first, end, weights }: Taps| cuda::Taps { first, end, weights };
+    Resampling { columns: taps(columns), rows: taps(rows) }
 }
 
 fn value_of(work: &Work) -> Option<&Value> {

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use rand_xoshiro::rand_core::Rng;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use uringload_images::{Chain, Decoding, Draw, Image, Limits, SIDE_MAX, Scratch, decode_with, usual_jpeg};
+use uringload_images::{
+    Chain, Decoding, Draw, Image, Limits, Passes, Plan, SIDE_MAX, Scratch, decode_with, usual_jpeg,
+};
 
 /// Channels of a decoded image.
 const CHANNELS: u32 = 3;
@@ -129,6 +131,17 @@ impl DecodeMemory {
     pub(crate) fn new(bytes: u64, threads: usize) -> DecodeMemory {
         DecodeMemory { bytes, threads: threads.max(1) as u64, whole: RwLock::new(()) }
     }
+}
+
+/// An image that something else has decoded.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    /// Its rows and columns.
+    pub(crate) size: (u32, u32),
+    /// Its pixels, as they are stored; or what [`passes`](Map::passes) made of them, if there is a rest.
+    pub(crate) pixels: Vec<u8>,
+    /// What is to be done behind the passes.
+    pub(crate) rest: Option<Plan>,
 }
 
 /// What a thread keeps from one sample to the next.
@@ -292,21 +305,32 @@ impl Map {
         usual_jpeg(bytes, &Decoding { limits, ..Decoding::default() })
     }
 
-    /// As [`run`](Map::run), of an image that something else has decoded: its file, and its size and pixels as they are
-    /// stored.
+    /// What that may make of the pixels before it gives them, and what is to be done behind that.
+    pub(crate) fn passes(&self, bytes: &[u8], (seed, epoch, id): (u64, u64, SampleId)) -> Option<(Passes, Plan)> {
+        self.chain()?.split_plan(bytes, &Decoding::default(), Draw { seed, epoch, sample: id.0 })
+    }
+
+    /// As [`run`](Map::run), of an image that something else has decoded, and of its file.
     pub(crate) fn run_decoded(
         &self,
-        (bytes, size, pixels): (&[u8], (u32, u32), Vec<u8>),
+        (bytes, decoded): (&[u8], Decoded),
         (seed, epoch, id): (u64, u64, SampleId),
         out: &mut [u8],
         (memory, scratch): (&DecodeMemory, &mut MapScratch),
     ) -> Result<usize> {
         let Work::Images(chains) = &self.work else { return Err(no_image()) };
+        let Decoded { size, pixels, rest } = decoded;
         let image = Image::new(size.0, size.1, CHANNELS, pixels)?;
         let draw = Draw { seed, epoch, sample: id.0 };
-        let made = chains.whole.ready_with((bytes, image), &Decoding::default(), draw, out, &mut scratch.images);
+        let made = match rest {
+            Some(rest) => rest.run(&image, out, &mut scratch.images),
+            None => {
+                let whole = (bytes, image);
+                chains.whole.ready_with(whole, &Decoding::default(), draw, out, &mut scratch.images).map(drop)
+            }
+        };
         scratch.images.shrink_to(memory.kept());
-        made.map(|_| out.len())
+        made.map(|()| out.len())
     }
 
     /// Writes what becomes of `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has

@@ -55,6 +55,7 @@ BUDGETS = {
     "ur_images_f32": (64, 3100, 8, 16),
     "ur_images_f16": (64, 3700, 8, 16),
     "ur_images_bf16": (64, 3800, 8, 16),
+    "ur_resample": (40, 370, 8, 1),
 }
 
 

@@ -12,6 +12,7 @@
 #include "burn.cu"
 #include "bytes.cu"
 #include "images.cu"
+#include "resample.cu"
 #include "tokens.cu"
 #endif
 
@@ -73,8 +74,11 @@ static void run(u32 kernel, Dim grid, u32 block) {
     u32 records = read_number<u32>(), record_bytes = read_number<u32>();
     std::vector<u64> table(size_t(records) * record_bytes / 8);
     read_bytes(table.data(), table.size() * 8);
-    // The first number of a record is the index of its source.
-    for (size_t at = 0; at < table.size(); at += record_bytes / 8) table[at] = from.at(table[at])->address();
+    // The first number of a record is the index of its source; the third of a pass is that of its weights.
+    for (size_t at = 0; at < table.size(); at += record_bytes / 8) {
+        table[at] = from.at(table[at])->address();
+        if (kernel == 10) table[at + 2] = from.at(table[at + 2])->address();
+    }
     std::vector<u64> n(read_number<u32>());
     read_bytes(n.data(), n.size() * 8);
 
@@ -97,6 +101,7 @@ static void run(u32 kernel, Dim grid, u32 block) {
             case 7: return images(ur_images_f16);
             case 8: return images(ur_images_bf16);
             case 9: return ur_burn(first, n.at(0), n.at(1));
+            case 10: return ur_resample(first, to[0]->bytes, rows, records);
             default: exit(1);
         }
     });

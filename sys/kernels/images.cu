@@ -130,13 +130,6 @@ INLINE void load_words(u32 (&words)[WORDS], u64 address, u64 low, u64 high) {
     for (u32 index = 0; index < WORDS; index++) words[index] = __funnelshift_r(raw[index], raw[index + 1], bits);
 }
 
-// The quotient and the remainder of `at` by `by`, in 32 bits if they suffice, which is several times as fast.
-INLINE u64 divided(u64 at, u32 by, u32 &rest) {
-    u64 times = at >> 32 ? at / by : u32(at) / by;
-    rest = u32(at - times * by);
-    return times;
-}
-
 // One image and its place in the output.
 template <Type TYPE, u32 CHANNELS>
 struct Job {

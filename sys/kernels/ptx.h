@@ -70,10 +70,14 @@ BINARY(sub_s64, u64, u64, a - b)
 BINARY(mul_lo_s32, u32, u32, a *b)
 BINARY(mul_lo_s64, u64, u64, a *b)
 BINARY(mul_wide_u32, u64, u32, u64(a) * b)
+BINARY(mul_hi_u64, u64, u64, u64(static_cast<unsigned __int128>(a) * b >> 64))
+static inline void mad_lo_s32(u32 &d, u32 a, u32 b, u32 c) { d = a * b + c; }
 BINARY(div_u32, u32, u32, a / b)
 BINARY(div_u64, u64, u64, a / b)
 UNARY(neg_s64, u64, u64, 0 - a)
 BINARY(min_u32, u32, u32, a < b ? a : b)
+BINARY(min_s32, u32, i32, u32(a < b ? a : b))
+BINARY(max_s32, u32, i32, u32(a > b ? a : b))
 BINARY(min_u64, u64, u64, a < b ? a : b)
 BINARY(max_u64, u64, u64, a > b ? a : b)
 BINARY(min_s64, u64, i64, u64(a < b ? a : b))
@@ -119,6 +123,7 @@ UNARY(not_b64, u64, u64, ~a)
 // A shift by the width or more leaves nothing.
 static inline void shl_b32(u32 &d, u32 a, u32 bits) { d = bits < 32 ? a << bits : 0; }
 static inline void shr_u32(u32 &d, u32 a, u32 bits) { d = bits < 32 ? a >> bits : 0; }
+static inline void shr_s32(u32 &d, i32 a, u32 bits) { d = u32(a >> (bits < 32 ? bits : 31)); }
 static inline void shl_b64(u64 &d, u64 a, u32 bits) { d = bits < 64 ? a << bits : 0; }
 static inline void shr_u64(u64 &d, u64 a, u32 bits) { d = bits < 64 ? a >> bits : 0; }
 static inline void shr_b64(u64 &d, u64 a, u32 bits) { shr_u64(d, a, bits); }
@@ -144,6 +149,7 @@ BINARY(setp_ne_s32, bool, i32, a != b)
 BINARY(setp_lt_s32, bool, i32, a < b)
 BINARY(setp_gt_s32, bool, i32, a > b)
 BINARY(setp_lt_u32, bool, u32, a < b)
+BINARY(setp_le_u32, bool, u32, a <= b)
 BINARY(setp_ge_u32, bool, u32, a >= b)
 BINARY(setp_eq_s64, bool, i64, a == b)
 BINARY(setp_ne_s64, bool, i64, a != b)
@@ -176,6 +182,7 @@ static inline void ld_global_v2_u32(Two<u32, u32> d, u64 address) {
     Vector<u32, 2> value = *at<Vector<u32, 2>>(address);
     d.a = value.at[0], d.b = value.at[1];
 }
+static inline void ld_global_nc_u64(u64 &d, u64 address) { d = *at<u64>(address); }
 static inline void ld_global_nc_v4_u32(Four<u32> d, u64 address) {
     Vector<u32, 4> value = *at<Vector<u32, 4>>(address);
     d.a = value.at[0], d.b = value.at[1], d.c = value.at[2], d.d = value.at[3];

@@ -3,6 +3,10 @@
 //! The structs are those of `dlpack.h` (github.com/dmlc/dlpack): `DLManagedTensorVersioned` of version 1.0, and
 //! `DLManagedTensor` for older consumers.
 
+mod allocator;
+
+pub use allocator::{Allocate, Allocator, Tell};
+
 use crate::cuda::Span;
 use bytes::Bytes;
 use std::ffi::c_void;

@@ -1,15 +1,18 @@
 //! nvJPEG: JPEGs decoded by a GPU, by its own engine for them where it has one. The library is loaded at run time.
 //!
-//! [`Library::open`] finds it. A [`Decoder`] makes pixels of several JPEGs at a time, and brings them to the host.
+//! [`Library::open`] finds it. A [`Decoder`] makes pixels of several JPEGs at a time, cuts and resizes them where that
+//! is asked for, and brings what is left to the host.
 //!
 //! nvJPEG uses the CUDA runtime, and so the primary context of the device, which a [`Context`] is too: streams and
 //! addresses are the same. It takes no other memory of ours than what it is given in a call, and each call is over on
 //! the device before [`Decoder::decode`] returns.
 
 mod decoder;
+mod resampler;
 mod table;
 
-pub use decoder::{Decoder, Pixels};
+pub use decoder::{Decoder, Pixels, Request};
+pub use resampler::Resampling;
 
 use crate::cuda::{Context, CudaError};
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};

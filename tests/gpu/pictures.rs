@@ -1,7 +1,8 @@
 //! Kernels of images against their twin: every type, number of channels and layout, and boxes of each kind; and JPEGs
 //! that the GPU decodes.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, UNTOUCHED};
+use crate::common::passes::RandomPass;
 use crate::common::random::Random;
 use crate::common::skip;
 use crate::machine::{cases, folder, gpu, is_watched, seed};
@@ -128,6 +129,31 @@ fn images_of_any_size_and_number_become_tensors() {
     (layout.dtype, layout.channels, layout.height, layout.width) = (DType::U8, 1, 2, 3);
     let params: Vec<_> = (0..66_000).map(|_| params(&mut random, &layout, 4)).collect();
     check(&mut bench, &mut random, &layout, &params, &about);
+}
+
+#[test]
+fn images_are_resampled() {
+    let Some(context) = gpu("images_are_resampled") else { return };
+    let (seed, mut bench) = (seed("images_are_resampled"), Bench::new(&context, 16 << 20));
+    for number in 0..cases(400) {
+        let seed = seed.wrapping_add(number);
+        let mut random = Random::new(seed);
+        let (mut case, mut records, mut made) = (bench.case(), Vec::new(), Vec::new());
+        for _ in 0..random.below(6) {
+            let pass = RandomPass::new(&mut random, 60);
+            let source = case.place(random.below(64) as usize, &pass.source);
+            let taps = case.place(0, &pass.encoded());
+            made.resize(made.len() + random.below(20) as usize, UNTOUCHED);
+            records.push(pass.params.to_record(case.address(&source), made.len() as u64, case.address(&taps)));
+            made.extend(pass.made());
+        }
+        let table = case.table(records);
+        let to = case.target(random.below(64) as usize, made.len());
+        let expected = |bytes: &mut [u8]| bytes[to.clone()].copy_from_slice(&made);
+        bench.check(format!("seed {seed}"), case, expected, |launch| {
+            launch.kernels.resample(launch.stream, (launch.table, table.clone()), launch.all, &launch.span(&to))
+        });
+    }
 }
 
 /// JPEGs that nvJPEG decodes make nearly the tensors that the processor makes: it rounds otherwise, and no more.

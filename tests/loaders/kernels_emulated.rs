@@ -5,6 +5,7 @@
 //! What this cannot show is that a driver and a device do the same with the PTX; `tests/gpu.rs` asks them.
 
 use super::ptx;
+use crate::common::passes::RandomPass;
 use crate::common::random::Random;
 use crate::common::skip;
 use std::io::{BufWriter, Read, Write};
@@ -28,6 +29,7 @@ enum Kernel {
     ImagesF16,
     ImagesBf16,
     Burn,
+    Resample,
 }
 
 /// Bytes, at an address so many behind a multiple of 64.
@@ -465,12 +467,51 @@ fn ties_round_to_even_and_ptx_that_rounds_otherwise_is_found() {
     }
 }
 
+/// A pass to a place in the destination, and what it makes.
+fn random_pass(random: &mut Random, launch: &mut Launch, target: usize) -> Vec<u8> {
+    let pass = RandomPass::new(random, 24);
+    let place = launch.from.len() as u64;
+    let record = pass.params.to_record(place, target as u64, place + 1);
+    launch.from.push(Memory { off: random.below(64) as usize, bytes: pass.source.clone() });
+    launch.from.push(Memory { off: 8 * random.below(8) as usize, bytes: pass.encoded() });
+    launch.records.push(record.as_chunks::<8>().0.iter().map(|part| u64::from_le_bytes(*part)).collect());
+    pass.made()
+}
+
+#[test]
+fn images_are_resampled_as_by_the_twin() {
+    let Some(mut emulator) = Emulator::start("resampling") else { return };
+    for seed in 0..400 {
+        let mut random = Random::new(seed);
+        let mut launch = random.launch(Kernel::Resample);
+        let (mut expected, mut places) = (Vec::new(), Vec::new());
+        for _ in 0..random.below(6) {
+            expected.resize(expected.len() + random.below(20) as usize, UNTOUCHED);
+            let made = random_pass(&mut random, &mut launch, expected.len());
+            places.push(expected.len());
+            expected.extend(made);
+        }
+        expected.resize(expected.len() + random.below(20) as usize, UNTOUCHED);
+        launch.to.push(untouched(random.below(64) as usize, expected.len()));
+        if let Some(last) = places.last().filter(|_| seed % 4 == 0) {
+            // The table may change between the host's check and the kernel: one that leads outside is left out.
+            let record = launch.records.last_mut().expect("one for each place");
+            record[1] = random.one_of(&[expected.len() as u64 + 1, u64::MAX, u64::MAX - 100, 1 << 63]);
+            if seed % 8 == 0 {
+                (record[1], record[3]) = (0, u64::MAX);
+            }
+            expected[*last..].fill(UNTOUCHED);
+        }
+        emulator.check(seed, &launch, &[expected]);
+    }
+}
+
 /// What is run above is all that is shipped.
 #[test]
 fn every_kernel_of_the_ptx_is_run() {
     let (ptx, emulator) = (shipped(), std::fs::read_to_string(folder().join("emulate.cpp")).expect("its source"));
     let names = ptx::names(&ptx);
-    assert_eq!(names.len(), Kernel::Burn as usize + 1, "{names:?}");
+    assert_eq!(names.len(), Kernel::Resample as usize + 1, "{names:?}");
     for name in names {
         assert!([format!("return {name}("), format!("images({name})")].iter().any(|call| emulator.contains(call)));
     }

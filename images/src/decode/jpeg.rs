@@ -59,9 +59,19 @@ pub fn dimensions(bytes: &[u8], how: &Decoding) -> Result<(u32, u32)> {
 
 /// Rows and columns of the image as it is stored, if it is of the kind that every decoder knows.
 pub fn usual(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
+    usual_head(bytes, how).map(|head| (head.height, head.width))
+}
+
+/// The same of an image that is seen as it is stored.
+pub fn usual_upright(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
+    let head = usual_head(bytes, how).filter(|head| !how.orient || head.orientation == 1)?;
+    Some((head.height, head.width))
+}
+
+fn usual_head(bytes: &[u8], how: &Decoding) -> Option<Head> {
     let head = Head::checked(bytes, how).ok()?;
     let is_usual = head.components == 3 && head.arithmetic.is_none() && !head.is_split;
-    (is_usual && is_ycc(&bytes[..head.scan])).then_some((head.height, head.width))
+    (is_usual && is_ycc(&bytes[..head.scan])).then_some(head)
 }
 
 /// The image of a file, turned as it is seen. `image` has its pixels as they are stored.

@@ -53,6 +53,29 @@ fn labels_are_the_tokens_one_further() {
 }
 
 #[test]
+fn a_pass_weighs_what_lies_along_it() {
+    const ONE: i32 = 1 << 22;
+    // Two rows of three pixels, with a byte between the rows.
+    let source = [10, 20, 30, 11, 21, 31, 255, 255, 0, 9, 110, 120, 130, 111, 121, 131, 0, 1, 0];
+    let columns = PassParams { height: 2, width: 2, row_bytes: 10, is_vertical: false };
+    // The last column, sharpened; and the mean of the first two, of which a half is rounded up.
+    let (taps, weights) = ([[1, 2], [0, 4]], [-ONE, 2 * ONE, ONE / 2, ONE / 2]);
+    let mut made = [9; 12];
+    resample(&mut made, &source, columns, &taps, &weights);
+    assert_eq!(made, [255, 255, 0, 11, 21, 31, 0, 0, 0, 111, 121, 131]);
+    assert_eq!((columns.bytes(), columns.taps(), columns.source_bytes(&taps)), (12, 2, 19));
+
+    let rows = PassParams { height: 1, width: 3, row_bytes: 10, is_vertical: true };
+    let mut made = [9; 9];
+    resample(&mut made, &source, rows, &[[0, 2]], &[ONE / 4, 3 * ONE / 4]);
+    assert_eq!(made, [85, 95, 105, 86, 96, 106, 64, 65, 0]);
+    assert_eq!((rows.taps(), rows.source_bytes(&[[0, 2]]), rows.source_bytes(&[[1, 0]])), (1, 19, 9));
+
+    let record = rows.to_record(1 << 60, 5, 77);
+    assert_eq!(PassParams::from_record(&record), ([1 << 60, 5, 77], rows));
+}
+
+#[test]
 fn a_compute_step_is_so_many_multiplications() {
     let mut floats = [2.0_f32.to_le_bytes(), 1.0_f32.to_le_bytes()].concat();
     floats.push(7);

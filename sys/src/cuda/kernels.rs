@@ -8,6 +8,7 @@ use super::copies::Uploaded;
 use super::error::{CudaError, check};
 use super::modules::{Kernel, Modules};
 use super::parameters::{self, Parameter};
+use super::passes::Pass;
 use super::rows::{Encoded, Fill, Image, Images, Piece, PixelType, Row, TokenType, Tokens};
 use super::span::Span;
 use super::stream::Stream;
@@ -185,6 +186,34 @@ impl Kernels {
         self.launch(kernel, stream, Some(table.uploaded), grid, &parameters)
     }
 
+    /// Makes each pass given by bytes `rows` of `table`, over images in `from`, into its place in `to`. Places do not
+    /// overlap each other, nor what is read.
+    ///
+    /// # Errors
+    /// Invalid value for a pass outside the spans or whose weights are not in the table; whatever the driver reports.
+    pub fn resample(
+        &self,
+        stream: &Stream,
+        (table, rows): (&Uploaded, Range<usize>),
+        from: &Span,
+        to: &Span,
+    ) -> Result<(), CudaError> {
+        let invalid = CudaError::invalid("ur_resample");
+        let table = Table::<Pass>::new(table, rows).ok_or(invalid)?;
+        let (all, address, bytes) = (table.uploaded.bytes(), table.uploaded.span().address(), to.len() as u64);
+        let is_right = |pass: &Pass| {
+            pass.source_bytes(all, address).is_some_and(|len| reads_inside(from, pass.source, len))
+                && pass.end().is_some_and(|end| end <= bytes)
+        };
+        if !table.rows.iter().all(is_right) {
+            return Err(invalid);
+        }
+        let most = table.rows.iter().map(Pass::pixels).max().unwrap_or(0);
+        let grid = (most.div_ceil(THREADS.into()), table.rows.len() as u64);
+        let parameters = parameters::resample((to.address(), bytes), (table.address, table.count().ok_or(invalid)?));
+        self.launch(Kernel::Resample, stream, Some(table.uploaded), grid, &parameters)
+    }
+
     /// Keeps the device busy with `rounds` of arithmetic over the floats in `floats`.
     ///
     /// # Errors
@@ -225,7 +254,7 @@ impl Kernels {
         // bytes that it copies and the place that it copies them to, and `hold` has the stream wait for that copy.
         // Should something overwrite that place before the kernel reads it, the kernel may read any device address,
         // which is at worst an error of the device. It still writes only inside its target: by the parameters alone,
-        // or, in `ur_gather`, by a check of each row.
+        // or, in `ur_gather` and `ur_resample`, by a check of each row.
         let launched = unsafe {
             (context.table().cuLaunchKernel)(
                 function,

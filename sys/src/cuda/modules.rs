@@ -61,6 +61,8 @@ kernels! {
     ImagesBF16 = c"ur_images_bf16",
     /// Computes for a while.
     Burn = c"ur_burn",
+    /// Resamples images along one axis.
+    Resample = c"ur_resample",
 }
 
 /// The kernels of one device that were used so far.

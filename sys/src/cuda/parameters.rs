@@ -79,6 +79,10 @@ pub(super) fn images(to: u64, (rows, count): Rows, images: &Images) -> Vec<Param
     parameters
 }
 
+pub(super) fn resample((to, bytes): Memory, (passes, count): Rows) -> Vec<Parameter> {
+    vec![Parameter::U64(to), Parameter::U64(bytes), Parameter::U64(passes), Parameter::U32(count)]
+}
+
 pub(super) fn burn((floats, count): (u64, u64), rounds: u32) -> Vec<Parameter> {
     vec![Parameter::U64(floats), Parameter::U64(count), Parameter::U32(rounds)]
 }
@@ -89,10 +93,11 @@ mod tests {
     use super::super::rows::{PixelType, TokenType};
     use super::*;
 
-    const SOURCES: [&str; 4] = [
+    const SOURCES: [&str; 5] = [
         include_str!("../../kernels/burn.cu"),
         include_str!("../../kernels/bytes.cu"),
         include_str!("../../kernels/images.cu"),
+        include_str!("../../kernels/resample.cu"),
         include_str!("../../kernels/tokens.cu"),
     ];
 
@@ -123,6 +128,7 @@ mod tests {
             Kernel::ImagesF32 => of_images(PixelType::F32),
             Kernel::ImagesF16 => of_images(PixelType::F16),
             Kernel::ImagesBF16 => of_images(PixelType::BF16),
+            Kernel::Resample => resample((number("to"), number("bytes")), rows("passes")),
             Kernel::Burn => burn((number("floats"), number("count")), number("rounds") as u32),
         }
     }

@@ -119,7 +119,7 @@ impl Encoded for Image {
     }
 }
 
-fn encode<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
+pub(super) fn encode<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
     const { assert!(BYTES == WORDS * 8) };
     let mut bytes = [0; BYTES];
     for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -128,7 +128,7 @@ fn encode<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; B
     bytes
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 

@@ -1,5 +1,6 @@
 //! Pixels of several JPEGs at a time.
 
+use super::resampler::{Decoded, Resampler, Resampling};
 use super::table::{self, CHANNELS_MAX, Handle, Image};
 use super::{Library, NvjpegError};
 use crate::cuda::{Context, DeviceMemory, Stream};
@@ -13,6 +14,9 @@ const CHANNELS: usize = 3;
 /// Alignment of images on the device.
 const ALIGNMENT: usize = 256;
 
+/// The part of a decoder's memory that is for weights: those of a photograph take a fiftieth of its pixels.
+const TABLE_PART: usize = 16;
+
 /// Threads that read the codes of a batch, where the GPU does not. They are the caller's: it has several decoders.
 const THREADS: c_int = 1;
 
@@ -25,6 +29,19 @@ pub struct Pixels {
     pub width: u32,
     /// 3 bytes for each pixel.
     pub bytes: Vec<u8>,
+    /// Whether it is what was asked for in [`Request::resampling`].
+    pub is_resampled: bool,
+}
+
+/// A JPEG to decode.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The file, of three components.
+    pub file: &'a [u8],
+    /// Its rows and columns, as they are stored.
+    pub size: (u32, u32),
+    /// What is to be made of its pixels before they come to the host.
+    pub resampling: Option<&'a Resampling>,
 }
 
 /// Decodes one batch of images after the other. It is of one thread at a time; several decoders work side by side.
@@ -33,6 +50,7 @@ pub struct Decoder {
     engines: Vec<Engine>,
     stream: Stream,
     memory: DeviceMemory,
+    resampler: Resampler,
 }
 
 /// What decodes: a handle of a backend, and its state.
@@ -55,7 +73,9 @@ impl Decoder {
         let hardware = Engine::new(library, context, table::NVJPEG_BACKEND_HARDWARE).ok();
         let hybrid = Engine::new(library, context, table::NVJPEG_BACKEND_GPU_HYBRID)?;
         let engines = hardware.into_iter().chain([hybrid]).collect();
-        Ok(Decoder { engines, stream: Stream::new(context)?, memory: DeviceMemory::new(context, bytes)? })
+        let resampler = Resampler::new(context, bytes / TABLE_PART)?;
+        let memory = DeviceMemory::new(context, bytes - bytes / TABLE_PART)?;
+        Ok(Decoder { engines, stream: Stream::new(context)?, memory, resampler })
     }
 
     /// Whether the GPU has an engine for JPEGs.
@@ -69,6 +89,12 @@ impl Decoder {
         (height as usize).saturating_mul(width as usize).saturating_mul(CHANNELS).saturating_add(ALIGNMENT)
     }
 
+    /// The same of an image that is resampled there.
+    pub fn bytes_of_resampled(size: (u32, u32), resampling: &Resampling) -> usize {
+        let (between, made) = resampling.bytes();
+        Decoder::bytes_of(size).saturating_add(between).saturating_add(made).saturating_add(2 * ALIGNMENT)
+    }
+
     /// Bytes of the device for the images of one batch.
     pub fn room(&self) -> usize {
         self.memory.len()
@@ -80,14 +106,42 @@ impl Decoder {
     /// # Errors
     /// What is about the device and not about an image.
     pub fn decode(&mut self, jpegs: &[(&[u8], (u32, u32))]) -> Result<Vec<Result<Pixels, NvjpegError>>, NvjpegError> {
+        let whole = |&(file, size): &(_, _)| Request { file, size, resampling: None };
+        self.decode_resampled(&jpegs.iter().map(whole).collect::<Vec<_>>())
+    }
+
+    /// The same of JPEGs that are cut and resized on the device. One that there is no room for there, or whose
+    /// resampling is not for images of its size, comes as it was decoded ([`Pixels::is_resampled`]).
+    ///
+    /// # Errors
+    /// As [`decode`](Decoder::decode).
+    pub fn decode_resampled(&mut self, jpegs: &[Request<'_>]) -> Result<Vec<Result<Pixels, NvjpegError>>, NvjpegError> {
         let (mut places, mut end) = (Vec::with_capacity(jpegs.len()), 0);
-        for &(jpeg, size) in jpegs {
-            places.push(self.place(jpeg, size, &mut end));
+        for jpeg in jpegs {
+            places.push(self.place(jpeg.file, jpeg.size, &mut end));
         }
+        self.decode_to(jpegs, &mut places)?;
+        let made = self.resample(jpegs, &places, end)?;
+        let mut decoded = Vec::with_capacity(jpegs.len());
+        for ((place, made), jpeg) in places.into_iter().zip(made).zip(jpegs) {
+            decoded.push(match place {
+                Ok(place) => Ok(self.read(place, made, jpeg)?),
+                Err(error) => Err(error),
+            });
+        }
+        Ok(decoded)
+    }
+
+    /// Decodes the images that have a place. Those that could not be have an error instead then.
+    fn decode_to(
+        &mut self,
+        jpegs: &[Request<'_>],
+        places: &mut [Result<Range<usize>, NvjpegError>],
+    ) -> Result<(), NvjpegError> {
         let chosen: Vec<usize> = (0..jpegs.len()).filter(|&index| places[index].is_ok()).collect();
         let request = |index: usize| {
             let place = places[index].as_ref().ok()?;
-            Some((jpegs[index].0, self.image(place, jpegs[index].1.1)))
+            Some((jpegs[index].file, self.image(place, jpegs[index].size.1)))
         };
         let requests: Vec<(&[u8], Image)> = chosen.iter().filter_map(|&index| request(index)).collect();
         let mut failed = Vec::new();
@@ -104,18 +158,43 @@ impl Decoder {
         for (request, error) in failed {
             places[chosen[request]] = Err(error);
         }
-        let mut decoded = Vec::with_capacity(jpegs.len());
-        for (place, &(_, (height, width))) in places.into_iter().zip(jpegs) {
-            decoded.push(match place {
-                Ok(place) => {
-                    let mut bytes = vec![0; place.len()];
-                    self.memory.read(place, &mut bytes)?;
-                    Ok(Pixels { height, width, bytes })
-                }
-                Err(error) => Err(error),
-            });
+        Ok(())
+    }
+
+    /// Resamples those that are to be, and for which there is room behind `end`. Returns where each of them is then.
+    fn resample(
+        &mut self,
+        jpegs: &[Request<'_>],
+        places: &[Result<Range<usize>, NvjpegError>],
+        mut end: usize,
+    ) -> Result<Vec<Option<Range<usize>>>, NvjpegError> {
+        let (mut made, mut wanted, mut tables) = (vec![None; jpegs.len()], Vec::new(), self.resampler.room());
+        for (index, (jpeg, place)) in jpegs.iter().zip(places).enumerate() {
+            let (Some(resampling), Ok(place)) = (jpeg.resampling, place) else { continue };
+            let ((between, bytes), table) = (resampling.bytes(), resampling.table_bytes());
+            let all = between.saturating_add(bytes).saturating_add(2 * ALIGNMENT);
+            if !resampling.is_of(jpeg.size) || all > self.memory.len().saturating_sub(end) || table > tables {
+                continue;
+            }
+            tables -= table;
+            let start = (end + between).next_multiple_of(ALIGNMENT);
+            let (width, pixels) = (jpeg.size.1, place.start);
+            wanted.push(Decoded { resampling, width, pixels, between: end, made: start });
+            made[index] = Some(start..start + bytes);
+            end = (start + bytes).next_multiple_of(ALIGNMENT);
         }
-        Ok(decoded)
+        self.resampler.run(&self.stream, &self.memory, &wanted)?;
+        Ok(made)
+    }
+
+    /// An image's pixels: what was made of them, or as they were decoded.
+    fn read(&self, place: Range<usize>, made: Option<Range<usize>>, jpeg: &Request<'_>) -> Result<Pixels, NvjpegError> {
+        let is_resampled = made.is_some();
+        let of = jpeg.resampling.filter(|_| is_resampled);
+        let ((height, width), place) = (of.map_or(jpeg.size, Resampling::size), made.unwrap_or(place));
+        let mut bytes = vec![0; place.len()];
+        self.memory.read(place, &mut bytes)?;
+        Ok(Pixels { height, width, bytes, is_resampled })
     }
 
     /// Looks at the image's header, and finds a place for its pixels behind `end`.

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::order::Actor;
 use uringload::dataset::DType;
 use uringload::internal::twin;
-use uringload::internal::twin::{IMAGE_RECORD_BYTES, ImageLayout, ImageParams};
+use uringload::internal::twin::{IMAGE_RECORD_BYTES, ImageLayout, ImageParams, PASS_RECORD_BYTES, PassParams};
 
 /// Bytes of `struct Piece` and `struct Row`.
 const PIECE_BYTES: usize = 24;
@@ -21,6 +21,7 @@ pub enum Kernel {
     TokensU16,
     TokensU32,
     Images(DType),
+    Resample,
     Burn,
 }
 
@@ -32,6 +33,7 @@ pub enum Launch {
     Pad { to: u64, table: u64, rows: u32, row_bytes: u64, pattern: u64, size: u32 },
     Tokens { ids: u64, labels: u64, table: u64, rows: u32, seq_len: u64, pad_id: i64, ignore: i64, token_bytes: u64 },
     Images { to: u64, table: u64, rows: u32, layout: ImageLayout },
+    Resample { to: u64, bytes: u64, table: u64, rows: u32 },
     Burn { floats: u64, count: u64, rounds: u32 },
 }
 
@@ -54,6 +56,7 @@ impl Kernel {
             "ur_images_f32" => Kernel::Images(DType::F32),
             "ur_images_f16" => Kernel::Images(DType::F16),
             "ur_images_bf16" => Kernel::Images(DType::BF16),
+            "ur_resample" => Kernel::Resample,
             "ur_burn" => Kernel::Burn,
             _ => return None,
         })
@@ -97,6 +100,9 @@ impl Kernel {
                 let layout = ImageLayout { dtype, channels, height, width, channels_last, scale, bias };
                 Launch::Images { to: from.get(0)?, table: from.get(1)?, rows: from.get(2)?, layout }
             }
+            Kernel::Resample => {
+                Launch::Resample { to: from.get(0)?, bytes: from.get(1)?, table: from.get(2)?, rows: from.get(3)? }
+            }
             Kernel::Burn => Launch::Burn { floats: from.get(0)?, count: from.get(1)?, rounds: from.get(2)? },
         };
         // No definition says what a kernel does with other values.
@@ -119,6 +125,7 @@ impl Launch {
             Launch::Pad { .. } => "ur_pad",
             Launch::Tokens { .. } => "ur_tokens",
             Launch::Images { .. } => "ur_images",
+            Launch::Resample { .. } => "ur_resample",
             Launch::Burn { .. } => "ur_burn",
         }
     }
@@ -168,6 +175,18 @@ impl Launch {
                     twin::images(out, images.iter().map(|(params, pixels)| (*params, pixels.as_slice())), &layout);
                 };
                 Ok(one(to, layout.bytes() as u64, rows, make)?)
+            }
+            Launch::Resample { to, bytes, table, rows } => {
+                let mut passes = Vec::new();
+                for record in reader.table(table, rows, PASS_RECORD_BYTES)?.as_chunks::<PASS_RECORD_BYTES>().0 {
+                    let ([source, target, taps], pass) = PassParams::from_record(record);
+                    // Like the kernel, leaves out a pass that does not fit.
+                    let end = target.checked_add(pass.bytes() as u64);
+                    if end.is_some_and(|end| end <= bytes) {
+                        passes.push((to + target, reader.pass(source, taps, pass)?));
+                    }
+                }
+                Ok(Box::new(move || passes.into_iter().map(|(to, run)| (to, run())).collect()))
             }
             Launch::Burn { floats, count, rounds } => {
                 aligned(floats, 4)?;
@@ -219,6 +238,24 @@ impl Reader<'_> {
     fn table(&mut self, address: u64, rows: u32, row_bytes: usize) -> Result<Vec<u8>, Code> {
         aligned(address, 8)?;
         self.read(address, u64::from(rows) * row_bytes as u64)
+    }
+
+    /// What one pass makes, once everything that it reads was read.
+    fn pass(&mut self, source: u64, taps: u64, pass: PassParams) -> Result<impl FnOnce() -> Vec<u8> + use<>, Code> {
+        aligned(taps, 8)?;
+        let tap_bytes = pass.taps() as u64 * 8;
+        let half = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
+        let pairs = self.read(taps, tap_bytes)?;
+        let pairs: Vec<[u32; 2]> =
+            pairs.as_chunks::<4>().0.as_chunks::<2>().0.iter().map(|[first, end]| [half(first), half(end)]).collect();
+        let weights = self.read(taps + tap_bytes, pairs.last().map_or(0, |pair| u64::from(pair[1]) * 4))?;
+        let weights: Vec<i32> = weights.as_chunks::<4>().0.iter().map(|word| i32::from_le_bytes(*word)).collect();
+        let source = self.read(source, pass.source_bytes(&pairs))?;
+        Ok(move || {
+            let mut out = vec![0; pass.bytes()];
+            twin::resample(&mut out, &source, pass, &pairs, &weights);
+            out
+        })
     }
 
     /// The ranges that the rows of a table of `struct Row` name.

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use std::time::Duration;
 use uringload::dataset::DType;
 use uringload::internal::twin;
-use uringload::internal::twin::{ImageLayout, ImageParams};
+use uringload::internal::twin::{ImageLayout, ImageParams, PassParams};
 use uringload_sys::cuda::{
-    Context, Copies, DeviceMemory, Fill, Image, Images, Kernels, Piece, PixelType, Row, Span, Stream, TokenType,
+    Context, Copies, DeviceMemory, Fill, Image, Images, Kernels, Pass, Piece, PixelType, Row, Span, Stream, TokenType,
     Tokens, Uploaded,
 };
 
@@ -218,6 +218,72 @@ fn images() {
         let mut wanted = vec![0; layout.bytes() * pictures.len()];
         twin::images(&mut wanted, pictures.iter().map(|&(at, params)| (params, &bench.source[at..])), &layout);
         assert!(bench.read(&bench.to, wanted.len()) == wanted);
+    });
+}
+
+/// A table of one pass that makes `height` rows of `width` pixels of `source`, by two weights each from pixel 4 on.
+fn pass(bench: &Bench, pass: Pass) -> (Vec<u8>, PassParams, Vec<[u32; 2]>, Vec<i32>) {
+    let Pass { height, width, row_bytes, is_vertical, .. } = pass;
+    let params = PassParams { height, width, row_bytes, is_vertical };
+    let count = params.taps() as u32;
+    let taps: Vec<[u32; 2]> = (0..count).map(|index| [4, 2 * (index + 1)]).collect();
+    let weights: Vec<i32> = (0..2 * count as i32).map(|weight| weight << 16).collect();
+    let pass = Pass { taps: bench.tables.address() + Pass::BYTES as u64, ..pass };
+    let mut table = pass.encode().to_vec();
+    table.extend(taps.as_flattened().iter().flat_map(|number| number.to_le_bytes()));
+    table.extend(weights.iter().flat_map(|weight| weight.to_le_bytes()));
+    (table, params, taps, weights)
+}
+
+#[test]
+fn resample() {
+    each_round(|bench, random| {
+        let (height, width) = (1 + random.below(20) as u32, 1 + random.below(20) as u32);
+        let (at, is_vertical, target) = (random.below(1000), random.chance(2), random.below(100) as u64);
+        let source = bench.from.address() + at as u64;
+        let asked = Pass { source, target, taps: 0, height, width, row_bytes: 61, is_vertical };
+        let (table, params, taps, weights) = pass(bench, asked);
+        let mut wanted = vec![0xee; TARGET_BYTES];
+        let made = &mut wanted[target as usize..][..params.bytes()];
+        twin::resample(made, &bench.source[at..], params, &taps, &weights);
+        let table = bench.table(table);
+        bench.kernels.resample(&bench.work, (&table, 0..Pass::BYTES), &bench.from, &bench.to).expect("started");
+        assert!(bench.read(&bench.to, TARGET_BYTES) == wanted);
+    });
+}
+
+/// What reads beside the source, by its rows or by its weights, writes beside the target, or has weights elsewhere.
+#[test]
+fn passes_that_lead_elsewhere_are_refused() {
+    each_round(|bench, random| {
+        let source = bench.from.address();
+        let asked = Pass { source, target: 0, taps: 0, height: 5, width: 4, row_bytes: 18, is_vertical: false };
+        let is_vertical = random.chance(2);
+        // Six pixels of a row are looked at, so this is the last place that they fit; of columns, six rows.
+        let last = if is_vertical { 5 * 18 + 4 * 3 } else { 4 * 18 + 6 * 3 };
+        let last = source + SOURCE_BYTES as u64 - last;
+        let asked = Pass { is_vertical, ..asked };
+        let end = TARGET_BYTES as u64 - 5 * 4 * 3;
+        let fitting = Pass { source: last, target: end, ..asked };
+        let wrong = [
+            Pass { source: last + 1, ..asked },
+            Pass { source: source - 1, ..asked },
+            Pass { target: end + 1, ..asked },
+            Pass { target: u64::MAX, ..asked },
+            Pass { row_bytes: u32::MAX, ..asked },
+            Pass { height: u32::MAX, ..asked },
+        ];
+        let tables = [fitting, wrong[random.below(wrong.len())]].map(|asked| pass(bench, asked).0);
+        for (table, is_right) in tables.into_iter().zip([true, false]) {
+            let cut = table.len() - 1;
+            // Without the last byte of the last weight.
+            let tables = [(table[..cut].to_vec(), false), (table, is_right)];
+            for (table, is_right) in tables {
+                let table = bench.table(table);
+                let done = bench.kernels.resample(&bench.work, (&table, 0..Pass::BYTES), &bench.from, &bench.to);
+                assert_eq!(done.map_err(|error| error.code), if is_right { Ok(()) } else { Err(1) });
+            }
+        }
     });
 }
 

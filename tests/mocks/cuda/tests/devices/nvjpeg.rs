@@ -13,6 +13,9 @@ use uringload::batch::Data;
 use uringload::config::{Cause, Device, OnError};
 use uringload::dataset::{self, Dataset, Options};
 use uringload::{Builder, DeviceLoader, ErrorKind, Loader};
+use uringload_images::{Chain, Decoding, Draw, Scratch, decode};
+use uringload_sys::cuda::Taps;
+use uringload_sys::nvjpeg::{Decoder, Library, Request, Resampling};
 
 const BOUND: Duration = Duration::from_secs(100);
 const CHAIN: &str = "random_resized_crop(48), hflip, normalize(imagenet)";
@@ -21,13 +24,17 @@ const CHAIN: &str = "random_resized_crop(48), hflip, normalize(imagenet)";
 const PHOTOS: [&str; 8] =
     ["420.jpg", "444.jpg", "420.jpg", "exif6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "coffee.png"];
 
+fn photograph(name: &str) -> Vec<u8> {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../images/tests/data");
+    fs::read(data.join(name)).expect("a photograph")
+}
+
 /// Images in a folder; those in `broken` are cut, or none. Bytes behind the end of a JPEG are nothing to decoders, and
 /// make files of different lengths.
 fn photos(count: usize, broken: &[usize]) -> (TempDir, Arc<dyn Dataset>) {
     let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../images/tests/data");
     for number in 0..count {
-        let mut file = fs::read(data.join(PHOTOS[number % PHOTOS.len()])).expect("a photograph");
+        let mut file = photograph(PHOTOS[number % PHOTOS.len()]);
         match broken.iter().position(|&other| other == number) {
             Some(0) => file = b"no image".to_vec(),
             Some(_) => file.truncate(file.len() / 2),
@@ -95,6 +102,83 @@ fn images_decoded_by_the_gpu_are_those_of_the_host() {
             mock.assert_clean();
         }
         assert!(batches > 0 && images > 0, "{images} images, {batches} batches");
+    });
+}
+
+/// Chains, and whether the GPU makes what they begin with: it does not where that is no cut, resize or mirror, and
+/// where it shows what is beside the image.
+const CHAINS: [(&str, bool); 6] = [
+    ("random_resized_crop(48), hflip, normalize(imagenet)", true),
+    ("resize(64x50, bicubic), random_crop(40), hflip, vflip, to_tensor(u8, hwc)", true),
+    ("center_crop(20), color_jitter(0.4, 0.4, 0.4, 0.1), rotate(20), random_erasing, to_tensor(f16)", true),
+    ("resize(200x300, lanczos), hflip", true),
+    ("rotate(10), resize(48x48)", false),
+    ("random_crop(60, 80)", false),
+];
+
+#[test]
+fn the_gpu_cuts_and_resizes_what_it_has_decoded() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(40, &[]);
+        for (chain, resamples) in CHAINS {
+            let mock = Mock::new("kernel_us=30,jitter_us=50,seed=3");
+            let nvjpeg = Nvjpeg::new(&mock);
+            let builder = Loader::builder(Arc::clone(&dataset)).batch_size(6).shuffle(true).seed(5).num_threads(0);
+            let builder = builder.transform("data", chain.parse().expect("a chain"));
+            let mut loader = builder.clone().device(device(&mock, &nvjpeg, 1)).build().expect("a loader");
+            assert_eq!(same(&builder, &mut loader), 40, "{chain}");
+            let images = nvjpeg.get(Knob::Images);
+            assert!(images > 0 && loader.stats().snapshot().count.samples_decoded_on_device as i64 == images);
+            assert_eq!(mock.count("kernels") > 0, resamples, "{chain}: nothing else has a kernel launched");
+            drop(loader);
+            nvjpeg.assert_clean();
+            mock.assert_clean();
+        }
+    });
+}
+
+/// No more comes to the host than was asked for, if there is room on the device for that.
+#[test]
+fn what_there_is_no_room_to_resize_comes_whole() {
+    within(BOUND, || {
+        let (mock, file) = (Mock::new(""), photograph("420.jpg"));
+        let nvjpeg = Nvjpeg::new(&mock);
+        let (context, library) = (mock.context(), Library::at(&nvjpeg.path()).expect("a library"));
+        let image = decode(&file, &Decoding::default()).expect("an image");
+        let (size, chain) = ((image.height(), image.width()), "resize(20x30), hflip(1)".parse::<Chain>().unwrap());
+        let draw = Draw { seed: 0, epoch: 0, sample: 0 };
+        let plan = chain.draw(0, 0, 0, size.0, size.1).expect("a plan");
+        let wanted = plan.image(&image, &mut Scratch::default()).expect("an image");
+        let (passes, _) = chain.split_plan(&file, &Decoding::default(), draw).expect("two passes");
+        let taps = |taps: uringload_images::Taps| Taps { first: taps.first, end: taps.end, weights: taps.weights };
+        let resampling = Resampling { columns: taps(passes.columns), rows: taps(passes.rows) };
+        let whole = Decoder::bytes_of(size);
+        let some = Request { file: &file, size, resampling: Some(&resampling) };
+        let all = Request { resampling: None, ..some };
+        for (bytes, resampled) in [(1 << 20, [true, true]), (whole * 18 / 16, [false, false])] {
+            let mut decoder = library.decoder(&context, bytes).expect("a decoder");
+            let made = decoder.decode_resampled(&[some, all, some]).expect("no error");
+            for (made, resampled) in [0, 2].into_iter().zip(resampled).map(|(index, is)| (&made[index], is)) {
+                let Ok(made) = made else { continue };
+                assert_eq!(made.is_resampled, resampled);
+                let wanted = if resampled { &wanted } else { &image };
+                assert_eq!((made.height, made.width), (wanted.height(), wanted.width()));
+                assert!(made.bytes == wanted.pixels());
+            }
+            assert!(made[0].is_ok() && made[1..].iter().all(|made| made.is_ok() == resampled[0]), "{bytes}");
+            if let Ok(made) = &made[1] {
+                assert!(!made.is_resampled && made.bytes == image.pixels());
+            }
+        }
+        // What looks beside an image is not done with it.
+        let mut beside = resampling.clone();
+        beside.rows.first[19] += size.0;
+        let mut decoder = library.decoder(&context, 1 << 20).expect("a decoder");
+        let made = decoder.decode_resampled(&[Request { resampling: Some(&beside), ..some }]).expect("no error");
+        assert!(matches!(&made[..], [Ok(made)] if !made.is_resampled && made.bytes == image.pixels()));
+        drop((decoder, context));
+        nvjpeg.assert_clean();
+        mock.assert_clean();
     });
 }
 
