@@ -27,9 +27,9 @@ struct Header {
 
 /// `DLPackExchangeAPI` of version 1. The functions that we do not call stand as addresses.
 #[repr(C)]
-struct Table {
+pub(crate) struct Table {
     header: Header,
-    allocator: *const c_void,
+    pub(crate) allocator: Option<uringload_sys::dlpack::Allocate>,
     from_object: *const c_void,
     to_object: Option<unsafe extern "C" fn(tensor: *mut c_void, object: *mut *mut ffi::PyObject) -> c_int>,
     borrow_object: *const c_void,
@@ -60,24 +60,8 @@ impl Exchange {
     /// `BufferError` if it has one of another version.
     #[new]
     fn new(kind: &Bound<'_, PyAny>) -> PyResult<Exchange> {
-        let capsule = kind.getattr(ATTRIBUTE)?;
-        // SAFETY: the interpreter's lock is held and `capsule` is a living object; one that is no capsule of this name
-        // gives null and sets an exception.
-        let raw = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), NAME.as_ptr()) };
-        let Some(mut header) = NonNull::new(raw.cast::<Header>()) else { return Err(PyErr::fetch(capsule.py())) };
-        // SAFETY: a capsule of this name holds the address of a table, which begins with this header in every version
-        // and lives as long as the process. Older versions follow each other in a list that ends with null.
-        while unsafe { header.as_ref() }.major > MAJOR {
-            // SAFETY: as above.
-            let previous = unsafe { header.as_ref() }.previous;
-            header = NonNull::new(previous.cast_mut()).ok_or_else(|| PyBufferError::new_err(OTHER_VERSION))?;
-        }
-        // SAFETY: as above.
-        if unsafe { header.as_ref() }.major != MAJOR {
-            return Err(PyBufferError::new_err(OTHER_VERSION));
-        }
-        let table = header.cast::<Table>();
-        // SAFETY: the header says that the table is of version 1, which has these members; it is constant.
+        let (table, capsule) = table(kind)?;
+        // SAFETY: the table is one of version 1, which has these members; it is constant.
         let functions = unsafe { table.as_ref() };
         let (Some(to_object), Some(current_stream)) = (functions.to_object, functions.current_stream) else {
             return Err(PyBufferError::new_err("the C exchange API of DLPack lacks a function"));
@@ -116,6 +100,28 @@ impl Exchange {
         let header = unsafe { &self.table.as_ref().header };
         format!("<uringload exchange by DLPack {}.{}>", header.major, header.minor)
     }
+}
+
+/// The table of a type of tensors, which lives as long as the process, and the capsule that names it. Raises as
+/// `Exchange` does.
+pub(crate) fn table<'py>(kind: &Bound<'py, PyAny>) -> PyResult<(NonNull<Table>, Bound<'py, PyAny>)> {
+    let capsule = kind.getattr(ATTRIBUTE)?;
+    // SAFETY: the interpreter's lock is held and `capsule` is a living object; one that is no capsule of this name
+    // gives null and sets an exception.
+    let raw = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), NAME.as_ptr()) };
+    let Some(mut header) = NonNull::new(raw.cast::<Header>()) else { return Err(PyErr::fetch(capsule.py())) };
+    // SAFETY: a capsule of this name holds the address of a table, which begins with this header in every version
+    // and lives as long as the process. Older versions follow each other in a list that ends with null.
+    while unsafe { header.as_ref() }.major > MAJOR {
+        // SAFETY: as above.
+        let previous = unsafe { header.as_ref() }.previous;
+        header = NonNull::new(previous.cast_mut()).ok_or_else(|| PyBufferError::new_err(OTHER_VERSION))?;
+    }
+    // SAFETY: as above.
+    if unsafe { header.as_ref() }.major != MAJOR {
+        return Err(PyBufferError::new_err(OTHER_VERSION));
+    }
+    Ok((header.cast(), capsule))
 }
 
 const OTHER_VERSION: &str = "the C exchange API of DLPack is not of version 1";

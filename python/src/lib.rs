@@ -1,6 +1,7 @@
 //! The extension module of the Python package: datasets, loaders and tensors, as thin as possible. The public interface
 //! is written in Python, in `lib/uringload`.
 
+mod allocator;
 mod batch;
 mod clock;
 mod command;
@@ -27,6 +28,8 @@ mod wait;
 /// The native part of `uringload`. Not for direct use: names and arguments may change in any version.
 #[pyo3::pymodule]
 mod _uringload {
+    #[pymodule_export]
+    use super::allocator::Allocator;
     #[pymodule_export]
     use super::batch::Meta;
     #[pymodule_export]

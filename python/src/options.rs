@@ -1,6 +1,7 @@
 //! Converts Python's options for a loader to the library's configuration. Python has checked types and names; the
 //! library checks values.
 
+use crate::allocator::Allocator;
 use crate::errors::{invalid, raised};
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -142,6 +143,8 @@ pub(crate) struct Options {
     /// The GPU for which batches on the host are pinned.
     pin: Option<String>,
     device_memory: Option<u64>,
+    /// Where the devices' memory comes from, if not from the driver.
+    device_allocator: Option<Allocator>,
     cuda_library: Option<PathBuf>,
     /// Threads that decode JPEGs with each GPU.
     nvjpeg: usize,
@@ -157,8 +160,12 @@ impl Options {
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         let named = |name: &String| {
             let device = self.device(name)?.nvjpeg(self.nvjpeg).nvjpeg_places(self.nvjpeg_places.clone());
-            Ok(match self.device_memory {
+            let device = match self.device_memory {
                 Some(bytes) => device.memory_limit(bytes),
+                None => device,
+            };
+            Ok(match &self.device_allocator {
+                Some(allocator) => device.allocator(allocator.shared()),
                 None => device,
             })
         };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from . import _arguments as arguments
 from . import _compose
 from . import _dtypes
 from . import _log
+from . import _uringload as native
 from ._compose import Split
 from ._dataset import Dataset
 from ._tail import Tail, words
@@ -170,12 +172,16 @@ def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> Non
             wishes["seq_len"] = shape[0] - 1
 
 
-def devices(value: Any, output: str, has_transforms: bool, memory: Any, nvjpeg: int) -> list[str]:
+def devices(
+    value: Any, output: str, has_transforms: bool, memory: Any, nvjpeg: int, allocator: Any = None
+) -> list[str]:
     """The devices that batches go to, in turn; empty where batches stay as they were read."""
     names = [_name(item) for item in ([value] if _is_one(value) else _several(value))]
     if names == ["cpu"]:
         if memory is not None:
             raise refused("device_memory is of no use to device='cpu'", "give memory_limit, or a GPU as device")
+        if allocator is not None:
+            raise refused("device_allocator is of no use to device='cpu'", "give a GPU as device")
         if nvjpeg:
             raise refused("nvjpeg decodes with a GPU, and device='cpu' has none", "give a GPU as device")
         return ["host"] if has_transforms else []
@@ -187,6 +193,38 @@ def devices(value: Any, output: str, has_transforms: bool, memory: Any, nvjpeg: 
         raise refused(f"NumPy has no arrays on device={', '.join(names)!r}",
                       'give output="torch" or "dlpack", or device="cpu"')
     return _for_torch(names) if output == "torch" else names
+
+
+def allocator(value: Any) -> native.Allocator | None:
+    """Where the GPUs' memory for batches comes from; None: from the driver."""
+    if value is None:
+        return None
+    if isinstance(value, type):
+        try:
+            return native.Allocator.of_tensors(value)
+        except (AttributeError, BufferError) as error:
+            raise unavailable(f"{value.__name__} lends no allocator: {error}",
+                              "update its library (PyTorch has DLPack's C exchange API since 2.10), or give a pair of "
+                              "C functions, (allocate, free)") from error
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
+        allocate, free = (_address(function) for function in value)
+        return native.Allocator.of_functions(allocate, free, value)
+    raise mistyped(f"device_allocator is {arguments._typed(value)}",
+                   "give a type of tensors, such as torch.Tensor, or a pair of C functions, (allocate, free)")
+
+
+def _address(function: Any) -> int:
+    """The address of a C function: a number, or a function of ctypes."""
+    if isinstance(function, int) and not isinstance(function, bool):
+        address = function
+    elif isinstance(function, ctypes._CFuncPtr):
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    else:
+        raise mistyped(f"a function of device_allocator is {arguments._typed(function)}",
+                       "give C functions of ctypes, or their addresses: threads call them without Python's lock")
+    if not 0 < address < 1 << 64:
+        raise refused(f"a function of device_allocator is at address {address}", "give the address of a C function")
+    return address
 
 
 def nvjpeg_places() -> list[str]:

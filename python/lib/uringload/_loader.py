@@ -81,6 +81,9 @@ class DataLoader:
         device: "cpu"; "cuda:0", or a list of GPUs that batches go to in turn; "auto" for the first GPU if there is one.
             On a GPU, a column is one tensor where samples have the same shape, else `Ragged`.
         device_memory: memory for batches on each GPU, in bytes or as "4GiB".
+        device_allocator: where that memory comes from, instead of the driver: ``torch.Tensor`` for PyTorch's caching
+            allocator (2.10 and later), or a pair of C functions as torch's ``CUDAPluggableAllocator`` takes them. It is
+            taken once, for as long as the loader or a batch of it lives.
         pin_memory: whether batches on the host lie in pinned memory, which a GPU copies from by itself:
             ``tensor.to(device, non_blocking=True)`` returns at once. A batch's memory is reused when its last tensor is
             gone and the stream that was current when you received the batch has finished the work queued by then.
@@ -189,6 +192,7 @@ class DataLoader:
         output: str = "torch",
         device: Any = "cpu",
         device_memory: int | str | None = None,
+        device_allocator: type | Sequence[Any] | None = None,
         pin_memory: bool = False,
         pin_memory_device: str = "",
         cuda_library: str | os.PathLike[str] | None = None,
@@ -256,7 +260,7 @@ class DataLoader:
             source.choose(transform is None and batch_transform is None and collate_fn is None and collate == "auto")
             output, pin_memory = self._of_source(source, output, pin_memory, device)
             on_way.chains.extend([] if source.chain is None else [source.chain])
-        devices = _device.devices(device, output, bool(on_way.kernels), device_memory, nvjpeg)
+        devices = _device.devices(device, output, bool(on_way.kernels), device_memory, nvjpeg, device_allocator)
         pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
         optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
         collate, function = self._collation(collate, collate_fn)
@@ -301,6 +305,7 @@ class DataLoader:
             "devices": devices,
             "pin": pin,
             "device_memory": optional(arguments.size, "device_memory", device_memory),
+            "device_allocator": _device.allocator(device_allocator),
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
             "nvjpeg": arguments.integer("nvjpeg", nvjpeg),
             "nvjpeg_places": _device.nvjpeg_places() if nvjpeg else [],

@@ -38,6 +38,15 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 @final
+class Allocator:
+    """Where loaders take a GPU's memory for batches from."""
+
+    @staticmethod
+    def of_tensors(kind: type) -> Allocator: ...
+    @staticmethod
+    def of_functions(allocate: int, free: int, owner: Any) -> Allocator: ...
+
+@final
 class Exchange:
     """DLPack's C exchange API of a type of tensors."""
 

@@ -1,0 +1,73 @@
+//! GPU memory from an allocator that Python names: that of a library of tensors, or a pair of C functions.
+
+use crate::exchange;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::prelude::*;
+use std::ffi::c_void;
+use std::sync::Arc;
+use uringload_sys::cuda::{AllocatorFunctions, DeviceAllocator};
+use uringload_sys::dlpack;
+
+/// Where loaders take a GPU's memory for batches from.
+#[pyclass(frozen, from_py_object)]
+#[derive(Clone, Debug)]
+pub(crate) struct Allocator(Arc<dyn DeviceAllocator>);
+
+/// An allocator with what must stay as long as memory of it is in use, such as a function made by ctypes.
+#[derive(Debug)]
+struct Kept {
+    allocator: Box<dyn DeviceAllocator>,
+    _owner: Py<PyAny>,
+}
+
+// SAFETY: it is what the allocator in it is.
+unsafe impl DeviceAllocator for Kept {
+    fn allocate(&self, index: u32, len: usize) -> Option<u64> {
+        self.allocator.allocate(index, len)
+    }
+
+    fn free(&self, index: u32, address: u64) {
+        self.allocator.free(index, address);
+    }
+}
+
+#[pymethods]
+impl Allocator {
+    /// That of a type of tensors, such as `torch.Tensor`. Raises `AttributeError` if it has no C exchange API, and
+    /// `BufferError` if it has one of another version or without an allocator.
+    #[staticmethod]
+    fn of_tensors(kind: &Bound<'_, PyAny>) -> PyResult<Allocator> {
+        let (table, capsule) = exchange::table(kind)?;
+        let absent = || PyBufferError::new_err("the C exchange API of DLPack has no allocator");
+        // SAFETY: the table is one of version 1, which is constant and lives as long as the process.
+        let allocate = unsafe { table.as_ref() }.allocator.ok_or_else(absent)?;
+        // SAFETY: that is its `managed_tensor_allocator`. Its library, which the process does not unload, makes tensors
+        // that belong to who asked for them; it takes no interpreter's lock from who calls it.
+        let allocator = Box::new(unsafe { dlpack::Allocator::new(allocate) });
+        Ok(Allocator(Arc::new(Kept { allocator, _owner: capsule.unbind() })))
+    }
+
+    /// Two C functions, by their addresses. `owner` is kept as long as they may be called.
+    #[staticmethod]
+    fn of_functions(allocate: usize, free: usize, owner: Py<PyAny>) -> PyResult<Allocator> {
+        if allocate == 0 || free == 0 {
+            return Err(PyValueError::new_err("a function is at address 0"));
+        }
+        let [allocate, free] = [allocate, free].map(std::ptr::with_exposed_provenance::<c_void>);
+        // SAFETY: who gives the addresses promises that they are those of functions of these types, as docs/python.md
+        // says; nobody can check it. Neither is null.
+        let allocate = unsafe { std::mem::transmute::<*const c_void, uringload_sys::cuda::Allocate>(allocate) };
+        // SAFETY: as above.
+        let free = unsafe { std::mem::transmute::<*const c_void, uringload_sys::cuda::Free>(free) };
+        // SAFETY: as above; `owner` keeps them.
+        let allocator = Box::new(unsafe { AllocatorFunctions::new(allocate, free) });
+        Ok(Allocator(Arc::new(Kept { allocator, _owner: owner })))
+    }
+}
+
+impl Allocator {
+    /// For a device of a loader.
+    pub(crate) fn shared(&self) -> Arc<dyn DeviceAllocator> {
+        Arc::clone(&self.0)
+    }
+}
