@@ -229,11 +229,8 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     // An operation may cost as much as many samples. Where nobody knows, that is tried while reading.
     let (read_bytes, known) = (each.saturating_mul(config.world_size), config.operation_bytes.unwrap_or(0));
     let is_trial = read_bytes > SMALL_BYTES.max(known) && may_try(config);
-    let price = match is_trial {
-        true if limits.is_deferred => TRIED_BYTES.min(STRAIGHT_BYTES - 1),
-        true => TRIED_BYTES,
-        false => known,
-    };
+    let longest = if limits.is_deferred { TRIED_BYTES.min(STRAIGHT_BYTES - 1) } else { TRIED_BYTES };
+    let price = if is_trial { longest } else { known };
     if read_bytes > SMALL_BYTES.max(price) {
         return None;
     }

@@ -108,10 +108,8 @@ impl Pass {
         }
         let weight_bytes = usize::try_from(before).ok()?.checked_mul(WEIGHT_BYTES)?;
         table.get(weights..weights.checked_add(weight_bytes)?)?;
-        let (rows, last) = match self.is_vertical {
-            true => (reach, u64::from(self.width)),
-            false => (u64::from(self.height), reach),
-        };
+        let (rows, last) =
+            if self.is_vertical { (reach, u64::from(self.width)) } else { (u64::from(self.height), reach) };
         let last = last * PIXEL_BYTES;
         Some(rows.checked_sub(1).map_or(0, |before| before * u64::from(self.row_bytes) + last))
     }
