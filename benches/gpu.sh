@@ -64,6 +64,8 @@ pack() {
         echo "newest symbols: $(cat "$KIT"/tests "$KIT"/suite "$KIT"/uringload | grep -ao 'GLIBC_2\.[0-9]*' | sort -Vu | tail -n 1)"
     } >"$KIT/made-from.txt"
     cat "$KIT/made-from.txt"
+    # To two fifths of what they are.
+    gzip -9 "$KIT"/tests "$KIT"/suite "$KIT"/uringload || return 1
     du -sh "$KIT"
     [ $(($(du -sk "$KIT" | cut -f1) + $(git ls-files -z | du -ck --files0-from=- | tail -n 1 | cut -f1))) -lt \
         "$KIT_LIMIT_KIB" ] || { echo "gpu.sh: the kit is too large" >&2; return 1; }
@@ -83,6 +85,15 @@ wheels() {
         echo "gpu.sh: no wheel of nvJPEG: its rows are skipped where the machine has none" >&2
 }
 
+# Puts the kit's binaries where they can be run.
+unpack() {
+    local name
+    mkdir -p "$BIN" || return 1
+    for name in tests suite uringload; do
+        gunzip -c "$KIT/$name.gz" >"$BIN/$name" && chmod +x "$BIN/$name" || return 1
+    done
+}
+
 # Puts the kit's wheels where Python finds them, without a network.
 install_wheels() {
     python3 -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --no-cache-dir \
@@ -97,7 +108,7 @@ profiled() {
         return 0
     fi
     ncu --clock-control none --set basic --launch-count 3 --kernel-name regex:ur_images \
-        "$KIT/suite" --dir "$DATA" --seconds 20 --only kernels
+        "$BIN/suite" --dir "$DATA" --seconds 20 --only kernels
 }
 
 # step NAME SECONDS COMMAND...: its output goes to OUT/NAME.log.
@@ -130,7 +141,7 @@ sanitized() {
         return 0
     fi
     URINGLOAD_GPU_CASES=$2 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all \
-        "$KIT/tests" kernels:: pictures:: --test-threads 1 --nocapture
+        "$BIN/tests" kernels:: pictures:: --test-threads 1 --nocapture
 }
 
 machine() {
@@ -140,7 +151,7 @@ machine() {
     free -g
     df -hT "$DATA"
     for command in "nvidia-smi" "nvidia-smi topo -m" "nvidia-smi -q -d PCIE,CLOCK" "lscpu" "lsblk -o NAME,MODEL,SIZE,ROTA,SCHED" \
-        "$KIT/uringload doctor"; do
+        "$BIN/uringload doctor"; do
         echo "== $command"
         timeout 15 $command 2>&1 || true
     done
@@ -154,14 +165,16 @@ cleanup() {
 run() {
     OUT_DIR=${1:-${OUT:-gpu-out}}
     mkdir -p "$OUT_DIR" || return 1
-    [ -x "$KIT/tests" ] || { echo "gpu.sh: $KIT has no binaries: run benches/gpu.sh pack where Rust is" >&2; return 1; }
+    [ -f "$KIT/tests.gz" ] || { echo "gpu.sh: $KIT has no binaries: run benches/gpu.sh pack where Rust is" >&2; return 1; }
     SCRATCH=$(mktemp -d) || return 1
+    BIN=$SCRATCH/bin
     DATA=${GPU_DATA:-$(mktemp -d /var/tmp/uringload-gpu.XXXXXX)} || return 1
     mkdir -p "$DATA"
     trap cleanup EXIT
     END=$((SECONDS + ${GPU_SECONDS:-550}))
     ALL_WELL=0
-    export KIT DATA SCRATCH URINGLOAD_GPU_DIR=$DATA PYTHONUNBUFFERED=1 PYTHONPATH=$SCRATCH/site
+    unpack || return 1
+    export KIT BIN DATA SCRATCH URINGLOAD_GPU_DIR=$DATA PYTHONUNBUFFERED=1 PYTHONPATH=$SCRATCH/site
     export URINGLOAD_GPU_NVJPEG=$SCRATCH/site/nvidia/cu13/lib
     export -f sanitized machine install_wheels profiled
     local required=
@@ -171,9 +184,9 @@ run() {
     fi
     step machine 25 bash -c machine
     step wheels 15 bash -c install_wheels
-    step tests 75 "$KIT/tests" --test-threads 4 --nocapture
+    step tests 75 "$BIN/tests" --test-threads 4 --nocapture
     # shellcheck disable=SC2086
-    step suite 195 "$KIT/suite" --dir "$DATA" --json "$SCRATCH/suite.json" --seconds 165 \
+    step suite 195 "$BIN/suite" --dir "$DATA" --json "$SCRATCH/suite.json" --seconds 165 \
         --nvjpeg "$URINGLOAD_GPU_NVJPEG" $required ${GPU_SUITE_OPTIONS:-}
     # shellcheck disable=SC2086
     step torch 65 python3 benches/gpu/torch_device.py "$DATA" --json "$SCRATCH/torch.json" $required

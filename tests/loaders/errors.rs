@@ -306,7 +306,7 @@ fn errors_of_every_kind_have_their_parts() {
         (refused(builder(&good).timeout(Duration::ZERO)), (ErrorKind::InvalidArgument, None, None, false, true)),
         (
             dataset::open(&[at("none")], &Options::new().format("folder")).expect_err("nothing is there"),
-            (ErrorKind::NotFound, Some(at("none")), None, true, false),
+            (ErrorKind::NotFound, Some(at("none")), None, true, true),
         ),
         (
             dataset::open(&[at("empty")], &Options::new().format("folder")).expect_err("nothing is in it"),
