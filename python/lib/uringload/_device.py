@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from _ctypes import CFuncPtr
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -217,7 +218,7 @@ def _address(function: Any) -> int:
     """The address of a C function: a number, or a function of ctypes."""
     if isinstance(function, int) and not isinstance(function, bool):
         address = function
-    elif isinstance(function, ctypes._CFuncPtr):
+    elif isinstance(function, CFuncPtr):
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
     else:
         raise mistyped(f"a function of device_allocator is {arguments._typed(function)}",
