@@ -150,7 +150,7 @@ def test_an_allocator_without_memory(records: pathlib.Path, mock: Mock, kind: st
     given: Any = pool.functions if kind == "functions" else tensors(pool)
     on_gpu = of_records(records, output="dlpack", device="cuda:0", cuda_library=mock.path, device_allocator=given)
     # Less than three batches, and less than one.
-    pool.most = 40_000
+    pool.most = 600_000
     with DataLoader(**on_gpu) as loader:
         assert sum(len(batch.ids) for batch in loader) > 0
         assert any("were not free" in str(step) for step in loader.route()["fallbacks"])
