@@ -2,6 +2,7 @@
 //! disk, so it can check that each sample comes exactly once, in order, byte-exact or as its error, and that no memory
 //! is lost.
 
+mod drive;
 mod rows;
 mod service;
 mod stretches;
@@ -19,6 +20,7 @@ use crate::plan::{Grid, Joining, Keep};
 use crate::queue::{Missing, Receiver, bounded};
 use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
 use bytes::Bytes;
+use drive::{comes_home, drive, faults};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use uringload_sys::Arena;
@@ -361,12 +363,8 @@ impl World {
         held.clear();
         seen.early += self.receive_early(&mut early, next as u64);
         seen.late += u64::from(reactor.has_abandoned());
-        sim.release();
-        sim.turn(None, &mut reactor.done).unwrap();
-        reactor.settle(&mut sim).unwrap();
+        comes_home(&mut reactor, &mut sim);
         assert!(!reactor.has_abandoned(), "what was given up comes home when it ends");
-        reactor.pool.collect();
-        assert!(reactor.pool.is_whole(), "memory is lost");
         assert_eq!(stats.count.samples_truncated.get(), self.cut, "values are cut in silence");
         assert_eq!(sim.in_flight(), 0);
         assert!(reactor.outages.is_quiet());

@@ -79,19 +79,7 @@ impl Run {
         let rows = Rows::new(vec![(0, Arc::clone(map.arrays().unwrap()))], seed, 0).leaving_out(least);
         let lies = pick(3) > 0;
         let timeout = (pick(3) == 0).then(|| Duration::from_millis(2));
-        let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
-        let faults = Faults {
-            short: chance(60),
-            momentary: chance(40),
-            device: chance(20),
-            lasting: chance(60),
-            delay: chance(100),
-            shrunk: chance(20),
-            stuck: if timeout.is_some() { chance(12) } else { 0 },
-            deaf: chance(256),
-            reorder: lies,
-            outage: None,
-        };
+        let faults = faults(&mut pick, lies, timeout.is_some());
         let on_error = [OnError::Skip, OnError::Warn, OnError::Replace][pick(3) as usize];
         let rules = Rules {
             width: Width { start: 1 + pick(12) as usize, most: 1 + pick(12) as usize, fixed: true },
@@ -125,7 +113,7 @@ impl Run {
 
     fn run(self, seed: u64, happened: &mut Happened) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
-        let mut chance = |of_100: u64| random.next_u64() % 100 < of_100;
+        let chance = |of_100: u64| random.next_u64() % 100 < of_100;
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(2, Arc::clone(&bell));
         let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
@@ -144,58 +132,26 @@ impl Run {
         reactor = reactor.with_stage(Some(stage));
         reactor.bundles = rules.timeout.is_none() && seed.is_multiple_of(2);
         let mut sim = Sim::new(dataset, rules.width.most, self.layout.alignment, seed, self.faults);
-        let (mut held, mut came, mut finished) = (Vec::new(), 0, false);
-        let whole = self.order.remaining().unwrap();
-        for turn in 0.. {
-            assert!(turn < 50 * TURNS_MAX, "it hangs behind {came} of {whole}");
-            if !finished {
-                match reactor.turn(&mut sim) {
-                    Ok(Turn::Epoch { epoch, .. }) => reactor.start_epoch(epoch),
-                    Ok(Turn::Finished) => finished = true,
-                    Ok(Turn::Running) => {}
-                    Ok(Turn::Abandoned) => panic!("nobody left"),
-                    Err(error) => {
-                        let is_expected = match error.kind() {
-                            ErrorKind::Timeout => reactor.has_abandoned(),
-                            ErrorKind::TooManyFailures => true,
-                            // In these small worlds it may be that no file can be read.
-                            _ => error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")),
-                        };
-                        assert!(is_expected, "{error}");
-                        return;
-                    }
-                }
-            }
-            if chance(60) {
-                held.clear();
-            }
-            if finished || chance(50) {
-                match receiver.try_recv() {
-                    Err(_) => {}
-                    Ok(Err(error)) if error.kind() == ErrorKind::Starved => {
-                        assert!(reactor.has_abandoned() || !held.is_empty());
-                        sim.release();
-                    }
-                    Ok(batch) => {
-                        came += 1;
-                        held.extend(self.check(batch, happened));
-                    }
-                }
-            }
-            if finished && came == whole {
-                break;
-            }
+        let (mut came, whole) = (0, self.order.remaining().unwrap());
+        let take = |batch, _: &Sim| {
+            came += 1;
+            (self.check(batch, happened), came == whole)
+        };
+        let is_expected = |error: &Error, reactor: &Reactor| match error.kind() {
+            ErrorKind::Timeout => reactor.has_abandoned(),
+            ErrorKind::TooManyFailures => true,
+            // In these small worlds it may be that no file can be read.
+            _ => error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")),
+        };
+        let turns = 50 * TURNS_MAX;
+        if drive((&mut reactor, &mut sim), &mut receiver, (chance, turns), take, is_expected).is_none() {
+            return;
         }
-        held.clear();
         happened.timeouts += stats.count.timeouts.get();
         let needed = stats.count.bytes_wanted.get();
         happened.bytes[1] += needed;
         happened.bytes[2] += stats.count.bytes_read.get();
-        sim.release();
-        sim.turn(None, &mut reactor.done).unwrap();
-        reactor.settle(&mut sim).unwrap();
-        reactor.pool.collect();
-        assert!(reactor.pool.is_whole(), "memory is lost");
+        comes_home(&mut reactor, &mut sim);
     }
 
     /// Checks a batch, or the error in its place.

@@ -218,20 +218,7 @@ impl Run {
         let limits = UnitLimits { kept, most: kept + pick(8) as usize };
         let lies = pick(3) > 0;
         let timeout = (pick(3) == 0).then(|| Duration::from_millis(2));
-        let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
-        let faults = Faults {
-            short: chance(60),
-            momentary: chance(40),
-            device: chance(20),
-            lasting: chance(60),
-            delay: chance(100),
-            shrunk: chance(20),
-            // Reads that never end must be given up, or the run would not end either.
-            stuck: if timeout.is_some() { chance(12) } else { 0 },
-            deaf: chance(256),
-            reorder: lies,
-            outage: None,
-        };
+        let faults = faults(&mut pick, lies, timeout.is_some());
         let rules = Rules {
             width: Width { start: 1 + pick(12) as usize, most: 1 + pick(12) as usize, fixed: true },
             read_bytes: layout.read_bytes,
@@ -252,7 +239,7 @@ impl Run {
 
     fn run(self, seed: u64, happened: &mut Happened) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
-        let mut chance = |of_100: u64| random.next_u64() % 100 < of_100;
+        let chance = |of_100: u64| random.next_u64() % 100 < of_100;
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(2, Arc::clone(&bell));
         let dataset = Arc::clone(&self.chunks) as Arc<dyn Dataset>;
@@ -268,52 +255,25 @@ impl Run {
             .with_decoder(Some(Decoder::new(places, place)))
             .with_stage(Some(stage));
         let mut sim = Sim::new(dataset, self.rules.width.most, self.layout.alignment, seed, self.faults);
-        let (mut held, mut position, mut finished) = (Vec::new(), 0, false);
-        let whole = 2 * self.order.sampler().len();
-        for turn in 0.. {
-            assert!(turn < TURNS_MAX, "it hangs at position {position} of {whole}");
-            if !finished {
-                match reactor.turn(&mut sim) {
-                    Ok(Turn::Epoch { epoch, .. }) => reactor.start_epoch(epoch),
-                    Ok(Turn::Finished) => finished = true,
-                    Ok(Turn::Running) => {}
-                    Ok(Turn::Abandoned) => panic!("nobody left"),
-                    Err(error) => {
-                        assert!(error.kind() == ErrorKind::Timeout && reactor.has_abandoned(), "{error}");
-                        return;
-                    }
-                }
-            }
-            if chance(60) {
-                held.clear();
-            }
-            if finished || chance(50) {
-                match receiver.try_recv() {
-                    Err(_) => {}
-                    Ok(Err(error)) if error.kind() == ErrorKind::Starved => {
-                        assert!(reactor.has_abandoned() || !held.is_empty());
-                        happened.starved += 1;
-                        sim.release();
-                    }
-                    Ok(batch) => held.extend(self.check(batch, &mut position, &sim, happened)),
-                }
-            }
-            if finished && position == whole {
-                break;
-            }
-        }
-        held.clear();
+        let (mut position, whole) = (0, 2 * self.order.sampler().len());
+        let take = |batch, sim: &Sim| {
+            let batch = self.check(batch, &mut position, sim, happened);
+            (batch, position == whole)
+        };
+        let is_expected =
+            |error: &Error, reactor: &Reactor| error.kind() == ErrorKind::Timeout && reactor.has_abandoned();
+        let Some(starved) = drive((&mut reactor, &mut sim), &mut receiver, (chance, TURNS_MAX), take, is_expected)
+        else {
+            return;
+        };
+        happened.starved += starved;
         happened.timeouts += stats.count.timeouts.get();
         happened.abandoned += u64::from(reactor.has_abandoned());
         let count = &stats.count;
         let in_all = 2 * u64::from(self.chunks.count());
         assert!(self.limits.kept < self.chunks.count() as usize || count.units_decoded.get() <= in_all / 2);
         happened.evicted += count.units_decoded.get().saturating_sub(in_all / 2);
-        sim.release();
-        sim.turn(None, &mut reactor.done).unwrap();
-        reactor.settle(&mut sim).unwrap();
-        reactor.pool.collect();
-        assert!(reactor.pool.is_whole(), "memory is lost");
+        comes_home(&mut reactor, &mut sim);
         let decoder = reactor.decoder.as_mut().unwrap();
         assert!(decoder.kept() <= self.limits.most);
         assert!(decoder.forget_all(), "the memory of units is lost");
