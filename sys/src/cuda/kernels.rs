@@ -69,15 +69,12 @@ impl Kernels {
         to: &Span,
     ) -> Result<(), CudaError> {
         let invalid = CudaError::invalid("ur_gather");
-        let table = Table::<Piece>::new(table, rows).ok_or(invalid)?;
         let bytes = to.len() as u64;
         let is_inside = |piece: &Piece| {
             reads_inside(from, piece.source, piece.len)
                 && piece.target.checked_add(piece.len).is_some_and(|end| end <= bytes)
         };
-        if !table.rows.iter().all(is_inside) {
-            return Err(invalid);
-        }
+        let table = Table::checked((table, rows), is_inside).ok_or(invalid)?;
         let longest = table.rows.iter().map(|piece| piece.len).max().unwrap_or(0);
         let grid = (longest.div_ceil(CHUNK_BYTES), table.rows.len() as u64);
         let parameters = parameters::gather((to.address(), bytes), (table.address, table.count().ok_or(invalid)?));
@@ -110,13 +107,16 @@ impl Kernels {
         (row_bytes, fill): (u64, Fill),
     ) -> Result<(), CudaError> {
         let invalid = CudaError::invalid("ur_pad");
-        let table = Table::<Row>::new(table, rows).ok_or(invalid)?;
         let is_right = |row: &Row| {
             reads_inside(from, row.source, row.len)
                 && row.len <= row_bytes
                 && row.len.is_multiple_of(u64::from(fill.size))
         };
-        if !fill.divides(row_bytes) || !table.rows.iter().all(is_right) || !fits(table.rows.len(), row_bytes, to) {
+        if !fill.divides(row_bytes) {
+            return Err(invalid);
+        }
+        let table = Table::checked((table, rows), is_right).ok_or(invalid)?;
+        if !fits(table.rows.len(), row_bytes, to) {
             return Err(invalid);
         }
         let rows = (table.address, table.count().ok_or(invalid)?);
@@ -139,12 +139,11 @@ impl Kernels {
         tokens: Tokens,
     ) -> Result<(), CudaError> {
         let invalid = CudaError::invalid("ur_tokens");
-        let table = Table::<Row>::new(table, rows).ok_or(invalid)?;
         let (kernel, size) = (of_token(tokens.stored), tokens.stored.size());
         let row_bytes = tokens.seq_len.saturating_mul(8);
         let is_right = |row: &Row| reads_inside(from, row.source, row.len) && row.len.is_multiple_of(size);
-        let all_fit = [Some(ids), labels].into_iter().flatten().all(|to| fits(table.rows.len(), row_bytes, to));
-        if !table.rows.iter().all(is_right) || !all_fit {
+        let table = Table::checked((table, rows), is_right).ok_or(invalid)?;
+        if ![Some(ids), labels].into_iter().flatten().all(|to| fits(table.rows.len(), row_bytes, to)) {
             return Err(invalid);
         }
         let rows = (table.address, table.count().ok_or(invalid)?);
@@ -169,13 +168,13 @@ impl Kernels {
         if !(1..=4).contains(&images.channels) || images.height == 0 || images.width == 0 {
             return Err(invalid);
         }
-        let table = Table::<Image>::new(table, rows).ok_or(invalid)?;
         let is_right = |image: &Image| {
             image.bytes(images.channels).is_some_and(|bytes| from.holds(image.source, bytes)) && image.crop_is_inside()
         };
+        let table = Table::checked((table, rows), is_right).ok_or(invalid)?;
         let pixels = u64::from(images.height).saturating_mul(images.width.into());
         let image_bytes = pixels.saturating_mul(u64::from(images.channels) * images.pixel.size());
-        if !table.rows.iter().all(is_right) || !fits(table.rows.len(), image_bytes, to) {
+        if !fits(table.rows.len(), image_bytes, to) {
             return Err(invalid);
         }
         let rows = (table.address, table.count().ok_or(invalid)?);
@@ -199,15 +198,12 @@ impl Kernels {
         to: &Span,
     ) -> Result<(), CudaError> {
         let invalid = CudaError::invalid("ur_resample");
-        let table = Table::<Pass>::new(table, rows).ok_or(invalid)?;
-        let (all, address, bytes) = (table.uploaded.bytes(), table.uploaded.span().address(), to.len() as u64);
+        let (all, address, bytes) = (table.bytes(), table.span().address(), to.len() as u64);
         let is_right = |pass: &Pass| {
             pass.source_bytes(all, address).is_some_and(|len| reads_inside(from, pass.source, len))
                 && pass.end().is_some_and(|end| end <= bytes)
         };
-        if !table.rows.iter().all(is_right) {
-            return Err(invalid);
-        }
+        let table = Table::checked((table, rows), is_right).ok_or(invalid)?;
         let most = table.rows.iter().map(Pass::pixels).max().unwrap_or(0);
         let grid = (most.div_ceil(THREADS.into()), table.rows.len() as u64);
         let parameters = parameters::resample((to.address(), bytes), (table.address, table.count().ok_or(invalid)?));
@@ -275,12 +271,16 @@ impl Kernels {
 }
 
 impl<'a, T: Encoded> Table<'a, T> {
-    /// The rows in bytes `range` of `uploaded`; `None` if those are not whole rows inside it at an aligned address.
-    fn new(uploaded: &'a Uploaded, range: Range<usize>) -> Option<Table<'a, T>> {
+    /// The rows in bytes `range` of `uploaded`; `None` if those are not whole rows inside it at an aligned address, and
+    /// if one of them is not right.
+    fn checked((uploaded, range): (&'a Uploaded, Range<usize>), is_right: impl Fn(&T) -> bool) -> Option<Table<'a, T>> {
         let bytes = uploaded.bytes().get(range.clone())?;
         let address = uploaded.span().slice(range)?.address();
-        let is_aligned = bytes.len().is_multiple_of(T::BYTES) && address.is_multiple_of(8);
-        is_aligned.then(|| Table { uploaded, address, rows: bytes.chunks_exact(T::BYTES).map(T::decode).collect() })
+        if !bytes.len().is_multiple_of(T::BYTES) || !address.is_multiple_of(8) {
+            return None;
+        }
+        let rows: Vec<T> = bytes.chunks_exact(T::BYTES).map(T::decode).collect();
+        rows.iter().all(is_right).then_some(Table { uploaded, address, rows })
     }
 
     /// The number of rows, as kernels take it.

@@ -11,11 +11,8 @@ mod faulty;
 #[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
 mod mounts;
 
-/// Says that something could not be tested here, past the harness's capture, so that the gate can count it.
-fn skip(reason: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
-}
+// As `mounts` calls it.
+use common::skip;
 
 /// Whether this process may mount.
 fn is_root() -> bool {
