@@ -242,6 +242,21 @@ pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
     Ok(ids.into_iter().collect())
 }
 
+/// The samples that any of these lists names, ascending, each once, as numbers: [`View`](crate::dataset::View) takes
+/// these.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all<P: AsRef<Path>>(lists: &[P], dataset: &dyn Dataset) -> Result<Vec<u64>> {
+    let mut ids = Vec::new();
+    for list in lists {
+        ids.extend(read(list.as_ref(), dataset)?.into_iter().map(|id| id.0));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
 /// The dataset, if the line names one, and the sample. `None` for a line without a sample.
 fn read_line(line: &[u8]) -> Result<Option<(Option<String>, u64)>, String> {
     let text = std::str::from_utf8(line).map_err(|error| error.to_string())?.trim();

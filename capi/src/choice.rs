@@ -45,12 +45,12 @@ impl Choice {
             if let Some(only) = self.only {
                 let ids = match only {
                     Only::Numbers(ids) => ids,
-                    Only::Lists(lists) => listed(&lists, &*dataset)?,
+                    Only::Lists(lists) => quarantine::read_all(&lists, &*dataset)?,
                 };
                 dataset = Arc::new(View::of(dataset, ids)?);
             }
             if !self.exclude.is_empty() {
-                let ids = listed(&self.exclude, &*dataset)?;
+                let ids = quarantine::read_all(&self.exclude, &*dataset)?;
                 dataset = Arc::new(View::without(dataset, ids)?);
             }
             return Ok(ul_dataset { dataset, mixture: None });
@@ -76,15 +76,4 @@ impl Mixture {
     pub(crate) fn sampler(&self, shuffle: Shuffle, seed: u64) -> Result<Arc<dyn Sampler>> {
         Ok(Arc::new(Mixed::of(&self.concat, shuffle, &self.weights, self.stopping, seed)?))
     }
-}
-
-/// The samples that the files list, ascending, each once.
-fn listed(lists: &[PathBuf], dataset: &dyn Dataset) -> Result<Vec<u64>> {
-    let mut ids = Vec::new();
-    for list in lists {
-        ids.extend(quarantine::read(list, dataset)?.into_iter().map(|id| id.0));
-    }
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
 }

@@ -32,13 +32,10 @@ impl Data {
         if chosen.weights.is_empty() {
             let mut dataset = open(paths, options)?;
             if let Some(only) = &chosen.only {
-                let ids = quarantine::read(only, &*dataset)?.into_iter().map(|id| id.0).collect();
+                let ids = quarantine::read_all(&[only], &*dataset)?;
                 dataset = Arc::new(View::of(dataset, ids)?);
             }
-            let mut excluded: Vec<u64> = Vec::new();
-            for list in &chosen.exclude {
-                excluded.extend(quarantine::read(list, &*dataset)?.into_iter().map(|id| id.0));
-            }
+            let excluded = quarantine::read_all(&chosen.exclude, &*dataset)?;
             if !excluded.is_empty() {
                 dataset = Arc::new(View::without(dataset, excluded)?);
             }

@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
 use std::sync::Arc;
-use uringload::Error;
 use uringload::dataset::{self, Concat, Role, SampleId, Shape, View};
 use uringload::internal::Config;
 use uringload::sampler::{Mixed, Sampler, Stopping, for_dataset};
+use uringload::{Error, quarantine};
 
 /// Name, type, shape, encoding and role of a column.
 type Described = (String, &'static str, Option<Vec<u64>>, Option<String>, Option<String>);
@@ -58,14 +58,14 @@ impl Dataset {
 
     /// The samples without those in the lists: files written by a quarantine, or numbers, one a line.
     fn without(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
-        let read = || View::without(Arc::clone(&self.dataset), self.read(&lists)?);
+        let read = || View::without(Arc::clone(&self.dataset), quarantine::read_all(&lists, &*self.dataset)?);
         let subset = outside(py, read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
 
     /// The samples in the lists, in ascending order.
     fn only(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
-        let read = || View::of(Arc::clone(&self.dataset), self.read(&lists)?);
+        let read = || View::of(Arc::clone(&self.dataset), quarantine::read_all(&lists, &*self.dataset)?);
         let subset = outside(py, read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
@@ -207,16 +207,5 @@ impl Dataset {
             Some(mixture) => Ok(Arc::new(mixture.order(config)?)),
             None => for_dataset(&*self.dataset, config.shuffle, config.seed),
         }
-    }
-
-    /// The samples that the lists name, ascending, each once.
-    fn read(&self, lists: &[PathBuf]) -> Result<Vec<u64>, Error> {
-        let mut ids = Vec::new();
-        for list in lists {
-            ids.extend(uringload::quarantine::read(list, &*self.dataset)?.into_iter().map(|id| id.0));
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        Ok(ids)
     }
 }

@@ -185,6 +185,11 @@ fn a_loader_ends_after_too_many_failures() {
                 assert!(error.to_string().contains(words), "{words} is missing: {error}");
             }
             assert_eq!(quarantine::read(&list, &**dataset).expect("a list"), bad()[..3]);
+            let other = list.with_extension("other");
+            fs::write(&other, format!("{}\n0\n", BAD[1])).expect("a list");
+            let both = quarantine::read_all(&[&list, &other], &**dataset).expect("two lists");
+            assert_eq!(both, [0, BAD[0], BAD[1], BAD[2]], "ascending, each once");
+            fs::remove_file(other).expect("remove");
             let all = batches(builder.max_failures(MaxFailures::Count(5)).build().expect("a loader"));
             assert_eq!(all.len() as u64, FILES, "as many as are allowed");
             fs::remove_file(list).expect("remove");
