@@ -65,10 +65,28 @@ pub(super) struct Job {
 impl Job {
     /// Keeps no stretches of files: they are in the host's memory, and files are to be read past it.
     pub(super) fn keep_nothing(&mut self) {
-        if let Some((_, keep)) = self.stretches.take() {
-            (self.limits.kept_bytes, self.limits.batch.kept) = (0, 0);
-            self.notes.tell_straight(&self.config, keep);
+        if let Some(keep) = self.drop_stretches()
+            // Nobody knows whether a trial would have gained.
+            && !matches!(keep, Keep::Tried(_))
+        {
+            self.notes.tell_straight(&self.config);
         }
+    }
+
+    /// Tries to keep no stretches of files: that would take room on a device, whose memory the user has limited.
+    pub(super) fn try_nothing(&mut self) {
+        if matches!(self.stretches, Some((_, Keep::Tried(_)))) {
+            self.drop_stretches();
+        }
+    }
+
+    /// Keeps no stretches, and returns how they would have been kept.
+    fn drop_stretches(&mut self) -> Option<Keep> {
+        let (_, keep) = self.stretches.take()?;
+        (self.limits.kept_bytes, self.limits.batch.kept) = (0, 0);
+        self.limits.joining.may_read_whole = false;
+        self.notes.kept = None;
+        Some(keep)
     }
 }
 

@@ -50,12 +50,7 @@ pub(super) struct Notes {
 
 impl Notes {
     /// Says that nothing is kept, because files are read straight into the memory of a GPU.
-    pub(super) fn tell_straight(&mut self, config: &Config, keep: Keep) {
-        self.kept = None;
-        // Nobody knows whether a trial would have gained.
-        if let Keep::Tried(_) = keep {
-            return;
-        }
+    pub(super) fn tell_straight(&mut self, config: &Config) {
         let (cause, got) = match config.cache {
             Cache::Memory => (Cause::Cache, "reading every sample again"),
             _ => (Cause::Locality, "a read for each value"),

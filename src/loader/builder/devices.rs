@@ -71,6 +71,9 @@ impl DeviceBuilder {
         if job.gds.is_some() {
             job.keep_nothing();
         }
+        if devices.iter().any(|device| device.memory_limit.is_some()) {
+            job.try_nothing();
+        }
         let (mut batch, starved_after) = (job.limits.batch, job.config.starved_after);
         if let Some(mixer) = job.maps.as_ref().and_then(|maps| maps.mixer.as_ref()) {
             batch.labels = batch.samples.saturating_mul(mixer.labels().1).saturating_mul(DType::F32.size());

@@ -1,8 +1,8 @@
 //! Windows that are read whole on trial, and go to a device.
 
-use crate::common::{Mock, within};
+use crate::common::{Mock, skip, within};
+use crate::content;
 use crate::faulty::{Fault, Faulty, Spec};
-use crate::{content, skip};
 use std::time::{Duration, Instant};
 use uringload::Loader;
 use uringload::config::{Device, Shuffle};
@@ -31,6 +31,10 @@ fn windows_are_read_whole_for_a_device_where_that_gains() {
         let mut loader = builder().device(Device::cuda(0).library(mock.path())).build().expect("a loader");
         let told = loader.route().to_string();
         assert!(told.contains("windows read whole if that gains"), "{told}");
+        // What the user has set is for batches: two of them, with all that the smallest loader needs.
+        let limited = Device::cuda(0).library(mock.path()).memory_limit(2 * 64 * 2 * RECORD_BYTES);
+        let told = builder().device(limited).build().expect("a loader").route().to_string();
+        assert!(!told.contains("read whole"), "{told}");
         let (stats, mut order) = (loader.stats(), builder().order().expect("an order").batches());
         let (key, mut wanted) = (content::key_of(b"records"), vec![0; RECORD_BYTES as usize]);
         let kept = || stats.decisions().into_iter().any(|one| one.knob == Knob::Whole && one.from == one.to);
