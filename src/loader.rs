@@ -212,7 +212,9 @@ impl<T: Delivered> Loader<T> {
     pub fn try_next(&mut self) -> Result<Option<T>> {
         let received = self.take_ahead();
         match &received {
-            Ok(None) if !self.finished => self.begin_wait(),
+            Ok(None) if !self.finished => {
+                self.begin_wait();
+            }
             _ => self.end_wait(matches!(received, Ok(Some(_)))),
         }
         received
@@ -316,24 +318,33 @@ impl<T: Delivered> Loader<T> {
         Some(Error::new(ErrorKind::InvalidArgument, what).with_remedy("build a loader in the child"))
     }
 
-    /// The consumer asked and got nothing. From now on it waits, whatever else it does.
+    /// The consumer asked and got nothing. From now on it waits, whatever else it does. False if it did already.
     #[doc(hidden)]
-    pub fn begin_wait(&mut self) {
-        if self.clock.doing() != Doing::WaitBatch {
+    pub fn begin_wait(&mut self) -> bool {
+        let begins = self.clock.doing() != Doing::WaitBatch;
+        if begins {
             self.asked = Some(self.clock.switch(Doing::WaitBatch));
         }
+        begins
     }
 
     /// The consumer got something. If it is not a batch (an error, the end), it ends a wait but is not counted as one.
     #[doc(hidden)]
     pub fn end_wait(&mut self, is_batch: bool) {
-        let ready = self.clock.doing() != Doing::WaitBatch;
+        self.end_wait_for(is_batch, self.clock.doing() != Doing::WaitBatch);
+    }
+
+    /// As [`end_wait`](Loader::end_wait), for who begins a wait even where something is ready, because handing it over
+    /// may take long: behind Python's lock it does.
+    #[doc(hidden)]
+    pub fn end_wait_for(&mut self, is_batch: bool, is_ready: bool) {
+        let is_waiting = self.clock.doing() == Doing::WaitBatch;
         let asked = self.asked.take().unwrap_or_else(|| self.clock.since());
         let got = self.clock.switch(Doing::Step);
         if is_batch {
-            let waited = if ready { Duration::ZERO } else { got.saturating_duration_since(asked) };
+            let waited = if is_waiting { got.saturating_duration_since(asked) } else { Duration::ZERO };
             self.stats.batch_wait.record(waited);
-            self.stats.count.batches_ready.add(ready.into());
+            self.stats.count.batches_ready.add(is_ready.into());
             self.stats.mark_batch(got, waited);
             self.clock.batch(self.stats.count.batches.get());
             self.clock.ready(self.batches.as_ref().map_or(0, Receiver::len));

@@ -14,6 +14,7 @@ use crate::wait;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use uringload::config::Route;
@@ -58,6 +59,8 @@ pub(crate) struct Loader {
     errands: Mutex<Option<Errands>>,
     /// Whether there are some.
     computes: bool,
+    /// Whether a checkpoint was made, and so the files have been looked at.
+    has_looked: AtomicBool,
 }
 
 /// The library's loader, by what it returns.
@@ -175,6 +178,7 @@ impl Loader {
             pinned,
             errands,
             computes,
+            has_looked: AtomicBool::new(false),
         })
     }
 
@@ -216,17 +220,15 @@ impl Loader {
         }
     }
 
-    /// The user asks for a batch and has to wait for it.
-    fn asked(&self) {
-        if let Some(inner) = self.lock().as_mut() {
-            with!(inner, loader => loader.begin_wait());
-        }
+    /// The user asks for a batch. From now on it waits, for the batch or for Python's lock. False if it did already.
+    fn asked(&self) -> bool {
+        self.lock().as_mut().is_some_and(|inner| with!(inner, loader => loader.begin_wait()))
     }
 
-    /// The user got a batch, or something in its place.
-    fn got(&self, is_batch: bool) {
+    /// The user got a batch, or something in its place, which was ready when it was asked for, or was not.
+    fn got(&self, is_batch: bool, is_ready: bool) {
         if let Some(inner) = self.lock().as_mut() {
-            with!(inner, loader => loader.end_wait(is_batch));
+            with!(inner, loader => loader.end_wait_for(is_batch, is_ready));
         }
     }
 
@@ -283,9 +285,16 @@ impl Loader {
     }
 
     /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed. The first one
-    /// waits for a look at the files, without Python's lock.
+    /// waits for a look at the files, without Python's lock. Later ones keep the lock: to get it back from threads that
+    /// compute in Python takes milliseconds, and the work on each batch needs a checkpoint.
     fn state(&self, py: Python<'_>) -> Option<String> {
-        outside(py, || self.lock().as_ref().map(|inner| inner.state().to_json()))
+        let state = || self.lock().as_ref().map(|inner| inner.state().to_json());
+        if self.has_looked.load(Ordering::Relaxed) {
+            return state();
+        }
+        let state = outside(py, state);
+        self.has_looked.store(true, Ordering::Relaxed);
+        state
     }
 
     /// The loader's measurements of itself.

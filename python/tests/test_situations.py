@@ -25,13 +25,13 @@ WAIT_S = 0.01
 WORK_S = 0.001
 
 
-def read(records: pathlib.Path, step: float = 0.0, **given: object) -> tuple[Any, float]:
+def read(records: pathlib.Path, step: float = 0.0, **given: Any) -> tuple[Any, float]:
     """The verdict on a run, and samples a second."""
-    with uringload.DataLoader(**of_records(records, batch_size=BATCH, **given)) as loader:
+    with uringload.DataLoader(**of_records(records, **{"batch_size": BATCH, **given})) as loader:
         begun = time.perf_counter()
         count = 0
         for _ in loader:
-            count += BATCH
+            count += given.get("batch_size", BATCH)
             time.sleep(step)
         return loader.verdict(), count / (time.perf_counter() - begun)
 
@@ -64,7 +64,8 @@ def holds_the_lock(sample: Any) -> Any:
 # What it compares is how long threads sleep, so a machine with other work decides it.
 @pytest.mark.slow
 def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
-    few: dict[str, Any] = {"transform": waits, "num_threads": 2, "only": range(4 * BATCH)}
+    # A thread works on a batch, so there are four for each of eight threads.
+    few: dict[str, Any] = {"transform": waits, "num_threads": 2, "batch_size": 16, "only": range(32 * 16)}
     tried = []
     for _ in range(TRIES):
         # One right behind the other: what slows the machine slows both.
@@ -85,19 +86,40 @@ def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
 
 
 def test_a_transform_under_pythons_lock_does_not_want_threads(records: pathlib.Path) -> None:
-    # Steps bound what there is to gain without the transform: a batch takes 64 ms to transform and 20 ms to use.
-    given: dict[str, Any] = {"num_threads": 2, "only": range(8 * BATCH), "step": 0.02}
-    verdict, before = find("transform", records, transform=holds_the_lock, **given)
-    assert "num_threads" not in verdict.remedies[0].what, verdict.remedies
-    assert verdict.gain > 1.5, verdict
-    (built_in,) = (remedy for remedy in verdict.remedies if "built-in" in remedy.what)
+    # A batch takes 64 ms to transform and 10 ms to use. The loop waits for the lock, too, 5 ms and more whenever it has
+    # slept; nobody can tell that from its own work, so it takes from what is said to be gained.
+    given: dict[str, Any] = {"num_threads": 2, "only": range(12 * BATCH), "step": 0.01}
+    verdicts: list[Any] = []
+    while len(verdicts) < TRIES and not any(verdict.gain > 1.5 for verdict in verdicts):
+        verdict, before = find("transform", records, transform=holds_the_lock, **given)
+        assert "num_threads" not in verdict.remedies[0].what, verdict.remedies
+        verdicts.append(verdict)
     gains: list[float] = []
     while len(gains) < TRIES and (not gains or max(gains) <= 1.5):
         gains.append(read(records, **given)[1] / before)
-    tell("a transform that holds Python's lock", built_in, gains[0])
-    if max(gains) <= 1.5 and takes_turns():
-        pytest.skip(f"skipped: other programs take the processors: {gains}")
-    assert max(gains) > 1.5, gains
+    if any(verdict.gain > 1.5 for verdict in verdicts) and max(gains) > 1.5:
+        (built_in,) = (remedy for remedy in verdicts[-1].remedies if "built-in" in remedy.what)
+        return tell("a transform that holds Python's lock", built_in, gains[-1])
+    if takes_turns():
+        pytest.skip(f"skipped: other programs take the processors: {verdicts}, {gains}")
+    pytest.fail(f"{verdicts}, {gains}")
+
+
+def test_a_wait_for_pythons_lock_is_no_step(records: pathlib.Path) -> None:
+    # A loop that does nothing: all of its time is the loader's, also what a call waits for the lock to hand over a
+    # batch that is ready.
+    given: dict[str, Any] = {"batch_size": 8, "num_threads": 2, "only": range(32 * 8)}
+    steps = []
+    for _ in range(TRIES):
+        with uringload.DataLoader(**of_records(records, transform=holds_the_lock, **given)) as loader:
+            for _ in loader:
+                pass
+            stats = loader.stats()
+        (times,) = (times for role, times in stats["threads"] if role == "consumer")
+        steps.append(times.get("step", 0.0) / stats["elapsed_s"])
+        if steps[-1] < 0.1:
+            return
+    pytest.fail(f"the step's shares of the time: {steps}")
 
 
 def test_a_slow_loop_is_the_trainer(records: pathlib.Path) -> None:

@@ -1040,9 +1040,10 @@ class _Pass:
 
     def _transformed(self, loader: DataLoader, pool: Any) -> Any:
         native_loader, pending = loader._native, self._pending
-        if native_loader is not None and not (pending and pending[0][0].done()):
-            native_loader.asked()
-        is_batch = False
+        is_batch, is_ready = False, bool(pending) and pending[0][0].done()
+        # Also where it is ready: whoever holds Python's lock meanwhile keeps the user waiting.
+        if native_loader is not None and not native_loader.asked():
+            is_ready = False
         try:
             made = self._next_made(loader, pool)
             is_batch = True
@@ -1053,7 +1054,7 @@ class _Pass:
             raise trimmed(error)
         finally:
             if native_loader is not None:
-                native_loader.got(is_batch)
+                native_loader.got(is_batch, is_ready)
 
     def _next_made(self, loader: DataLoader, pool: Any) -> Any:
         self._fill(loader, pool, wait=True)
