@@ -543,7 +543,7 @@ fn tiny_files_cost_the_loader_and_shards_cost_less() {
         }
         let dataset = files(&root.path().join("data"));
         let with = |dataset: &Arc<dyn Dataset>| {
-            let builder = Loader::builder(Arc::clone(dataset)).batch_size(64).epochs(5).io(IoChoice::Buffered);
+            let builder = Loader::builder(Arc::clone(dataset)).batch_size(64).epochs(60).io(IoChoice::Buffered);
             read(builder, Duration::ZERO)
         };
         let before = with(&dataset);

@@ -349,12 +349,16 @@ fn processors_advice(snapshot: &Snapshot, demands: &Demands) -> String {
 }
 
 fn loader_advice(snapshot: &Snapshot) -> String {
-    match most_work(snapshot) {
+    match demands::works(snapshot)[0].0 {
         Doing::Submit if snapshot.facts.has_shards() => "starting reads took most of the CPU: they are many, and short",
         Doing::Submit => {
             "starting reads took most of the CPU: pack small files into shards, or coalesce neighbouring \
                           records"
         }
+        Doing::Read if storage::is_short(snapshot) => {
+            "reading out of the page cache took most of the CPU: reads are many, and short"
+        }
+        Doing::Read => "copying out of the page cache took most of the CPU",
         Doing::Copy => "copying took most of the CPU: take views instead of dense columns",
         Doing::Plan => {
             "planning took most of the CPU: samples are small, so read them in an order by windows or shards"
@@ -362,13 +366,6 @@ fn loader_advice(snapshot: &Snapshot) -> String {
         _ => "making batches took most of the CPU: samples are small, and each takes as much of it as a large one",
     }
     .to_owned()
-}
-
-/// What the reactor worked on for most of its time.
-fn most_work(snapshot: &Snapshot) -> Doing {
-    let spent = |doing| snapshot.time(Role::Reactor, doing);
-    let works = [Doing::Submit, Doing::Copy, Doing::Assemble, Doing::Plan];
-    works.into_iter().max_by_key(|&doing| spent(doing)).unwrap_or(Doing::Assemble)
 }
 
 /// What the loader has done until its first batch.

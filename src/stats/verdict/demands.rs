@@ -324,6 +324,16 @@ fn copying(snapshot: &Snapshot) -> f64 {
     if copied >= MOSTLY { copied } else { 0.0 }
 }
 
+/// What the reactor works on, as shares of its time, the greatest first. Copying out of the page cache is reading.
+pub(super) fn works(snapshot: &Snapshot) -> [(Doing, f64); 5] {
+    let share = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
+    let of = |doing| (doing, share(doing));
+    let read = (Doing::Read, share(Doing::WaitStorage) * copying(snapshot));
+    let mut works = [of(Doing::Assemble), of(Doing::Plan), of(Doing::Copy), of(Doing::Submit), read];
+    works.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    works
+}
+
 /// Processor seconds of a role's threads.
 fn cpu(snapshot: &Snapshot, role: Role) -> f64 {
     let of_role = snapshot.threads.iter().filter(|thread| thread.role == role);

@@ -4,13 +4,15 @@
 use super::demands::{self, Demands, NEAR_RAW, Part};
 use super::storage;
 use super::{Bottleneck, Doing, Evidence, Remedy, Role, Snapshot, Transforming, Tried};
-use super::{most_work, transform_kind, transform_threads};
+use super::{transform_kind, transform_threads};
 use crate::stats::{Facts, Keeping, Neighbours};
 
 /// At most so many are told.
 const REMEDIES: usize = 3;
 /// A remedy that brings less is not told.
 const WORTH: f64 = 1.03;
+/// Work that took less of the loader's own has no remedy of its own.
+const SOME_WORK: f64 = 0.1;
 /// The depth that a greater one is proposed as: so many times as many reads as were in flight.
 const DEEPER: f64 = 4.0;
 /// The greatest depth that is proposed.
@@ -181,25 +183,35 @@ fn loader(remedies: &mut Remedies<'_>) {
     if remedies.part == Part::DeviceWork {
         return remedies.share("larger batches", 0.5);
     }
-    let (most, facts) = (most_work(remedies.snapshot), remedies.snapshot.facts);
+    let facts = remedies.snapshot.facts;
     let is_far = matches!(facts.order, Neighbours::Far | Neighbours::Unknown);
-    let share = |doing| remedies.snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
     let work = remedies.demands.of_part(Part::Work).max(1e-9);
-    let without = 1.0 - share(most) / work;
-    let what = match most {
-        Doing::Submit if facts.has_shards() && is_far => "read in an order by windows or shards",
-        Doing::Submit if facts.has_shards() => "raise coalesce_gap, so that neighbours come in one read",
-        Doing::Submit => "pack small files into shards and read them in an order by windows or shards",
-        Doing::Copy => "take views instead of dense columns",
-        Doing::Plan if is_far => "read in an order by windows or shards",
-        // Work of every sample, whatever the order: only other threads could take a part of it.
-        _ => {
-            return remedies.unmeasured(
-                "several loaders, each with a part of the samples (rank, world_size), on processors of their own",
-            );
+    let mut found: Vec<(Option<&str>, f64)> = Vec::new();
+    for (doing, share) in demands::works(remedies.snapshot) {
+        let is_by_number = doing == Doing::Submit || (doing == Doing::Read && storage::is_short(remedies.snapshot));
+        let what = match doing {
+            _ if is_by_number && facts.has_shards() && is_far => Some("read in an order by windows or shards"),
+            _ if is_by_number && facts.has_shards() => Some("raise coalesce_gap, so that neighbours come in one read"),
+            _ if is_by_number => Some("pack small files into shards and read them in an order by windows or shards"),
+            Doing::Copy => Some("take views instead of dense columns"),
+            Doing::Plan if is_far => Some("read in an order by windows or shards"),
+            // Work of every sample, whatever the order: only other threads could take a part of it.
+            _ => None,
+        };
+        let share = share / work;
+        match found.iter_mut().find(|(one, _)| *one == what) {
+            Some((_, shares)) => *shares += share,
+            None => found.push((what, share)),
         }
-    };
-    remedies.share(what, without);
+    }
+    for (what, share) in found.into_iter().filter(|(_, share)| *share >= SOME_WORK) {
+        match what {
+            Some(what) => remedies.share(what, 1.0 - share),
+            None => remedies.unmeasured(
+                "several loaders, each with a part of the samples (rank, world_size), on processors of their own",
+            ),
+        }
+    }
 }
 
 fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Evidence) {

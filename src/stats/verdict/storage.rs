@@ -95,6 +95,11 @@ pub(super) fn dear(snapshot: &Snapshot) -> Option<f64> {
     (snapshot.count.reads > 0 && gain >= DEAR).then_some(gain)
 }
 
+/// Whether reads are so short that their number is what costs.
+pub(super) fn is_short(snapshot: &Snapshot) -> bool {
+    snapshot.count.reads > 0 && read_bytes(snapshot) < SHORT_READ_BYTES
+}
+
 fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
     let (reads, bytes) = (snapshot.count.reads, read_bytes(snapshot));
     let rate = reads as f64 / snapshot.elapsed.as_secs_f64().max(1e-9);
@@ -117,7 +122,7 @@ fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
         return (Bottleneck::Latency, why);
     }
     let amplification = snapshot.read_amplification().unwrap_or(1.0);
-    let is_short = reads > 0 && bytes < SHORT_READ_BYTES;
+    let is_short = is_short(snapshot);
     if amplification >= AMPLIFIED && !is_short {
         return (
             Bottleneck::Amplification,

@@ -280,6 +280,7 @@ fn the_loaders_own_work_frees_its_processors() {
     // Reading is copying out of the page cache.
     seen.threads[2].scheduled = Some(Scheduled { used: millis(950), queued: Some(millis(0)) });
     (seen.processors.available, seen.processors.used) = (2, millis(1900));
+    (seen.count.reads, seen.count.bytes_read) = (1000, 300_000);
     let verdict = seen.verdict(None);
     assert_eq!(verdict.bottleneck, Bottleneck::Loader, "{verdict}");
     assert!(verdict.gain.is_some_and(|gain| gain > 3.0), "{verdict:?}");
@@ -320,6 +321,27 @@ fn loader_names_the_work_that_took_most() {
     let verdict = snapshot(&[STARVING, reactor]).verdict(None);
     assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Loader, 0.8));
     assert!(verdict.advice.contains("views"), "{}", verdict.advice);
+    let gains: Vec<_> = verdict.remedies.iter().map(|remedy| remedy.gain.expect("a gain")).collect();
+    assert!(gains.len() == 2 && gains[0] > gains[1], "each kind of work has a remedy: {verdict:?}");
+}
+
+#[test]
+fn reading_out_of_the_page_cache_is_work_that_fewer_reads_lessen() {
+    let millis = Duration::from_millis;
+    let reactor = (Role::Reactor, &[(Doing::WaitStorage, 800), (Doing::Assemble, 150), (Doing::Submit, 50)][..]);
+    let mut seen = snapshot(&[STARVING, reactor, (Role::Io, &[(Doing::Read, 1000)])]);
+    seen.threads[2].scheduled = Some(Scheduled { used: millis(1000), queued: Some(millis(0)) });
+    (seen.count.reads, seen.count.bytes_read) = (1000, 300_000);
+    let verdict = seen.verdict(None);
+    assert_eq!(verdict.bottleneck, Bottleneck::Loader, "{verdict}");
+    assert!(verdict.advice.contains("page cache"), "{verdict}");
+    let pack = &verdict.remedies[0];
+    assert!(pack.what.starts_with("pack") && pack.gain.is_some_and(|gain| gain > 5.0), "{verdict:?}");
+    // Long reads: it is their bytes that are copied, and packing them takes nothing away.
+    seen.count.bytes_read = 1000 << 20;
+    let verdict = seen.verdict(None);
+    assert!(verdict.advice.starts_with("copying out of the page cache"), "{verdict}");
+    assert!(verdict.remedies.iter().all(|remedy| remedy.gain.is_none_or(|gain| gain < 1.2)), "{verdict:?}");
 }
 
 /// What a loader with this device thread, and copies for so many milliseconds of its second, is limited by, where
