@@ -10,6 +10,7 @@
 //! and a block gets pages that nobody uses, carried to its addresses, before new ones are taken. So blocks of any
 //! lengths take turns with the same memory, and each takes what it needs.
 
+mod ahead;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use pages::Pages;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use uringload_sys::arena::{Backing, HUGE_PAGE_BYTES};
 use uringload_sys::{Arena, Part, cgroup, system};
 
@@ -303,6 +305,9 @@ impl Pool {
         let block = self.extract(&range)?;
         if let Some(pages) = &mut self.pages {
             pages.lend(&range);
+            let slots = pages.slots(&range);
+            let missing = slots.clone().filter(|slot| self.arena.page_at(slot * pages.bytes).is_none()).count();
+            pages.ahead.lent(slots, missing);
         }
         self.free_bytes -= bytes;
         Some(block)
@@ -402,29 +407,58 @@ impl Pool {
         if self.arena.backing() != Backing::Elsewhere && after / ROOM_STEP > before / ROOM_STEP {
             check_room(after, range.len())?;
         }
+        let begun = Instant::now();
+        if let Some(pages) = &self.pages {
+            pages.ahead.reach(range.start / pages.bytes);
+        }
         self.arena.populate(range.clone()).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, format!("the system cannot give {} bytes of memory", range.len()))
                 .with_source(source)
                 .with_remedy("lower memory_limit, or raise the memory limit of the container")
         })?;
         match &mut self.pages {
-            Some(pages) => pages.backed += 1,
+            Some(pages) => {
+                pages.backed += 1;
+                pages.ahead.took(range.start / pages.bytes, begun.elapsed(), &self.arena, pages.bytes);
+            }
             None => self.backed = range.end,
         }
         Ok(Some(range))
     }
 
     /// Takes a block back: inserts it into the free list by offset and joins it with its neighbours.
-    pub fn give(&mut self, block: Part) {
+    pub fn give(&mut self, mut block: Part) {
         if block.is_empty() {
             return;
         }
         debug_assert!(self.arena.owns(&block));
+        self.take_from_helper(&mut block);
         self.free_bytes += block.len();
         if let Some(pages) = &mut self.pages {
             pages.give(&(block.offset()..block.end()), &self.arena);
         }
         self.insert(block);
+    }
+
+    /// Memory that the helper has taken for a block, and that nothing was ever read into, goes back to the system: no
+    /// book has it.
+    fn take_from_helper(&mut self, block: &mut Part) {
+        let Some(pages) = &mut self.pages else { return };
+        for slot in pages.ahead.forget(&pages.slots(&(block.offset()..block.end()))) {
+            let range = pages.range(slot);
+            let within = range.start.max(block.offset())..range.end.min(block.end());
+            if self.arena.page_at(range.start).is_some() || within.is_empty() {
+                continue;
+            }
+            let mut rest = block.split_off(within.start - block.offset());
+            let behind = rest.split_off(within.len());
+            // If not, it is used when the slot is.
+            let _ = rest.discard();
+            for part in [rest, behind] {
+                let joined = block.unsplit(part);
+                debug_assert!(joined.is_ok(), "they were one");
+            }
+        }
     }
 
     fn insert(&mut self, mut block: Part) {

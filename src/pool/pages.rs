@@ -1,6 +1,7 @@
 //! Where the memory of a pool of pages lies: which slots of its address space are in use, and which pages nobody needs
 //! where they are.
 
+use super::ahead::Ahead;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -29,6 +30,8 @@ pub(super) struct Pages {
     now: u64,
     /// Why a page could not be carried.
     pub(super) refused: Option<io::Error>,
+    /// Who takes pages before they are needed.
+    pub(super) ahead: Ahead,
 }
 
 impl Pages {
@@ -44,6 +47,7 @@ impl Pages {
             since: vec![0; slots],
             now: 0,
             refused: None,
+            ahead: Ahead::default(),
         }
     }
 

@@ -144,6 +144,86 @@ fn blocks_of_any_lengths_take_turns_with_the_same_memory() {
     assert_eq!(pool.backed().len() * GROWTH_BYTES, pool.backed_bytes());
 }
 
+/// Bytes of memory in a pool's address space.
+fn resident(pool: &Pool) -> usize {
+    let all = pool.arena().address()..pool.arena().address() + pool.arena().len();
+    let (mut is_ours, mut bytes) = (false, 0);
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        let first = line.split(' ').next().unwrap();
+        if let Some((start, _)) = first.split_once('-') {
+            is_ours = usize::from_str_radix(start, 16).is_ok_and(|start| all.contains(&start));
+        } else if is_ours && first == "Rss:" {
+            bytes += line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10;
+        }
+    }
+    bytes
+}
+
+/// A pool whose helper takes pages whatever they cost.
+fn helped(bytes: usize) -> Option<Pool> {
+    if super::has_huge_pages(0) || uringload_sys::cgroup::processors() < 2 {
+        eprintln!("skipped: one processor, or reserved huge pages, which are not carried");
+        return None;
+    }
+    let mut pool = carrying(bytes);
+    pool.pages.as_mut().unwrap().ahead.always();
+    Some(pool)
+}
+
+#[test]
+fn pages_that_a_helper_took_are_booked_in_the_order_in_which_they_are_reached() {
+    let Some(mut pool) = helped(400 * MIB) else { return };
+    let mut held = std::collections::VecDeque::new();
+    let mut pages = pool.backed().len();
+    for round in 0..60_usize {
+        let mut block = pool.take((20 + round * 37 % 60) * MIB + 4096 * (round % 7)).unwrap();
+        while let Some(range) = pool.back(&(block.offset()..block.end())).unwrap() {
+            assert_eq!(pool.arena().page_at(range.start), Some(pages as u32), "as a ring registers them");
+            pages += 1;
+        }
+        block.as_mut().fill(round as u8);
+        held.push_back((block, round as u8));
+        if held.len() == 3 {
+            let (block, byte) = held.pop_front().unwrap();
+            assert!(block.as_ref().iter().step_by(1000).all(|&is| is == byte), "round {round}");
+            pool.give(block);
+        }
+    }
+    assert_eq!(pages * GROWTH_BYTES, pool.backed_bytes());
+    assert!(pool.backed_bytes() <= 250 * MIB && resident(&pool) <= pool.backed_bytes(), "nothing beside the books");
+    held.into_iter().for_each(|(block, _)| pool.give(block));
+    assert_eq!((pool.is_whole(), pool.free.len()), (true, 1));
+}
+
+#[test]
+fn what_a_helper_took_for_a_block_that_is_given_up_goes_back() {
+    let Some(mut pool) = helped(300 * MIB) else { return };
+    for pieces in [1, 3] {
+        let mut block = pool.take(200 * MIB).unwrap();
+        assert!(pool.back(&(block.offset()..block.offset() + 1)).unwrap().is_some() || pieces > 1);
+        // The reactor got an error for the first read, say.
+        let begun = std::time::Instant::now();
+        while pieces == 1 && resident(&pool) < 50 * MIB {
+            assert!(begun.elapsed().as_secs() < 60, "no helper took anything: {}", resident(&pool));
+            std::thread::yield_now();
+        }
+        for piece in 1..pieces {
+            let rest = block.split_off(block.len() - piece * 20 * MIB - 4096);
+            pool.give(rest);
+        }
+        pool.give(block);
+        let now = resident(&pool);
+        assert!(now <= pool.backed_bytes() && pool.is_whole(), "{now} of {}", pool.backed_bytes());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(resident(&pool), now, "it goes on with a block that is no more");
+    }
+    // A pool that ends while its helper is at work.
+    let block = pool.take(250 * MIB).unwrap();
+    pool.back(&(block.offset()..block.end())).unwrap();
+    drop(pool);
+    drop(block);
+}
+
 #[test]
 fn a_pool_of_pages_never_takes_more_than_its_limit() {
     let mut pool = carrying(100 * MIB + 4096);

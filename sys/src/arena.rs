@@ -113,6 +113,19 @@ impl Arena {
     /// `ENOMEM` if the kernel or a control group has no more memory to give; `InvalidInput` for a range outside the
     /// arena.
     pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
+        self.touch(range.clone())?;
+        if let Some(pages) = &self.map.pages {
+            pages.number(range);
+        }
+        Ok(())
+    }
+
+    /// As [`populate`](Arena::populate), but pages that can be carried get no number: to take memory on one thread of
+    /// which another one keeps the books.
+    ///
+    /// # Errors
+    /// As for `populate`.
+    pub fn touch(&self, range: Range<usize>) -> io::Result<()> {
         if range.start > range.end || range.end > self.map.len {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -127,13 +140,9 @@ impl Arena {
         let done =
             unsafe { rustix::mm::madvise(base.cast(), range.end - start, rustix::mm::Advice::LinuxPopulateWrite) };
         match done {
-            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-            Err(errno) => return Err(errno.into()),
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
-        if let Some(pages) = &self.map.pages {
-            pages.number(range);
-        }
-        Ok(())
     }
 
     /// Whether `part` is a part of this arena.
@@ -151,8 +160,9 @@ impl Arena {
         self.map.base.as_ptr()
     }
 
-    /// A second handle, which keeps the mapping: for a ring or a driver that registered it.
-    pub(crate) fn handle(&self) -> Arena {
+    /// A second handle, which keeps the mapping: for a ring or a driver that registered it, or a thread that
+    /// [touches](Arena::touch) it.
+    pub fn handle(&self) -> Arena {
         Arena { map: Arc::clone(&self.map) }
     }
 }
@@ -212,6 +222,25 @@ impl Part {
     pub fn split_off(&mut self, at: usize) -> Part {
         let front = self.split_to(at);
         std::mem::replace(self, front)
+    }
+
+    /// Gives the memory of all pages of the system that lie in the part back to it. They read as zeros.
+    ///
+    /// # Errors
+    /// `EINVAL` for memory that is locked (`mlock(2)`) or of reserved huge pages.
+    pub fn discard(&mut self) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let start = self.offset.next_multiple_of(page);
+        let end = self.end() / page * page;
+        if start >= end || self.map.backing == Backing::Elsewhere {
+            return Ok(());
+        }
+        let base = self.map.base.as_ptr().wrapping_add(start);
+        // SAFETY: `start..end` lies in this part, which owns its bytes alone, and `&mut self` keeps anybody from
+        // reading them meanwhile. The mapping is private and anonymous: what is discarded reads as zeros, which is a
+        // value of every byte.
+        unsafe { rustix::mm::madvise(base.cast(), end - start, rustix::mm::Advice::LinuxDontNeed)? };
+        Ok(())
     }
 
     /// Joins the part that starts where this one ends.
@@ -377,6 +406,23 @@ mod tests {
         whole.as_mut().fill(9);
         assert!(front.as_ref().iter().all(|&b| b == 7));
         assert!(whole.as_ref().iter().all(|&b| b == 9));
+    }
+
+    #[test]
+    fn what_is_discarded_reads_as_zeros_and_its_neighbours_do_not() {
+        let (arena, mut whole) = Arena::reserve(1).unwrap();
+        arena.touch(0..arena.len()).unwrap();
+        assert!(arena.touch(1..arena.len() + 1).is_err());
+        whole.as_mut().fill(7);
+        let mut middle = whole.split_off(100);
+        let back = middle.split_off(1 << 20);
+        middle.discard().unwrap();
+        // Whole pages only: its first one is partly the front's.
+        let page = rustix::param::page_size();
+        let (edge, inside) = middle.as_ref().split_at(page - 100);
+        let inside = &inside[..inside.len() / page * page];
+        assert!(edge.iter().all(|&byte| byte == 7) && inside.iter().all(|&byte| byte == 0));
+        assert!(whole.as_ref().iter().chain(back.as_ref()).all(|&byte| byte == 7));
     }
 
     #[test]
