@@ -201,7 +201,7 @@ impl Job {
         }
     }
 
-    /// Keeps the helper off a slot, once it is not at work there. Whether it has touched it and this is the first close.
+    /// Keeps the helper off a slot, once it is not at work there. Whether it has touched it, if nobody was told yet.
     fn close(&self, slot: usize) -> bool {
         let state = self.state(slot);
         loop {

@@ -254,8 +254,8 @@ fn transform_advice(snapshot: &Snapshot) -> String {
     let took = format!("your {what}: {:.3} ms a sample x {threads} threads", millis(transform.max(collate)));
     let hint = match transform_kind(snapshot) {
         Transforming::Locked => {
-            "they had one processor between them, so it holds Python's lock, for which your training loop waits too: more \
-             threads do not help; call what releases it (NumPy, torch, Pillow), or take the built-in transforms"
+            "they had one processor between them, so it holds Python's lock, for which your training loop waits too: \
+             more threads do not help; call what releases it (NumPy, torch, Pillow), or take the built-in transforms"
         }
         Transforming::Waiting => "it mostly waits: raise num_threads, or read what it waits for with the loader",
         Transforming::Working => "raise num_threads if there are more processors, or take the built-in transforms",
