@@ -153,7 +153,8 @@ fn copy_of(driver: &std::path::Path) -> Option<CopyToDevice> {
 /// How the named driver takes bytes, or else the one that this process finds: programs that know nothing of mocks name
 /// none.
 fn copy() -> Option<CopyToDevice> {
-    COPY.get().copied().or_else(|| copy_of(std::path::Path::new("libcuda.so.1")))
+    let found = || copy_of(std::path::Path::new("libcuda.so.1")).map(|copy| *COPY.get_or_init(|| copy));
+    COPY.get().copied().or_else(found)
 }
 
 /// The version: major, minor, patch level.
