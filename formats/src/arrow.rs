@@ -1,11 +1,14 @@
 //! Arrow IPC, files and streams: tables in record batches, of which only the wanted columns are read.
 //!
-//! Source: apache/arrow `docs/source/format/Columnar.rst`, `format/{Message,Schema,File}.fbs`.
+//! Source: apache/arrow `docs/source/format/Columnar.rst`.
 
 mod decode;
+mod flat;
 mod messages;
 mod nested;
 mod schema;
+#[doc(hidden)]
+pub mod tables;
 mod within;
 
 use crate::columnar::layout::ColumnWriter;

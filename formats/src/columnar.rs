@@ -19,9 +19,7 @@ use choice::{Chosen, choose};
 use layout::{ColumnWriter, State, Writer};
 pub(super) use nulls::Fill;
 use nulls::Nulls;
-use std::any::Any;
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
@@ -368,25 +366,6 @@ fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
 
 const SAME_COLUMNS: &str = "choose columns that all files have, or open others as a dataset of their own";
 
-/// Runs a decoder of another crate on bytes that anybody may have written. Such decoders mean to return errors, and
-/// have missed some before: a panic must not end the thread that opens or decodes.
-pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let said = told(&*panic);
-        Err(Error::new(ErrorKind::Corrupt, format!("the decoder panicked ({said})")))
-    })
-}
-
-fn told(panic: &(dyn Any + Send)) -> String {
-    let said = match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
-        (Some(said), _) => said,
-        (None, Some(said)) => said.as_str(),
-        (None, None) => "it did not say why",
-    };
-    // A message is a single line.
-    said.replace('\n', " ")
-}
-
 impl Table {
     /// # Errors
     /// `Empty` if there are no rows; `Corrupt` for more rows or groups than can be numbered.
@@ -511,16 +490,5 @@ impl Table {
         let placed = Error::new(error.kind(), what).with_path(self.index.files.path(file)).with_offset(offset);
         let placed = placed.with_source(error);
         if has_remedy { placed } else { placed.with_remedy("fetch or write the file again") }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_is_an_error() {
-        let error = guarded::<()>(|| panic!("on\npurpose {}", 7)).unwrap_err();
-        assert_eq!(error.to_string(), "the decoder panicked (on purpose 7)");
     }
 }

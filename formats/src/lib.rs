@@ -118,6 +118,13 @@ pub use view::View;
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
+    /// What the metadata of Arrow and Parquet says, which tests/oracles holds against that of other readers.
+    #[cfg(feature = "parquet")]
+    pub use crate::{
+        arrow::tables as arrow_tables,
+        parquet::{metadata as parquet_metadata, types as parquet_types},
+    };
+
     pub use crate::changes::names;
     pub use crate::checks::{Checked, check_all};
     pub use crate::content::{

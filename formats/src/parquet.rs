@@ -1,17 +1,20 @@
 //! Apache Parquet: tables in row groups, of which only the wanted columns are read.
 //!
-//! Source: apache/parquet-format. The `parquet` crate reads footers; pages are read here, because it asserts what
-//! they claim.
+//! Source: apache/parquet-format.
 
 mod decode;
 mod delta;
 mod footer;
 mod hybrid;
+#[doc(hidden)]
+pub mod metadata;
 mod nested;
 mod pages;
 mod reader;
 mod schema;
 mod thrift;
+#[doc(hidden)]
+pub mod types;
 mod values;
 
 use crate::columnar::layout::ColumnWriter;

@@ -3,16 +3,12 @@
 
 use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
 use super::schema::{Columns, Element, Layout, Leaf, Node, Storage, read as read_schema};
+use super::tables::{self, Batch, Block, Footer, Header, Schema, i64_at};
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
 use crate::columnar::{Group, LZ4_FRAME_BYTES, Listing, Place};
 use crate::headers::{Source, u32_at};
-use arrow_ipc::{
-    CompressionType, DictionaryBatch, MessageHeader, RecordBatch, Schema, root_as_footer_with_opts,
-    root_as_message_with_opts,
-};
 use bytes::Bytes;
-use flatbuffers::VerifierOptions;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +23,7 @@ const TAIL_BYTES: u64 = 10;
 
 /// A message: its metadata, and where its body lies.
 struct Message<'a> {
-    table: arrow_ipc::Message<'a>,
+    header: Header<'a>,
     at: u64,
     body_at: u64,
     body_len: u64,
@@ -39,11 +35,6 @@ impl Message<'_> {
     }
 }
 
-/// How much metadata may hold. Tables may be shared, so a few bytes could stand for any number of them.
-fn limits(bytes: &[u8]) -> VerifierOptions {
-    VerifierOptions { max_apparent_size: 16 * bytes.len() + (64 << 10), ..VerifierOptions::default() }
-}
-
 /// Reads the metadata of a file or a stream, and its dictionaries. It lies at `place` of the source. `choose` gets the
 /// columns that there are, and says which are wanted.
 pub(super) fn read(
@@ -52,7 +43,7 @@ pub(super) fn read(
     place: Range<u64>,
     choose: impl FnOnce(Columns) -> Result<Listing<Leaf, Buffers>>,
 ) -> Result<Listing<Leaf, Buffers>> {
-    let begin = |schema: Schema<'_>, is_stream| {
+    let begin = |schema: &Schema<'_>, is_stream| {
         let placed = |error: Error| error.with_path(source.path());
         let Layout { nodes, columns, .. } = read_schema(schema).map_err(placed)?;
         Ok(Reader::new(source, file, nodes, choose(columns).map_err(placed)?, is_stream))
@@ -65,7 +56,7 @@ pub(super) fn layout(source: &Source, place: Range<u64>) -> Result<Layout> {
     let placed = |error: Error| error.with_path(source.path());
     if is_file(source, &place)? {
         let (start, bytes) = footer(source, &place)?;
-        return read_schema(footer_schema(source, start, &bytes)?.1).map_err(placed);
+        return read_schema(&footer_schema(source, start, &bytes)?.1).map_err(placed);
     }
     let mut metadata = Vec::new();
     let first = message(source, place.start, place.end, &mut metadata)?;
@@ -103,10 +94,10 @@ fn footer(source: &Source, place: &Range<u64>) -> Result<(u64, Vec<u8>)> {
     Ok((start, source.bytes(start, len as usize, "the footer")?))
 }
 
-fn footer_schema<'a>(source: &Source, start: u64, bytes: &'a [u8]) -> Result<(arrow_ipc::Footer<'a>, Schema<'a>)> {
-    let footer = root_as_footer_with_opts(&limits(bytes), bytes)
-        .map_err(|cause| source.corrupt(start, format!("the footer is broken: {}", first_line(cause))))?;
-    let schema = footer.schema().ok_or_else(|| source.corrupt(start, "the footer has no schema"))?;
+fn footer_schema<'a>(source: &Source, start: u64, bytes: &'a [u8]) -> Result<(Footer<'a>, Schema<'a>)> {
+    let footer = Footer::read(bytes);
+    let mut footer = footer.map_err(|what| source.corrupt(start, format!("the footer is broken: {what}")))?;
+    let schema = footer.schema.take().ok_or_else(|| source.corrupt(start, "the footer has no schema"))?;
     Ok((footer, schema))
 }
 
@@ -115,28 +106,31 @@ fn stream_schema<'m, 'a>(
     source: &Source,
     start: u64,
     first: Option<&'m Message<'a>>,
-) -> Result<(&'m Message<'a>, Schema<'a>)> {
-    let schema = first.and_then(|first| first.table.header_as_schema());
-    first.zip(schema).ok_or_else(|| source.corrupt(start, "the stream does not begin with a schema"))
+) -> Result<(&'m Message<'a>, &'m Schema<'a>)> {
+    let schema = first.and_then(|first| match &first.header {
+        Header::Schema(schema) => Some((first, schema)),
+        _ => None,
+    });
+    schema.ok_or_else(|| source.corrupt(start, "the stream does not begin with a schema"))
 }
 
 /// A file lists its batches in a footer.
 fn read_file<'a>(
     source: &Source,
     place: Range<u64>,
-    begin: impl FnOnce(Schema<'_>, bool) -> Result<Reader<'a>>,
+    begin: impl FnOnce(&Schema<'_>, bool) -> Result<Reader<'a>>,
 ) -> Result<Listing<Leaf, Buffers>> {
     let (start, bytes) = footer(source, &place)?;
     let (footer, schema) = footer_schema(source, start, &bytes)?;
-    let mut reader = begin(schema, false)?;
+    let mut reader = begin(&schema, false)?;
     let mut metadata = Vec::new();
-    for block in [footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten() {
+    for block in footer.dictionaries.iter().chain(footer.batches).map(Block::of) {
         let broken = || source.corrupt(start, "the footer lists a message that is not there");
-        let offset = u64::try_from(block.offset()).ok().and_then(|offset| offset.checked_add(place.start));
+        let offset = u64::try_from(block.offset).ok().and_then(|offset| offset.checked_add(place.start));
         let offset = offset.ok_or_else(broken)?;
         let message = message(source, offset, start, &mut metadata)?.ok_or_else(broken)?;
-        let metadata_end = u64::try_from(block.metaDataLength()).ok().and_then(|len| offset.checked_add(len));
-        if metadata_end != Some(message.body_at) || u64::try_from(block.bodyLength()) != Ok(message.body_len) {
+        let metadata_end = u64::try_from(block.metadata_len).ok().and_then(|len| offset.checked_add(len));
+        if metadata_end != Some(message.body_at) || u64::try_from(block.body_len) != Ok(message.body_len) {
             return Err(source.corrupt(offset, "a message is not what the footer says"));
         }
         reader.add(&message)?;
@@ -148,7 +142,7 @@ fn read_file<'a>(
 fn read_stream<'a>(
     source: &Source,
     place: Range<u64>,
-    begin: impl FnOnce(Schema<'_>, bool) -> Result<Reader<'a>>,
+    begin: impl FnOnce(&Schema<'_>, bool) -> Result<Reader<'a>>,
 ) -> Result<Listing<Leaf, Buffers>> {
     let end = place.end;
     let mut metadata = Vec::new();
@@ -167,10 +161,6 @@ fn read_stream<'a>(
         at = next.end();
     }
     Ok(reader.listing)
-}
-
-fn first_line(cause: impl std::fmt::Display) -> String {
-    cause.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// Reads the message at `at`, which must end before `end`. Its metadata is read into `metadata`. Returns `None` for the
@@ -193,13 +183,13 @@ fn message<'a>(source: &Source, at: u64, end: u64, metadata: &'a mut Vec<u8>) ->
         return Err(source.truncated("a message"));
     }
     *metadata = source.bytes(metadata_at, len as usize, "a message")?;
-    let table = root_as_message_with_opts(&limits(metadata), metadata)
-        .map_err(|cause| source.corrupt(at, format!("a message is broken: {}", first_line(cause))))?;
-    let body_len = u64::try_from(table.bodyLength()).ok();
+    let read = tables::Message::read(metadata);
+    let read = read.map_err(|what| source.corrupt(at, format!("a message is broken: {what}")))?;
+    let body_len = u64::try_from(read.body_len).ok();
     let Some(body_len) = body_len.filter(|&len| body_at.checked_add(len).is_some_and(|reached| reached <= end)) else {
         return Err(source.truncated("the body of a message"));
     };
-    Ok(Some(Message { table, at, body_at, body_len }))
+    Ok(Some(Message { header: read.header, at, body_at, body_len }))
 }
 
 struct Reader<'a> {
@@ -224,30 +214,31 @@ impl<'a> Reader<'a> {
     }
 
     fn add(&mut self, message: &Message<'_>) -> Result<()> {
-        let table = &message.table;
-        match (table.header_as_record_batch(), table.header_as_dictionary_batch()) {
-            (Some(batch), _) => self.add_batch(message, batch),
-            (_, Some(dictionary)) => self.add_dictionary(message, dictionary),
-            _ if table.header_type() == MessageHeader::Schema => {
-                Err(self.source.corrupt(message.at, "there is a second schema"))
-            }
+        match &message.header {
+            Header::Batch(batch) => self.add_batch(message, *batch),
+            Header::Dictionary { id, data, is_delta } => self.add_dictionary(message, *id, *data, *is_delta),
+            Header::Schema(_) => Err(self.source.corrupt(message.at, "there is a second schema")),
             // A tensor.
-            _ => Err(self.source.corrupt(message.at, "there is a message that is no part of a table")),
+            Header::Other(_) => Err(self.source.corrupt(message.at, "there is a message that is no part of a table")),
         }
     }
 
-    fn add_dictionary(&mut self, message: &Message<'_>, header: DictionaryBatch<'_>) -> Result<()> {
-        let id = header.id();
+    fn add_dictionary(
+        &mut self,
+        message: &Message<'_>,
+        id: i64,
+        data: Option<Batch<'_>>,
+        is_delta: bool,
+    ) -> Result<()> {
         let has_id = |leaf: &&Leaf| matches!(&leaf.storage, Storage::Dictionary { id: its, .. } if *its == id);
         let Some(number) = self.listing.leaves.iter().position(|leaf| has_id(&leaf)) else { return Ok(()) };
         let Storage::Dictionary { values, .. } = &self.listing.leaves[number].storage else { return Ok(()) };
-        let is_delta = header.isDelta();
         let known = self.dictionaries.get(&id);
         if !self.is_stream && known.is_some() && !is_delta {
             return Err(self.source.corrupt(message.at, "a dictionary comes twice"));
         }
         let broken = || self.source.corrupt(message.at, "a dictionary is broken");
-        let data = header.data().ok_or_else(broken)?;
+        let data = data.ok_or_else(broken)?;
         let is_view = **values == Storage::View;
         let node = Node { buffers: values.buffers(), is_view };
         let found = Found::of(data, message, std::slice::from_ref(&node)).ok_or_else(broken)?;
@@ -270,7 +261,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn add_batch(&mut self, message: &Message<'_>, header: RecordBatch<'_>) -> Result<()> {
+    fn add_batch(&mut self, message: &Message<'_>, header: Batch<'_>) -> Result<()> {
         let broken = || self.source.corrupt(message.at, "a record batch is broken");
         let found = Found::of(header, message, &self.nodes).ok_or_else(broken)?;
         let number = self.batches;
@@ -446,23 +437,23 @@ struct Found {
 
 impl Found {
     /// Returns `None` if it does not have these nodes, or leads out of its body.
-    fn of(header: RecordBatch<'_>, message: &Message<'_>, nodes: &[Node]) -> Option<Found> {
-        let rows = u64::try_from(header.length()).ok()?;
-        let codec = match header.compression().map(|compression| (compression.codec(), compression.method().0)) {
+    fn of(header: Batch<'_>, message: &Message<'_>, nodes: &[Node]) -> Option<Found> {
+        let rows = u64::try_from(header.rows).ok()?;
+        let codec = match header.compression {
             None => None,
-            Some((CompressionType::LZ4_FRAME, 0)) => Some(Codec::Lz4),
-            Some((CompressionType::ZSTD, 0)) => Some(Codec::Zstd),
+            Some((0, 0)) => Some(Codec::Lz4),
+            Some((1, 0)) => Some(Codec::Zstd),
             _ => return None,
         };
-        let lengths = header.nodes().into_iter().flatten().map(|node| u64::try_from(node.length()).ok());
+        let lengths = header.nodes.iter().map(|node| u64::try_from(i64_at(node, 0)).ok());
         let lengths = lengths.collect::<Option<_>>()?;
-        let places = header.buffers().into_iter().flatten().map(|buffer| {
-            let (offset, len) = (u64::try_from(buffer.offset()).ok()?, u64::try_from(buffer.length()).ok()?);
+        let places = header.buffers.iter().map(|buffer| {
+            let (offset, len) = (u64::try_from(i64_at(buffer, 0)).ok()?, u64::try_from(i64_at(buffer, 8)).ok()?);
             let is_in = offset.checked_add(len)? <= message.body_len;
             is_in.then_some(Place { offset: message.body_at + offset, len })
         });
         let places = places.collect::<Option<Vec<Place>>>()?;
-        let mut variadic = header.variadicBufferCounts().into_iter().flatten();
+        let mut variadic = header.variadic.iter().map(|&count| i64::from_le_bytes(count));
         let mut firsts = Vec::with_capacity(nodes.len() + 1);
         let mut first = 0_usize;
         for node in nodes {
@@ -511,44 +502,5 @@ impl Found {
         let is_whole = places.len() >= leaf.parents.len() + leaf.storage.buffers();
         let (places, nodes) = (places.into(), nodes.into());
         is_whole.then_some(Buffers { places, elements, nodes, plain: 0, codec: self.codec, dictionary })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use arrow_ipc::{Field, FieldArgs, List, ListArgs, MessageArgs, SchemaArgs, Type};
-    use flatbuffers::FlatBufferBuilder;
-
-    /// A message with a schema of one field: `depth` lists within each other, each of which refers `times` to the next.
-    fn lists(depth: usize, times: usize) -> Vec<u8> {
-        let mut to = FlatBufferBuilder::new();
-        let mut fields = Vec::new();
-        for _ in 0..depth {
-            let list = List::create(&mut to, &ListArgs {}).as_union_value();
-            let children = Some(to.create_vector(&fields));
-            let args = FieldArgs { type_type: Type::List, type_: Some(list), children, ..FieldArgs::default() };
-            fields = vec![Field::create(&mut to, &args); times];
-        }
-        let fields = Some(to.create_vector(&fields[..1]));
-        let schema = arrow_ipc::Schema::create(&mut to, &SchemaArgs { fields, ..SchemaArgs::default() });
-        let header = Some(schema.as_union_value());
-        let args = MessageArgs { header_type: MessageHeader::Schema, header, ..MessageArgs::default() };
-        let message = arrow_ipc::Message::create(&mut to, &args);
-        to.finish(message, None);
-        to.finished_data().to_vec()
-    }
-
-    #[test]
-    fn a_few_bytes_stand_for_no_more_fields_than_can_be_followed() {
-        let nodes = |depth, times| {
-            let bytes = lists(depth, times);
-            let message = root_as_message_with_opts(&limits(&bytes), &bytes).map_err(first_line)?;
-            Ok::<_, String>(read_schema(message.header_as_schema().unwrap()).unwrap().nodes.len())
-        };
-        assert_eq!((nodes(1, 1), nodes(3, 2), nodes(50, 1)), (Ok(1), Ok(7), Ok(50)));
-        for (depth, times) in [(70, 1), (1 << 16, 1), (40, 2), (3, 1 << 11)] {
-            assert!(nodes(depth, times).is_err(), "{depth} {times}");
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! Lists of anything but numbers, and maps: their arrays become JSON text, row by row.
 
 use super::decode::{Ends, bit, corrupt, elements_of, too_short, viewed};
-use super::schema::{Storage, missing, values_of};
+use super::schema::{Storage, values_of};
+use super::tables::{Field, Type};
 use crate::columnar::Kind;
 use crate::columnar::json::{self, Scalar, Text};
-use arrow_ipc::{Field, Type};
 use bytes::Bytes;
 use std::ops::Range;
 use uringload_core::Result;
@@ -41,38 +41,33 @@ const AROUND: u64 = 5;
 
 impl Tree {
     /// The type of a field, and how it is called.
-    pub(super) fn of(field: Field<'_>) -> Result<(Tree, String), String> {
-        if field.dictionary().is_some() {
+    pub(super) fn of(field: &Field<'_>) -> Result<(Tree, String), String> {
+        if field.dictionary.is_some() {
             return Err("nested, with a dictionary inside".into());
         }
-        let one = || {
-            let mut children = field.children().into_iter().flatten();
-            match (children.next(), children.next()) {
-                (Some(child), None) => Ok(child),
-                _ => Err("a list without one element type".to_owned()),
-            }
+        let one = || match &field.children[..] {
+            [child] => Ok(child),
+            _ => Err("a list without one element type".to_owned()),
         };
         let list = |is_wide| {
             let (of, described) = Tree::of(one()?)?;
             Ok((Tree::List { is_wide, of: Box::new(of) }, format!("list<{described}>")))
         };
-        match field.type_type() {
+        match field.kind {
             Type::Null => Ok((Tree::Null, "null".into())),
             Type::List => list(false),
             Type::LargeList => list(true),
-            Type::FixedSizeList => {
-                let count = u64::try_from(field.type_as_fixed_size_list().ok_or_else(missing)?.listSize());
-                let count = count.map_err(|_| "a list of negative length".to_owned())?;
+            Type::FixedSizeList { count } => {
+                let count = u64::try_from(count).map_err(|_| "a list of negative length".to_owned())?;
                 let (of, described) = Tree::of(one()?)?;
                 Ok((Tree::Every { count, of: Box::new(of) }, format!("list<{described}, {count}>")))
             }
-            Type::Struct_ => {
+            Type::Struct => {
                 let (mut fields, mut all) = (Vec::new(), Vec::new());
-                for child in field.children().into_iter().flatten() {
+                for child in &field.children {
                     let (tree, described) = Tree::of(child)?;
-                    let name = child.name().unwrap_or_default();
-                    fields.push((json::name(name), tree));
-                    all.push(format!("{name:?}: {described}"));
+                    fields.push((json::name(child.name), tree));
+                    all.push(format!("{:?}: {described}", child.name));
                 }
                 if fields.is_empty() {
                     return Err("a struct without fields".into());
@@ -81,8 +76,7 @@ impl Tree {
             }
             Type::Map => {
                 let entries = one()?;
-                let mut children = entries.children().into_iter().flatten();
-                let (Some(key), Some(value), None) = (children.next(), children.next(), children.next()) else {
+                let [key, value] = &entries.children[..] else {
                     return Err("a map without keys and values".into());
                 };
                 let ((key, of_key), (value, of_value)) = (Tree::of(key)?, Tree::of(value)?);
@@ -164,9 +158,8 @@ impl Tree {
 }
 
 /// What a value is inside a nested column.
-fn scalar_of(field: Field<'_>, kind: &Kind) -> Result<Scalar, String> {
-    if let Some(decimal) = field.type_as_decimal() {
-        let scale = decimal.scale();
+fn scalar_of(field: &Field<'_>, kind: &Kind) -> Result<Scalar, String> {
+    if let Type::Decimal { scale, .. } = field.kind {
         return if scale.unsigned_abs() <= SCALE_MAX {
             Ok(Scalar::Decimal(scale))
         } else {

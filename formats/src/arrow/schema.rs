@@ -1,9 +1,9 @@
 //! Turns Arrow's schema into columns: which can be read, which buffers of a batch they have, and how they are stored.
 
 use super::nested::Tree;
+use super::tables::{Field, Schema, Type};
 use crate::columnar::Kind;
 use crate::{DType, Shape};
-use arrow_ipc::{DateUnit, Endianness, Field, IntervalUnit, Precision, Schema, TimeUnit, Type, UnionMode};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How the values of a field are stored.
@@ -97,37 +97,36 @@ pub(super) struct Layout {
 /// The most bytes that the names of all columns have, each with the names of the structs around it.
 const NAME_BYTES_MAX: usize = 64 << 20;
 
-/// Reads a schema. Verification has bounded its depth and the number of its fields.
+/// Turns a schema into columns. Its depth and the number of its fields were bounded when it was read.
 ///
 /// # Errors
 /// `Unavailable` for big endian numbers; `Corrupt` for names that are too long.
-pub(super) fn read(schema: Schema<'_>) -> Result<Layout> {
-    if schema.endianness() != Endianness::Little {
+pub(super) fn read(schema: &Schema<'_>) -> Result<Layout> {
+    if !schema.is_little_endian {
         return Err(Error::new(ErrorKind::Unavailable, "numbers are big endian").with_remedy("write the file again"));
     }
     let mut layout = Layout::default();
-    schema.fields().into_iter().flatten().try_for_each(|field| layout.add(field, "", &[], false))?;
+    schema.fields.iter().try_for_each(|field| layout.add(field, "", &[], false))?;
     Ok(layout)
 }
 
 impl Layout {
-    fn add(&mut self, field: Field<'_>, prefix: &str, parents: &[usize], is_nullable: bool) -> Result<()> {
-        let name = format!("{prefix}{}", field.name().unwrap_or_default());
+    fn add(&mut self, field: &Field<'_>, prefix: &str, parents: &[usize], is_nullable: bool) -> Result<()> {
+        let name = format!("{prefix}{}", field.name);
         self.name_bytes += name.len();
         if self.name_bytes > NAME_BYTES_MAX {
             return Err(Error::new(ErrorKind::Corrupt, "the schema is broken"));
         }
-        let is_nullable = is_nullable || field.nullable();
+        let is_nullable = is_nullable || field.is_nullable;
         let node = self.nodes.len();
         // Fields of structs are columns of their own.
-        if field.type_type() == Type::Struct_ && field.dictionary().is_none() {
+        if field.kind == Type::Struct && field.dictionary.is_none() {
             self.nodes.push(Node { buffers: 1, is_view: false });
             let (prefix, parents) = (format!("{name}."), [parents, &[node]].concat());
-            let mut children = field.children().into_iter().flatten();
-            return children.try_for_each(|child| self.add(child, &prefix, &parents, is_nullable));
+            return field.children.iter().try_for_each(|child| self.add(child, &prefix, &parents, is_nullable));
         }
         self.pass(field);
-        if field.type_type() == Type::Null {
+        if field.kind == Type::Null {
             self.nulls.push(name.clone());
         }
         let column = match column_of(field) {
@@ -144,27 +143,27 @@ impl Layout {
     }
 
     /// Appends the nodes of a field and of all fields below it.
-    fn pass(&mut self, field: Field<'_>) {
-        if field.dictionary().is_some() {
+    fn pass(&mut self, field: &Field<'_>) {
+        if field.dictionary.is_some() {
             return self.nodes.push(Node { buffers: 2, is_view: false });
         }
-        let is_view = matches!(field.type_type(), Type::BinaryView | Type::Utf8View);
-        let is_dense = field.type_as_union().is_some_and(|union| union.mode() == UnionMode::Dense);
-        let buffers = match field.type_type() {
+        let is_view = matches!(field.kind, Type::BinaryView | Type::Utf8View);
+        let buffers = match field.kind {
             Type::Null | Type::RunEndEncoded => 0,
-            Type::Struct_ | Type::FixedSizeList => 1,
-            Type::Union => 1 + usize::from(is_dense),
+            Type::Struct | Type::FixedSizeList { .. } => 1,
+            // A dense one has offsets, too.
+            Type::Union { mode } => 1 + usize::from(mode == 1),
             Type::Binary | Type::Utf8 | Type::LargeBinary | Type::LargeUtf8 | Type::ListView | Type::LargeListView => 3,
             _ => 2,
         };
         self.nodes.push(Node { buffers, is_view });
-        field.children().into_iter().flatten().for_each(|child| self.pass(child));
+        field.children.iter().for_each(|child| self.pass(child));
     }
 }
 
 /// Returns what a field holds and how, or why it cannot be read.
-fn column_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
-    let is_list = matches!(field.type_type(), Type::List | Type::LargeList | Type::FixedSizeList | Type::Map);
+fn column_of(field: &Field<'_>) -> Result<(Kind, Storage), String> {
+    let is_list = matches!(field.kind, Type::List | Type::LargeList | Type::FixedSizeList { .. } | Type::Map);
     let (kind, storage) = match values_of(field) {
         Err(_) if is_list => {
             let (tree, described) = Tree::of(field)?;
@@ -172,50 +171,46 @@ fn column_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
         }
         found => found?,
     };
-    let Some(dictionary) = field.dictionary() else { return Ok((kind, storage)) };
+    let Some(dictionary) = field.dictionary else { return Ok((kind, storage)) };
     if matches!(storage, Storage::List { .. } | Storage::FixedList { .. } | Storage::Nested(_)) {
         return Err("a dictionary of lists".into());
     }
-    let index_bytes = match dictionary.indexType().map_or(32, |index| index.bitWidth()) {
+    let index_bytes = match dictionary.index_bits {
         bits @ (8 | 16 | 32 | 64) => bits as u64 / 8,
         _ => return Err("a dictionary whose indices have an unknown size".into()),
     };
     let kind = Kind { described: format!("dictionary of {}", kind.described), ..kind };
-    Ok((kind, Storage::Dictionary { index_bytes, id: dictionary.id(), values: Box::new(storage) }))
+    Ok((kind, Storage::Dictionary { index_bytes, id: dictionary.id, values: Box::new(storage) }))
 }
 
-pub(super) fn values_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
+pub(super) fn values_of(field: &Field<'_>) -> Result<(Kind, Storage), String> {
     let scalar =
         |dtype: DType, name: &str| Ok((Kind::scalar(dtype, name), Storage::Fixed(Element::Bytes(dtype.size()))));
     let bytes = |len: u64, name: &str| Ok((Kind::fixed_bytes(len, name), Storage::Fixed(Element::Bytes(len))));
     let binary = |kind: Kind, is_wide: bool| Ok((kind, Storage::Binary { is_wide }));
-    match field.type_type() {
+    match field.kind {
         Type::Null => Err("always null".into()),
         Type::Bool => Ok((Kind::scalar(DType::Bool, "bool"), Storage::Fixed(Element::Bit))),
-        Type::Int => {
-            let int = field.type_as_int().ok_or_else(missing)?;
-            let (sign, bits) = (if int.is_signed() { "int" } else { "uint" }, int.bitWidth());
+        Type::Int { bits, is_signed } => {
+            let sign = if is_signed { "int" } else { "uint" };
             match DType::named(&format!("{}{bits}", &sign[..1])) {
                 Some(dtype) => scalar(dtype, &format!("{sign}{bits}")),
                 None => Err(format!("an integer of {bits} bits")),
             }
         }
-        Type::FloatingPoint => match field.type_as_floating_point().ok_or_else(missing)?.precision() {
-            Precision::HALF => scalar(DType::F16, "float16"),
-            Precision::SINGLE => scalar(DType::F32, "float32"),
-            Precision::DOUBLE => scalar(DType::F64, "float64"),
-            other => Err(format!("a float of precision {}", other.0)),
-        },
+        Type::Float { precision: 0 } => scalar(DType::F16, "float16"),
+        Type::Float { precision: 1 } => scalar(DType::F32, "float32"),
+        Type::Float { precision: 2 } => scalar(DType::F64, "float64"),
+        Type::Float { precision } => Err(format!("a float of precision {precision}")),
         Type::Binary => binary(Kind::bytes("binary"), false),
         Type::Utf8 => binary(Kind::text("utf8"), false),
         Type::LargeBinary => binary(Kind::bytes("large binary"), true),
         Type::LargeUtf8 => binary(Kind::text("large utf8"), true),
         Type::BinaryView => Ok((Kind::bytes("binary view"), Storage::View)),
         Type::Utf8View => Ok((Kind::text("utf8 view"), Storage::View)),
-        Type::Decimal => {
-            let decimal = field.type_as_decimal().ok_or_else(missing)?;
-            let name = format!("decimal({}, {})", decimal.precision(), decimal.scale());
-            match decimal.bitWidth() {
+        Type::Decimal { precision, scale, bits } => {
+            let name = format!("decimal({precision}, {scale})");
+            match bits {
                 32 => scalar(DType::I32, &name),
                 64 => scalar(DType::I64, &name),
                 128 => bytes(16, &name),
@@ -223,69 +218,50 @@ pub(super) fn values_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
                 bits => Err(format!("a decimal of {bits} bits")),
             }
         }
-        Type::Date => match field.type_as_date().ok_or_else(missing)?.unit() {
-            DateUnit::DAY => scalar(DType::I32, "date in days"),
-            _ => scalar(DType::I64, "date in ms"),
-        },
-        Type::Time => {
-            let time = field.type_as_time().ok_or_else(missing)?;
-            let dtype = if time.bitWidth() == 64 { DType::I64 } else { DType::I32 };
-            scalar(dtype, &format!("time in {}", name_of(time.unit())))
+        Type::Date { unit: 0 } => scalar(DType::I32, "date in days"),
+        Type::Date { .. } => scalar(DType::I64, "date in ms"),
+        Type::Time { unit, bits } => {
+            let dtype = if bits == 64 { DType::I64 } else { DType::I32 };
+            scalar(dtype, &format!("time in {}", name_of(unit)))
         }
-        Type::Timestamp => {
-            let timestamp = field.type_as_timestamp().ok_or_else(missing)?;
-            scalar(DType::I64, &format!("timestamp in {}", name_of(timestamp.unit())))
-        }
-        Type::Duration => {
-            let duration = field.type_as_duration().ok_or_else(missing)?;
-            scalar(DType::I64, &format!("duration in {}", name_of(duration.unit())))
-        }
-        Type::Interval => match field.type_as_interval().ok_or_else(missing)?.unit() {
-            IntervalUnit::YEAR_MONTH => scalar(DType::I32, "interval in months"),
-            IntervalUnit::DAY_TIME => bytes(8, "interval in days and ms"),
-            _ => bytes(16, "interval in months, days and ns"),
-        },
-        Type::FixedSizeBinary => match field.type_as_fixed_size_binary().ok_or_else(missing)?.byteWidth() {
-            len @ 1.. => bytes(len as u64, &format!("binary of {len} bytes")),
-            _ => Err("binary of 0 bytes".into()),
-        },
+        Type::Timestamp { unit } => scalar(DType::I64, &format!("timestamp in {}", name_of(unit))),
+        Type::Duration { unit } => scalar(DType::I64, &format!("duration in {}", name_of(unit))),
+        Type::Interval { unit: 0 } => scalar(DType::I32, "interval in months"),
+        Type::Interval { unit: 1 } => bytes(8, "interval in days and ms"),
+        Type::Interval { .. } => bytes(16, "interval in months, days and ns"),
+        Type::FixedSizeBinary { len } if len > 0 => bytes(len as u64, &format!("binary of {len} bytes")),
+        Type::FixedSizeBinary { .. } => Err("binary of 0 bytes".into()),
         Type::List => list(field, |element| Storage::List { is_wide: false, element }),
         Type::LargeList => list(field, |element| Storage::List { is_wide: true, element }),
-        Type::FixedSizeList => {
-            let count = u64::try_from(field.type_as_fixed_size_list().ok_or_else(missing)?.listSize());
-            let count = count.map_err(|_| "a list of negative length".to_owned())?;
+        Type::FixedSizeList { count } => {
+            let count = u64::try_from(count).map_err(|_| "a list of negative length".to_owned())?;
             let (kind, storage) = list(field, |element| Storage::FixedList { count, element })?;
             Ok((Kind { shape: Shape::Fixed(vec![count]), ..kind }, storage))
         }
-        Type::Struct_ => Err("a struct".into()),
-        Type::Union => Err("a union".into()),
+        Type::Struct => Err("a struct".into()),
+        Type::Union { .. } => Err("a union".into()),
         Type::Map => Err("a map".into()),
         Type::RunEndEncoded => Err("run-end encoded".into()),
         Type::ListView | Type::LargeListView => Err("a list of views".into()),
-        other => Err(format!("of the unknown type {}", other.0)),
+        Type::Other(number) => Err(format!("of the unknown type {number}")),
     }
 }
 
-pub(super) fn missing() -> String {
-    "of a type without its details".to_owned()
-}
-
-fn name_of(unit: TimeUnit) -> &'static str {
+fn name_of(unit: i16) -> &'static str {
     match unit {
-        TimeUnit::SECOND => "s",
-        TimeUnit::MILLISECOND => "ms",
-        TimeUnit::MICROSECOND => "us",
-        TimeUnit::NANOSECOND => "ns",
+        0 => "s",
+        1 => "ms",
+        2 => "us",
+        3 => "ns",
         _ => "?",
     }
 }
 
-fn list(field: Field<'_>, storage: impl FnOnce(Element) -> Storage) -> Result<(Kind, Storage), String> {
-    let mut children = field.children().into_iter().flatten();
-    let (Some(child), None) = (children.next(), children.next()) else {
+fn list(field: &Field<'_>, storage: impl FnOnce(Element) -> Storage) -> Result<(Kind, Storage), String> {
+    let [child] = &field.children[..] else {
         return Err("a list without one element type".into());
     };
-    if child.dictionary().is_some() {
+    if child.dictionary.is_some() {
         return Err("a list of a dictionary's values".into());
     }
     let (kind, element) = match values_of(child).map_err(|what| format!("a list of {what}"))? {

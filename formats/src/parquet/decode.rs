@@ -19,7 +19,7 @@ use uringload_core::{Error, ErrorKind, Result};
 pub(super) fn decode(chunks: &[Chunk], leaf: &Leaf, stored: &[Bytes], mut writer: ColumnWriter<'_>) -> Result<()> {
     let opened = chunks.iter().zip(&leaf.stems).zip(stored);
     let mut readers: Vec<Reader> =
-        opened.map(|((chunk, stem), stored)| Reader::new(chunk, &stem.descriptor, stored.clone())).collect();
+        opened.map(|((chunk, stem), stored)| Reader::new(chunk, &stem.leaf, stored.clone())).collect();
     let (Some(reader), Some(stem)) = (readers.first_mut(), leaf.stems.first()) else {
         return Err(Error::new(ErrorKind::Internal, "a column has no chunk"));
     };
@@ -33,13 +33,12 @@ pub(super) fn decode(chunks: &[Chunk], leaf: &Leaf, stored: &[Bytes], mut writer
 
 /// The definition level of a value.
 fn most_of(stem: &Stem) -> u32 {
-    // The crate counts levels from 0.
-    stem.descriptor.max_def_level().unsigned_abs().into()
+    stem.leaf.definition
 }
 
 /// Every entry is a row.
 fn rows(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
-    let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.descriptor), Vec::new());
+    let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.leaf), Vec::new());
     while let Some(Run { definition, count, .. }) = reader.peek()? {
         if definition < most {
             (0..count).try_for_each(|_| writer.end_row(State::Null))?;
@@ -62,8 +61,8 @@ fn rows(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Resu
 /// Entries are elements of lists. The highest definition level is a value. The level of the repeated part of the schema
 /// is an element without a value, one less is an empty list, and anything below is no list.
 fn lists(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
-    let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.descriptor), Vec::new());
-    let element = u32::from(stem.descriptor.repeated_ancestor_def_level().unsigned_abs());
+    let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.leaf), Vec::new());
+    let element = stem.leaf.element;
     let mut open = None;
     while let Some(Run { repetition, definition, count }) = reader.peek()? {
         // Entries that begin rows are taken one by one.
@@ -144,7 +143,7 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, stem: &Stem) -> Result
         decoded = decoded.saturating_add(header.decoded);
     }
     let stored = source.bytes(offset, to_usize(at - offset)?, "a column chunk")?;
-    let mut reader = Reader::new(chunk, &stem.descriptor, stored.into());
+    let mut reader = Reader::new(chunk, &stem.leaf, stored.into());
     let (most, mut total) = (most_of(stem), 0_u64);
     while let Some(run) = reader.peek()? {
         if run.definition == most {

@@ -2,17 +2,15 @@
 //! how much memory they take when they are decoded.
 
 use super::decode::total_bytes;
+use super::metadata::{ChunkMetadata, Metadata, RowGroup};
 use super::schema::{Build, Form, Leaf, Stem, columns_of};
-use super::thrift::is_encrypted;
+use super::types::{Compression, Encoding};
 use super::values::Stored;
 use crate::FileId;
 use crate::columnar::json::{Scalar, text_room};
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{BROTLI_BYTES, Group, LZ4_FRAME_BYTES, Listing, Place, Wanted, guarded};
+use crate::columnar::{BROTLI_BYTES, Group, LZ4_FRAME_BYTES, Listing, Place, Wanted};
 use crate::headers::{Source, u32_at};
-use parquet::basic::{Compression, Encoding};
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
-use parquet::file::metadata::{ParquetStatisticsPolicy, RowGroupMetaData};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// The first and the last bytes of a file.
@@ -50,16 +48,16 @@ pub struct Chunks {
 pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Chunks>> {
     let (metadata, end) = metadata(source)?;
     let placed = |error: Error| error.with_path(source.path());
-    let found = columns_of(metadata.file_metadata().schema_descr());
+    let found = columns_of(&metadata.fields);
     let mut listing = Listing::choose(found, wanted).map_err(placed)?;
-    for (number, group) in metadata.row_groups().iter().enumerate() {
-        let rows = u64::try_from(group.num_rows())
-            .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows", group.num_rows())))?;
+    for (number, group) in metadata.groups.iter().enumerate() {
+        let rows = u64::try_from(group.rows)
+            .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows", group.rows)))?;
         if rows == 0 {
             continue;
         }
         if listing.stored.is_empty() {
-            listing.stored = listing.leaves.iter().map(|leaf| stored_as(group.column(leaf.stems[0].number))).collect();
+            listing.stored = listing.leaves.iter().map(|leaf| stored_as(&group.chunks[leaf.stems[0].number])).collect();
         }
         let (mut rooms, mut stored, mut scratch) = (Vec::with_capacity(listing.columns.len()), 0_u64, 0_u64);
         for (column, leaf) in listing.columns.iter().zip(&listing.leaves) {
@@ -83,7 +81,7 @@ pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<
 }
 
 /// Returns the metadata, and where it begins.
-fn metadata(source: &Source) -> Result<(ParquetMetaData, u64)> {
+fn metadata(source: &Source) -> Result<(Metadata, u64)> {
     let size = source.size();
     let (magic_len, least) = (MAGIC.len() as u64, MAGIC.len() as u64 + TAIL_BYTES);
     if size < least {
@@ -112,18 +110,9 @@ fn metadata(source: &Source) -> Result<(ParquetMetaData, u64)> {
         Some(at) => &guess[at as usize..guess.len() - TAIL_BYTES as usize],
         None => &longer,
     };
-    match is_encrypted(bytes) {
-        Some(false) => {}
-        Some(true) => return Err(encrypted("columns are", start, source)),
-        None => return Err(source.corrupt(start, "the schema in the footer is broken")),
-    }
-    let all = ParquetStatisticsPolicy::SkipAll;
-    let options = ParquetMetaDataOptions::new().with_column_stats_policy(all.clone()).with_encoding_stats_policy(all);
-    let decoded = guarded(|| {
-        ParquetMetaDataReader::decode_metadata_with_options(bytes, Some(&options))
-            .map_err(|cause| Error::new(ErrorKind::Corrupt, "the footer is broken").with_source(cause))
-    });
-    Ok((decoded.map_err(|error| error.with_path(source.path()).with_offset(start))?, start))
+    let metadata = Metadata::read(bytes);
+    let metadata = metadata.map_err(|what| source.corrupt(start, format!("the footer is broken: {what}")))?;
+    if metadata.is_encrypted { Err(encrypted("columns are", start, source)) } else { Ok((metadata, start)) }
 }
 
 fn encrypted(what: &str, offset: u64, source: &Source) -> Error {
@@ -137,30 +126,30 @@ fn of_chunk(error: Error, group: usize, name: &str, source: &Source) -> Error {
 }
 
 /// Returns the chunk of a leaf, which must lie in the file.
-fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, leaf: &Leaf, stem: &Stem) -> Result<Chunk> {
-    let chunk = group.column(stem.number);
-    if chunk.file_path().is_some_and(|path| !path.is_empty()) {
+fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroup, leaf: &Leaf, stem: &Stem) -> Result<Chunk> {
+    let chunk = &group.chunks[stem.number];
+    if chunk.is_elsewhere {
         let error = Error::new(ErrorKind::Unavailable, "the column lies in another file");
         return Err(error.with_remedy("open the files that have the data"));
     }
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).with_offset(end);
     let number = |number: i64, what: &str| u64::try_from(number).map_err(|_| corrupt(format!("{what} is {number}")));
-    let data_at = number(chunk.data_page_offset(), "the place of its pages")?;
+    let data_at = number(chunk.data_at, "the place of its pages")?;
     // Some writers say 0 if there is no dictionary.
-    let dictionary = chunk.dictionary_page_offset().and_then(|at| u64::try_from(at).ok());
+    let dictionary = chunk.dictionary_at.and_then(|at| u64::try_from(at).ok());
     let dictionary = dictionary.filter(|&at| at > 0 && at < data_at);
     let start = dictionary.unwrap_or(data_at);
-    let len = number(chunk.compressed_size(), "its length")?;
+    let len = number(chunk.stored, "its length")?;
     if start < MAGIC.len() as u64 || start.checked_add(len).is_none_or(|chunk_end| chunk_end > end) {
         return Err(corrupt(format!("{len} bytes from {start} on reach out of the file's data")));
     }
-    let values = number(chunk.num_values(), "its number of values")?;
-    let decoded = number(chunk.uncompressed_size(), "its length when it is decompressed")?;
-    if stem.descriptor.max_rep_level() == 0 && values != rows {
+    let values = number(chunk.values, "its number of values")?;
+    let decoded = number(chunk.decoded, "its length when it is decompressed")?;
+    if stem.leaf.repetition == 0 && values != rows {
         return Err(corrupt(format!("there are {values} values for {rows} rows")));
     }
-    let compression = chunk.compression();
-    if matches!(compression, Compression::LZO) {
+    let compression = chunk.compression;
+    if compression == Compression::Lzo {
         let error = Error::new(ErrorKind::Unavailable, "the column is compressed with LZO");
         return Err(error.with_remedy("write the file with another compression"));
     }
@@ -174,18 +163,18 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, leaf: &
 /// Returns the most bytes that decoding a chunk takes beside what is stored and what is decoded: a dictionary with a
 /// page, which the chunk's pages have together; where each string of a dictionary begins; and the string before, where
 /// strings repeat its beginning. Pages that are not compressed lie in what is stored.
-fn scratch(metadata: &ColumnChunkMetaData, chunk: &Chunk, stem: &Stem) -> u64 {
+fn scratch(metadata: &ChunkMetadata, chunk: &Chunk, stem: &Stem) -> u64 {
     let pages = match chunk.compression {
-        Compression::UNCOMPRESSED => 0,
-        Compression::LZ4 => chunk.decoded.saturating_add(LZ4_FRAME_BYTES),
-        Compression::BROTLI(_) => chunk.decoded.saturating_add(BROTLI_BYTES),
+        Compression::Uncompressed => 0,
+        Compression::Lz4 => chunk.decoded.saturating_add(LZ4_FRAME_BYTES),
+        Compression::Brotli => chunk.decoded.saturating_add(BROTLI_BYTES),
         _ => chunk.decoded,
     };
     if stem.form != Form::Bytes {
         return pages;
     }
     let starts = chunk.values.saturating_mul(4).min(chunk.decoded);
-    let before = if metadata.encodings_mask().is_set(Encoding::DELTA_BYTE_ARRAY) { chunk.decoded } else { 0 };
+    let before = if metadata.encodings.has(Encoding::DeltaByteArray) { chunk.decoded } else { 0 };
     pages.saturating_add(starts).saturating_add(before)
 }
 
@@ -194,7 +183,7 @@ fn scratch(metadata: &ColumnChunkMetaData, chunk: &Chunk, stem: &Stem) -> u64 {
 /// Current writers put the length of strings into the footer. Without it, strings that are stored one by one take no
 /// more than their pages. Only those that refer to others (to a dictionary, or to the string before) must be looked at,
 /// once, when the file is opened.
-fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf, stem: &Stem) -> Result<u64> {
+fn room(source: &Source, metadata: &ChunkMetadata, chunk: &Chunk, leaf: &Leaf, stem: &Stem) -> Result<u64> {
     let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
     match &leaf.build {
         Build::Values if stem.form != Form::Bytes => Ok(0),
@@ -202,7 +191,7 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
         Build::Numbers => chunk.values.checked_mul(stem.bytes).ok_or_else(too_many),
         Build::Nested(_) => {
             let entries = chunk.values.checked_mul(stem.words.saturating_add(stem.scalar.room()));
-            let bytes = match (stem.scalar, Stored::of(&stem.descriptor)) {
+            let bytes = match (stem.scalar, Stored::of(&stem.leaf)) {
                 (Scalar::Text | Scalar::Bytes, Stored::Fixed(width)) => chunk.values.saturating_mul(width as u64),
                 (Scalar::Text | Scalar::Bytes, _) => strings(source, metadata, chunk, stem)?,
                 _ => 0,
@@ -213,28 +202,26 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
 }
 
 /// Returns the most bytes that the strings of a chunk take together.
-fn strings(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, stem: &Stem) -> Result<u64> {
-    if let Some(bytes) = metadata.unencoded_byte_array_data_bytes() {
+fn strings(source: &Source, metadata: &ChunkMetadata, chunk: &Chunk, stem: &Stem) -> Result<u64> {
+    if let Some(bytes) = metadata.strings {
         let what = "the length of its strings is below 0";
         return u64::try_from(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, what));
     }
-    let encodings = metadata.encodings_mask();
-    let refers = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::DELTA_BYTE_ARRAY];
+    let refers = [Encoding::PlainDictionary, Encoding::RleDictionary, Encoding::DeltaByteArray];
     // A chunk begins with its dictionary, if it has one.
-    let has_dictionary = u64::try_from(metadata.data_page_offset()) != Ok(chunk.place.offset);
-    if has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
+    let has_dictionary = u64::try_from(metadata.data_at) != Ok(chunk.place.offset);
+    if has_dictionary || refers.iter().any(|&encoding| metadata.encodings.has(encoding)) {
         total_bytes(source, chunk, stem)
     } else {
         Ok(chunk.decoded)
     }
 }
 
-fn stored_as(chunk: &ColumnChunkMetaData) -> String {
-    let encodings: Vec<String> = chunk.encodings().map(|encoding| encoding.to_string()).collect();
-    let compression = match chunk.compression() {
-        Compression::UNCOMPRESSED => "not compressed".to_owned(),
-        // Without the level, which is not in the file.
-        compression => compression.to_string().split('(').next().unwrap_or_default().to_owned(),
+fn stored_as(chunk: &ChunkMetadata) -> String {
+    let encodings: Vec<String> = chunk.encodings.all().map(|encoding| encoding.to_string()).collect();
+    let compression = match chunk.compression {
+        Compression::Uncompressed => "not compressed".to_owned(),
+        compression => compression.to_string(),
     };
     format!("{compression}, {}", encodings.join("+"))
 }

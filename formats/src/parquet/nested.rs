@@ -100,7 +100,7 @@ struct Entries<'a> {
 impl<'a> Entries<'a> {
     fn new(reader: &'a mut Reader, stem: &Stem) -> Entries<'a> {
         let form = Some(stem.form).filter(|form| matches!(form, Form::Int32(1 | 2) | Form::Decimal(_)));
-        let (stored, scalar) = (Stored::of(&stem.descriptor), stem.scalar);
+        let (stored, scalar) = (Stored::of(&stem.leaf), stem.scalar);
         Entries { reader, scalar, stored, form, repetition: [0; LEVELS], definition: [0; LEVELS], at: 0, end: 0 }
     }
 

@@ -3,11 +3,10 @@
 
 use super::footer::Chunk;
 use super::thrift::PageHeader;
+use super::types::{Compression, Primitive};
 use super::values::broken;
 use crate::compression::{Compression as Codec, fill};
 use bytes::{Buf, Bytes};
-use parquet::basic::Compression;
-use parquet::schema::types::ColumnDescriptor;
 use std::io;
 use uringload_core::Result;
 
@@ -50,8 +49,8 @@ pub(super) struct Pages {
 
 impl Pages {
     /// `stored` is the chunk, or the beginning of it.
-    pub(super) fn new(chunk: &Chunk, leaf: &ColumnDescriptor, stored: Bytes) -> Pages {
-        let (has_repetition, has_definition) = (leaf.max_rep_level() > 0, leaf.max_def_level() > 0);
+    pub(super) fn new(chunk: &Chunk, leaf: &Primitive, stored: Bytes) -> Pages {
+        let (has_repetition, has_definition) = (leaf.repetition > 0, leaf.definition > 0);
         Pages { chunk: *chunk, has_repetition, has_definition, left: stored, at: chunk.place.offset }
     }
 
@@ -147,7 +146,7 @@ const LEVELS_CUT: &str = "a page ends before its levels";
 fn decompress(codec: Compression, header: &PageHeader, levels: u64, stored: Bytes) -> io::Result<Bytes> {
     let levels = usize::try_from(levels).map_err(io::Error::other)?;
     let (plain, values) = stored.split_at_checked(levels).ok_or(io::ErrorKind::UnexpectedEof)?;
-    if codec == Compression::UNCOMPRESSED || !header.is_compressed {
+    if codec == Compression::Uncompressed || !header.is_compressed {
         return Ok(stored);
     }
     let mut page = vec![0; usize::try_from(header.decoded).map_err(io::Error::other)?];
@@ -156,16 +155,16 @@ fn decompress(codec: Compression, header: &PageHeader, levels: u64, stored: Byte
     let filled = match codec {
         // Where all values are null, some writers store nothing.
         _ if out.is_empty() => 0,
-        Compression::SNAPPY => Codec::Snappy.decode(values, out)?,
-        Compression::GZIP(_) => Codec::Gzip.decode(values, out)?,
-        Compression::BROTLI(_) => Codec::Brotli.decode(values, out)?,
-        Compression::ZSTD(_) => Codec::Zstd.decode(values, out)?,
-        Compression::LZ4_RAW => lz4(values, out)?,
+        Compression::Snappy => Codec::Snappy.decode(values, out)?,
+        Compression::Gzip => Codec::Gzip.decode(values, out)?,
+        Compression::Brotli => Codec::Brotli.decode(values, out)?,
+        Compression::Zstd => Codec::Zstd.decode(values, out)?,
+        Compression::Lz4Raw => lz4(values, out)?,
         // The form that Hadoop writes, and two forms of old writers that misread it.
-        Compression::LZ4 => hadoop_lz4(values, out)
+        Compression::Lz4 => hadoop_lz4(values, out)
             .or_else(|_| fill(&mut lz4_flex::frame::FrameDecoder::new(values), out))
             .or_else(|_| lz4(values, out))?,
-        Compression::UNCOMPRESSED | Compression::LZO => return Err(io::ErrorKind::Unsupported.into()),
+        Compression::Uncompressed | Compression::Lzo => return Err(io::ErrorKind::Unsupported.into()),
     };
     if filled < out.len() {
         return Err(io::Error::other(format!("it decodes to {filled} bytes, and its header says {}", out.len())));
@@ -194,10 +193,8 @@ fn hadoop_lz4(mut stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
 mod tests {
     use super::*;
     use crate::columnar::Place;
-    use parquet::schema::parser::parse_message_type;
-    use parquet::schema::types::SchemaDescriptor;
+    use crate::parquet::types::Physical;
     use std::io::Write;
-    use std::sync::Arc;
 
     /// Fields of 32 bits, one after the other, each a number below 64.
     fn ints(numbers: &[usize]) -> Vec<u8> {
@@ -211,10 +208,11 @@ mod tests {
 
     /// The bytes of all pages of a chunk that begins at byte 100 and has 4 values in 16 bytes, or the first error.
     fn read(compression: Compression, stored: Vec<u8>) -> std::result::Result<Vec<Bytes>, String> {
-        let schema = SchemaDescriptor::new(Arc::new(parse_message_type("message a { required int32 a; }").unwrap()));
+        let (physical, len) = (Physical::Int32, -1);
+        let leaf = Primitive { physical, len, precision: -1, scale: -1, definition: 0, repetition: 0, element: 0 };
         let place = Place { offset: 100, len: stored.len() as u64 };
         let chunk = Chunk { place, values: 4, decoded: 16, compression, room: 0, scratch: 0 };
-        let mut pages = Pages::new(&chunk, &schema.column(0), stored.into());
+        let mut pages = Pages::new(&chunk, &leaf, stored.into());
         std::iter::from_fn(|| pages.next().transpose())
             .map(|page| match page?.0 {
                 Page::Data(data) => Ok(Bytes::from([data.repetition, data.definition, data.bytes].concat())),
@@ -226,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_claims_more_than_its_chunk_is_refused() {
-        let plain = Compression::UNCOMPRESSED;
+        let plain = Compression::Uncompressed;
         let index = [&ints(&[1, 3, 3]), &[0x3c, 0, 0][..], b"xyz"].concat();
         let sound = [page(1, 4, b"abcd"), index, page(3, 12, b"abcdefghijkl")].concat();
         assert_eq!(read(plain, sound).unwrap(), [&b"abcd"[..], b"abcdefghijkl"], "without the index");
@@ -256,13 +254,13 @@ mod tests {
         };
         let snappy = snap::raw::Encoder::new().compress_vec(text).unwrap();
         for (codec, stored) in [
-            (Compression::SNAPPY, snappy.clone()),
-            (Compression::GZIP(Default::default()), gzip.finish().unwrap()),
-            (Compression::ZSTD(Default::default()), zstd::stream::encode_all(&text[..], 1).unwrap()),
-            (Compression::LZ4_RAW, raw(text)),
-            (Compression::LZ4, [hadoop(&text[..7]), hadoop(&text[7..])].concat()),
-            (Compression::LZ4, frame.finish().unwrap()),
-            (Compression::LZ4, raw(text)),
+            (Compression::Snappy, snappy.clone()),
+            (Compression::Gzip, gzip.finish().unwrap()),
+            (Compression::Zstd, zstd::stream::encode_all(&text[..], 1).unwrap()),
+            (Compression::Lz4Raw, raw(text)),
+            (Compression::Lz4, [hadoop(&text[..7]), hadoop(&text[7..])].concat()),
+            (Compression::Lz4, frame.finish().unwrap()),
+            (Compression::Lz4, raw(text)),
         ] {
             assert_eq!(read(codec, page(3, 15, &stored)).unwrap(), [&text[..]], "{codec:?}");
             assert!(read(codec, page(3, 14, &stored)).is_err() && read(codec, page(3, 16, &stored)).is_err());
@@ -272,7 +270,7 @@ mod tests {
         for (flag, values) in [(&[][..], &snappy[..]), (&[0x12], text)] {
             let (sizes, own) = (ints(&[3, 16, values.len() + 1]), ints(&[3, 0, 3, 0, 1, 0]));
             let stored = [&sizes, &[0x5c][..], &own, flag, &[0, 0], b"L", values].concat();
-            assert_eq!(read(Compression::SNAPPY, stored).unwrap(), [&b"Lhello hello hel"[..]]);
+            assert_eq!(read(Compression::Snappy, stored).unwrap(), [&b"Lhello hello hel"[..]]);
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::footer::Chunk;
 use super::hybrid::Hybrid;
 use super::pages::{Data, Page, Pages};
+use super::types::Primitive;
 use super::values::{Dictionary, Stored, Values, broken};
 use bytes::Bytes;
-use parquet::schema::types::ColumnDescriptor;
 use uringload_core::{Error, Result};
 
 /// Some entries of a column that follow each other with the same levels.
@@ -37,13 +37,13 @@ pub(super) struct Reader {
 
 impl Reader {
     /// `stored` is the chunk, or its first pages.
-    pub(super) fn new(chunk: &Chunk, leaf: &ColumnDescriptor, stored: Bytes) -> Reader {
+    pub(super) fn new(chunk: &Chunk, leaf: &Primitive, stored: Bytes) -> Reader {
         Reader {
             pages: Pages::new(chunk, leaf, stored),
             stored: Stored::of(leaf),
             dictionary: None,
-            repetition: Levels::new(leaf.max_rep_level()),
-            definition: Levels::new(leaf.max_def_level()),
+            repetition: Levels::new(leaf.repetition),
+            definition: Levels::new(leaf.definition),
             values: Values::Plain(Bytes::new(), 1),
             left: 0,
             at: chunk.place.offset,
@@ -159,8 +159,8 @@ struct Levels {
 }
 
 impl Levels {
-    fn new(most: i16) -> Levels {
-        Levels { most: u32::try_from(most).unwrap_or(0), levels: None }
+    fn new(most: u32) -> Levels {
+        Levels { most, levels: None }
     }
 
     fn open(&mut self, bytes: Bytes) -> Result<()> {

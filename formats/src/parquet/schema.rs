@@ -1,11 +1,11 @@
 //! Turns a Parquet schema into columns: which can be read, and in which form.
 
+use super::metadata::Node;
 use super::nested::{Kind as Tangle, Repeated, Tree};
+use super::types::{Converted, Logical, Physical, Primitive, Repetition};
 use crate::columnar::Kind;
 use crate::columnar::json::{self, Scalar};
 use crate::{DType, Shape};
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor, Type};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How values of a physical type become elements.
@@ -51,7 +51,7 @@ pub(super) enum Build {
 pub(super) struct Stem {
     /// Its number in the file.
     pub(super) number: usize,
-    pub(super) descriptor: ColumnDescPtr,
+    pub(super) leaf: Primitive,
     pub(super) form: Form,
     /// Bytes of a number.
     pub(super) bytes: u64,
@@ -65,15 +65,17 @@ pub(super) struct Stem {
 pub(super) type Found = (String, Result<(Kind, Leaf)>);
 
 /// Returns the columns of a schema: structs stand for their fields; anything that repeats is one column.
-pub(super) fn columns_of(schema: &SchemaDescriptor) -> Vec<Found> {
-    let mut reader = Reader { schema, first: 0, next: 0, found: Vec::new() };
-    schema.root_schema().get_fields().iter().for_each(|field| reader.columns(field, "", 0));
+pub(super) fn columns_of(schema: &[Node]) -> Vec<Found> {
+    let mut leaves = Vec::new();
+    schema.iter().for_each(|field| field.leaves(&mut leaves));
+    let mut reader = Reader { leaves, first: 0, next: 0, found: Vec::new() };
+    schema.iter().for_each(|field| reader.columns(field, "", 0));
     reader.found
 }
 
 /// Walks a schema, leaf by leaf. The depth of schemas is bounded when the footer is read.
 struct Reader<'a> {
-    schema: &'a SchemaDescriptor,
+    leaves: Vec<(&'a Node, Primitive)>,
     /// The number of the column's first leaf, and that of the next leaf.
     first: usize,
     next: usize,
@@ -82,12 +84,12 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Appends the columns of a field. `definition` is the level from which on its parent is there.
-    fn columns(&mut self, field: &Type, prefix: &str, definition: u32) {
-        let name = format!("{prefix}{}", field.name());
-        if field.is_group() && repeats(field) != Repetition::REPEATED && !is_list(field) && !is_map(field) {
-            let definition = definition + u32::from(repeats(field) == Repetition::OPTIONAL);
+    fn columns(&mut self, field: &Node, prefix: &str, definition: u32) {
+        let name = format!("{prefix}{}", field.name);
+        if field.is_group() && field.repetition != Repetition::Repeated && !is_list(field) && !is_map(field) {
+            let definition = definition + u32::from(field.repetition == Repetition::Optional);
             let prefix = format!("{name}.");
-            return field.get_fields().iter().for_each(|field| self.columns(field, &prefix, definition));
+            return field.fields().iter().for_each(|field| self.columns(field, &prefix, definition));
         }
         self.first = self.next;
         let column = self.field(field, definition, 0).and_then(|tree| self.column(tree)).map_err(|what| {
@@ -99,9 +101,8 @@ impl Reader<'_> {
     }
 
     fn column(&self, tree: Tree) -> Result<(Kind, Leaf), String> {
-        let descriptors: Vec<ColumnDescPtr> =
-            tree.stems.clone().map(|stem| self.schema.column(self.first + stem)).collect();
-        let kinds = descriptors.iter().map(|leaf| kind_of(leaf)).collect::<Result<Vec<_>, String>>()?;
+        let leaves = &self.leaves[self.first..][tree.stems.clone()];
+        let kinds = leaves.iter().map(|(node, leaf)| kind_of(node, leaf)).collect::<Result<Vec<_>, String>>()?;
         let own = &kinds[0].0;
         let (mut kind, build) = match &tree.kind {
             Tangle::Value => (own.clone(), Build::Values),
@@ -116,20 +117,20 @@ impl Reader<'_> {
         let mut words = vec![0; kinds.len()];
         tree.add_words(0, &mut words);
         let mut stems = Vec::with_capacity(kinds.len());
-        for ((descriptor, (kind, form)), words) in descriptors.into_iter().zip(kinds).zip(words) {
-            let (number, scalar) = (self.first + stems.len(), scalar_of(&descriptor, &kind));
-            stems.push(Stem { number, descriptor, form, bytes: kind.dtype.size(), scalar, words });
+        for ((&(node, leaf), (kind, form)), words) in leaves.iter().zip(kinds).zip(words) {
+            let (number, scalar) = (self.first + stems.len(), scalar_of(node, &leaf, &kind));
+            stems.push(Stem { number, leaf, form, bytes: kind.dtype.size(), scalar, words });
         }
         let stems = stems.into();
         Ok((kind, Leaf { stems, build }))
     }
 
     /// The tree of a field, whose parent is there from level `definition` on, inside `repetition` lists.
-    fn field(&mut self, field: &Type, definition: u32, repetition: u32) -> Result<Tree, String> {
-        match repeats(field) {
-            Repetition::REQUIRED => self.inside(field, definition, repetition),
-            Repetition::OPTIONAL => self.inside(field, definition + 1, repetition),
-            Repetition::REPEATED => {
+    fn field(&mut self, field: &Node, definition: u32, repetition: u32) -> Result<Tree, String> {
+        match field.repetition {
+            Repetition::Required => self.inside(field, definition, repetition),
+            Repetition::Optional => self.inside(field, definition + 1, repetition),
+            Repetition::Repeated => {
                 // A list without a group around it, which is never null.
                 let start = self.next - self.first;
                 let of = Repeated { definition: definition + 1, repetition: repetition + 1 };
@@ -141,33 +142,33 @@ impl Reader<'_> {
     }
 
     /// The tree of a field that is there from level `definition` on.
-    fn inside(&mut self, field: &Type, definition: u32, repetition: u32) -> Result<Tree, String> {
+    fn inside(&mut self, field: &Node, definition: u32, repetition: u32) -> Result<Tree, String> {
         let start = self.next - self.first;
         let of = Repeated { definition: definition + 1, repetition: repetition + 1 };
-        let kind = if field.is_primitive() {
+        let kind = if !field.is_group() {
             self.next += 1;
             Tangle::Value
         } else if is_list(field) {
-            let [child] = field.get_fields() else { return Err("a list without one element type".into()) };
-            if repeats(child) != Repetition::REPEATED {
+            let [child] = field.fields() else { return Err("a list without one element type".into()) };
+            if child.repetition != Repetition::Repeated {
                 return Err("a list that does not repeat".into());
             }
-            let is_element = child.is_primitive()
-                || child.get_fields().len() != 1
-                || child.name() == "array"
-                || child.name() == format!("{}_tuple", field.name());
+            let is_element = !child.is_group()
+                || child.fields().len() != 1
+                || child.name == "array"
+                || child.name == format!("{}_tuple", field.name);
             let element = if is_element {
                 self.inside(child, of.definition, of.repetition)?
             } else {
-                self.field(&child.get_fields()[0], of.definition, of.repetition)?
+                self.field(&child.fields()[0], of.definition, of.repetition)?
             };
             Tangle::List(of, Box::new(element))
         } else if is_map(field) {
-            let [pair] = field.get_fields() else { return Err("a map without one type of pairs".into()) };
-            let (Repetition::REPEATED, true) = (repeats(pair), pair.is_group()) else {
+            let [pair] = field.fields() else { return Err("a map without one type of pairs".into()) };
+            let (Repetition::Repeated, true) = (pair.repetition, pair.is_group()) else {
                 return Err("a map that does not repeat".into());
             };
-            let [key, value] = pair.get_fields() else { return Err("a map without keys and values".into()) };
+            let [key, value] = pair.fields() else { return Err("a map without keys and values".into()) };
             let key = self.field(key, of.definition, of.repetition)?;
             if !matches!(key.kind, Tangle::Value) {
                 return Err("a map whose keys are no single values".into());
@@ -175,8 +176,8 @@ impl Reader<'_> {
             Tangle::Map(of, Box::new([key, self.field(value, of.definition, of.repetition)?]))
         } else {
             let mut fields = Vec::new();
-            for field in field.get_fields() {
-                fields.push((json::name(field.name()), self.field(field, definition, repetition)?));
+            for field in field.fields() {
+                fields.push((json::name(&field.name), self.field(field, definition, repetition)?));
             }
             Tangle::Struct(fields)
         };
@@ -185,26 +186,17 @@ impl Reader<'_> {
     }
 }
 
-fn leaves_of(field: &Type) -> usize {
-    if field.is_primitive() { 1 } else { field.get_fields().iter().map(|field| leaves_of(field)).sum() }
+fn leaves_of(field: &Node) -> usize {
+    if field.is_group() { field.fields().iter().map(leaves_of).sum() } else { 1 }
 }
 
-fn repeats(field: &Type) -> Repetition {
-    let info = field.get_basic_info();
-    if info.has_repetition() { info.repetition() } else { Repetition::REQUIRED }
+fn is_list(field: &Node) -> bool {
+    field.is_group() && (field.converted == Some(Converted::List) || field.logical == Some(Logical::List))
 }
 
-fn is_list(field: &Type) -> bool {
-    let info = field.get_basic_info();
-    field.is_group()
-        && (info.converted_type() == ConvertedType::LIST || info.logical_type_ref() == Some(&LogicalType::List))
-}
-
-fn is_map(field: &Type) -> bool {
-    let info = field.get_basic_info();
-    field.is_group()
-        && (matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE)
-            || info.logical_type_ref() == Some(&LogicalType::Map))
+fn is_map(field: &Node) -> bool {
+    let is_old = matches!(field.converted, Some(Converted::Map | Converted::MapKeyValue));
+    field.is_group() && (is_old || field.logical == Some(Logical::Map))
 }
 
 /// A nested type, in words.
@@ -223,61 +215,61 @@ fn described(tree: &Tree, kinds: &[(Kind, Form)]) -> String {
 }
 
 /// What a leaf is inside a nested column.
-fn scalar_of(leaf: &ColumnDescriptor, kind: &Kind) -> Scalar {
-    if is_decimal(leaf) {
-        return Scalar::Decimal(leaf.type_scale().clamp(0, DIGITS[2]));
+fn scalar_of(node: &Node, leaf: &Primitive, kind: &Kind) -> Scalar {
+    if is_decimal(node) {
+        return Scalar::Decimal(leaf.scale.clamp(0, DIGITS[2]));
     }
     Scalar::of(kind)
 }
 
-fn is_decimal(leaf: &ColumnDescriptor) -> bool {
-    matches!(leaf.logical_type_ref(), Some(LogicalType::Decimal(_))) || leaf.converted_type() == ConvertedType::DECIMAL
+fn is_decimal(node: &Node) -> bool {
+    matches!(node.logical, Some(Logical::Decimal { .. })) || node.converted == Some(Converted::Decimal)
 }
 
-fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
-    let physical = leaf.physical_type();
-    let logical = leaf.logical_type_ref();
-    let described = match (logical, leaf.converted_type()) {
-        (Some(logical), _) => format!("{physical} {logical:?}"),
-        (None, ConvertedType::NONE) => physical.to_string(),
-        (None, converted) => format!("{physical} {converted}"),
+fn kind_of(node: &Node, leaf: &Primitive) -> Result<(Kind, Form), String> {
+    let physical = leaf.physical;
+    let logical = node.logical.as_ref();
+    let described = match (logical, node.converted) {
+        (Some(logical), _) => format!("{physical} {logical}"),
+        (None, Some(converted)) => format!("{physical} {converted}"),
+        (None, None) => physical.to_string(),
     };
     let scalar = |dtype, form| Ok((Kind::scalar(dtype, described.clone()), form));
-    let is_decimal = is_decimal(leaf);
-    let integer = match (logical, leaf.converted_type()) {
-        (Some(LogicalType::Integer(int)), _) => {
-            DType::named(&format!("{}{}", if int.is_signed { 'i' } else { 'u' }, int.bit_width))
+    let is_decimal = is_decimal(node);
+    let integer = match (logical, node.converted) {
+        (Some(Logical::Integer { bits, is_signed }), _) => {
+            DType::named(&format!("{}{bits}", if *is_signed { 'i' } else { 'u' }))
         }
-        (_, ConvertedType::INT_8) => Some(DType::I8),
-        (_, ConvertedType::UINT_8) => Some(DType::U8),
-        (_, ConvertedType::INT_16) => Some(DType::I16),
-        (_, ConvertedType::UINT_16) => Some(DType::U16),
-        (_, ConvertedType::UINT_32) => Some(DType::U32),
-        (_, ConvertedType::UINT_64) => Some(DType::U64),
+        (_, Some(Converted::Int8)) => Some(DType::I8),
+        (_, Some(Converted::UInt8)) => Some(DType::U8),
+        (_, Some(Converted::Int16)) => Some(DType::I16),
+        (_, Some(Converted::UInt16)) => Some(DType::U16),
+        (_, Some(Converted::UInt32)) => Some(DType::U32),
+        (_, Some(Converted::UInt64)) => Some(DType::U64),
         _ => None,
     };
     match physical {
-        Physical::BOOLEAN => scalar(DType::Bool, Form::Bool),
-        Physical::INT32 => {
+        Physical::Boolean => scalar(DType::Bool, Form::Bool),
+        Physical::Int32 => {
             let dtype = integer.filter(|dtype| dtype.size() <= 4).unwrap_or(DType::I32);
             scalar(dtype, Form::Int32(dtype.size()))
         }
-        Physical::INT64 => scalar(integer.filter(|dtype| dtype.size() == 8).unwrap_or(DType::I64), Form::Int64),
-        Physical::INT96 => Ok((Kind::fixed_bytes(12, described), Form::Int96)),
-        Physical::FLOAT => scalar(DType::F32, Form::Float),
-        Physical::DOUBLE => scalar(DType::F64, Form::Double),
-        Physical::BYTE_ARRAY if is_decimal => {
-            decimal(DIGITS.iter().position(|&digits| leaf.type_precision() <= digits), described)
+        Physical::Int64 => scalar(integer.filter(|dtype| dtype.size() == 8).unwrap_or(DType::I64), Form::Int64),
+        Physical::Int96 => Ok((Kind::fixed_bytes(12, described), Form::Int96)),
+        Physical::Float => scalar(DType::F32, Form::Float),
+        Physical::Double => scalar(DType::F64, Form::Double),
+        Physical::ByteArray if is_decimal => {
+            decimal(DIGITS.iter().position(|&digits| leaf.precision <= digits), described)
         }
-        Physical::BYTE_ARRAY => {
-            let is_text = matches!(logical, Some(LogicalType::String | LogicalType::Json | LogicalType::Enum))
-                || matches!(leaf.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
+        Physical::ByteArray => {
+            let is_text = matches!(logical, Some(Logical::String | Logical::Json | Logical::Enum))
+                || matches!(node.converted, Some(Converted::Utf8 | Converted::Json | Converted::Enum));
             Ok((if is_text { Kind::text(described) } else { Kind::bytes(described) }, Form::Bytes))
         }
-        Physical::FIXED_LEN_BYTE_ARRAY => {
-            let len = u64::try_from(leaf.type_length()).ok().filter(|&len| len > 0);
-            let Some(len) = len else { return Err(format!("of {} bytes a value", leaf.type_length())) };
-            if logical == Some(&LogicalType::Float16) && len == 2 {
+        Physical::FixedLenByteArray => {
+            let len = u64::try_from(leaf.len).ok().filter(|&len| len > 0);
+            let Some(len) = len else { return Err(format!("of {} bytes a value", leaf.len)) };
+            if logical == Some(&Logical::Float16) && len == 2 {
                 return scalar(DType::F16, Form::FixedBytes);
             }
             if is_decimal {

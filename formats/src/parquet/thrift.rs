@@ -1,21 +1,48 @@
-//! Thrift's compact protocol, as far as Parquet needs it here: headers of pages, which nothing else reads, and a look
-//! at the footer before the `parquet` crate follows its schema by recursion.
+//! Thrift's compact protocol, as far as Parquet needs it: headers of pages here, the footer in `metadata`.
 //!
 //! Source: apache/thrift `doc/specs/thrift-compact-protocol.md`; apache/parquet-format
 //! `src/main/thrift/parquet.thrift`.
 
 /// The deepest nesting of structures, and of groups in a schema. A list needs two.
-const DEPTH_MAX: usize = 64;
+pub(super) const DEPTH_MAX: usize = 64;
 
 /// Types of fields. The type of a boolean is its value.
-const TRUE: u8 = 1;
-const FALSE: u8 = 2;
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
-const STRUCT: u8 = 12;
+pub(super) const TRUE: u8 = 1;
+pub(super) const FALSE: u8 = 2;
+pub(super) const BYTE: u8 = 3;
+pub(super) const I32: u8 = 5;
+pub(super) const BINARY: u8 = 8;
+pub(super) const LIST: u8 = 9;
+pub(super) const STRUCT: u8 = 12;
+
+/// What is read, or why it is broken.
+pub(super) type Read<T> = Result<T, String>;
 
 /// The integers of a structure, by the numbers of their fields.
-pub(super) type Numbers = [Option<i64>; 9];
+pub(super) type Numbers<const COUNT: usize> = [Option<i64>; COUNT];
+
+/// Some fields of a structure: a bit for each, by its number.
+#[derive(Clone, Copy)]
+pub(super) struct Fields(u32);
+
+impl Fields {
+    /// Up to number 15.
+    pub(super) const ALL: Fields = Fields(0xffff);
+    pub(super) const NONE: Fields = Fields(0);
+
+    pub(super) const fn of<const COUNT: usize>(fields: [u32; COUNT]) -> Fields {
+        let (mut bits, mut at) = (0, 0);
+        while at < COUNT {
+            bits |= 1 << fields[at];
+            at += 1;
+        }
+        Fields(bits)
+    }
+
+    fn has(self, field: i16) -> bool {
+        u32::try_from(field).is_ok_and(|field| self.0.checked_shr(field).unwrap_or(0) & 1 != 0)
+    }
+}
 
 /// The header of a page.
 pub(super) struct PageHeader {
@@ -26,8 +53,8 @@ pub(super) struct PageHeader {
     /// Bytes of the page when it is decompressed.
     pub(super) decoded: u64,
     /// The integers of the header, and of the part for its type of page.
-    pub(super) numbers: Numbers,
-    pub(super) own: Numbers,
+    pub(super) numbers: Numbers<5>,
+    pub(super) own: Numbers<7>,
     pub(super) is_compressed: bool,
 }
 
@@ -36,65 +63,24 @@ impl PageHeader {
     pub(super) fn read(bytes: &[u8]) -> Option<PageHeader> {
         let mut at = Thrift(bytes);
         let (mut own, mut is_compressed) = (Numbers::default(), true);
-        let numbers = at.fields(|at, field, kind| match (field, kind) {
+        let numbers = at.fields(Fields::ALL, |at, field, kind| match (field, kind) {
             (5 | 7 | 8, STRUCT) => {
-                own = at.fields(|at, field, kind| {
+                own = at.fields(Fields::ALL, |at, field, kind| {
                     is_compressed &= (field, kind) != (7, FALSE);
-                    at.skip(kind, DEPTH_MAX)
+                    at.skip(kind)
                 })?;
-                Some(())
+                Ok(())
             }
-            _ => at.skip(kind, DEPTH_MAX),
-        })?;
+            _ => at.skip(kind),
+        });
+        let numbers = numbers.ok()?;
         let size = |field: usize| u64::try_from(numbers[field]?).ok();
         let len = (bytes.len() - at.0.len()) as u64;
         Some(PageHeader { len, stored: size(3)?, decoded: size(2)?, numbers, own, is_compressed })
     }
 }
 
-/// Whether the columns of a file are encrypted, as its footer says. `None` where the footer is not one, or its schema
-/// is not a tree of bounded depth: the crate reserves memory for as many children as a node claims.
-pub(super) fn is_encrypted(footer: &[u8]) -> Option<bool> {
-    let (mut has_schema, mut is_encrypted) = (false, false);
-    // The crate looks only at the number of a field. It would read one of another type differently, so that is refused.
-    Thrift(footer).fields(|at, field, kind| match (field, kind) {
-        (2, LIST) => {
-            has_schema = true;
-            check_schema(at)
-        }
-        (4 | 5 | 7, LIST) | (6 | 9, BINARY) | (8, STRUCT) | (10.., _) => {
-            is_encrypted |= field == 8;
-            at.skip(kind, DEPTH_MAX)
-        }
-        _ => None,
-    })?;
-    has_schema.then_some(is_encrypted)
-}
-
-fn check_schema(at: &mut Thrift<'_>) -> Option<()> {
-    let (nodes, kind) = at.list()?;
-    // How many children are still to come, for each node from the root down. The first entry stands for the root
-    // itself.
-    let mut open = vec![1_u64];
-    for _ in 0..nodes {
-        let node = at.fields(|at, field, kind| match (field, kind) {
-            (4, BINARY) | (10.., _) => at.skip(kind, DEPTH_MAX),
-            _ => None,
-        })?;
-        let children = u64::try_from(node[5].unwrap_or(0)).ok().filter(|&children| children <= nodes)?;
-        *open.last_mut()? -= 1;
-        open.push(children);
-        while open.last() == Some(&0) {
-            open.pop();
-        }
-        if open.len() > DEPTH_MAX + 1 {
-            return None;
-        }
-    }
-    (open.is_empty() && kind == STRUCT).then_some(())
-}
-
-/// The bytes that are left to read. Each method returns `None` where they end too early or break the protocol.
+/// The bytes that are left to read. Each method fails where they end too early or break the protocol.
 pub(super) struct Thrift<'a>(pub(super) &'a [u8]);
 
 impl<'a> Thrift<'a> {
@@ -116,25 +102,53 @@ impl<'a> Thrift<'a> {
         None
     }
 
-    fn int(&mut self) -> Option<i64> {
-        let number = self.varint()?;
-        Some((number >> 1) as i64 ^ -((number & 1) as i64))
+    fn byte(&mut self) -> Read<u8> {
+        Ok(self.take(1).ok_or_else(ends_early)?[0])
     }
 
-    /// Reads a structure. `other` reads the values that are no integers: it gets their field's number and type.
-    fn fields(&mut self, mut other: impl FnMut(&mut Self, i16, u8) -> Option<()>) -> Option<Numbers> {
-        let (mut numbers, mut field) = (Numbers::default(), 0_i16);
+    fn count(&mut self) -> Read<u64> {
+        self.varint().ok_or_else(ends_early)
+    }
+
+    pub(super) fn int(&mut self) -> Read<i64> {
+        let number = self.count()?;
+        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    fn bytes(&mut self) -> Read<&'a [u8]> {
+        let len = self.count()?;
+        self.take(len).ok_or_else(ends_early)
+    }
+
+    /// A number of the type `BYTE`.
+    pub(super) fn int8(&mut self) -> Read<i8> {
+        Ok(self.byte()? as i8)
+    }
+
+    pub(super) fn text(&mut self) -> Read<&'a str> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| "a text is not UTF-8".into())
+    }
+
+    /// Reads a structure. `ints` are its integers, which are kept; `other` reads whatever else there is: it gets the
+    /// field's number and type.
+    pub(super) fn fields<const COUNT: usize>(
+        &mut self,
+        ints: Fields,
+        mut other: impl FnMut(&mut Self, i16, u8) -> Read<()>,
+    ) -> Read<Numbers<COUNT>> {
+        let (mut numbers, mut field) = ([None; COUNT], 0_i16);
         loop {
-            let byte = self.take(1)?[0];
+            let byte = self.byte()?;
             if byte == 0 {
-                return Some(numbers);
+                return Ok(numbers);
             }
-            field = match byte >> 4 {
-                0 => self.int()?.try_into().ok()?,
-                delta => field.checked_add(delta.into())?,
+            let next = match byte >> 4 {
+                0 => self.int()?.try_into().ok(),
+                delta => field.checked_add(delta.into()),
             };
+            field = next.ok_or("a field has a number of more than 15 bits")?;
             match byte & 0x0f {
-                4..=6 => {
+                4..=6 if ints.has(field) => {
                     let number = self.int()?;
                     if let Some(kept) = usize::try_from(field).ok().and_then(|field| numbers.get_mut(field)) {
                         *kept = Some(number);
@@ -145,24 +159,37 @@ impl<'a> Thrift<'a> {
         }
     }
 
-    /// The number of elements of a list, and their type.
-    fn list(&mut self) -> Option<(u64, u8)> {
-        let byte = self.take(1)?[0];
-        let count = if byte >> 4 == 15 { self.varint()? } else { (byte >> 4).into() };
-        Some((count, byte & 0x0f))
+    /// Reads a list, whose elements `each` reads, by their number. Their type must be `wanted`. None takes less than a
+    /// byte, so that no count makes a long loop.
+    pub(super) fn elements(&mut self, wanted: u8, mut each: impl FnMut(&mut Self, u64) -> Read<()>) -> Read<()> {
+        let (count, kind) = self.list()?;
+        // Some writers say nothing of the type where there are none.
+        if count > 0 && kind != wanted {
+            return Err(format!("a list has elements of type {kind}, not {wanted}"));
+        }
+        (0..count).try_for_each(|number| each(self, number))
     }
 
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
+    /// The number of elements of a list, and their type.
+    fn list(&mut self) -> Read<(u64, u8)> {
+        let byte = self.byte()?;
+        let count = if byte >> 4 == 15 { self.count()? } else { (byte >> 4).into() };
+        Ok((count, byte & 0x0f))
+    }
+
+    /// Goes past a value of this type.
+    pub(super) fn skip(&mut self, kind: u8) -> Read<()> {
+        self.skip_within(kind, DEPTH_MAX)
+    }
+
+    fn skip_within(&mut self, kind: u8, depth: usize) -> Read<()> {
+        let depth = depth.checked_sub(1).ok_or("structures are nested too deep")?;
         match kind {
             TRUE | FALSE => {}
-            3 => self.take(1).map(drop)?,
-            4..=6 => self.varint().map(drop)?,
-            7 => self.take(8).map(drop)?,
-            BINARY => {
-                let len = self.varint()?;
-                self.take(len)?;
-            }
+            BYTE => self.byte().map(drop)?,
+            4..=6 => self.count().map(drop)?,
+            7 => self.take(8).map(drop).ok_or_else(ends_early)?,
+            BINARY => self.bytes().map(drop)?,
             // Lists and sets.
             LIST | 10 => {
                 let (count, kind) = self.list()?;
@@ -170,26 +197,29 @@ impl<'a> Thrift<'a> {
             }
             // A map, whose keys and values alternate.
             11 => {
-                let count = self.varint()?;
-                let kinds = if count > 0 { self.take(1)?[0] } else { 0 };
+                let count = self.count()?;
+                let kinds = if count > 0 { self.byte()? } else { 0 };
                 self.skip_elements(count, &[kinds >> 4, kinds & 0x0f], depth)?;
             }
-            STRUCT => self.fields(|at, _, kind| at.skip(kind, depth)).map(drop)?,
+            STRUCT => self.fields::<0>(Fields::NONE, |at, _, kind| at.skip_within(kind, depth)).map(drop)?,
             // A UUID.
-            13 => self.take(16).map(drop)?,
-            _ => return None,
+            13 => self.take(16).map(drop).ok_or_else(ends_early)?,
+            kind => return Err(format!("a field has the unknown type {kind}")),
         }
-        Some(())
+        Ok(())
     }
 
-    /// Refuses booleans, which Parquet has in no list: the crate takes no byte for each, and would count to 2^31.
-    /// All else is a byte at least, so that no count makes a long loop.
-    fn skip_elements(&mut self, count: u64, kinds: &[u8], depth: usize) -> Option<()> {
+    /// Refuses booleans, which Parquet has in no list. All else is a byte at least, so that no count makes a long loop.
+    fn skip_elements(&mut self, count: u64, kinds: &[u8], depth: usize) -> Read<()> {
         if count > 0 && kinds.iter().any(|&kind| kind <= FALSE) {
-            return None;
+            return Err("a list has booleans in it".into());
         }
-        (0..count).try_for_each(|_| kinds.iter().try_for_each(|&kind| self.skip(kind, depth)))
+        (0..count).try_for_each(|_| kinds.iter().try_for_each(|&kind| self.skip_within(kind, depth)))
     }
+}
+
+fn ends_early() -> String {
+    "it ends early, or a number in it does not end".into()
 }
 
 #[cfg(test)]
@@ -207,41 +237,6 @@ mod tests {
         // A data page of version 1 with 7 values that are encoded by 8.
         let bytes = [0x15, 0x00, 0x15, 0x02, 0x15, 0x02, 0x2c, 0x15, 0x0e, 0x15, 0x10, 0x15, 0x06, 0x15, 0x06, 0, 0];
         assert_eq!(PageHeader::read(&bytes).unwrap().own[2], Some(8));
-    }
-
-    /// A footer with nothing but a schema: each node has so many children.
-    fn footer(children: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0x29, 0xfc];
-        let mut count = children.len();
-        while count > 0x7f {
-            bytes.push(count as u8 | 0x80);
-            count >>= 7;
-        }
-        bytes.push(count as u8);
-        for &children in children {
-            // Field 4, a name; field 5, the number of children.
-            bytes.extend([0x48, 1, b'a', 0x15, children * 2, 0]);
-        }
-        bytes.push(0);
-        bytes
-    }
-
-    #[test]
-    fn schemas_are_trees_of_a_bounded_depth() {
-        assert_eq!(is_encrypted(&footer(&[2, 0, 1, 0])), Some(false));
-        assert_eq!(is_encrypted(&footer(&[2, 0])), None, "a child is lacking");
-        assert_eq!(is_encrypted(&footer(&[1, 0, 0])), None, "there are two roots");
-        assert_eq!(is_encrypted(&footer(&[60, 0])), None, "more children than nodes");
-        let chain = |depth: usize| footer(&[vec![1; depth], vec![0]].concat());
-        assert_eq!(is_encrypted(&chain(DEPTH_MAX)), Some(false));
-        assert_eq!(is_encrypted(&chain(DEPTH_MAX + 1)), None);
-        assert_eq!(is_encrypted(&[0]), None, "no schema");
-        let sound = footer(&[2, 0, 1, 0]);
-        assert!((0..sound.len()).all(|len| is_encrypted(&sound[..len]).is_none()));
-        let encrypted = [&sound[..sound.len() - 1], &[0x6c, 0, 0]].concat();
-        assert_eq!(is_encrypted(&encrypted), Some(true));
-        // The number of children as a boolean, whose value takes a byte only for the crate.
-        assert_eq!(is_encrypted(&[0x29, 0x1c, 0x51, 0, 0]), None);
     }
 
     #[test]

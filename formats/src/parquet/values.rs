@@ -3,10 +3,9 @@
 
 use super::delta::Delta;
 use super::hybrid::Hybrid;
+use super::types::{Physical, Primitive};
 use crate::headers::u32_at;
 use bytes::{Buf, Bytes};
-use parquet::basic::Type as Physical;
-use parquet::schema::types::ColumnDescriptor;
 use std::borrow::Cow;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -31,14 +30,14 @@ pub(super) enum Stored {
 }
 
 impl Stored {
-    pub(super) fn of(leaf: &ColumnDescriptor) -> Stored {
-        match leaf.physical_type() {
-            Physical::BOOLEAN => Stored::Bits,
-            Physical::INT32 | Physical::FLOAT => Stored::Fixed(4),
-            Physical::INT64 | Physical::DOUBLE => Stored::Fixed(8),
-            Physical::INT96 => Stored::Fixed(12),
-            Physical::FIXED_LEN_BYTE_ARRAY => Stored::Fixed(usize::try_from(leaf.type_length()).unwrap_or(0).max(1)),
-            Physical::BYTE_ARRAY => Stored::Strings,
+    pub(super) fn of(leaf: &Primitive) -> Stored {
+        match leaf.physical {
+            Physical::Boolean => Stored::Bits,
+            Physical::Int32 | Physical::Float => Stored::Fixed(4),
+            Physical::Int64 | Physical::Double => Stored::Fixed(8),
+            Physical::Int96 => Stored::Fixed(12),
+            Physical::FixedLenByteArray => Stored::Fixed(usize::try_from(leaf.len).unwrap_or(0).max(1)),
+            Physical::ByteArray => Stored::Strings,
         }
     }
 
