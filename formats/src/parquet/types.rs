@@ -412,9 +412,8 @@ impl Primitive {
             _ => return Err(format!("a decimal is of the type {physical}")),
         };
         if precision < 1 || i64::from(precision) > most || !(0..=precision).contains(&scale) {
-            return Err(format!(
-                "a decimal of the type {physical}, of {len} bytes, has {precision} digits, {scale} of them behind its point"
-            ));
+            let digits = format!("{precision} digits, {scale} of them behind its point");
+            return Err(format!("a decimal of the type {physical}, of {len} bytes, has {digits}"));
         }
         Ok(())
     }
