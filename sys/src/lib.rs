@@ -41,7 +41,7 @@
 //! | open files and ask about them | [`mod@file`]; [`block`], the device behind one; [`pci`], its way to a GPU |
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
 //! | see bytes as numbers | [`plain`] |
-//! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
+//! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage; [`nvml`], its counters. All at run time |
 //! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo; [`nvjpeg`], on a GPU. Both are loaded at run time |
 //! | wait and look around | [`event`], for poll loops; [`system`], what a process may do; [`schedule`], what it got |
 //! | stay within a container | [`cgroup`], the memory and the processors that its groups leave it |
@@ -65,6 +65,7 @@ pub mod event;
 pub mod file;
 pub mod numa;
 pub mod nvjpeg;
+pub mod nvml;
 pub mod pci;
 pub mod plain;
 pub mod ring;

@@ -4,12 +4,13 @@ use super::super::units::{bytes, count, time};
 use super::Round;
 use super::measure::rate;
 use super::trainer::Steps;
-use super::watch::{Link, Seen};
+use super::watch::Seen;
 use serde::Serialize;
 use std::time::Duration;
 use uringload::config::DeviceRoute;
 use uringload::internal::GdsRoute;
 use uringload::internal::{Doing, Role};
+use uringload_sys::nvml::Link;
 
 /// The object `device` of the JSON.
 #[derive(Debug, Serialize)]

@@ -1,12 +1,10 @@
 //! What NVIDIA's management library reports about the GPUs while a bench runs: an independent witness for our own
 //! figures.
 
-use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
-use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Device, Nvml};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use uringload_sys::nvml::{Device, Link, Nvml, NvmlError};
 
 /// How often to query it. It averages over the last 20 ms (PCIe) and over up to a second (utilization).
 const PERIOD: Duration = Duration::from_millis(200);
@@ -25,21 +23,8 @@ pub struct Seen {
     pub busy: f64,
     /// Bytes per second received over PCIe, average and maximum; `None` if the GPU does not count them.
     pub received: Option<(f64, f64)>,
-    /// Generation and width of the PCIe link, and the maximum of both.
+    /// The PCIe link at its best during the run.
     pub link: Option<Link>,
-}
-
-/// A PCIe link at its best during the run (idle GPUs slow it down), and the maximum that GPU and slot support.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Link {
-    /// Generation.
-    pub generation: u32,
-    /// Lanes.
-    pub width: u32,
-    /// The highest generation.
-    pub generation_max: u32,
-    /// The most lanes.
-    pub width_max: u32,
 }
 
 /// A thread that queries the GPUs.
@@ -57,12 +42,12 @@ impl Watch {
         let (stop, stopped) = mpsc::channel();
         let addresses = addresses.to_vec();
         let watch = move || {
-            let nvml = Nvml::init().map_err(|error| error.to_string())?;
+            let nvml = Nvml::open().map_err(|error| error.to_string())?;
             let mut seen: Vec<Seen> =
                 addresses.iter().map(|pci| Seen { pci: pci.clone(), ..Seen::default() }).collect();
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 for one in &mut seen {
-                    let device = nvml.device_by_pci_bus_id(one.pci.as_str());
+                    let device = nvml.device(&one.pci);
                     device.and_then(|device| one.look(&device)).map_err(|error| error.to_string())?;
                 }
             }
@@ -81,18 +66,10 @@ impl Watch {
 
 impl Seen {
     fn look(&mut self, device: &Device<'_>) -> Result<(), NvmlError> {
-        let busy = f64::from(device.utilization_rates()?.gpu) / 100.0;
-        // In thousands of bytes per second. Not every GPU has this counter.
-        let received = device.pcie_throughput(PcieUtilCounter::Receive).ok().map(|kb| f64::from(kb) * 1e3);
-        let link = || {
-            Ok::<_, NvmlError>(Link {
-                generation: device.current_pcie_link_gen()?,
-                width: device.current_pcie_link_width()?,
-                generation_max: device.max_pcie_link_gen()?,
-                width_max: device.max_pcie_link_width()?,
-            })
-        };
-        self.note(busy, received, link().ok());
+        let busy = f64::from(device.busy_percent()?) / 100.0;
+        // Not every GPU has this counter.
+        let received = device.received_kilobytes().ok().map(|kilobytes| f64::from(kilobytes) * 1e3);
+        self.note(busy, received, device.link().ok());
         Ok(())
     }
 
