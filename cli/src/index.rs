@@ -5,9 +5,10 @@ use super::arguments::Index;
 use super::failure::{Exit, told};
 use super::interrupt::eprintln_quietly;
 use super::output::{self, Table};
+use super::progress::{Line, bar};
 use super::units;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::dataset::internal::detect;
 use uringload::dataset::{self, Dataset, IndexProgress, IndexReport, Options};
@@ -119,33 +120,34 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     table.text
 }
 
-/// A line on stderr while files are scanned; silent if stderr is not a terminal. It disappears on drop.
-pub struct IndexBar(ProgressBar);
+/// A line on stderr while files are scanned. It disappears on drop, and appears with the first report.
+pub struct IndexBar {
+    line: Arc<Line>,
+    start: Instant,
+}
 
 impl IndexBar {
-    /// The line appears with the first report.
+    /// Nothing is shown yet.
     pub fn new() -> IndexBar {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        if let Ok(style) = ProgressStyle::with_template("index {bar:30} {percent:>3} %  {binary_bytes_per_sec}  {msg}")
-        {
-            bar.set_style(style);
-        }
-        IndexBar(bar)
+        IndexBar { line: Arc::new(Line::new()), start: Instant::now() }
     }
 
     /// Shows what is reported to it.
     pub fn progress(&self) -> impl Fn(IndexProgress) + Send + Sync + 'static {
-        let shown = self.0.clone();
+        let (line, start) = (Arc::clone(&self.line), self.start);
         move |done| {
-            shown.set_length(done.bytes_total);
-            shown.set_position(done.bytes);
-            shown.set_message(format!("{} of {} files", done.shards, done.shards_total));
+            line.show(|| {
+                let rate = units::bytes(done.bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
+                let bar = bar(done.bytes, done.bytes_total);
+                format!("index {bar}  {rate}/s  {} of {} files", done.shards, done.shards_total)
+            });
         }
     }
 }
 
 impl Drop for IndexBar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        // Options that are still there may hold on to the line.
+        self.line.suspend(|| ());
     }
 }

@@ -22,6 +22,7 @@ mod list;
 mod output;
 mod pack;
 mod pages;
+mod progress;
 mod ranks;
 mod show;
 mod state;

@@ -15,7 +15,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::io::{BufWriter, IsTerminal, Write};
-use std::time::Instant;
 use uringload::Error;
 use uringload::Loader;
 use uringload::batch::{Batch, Data as Column, FailedSample};
@@ -43,7 +42,7 @@ pub fn run(options: &List) -> Done {
     let end = loop {
         match consumer.next(&mut loader) {
             Next::Batch(batch) => {
-                progress.iter_mut().for_each(|progress| progress.batch(Instant::now(), &stats));
+                progress.iter_mut().for_each(|progress| progress.batch(&stats));
                 match *batch {
                     Ok(batch) => lost += write_batch(&mut out, &data, &batch, options.digest)?,
                     Err(error) => break Err(error.into()),

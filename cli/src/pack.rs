@@ -6,12 +6,12 @@ use super::data;
 use super::failure::{Exit, Failure};
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::output::{self, Table};
+use super::progress::{Line, bar};
 use super::units;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use uringload::dataset::Dataset;
 use uringload::pack::{Pack, PackLayout, PackPrediction, PackProgress, PackReport};
@@ -201,31 +201,31 @@ fn as_json(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, ti
     })
 }
 
-/// A line on stderr while shards are written; silent if stderr is not a terminal.
+/// A line on stderr while shards are written.
 struct Progress {
-    bar: ProgressBar,
+    line: Line,
     start: Instant,
+    /// Samples of shards that were there.
+    before: OnceLock<u64>,
 }
 
 impl Progress {
     fn new(start: Instant) -> Progress {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        if let Ok(style) = ProgressStyle::with_template("pack {bar:30} {percent:>3} %  {msg}  {eta}") {
-            bar.set_style(style);
-        }
-        Progress { bar, start }
+        Progress { line: Line::new(), start, before: OnceLock::new() }
     }
 
     fn tell(&self, done: PackProgress) {
-        let rate = done.bytes as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
-        self.bar.set_length(done.samples_total);
-        self.bar.set_position(done.samples);
-        self.bar.set_message(format!("{}/s, {} of {} shards", units::bytes(rate), done.shards, done.shards_total));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        let before = *self.before.get_or_init(|| done.samples);
+        self.line.show(|| {
+            let seconds = self.start.elapsed().as_secs_f64().max(1e-9);
+            let rate = units::bytes(done.bytes as f64 / seconds);
+            let written = done.samples.saturating_sub(before) as f64;
+            let left = done.samples_total.saturating_sub(done.samples) as f64 * seconds / written;
+            // As long as nothing is written there is nothing to go by.
+            let left = Duration::try_from_secs_f64(left).map(|left| format!("  {} left", units::time(left)));
+            let bar = bar(done.samples, done.samples_total);
+            let (shards, of) = (done.shards, done.shards_total);
+            format!("pack {bar}  {rate}/s, {shards} of {of} shards{}", left.unwrap_or_default())
+        });
     }
 }

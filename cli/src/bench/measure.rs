@@ -258,7 +258,7 @@ fn take_all<T: Delivered, U: User<T>>(
         last = Some(done);
         series.batch(epoch, delivered, got.saturating_duration_since(start), done.saturating_duration_since(start));
         timeline.batch(done.saturating_duration_since(start), &stats);
-        progress.batch(done, &stats);
+        progress.batch(&stats);
     };
     match user.finish() {
         Ok(done) => last = last.max(done),

@@ -3,8 +3,8 @@
 use super::super::failure::{Failure, help};
 use super::super::interrupt::Interrupt;
 use super::super::output;
+use super::super::progress::{Line, bar};
 use super::super::units;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct Console<'a> {
     interrupt: &'a Interrupt,
     findings_max: u64,
     findings: AtomicU64,
-    bar: ProgressBar,
+    line: Line,
     /// The findings, if they are printed at the end.
     kept: Option<Mutex<Vec<Value>>>,
     /// Why nothing more can be printed.
@@ -27,17 +27,20 @@ pub struct Console<'a> {
 impl<'a> Console<'a> {
     /// Creates a console for at most `findings_max` findings, which it keeps if they are to become JSON.
     pub fn new(interrupt: &'a Interrupt, findings_max: u64, is_json: bool) -> Console<'a> {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:30} {percent:>3} %  {msg}") {
-            bar.set_style(style);
-        }
         let kept = is_json.then(Mutex::default);
-        Console { interrupt, findings_max, findings: AtomicU64::new(0), bar, kept, failed: Mutex::default() }
+        Console {
+            interrupt,
+            findings_max,
+            findings: AtomicU64::new(0),
+            line: Line::new(),
+            kept,
+            failed: Mutex::default(),
+        }
     }
 
     /// Returns the findings that were kept.
     pub fn finish(self) -> Result<Vec<Value>, Failure> {
-        self.bar.finish_and_clear();
+        drop(self.line);
         match self.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error.into()),
             None => {
@@ -55,8 +58,8 @@ impl Watch for Console<'_> {
         match &self.kept {
             Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(as_json(finding)),
             None => {
-                // Suspends the progress line while printing.
-                if let Err(error) = self.bar.suspend(|| output::print(&as_text(finding))) {
+                // The progress line is away while it is printed.
+                if let Err(error) = self.line.suspend(|| output::print(&as_text(finding))) {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             }
@@ -64,17 +67,14 @@ impl Watch for Console<'_> {
     }
 
     fn progress(&self, progress: Progress) {
-        if self.bar.is_hidden() {
-            return;
-        }
-        let (name, unit) = match progress.stage {
-            Stage::Samples => ("samples", units::count(progress.done)),
-            _ => ("checksums", units::bytes(progress.done as f64)),
-        };
-        self.bar.set_prefix(name);
-        self.bar.set_length(progress.total);
-        self.bar.set_position(progress.done);
-        self.bar.set_message(format!("{unit}  {} findings", units::count(self.findings.load(Ordering::Relaxed))));
+        self.line.show(|| {
+            let (name, done) = match progress.stage {
+                Stage::Samples => ("samples", units::count(progress.done)),
+                _ => ("checksums", units::bytes(progress.done as f64)),
+            };
+            let findings = units::count(self.findings.load(Ordering::Relaxed));
+            format!("{name} {}  {done}  {findings} findings", bar(progress.done, progress.total))
+        });
     }
 
     fn is_over(&self) -> bool {

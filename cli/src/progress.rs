@@ -1,0 +1,158 @@
+//! A line on stderr that says how far a command is. It is there only on a terminal, changes ten times a second, has no
+//! more than the terminal's width, and is gone when it is dropped.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the line changes.
+const PERIOD: Duration = Duration::from_millis(100);
+/// The width where the terminal does not tell its own.
+const COLUMNS: usize = 80;
+/// Characters of a bar.
+const CELLS: u64 = 30;
+/// To the first column, and clear what is behind it (ECMA-48: erase in line).
+const CLEAR: &str = "\r\u{1b}[K";
+
+/// See the module documentation. Threads may share it.
+pub struct Line(Option<Mutex<Shown>>);
+
+struct Shown {
+    out: Box<dyn Write + Send>,
+    columns: fn() -> usize,
+    /// When it may change.
+    next: Instant,
+    is_shown: bool,
+}
+
+impl Line {
+    /// Nothing is shown yet.
+    pub fn new() -> Line {
+        let can_clear = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        Line((can_clear && io::stderr().is_terminal()).then(|| Mutex::new(Shown::on(Box::new(io::stderr()), columns))))
+    }
+
+    /// Shows what `text` returns, if it is time for that.
+    pub fn show(&self, text: impl FnOnce() -> String) {
+        let Some(shown) = &self.0 else { return };
+        let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if now >= shown.next {
+            shown.next = now + PERIOD;
+            shown.draw(&text());
+        }
+    }
+
+    /// Writes something else to the terminal, while the line is away.
+    pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        let mut shown = self.0.as_ref().map(|shown| shown.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(shown) = &mut shown {
+            shown.clear();
+        }
+        write()
+    }
+}
+
+impl Shown {
+    fn on(out: Box<dyn Write + Send>, columns: fn() -> usize) -> Shown {
+        Shown { out, columns, next: Instant::now(), is_shown: false }
+    }
+
+    /// A terminal that cannot be written to is nothing to stop for.
+    fn draw(&mut self, text: &str) {
+        // The last column stays free: some terminals go to the next line behind it.
+        let fitting: String = text.chars().take((self.columns)().saturating_sub(1)).collect();
+        let _ = self.out.write_all(format!("{CLEAR}{fitting}").as_bytes());
+        self.is_shown = true;
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let _ = self.out.write_all(CLEAR.as_bytes());
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn columns() -> usize {
+    terminal_size::terminal_size_of(io::stderr()).map_or(COLUMNS, |(columns, _)| columns.0.into())
+}
+
+/// "███████████████░░░░░░░░░░░░░░░  50 %": of nothing, everything is done.
+pub fn bar(done: u64, total: u64) -> String {
+    let of = |parts: u64| u64::try_from(u128::from(done) * u128::from(parts) / u128::from(total.max(1)));
+    let of = |parts: u64| if total == 0 { parts } else { of(parts).unwrap_or(parts).min(parts) };
+    let full = of(CELLS) as usize;
+    format!("{}{} {:>3} %", "█".repeat(full), "░".repeat(CELLS as usize - full), of(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Terminal(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Terminal {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Terminal {
+        fn line(&self) -> Line {
+            Line(Some(Mutex::new(Shown::on(Box::new(self.clone()), || 10))))
+        }
+
+        /// What was written since the last time.
+        fn said(&self) -> String {
+            String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_line_is_cut_and_cleared() {
+        let terminal = Terminal::default();
+        let line = terminal.line();
+        line.show(|| "12345678 0".into());
+        assert_eq!(terminal.said(), "\r\u{1b}[K12345678 ", "nine of ten columns");
+        line.show(|| unreachable!("too early"));
+        let seen = terminal.clone();
+        assert_eq!(line.suspend(|| seen.said()), "\r\u{1b}[K", "it is away before anything else is written");
+        line.suspend(|| ());
+        assert_eq!(terminal.said(), "", "once");
+        std::thread::sleep(PERIOD);
+        line.show(|| "█░".into());
+        drop(line);
+        assert_eq!(terminal.said(), "\r\u{1b}[K█░\r\u{1b}[K");
+    }
+
+    #[test]
+    fn a_line_that_was_never_shown_writes_nothing() {
+        let terminal = Terminal::default();
+        drop(terminal.line());
+        assert_eq!(terminal.said(), "");
+        // The tests' own stderr may be a terminal.
+        assert!(io::stderr().is_terminal() || Line::new().0.is_none());
+    }
+
+    #[test]
+    fn bars_end_at_their_ends() {
+        let (none, all) = ("░".repeat(30), "█".repeat(30));
+        assert_eq!(bar(0, 7), format!("{none}   0 %"));
+        assert_eq!(bar(7, 7), format!("{all} 100 %"));
+        assert_eq!(bar(9, 7), bar(7, 7));
+        assert_eq!(bar(0, 0), bar(7, 7));
+        assert_eq!(bar(u64::MAX / 2, u64::MAX), format!("{}{}  49 %", "█".repeat(14), "░".repeat(16)));
+    }
+}
