@@ -4,6 +4,7 @@ use super::arguments::Chosen;
 use super::failure::{Failure, told};
 use super::index::IndexBar;
 use super::interrupt::{Interrupt, eprintln_quietly};
+use super::scratch::Scratch;
 use super::units;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -86,7 +87,7 @@ pub fn open_quietly(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Data
 
 /// A dataset in a temporary folder, deleted on drop (and by the second Ctrl-C).
 pub struct Made {
-    folder: tempfile::TempDir,
+    folder: Scratch,
     interrupt: Interrupt,
 }
 
@@ -104,9 +105,9 @@ const MADE_BYTES_MAX: f64 = 1e6;
 impl Made {
     /// Writes the files and syncs them to disk. `None` if interrupted.
     pub fn new(interrupt: &Interrupt) -> Result<Option<Made>, Failure> {
-        let folder = tempfile::Builder::new().prefix("uringload-bench-").tempdir();
-        let folder =
-            folder.map_err(|source| failed("cannot make a temporary folder", source, &std::env::temp_dir()))?;
+        let place = std::env::temp_dir();
+        let folder = Scratch::new_in(&place, "uringload-bench-")
+            .map_err(|source| failed("cannot make a temporary folder", source, &place))?;
         interrupt.set_folder(Some(folder.path().to_path_buf()));
         let made = Made { folder, interrupt: interrupt.clone() };
         let note = format!(

@@ -24,6 +24,7 @@ mod pack;
 mod pages;
 mod progress;
 mod ranks;
+mod scratch;
 mod show;
 mod state;
 mod top;

@@ -2,6 +2,7 @@
 
 use super::super::arguments::Images;
 use super::super::interrupt::eprintln_quietly;
+use super::super::scratch::Scratch;
 use super::trial::{Bed, Seen};
 use std::fs;
 use std::ops::ControlFlow;
@@ -120,7 +121,7 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
 }
 
 /// A folder on the dataset's device, beside its files and not among them.
-fn scratch(bed: &Bed<'_>, dataset: &dyn Dataset) -> Result<tempfile::TempDir, String> {
+fn scratch(bed: &Bed<'_>, dataset: &dyn Dataset) -> Result<Scratch, String> {
     let file = dataset.files().path(FileId(0));
     let device = fs::metadata(&file).map_err(|error| error.to_string())?.dev();
     let beside =
@@ -128,7 +129,7 @@ fn scratch(bed: &Bed<'_>, dataset: &dyn Dataset) -> Result<tempfile::TempDir, St
     let places: Vec<PathBuf> = bed.options.scratch.clone().map_or_else(|| beside.collect(), |folder| vec![folder]);
     for place in places {
         if fs::metadata(&place).is_ok_and(|about| about.dev() == device)
-            && let Ok(folder) = tempfile::Builder::new().prefix(".uringload-tune-").tempdir_in(&place)
+            && let Ok(folder) = Scratch::new_in(&place, ".uringload-tune-")
         {
             return Ok(folder);
         }

@@ -1,0 +1,64 @@
+//! Folders that are gone when they are dropped.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// How many names are tried. They are random, so that one is taken says that somebody guesses.
+const NAMES_TRIED: usize = 16;
+
+/// A folder of this process, which nobody else may enter. Deleted on drop; what cannot be deleted stays.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Creates one in this place, with a name that begins so.
+    pub fn new_in(place: &Path, prefix: &str) -> io::Result<Scratch> {
+        let mut taken = io::ErrorKind::AlreadyExists.into();
+        for _ in 0..NAMES_TRIED {
+            // Each of these hashes differently, by the system's random numbers.
+            let name = format!("{prefix}{:016x}", RandomState::new().hash_one(std::process::id()));
+            let path = std::path::absolute(place.join(name))?;
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Scratch(path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(taken)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_is_private_and_goes_with_what_is_in_it() {
+        let place = tempfile::tempdir().unwrap();
+        let [one, other] = [(); 2].map(|()| Scratch::new_in(place.path(), ".some-").unwrap());
+        assert_ne!(one.path(), other.path());
+        assert!(one.path().file_name().unwrap().to_str().unwrap().starts_with(".some-"));
+        assert_eq!(fs::metadata(one.path()).unwrap().permissions().mode() & 0o077, 0);
+        fs::create_dir_all(one.path().join("a/b")).unwrap();
+        fs::write(one.path().join("a/b/c"), "d").unwrap();
+        drop((one, other));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        let nowhere = Scratch::new_in(&place.path().join("none"), "").unwrap_err();
+        assert_eq!(nowhere.kind(), io::ErrorKind::NotFound);
+    }
+}
