@@ -440,32 +440,42 @@ fn rate(count: u64, elapsed: Duration) -> f64 {
 mod tests {
     use super::*;
 
+    /// Milliseconds of these activities.
+    fn spent(times: &[(Doing, u64)]) -> [Duration; Doing::ALL.len()] {
+        let mut spent = [Duration::ZERO; Doing::ALL.len()];
+        times.iter().for_each(|&(doing, millis)| spent[doing as usize] = Duration::from_millis(millis));
+        spent
+    }
+
     #[test]
     fn a_difference_holds_what_came_between() {
         let stats = Stats::new();
         let mut clock = stats.clock(Role::Reactor, Doing::Plan);
         stats.count.samples.add(3);
         stats.set_in_flight(8, Instant::now());
-        std::thread::sleep(Duration::from_millis(2));
-        let first = stats.snapshot();
+        let mut first = stats.snapshot();
         clock.switch(Doing::WaitStorage);
         let _late = stats.clock(Role::Consumer, Doing::WaitBatch);
         stats.count.samples.add(4);
         stats.count.bytes_delivered.add(1000);
         stats.mark_batch(Instant::now(), Duration::ZERO);
-        // Long enough that what a busy machine takes between snapshot and switch is no tenth of it.
-        std::thread::sleep(Duration::from_millis(100));
-        let second = stats.snapshot();
+        let mut second = stats.snapshot();
+        // How long this thread had a processor between the two is nobody's business: the times are made up.
+        let millis = Duration::from_millis;
+        (first.elapsed, second.elapsed) = (millis(2), millis(102));
+        (first.in_flight_area, second.in_flight_area) = (16_000_000, 816_000_000);
+        first.threads[0].spent = spent(&[(Doing::Plan, 2)]);
+        second.threads[0].spent = spent(&[(Doing::Plan, 7), (Doing::WaitStorage, 95)]);
+        second.threads[1].spent = spent(&[(Doing::WaitBatch, 99)]);
         let between = second.since(&first);
         assert_eq!((between.count.samples, second.count.samples), (4, 7));
-        assert!(between.share(Role::Reactor, Doing::WaitStorage).unwrap() > 0.9);
-        assert!(
-            between.share(Role::Consumer, Doing::WaitBatch).unwrap() > 0.99,
-            "a thread that the first did not know"
-        );
+        assert_eq!(between.elapsed, millis(100));
+        assert!((between.share(Role::Reactor, Doing::WaitStorage).unwrap() - 0.95).abs() < 1e-9);
+        let late = between.share(Role::Consumer, Doing::WaitBatch);
+        assert_eq!(late, Some(1.0), "a thread that the first did not know");
         assert_eq!(between.share(Role::Stage, Doing::Decode), None);
-        assert!((between.in_flight_mean() - 8.0).abs() < 0.1, "{}", between.in_flight_mean());
-        assert!(between.bytes_per_second() > 0.0 && between.bytes_per_second() <= 1000.0 / 0.1);
+        assert!((between.in_flight_mean() - 8.0).abs() < 1e-9, "{}", between.in_flight_mean());
+        assert!((between.bytes_per_second() - 10_000.0).abs() < 1e-6, "{}", between.bytes_per_second());
         assert!(first.first_batch.is_none() && second.first_batch.is_some());
     }
 

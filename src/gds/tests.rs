@@ -128,7 +128,7 @@ fn a_machine_without_cufile_is_told_at_once_and_is_no_defect() {
     let search = Search { scratch: None, ..Search::default() };
     let start = std::time::Instant::now();
     let step = open(&facts, search, || panic!("nothing is started where a guard fails")).unwrap_err();
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(60));
     assert_eq!(
         (step.cause, &*step.got, &*step.wanted),
         (Cause::Gds(GdsCause::Modules), "the pinned path", "GPUDirect Storage")

@@ -190,7 +190,7 @@ mod tests {
         let first = read();
         assert_eq!((&first["version"], &first["pid"]), (&1.into(), &std::process::id().into()));
         assert_eq!((&first["dataset"]["samples"], &first["batches"]), (&100.into(), &0.into()));
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while read()["batches"].as_u64().unwrap() == 0 {
             drop(loader.next().unwrap().unwrap());
             assert!(Instant::now() < end, "the page stands still");

@@ -128,6 +128,6 @@ fn a_fifo_is_refused_at_once() {
         let read = read(&path, &*dataset(10)).map_err(|error| error.kind());
         sender.send((written, read.map(drop))).unwrap();
     });
-    let refused = receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait");
+    let refused = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("it does not wait");
     assert_eq!(refused, (Err(ErrorKind::Io), Err(ErrorKind::WrongFileType)));
 }

@@ -154,7 +154,7 @@ fn a_poll_loop_gets_everything() {
     let producer = thread::spawn(move || (0..ITEMS).for_each(|item| send(&sender, item).unwrap()));
     let mut next = 0;
     loop {
-        assert!(readable(&receiver, Duration::from_secs(20)), "lost at {next}");
+        assert!(readable(&receiver, Duration::from_secs(60)), "lost at {next}");
         match receiver.try_recv() {
             Ok(item) => assert_eq!(item, next),
             Err(Missing::Closed) => break,

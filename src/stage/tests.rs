@@ -114,7 +114,7 @@ fn all_work_comes_back_once() {
         assert_eq!(stage.under_way(), UNITS as usize);
         let (mut seen, begin) = (Vec::new(), Instant::now());
         while seen.len() < UNITS as usize {
-            assert!(begin.elapsed() < Duration::from_secs(20), "work is lost");
+            assert!(begin.elapsed() < Duration::from_secs(60), "work is lost");
             let Some(finished) = stage.take() else { continue };
             check(&finished);
             seen.push(finished.number);
@@ -139,7 +139,7 @@ fn sleepers_are_woken() {
         stage.submit(work(round % PANICS, &mut whole), &mut clock);
         let begin = Instant::now();
         let finished = loop {
-            assert!(begin.elapsed() < Duration::from_secs(20), "round {round}: nobody woke up");
+            assert!(begin.elapsed() < Duration::from_secs(60), "round {round}: nobody woke up");
             match stage.take() {
                 Some(finished) => break finished,
                 None => std::hint::spin_loop(),

@@ -391,17 +391,17 @@ mod tests {
     #[test]
     fn what_a_thread_did_before_its_clock_does_not_count() {
         std::thread::spawn(|| {
-            let start = Instant::now();
+            let now = || schedule::thread(schedule::thread_id());
             let mut sum = 0_u64;
-            while start.elapsed() < Duration::from_millis(100) {
+            while now().is_some_and(|now| now.used < Duration::from_millis(50)) {
                 sum = std::hint::black_box(sum + 1);
             }
-            let Some(before) = schedule::thread(schedule::thread_id()) else { return };
+            let Some(before) = now() else { return };
             let seen = ThreadTimes::new(Role::Consumer, Instant::now()).snapshot().scheduled.expect("it is told");
-            assert!(seen.used < before.used / 2, "{seen:?} of {before:?}");
-            assert!(
-                seen.queued.unwrap_or_default() <= before.queued.unwrap_or_default() / 2 + Duration::from_millis(20)
-            );
+            // What came between the two looks around it, whatever a busy machine made of that, and nothing before.
+            let between = since(now().expect("as before"), Some(before));
+            assert!(seen.used <= between.used, "{seen:?} of {between:?} behind {before:?}");
+            assert!(seen.queued <= between.queued, "{seen:?} of {between:?} behind {before:?}");
         })
         .join()
         .expect("no panic");
@@ -454,6 +454,7 @@ mod tests {
     /// Two snapshots by one reader never go back, and a difference never exceeds the time between them.
     #[test]
     fn snapshots_are_whole_while_the_writer_runs() {
+        let start = Instant::now();
         let (times, mut clock) = clock();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -464,18 +465,22 @@ mod tests {
                 }
             }
         });
-        let start = Instant::now();
-        let mut before = times.snapshot();
+        // A snapshot, and how long it took: the activity under way is charged up to a moment after the words were read.
+        let look = || {
+            let asked = Instant::now();
+            let seen = times.snapshot();
+            (seen, asked.elapsed())
+        };
+        let (mut before, mut moment) = look();
         for _ in 0..20_000 {
-            let now = times.snapshot();
+            let (now, took) = look();
             for doing in Doing::ALL {
-                // The activity under way is charged up to a moment after the words were read: allow for that moment.
-                assert!(now.on(doing) + Duration::from_millis(50) >= before.on(doing));
+                assert!(now.on(doing) + moment >= before.on(doing));
             }
-            before = now;
+            (before, moment) = (now, took);
         }
         stop.store(true, Ordering::Relaxed);
         writer.join().unwrap();
-        assert!(times.snapshot().total() <= start.elapsed() + Duration::from_millis(100));
+        assert!(times.snapshot().total() <= start.elapsed());
     }
 }

