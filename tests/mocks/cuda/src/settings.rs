@@ -12,6 +12,7 @@
 //! | `copy_us=N`, `mib_us=N` | how long a copy takes: per copy, and per MiB |
 //! | `kernel_us=N` | how long a kernel takes |
 //! | `jitter_us=N` | up to this much more for any work, at random |
+//! | `held=1` | no work begins until `held=0` |
 //! | `seed=N` | the seed of the jitter |
 //! | `fail=FUNCTION@N:CODE` | call N (from 1, counted from this setting on) fails; `@N+:CODE`: and all later ones |
 //! | `fail=*@N:CODE` | the same, counting calls of all functions together |
@@ -39,6 +40,7 @@ pub struct Settings {
     pub mib_us: u64,
     pub kernel_us: u64,
     pub jitter_us: u64,
+    pub is_held: bool,
     pub seed: u64,
     pub failures: Vec<Failure>,
     pub fault: Option<(u64, Code)>,
@@ -77,6 +79,7 @@ impl Default for Settings {
             mib_us: 0,
             kernel_us: 0,
             jitter_us: 0,
+            is_held: false,
             seed: 1,
             failures: Vec::new(),
             fault: None,
@@ -109,6 +112,7 @@ impl Settings {
             "mib_us" => self.mib_us = value.parse().ok()?,
             "kernel_us" => self.kernel_us = value.parse().ok()?,
             "jitter_us" => self.jitter_us = value.parse().ok()?,
+            "held" => self.is_held = value.parse::<u8>().ok()? != 0,
             "seed" => self.seed = value.parse().ok()?,
             "cubins" => self.takes_cubins = value.parse::<u8>().ok()? != 0,
             "report" => self.report = Some(value.to_owned()),

@@ -251,6 +251,8 @@ impl State {
                 Blow::Destroy { device } => self.destroy(device),
             }
         }
+        // What was held may go on.
+        moved();
         Some(())
     }
 

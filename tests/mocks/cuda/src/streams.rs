@@ -154,6 +154,7 @@ pub fn wait_until_idle(mut held: Held, device: usize, only: Option<usize>) -> Re
 fn work_off(id: usize) {
     let mut held = hold();
     loop {
+        let is_held = held.settings.is_held;
         let Some(stream) = held.streams.get_mut(&id) else { return };
         let device = stream.device;
         let is_ready = match stream.queue.front() {
@@ -164,7 +165,7 @@ fn work_off(id: usize) {
             }
             None => false,
             Some(Queued { work: Work::Wait(mark), .. }) => mark.done.get().is_some(),
-            Some(_) => true,
+            Some(_) => !is_held,
         };
         let is_gone = held.check(device).is_err();
         let Some(stream) = held.streams.get_mut(&id) else { return };

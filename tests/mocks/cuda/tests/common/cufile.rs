@@ -82,7 +82,7 @@ impl Cufile {
     pub fn assert_closed(&self) {
         let held = || [Knob::Uses, Knob::Handles, Knob::Buffers].map(|knob| self.get(knob));
         let start = Instant::now();
-        while held() != [0; 3] && start.elapsed() < Duration::from_secs(20) {
+        while held() != [0; 3] && start.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!((held(), self.get(Knob::ClosedTooEarly)), ([0; 3], 0));

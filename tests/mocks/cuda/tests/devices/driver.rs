@@ -306,6 +306,8 @@ fn events_come_to_pass_in_order_and_know_when() {
     let target = span(&context, 64);
     let [start, end, never] = [(); 3].map(|()| Event::new(&context, Timing::On).expect("an event"));
     assert!(never.is_done().expect("no error"));
+    // No machine is so slow that the copy is over before it is looked at.
+    mock.configure("held=1");
     start.record(copies.stream()).expect("recorded");
     copies.start(Bytes::from_static(&[7; 64]), &target).expect("a copy");
     end.record(copies.stream()).expect("recorded");
@@ -314,10 +316,11 @@ fn events_come_to_pass_in_order_and_know_when() {
     let other = Stream::new(&context).expect("a stream");
     other.wait(&end).expect("no error");
     assert!(!other.is_idle().expect("no error"));
+    mock.configure("held=0");
     other.synchronize().expect("no error");
     assert!(end.is_done().expect("no error"));
     let took = end.since(&start).expect("both are there");
-    assert!(took >= Duration::from_millis(3) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= Duration::from_millis(3) && took < BOUND, "{took:?}");
     assert!(never.since(&start).is_err());
     copies.finished().expect("no error");
     drop((copies, target, start, end, never, other, context));
@@ -484,7 +487,7 @@ fn a_forked_child_is_refused_at_once() {
     // SAFETY: the place fits an int, and the child is this process's own.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < BOUND);
     copies.stream().synchronize().expect("the parent goes on");
     drop((copies, target, context));
     mock.assert_clean();

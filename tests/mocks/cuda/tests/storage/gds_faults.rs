@@ -18,7 +18,11 @@ use uringload::internal::Config;
 use uringload::internal::GdsCause;
 use uringload::{ErrorKind, Loader};
 
-const BOUND: Duration = Duration::from_secs(200);
+const BOUND: Duration = Duration::from_secs(400);
+/// Longer than any bound here, in milliseconds.
+const HANGS: i64 = 300_000;
+/// Whoever waits for what hangs takes longer.
+const AT_ONCE: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
     // The dataset does not fit, so most of it is read after the loader was built.
@@ -192,7 +196,7 @@ fn a_device_that_is_gone_ends_the_loader_at_once() {
             mock.configure(&format!("fail=*@1+:{UNAVAILABLE}"));
             let start = Instant::now();
             let errors: Vec<_> = loader.by_ref().filter_map(Result::err).collect();
-            assert!(start.elapsed() < Duration::from_secs(10), "{errno}: {:?}", start.elapsed());
+            assert!(start.elapsed() < AT_ONCE, "{errno}: {:?}", start.elapsed());
             let last = errors.last().expect("it is told");
             assert_eq!(last.kind(), ErrorKind::Device, "{errno}: {last}");
             assert_eq!(std::fs::read(list.path()).unwrap(), b"", "{errno}: good samples are in quarantine");
@@ -213,7 +217,7 @@ fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
         let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config) };
         let input = standard_input();
         let mut loader = case.build(&mock);
-        cufile.set(Knob::ReadHangs, 10_000);
+        cufile.set(Knob::ReadHangs, HANGS);
         let mut came = Came::default();
         for item in loader.by_ref().take(10) {
             match item {
@@ -224,25 +228,27 @@ fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
         assert!(came.failed.iter().any(|(_, error)| error.contains("given up")) || !came.errors.is_empty());
         let start = Instant::now();
         drop(loader);
-        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+        assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
         cufile.set(Knob::ReadHangs, 0);
         cufile.assert_closed();
         mock.assert_clean();
         // Hangs from the first read on: noticed while the loader is built.
-        cufile.set(Knob::ReadHangs, 10_000);
+        cufile.set(Knob::ReadHangs, HANGS);
         let start = Instant::now();
         let error = case.builder(&mock).build().map(drop).unwrap_err();
         assert!(error.to_string().contains("did not come back from a first read"), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+        assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
         cufile.set(Knob::ReadHangs, 0);
         cufile.assert_closed();
+        // Without a limit that a good read could miss on a busy machine.
+        let case = Case { config: Config { timeout: None, ..case.config.clone() }, ..case };
         assert_eq!(drain(&mut case.build(&mock), &truth).good, truth.len());
         // The driver does not open.
-        cufile.set(Knob::OpenHangs, 10_000);
+        cufile.set(Knob::OpenHangs, HANGS);
         let auto = Case { gds: cufile.choice(Gds::Auto), ..case };
         let start = Instant::now();
         let mut loader = auto.build(&mock);
-        assert!(start.elapsed() < 2 * cufile::BOUND, "{:?}", start.elapsed());
+        assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
         assert!(causes(&loader).contains(&Cause::Gds(GdsCause::Timeout)));
         assert_eq!(drain(&mut loader, &truth).good, truth.len());
         drop(loader);

@@ -163,7 +163,7 @@ pub fn native() -> Facts {
 pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what} does not come to be");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} does not come to be");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
