@@ -169,15 +169,20 @@ def test_element_types_of_torch(records: pathlib.Path) -> None:
         assert loader.dataset.columns["data"][0] == "f32"
 
 
-def test_millions_of_numbers_are_quick_and_wrong_ones_are_named(tmp_path: pathlib.Path) -> None:
+def bytes_of(path: pathlib.Path, count: int) -> pathlib.Path:
+    path.touch()
+    os.truncate(path, count)
+    return path
+
+
+@pytest.mark.slow  # It measures time.
+def test_millions_of_numbers_are_quick(tmp_path: pathlib.Path) -> None:
     import time
 
     import numpy as np
 
     count = 10_000_000
-    path = tmp_path / "bytes.bin"
-    path.touch()
-    os.truncate(path, count)
+    path = bytes_of(tmp_path / "bytes.bin", count)
     dataset, many = uringload.Dataset(path, record_bytes=1), list(range(count))
 
     def best(what: Callable[[], object]) -> float:
@@ -197,6 +202,18 @@ def test_millions_of_numbers_are_quick_and_wrong_ones_are_named(tmp_path: pathli
             assert next(iter(loader)).ids == [0, 1, 2, 3]
 
     assert best(first) < 2.0
+
+
+def test_many_numbers_are_taken_and_wrong_ones_are_named(tmp_path: pathlib.Path) -> None:
+    import numpy as np
+
+    count = 100_000
+    path = bytes_of(tmp_path / "bytes.bin", count)
+    many = list(range(count))
+    for numbers in (range(count), many, np.arange(count)):
+        dataset = uringload.Dataset(path, record_bytes=1, only=numbers)
+    with DataLoader(dataset, batch_size=4, sampler=many, output="numpy") as loader:
+        assert next(iter(loader)).ids == [0, 1, 2, 3]
     for wrong, told in (([1, -2], r"only\[1\] cannot be -2"), ([1, 2.5], r"only\[1\] is 2.5"), ([True], r"only\[0\]"),
                         (np.array([3, -1]), r"only\[1\] cannot be -1"), ([1 << 64], r"only\[0\] cannot be 18446")):
         with pytest.raises(uringload.InvalidArgumentError, match=told):

@@ -39,7 +39,35 @@ def test_a_pass_is_the_one_that_for_gives(records: pathlib.Path) -> None:
 
 
 def test_the_event_loop_runs_while_a_batch_is_awaited(records: pathlib.Path) -> None:
-    """Neither reads nor transforms keep it, and nothing spins: it takes next to no processor time."""
+    """A transform waits for the loop, which would never go on if the transform or a read kept it."""
+    ticks = 0
+
+    def waits(batch: Any) -> int:
+        seen, end = ticks, time.monotonic() + 60
+        while ticks < seen + 3 and time.monotonic() < end:
+            time.sleep(0.001)
+        return ticks - seen
+
+    async def run(loader: DataLoader) -> list[int]:
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.001)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        found = [ticked async for ticked in loader]
+        ticking.cancel()
+        return found
+
+    with DataLoader(**of_records(records, batch_size=500, batch_transform=waits, num_threads=1)) as loader:
+        found = asyncio.run(run(loader))
+    assert len(found) == 2 and min(found) >= 3
+
+
+@pytest.mark.slow  # It measures time.
+def test_the_event_loop_takes_next_to_no_processor_time(records: pathlib.Path) -> None:
+    """Nothing spins while a batch is awaited."""
 
     def slow(batch: Any) -> int:
         time.sleep(0.3)

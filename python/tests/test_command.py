@@ -46,18 +46,20 @@ def test_exit_codes_are_the_commands(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it(folder: pathlib.Path, number: signal.Signals) -> None:
+def test_a_signal_ends_it(folder: pathlib.Path, tmp_path: pathlib.Path, number: signal.Signals) -> None:
     child = subprocess.Popen(
-        [*COMMAND, "bench", str(folder), "--duration", "60s"],
+        [*COMMAND, "bench", str(folder), "--duration", "600s", f"--share-stats={tmp_path}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "LC_ALL": "C"},
     )
-    time.sleep(2)
-    assert child.poll() is None, child.communicate()
+    end = time.monotonic() + 120
+    while not any(json.loads(page.read_text())["batches"] for page in tmp_path.glob("*.json")):
+        assert child.poll() is None and time.monotonic() < end, child.communicate()
+        time.sleep(0.01)
     child.send_signal(number)
-    _, told = child.communicate(timeout=20)
+    _, told = child.communicate(timeout=60)
     assert child.returncode == 130, told
     assert "Traceback" not in told
 

@@ -7,11 +7,9 @@ import mmap
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import threading
-import time
 from array import array
 from typing import Any
 
@@ -192,32 +190,26 @@ def test_other_threads_go_on_and_a_signal_ends_it(path: pathlib.Path, tmp_path: 
     with large.open("wb") as file:
         file.truncate(20 << 30)
     script = (
-        "import sys, threading, time, mmap, uringload\n"
+        "import os, signal, sys, threading, time, mmap, uringload\n"
         "memory, ticks = mmap.mmap(-1, 1 << 30), 0\n"
         "def tick():\n"
         "    global ticks\n"
         "    while True:\n"
         "        ticks += 1\n"
         "        time.sleep(0.001)\n"
-        "threading.Thread(target=tick, daemon=True).start()\n"
-        "print('begins', flush=True)\n"
+        "        if ticks == 20: os.kill(os.getpid(), signal.SIGINT)\n"
         "try:\n"
+        "    threading.Thread(target=tick, daemon=True).start()\n"
         "    for part in range(20): uringload.read_into(memory, sys.argv[1], part << 30)\n"
         "    print('all of it')\n"
         "except KeyboardInterrupt:\n"
-        "    print('ended', ticks > 10)\n"
+        "    print('ended')\n"
     )
     command = [sys.executable, "-c", script, str(large)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None and child.stdout.readline() == "begins\n"
-        time.sleep(0.4)
-        begin = time.monotonic()
-        os.kill(child.pid, signal.SIGINT)
-        said, _ = child.communicate(timeout=60)
-        took = time.monotonic() - begin
-    if said == "all of it\n":
-        pytest.skip("skipped: this machine reads 20 GiB of holes in less than a second")
-    assert said == "ended True\n" and took < 10
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+    if done.stdout == "all of it\n":
+        pytest.skip("skipped: this machine reads 20 GiB of holes in no time")
+    assert done.stdout == "ended\n"
 
 
 def test_threads_read_at_the_same_time(path: pathlib.Path) -> None:

@@ -30,7 +30,19 @@ def run(code: str, *arguments: str, timeout: float = 60) -> subprocess.Completed
     return subprocess.run(program, capture_output=True, text=True, timeout=timeout, check=False)
 
 
-def test_import_is_quick_and_starts_nothing() -> None:
+def test_import_starts_nothing() -> None:
+    code = """
+        import os, sys
+        import uringload
+        assert not {"numpy", "torch"} & set(sys.modules), sorted(sys.modules)
+        assert len(os.listdir("/proc/self/task")) == 1
+    """
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow  # It measures time.
+def test_import_is_quick() -> None:
     code = """
         import sys, time, threading, os
         # Of the processor, so that a machine that is busy with something else makes no difference.
@@ -39,8 +51,6 @@ def test_import_is_quick_and_starts_nothing() -> None:
         took = time.process_time() - start
         import asyncio
         other = time.process_time() - start - took
-        assert not {"numpy", "torch"} & set(sys.modules), sorted(sys.modules)
-        assert len(os.listdir("/proc/self/task")) == 1
         print(took, other)
     """
     done = [run(code) for _ in range(5)]
@@ -79,15 +89,15 @@ def test_ctrl_c_ends_the_opening(tmp_path: pathlib.Path) -> None:
     code = """
         import os, signal, sys, threading, time
         import uringload
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        start = time.perf_counter()
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             uringload.Dataset(sys.argv[1])
+            print("opened")
         except KeyboardInterrupt:
-            print(time.perf_counter() - start)
+            print("interrupted")
     """
-    done = run(code, str(path))
-    assert 0.4 < float(done.stdout) < 3, done.stderr
+    done = run(code, str(path), timeout=120)
+    assert done.stdout == "interrupted\n", done.stdout + done.stderr
 
 
 def test_a_forked_child_is_refused(records: pathlib.Path) -> None:
@@ -151,7 +161,11 @@ def test_ctrl_c_ends_a_wait(tmp_path: pathlib.Path) -> None:
         kept, waits = [], 0
 
         def interrupt():
-            time.sleep(1.0)
+            seen = -1
+            # Until no more comes for a while.
+            while seen != len(kept) or len(kept) < 2:
+                seen = len(kept)
+                time.sleep(0.3)
             print("interrupted", flush=True)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -166,7 +180,7 @@ def test_ctrl_c_ends_a_wait(tmp_path: pathlib.Path) -> None:
             del batch
             print(len(list(loader)), flush=True)
     """
-    done = run(code, str(path), timeout=30)
+    done = run(code, str(path), timeout=120)
     assert done.stdout.split() == ["interrupted", "caught", "True", "5"], done.stdout + done.stderr
 
 
@@ -222,7 +236,7 @@ def test_other_threads_run_while_one_waits(tmp_path: pathlib.Path) -> None:
         assert time.perf_counter() < deadline, "the waiting thread holds the interpreter's lock"
     assert thread.is_alive()
     loader.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive() and "closed" in str(ended[0])
 
 
@@ -249,7 +263,7 @@ def test_the_interpreter_ends_with_reads_in_flight(records: pathlib.Path, how: s
             raise ValueError("on purpose")
     """
     for _ in range(3):
-        done = run(code, str(records), how, timeout=20)
+        done = run(code, str(records), how)
         assert done.returncode == {"exit": 3, "exception": 1}.get(how, 0), done.stderr
         if how in ("end", "exit", "transform"):
             assert done.stderr == ""
@@ -357,14 +371,19 @@ def test_ctrl_c_in_a_transform_loses_nothing(records: pathlib.Path) -> None:
         import uringload
 
         def slow(batch):
-            time.sleep(0.02)
+            number = batch.ids[0] // 20
+            if number in (5, 20, 35):
+                # One after the other: signals that are on their way at the same time are one.
+                while interrupts < (5, 20, 35).index(number):
+                    time.sleep(0.001)
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.002)
             return batch.ids[0]
 
         loader = uringload.DataLoader(sys.argv[1], record_bytes=256, batch_size=20, output="dlpack", num_threads=1,
                                       batch_transform=slow)
-        batches, seen, interrupts = iter(loader), [], 0
-        for delay in (0.1, 0.3, 0.5):
-            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupts = 0
+        batches, seen = iter(loader), []
         while True:
             try:
                 for first in batches:
@@ -374,7 +393,7 @@ def test_ctrl_c_in_a_transform_loses_nothing(records: pathlib.Path) -> None:
                 interrupts += 1
         print(interrupts, len(seen), len(set(seen)))
     """
-    done = run(code, str(records), timeout=30)
+    done = run(code, str(records), timeout=120)
     interrupts, seen, different = map(int, done.stdout.split())
     # One that comes between the wait and the list takes a number along.
     assert interrupts == 3 and seen == different and seen >= 47, done.stdout + done.stderr
