@@ -3,9 +3,10 @@
 
     sudo benches/situations.py [--times 3] [--python target/python/bin/python] [-- cargo test options]
 
-Those that want processors of their own are run as well (the gate leaves them out), so nothing else should run beside
-it. With `--python`, an interpreter that has the package, the situations of a program in Python are among them. Prints a
-Markdown table. The tests themselves assert the bottleneck, and that the remedy helps.
+They measure time, so the gate leaves them out (`#[ignore = "slow: measures time"]`), and nothing else should run beside
+them. With `--python`, an interpreter that has the package, the situations of a program in Python are among them. Prints a
+Markdown table. What came is the median of five measurements. The tests themselves assert the bottleneck, and that the
+remedy helps.
 """
 
 import argparse

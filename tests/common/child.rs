@@ -1,6 +1,7 @@
 //! The test binary once more, as a child of its own test: what is measured or limited belongs to a whole process.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -115,6 +116,20 @@ impl Drop for Group {
         if let Err(error) = fs::remove_dir(&self.0) {
             super::skip(format!("removing {:?}: {error}", self.0));
         }
+    }
+}
+
+/// The disk that a folder is on, as limits of `blkio` name it.
+///
+/// # Errors
+/// The reason, in words, why there is none: an overlay, btrfs or tmpfs have numbers that belong to no disk.
+pub fn disk_of(folder: &Path) -> Result<String, String> {
+    let number = fs::metadata(folder).map_err(|error| error.to_string())?.dev();
+    let name = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    if Path::new("/sys/dev/block").join(&name).exists() {
+        Ok(name)
+    } else {
+        Err(format!("control group blkio: {} is on {name}, which is no disk", folder.display()))
     }
 }
 

@@ -21,6 +21,9 @@ use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
 
+/// What takes milliseconds takes as long only if it hangs, however busy the machine is.
+pub const HANG: Duration = Duration::from_secs(120);
+
 /// Says that something could not be tested here, and why. It bypasses the test harness's capture, which would hide the
 /// line in a passing test, so that `.ci/run` can count it.
 pub fn skip(reason: impl std::fmt::Display) {
