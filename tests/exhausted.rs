@@ -10,7 +10,7 @@ use common::check::drain;
 use common::content::write_file;
 use common::mounts::Mounted;
 use common::sandbox::{without, without_threads};
-use common::{skip, within};
+use common::{HANG, skip, within};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -115,7 +115,7 @@ fn few_descriptors_cost_no_sample() {
             for on_error in POLICIES {
                 let (root, dataset) = folder(files);
                 let list = root.path().join("bad.jsonl");
-                let builder = builder(&dataset, way, on_error).quarantine(&list);
+                let builder = builder(&dataset, way, on_error).quarantine(&list).outage_timeout(HANG);
                 let crowd = Crowd::new(19);
                 let built = builder.build();
                 if built.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable) {
@@ -138,7 +138,9 @@ fn no_descriptor_at_all_is_waited_out_or_one_error() {
             for comes_back in [true, false] {
                 let (root, dataset) = folder(FILES);
                 let list = root.path().join("bad.jsonl");
+                let timeout = if comes_back { HANG } else { Duration::from_millis(500) };
                 let builder = builder(&dataset, way, on_error).quarantine(&list).memory_limit(256 << 10);
+                let builder = builder.outage_timeout(timeout);
                 let Ok(loader) = builder.build() else {
                     skip(format!("{way:?} is not to be had"));
                     break;
@@ -146,7 +148,7 @@ fn no_descriptor_at_all_is_waited_out_or_one_error() {
                 let mut crowd = Some(Crowd::new(0));
                 let relief = crowd.take_if(|_| comes_back).map(|crowd| {
                     std::thread::spawn(move || {
-                        std::thread::sleep(Duration::from_millis(800));
+                        std::thread::sleep(Duration::from_millis(300));
                         drop(crowd);
                     })
                 });

@@ -168,7 +168,7 @@ fn empty_files_that_are_gone_or_have_bytes() {
 fn files_that_change_while_they_are_read() {
     const EPOCHS_MIN: u64 = 15;
     /// How long epochs go on until a read meets a file that is cut.
-    const PATIENCE: Duration = Duration::from_secs(25);
+    const PATIENCE: Duration = Duration::from_secs(100);
     each_way(|way| {
         let (root, dataset) = folder();
         let stop = Arc::new(AtomicBool::new(false));
@@ -226,7 +226,7 @@ fn assert_current(dataset: &dyn Dataset, batch: &Batch, at: usize) {
 
 #[test]
 fn a_consumer_that_keeps_batches_is_told() {
-    const WAIT: Duration = Duration::from_millis(200);
+    const WAIT: Duration = Duration::from_millis(50);
     each_way(|way| {
         let (_root, dataset) = folder();
         let builder = builder(&dataset, way).batch_size(4).memory_limit(4 << 20);
@@ -241,7 +241,7 @@ fn a_consumer_that_keeps_batches_is_told() {
         };
         assert_eq!(error.kind(), ErrorKind::Starved, "{error}");
         assert!(error.remedy().is_some(), "{error}");
-        assert!(start.elapsed() >= WAIT && start.elapsed() < 100 * WAIT, "{:?}", start.elapsed());
+        assert!(start.elapsed() >= WAIT, "{:?}", start.elapsed());
         let mut came: u64 = kept.iter().map(|batch| checked(&*dataset, batch).len() as u64).sum();
         assert!(came < FILES, "the limit is hard: {came}");
         // Once the consumer lets go, nothing was lost.
@@ -277,7 +277,7 @@ fn drop_mid_flight() {
             let kept: Vec<_> = loader.by_ref().take(batches as usize).map(|batch| batch.expect("a batch")).collect();
             let start = Instant::now();
             drop(loader);
-            assert!(start.elapsed() < Duration::from_secs(10), "{way:?}: {:?}", start.elapsed());
+            assert!(start.elapsed() < common::HANG, "{way:?}: {:?}", start.elapsed());
             for batch in &kept {
                 assert_eq!(checked(&*dataset, batch).len(), 4, "batches outlive their loader");
             }

@@ -91,6 +91,7 @@ fn falls_short(faulty: &Faulty) -> Option<String> {
 }
 
 #[test]
+#[ignore = "slow: measures time"]
 fn storage_that_is_slow_but_parallel_gives_what_hundreds_of_threads_get() {
     within(BOUND, || {
         let Some(faulty) = mounted() else { return };
@@ -103,6 +104,7 @@ fn storage_that_is_slow_but_parallel_gives_what_hundreds_of_threads_get() {
 /// A server of 200 operations a second, of which nobody tells: reads that take the gaps between samples along are
 /// tried, and kept. The order does not change.
 #[test]
+#[ignore = "slow: measures time"]
 fn operations_that_are_scarce_are_found_out_while_reading() {
     within(BOUND, || {
         let fault = Fault::Turns(Duration::from_millis(5));
@@ -141,6 +143,7 @@ fn operations_that_are_scarce_are_found_out_while_reading() {
 
 /// The same server, and a shuffle by windows: to read them whole is tried, and kept. The order does not change.
 #[test]
+#[ignore = "slow: measures time"]
 fn windows_are_read_whole_where_operations_turn_out_to_be_scarce() {
     const LONG_BYTES: u64 = 16 << 10;
     within(BOUND, || {

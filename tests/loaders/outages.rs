@@ -4,7 +4,7 @@
 use crate::common::check::drain;
 use crate::common::content::write_file;
 use crate::common::faulty::{Fault, Faulty, Spec};
-use crate::common::{skip, within};
+use crate::common::{HANG, skip, within};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -234,7 +234,7 @@ fn assert_lasting(error: &Error, root: &Path) {
     assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(root)), "{error}");
     let text = error.what().strip_prefix("no file of this folder could be read for ").expect("how long");
     let lasted: Option<f64> = text.split(' ').next().and_then(|seconds| seconds.parse().ok());
-    assert!(lasted.is_some_and(|seconds| (0.5..10.0).contains(&seconds)), "{error}");
+    assert!(lasted.is_some_and(|seconds| (0.5..HANG.as_secs_f64()).contains(&seconds)), "{error}");
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")), "{error}");
 }
 
@@ -384,31 +384,43 @@ fn what_the_breaker_did_not_break_for_is_listed() {
 /// A read that missed its time is waited for once more where its sample would be listed as bad.
 #[test]
 fn a_read_that_takes_too_long_gets_a_second_look() {
-    const TIMEOUT: Duration = Duration::from_secs(1);
     within(BOUND, || {
-        for (is_listed, came) in [(true, 20), (false, 18)] {
-            let mut specs: Vec<Spec> = specs().into_iter().take(20).collect();
-            specs[3].fault = Fault::Stuck;
-            specs[9].fault = Fault::Stuck;
-            let faulty = match Faulty::mount(specs) {
-                Ok(faulty) => faulty,
-                Err(reason) => return skip(reason),
-            };
-            let dataset = folder(faulty.path());
-            let home = TempDir::new().expect("a folder");
-            let list = home.path().join("bad.jsonl");
-            let builder = builder(&dataset, OnError::Skip, IoChoice::Auto).timeout(TIMEOUT).shuffle(false);
-            let builder = if is_listed { builder.quarantine(&list) } else { builder };
-            let mut loader = builder.build().expect("a loader");
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    std::thread::sleep(TIMEOUT * 3 / 2);
-                    faulty.release();
-                });
-                let (ids, errors) = drain(&*dataset, &mut loader);
-                assert_eq!((ids.len(), ids.len() + errors.len()), (came, 20), "{errors:?}");
-            });
-            assert_eq!(fs::read(&list).unwrap_or_default(), b"", "a good sample is in quarantine");
+        for (is_listed, wanted) in [(true, 20), (false, 18)] {
+            // A good read may miss its time on a busy machine: then it is tried again with more.
+            let mut times = std::iter::successors(Some(Duration::from_millis(500)), |time| Some(2 * *time));
+            let mut tries = times.by_ref().take(6).map(|timeout| second_look(timeout, is_listed));
+            assert!(tries.any(|came| came == wanted), "{is_listed}");
         }
     });
+}
+
+/// How many of 20 samples come, of which two are stuck until they are late.
+fn second_look(timeout: Duration, is_listed: bool) -> usize {
+    let mut specs: Vec<Spec> = specs().into_iter().take(20).collect();
+    specs[3].fault = Fault::Stuck;
+    specs[9].fault = Fault::Stuck;
+    let faulty = match Faulty::mount(specs) {
+        Ok(faulty) => faulty,
+        Err(reason) => {
+            skip(reason);
+            return if is_listed { 20 } else { 18 };
+        }
+    };
+    let dataset = folder(faulty.path());
+    let home = TempDir::new().expect("a folder");
+    let list = home.path().join("bad.jsonl");
+    let builder = builder(&dataset, OnError::Skip, IoChoice::Auto).timeout(timeout).shuffle(false);
+    let builder = if is_listed { builder.quarantine(&list) } else { builder };
+    let mut loader = builder.build().expect("a loader");
+    let came = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(timeout * 3 / 2);
+            faulty.release();
+        });
+        let (ids, errors) = drain(&*dataset, &mut loader);
+        assert_eq!(ids.len() + errors.len(), 20, "{errors:?}");
+        ids.len()
+    });
+    assert_eq!(fs::read(&list).unwrap_or_default(), b"", "a good sample is in quarantine");
+    came
 }

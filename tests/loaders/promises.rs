@@ -3,7 +3,7 @@
 
 use crate::common::check::{WAYS, checked, drain, order};
 use crate::common::content::write_file;
-use crate::common::{skip, within};
+use crate::common::{HANG, skip, within};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ fn a_slow_consumer_meets_the_limit() {
 
 #[test]
 fn a_consumer_that_keeps_batches_goes_on_once_it_drops_them() {
-    const WAIT: Duration = Duration::from_millis(150);
+    const WAIT: Duration = Duration::from_millis(50);
     within(BOUND, || {
         let (_root, dataset) = folder();
         let mut loader =
@@ -187,7 +187,7 @@ fn a_consumer_that_keeps_batches_goes_on_once_it_drops_them() {
                 Some(Ok(batch)) => kept.push(batch),
                 Some(Err(error)) => {
                     assert_eq!(error.kind(), ErrorKind::Starved, "{error}");
-                    assert!(asked.elapsed() >= WAIT && asked.elapsed() < 100 * WAIT, "{:?}", asked.elapsed());
+                    assert!(asked.elapsed() >= WAIT, "{:?}", asked.elapsed());
                     starved += 1;
                     ids.extend(kept.drain(..).flat_map(|batch| checked(&*dataset, &batch)));
                 }
@@ -203,7 +203,6 @@ fn a_consumer_that_keeps_batches_goes_on_once_it_drops_them() {
 /// With nothing taken, with reads in flight, with the queue full, while a batch is used: at every moment of 25 ms.
 #[test]
 fn it_may_be_dropped_at_any_moment() {
-    const DROP_BOUND: Duration = Duration::from_secs(15);
     within(BOUND, || {
         let (_root, dataset) = folder();
         for (engine, io) in WAYS {
@@ -214,7 +213,7 @@ fn it_may_be_dropped_at_any_moment() {
                 std::thread::sleep(Duration::from_micros(1000 * (moment / 3)));
                 let start = Instant::now();
                 drop(loader);
-                assert!(start.elapsed() < DROP_BOUND, "{engine:?} {io:?}: {:?}", start.elapsed());
+                assert!(start.elapsed() < HANG, "{engine:?} {io:?}: {:?}", start.elapsed());
                 let user = std::thread::spawn({
                     let dataset = Arc::clone(&dataset);
                     move || kept.iter().map(|batch| checked(&*dataset, batch).len() as u64).sum::<u64>()

@@ -125,7 +125,8 @@ fn an_emulated_step_gives_a_utilization() {
     let arguments = format!("bench {} --batch-size 2 --emulate-step 5 --epochs 2 --json -", folder.path().display());
     let result = json(&expect(&mut uringload(&arguments), 0).0);
     let au = result["au_percent"].as_f64().unwrap();
-    assert!(au > 5.0 && au <= 100.0, "{au}");
+    // How much of the time it is depends on how busy this machine is.
+    assert!(au > 0.0 && au <= 100.0, "{au}");
     assert_eq!(result["step_ms"], 5.0);
     assert!(result["wall_s"].as_f64().unwrap() >= 20.0 * 0.005);
 }
@@ -293,7 +294,7 @@ fn the_trace_of_a_killed_run_opens() {
         let mut child = uringload(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let begun = std::time::Instant::now();
         while fs::metadata(&trace).map_or(0, |trace| trace.len()) < 200_000 {
-            assert!(begun.elapsed().as_secs() < 30 && child.try_wait().unwrap().is_none(), "it writes no trace");
+            assert!(begun.elapsed() < common::HANG && child.try_wait().unwrap().is_none(), "it writes no trace");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         child.kill().unwrap();

@@ -9,6 +9,7 @@ const BOUND: Duration = Duration::from_secs(120);
 
 /// Storage of 10 ms a read, as many at once as are asked for: the loader finds out that more in flight give more.
 #[test]
+#[ignore = "slow: measures time"]
 fn each_change_of_a_knob_is_in_the_json_with_its_figures() {
     within(BOUND, || {
         let fault = Fault::Slow(Duration::from_millis(10));

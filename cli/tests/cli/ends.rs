@@ -3,9 +3,6 @@
 use super::*;
 use std::time::{Duration, Instant};
 
-/// Longest wait for something that takes a second.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 #[test]
 fn help_documents_the_exit_codes() {
     for arguments in ["--help", "-h", "help"] {
@@ -147,24 +144,18 @@ fn a_full_disk_is_said() {
     assert!(stderr(&output).contains("cannot write the output"), "{}", stderr(&output));
 }
 
-/// Starts a bench that would take a minute, sends it a signal at a time that `is_time` chooses by what the temporary
-/// folder holds, and expects it to end in order.
-fn interrupted(signal: &str, is_time: impl Fn(usize) -> bool, delay: Duration) -> Output {
-    let temporary = tempfile::tempdir().unwrap();
-    let mut command = uringload("bench --duration 60s");
+/// Starts a bench that would take ten minutes, sends it a signal when `wait` is over, which gets the temporary folder and
+/// the one of its statistics, and expects it to end in order.
+fn interrupted(name: &str, wait: impl FnOnce(&Path, &Path)) -> Output {
+    let (temporary, pages) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut command = uringload(&format!("bench --duration 600s --share-stats={}", pages.path().display()));
     command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let start = Instant::now();
-    while !is_time(count(temporary.path())) {
-        assert!(start.elapsed() < PATIENCE, "the dataset does not get ready");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(delay);
-    let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
+    wait(temporary.path(), pages.path());
+    signal(&child, name);
     let sent = Instant::now();
     let output = child.wait_with_output().unwrap();
-    assert!(sent.elapsed() < PATIENCE / 2, "took {:?} to end", sent.elapsed());
+    assert!(sent.elapsed() < common::HANG, "took {:?} to end", sent.elapsed());
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "left behind");
     assert_eq!(output.status.code(), Some(130), "{}{}", stdout(&output), stderr(&output));
     output
@@ -179,8 +170,7 @@ fn count(folder: &Path) -> usize {
 
 #[test]
 fn an_interrupted_bench_prints_what_it_has_and_cleans_up() {
-    // All files are there; some time later the raw read of them is over and the bench has begun.
-    let output = interrupted("-INT", |files| files == 1024, Duration::from_secs(3));
+    let output = interrupted("-INT", |_, pages| wait_for_batches(pages, 1));
     let out = stdout(&output);
     assert!(out.contains("throughput") && out.contains("samples/s"), "{out}{}", stderr(&output));
     assert!(stderr(&output).contains("before the end came early"), "{}", stderr(&output));
@@ -188,7 +178,13 @@ fn an_interrupted_bench_prints_what_it_has_and_cleans_up() {
 
 #[test]
 fn a_bench_that_is_ended_while_it_makes_its_data_cleans_up() {
-    let output = interrupted("-TERM", |files| files > 0, Duration::ZERO);
+    let output = interrupted("-TERM", |temporary, _| {
+        let start = Instant::now();
+        while count(temporary) == 0 {
+            assert!(start.elapsed() < common::HANG, "the dataset does not get ready");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
     assert_eq!(stdout(&output).lines().count().min(1), usize::from(!output.stdout.is_empty()));
 }
 

@@ -117,6 +117,25 @@ fn files(count: usize) -> (tempfile::TempDir, String) {
     (folder, dir)
 }
 
+/// Waits until a loader that shares its statistics in this folder says that so many batches came.
+fn wait_for_batches(pages: &Path, wanted: u64) {
+    let batches = || {
+        let pages = fs::read_dir(pages).ok()?.filter_map(|page| Some(page.ok()?.path()));
+        let texts = pages.filter_map(|page| fs::read_to_string(page).ok());
+        texts.filter_map(|text| serde_json::from_str::<serde_json::Value>(&text).ok()?["batches"].as_u64()).max()
+    };
+    let begun = std::time::Instant::now();
+    while batches().unwrap_or(0) < wanted {
+        assert!(begun.elapsed() < common::HANG, "no batch comes");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Sends a signal as a terminal does.
+fn signal(child: &std::process::Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
 fn indices(out: &str) -> Vec<u64> {
     out.lines().map(|line| json(line)["index"].as_u64().unwrap()).collect()
 }

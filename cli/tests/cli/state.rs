@@ -132,11 +132,13 @@ fn a_bench_tells_its_digest_and_goes_on() {
 fn an_interrupted_bench_saves_where_it_stands() {
     let (folder, dir) = files(20);
     let state = folder.path().join(".states/state.json");
-    let mut command = uringload(&format!("bench {dir} --emulate-step 20 --batch-size 1 --no-raw"));
-    command.args(["--epochs", "1000", "--json", "-", "--save-state"]).arg(&state).stdout(Stdio::piped());
+    let pages = tempfile::tempdir().unwrap();
+    let share = format!("--share-stats={}", pages.path().display());
+    let mut command = uringload(&format!("bench {dir} --emulate-step 20 --batch-size 1 --no-raw {share}"));
+    command.args(["--epochs", "100000", "--json", "-", "--save-state"]).arg(&state).stdout(Stdio::piped());
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    wait_for_batches(pages.path(), 3);
+    signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     let (told, saved) = (json(&stdout(&output)), json(&fs::read_to_string(state).unwrap()));

@@ -9,10 +9,10 @@ fn a_running_loader_is_shown_until_it_ends() {
     let (_folder, dir) = files(200);
     let pages = tempfile::tempdir().unwrap();
     let at = pages.path().display();
-    let share = format!("bench {dir} --duration 6s --emulate-step 5 --no-raw --batch-size 8 --share-stats={at}");
+    let share = format!("bench {dir} --duration 600s --emulate-step 5 --no-raw --batch-size 8 --share-stats={at}");
     let mut bench = uringload(&share).stdout(Stdio::null()).spawn().unwrap();
     let look = format!("top {} --once --json --at {at}", bench.id());
-    let end = Instant::now() + Duration::from_secs(15);
+    let end = Instant::now() + common::HANG;
     let page = loop {
         let output = run(&mut uringload(&look));
         if output.status.success() && json(&stdout(&output))["batches"].as_u64().unwrap() > 0 {
@@ -29,10 +29,20 @@ fn a_running_loader_is_shown_until_it_ends() {
     {
         assert!(text.contains(told), "{told}: {text}");
     }
-    // It ends with the loader, by itself.
-    let (all, _) = expect(&mut uringload(&format!("top --at {at} --every 200ms")), 0);
-    assert!(all.matches("process   ").count() > 1 && !all.contains('\u{1b}'), "{all}");
-    assert!(bench.wait().unwrap().success());
+    // It goes on for as long as the loader does, and ends with it.
+    let mut top = uringload(&format!("top --at {at} --every 200ms")).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut all, mut looks) = (String::new(), 0);
+    for line in std::io::BufRead::lines(std::io::BufReader::new(top.stdout.take().unwrap())) {
+        all += &(line.unwrap() + "\n");
+        let now = all.matches("process   ").count();
+        if (looks, now) == (1, 2) {
+            signal(&bench, "-INT");
+        }
+        looks = now;
+    }
+    assert!(looks > 1 && !all.contains('\u{1b}'), "{all}");
+    assert!(top.wait().unwrap().success());
+    assert_eq!(bench.wait().unwrap().code(), Some(130), "it was interrupted");
     assert_eq!(fs::read_dir(pages.path()).unwrap().count(), 0);
     let (_, err) = expect(&mut uringload(&format!("top --at {at}")), 1);
     assert!(err.contains("no loader shares") && err.contains("share_stats"), "{err}");
