@@ -120,6 +120,8 @@ pub enum Command {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: Option<PathBuf>,
     },
+    /// Prints the licences of uringload and of all that it is linked with.
+    Licenses,
 }
 
 /// A shell that there are completions for.

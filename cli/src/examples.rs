@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
 /// Of each command, by its path: lines to type, and what they are for.
-const EXAMPLES: [(&str, &[(&str, &str)]); 16] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 17] = [
     (
         "bench",
         &[
@@ -81,6 +81,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 16] = [
         ],
     ),
     ("man", &[("uringload man --out /tmp/man1", "a page for each command")]),
+    ("licenses", &[("uringload licenses | less", "to hand on with a program that has it built in")]),
 ];
 
 /// What `-h` tells of; `--help` and the man pages tell of everything.

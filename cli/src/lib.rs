@@ -95,6 +95,7 @@ fn command(command: Command) -> Done {
         Command::VerifyOrder(options) => verify_order::run(&options),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { out } => pages::man(out.as_deref()),
+        Command::Licenses => pages::licenses(),
     }
 }
 

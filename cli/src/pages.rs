@@ -1,4 +1,4 @@
-//! Shell completions and man pages, from the definitions of the arguments.
+//! Shell completions and man pages, from the definitions of the arguments; and the licences.
 
 use super::Done;
 use super::arguments::ShellName;
@@ -39,6 +39,11 @@ pub fn man(out: Option<&Path>) -> Done {
         .and_then(|()| clap_mangen::generate_to(whole(), out))
         .map_err(|source| Failure::Loader(Error::io("cannot write the man pages", source).with_path(out)))?;
     Ok(Exit::Done)
+}
+
+/// Prints the licences of what this program is linked with; `.ci/licenses.py` collects them.
+pub fn licenses() -> Done {
+    print(include_bytes!("../licenses.txt").to_vec())
 }
 
 fn print(text: Vec<u8>) -> Done {

@@ -24,6 +24,7 @@ fn help_documents_the_exit_codes() {
         "verify-order",
         "completions",
         "man",
+        "licenses",
     ] {
         let (out, _) = expect(&mut uringload(&format!("{command} --help")), 0);
         assert!(out.contains("Usage: uringload"), "{out}");

@@ -104,6 +104,21 @@ fn completions_and_pages_know_every_command() {
     expect(&mut uringload("man --out /proc/nonexistent"), 1);
 }
 
+/// What is linked is named with its licence: one of pure Rust, one of C, and one that has no file of its own.
+#[test]
+fn licenses_are_told() {
+    let (text, _) = expect(&mut uringload("licenses"), 0);
+    for (krate, words) in [
+        ("io-uring ", "Permission is hereby granted"),
+        ("zstd-sys ", "Redistribution and use in source and binary forms"),
+        ("turbojpeg-sys ", "Independent JPEG Group"),
+        ("highway ", "MIT License"),
+    ] {
+        let found = text.split(&format!("{}\n", "=".repeat(100))).skip_while(|part| !part.contains(krate)).nth(1);
+        assert!(found.is_some_and(|text| text.contains(words)), "{krate}: {found:?}");
+    }
+}
+
 /// Whoever names files and columns does not control the terminal of those who look at them.
 #[test]
 fn names_are_printed_and_not_obeyed() {
