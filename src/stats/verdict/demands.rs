@@ -65,6 +65,8 @@ pub(super) struct Demands {
     /// CPU time of the parts, as shares of the processors.
     own: Vec<(Part, f64)>,
     throttled: bool,
+    /// Share of the reactor's time that starting reads took.
+    starting: f64,
     /// How much of what the storage could do at a time it was asked for, where reads do not queue in it.
     filled: f64,
     got: Vec<(Role, Got)>,
@@ -87,6 +89,7 @@ impl Demands {
             used,
             own: Vec::new(),
             throttled: false,
+            starting: reactor(Doing::Submit),
             filled: super::storage::filled(snapshot, evidence),
             got: Role::ALL.into_iter().map(|role| (role, got(snapshot, role))).collect(),
             pressed: pressed(snapshot, elapsed),
@@ -259,6 +262,18 @@ impl Demands {
 
     /// How many times as fast it would go if a part took this share of its time.
     pub(super) fn gain(&self, part: Part, share: f64) -> f64 {
+        self.gain_beside(part, share, 0.0)
+    }
+
+    /// How many times as fast it would go if this share of the storage's time were left because the rest is kept in
+    /// memory: what is not read is not started either, and no memory is taken for it.
+    pub(super) fn gain_kept(&self, left: f64) -> f64 {
+        let spared = (1.0 - left) * (self.of_part(Part::Taking) + self.starting);
+        self.gain_beside(Part::Storage, left, spared)
+    }
+
+    /// The same as [`gain`](Demands::gain), and the reactor is spared so much of its time besides.
+    fn gain_beside(&self, part: Part, share: f64, spared: f64) -> f64 {
         let is_free = |one: Part| one == part;
         let of = |one: Part| {
             let queued = if part == Part::Processors { share + (1.0 - share) * self.unqueued(one) } else { 1.0 };
@@ -266,7 +281,7 @@ impl Demands {
             let filled = if one == Part::Storage && part != Part::Storage { self.filled } else { 1.0 };
             self.of_part(one) * queued * filled * if is_free(one) { share } else { 1.0 }
         };
-        let reactor = of(Part::Taking) + of(Part::Work);
+        let reactor = (of(Part::Taking) + of(Part::Work) - spared).max(0.0);
         let apart = self.parts.iter().filter(|(one, _)| !matches!(one, Part::Taking | Part::Work));
         let own = self.own.iter().find(|(one, _)| *one == part).map_or(0.0, |(_, own)| *own * (1.0 - share));
         // Under a quota it used up what it was given, and says nothing of what there is.

@@ -70,7 +70,7 @@ impl Remedies<'_> {
     fn keep(&mut self) {
         let (all, fits, limit) = match self.snapshot.facts.keeping {
             Keeping::No => return,
-            Keeping::Unknown => return self.share("cache = memory if it fits", 0.0),
+            Keeping::Unknown => return self.gain("cache = memory if it fits", self.demands.gain_kept(0.0)),
             Keeping::Room { all, fits, limit } => (all, fits, limit),
         };
         let share = fits as f64 / all.max(1) as f64;
@@ -79,7 +79,8 @@ impl Remedies<'_> {
         }
         let with = limit.map_or_else(String::new, |limit| format!(" with memory_limit = {limit}"));
         let of = if fits < all { format!("{} of its {}", size(fits), size(all)) } else { format!("all {}", size(all)) };
-        self.share(format!("cache = memory{with}: {of} fit, and are read in the first epoch only"), 1.0 - share);
+        let what = format!("cache = memory{with}: {of} fit, and are read in the first epoch only");
+        self.gain(what, self.demands.gain_kept((1.0 - share).clamp(0.0, 1.0)));
     }
 
     /// A remedy about which this run tells nothing.

@@ -270,6 +270,25 @@ fn remedies_know_what_is_read() {
     assert!(!verdict.to_string().contains("pack") && !verdict.remedies[0].what.contains("pack"), "{verdict:?}");
 }
 
+/// What is kept is not read: no memory is taken for it, and no read is started.
+#[test]
+fn what_is_kept_spares_the_work_of_reading_it() {
+    use crate::stats::Keeping;
+    let reactor = [(Doing::WaitStorage, 600), (Doing::TakeMemory, 150), (Doing::Submit, 150), (Doing::Assemble, 100)];
+    let mut seen = reading(512 << 10, 40_000, 600, 64);
+    seen.threads = snapshot(&[STARVING, (Role::Reactor, &reactor)]).threads;
+    let gain = |seen: &mut Snapshot, fits| {
+        seen.facts.keeping = Keeping::Room { all: 100 << 20, fits, limit: None };
+        let remedies = seen.verdict(None).remedies;
+        let kept = remedies.iter().find(|one| one.what.starts_with("cache = memory")).expect("it fits");
+        kept.gain.expect("a gain")
+    };
+    let all = gain(&mut seen, 100 << 20);
+    assert!((all - 10.0).abs() < 1e-6, "making batches is left, a tenth of the time: {all}");
+    let half = gain(&mut seen, 50 << 20);
+    assert!((half - 1.0 / 0.3).abs() < 1e-6, "half of the storage's time is more than half of the work: {half}");
+}
+
 #[test]
 fn the_loaders_own_work_frees_its_processors() {
     let millis = Duration::from_millis;
