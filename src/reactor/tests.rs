@@ -26,7 +26,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use uringload_sys::Arena;
 
 /// Seeds of the quick suite. The slow suite runs more (`URINGLOAD_SEEDS`).
-const SEEDS: u64 = 5_000;
+const SEEDS: u64 = 1_000;
+/// As many show everything that can happen.
+const SEEDS_THAT_SHOW_ALL: u64 = 5_000;
 
 /// How long a world waits for its disk, in its own time.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(1200);
@@ -609,7 +611,7 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     let Seen { late, early, saved, bundles, .. } = seen;
     let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early, saved];
     assert!(
-        seeds < SEEDS || ![&all[..], &bundles].concat().contains(&0),
+        seeds < SEEDS_THAT_SHOW_ALL || ![&all[..], &bundles].concat().contains(&0),
         "{seeds} seeds have not shown everything: {seen:?}"
     );
 }

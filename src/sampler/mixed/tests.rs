@@ -92,31 +92,48 @@ fn rounded(weights: &[f64]) -> Vec<f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(4))]
 
-    /// Every way to stop, against counters; each part gives its samples in its order, and each of them once a pass.
     #[test]
     fn a_mixture_is_what_counters_walk_through(
         parts in prop::collection::vec((1..60_u64, 0.05..1.0_f64), 1..6), epoch in 0..3_u64, idle: bool,
     ) {
-        let (mut lens, mut weights): (Vec<u64>, Vec<f64>) = parts.into_iter().unzip();
-        if idle {
-            lens.push(7);
-            weights.push(0.0);
+        is_what_counters_walk_through(parts, epoch, idle)?;
+    }
+}
+
+/// Every way to stop, against counters; each part gives its samples in its order, and each of them once a pass.
+fn is_what_counters_walk_through(parts: Vec<(u64, f64)>, epoch: u64, idle: bool) -> Result<(), TestCaseError> {
+    let (mut lens, mut weights): (Vec<u64>, Vec<f64>) = parts.into_iter().unzip();
+    if idle {
+        lens.push(7);
+        weights.push(0.0);
+    }
+    let weights = rounded(&weights);
+    for stopping in STOPPINGS {
+        let mixture = mixed(&lens, &weights, stopping);
+        let got = ids(&mixture, epoch, 0);
+        prop_assert_eq!(&got, &walked(&lens, &weights, stopping, epoch), "{}", stopping);
+        let last = lens.len() - 1;
+        prop_assert!(!idle || got.iter().all(|&id| part_of(&lens, id) != last), "a weight of 0 never comes");
+        if stopping == Stopping::AllExhaustedWithoutReplacement {
+            let wanted: u64 = lens.iter().zip(&weights).filter(|pair| *pair.1 > 0.0).map(|pair| pair.0).sum();
+            prop_assert_eq!(got.len() as u64, wanted);
+            prop_assert_eq!(got.iter().collect::<BTreeSet<_>>().len() as u64, wanted, "each exactly once");
         }
-        let weights = rounded(&weights);
-        for stopping in STOPPINGS {
-            let mixture = mixed(&lens, &weights, stopping);
-            let got = ids(&mixture, epoch, 0);
-            prop_assert_eq!(&got, &walked(&lens, &weights, stopping, epoch), "{}", stopping);
-            let last = lens.len() - 1;
-            prop_assert!(!idle || got.iter().all(|&id| part_of(&lens, id) != last), "a weight of 0 never comes");
-            if stopping == Stopping::AllExhaustedWithoutReplacement {
-                let wanted: u64 = lens.iter().zip(&weights).filter(|pair| *pair.1 > 0.0).map(|pair| pair.0).sum();
-                prop_assert_eq!(got.len() as u64, wanted);
-                prop_assert_eq!(got.iter().collect::<BTreeSet<_>>().len() as u64, wanted, "each exactly once");
-            }
-        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    #[ignore = "slow: more mixtures"]
+    fn many_mixtures_are_what_counters_walk_through(
+        parts in prop::collection::vec((1..60_u64, 0.05..1.0_f64), 1..6), epoch in 0..3_u64, idle: bool,
+    ) {
+        is_what_counters_walk_through(parts, epoch, idle)?;
     }
 
     /// Whatever a state says, it is taken or refused, and what is taken has samples.
@@ -223,17 +240,28 @@ fn change(before: &dyn Sampler, lens: &[u64], stopping: Stopping, epoch: u64, ch
     mixed(lens, &change.1, stopping).resumed(&mixer, cursor).expect("a good state").expect("a mixture")
 }
 
-/// At every position of small mixtures: with the same weights all goes on as if nothing had happened.
 #[test]
 fn the_same_weights_go_on_in_the_same_order() {
+    goes_on_with_the_same_weights(7);
+}
+
+#[test]
+#[ignore = "slow: every position"]
+fn the_same_weights_go_on_in_the_same_order_everywhere() {
+    goes_on_with_the_same_weights(1);
+}
+
+/// At every so many positions of small mixtures: with the same weights all goes on as if nothing had happened.
+fn goes_on_with_the_same_weights(every: usize) {
     let (lens, weights) = ([5, 9, 4, 30], [0.2, 0.3, 0.0, 0.5]);
     for stopping in [STOPPINGS[0], STOPPINGS[1], STOPPINGS[2], Stopping::After(45)] {
         let whole = mixed(&lens, &weights, stopping);
-        for position in 0..=whole.len() {
+        let (wanted, next) = (ids(&whole, 3, 0), ids(&whole, 4, 0));
+        for position in (0..=whole.len()).step_by(every) {
             let resumed = change(&whole, &lens, stopping, 3, &(position, weights.to_vec()));
             assert_eq!(resumed.len_of(3), whole.len(), "{stopping} at {position}");
-            assert_eq!(ids(&*resumed, 3, 0), ids(&whole, 3, 0), "{stopping} at {position}");
-            assert_eq!(ids(&*resumed, 4, 0), ids(&whole, 4, 0), "{stopping} at {position}");
+            assert_eq!(ids(&*resumed, 3, 0), wanted, "{stopping} at {position}");
+            assert_eq!(ids(&*resumed, 4, 0), next, "{stopping} at {position}");
             let cursor = Cursor::new(3, position);
             assert_eq!(resumed.mixer(cursor), whole.mixer(cursor));
             assert_eq!((resumed.len(), resumed.id()), (whole.len(), whole.id()));
@@ -241,15 +269,25 @@ fn the_same_weights_go_on_in_the_same_order() {
     }
 }
 
-/// At every position, and at another one behind it: each part goes on where it was, and the epoch ends where its rule
-/// says, with what came before counted.
 #[test]
 fn changed_weights_lose_and_repeat_nothing() {
+    changes_and_goes_on(6);
+}
+
+#[test]
+#[ignore = "slow: every position"]
+fn changed_weights_lose_and_repeat_nothing_anywhere() {
+    changes_and_goes_on(1);
+}
+
+/// At every so many positions, and at another one behind it: each part goes on where it was, and the epoch ends where
+/// its rule says, with what came before counted.
+fn changes_and_goes_on(every: usize) {
     let lens = [5, 9, 4, 30];
     let weights = [vec![0.2, 0.3, 0.1, 0.4], vec![0.5, 0.0, 0.4, 0.1], vec![0.1, 0.6, 0.0, 0.3]];
     for stopping in [STOPPINGS[0], STOPPINGS[1], STOPPINGS[2], Stopping::After(60)] {
         let first = mixed(&lens, &weights[0], stopping);
-        for position in (0..=first.len()).step_by(if first.len() > 40 { 5 } else { 1 }) {
+        for position in (0..=first.len()).step_by(every * if first.len() > 40 { 5 } else { 1 }) {
             let second = change(&first, &lens, stopping, 2, &(position, weights[1].clone()));
             let again = position + (second.len_of(2) - position) / 2;
             let third = change(&*second, &lens, stopping, 2, &(again, weights[2].clone()));
