@@ -201,13 +201,23 @@ fn files_are_told_by_their_beginning_and_name() {
 
 #[test]
 fn cut_and_changed_files_are_errors_or_rows() {
+    cut_and_changed(Every::Eleventh);
+}
+
+#[test]
+#[ignore = "slow: cuts at every byte"]
+fn files_cut_and_changed_anywhere_are_errors_or_rows() {
+    cut_and_changed(Every::All);
+}
+
+fn cut_and_changed(every: Every) {
     let open = |path: &Path| dataset::open(&[path], &of(&[]).set("nulls", "empty").format("arrow"));
     for name in ["dictionaries.arrow", "other.arrow", "split-arrow/a.arrow"] {
-        survives(&std::fs::read(data(name)).unwrap(), "arrow", &open);
+        survives(&std::fs::read(data(name)).unwrap(), "arrow", &open, every);
     }
     // Of what is compressed and of every type, some changes; it is cut by the other tests.
     let open = |path: &Path| dataset::open(&[path], &Options::new().format("arrow"));
     for name in ["types-stream-lz4.arrow", "types-stream-zstd.arrow", "nested-none.arrow", "nested-lz4.arrow"] {
-        changes_are_survived(&std::fs::read(data(name)).unwrap(), "arrow", &open);
+        changes_are_survived(&std::fs::read(data(name)).unwrap(), "arrow", &open, every);
     }
 }

@@ -47,13 +47,24 @@ fn bounded(work: impl FnOnce(&Path) + Send + 'static) {
 }
 
 #[test]
+fn a_file_cut_off_is_an_error() {
+    cut_off(7);
+}
+
+#[test]
+#[ignore = "slow: cuts at every byte"]
 fn a_file_cut_off_anywhere_is_an_error() {
-    bounded(|path| {
+    cut_off(1);
+}
+
+/// Cuts at every so many bytes.
+fn cut_off(every: usize) {
+    bounded(move |path| {
         for name in ["small-earliest", "small-latest", "compact-latest", "filled-latest", "user_block-latest"] {
             fs::copy(data(&format!("{name}.h5")), path).unwrap();
             drained(path).unwrap();
             let file = OpenOptions::new().write(true).open(path).unwrap();
-            for len in (0..file.metadata().unwrap().len()).rev() {
+            for len in (0..file.metadata().unwrap().len()).rev().step_by(every) {
                 file.set_len(len).unwrap();
                 let error = drained(path).unwrap_err();
                 let kinds = [ErrorKind::Truncated, ErrorKind::Corrupt];
@@ -63,7 +74,7 @@ fn a_file_cut_off_anywhere_is_an_error() {
         for name in ["layouts-latest", "indices-earliest", "groups-latest"] {
             fs::copy(data(&format!("{name}.h5")), path).unwrap();
             let file = OpenOptions::new().write(true).open(path).unwrap();
-            for len in (0..file.metadata().unwrap().len()).rev().step_by(77) {
+            for len in (0..file.metadata().unwrap().len()).rev().step_by(77 * every) {
                 file.set_len(len).unwrap();
                 assert!(drained(path).is_err(), "{name} at {len}");
             }
@@ -97,17 +108,28 @@ fn changed(name: &'static str, step: usize, others: usize) {
 
 #[test]
 fn any_byte_may_be_any_other() {
-    changed("small-earliest", 1, 1);
-    changed("small-latest", 1, 3);
-    changed("named_type-earliest", 1, 1);
-    changed("filled-latest", 1, 1);
-    changed("groups-latest", 67, 1);
-    changed("indices-latest", 13, 1);
-    changed("texts-earliest", 11, 1);
-    changed("texts-latest", 5, 1);
-    changed("tables-earliest", 17, 1);
-    changed("tables-latest", 7, 1);
-    changed("scaled-latest", 17, 1);
+    some_bytes(11);
+}
+
+#[test]
+#[ignore = "slow: changes many bytes"]
+fn any_of_many_bytes_may_be_any_other() {
+    some_bytes(1);
+}
+
+/// Changes of every form, at every so many of the places of the slow test.
+fn some_bytes(every: usize) {
+    changed("small-earliest", every, 1);
+    changed("small-latest", every, 3);
+    changed("named_type-earliest", every, 1);
+    changed("filled-latest", every, 1);
+    changed("groups-latest", 67 * every, 1);
+    changed("indices-latest", 13 * every, 1);
+    changed("texts-earliest", 11 * every, 1);
+    changed("texts-latest", 5 * every, 1);
+    changed("tables-earliest", 17 * every, 1);
+    changed("tables-latest", 7 * every, 1);
+    changed("scaled-latest", 17 * every, 1);
 }
 
 #[test]

@@ -180,6 +180,16 @@ fn a_shard_cut_off_at_every_byte_is_an_error() {
 
 #[test]
 fn a_beton_cut_off_is_an_error() {
+    a_beton_cut_off(7);
+}
+
+#[test]
+#[ignore = "slow: cuts at every byte"]
+fn a_beton_cut_off_anywhere_is_an_error() {
+    a_beton_cut_off(1);
+}
+
+fn a_beton_cut_off(every: usize) {
     let root = folder(&[]);
     let path = root.path().join("x.beton");
     let made = beton::all_fields().0;
@@ -190,7 +200,7 @@ fn a_beton_cut_off_is_an_error() {
     let pages = (made.head.len() as u64..made.end).step_by(99_991);
     let cuts: Vec<u64> = (0..made.head.len() as u64).chain(pages).chain(made.end..whole).collect();
     assert!(drained(beton::open(&path)));
-    for len in cuts.into_iter().rev() {
+    for len in cuts.into_iter().rev().step_by(every) {
         file.set_len(len).unwrap();
         assert!(!drained(beton::open(&path)), "cut at {len}");
     }
