@@ -234,7 +234,11 @@ fn the_first_state_of_eighty_shards(times: Times) {
         let loader = builder().build().expect("a loader");
         let begin = Instant::now();
         let state = loader.state();
-        times.report(&format!("the first state of {SHARDS} shards, {what}"), begin.elapsed(), Duration::from_millis(20));
+        times.report(
+            &format!("the first state of {SHARDS} shards, {what}"),
+            begin.elapsed(),
+            Duration::from_millis(20),
+        );
         assert!(state.to_json().contains("\"content\"") && state.to_json().len() <= 1000);
         let begin = Instant::now();
         (0..100).for_each(|_| assert_eq!(loader.state().cursor(), state.cursor()));

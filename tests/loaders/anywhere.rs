@@ -21,7 +21,7 @@ use uringload::internal::Config;
 use uringload::sampler::{Digest, Mixed, Sampler, Stopping, for_dataset};
 
 const BOUND: Duration = Duration::from_secs(900);
-const CASES: u32 = 60;
+const CASES: u32 = 12;
 const EPOCHS: u64 = 2;
 
 /// Runs of each property; `URINGLOAD_SEEDS` asks for others.

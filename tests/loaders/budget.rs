@@ -53,7 +53,7 @@ fn loaders_go_on_with_what_there_is() {
         for (sizes, loaders, bytes) in [
             (vec![30_000; 40], 20, 80 * MIB),
             ((0..24).map(|n| 300_000 + n * 11_000).collect(), 8, 140 * MIB),
-            ((1..9).map(|n| n * 3 * MIB).collect(), 2, 1000 * MIB),
+            ((1..5).map(|n| n * 3 * MIB).collect(), 2, 500 * MIB),
         ] {
             let (_root, dataset) = folder(&sizes);
             for bytes in [bytes, 16 * bytes] {

@@ -6,10 +6,10 @@ use crate::common::faulty::{Fault, Faulty, Spec};
 use crate::common::{HANG, skip, within};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::{Builder, Loader};
 use uringload::config::{EngineChoice, EngineKind, IoChoice, OnError};
 use uringload::dataset::{self, Dataset, Options};
 use uringload::stats::Snapshot;
+use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ fn each_way(
     faults: &'static [(&'static str, u64, Fault)],
     check: fn(&Faulty, Arc<dyn Dataset>, EngineChoice, IoChoice),
 ) {
-    for (engine, io) in WAYS {
+    let by_way = |(engine, io)| {
         let faulty = match Faulty::mount(files(faults)) {
             Ok(faulty) => faulty,
             Err(reason) => return skip(reason),
@@ -50,7 +50,9 @@ fn each_way(
             assert_eq!(dataset.len(), 20 + faults.len() as u64);
             check(&faulty, dataset, engine, io);
         });
-    }
+    };
+    // All at once: most of their time they wait.
+    std::thread::scope(|scope| WAYS.map(|way| scope.spawn(move || by_way(way))).map(drop));
 }
 
 fn skipping(dataset: &Arc<dyn Dataset>, engine: EngineChoice, io: IoChoice) -> Builder {
@@ -147,23 +149,20 @@ fn a_file_that_ends_early_is_truncated() {
 #[test]
 fn slow_files_do_not_hold_up_others() {
     // They do not end before all others were read.
-    each_way(
-        &[("slow_1", 100_000, Fault::Stuck), ("slow_2", 100_000, Fault::Stuck)],
-        |faulty, dataset, engine, io| {
-            let mut loader = skipping(&dataset, engine, io).build().expect("a loader");
-            let (stats, asked) = (loader.stats(), Instant::now());
-            let wanted: u64 = files(&[]).iter().map(|good| good.size).sum();
-            let all_others = |now: Snapshot| now.count.bytes_read >= wanted && now.in_flight == 2;
-            while !all_others(stats.snapshot()) {
-                assert!(asked.elapsed() < HANG, "{engine:?} {io:?}: {:?}", stats.snapshot());
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            faulty.release();
-            let (ids, errors) = drain(&*dataset, &mut loader);
-            assert!(errors.is_empty(), "{engine:?} {io:?}: {errors:?}");
-            assert_eq!(ids.len() as u64, dataset.len());
-        },
-    );
+    each_way(&[("slow_1", 100_000, Fault::Stuck), ("slow_2", 100_000, Fault::Stuck)], |faulty, dataset, engine, io| {
+        let mut loader = skipping(&dataset, engine, io).build().expect("a loader");
+        let (stats, asked) = (loader.stats(), Instant::now());
+        let wanted: u64 = files(&[]).iter().map(|good| good.size).sum();
+        let all_others = |now: Snapshot| now.count.bytes_read >= wanted && now.in_flight == 2;
+        while !all_others(stats.snapshot()) {
+            assert!(asked.elapsed() < HANG, "{engine:?} {io:?}: {:?}", stats.snapshot());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        faulty.release();
+        let (ids, errors) = drain(&*dataset, &mut loader);
+        assert!(errors.is_empty(), "{engine:?} {io:?}: {errors:?}");
+        assert_eq!(ids.len() as u64, dataset.len());
+    });
 }
 
 #[test]

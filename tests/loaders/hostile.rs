@@ -21,7 +21,8 @@ const UNIT_SAMPLES: u64 = 5;
 const UNITS: u64 = SAMPLES / UNIT_SAMPLES;
 const UNIT_BYTES: u64 = UNIT_SAMPLES * SAMPLE_BYTES;
 const BATCH: u64 = 8;
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 200;
+const SEEDS_OF_THE_SLOW_SUITE: u64 = 3000;
 
 /// What is wrong with a sample, or with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,9 +268,19 @@ fn is_told(error: &Error, (wrong, named): &(Wrong, String), seed: u64) {
 
 #[test]
 fn whatever_a_dataset_does_is_an_error_of_that_sample() {
-    within(BOUND, || {
+    is_an_error_of_that_sample(SEEDS);
+}
+
+#[test]
+#[ignore = "slow: more seeds"]
+fn whatever_many_datasets_do_is_an_error_of_that_sample() {
+    is_an_error_of_that_sample(SEEDS_OF_THE_SLOW_SUITE);
+}
+
+fn is_an_error_of_that_sample(seeds: u64) {
+    within(BOUND, move || {
         let (root, content) = (root(), content());
-        let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+        let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(seeds);
         for seed in 0..seeds {
             let wrong: Vec<Option<(Wrong, String)>> = {
                 let hostile = Hostile::of_seed(&root, seed);

@@ -64,6 +64,13 @@ enum Form {
     Rounding(u32),
 }
 
+/// Whether sanitizers watch the PTX as they watch the source, which takes a compiler six times as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Source,
+    Both,
+}
+
 /// Runs each launch by the kernels' source and by their PTX.
 struct Emulator([Program; 2]);
 
@@ -77,9 +84,10 @@ struct Program {
 
 impl Emulator {
     /// `None`, said aloud, where it cannot be made.
-    fn start(test: &str) -> Option<Emulator> {
-        static PROGRAMS: OnceLock<Result<[PathBuf; 2], String>> = OnceLock::new();
-        let compiled = PROGRAMS.get_or_init(|| Ok([compile(Form::Source)?, compile(Form::Ptx)?]));
+    fn start(test: &str, watched: Watched) -> Option<Emulator> {
+        static PROGRAMS: [OnceLock<Result<[PathBuf; 2], String>>; 2] = [const { OnceLock::new() }; 2];
+        let make = |form| compile(form, watched);
+        let compiled = PROGRAMS[watched as usize].get_or_init(|| Ok([make(Form::Source)?, make(Form::Ptx)?]));
         match compiled {
             Ok([source, ptx]) => Some(Emulator([Program::start(Form::Source, source), Program::start(Form::Ptx, ptx)])),
             Err(reason) => {
@@ -172,9 +180,9 @@ fn folder() -> PathBuf {
 }
 
 /// The program. Sanitizers come with libraries of their own, which not every machine with a compiler has.
-fn compile(form: Form) -> Result<PathBuf, String> {
+fn compile(form: Form, watched: Watched) -> Result<PathBuf, String> {
     let kernels = folder();
-    let name: String = format!("{form:?}").chars().filter(|letter| letter.is_alphanumeric()).collect();
+    let name: String = format!("{form:?}{watched:?}").chars().filter(|letter| letter.is_alphanumeric()).collect();
     let temporary = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-emulated-{name}"));
     std::fs::create_dir_all(&temporary).expect("a folder for the program");
     let program = temporary.join("program");
@@ -189,8 +197,10 @@ fn compile(form: Form) -> Result<PathBuf, String> {
             Some(changed)
         }
     };
+    let is_watched = text.is_none() || watched == Watched::Both;
     // To optimize functions of thousands of calls takes the compiler minutes.
-    flags.push(if text.is_some() { "-O0" } else { "-O1" });
+    let is_plain = text.is_some() || watched == Watched::Source;
+    flags.push(if is_plain { "-O0" } else { "-O1" });
     if let Some(text) = text {
         std::fs::write(temporary.join("kernels_ptx.h"), ptx::as_cpp(&text)).expect("there is room for a header");
         flags.push("-DKERNELS_PTX");
@@ -200,9 +210,10 @@ fn compile(form: Form) -> Result<PathBuf, String> {
         compiler.args(&flags).args(extra).arg("-I").arg(&temporary).arg("-I").arg(&kernels);
         compiler.arg(kernels.join("emulate.cpp")).arg("-o").arg(&program).output()
     };
-    let watched = run(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
-    let watched = watched.map_err(|error| format!("no c++ to compile the kernels with: {error}"))?;
-    if !watched.status.success() {
+    let sanitizers: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let made = run(if is_watched { sanitizers } else { &[] });
+    let made = made.map_err(|error| format!("no c++ to compile the kernels with: {error}"))?;
+    if !made.status.success() {
         let plain = run(&[]).expect("c++ is there");
         assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
         skip("no sanitizers for C++, so what the kernels read is not watched");
@@ -250,7 +261,11 @@ fn sources(launch: &Launch) -> impl Iterator<Item = &[u8]> {
 
 #[test]
 fn bytes_are_gathered_filled_and_padded_as_by_the_twins() {
-    let Some(mut emulator) = Emulator::start("bytes") else { return };
+    gather_fill_and_pad(Watched::Source);
+}
+
+fn gather_fill_and_pad(watched: Watched) {
+    let Some(mut emulator) = Emulator::start("bytes", watched) else { return };
     for seed in 0..250 {
         let mut random = Random::new(seed);
         let off = random.below(64) as usize;
@@ -296,7 +311,11 @@ fn bytes_are_gathered_filled_and_padded_as_by_the_twins() {
 /// are not.
 #[test]
 fn a_piece_that_leads_outside_its_destination_is_left_out() {
-    let Some(mut emulator) = Emulator::start("pieces outside") else { return };
+    leave_out(Watched::Source);
+}
+
+fn leave_out(watched: Watched) {
+    let Some(mut emulator) = Emulator::start("pieces outside", watched) else { return };
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let mut launch = random.launch(Kernel::Gather);
@@ -313,7 +332,11 @@ fn a_piece_that_leads_outside_its_destination_is_left_out() {
 
 #[test]
 fn tokens_become_ids_and_labels_as_by_the_twins() {
-    let Some(mut emulator) = Emulator::start("tokens") else { return };
+    make_ids_and_labels(Watched::Source);
+}
+
+fn make_ids_and_labels(watched: Watched) {
+    let Some(mut emulator) = Emulator::start("tokens", watched) else { return };
     for seed in 0..300 {
         let mut random = Random::new(seed);
         let (kernel, size) = random.one_of(&[(Kernel::TokensU16, 2), (Kernel::TokensU32, 4)]);
@@ -381,7 +404,11 @@ fn random_params(random: &mut Random, layout: &ImageLayout) -> ImageParams {
 
 #[test]
 fn images_become_tensors_as_by_the_twin() {
-    let Some(mut emulator) = Emulator::start("images") else { return };
+    make_tensors(Watched::Source);
+}
+
+fn make_tensors(watched: Watched) {
+    let Some(mut emulator) = Emulator::start("images", watched) else { return };
     for seed in 0..600 {
         let mut random = Random::new(seed);
         let (kernel, dtype) = random.one_of(&[
@@ -451,7 +478,11 @@ fn tie(lower_is_even: bool) -> (Launch, Vec<u8>) {
 
 #[test]
 fn ties_round_to_even_and_ptx_that_rounds_otherwise_is_found() {
-    let Some(mut emulator) = Emulator::start("rounding") else { return };
+    round_ties(Watched::Source);
+}
+
+fn round_ties(watched: Watched) {
+    let Some(mut emulator) = Emulator::start("rounding", watched) else { return };
     let even = [(true, 0x3f80_u16), (false, 0x3f82)];
     for (lower_is_even, bits) in even {
         let (launch, expected) = tie(lower_is_even);
@@ -460,7 +491,7 @@ fn ties_round_to_even_and_ptx_that_rounds_otherwise_is_found() {
     }
     for (constant, lower_is_even) in [(32_766, false), (32_768, true)] {
         let form = Form::Rounding(constant);
-        let program = compile(form).expect("the PTX that is shipped compiled");
+        let program = compile(form, Watched::Source).expect("the PTX that is shipped compiled");
         let (launch, expected) = tie(lower_is_even);
         let got = Program::start(form, &program).run(&launch).expect("it runs");
         assert_ne!(got, [expected], "the PTX rounds with {constant}, and nothing shows");
@@ -480,7 +511,11 @@ fn random_pass(random: &mut Random, launch: &mut Launch, target: usize) -> Vec<u
 
 #[test]
 fn images_are_resampled_as_by_the_twin() {
-    let Some(mut emulator) = Emulator::start("resampling") else { return };
+    resample(Watched::Source);
+}
+
+fn resample(watched: Watched) {
+    let Some(mut emulator) = Emulator::start("resampling", watched) else { return };
     for seed in 0..400 {
         let mut random = Random::new(seed);
         let mut launch = random.launch(Kernel::Resample);
@@ -519,7 +554,11 @@ fn every_kernel_of_the_ptx_is_run() {
 
 #[test]
 fn compute_steps_take_their_time_as_the_twins() {
-    let Some(mut emulator) = Emulator::start("burn") else { return };
+    burn(Watched::Source);
+}
+
+fn burn(watched: Watched) {
+    let Some(mut emulator) = Emulator::start("burn", watched) else { return };
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let (count, rounds) = (random.below(2_000), random.below(40));
@@ -531,4 +570,17 @@ fn compute_steps_take_their_time_as_the_twins() {
         twin::burn(&mut expected, rounds as u32);
         emulator.check(seed, &launch, &[expected]);
     }
+}
+
+/// All of the above, with an eye on what the PTX reads.
+#[test]
+#[ignore = "slow: its compiler takes half a minute"]
+fn sanitizers_watch_the_ptx() {
+    gather_fill_and_pad(Watched::Both);
+    leave_out(Watched::Both);
+    make_ids_and_labels(Watched::Both);
+    make_tensors(Watched::Both);
+    round_ties(Watched::Both);
+    resample(Watched::Both);
+    burn(Watched::Both);
 }

@@ -167,10 +167,14 @@ fn moving(root: &Path) -> (impl Fn(&mut ()) + use<'_>, impl Fn(&mut ()) + Send +
     )
 }
 
-fn each_engine(check: impl Fn(EngineChoice, IoChoice, OnError)) {
-    for (turn, engine) in [EngineChoice::Auto, EngineChoice::Threads, EngineChoice::Uring].into_iter().enumerate() {
-        check(engine, [IoChoice::Auto, IoChoice::Buffered][turn % 2], POLICIES[turn]);
-    }
+/// All at once: most of their time they wait.
+fn each_engine(check: impl Fn(EngineChoice, IoChoice, OnError) + Sync) {
+    let check = &check;
+    std::thread::scope(|scope| {
+        for (turn, engine) in [EngineChoice::Auto, EngineChoice::Threads, EngineChoice::Uring].into_iter().enumerate() {
+            scope.spawn(move || check(engine, [IoChoice::Auto, IoChoice::Buffered][turn % 2], POLICIES[turn]));
+        }
+    });
 }
 
 /// A folder of more files than an engine keeps open: they must be opened by their names.
@@ -203,30 +207,36 @@ fn files_that_come_back_cost_no_sample() {
 #[test]
 fn files_that_are_all_gone_are_one_error() {
     within(BOUND, || {
-        for on_error in POLICIES {
-            for (is_whole_folder, wanted) in [(true, "the folder is gone"), (false, "other files of the folder")] {
-                let home = TempDir::new().expect("a folder");
-                let root = home.path().join("data");
-                let dataset = write_folder(&root);
-                let list = home.path().join("bad.jsonl");
-                let builder = builder(&dataset, on_error, IoChoice::Auto).quarantine(&list).epochs(3);
-                let mut loader = builder.outage_timeout(Duration::from_millis(500)).build().expect("a loader");
-                let mut came = loader.next().expect("a batch").expect("no error").len() as u64;
-                fs::remove_dir_all(&root).expect("remove");
-                if !is_whole_folder {
-                    fs::create_dir(&root).expect("a folder");
-                    // As if it had been emptied: the folder that was opened is gone, and another has its name.
-                }
-                let (ids, errors) = drain(&*dataset, &mut loader);
-                came += ids.len() as u64;
-                let [error] = &errors[..] else { panic!("one error is expected: {errors:?}") };
-                assert_lasting(error, &root);
-                let text = error.to_string();
-                assert!(text.contains(wanted) || text.contains("another folder is in the place"), "{text}");
-                assert!(came < FILES, "{came}");
-                assert_eq!(fs::read(&list).expect("a list"), b"", "good samples are in quarantine");
+        let case = |on_error, (is_whole_folder, wanted): (bool, &str)| {
+            let home = TempDir::new().expect("a folder");
+            let root = home.path().join("data");
+            let dataset = write_folder(&root);
+            let list = home.path().join("bad.jsonl");
+            let builder = builder(&dataset, on_error, IoChoice::Auto).quarantine(&list).epochs(3);
+            let mut loader = builder.outage_timeout(Duration::from_millis(500)).build().expect("a loader");
+            let mut came = loader.next().expect("a batch").expect("no error").len() as u64;
+            fs::remove_dir_all(&root).expect("remove");
+            if !is_whole_folder {
+                fs::create_dir(&root).expect("a folder");
+                // As if it had been emptied: the folder that was opened is gone, and another has its name.
             }
-        }
+            let (ids, errors) = drain(&*dataset, &mut loader);
+            came += ids.len() as u64;
+            let [error] = &errors[..] else { panic!("one error is expected: {errors:?}") };
+            assert_lasting(error, &root);
+            let text = error.to_string();
+            assert!(text.contains(wanted) || text.contains("another folder is in the place"), "{text}");
+            assert!(came < FILES, "{came}");
+            assert_eq!(fs::read(&list).expect("a list"), b"", "good samples are in quarantine");
+        };
+        // All at once: most of their time they wait.
+        std::thread::scope(|scope| {
+            for on_error in POLICIES {
+                for how in [(true, "the folder is gone"), (false, "other files of the folder")] {
+                    scope.spawn(move || case(on_error, how));
+                }
+            }
+        });
     });
 }
 
@@ -385,12 +395,13 @@ fn what_the_breaker_did_not_break_for_is_listed() {
 #[test]
 fn a_read_that_takes_too_long_gets_a_second_look() {
     within(BOUND, || {
-        for (is_listed, wanted) in [(true, 20), (false, 18)] {
+        let case = |(is_listed, wanted)| {
             // A good read may miss its time on a busy machine: then it is tried again with more.
-            let mut times = std::iter::successors(Some(Duration::from_millis(500)), |time| Some(2 * *time));
-            let mut tries = times.by_ref().take(6).map(|timeout| second_look(timeout, is_listed));
+            let times = std::iter::successors(Some(Duration::from_millis(500)), |time| Some(2 * *time));
+            let mut tries = times.take(6).map(|timeout| second_look(timeout, is_listed));
             assert!(tries.any(|came| came == wanted), "{is_listed}");
-        }
+        };
+        std::thread::scope(|scope| [(true, 20), (false, 18)].map(|one| scope.spawn(move || case(one))).map(drop));
     });
 }
 

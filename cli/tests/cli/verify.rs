@@ -362,7 +362,8 @@ fn an_interrupted_verify_says_how_far_it_came() {
 fn catches_interrupts(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 << (libc::SIGINT - 1) != 0))
+    caught
+        .is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 << (libc::SIGINT - 1) != 0))
 }
 
 #[test]

@@ -242,7 +242,13 @@ fn drops_at_any_moment_give_everything_back() {
                     batch.wait_on(reference(&stream)).expect("no error");
                     for column in &batch.columns {
                         let memory = &column.memory;
-                        mock.consume_bytes(&context, reference(&stream), memory.address(), memory.len(), Duration::from_millis(1));
+                        mock.consume_bytes(
+                            &context,
+                            reference(&stream),
+                            memory.address(),
+                            memory.len(),
+                            Duration::from_millis(1),
+                        );
                     }
                     streams.push(stream);
                 }
