@@ -3,8 +3,8 @@
 //!
 //! All of them measure time, so they run in the slow suite, on a machine that does nothing else. What is said of times
 //! that are made up is tested with the verdict itself. A binary of its own, because CPU time is that of the whole
-//! process. Its tests take turns. Where other programs take the machine, the verdict rightly says "processors"; then the
-//! situation is measured again.
+//! process. Its tests take turns. Where other programs take the machine, the verdict rightly says "processors"; then
+//! the situation is measured again.
 
 mod common;
 

@@ -161,8 +161,8 @@ enum Every {
 /// A way to open a file as a dataset.
 type Open<'a> = &'a dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Error>;
 
-/// Every truncation of `Every::All`, and many changes of a file: an error, or values; never a panic, and no memory that a
-/// header merely claims.
+/// Every truncation of `Every::All`, and many changes of a file: an error, or values; never a panic, and no memory that
+/// a header merely claims.
 fn survives(bytes: &[u8], extension: &str, open: Open<'_>, every: Every) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(format!("a.{extension}"));

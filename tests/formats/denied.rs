@@ -156,7 +156,7 @@ fn a_kernel_that_takes_no_read_is_one_error_in_bounded_time() {
         let (_, dataset, _) = &made[0];
         for errno in [libc::EAGAIN, libc::ENOMEM, libc::EBUSY] {
             without(&[426], errno, || {
-                let wait = Duration::from_millis(500);
+                let wait = Duration::from_millis(1500);
                 let builder = Loader::builder(Arc::clone(dataset)).engine(EngineChoice::Uring).outage_timeout(wait);
                 let begun = Instant::now();
                 let mut loader = match builder.build() {

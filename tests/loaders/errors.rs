@@ -495,7 +495,8 @@ const FUSE_WAYS: [Way; 3] = [
     (EngineChoice::Threads, IoChoice::Buffered),
 ];
 
-/// After what a read is given up, at first: where the machine is so busy that a good one misses it, it is twice as much.
+/// After what a read is given up, at first: where the machine is so busy that a good one misses it, it is twice as
+/// much.
 const TIMEOUT: Duration = Duration::from_millis(300);
 const TIMEOUT_MAX: Duration = Duration::from_secs(40);
 

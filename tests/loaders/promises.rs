@@ -405,9 +405,8 @@ fn has_cold_files(root: &Path, dataset: &Arc<dyn Dataset>) -> bool {
     let emptied = residency(root).is_some_and(|(resident, all)| resident * 10 < all);
     let direct = builder(dataset).io(IoChoice::Direct).build().is_ok_and(|loader| loader.route().alignment > 1);
     if !told || !emptied || !direct {
-        skip(format!(
-            "cold files: page cache is told: {told}, can be emptied: {emptied}, O_DIRECT with a known alignment: {direct}"
-        ));
+        let cache = format!("page cache is told: {told}, can be emptied: {emptied}");
+        skip(format!("cold files: {cache}, O_DIRECT with a known alignment: {direct}"));
     }
     told && emptied && direct
 }

@@ -145,8 +145,8 @@ fn a_full_disk_is_said() {
     assert!(stderr(&output).contains("cannot write the output"), "{}", stderr(&output));
 }
 
-/// Starts a bench that would take ten minutes, sends it a signal when `wait` is over, which gets the temporary folder and
-/// the one of its statistics, and expects it to end in order.
+/// Starts a bench that would take ten minutes, sends it a signal when `wait` is over, which gets the temporary folder
+/// and the one of its statistics, and expects it to end in order.
 fn interrupted(name: &str, wait: impl FnOnce(&Path, &Path)) -> Output {
     let (temporary, pages) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = uringload(&format!("bench --duration 600s --share-stats={}", pages.path().display()));

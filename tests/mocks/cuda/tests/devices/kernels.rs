@@ -301,7 +301,7 @@ fn burn() {
     });
 }
 
-/// The copy of the table is held up, and only the launch waits for it.
+/// The copy of the table takes so long that no machine is too busy to see it, and only the launch waits for it.
 #[test]
 fn a_launch_waits_for_the_copy_of_its_table() {
     within(BOUND, || {
@@ -313,11 +313,11 @@ fn a_launch_waits_for_the_copy_of_its_table() {
             // What the kernel would find if it did not wait.
             bench.table(piece(0, 0));
             bench.copies.stream().synchronize().expect("no error");
-            mock.configure("held=1");
+            mock.configure("copy_us=1000000");
             let table = bench.table(piece(3000, 5000));
             bench.kernels.gather(&bench.work, (&table, 0..Piece::BYTES), &bench.from, &bench.to).expect("started");
             assert!(!bench.copies.stream().is_idle().expect("no error"), "the copy has not begun");
-            mock.configure("held=0");
+            mock.configure("copy_us=0");
             let mut wanted = vec![0xee; TARGET_BYTES];
             wanted[5000..6000].copy_from_slice(&bench.source[3000..4000]);
             assert!(bench.read(&bench.to, TARGET_BYTES) == wanted);
