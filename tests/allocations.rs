@@ -42,7 +42,7 @@ const PER_BATCH_MAX: f64 = 12.0;
 const WARM_UP: u64 = 300;
 /// Then so many are measured, so many times, and the median counts: a list that grows late is no part of it.
 const BATCHES: u64 = 50;
-const TIMES: usize = 9;
+const TIMES: usize = 5;
 
 /// Allocations and reads for each batch of a loader in steady state. `None` where this way is not to be had here.
 fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
@@ -60,14 +60,16 @@ fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
         drop(loader.next().expect("endless").expect("no error"));
     }
     let counts = || settled(|| [ALLOCATIONS.load(Ordering::Relaxed), stats.count.reads.get()]);
+    let mut before = counts();
     let mut times: Vec<[u64; 2]> = (0..TIMES)
         .map(|_| {
-            let before = counts();
             for _ in 0..BATCHES {
                 drop(loader.next().expect("endless").expect("no error"));
             }
             let after = counts();
-            [after[0] - before[0], after[1] - before[1]]
+            let since = [after[0] - before[0], after[1] - before[1]];
+            before = after;
+            since
         })
         .collect();
     let mut median = |what: usize| {

@@ -81,7 +81,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 17] = [
         ],
     ),
     ("man", &[("uringload man --out /tmp/man1", "a page for each command")]),
-    ("licenses", &[("uringload licenses | less", "to hand on with a program that has it built in")]),
+    ("licenses", &[("uringload licenses", "to hand on with a program that has it built in")]),
 ];
 
 /// What `-h` tells of; `--help` and the man pages tell of everything.

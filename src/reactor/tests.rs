@@ -26,7 +26,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use uringload_sys::Arena;
 
 /// Seeds of the quick suite. The slow suite runs more (`URINGLOAD_SEEDS`).
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 500;
 /// As many show everything that can happen.
 const SEEDS_THAT_SHOW_ALL: u64 = 5_000;
 

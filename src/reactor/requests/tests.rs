@@ -16,7 +16,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 150;
 /// A world that takes more turns than this has hung.
 const TURNS_MAX: usize = 100_000;
 

@@ -229,8 +229,13 @@ fn any_lengths() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(prop_oneof![4 => 0..30_u64, 1 => 0..120_u64, 1 => Just(0)], 1..90)
 }
 
+/// Runs of each property; the slow suite asks for more.
+fn cases() -> u32 {
+    std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(32)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// All ranks together have the rows of every window, window by window, in one order for any world and batch size.
     #[test]
