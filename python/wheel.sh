@@ -31,6 +31,33 @@ assembler() {
     esac
 }
 
+# That the wheel $1 carries the licences of all that it is linked with, and no path of this machine.
+look_into() {
+    local names
+    names=$("$TOOLS/bin/python" -m zipfile -l "$1")
+    for name in LICENSE-MIT LICENSE-APACHE licenses.txt; do
+        grep -q "dist-info/licenses/$name" <<<"$names" || { echo "wheel.sh: $1 has no $name" >&2; return 1; }
+    done
+    if "$TOOLS/bin/python" -c "import sys, zipfile
+whole = zipfile.ZipFile(sys.argv[1])
+sys.exit(any(sys.argv[2].encode() in whole.read(name) for name in whole.namelist()))" "$1" "$HOME/"; then
+        return 0
+    fi
+    echo "wheel.sh: $1 names $HOME" >&2
+    return 1
+}
+
+# The source distribution, whose lock file is its own: cargo takes it as it is.
+try_source() {
+    local at
+    at=$(mktemp -d) && trap "rm -rf '$at'" EXIT
+    "$TOOLS/bin/pip" install --quiet --disable-pip-version-check build
+    PATH=$TOOLS/bin:$PATH "$TOOLS/bin/python" -m build --sdist --no-isolation --outdir "$at" . >/dev/null
+    tar xzf "$at"/*.tar.gz -C "$at"
+    (cd "$at"/uringload-*/python && cargo metadata --locked --offline --format-version 1 >/dev/null)
+    echo "the source distribution's lock file is its own"
+}
+
 # The wheel $1, with what pip resolves without a compiler of Rust on the path. $2 is what decodes JPEGs, if it is built
 # in.
 try() {
@@ -70,12 +97,15 @@ compiler() {
     fi
 }
 
-# Builds a wheel for the target $1 by the compiler $2, with nasm below $3, and with these options.
+# Builds a wheel for the target $1 by the compiler $2, with nasm below $3, and with these options. It names no folder of
+# this machine in what it tells of panics.
 build() {
     # Each compiler has a folder of its own, so that none builds anew what another has left.
-    local folder=$ROOT/target
+    local folder=$ROOT/target registry=${CARGO_HOME:-$HOME/.cargo}/registry/src flags
+    flags="--remap-path-prefix=$registry=crates --remap-path-prefix=$(cd "$ROOT" && pwd)=uringload"
     case $2 in "$DEBIAN"/*) folder=$ROOT/target/debian/build ;; esac
-    PATH=$TOOLS/bin:$PATH:$3 RUSTC=$2 CARGO_TARGET_DIR=$folder "$TOOLS/bin/maturin" build --quiet --release --locked \
+    RUSTFLAGS="${RUSTFLAGS:-} $flags" PATH=$TOOLS/bin:$PATH:$3 RUSTC=$2 CARGO_TARGET_DIR=$folder \
+        "$TOOLS/bin/maturin" build --quiet --profile dist --locked \
         --zig --target "$1" --compatibility "$POLICY" --out "$OUT" "${@:4}"
 }
 
@@ -92,6 +122,7 @@ fi
 for target in "$@"; do COMPILERS[$target]=$(compiler "$target"); done
 python3 -m venv "$TOOLS"
 "$TOOLS/bin/pip" install --quiet --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13" auditwheel "cmake>=3.20"
+(try_source)
 for target in "$@"; do
     built_in=libjpeg-turbo
     nasm=$(assembler "$target") || built_in=
@@ -104,6 +135,7 @@ for target in "$@"; do
     fi
     wheel=$(built_for "$target")
     "$TOOLS/bin/python" -m auditwheel show "$wheel"
+    look_into "$wheel"
     if [ "${target%%-*}" = "$(uname -m)" ]; then
         try "$wheel" "$built_in"
     else
