@@ -15,6 +15,7 @@ cargo build --locked --quiet -p uringload-capi --profile "$profile" ${URINGLOAD_
 built=${CARGO_TARGET_DIR:-target}/${profile/dev/debug}
 install -d "$ROOT/include" "$LIBRARIES/pkgconfig" "$LIBRARIES/cmake/uringload"
 install -m 644 capi/include/uringload.h "$ROOT/include/"
+install -D -m 644 cli/licenses.txt "$ROOT/share/doc/uringload/licenses.txt"
 install -m 644 "$built/liburingload_capi.a" "$LIBRARIES/liburingload.a"
 install -m 755 "$built/liburingload_capi.so" "$LIBRARIES/liburingload.so.$version"
 ln -sf "liburingload.so.$version" "$LIBRARIES/liburingload.so.$ABI"
