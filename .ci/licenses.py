@@ -57,25 +57,32 @@ def linked():
 
 
 def texts(package, siblings):
+    """The licences of a crate, and of what is more in it than its own code."""
+    found = own_texts(package, siblings)
+    if package["name"] in WITHIN:
+        found.append((Path(package["manifest_path"]).parent / WITHIN[package["name"]]).read_text(encoding="utf-8"))
+    return found
+
+
+def own_texts(package, siblings):
     """The licence of a crate: one text, or all where its expression says AND."""
     folder = Path(package["manifest_path"]).parent
     names = [path.name for path in folder.iterdir() if re.match(r"(?i)(un)?licen[sc]e|copying", path.name)]
     if not names:
         same = [one for one in siblings if one["repository"] == package["repository"] and one is not package]
         for other in same:
-            if found := texts(other, []):
+            if found := own_texts(other, []):
                 return found
         if "MIT" in (package["license"] or ""):
             return [MIT.format(authors=", ".join(package["authors"]) or f"the authors of {package['name']}")]
+        if not siblings:
+            return []
         sys.exit(f"licenses: {package['name']} has no licence file, and {package['license']} no text here")
     rank = {name: next((place for place, word in enumerate(PREFERRED) if word in name.upper()), 99) for name in names}
     chosen = sorted(names, key=lambda name: (rank[name], name))
     if " AND " not in (package["license"] or ""):
         chosen = chosen[:1]
-    found = [(folder / name).read_text(encoding="utf-8", errors="replace") for name in chosen]
-    if package["name"] in WITHIN:
-        found.append((folder / WITHIN[package["name"]]).read_text(encoding="utf-8"))
-    return found
+    return [(folder / name).read_text(encoding="utf-8", errors="replace") for name in chosen]
 
 
 def whole():

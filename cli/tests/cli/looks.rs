@@ -113,7 +113,7 @@ fn licenses_are_told() {
     for (krate, words) in [
         ("io-uring ", "Permission is hereby granted"),
         ("zstd-sys ", "Redistribution and use in source and binary forms"),
-        ("turbojpeg-sys ", "Independent JPEG Group"),
+        ("turbojpeg-sys ", "libjpeg-turbo Licenses"),
         ("highway ", "MIT License"),
     ] {
         // Names, then the text that they share.

@@ -11,7 +11,7 @@ use uringload::internal::Config;
 use uringload::internal::Transform;
 use uringload::transform::{Crop, Images, Tokens};
 
-const SEEDS: u64 = 250;
+const SEEDS: u64 = 100;
 /// The limit of one case: far more than any takes.
 const BOUND: Duration = Duration::from_secs(60);
 

@@ -19,7 +19,7 @@ use uringload::internal::Config;
 use uringload::{DeviceLoader, ErrorKind, Loader};
 use uringload_sys::cuda::{Context, DeviceMemory, Stream, StreamRef};
 
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 200;
 const BOUND: Duration = Duration::from_secs(60);
 const GLOBAL: c_int = 0;
 const RELAXED: c_int = 2;
