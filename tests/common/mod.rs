@@ -6,7 +6,6 @@ pub mod allocator;
 pub mod archive;
 pub mod check;
 pub mod child;
-pub mod content;
 pub mod device;
 pub mod direct;
 pub mod faulty;
@@ -20,6 +19,7 @@ pub mod sandbox;
 use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
+pub use uringload_content as content;
 
 /// What takes milliseconds takes as long only if it hangs, however busy the machine is.
 pub const HANG: Duration = Duration::from_secs(120);

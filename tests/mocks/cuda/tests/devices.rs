@@ -1,9 +1,6 @@
 //! Our use of the CUDA driver, its mock, and loaders that deliver to devices.
 
 mod common;
-#[path = "../../../common/content.rs"]
-#[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
-mod content;
 #[path = "../../../common/faulty.rs"]
 #[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
 mod faulty;
@@ -11,8 +8,9 @@ mod faulty;
 #[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
 mod mounts;
 
-// As `mounts` calls it.
+// As `mounts` and `faulty` call them.
 use common::skip;
+use uringload_content as content;
 
 /// Whether this process may mount.
 fn is_root() -> bool {
