@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.." || exit 1
 exec </dev/null
 export CARGO_TERM_COLOR=never RUST_BACKTRACE=1
 
+readonly LIBRARIES=(uringload-core uringload-sys uringload-formats uringload-images uringload)
+readonly PUBLISHED=("${LIBRARIES[@]}" uringload-cli)
 # What each step printed, in a file of its name.
 readonly LOGS=target/ci/$(basename "$0")
 # Seconds that a step may take before it counts as hanging: several times what the longest takes on a slow machine.
@@ -14,10 +16,10 @@ readonly LOGS=target/ci/$(basename "$0")
 # gate leaves out a step whose files are as they were then; named, it runs, and what it passes is written here.
 readonly PROVED=.ci/proved
 declare -rA DEPENDS=(
-    [memory]="sys/src src/engine src/pool src/pool.rs src/reactor src/reactor.rs capi/src tests/faults.rs tests/asan"
-    [loom]="src/queue src/queue.rs sys/src/event.rs tests/loom"
-    [kernels]="sys/kernels"
-    [oracles]="formats/src/arrow formats/src/parquet tests/oracles"
+    [memory]="sys/src src/engine* src/pool* src/reactor* capi/src tests/faults.rs tests/asan tests/common tests/content"
+    [loom]="src/queue* sys/src/event.rs tests/loom"
+    [kernels]="sys/kernels sys/src/nvjpeg"
+    [oracles]="formats/src/arrow* formats/src/parquet* formats/src/columnar* tests/oracles"
 )
 
 readonly FAILURE_LINES=60
@@ -32,21 +34,28 @@ failures() {
     fi
 }
 
-# The sum of the files that a step depends on, or nothing where there is no git to list them.
+# The sum of the files that a step depends on. It fails for other steps, and where there is no git to list the files.
 sum_of() {
-    # shellcheck disable=SC2086 # Several words.
-    git ls-files -z -- ${DEPENDS[$1]} 2>/dev/null | xargs -0r sha256sum | sha256sum | cut -c 1-16
+    [ -n "${DEPENDS[$1]:-}" ] && git rev-parse --git-dir >/dev/null 2>&1 || return 1
+    # shellcheck disable=SC2086 # Several patterns, which are git's.
+    (set -f && git ls-files -z -- ${DEPENDS[$1]}) | xargs -0r sha256sum | sha256sum | cut -c 1-16
 }
 
 # Whether a step has passed with its files as they are.
-is_proved() { [ -n "${DEPENDS[$1]:-}" ] && grep -qs "^$1 $(sum_of "$1") " "$PROVED"; }
+is_proved() {
+    local sum
+    sum=$(sum_of "$1") && grep -qs "^$1 $sum " "$PROVED"
+}
 
 # Notes that a step has passed with its files as they are: the line belongs into the commit that changes them.
 prove() {
-    [ -n "${DEPENDS[$1]:-}" ] && ! is_proved "$1" || return 0
-    local rest
-    rest=$(grep -sv "^$1 " "$PROVED")
-    printf '%s\n' "$rest" "$1 $(sum_of "$1") $(date +%F)" | sed '/^$/d' | sort >"$PROVED"
+    local sum
+    sum=$(sum_of "$1") && ! is_proved "$1" && note "$1" "$sum"
+}
+
+# Writes a line of PROVED: the name $1, and what passed.
+note() {
+    { grep -sv "^$1 " "$PROVED"; echo "$* $(date +%F)"; } | sort >"$PROVED.new" && mv "$PROVED.new" "$PROVED"
 }
 
 # One step, ended where it hangs: in a process group of its own, of which nothing stays behind.
@@ -96,4 +105,3 @@ main() {
     echo "== FAILED: ${failed[*]}"
     exit 1
 }
-

@@ -7,10 +7,15 @@ pyproject.toml, `python/wheel.sh` tests; the layout is that of the binary distri
 
 import base64
 import hashlib
+import platform
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
+
+try:
+    import tomllib
+except ImportError:  # Before Python 3.11; pytest brings this along there.
+    import tomli as tomllib
 
 PYTHON = Path(__file__).resolve().parent.parent / "python"
 
@@ -27,7 +32,7 @@ def main(library, out):
     scripts = "".join(f"{name} = {target}\n" for name, target in project["scripts"].items())
     files[f"{info}/entry_points.txt"] = f"[console_scripts]\n{scripts}".encode()
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n".encode()
-    tag = "cp310-abi3-linux_x86_64"
+    tag = f"cp310-abi3-linux_{platform.machine()}"
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: ci\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     rows = [f"{name},sha256={digest(content)},{len(content)}" for name, content in files.items()]
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
