@@ -54,6 +54,9 @@
 //! why.
 #![cfg(target_os = "linux")]
 
+#[macro_use]
+mod table;
+
 pub mod arena;
 pub mod block;
 pub mod cgroup;

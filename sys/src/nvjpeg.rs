@@ -15,6 +15,7 @@ pub use decoder::{Decoder, Pixels, Request};
 pub use resampler::Resampling;
 
 use crate::cuda::{Context, CudaError};
+use crate::table::said;
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::c_int;
 use std::fmt;
@@ -114,10 +115,7 @@ fn load(path: &Path) -> Result<Loaded, String> {
     // SAFETY: loading runs the library's initialisers. It is the system's nvJPEG, or the library that the caller of
     // `open` names, as its documentation asks. Either is trusted with the process, as every library is.
     let loaded = unsafe { Loaded::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    loaded.map_err(|error| {
-        // libloading keeps what the system's loader said as the source of its own error.
-        std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
-    })
+    loaded.map_err(|error| said(&error))
 }
 
 fn dotted([major, minor, patch]: [c_int; 3]) -> String {

@@ -4,11 +4,11 @@
 //! numbers are those of NVIDIA's `nvml.h`, which have been the same since CUDA 7. NVML may be called from any thread,
 //! and counts how often it was opened: who opens it twice has it until both are dropped.
 
+use crate::table::said;
 use libloading::Library;
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::{CString, c_char, c_uint, c_void};
 use std::fmt;
-use std::mem::ManuallyDrop;
 
 /// The name under which the driver installs it.
 const NAME: &str = "libnvidia-ml.so.1";
@@ -214,11 +214,7 @@ fn load(path: &str) -> Result<Library, NvmlError> {
     // SAFETY: loading runs the library's initialisers. It is the one that the system's loader knows by the driver's
     // name for it, which is trusted with the process, as every library is.
     let loaded = unsafe { Loaded::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    loaded.map(Library::from).map_err(|error| {
-        // libloading keeps what the system's loader said as the source of its own error.
-        let said = std::error::Error::source(&error).map(ToString::to_string);
-        NvmlError::Absent(said.unwrap_or_else(|| error.to_string()))
-    })
+    loaded.map(Library::from).map_err(|error| NvmlError::Absent(said(&error)))
 }
 
 /// `nvmlReturn_t`: 0 is success.
@@ -241,34 +237,8 @@ struct Utilization {
     memory: c_uint,
 }
 
-macro_rules! table {
-    ($($name:ident($($arg:ty),*);)*) => {
-        /// The functions that we call.
-        #[allow(non_snake_case, reason = "the names that the library's documentation has")]
-        struct Table {
-            $($name: unsafe extern "C" fn($($arg),*) -> Status,)*
-            /// Never unloaded: what it has started may outlast a shutdown.
-            _library: ManuallyDrop<Library>,
-        }
-
-        impl Table {
-            /// Loads every function, or returns the name of the first that the library lacks.
-            fn load(library: Library) -> Result<Table, &'static str> {
-                Ok(Table {
-                    $($name: {
-                        // SAFETY: this is the type that `nvml.h` gives the function of this name, on every 64-bit
-                        // Linux.
-                        let found = unsafe { library.get(concat!(stringify!($name), "\0")) };
-                        *found.map_err(|_| stringify!($name))?
-                    },)*
-                    _library: ManuallyDrop::new(library),
-                })
-            }
-        }
-    };
-}
-
 table! {
+    Status:
     nvmlInit_v2();
     nvmlShutdown();
     nvmlDeviceGetHandleByPciBusId_v2(*const c_char, *mut Handle);

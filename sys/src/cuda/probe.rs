@@ -3,6 +3,7 @@
 use super::context::DeviceInfo;
 use super::error::{self, CudaError, check};
 use super::table::{RawDevice, Table};
+use crate::table::said;
 use libloading::Library;
 use std::ffi::{CStr, c_int};
 use std::fmt;
@@ -203,11 +204,7 @@ fn first_of(name: &str, folders: &[&Path]) -> Result<Library, ProbeError> {
 fn load(name: &Path) -> Result<Library, ProbeError> {
     // SAFETY: loading runs the library's initialisers. It is the system's driver, or the library that the caller of
     // `Driver::open` names, as its documentation asks. Either is trusted with the process, as every driver is.
-    unsafe { Library::new(name) }.map_err(|error| {
-        // libloading keeps what the system's loader said as the source of its own error.
-        let said = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-        ProbeError::NoLibrary(said)
-    })
+    unsafe { Library::new(name) }.map_err(|error| ProbeError::NoLibrary(said(&error)))
 }
 
 /// The string that a C function wrote to a buffer.

@@ -1,9 +1,7 @@
 //! The functions of `libcuda.so.1` that we call, under their names in the library. `cuda.h` of CUDA 12.0 maps the plain
 //! names to these.
 
-use libloading::Library;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::mem::ManuallyDrop;
 
 /// `CUresult`: 0 is success.
 pub(crate) type Code = c_int;
@@ -25,50 +23,20 @@ pub(crate) struct CopyAttributes {
     pub(crate) flags: c_uint,
 }
 
-macro_rules! table {
-    ($($name:ident($($arg:ty),*);)* ; optional $($maybe:ident($($maybe_arg:ty),*);)*) => {
-        /// The functions. The optional ones are newer than the oldest supported driver, or nothing depends on them.
-        #[allow(non_snake_case, reason = "the names that the driver's documentation has")]
-        pub(crate) struct Table {
-            $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
-            $(pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_arg),*) -> Code>,)*
-            /// Never unloaded: the driver has threads of its own.
-            _library: ManuallyDrop<Library>,
-        }
+impl Table {
+    /// Whether both belong to one library. No library is unloaded, so no address ever belongs to two functions.
+    pub(crate) fn is_same(&self, other: &Table) -> bool {
+        std::ptr::fn_addr_eq(self.cuInit, other.cuInit)
+    }
 
-        impl Table {
-            /// Whether both belong to one library. No library is unloaded, so no address ever belongs to two functions.
-            pub(crate) fn is_same(&self, other: &Table) -> bool {
-                std::ptr::fn_addr_eq(self.cuInit, other.cuInit)
-            }
-
-            /// A number that no other library has, for the same reason.
-            pub(crate) fn identity(&self) -> usize {
-                self.cuInit as usize
-            }
-
-            /// Loads every function, or returns the name of the first that the library lacks.
-            pub(crate) fn load(library: Library) -> Result<Table, &'static str> {
-                Ok(Table {
-                    $($name: {
-                        // SAFETY: this is the type that `cuda.h` gives the function of this name, on every 64-bit
-                        // Linux.
-                        let found = unsafe { library.get(concat!(stringify!($name), "\0")) };
-                        *found.map_err(|_| stringify!($name))?
-                    },)*
-                    $($maybe: {
-                        // SAFETY: as above.
-                        let found = unsafe { library.get(concat!(stringify!($maybe), "\0")) };
-                        found.ok().map(|found| *found)
-                    },)*
-                    _library: ManuallyDrop::new(library),
-                })
-            }
-        }
-    };
+    /// A number that no other library has, for the same reason.
+    pub(crate) fn identity(&self) -> usize {
+        self.cuInit as usize
+    }
 }
 
 table! {
+    pub(crate) Code:
     cuInit(c_uint);
     cuDriverGetVersion(*mut c_int);
     cuDeviceGetCount(*mut c_int);

@@ -1,9 +1,7 @@
 //! The functions of `libnvjpeg.so` that we call. `sys/kernels/headers.py` holds their types, and the numbers below,
 //! against NVIDIA's header.
 
-use libloading::Library;
 use std::ffi::{c_int, c_uint, c_void};
-use std::mem::ManuallyDrop;
 
 /// `nvjpegStatus_t`: 0 is success.
 pub(super) type Status = c_int;
@@ -49,34 +47,9 @@ pub(super) const NVJPEG_STATUS_INTERNAL_ERROR: Status = 8;
 pub(super) const NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED: Status = 9;
 pub(super) const NVJPEG_STATUS_INCOMPLETE_BITSTREAM: Status = 10;
 
-macro_rules! table {
-    ($($name:ident($($arg:ty),*);)*) => {
-        /// The functions, which are the same in the versions 11 to 13.
-        #[allow(non_snake_case, reason = "the names that the library's documentation has")]
-        pub(super) struct Table {
-            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Status,)*
-            /// Never unloaded: it holds on to the CUDA runtime, which has threads of its own.
-            _library: ManuallyDrop<Library>,
-        }
-
-        impl Table {
-            /// Loads every function, or returns the name of the first that the library lacks.
-            pub(super) fn load(library: Library) -> Result<Table, &'static str> {
-                Ok(Table {
-                    $($name: {
-                        // SAFETY: this is the type that `nvjpeg.h` gives the function of this name, on every 64-bit
-                        // Linux.
-                        let found = unsafe { library.get(concat!(stringify!($name), "\0")) };
-                        *found.map_err(|_| stringify!($name))?
-                    },)*
-                    _library: ManuallyDrop::new(library),
-                })
-            }
-        }
-    };
-}
-
+// The same in the versions 11 to 13.
 table! {
+    pub(super) Status:
     nvjpegGetProperty(c_int, *mut c_int);
     nvjpegCreateEx(c_int, *mut c_void, *mut c_void, c_uint, *mut Handle);
     nvjpegDestroy(Handle);

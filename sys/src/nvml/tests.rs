@@ -65,7 +65,7 @@ fn table() -> Table {
         nvmlDeviceGetCurrPcieLinkWidth: number::<8>,
         nvmlDeviceGetMaxPcieLinkGeneration: number::<5>,
         nvmlDeviceGetMaxPcieLinkWidth: number::<16>,
-        _library: ManuallyDrop::new(Loaded::this().into()),
+        _library: std::mem::ManuallyDrop::new(Loaded::this().into()),
     }
 }
 
