@@ -444,7 +444,7 @@ fn one_slow_disk_and_what_memory_keeps_of_it() {
         assert!(remedy.what.contains("all 12.6 MB fit"), "{verdict:?}");
         let (_, limit) = remedy.what.split_once("memory_limit = ").expect("the limit is too low for it");
         let limit = limit.split(':').next().and_then(|limit| limit.parse().ok()).expect("a limit");
-        // What is predicted has the work of making each batch in it, some of which was that of reading it.
+        // The prediction keeps the work of making batches, part of which goes with the reads.
         brings_within(0.25, &before, &verdict, ("cache = memory", |_: u64| with(Cache::Memory, limit)));
         let (_, kept) = find(Bottleneck::Trainer, || with(Cache::Memory, limit));
         assert!(!kept.remedies.iter().any(|one| one.what.contains("cache")), "{kept:?}");

@@ -1,7 +1,6 @@
 //! Small files and streams of `arrow-ipc`: their rows as uringload reads them.
 
-use crate::SEED;
-use crate::direct::{Row, samples};
+use crate::Written;
 use crate::random::Random;
 use arrow_array::types::Int32Type;
 use arrow_array::{
@@ -14,9 +13,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use uringload::dataset::{self, Options};
-
-const FILES: u64 = 60;
 
 type Values = Vec<Option<Vec<u8>>>;
 
@@ -60,7 +56,7 @@ fn column(kind: u64, rows: usize, random: &mut Random) -> (ArrayRef, Values) {
 }
 
 /// Writes a file or a stream. Returns its rows: the values of each, by column.
-fn file(path: &Path, random: &mut Random) -> Vec<BTreeMap<String, Option<Vec<u8>>>> {
+fn file(path: &Path, random: &mut Random) -> Vec<Written> {
     let kinds: Vec<(u64, bool)> = (0..1 + random.below(6)).map(|_| (random.below(7), random.below(4) == 0)).collect();
     let (mut all, mut batches, mut schema) = (Vec::new(), Vec::new(), None);
     for _ in 0..1 + random.below(3) {
@@ -104,25 +100,5 @@ fn file(path: &Path, random: &mut Random) -> Vec<BTreeMap<String, Option<Vec<u8>
 
 #[test]
 fn the_rows_of_small_files_are_what_was_written() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("a.arrow");
-    for case in 0..FILES {
-        let expected = file(&path, &mut Random::new(SEED + case));
-        let dataset = dataset::open(&[&path], &Options::new().set("nulls", "zero"));
-        let dataset = dataset.unwrap_or_else(|error| panic!("seed {SEED:#x}, case {case}: {error}"));
-        let rows: Vec<Row> = samples(&*dataset).into_iter().map(|row| row.expect("a row")).collect();
-        assert_eq!(rows.len(), expected.len(), "seed {SEED:#x}, case {case}");
-        for (number, (row, expected)) in rows.iter().zip(&expected).enumerate() {
-            assert!(row.keys().eq(expected.keys()), "seed {SEED:#x}, case {case}: {:?}", row.keys());
-            for (name, value) in expected {
-                let found = &row[name];
-                let is_same = match value {
-                    Some(value) => found == value,
-                    // Null numbers are 0, and null texts and lists are empty.
-                    None => found.iter().all(|&byte| byte == 0),
-                };
-                assert!(is_same, "seed {SEED:#x}, case {case}: {name} of row {number}: {found:?}, not {value:?}");
-            }
-        }
-    }
+    crate::rows_are_those_written("a.arrow", file);
 }

@@ -15,10 +15,13 @@ mod parquet_files;
 #[allow(dead_code)]
 mod random;
 
+use direct::{Row, samples};
 use random::Random;
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Once;
+use uringload::dataset::{self, Options};
 
 /// Where all random choices begin. A failure prints the case, too.
 const SEED: u64 = 0x5eed_0f7a_b1e5;
@@ -27,6 +30,11 @@ const SEED: u64 = 0x5eed_0f7a_b1e5;
 const SCHEMAS: u64 = 400;
 /// Changed copies of each input.
 const CHANGES: u64 = 60;
+/// Small files of each format.
+const FILES: u64 = 60;
+
+/// A row that was written: its values by column, `None` for null.
+type Written = BTreeMap<String, Option<Vec<u8>>>;
 
 /// What became of changed bytes.
 #[derive(Default, Debug)]
@@ -106,6 +114,31 @@ fn hold<O, T>(
             }
             Ok(Err(what)) => *told.ours_alone.entry(words(&what)).or_default() += 1,
             Err(_) => *told.ours_alone.entry("a panic".into()).or_default() += 1,
+        }
+    }
+}
+
+/// Writes small files by `write`, and compares their rows with what uringload reads.
+fn rows_are_those_written(name: &str, write: fn(&Path, &mut Random) -> Vec<Written>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(name);
+    for case in 0..FILES {
+        let expected = write(&path, &mut Random::new(SEED + case));
+        let dataset = dataset::open(&[&path], &Options::new().set("nulls", "zero"));
+        let dataset = dataset.unwrap_or_else(|error| panic!("seed {SEED:#x}, case {case}: {error}"));
+        let rows: Vec<Row> = samples(&*dataset).into_iter().map(|row| row.expect("a row")).collect();
+        assert_eq!(rows.len(), expected.len(), "seed {SEED:#x}, case {case}");
+        for (number, (row, expected)) in rows.iter().zip(&expected).enumerate() {
+            assert!(row.keys().eq(expected.keys()), "seed {SEED:#x}, case {case}: {:?}", row.keys());
+            for (name, value) in expected {
+                let found = &row[name];
+                let is_same = match value {
+                    Some(value) => found == value,
+                    // Null numbers are 0, and null texts and lists are empty.
+                    None => found.iter().all(|&byte| byte == 0),
+                };
+                assert!(is_same, "seed {SEED:#x}, case {case}: {name} of row {number}: {found:?}, not {value:?}");
+            }
         }
     }
 }

@@ -13,24 +13,26 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
 use uringload_formats::internal::parquet_metadata::{Inside, Metadata, Node};
 
+/// Every physical type.
+pub(crate) const PHYSICAL: [Physical; 8] = [
+    Physical::BOOLEAN,
+    Physical::INT32,
+    Physical::INT64,
+    Physical::INT96,
+    Physical::FLOAT,
+    Physical::DOUBLE,
+    Physical::BYTE_ARRAY,
+    Physical::FIXED_LEN_BYTE_ARRAY,
+];
+
 /// A physical type, its length, and an annotation that it may have, new or old.
 fn leaf(name: &str, repetition: Repetition, random: &mut Random) -> Type {
     use LogicalType as L;
-    let any = [
-        Physical::BOOLEAN,
-        Physical::INT32,
-        Physical::INT64,
-        Physical::INT96,
-        Physical::FLOAT,
-        Physical::DOUBLE,
-        Physical::BYTE_ARRAY,
-        Physical::FIXED_LEN_BYTE_ARRAY,
-    ];
     let unit = random.one_of(&[TimeUnit::MILLIS, TimeUnit::MICROS, TimeUnit::NANOS]);
     let is_utc = random.below(2) == 0;
     let precision = 1 + random.below(9) as i32;
     let scale = random.below(precision as u64 + 1) as i32;
-    let (mut physical, mut len) = (random.one_of(&any), random.below(40) as i32);
+    let (mut physical, mut len) = (random.one_of(&PHYSICAL), random.below(40) as i32);
     let crs = (random.below(2) == 0).then(|| "OGC:CRS84".to_owned());
     let choice = random.below(24);
     let logical = match choice {

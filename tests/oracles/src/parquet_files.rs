@@ -1,7 +1,7 @@
 //! Small files of the crate `parquet`: their rows as uringload reads them.
 
-use crate::SEED;
-use crate::direct::{Row, samples};
+use crate::Written;
+use crate::parquet::PHYSICAL;
 use crate::random::Random;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::{ColumnWriter, ColumnWriterImpl};
@@ -13,9 +13,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use uringload::dataset::{self, Options};
-
-const FILES: u64 = 60;
 
 /// A column: its type, and whether it may be null or is a list of its type.
 struct Column {
@@ -28,22 +25,12 @@ struct Column {
 type Values = Vec<Option<Vec<u8>>>;
 
 fn columns(random: &mut Random) -> Vec<Column> {
-    let physical = [
-        Physical::BOOLEAN,
-        Physical::INT32,
-        Physical::INT64,
-        Physical::INT96,
-        Physical::FLOAT,
-        Physical::DOUBLE,
-        Physical::BYTE_ARRAY,
-        Physical::FIXED_LEN_BYTE_ARRAY,
-    ];
     let numbers = [Physical::INT32, Physical::INT64, Physical::DOUBLE];
     let count = 1 + random.below(6);
     let column = |number| {
         let repetition = random.one_of(&[Repetition::REQUIRED, Repetition::OPTIONAL, Repetition::REPEATED]);
         let is_list = repetition == Repetition::REPEATED;
-        let physical = random.one_of(if is_list { &numbers[..] } else { &physical });
+        let physical = random.one_of(if is_list { &numbers[..] } else { &PHYSICAL });
         Column { name: format!("c{number}"), physical, repetition }
     };
     (0..count).map(column).collect()
@@ -146,7 +133,7 @@ fn typed<T: DataType>(
 }
 
 /// Writes a file. Returns its rows: the values of each, by column.
-fn file(path: &Path, random: &mut Random) -> Vec<BTreeMap<String, Option<Vec<u8>>>> {
+fn file(path: &Path, random: &mut Random) -> Vec<Written> {
     let columns = columns(random);
     let schema = schema(&columns, random);
     let version = random.one_of(&[WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0]);
@@ -182,25 +169,5 @@ fn file(path: &Path, random: &mut Random) -> Vec<BTreeMap<String, Option<Vec<u8>
 
 #[test]
 fn the_rows_of_small_files_are_what_was_written() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("a.parquet");
-    for case in 0..FILES {
-        let expected = file(&path, &mut Random::new(SEED + case));
-        let dataset = dataset::open(&[&path], &Options::new().set("nulls", "zero"));
-        let dataset = dataset.unwrap_or_else(|error| panic!("seed {SEED:#x}, case {case}: {error}"));
-        let rows: Vec<Row> = samples(&*dataset).into_iter().map(|row| row.expect("a row")).collect();
-        assert_eq!(rows.len(), expected.len(), "seed {SEED:#x}, case {case}");
-        for (number, (row, expected)) in rows.iter().zip(&expected).enumerate() {
-            assert!(row.keys().eq(expected.keys()), "seed {SEED:#x}, case {case}: {:?}", row.keys());
-            for (name, value) in expected {
-                let found = &row[name];
-                let is_same = match value {
-                    Some(value) => found == value,
-                    // Null numbers are 0, and null texts are empty.
-                    None => found.iter().all(|&byte| byte == 0),
-                };
-                assert!(is_same, "seed {SEED:#x}, case {case}: {name} of row {number}: {found:?}, not {value:?}");
-            }
-        }
-    }
+    crate::rows_are_those_written("a.parquet", file);
 }
