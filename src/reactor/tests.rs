@@ -4,6 +4,7 @@
 
 mod drive;
 mod rows;
+pub(super) mod seeds;
 mod service;
 mod stretches;
 mod units;
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use drive::{comes_home, drive, faults};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use seeds::each_seed;
 use uringload_sys::Arena;
 
 /// Seeds of the quick suite. The slow suite runs more (`URINGLOAD_SEEDS`).
@@ -598,14 +600,10 @@ impl World {
 
 #[test]
 fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
-    let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let mut seen = Seen::default();
-    for seed in 0..seeds {
-        // If a world panics, this prints the seed first, so that the failure can be reproduced.
-        let printed = PrintSeed(seed);
+    let seeds = each_seed(SEEDS, |seed| {
         World::new(seed).run(&mut seen);
-        drop(printed);
-    }
+    });
     println!("{seen:?}");
     let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, .. } = seen;
     let Seen { late, early, saved, bundles, .. } = seen;
@@ -621,10 +619,8 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
 #[test]
 fn an_outage_costs_no_sample() {
     const ERRNOS: [i32; 9] = [EIO, ESTALE, ETIMEDOUT, ENOTCONN, ENOENT, EMFILE, ENFILE, ENOMEM, EAGAIN];
-    let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let (mut seen, mut hit) = (Seen::default(), 0);
-    for seed in 0..seeds {
-        let printed = PrintSeed(seed);
+    let seeds = each_seed(SEEDS, |seed| {
         let mut world = World::new(seed);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
         let mut pick = |below: u64| random.next_u64() % below;
@@ -642,8 +638,7 @@ fn an_outage_costs_no_sample() {
         };
         world.faults = Faults { outage: Some(outage), ..others };
         hit += u64::from(world.run(&mut seen) > 0);
-        drop(printed);
-    }
+    });
     println!("{hit} of {seeds} worlds had an outage");
     assert!(hit > seeds / 2, "{hit} of {seeds} worlds had an outage");
 }
@@ -686,14 +681,4 @@ fn a_batch_that_fits_into_the_pool_gets_its_memory() {
     assert_eq!(pool.free_bytes(), 0);
     let mut other = Pending::default();
     assert!(!other.take_memory(&mut pool, &plan), "all or nothing");
-}
-
-struct PrintSeed(u64);
-
-impl Drop for PrintSeed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("failed at seed {}", self.0);
-        }
-    }
 }

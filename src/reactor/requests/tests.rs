@@ -9,6 +9,7 @@ use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::plan::Layout;
 use crate::pool::Pool;
 use crate::queue::bounded;
+use crate::reactor::tests::seeds::each_seed;
 use crate::reactor::{Failures, Rules};
 use crate::sampler::{Order, Sequential};
 use crate::stats::Stats;
@@ -250,14 +251,9 @@ impl World {
 
 #[test]
 fn every_request_is_answered_once_or_taken_back() {
-    let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let mut all = Seen::default();
-    for seed in 0..seeds {
-        let world = std::panic::catch_unwind(|| world(seed).run());
-        let seen = world.unwrap_or_else(|panic| {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic)
-        });
+    let seeds = each_seed(SEEDS, |seed| {
+        let seen = world(seed).run();
         all.failed += seen.failed;
         all.starved += seen.starved;
         all.timeouts += seen.timeouts;
@@ -266,7 +262,7 @@ fn every_request_is_answered_once_or_taken_back() {
         all.abandoned += seen.abandoned;
         all.moved += seen.moved;
         all.full += seen.full;
-    }
+    });
     let Seen { failed, starved, timeouts, cancelled, overtaken, abandoned, moved, full } = all;
     let counts = [failed, starved, timeouts, cancelled, overtaken, abandoned, moved, full];
     assert!(seeds < SEEDS_THAT_SHOW_ALL || !counts.contains(&0), "{seeds} seeds have not shown everything: {counts:?}");

@@ -181,13 +181,10 @@ impl Run {
 
 #[test]
 fn crops_of_which_the_rows_are_read_are_those_of_whole_arrays_over_a_disk_that_lies() {
-    let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS / 3);
     let mut happened = Happened::default();
-    for seed in 0..seeds {
-        let printed = PrintSeed(seed);
+    let seeds = each_seed(SEEDS / 3, |seed| {
         Run::new(seed).run(seed, &mut happened);
-        drop(printed);
-    }
+    });
     println!("{happened:?}");
     let Happened { good, failed, replaced, bytes: [whole, needed, read], timeouts } = happened;
     let all = [good, failed, replaced, timeouts];

@@ -1,6 +1,7 @@
 //! Worlds in which reads take their time.
 
-use super::{Duration, Faults, PrintSeed, SEEDS, Seen, World};
+use super::seeds::with_seed;
+use super::{Duration, Faults, SEEDS, Seen, World};
 use crate::engine::sim::service::{Limits, NONE};
 
 /// A deadline that every tenth read or so misses by a little.
@@ -40,16 +41,15 @@ impl World {
 #[test]
 fn late_reads_elsewhere_are_not_taken_for_what_they_stand_for() {
     let mut seen = Seen::default();
-    for seed in 0..SEEDS / 5 {
-        let printed = PrintSeed(seed);
+    let mut run = |seed| {
         let mut world = World::new(seed);
         if world.dataset.bytes() < BYTES_LEAST {
-            continue;
+            return;
         }
         world.faults = BAD;
         world.rules.timeout = Some(TIMEOUT);
         world.run(&mut seen);
-        drop(printed);
-    }
+    };
+    (0..SEEDS / 5).for_each(|seed| with_seed(seed, || run(seed)));
     assert!(seen.timeouts > 100, "{seen:?}");
 }
