@@ -82,7 +82,7 @@ try_emulated() {
         --platform "manylinux_2_28_$processor" --platform "manylinux_2_27_$processor" \
         --platform "manylinux2014_$processor" \
         --python-version "$("${python[@]}" -c 'import platform; print(platform.python_version())')" numpy pytest "$1"
-    "${python[@]}" -m uringload --version
+    "${python[@]}" -c "from uringload._command import main; main()" --version
     "${python[@]}" -m pytest -q -p no:cacheprovider "${EMULATED[@]}"
 }
 

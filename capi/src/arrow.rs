@@ -295,9 +295,10 @@ struct KeptArray {
 }
 
 // The last array may be released by any thread.
-const _: () = is_of_any_thread::<Arc<Whole>>();
-
-const fn is_of_any_thread<T: Send + Sync>() {}
+const _: () = {
+    const fn is_of_any_thread<T: Send + Sync>() {}
+    is_of_any_thread::<Arc<Whole>>();
+};
 
 fn array_of(mut node: Node, batch: &Arc<Whole>) -> ArrowArray {
     let child = |node| Box::into_raw(Box::new(array_of(node, batch)));

@@ -4,8 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
-readonly PREFIX=$folder/here LIBDIR=$folder/here/lib64
-LIBDIR=$LIBDIR capi/install.sh "$PREFIX"
+readonly PREFIX=$folder/here
+export LIBDIR=$PREFIX/lib64
+capi/install.sh "$PREFIX"
 export LD_LIBRARY_PATH=$LIBDIR PKG_CONFIG_PATH=$LIBDIR/pkgconfig
 head -c 256000 /dev/urandom >"$folder/records.bin"
 
