@@ -1,5 +1,6 @@
 //! A kernel on the bench: memory of the device of which every byte is known before the launch and looked at behind it.
 
+use crate::common::content::first_difference;
 use bytes::Bytes;
 use std::fmt::Display;
 use std::ops::Range;
@@ -105,7 +106,7 @@ impl Bench {
         stream.synchronize().unwrap_or_else(|error| panic!("{about}: {error}"));
         let mut got = vec![0; len];
         all.read(&mut got).expect("a copy");
-        if let Some(at) = got.iter().zip(&wanted).position(|(got, wanted)| got != wanted) {
+        if let Some(at) = first_difference(&got, &wanted) {
             let end = len.min(at + 16);
             panic!("{about}: {:x?} and not {:x?} at byte {at} of {len}", &got[at..end], &wanted[at..end]);
         }

@@ -35,6 +35,15 @@ pub fn content(key: u64, offset: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// The first index at which two slices differ, which may be that of the end of the shorter one.
+pub fn first_difference(one: &[u8], other: &[u8]) -> Option<usize> {
+    if one == other {
+        return None;
+    }
+    let common = one.iter().zip(other).position(|(one, other)| one != other);
+    Some(common.unwrap_or(one.len().min(other.len())))
+}
+
 /// The first offset where `bytes` differ from the content of the file `key` from `offset` on.
 pub fn first_wrong(key: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
     let mut wanted = [0; 4096];
@@ -42,8 +51,7 @@ pub fn first_wrong(key: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
         let start = offset + (chunk * wanted.len()) as u64;
         let wanted = &mut wanted[..bytes.len()];
         fill(key, start, wanted);
-        if wanted != bytes {
-            let at = wanted.iter().zip(bytes).position(|(wanted, got)| wanted != got)?;
+        if let Some(at) = first_difference(wanted, bytes) {
             return Some(start + at as u64);
         }
     }

@@ -8,6 +8,7 @@ use crate::state::{Held, State, hold, moved};
 use crate::streams::{Mark, sleep};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload_content::first_difference;
 
 pub enum Work {
     /// Host memory to device memory.
@@ -173,7 +174,7 @@ impl State {
             return Err((ILLEGAL_ADDRESS, what));
         }
         let bytes = pointer.read(held.len());
-        if let Some(at) = held.iter().zip(&bytes).position(|(before, after)| before != after) {
+        if let Some(at) = first_difference(&held, &bytes) {
             let len = held.len();
             self.violated(format!("host memory {address:#x}, {len} bytes, changed at byte {at} before it was copied"));
         }

@@ -15,6 +15,7 @@ use uringload::internal::Transform;
 use uringload::internal::{images_on_host, tokens_on_host};
 use uringload::{DeviceBuilder, DeviceLoader};
 use uringload::{Error, ErrorKind, Loader};
+use uringload_content::first_difference;
 use uringload_sys::cuda::{Context, Stream, StreamRef};
 
 /// What to load, and how.
@@ -207,8 +208,8 @@ fn check_columns(wanted: &[(Form, Bytes)], forms: &[Form], mut read: impl FnMut(
     assert_eq!(forms.iter().collect::<Vec<_>>(), names);
     for (index, (form, bytes)) in wanted.iter().enumerate() {
         let came = read(index);
-        let at = came.iter().zip(bytes).position(|(came, wanted)| came != wanted);
-        assert!(came.len() == bytes.len() && at.is_none(), "wrong at byte {at:?}: {form:?}");
+        let at = first_difference(&came, bytes);
+        assert!(at.is_none(), "wrong at byte {at:?}: {form:?}");
     }
 }
 

@@ -17,6 +17,7 @@ use uringload::device::{DeviceBatch, DeviceForm};
 use uringload::internal::Config;
 use uringload::internal::GdsCause;
 use uringload::{ErrorKind, Loader};
+use uringload_content::first_difference;
 
 const BOUND: Duration = Duration::from_secs(400);
 /// Longer than any bound here, in milliseconds.
@@ -67,9 +68,9 @@ fn drain(loader: &mut DeviceLoader, truth: &HashMap<SampleId, Bytes>) -> Came {
         let Some(values) = values(&batch, &mut came) else { continue };
         for (id, value) in batch.host.ids.iter().zip(values) {
             assert!(seen.insert(*id), "{id:?} twice");
-            let at = value.iter().zip(&truth[id]).position(|(came, wanted)| came != wanted);
+            let at = first_difference(&value, &truth[id]);
             let more = || at.map(|at| (&value[at..][..16.min(value.len() - at)], value.len()));
-            assert!(value == truth[id], "{id:?} has other bytes at {at:?}: {:?}, {}", more(), truth[id].len());
+            assert!(at.is_none(), "{id:?} has other bytes at {at:?}: {:?}, {}", more(), truth[id].len());
             came.good += 1;
         }
     }
