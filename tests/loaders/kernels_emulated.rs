@@ -5,6 +5,7 @@
 //! What this cannot show is that a driver and a device do the same with the PTX; `tests/gpu.rs` asks them.
 
 use super::ptx;
+use crate::common::content::first_difference;
 use crate::common::passes::RandomPass;
 use crate::common::random::Random;
 use crate::common::skip;
@@ -64,11 +65,21 @@ enum Form {
     Rounding(u32),
 }
 
-/// Whether sanitizers watch the PTX as they watch the source, which takes a compiler six times as long.
+/// Whether sanitizers watch the PTX as they watch the source, which takes a compiler six times as long and is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Source,
     Both,
+}
+
+impl Watched {
+    /// Of so many random launches those that are tried: one in five, but all where sanitizers watch both.
+    fn cases(self, all: u64) -> u64 {
+        match self {
+            Watched::Source => all / 5,
+            Watched::Both => all,
+        }
+    }
 }
 
 /// Runs each launch by the kernels' source and by their PTX.
@@ -150,8 +161,7 @@ impl Program {
         };
         let got = got.unwrap_or_else(|error| panic!("{}: {error}; its report is on stderr", about()));
         for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
-            let wrong = got.iter().zip(expected).position(|(got, expected)| got != expected);
-            if let Some(at) = wrong {
+            if let Some(at) = first_difference(got, expected) {
                 let end = expected.len().min(at + 16);
                 let (got, expected) = (&got[at..end], &expected[at..end]);
                 panic!("{}: destination {index} has {got:x?} and not {expected:x?} at byte {at}", about());
@@ -266,7 +276,7 @@ fn bytes_are_gathered_filled_and_padded_as_by_the_twins() {
 
 fn gather_fill_and_pad(watched: Watched) {
     let Some(mut emulator) = Emulator::start("bytes", watched) else { return };
-    for seed in 0..250 {
+    for seed in 0..watched.cases(250) {
         let mut random = Random::new(seed);
         let off = random.below(64) as usize;
 
@@ -316,7 +326,7 @@ fn a_piece_that_leads_outside_its_destination_is_left_out() {
 
 fn leave_out(watched: Watched) {
     let Some(mut emulator) = Emulator::start("pieces outside", watched) else { return };
-    for seed in 0..60 {
+    for seed in 0..watched.cases(60) {
         let mut random = Random::new(seed);
         let mut launch = random.launch(Kernel::Gather);
         launch.from.push(random.memory(100));
@@ -337,7 +347,7 @@ fn tokens_become_ids_and_labels_as_by_the_twins() {
 
 fn make_ids_and_labels(watched: Watched) {
     let Some(mut emulator) = Emulator::start("tokens", watched) else { return };
-    for seed in 0..300 {
+    for seed in 0..watched.cases(300) {
         let mut random = Random::new(seed);
         let (kernel, size) = random.one_of(&[(Kernel::TokensU16, 2), (Kernel::TokensU32, 4)]);
         let mut launch = random.launch(kernel);
@@ -409,7 +419,7 @@ fn images_become_tensors_as_by_the_twin() {
 
 fn make_tensors(watched: Watched) {
     let Some(mut emulator) = Emulator::start("images", watched) else { return };
-    for seed in 0..600 {
+    for seed in 0..watched.cases(600) {
         let mut random = Random::new(seed);
         let (kernel, dtype) = random.one_of(&[
             (Kernel::ImagesU8, DType::U8),
@@ -516,7 +526,7 @@ fn images_are_resampled_as_by_the_twin() {
 
 fn resample(watched: Watched) {
     let Some(mut emulator) = Emulator::start("resampling", watched) else { return };
-    for seed in 0..400 {
+    for seed in 0..watched.cases(400) {
         let mut random = Random::new(seed);
         let mut launch = random.launch(Kernel::Resample);
         let (mut expected, mut places) = (Vec::new(), Vec::new());
@@ -559,7 +569,7 @@ fn compute_steps_take_their_time_as_the_twins() {
 
 fn burn(watched: Watched) {
     let Some(mut emulator) = Emulator::start("burn", watched) else { return };
-    for seed in 0..20 {
+    for seed in 0..watched.cases(20) {
         let mut random = Random::new(seed);
         let (count, rounds) = (random.below(2_000), random.below(40));
         let mut launch = random.launch(Kernel::Burn);

@@ -135,6 +135,10 @@ proptest! {
     ) {
         is_what_counters_walk_through(parts, epoch, idle)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
 
     /// Whatever a state says, it is taken or refused, and what is taken has samples.
     #[test]
@@ -242,7 +246,7 @@ fn change(before: &dyn Sampler, lens: &[u64], stopping: Stopping, epoch: u64, ch
 
 #[test]
 fn the_same_weights_go_on_in_the_same_order() {
-    goes_on_with_the_same_weights(7);
+    goes_on_with_the_same_weights(17);
 }
 
 #[test]
@@ -271,7 +275,7 @@ fn goes_on_with_the_same_weights(every: usize) {
 
 #[test]
 fn changed_weights_lose_and_repeat_nothing() {
-    changes_and_goes_on(6);
+    changes_and_goes_on(17);
 }
 
 #[test]
