@@ -5,6 +5,7 @@
 //! retry, reorder or count bytes: that is up to the caller.
 
 mod bell;
+mod cancels;
 mod queues;
 mod records;
 mod setup;
@@ -15,6 +16,7 @@ mod tests;
 use crate::arena::{Arena, Part};
 use crate::file::{Identity, OpenFlags};
 use bell::Bell;
+use cancels::Cancels;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use queues::Queues;
@@ -176,8 +178,8 @@ pub struct Ring {
     bell_armed: bool,
     /// Whether a cancellation is in progress: there is only one entry for it.
     cancelling: bool,
-    /// User data of the operations to cancel, one per turn.
-    cancels: Vec<u64>,
+    /// The operations to cancel, one per turn.
+    cancels: Cancels,
     /// Operations that were refused before they reached the kernel, for the next turn to report.
     refused: Vec<Completion>,
     batch_wait: Duration,
@@ -207,7 +209,7 @@ impl Ring {
             bell: Arc::new(Bell::new()?),
             bell_armed: false,
             cancelling: false,
-            cancels: Vec::new(),
+            cancels: Cancels::default(),
             refused: Vec::with_capacity(entries),
             batch_wait: options.batch_wait,
             drain_bound: DRAIN_BOUND,
@@ -358,10 +360,10 @@ impl Ring {
     /// # Errors
     /// Only if the ring as a whole has failed.
     pub fn turn(&mut self, wait: Option<Duration>, want: usize, done: &mut Vec<Completion>) -> io::Result<()> {
-        let wait = wait.filter(|_| self.refused.is_empty() && self.cancels.is_empty());
+        let wait = wait.filter(|_| self.refused.is_empty());
         done.append(&mut self.refused);
         if !self.cancelling
-            && let Some(index) = self.cancels.pop()
+            && let Some(index) = self.cancels.next()
         {
             self.cancelling = true;
             self.queue(opcode::AsyncCancel::new(index).build().user_data(records::CANCEL));
@@ -370,7 +372,7 @@ impl Ring {
             self.bell_armed = true;
             self.queue(self.bell.entry().user_data(records::BELL));
         }
-        let entered = self.enter(wait, want);
+        let entered = self.enter(self.cancels.shorten(wait), want);
         self.reap(done);
         entered
     }
@@ -388,10 +390,10 @@ impl Ring {
 
     /// Asks the kernel, in the next turns, to cancel what is in flight with this tag. An open and the read linked to it
     /// are cancelled one after another. Each still gets its completion: `ECANCELED`, `EINTR`, or its result if the
-    /// cancellation came too late. A read that a disk or a file system is working on is not interrupted, and completes
-    /// when that ends.
+    /// cancellation came too late; the kernel is asked again for two seconds where it did not. A read that a disk or a
+    /// file system is working on is not interrupted, and completes when that ends.
     pub fn cancel(&mut self, tag: u64) {
-        self.cancels.extend(self.records.with_tag(tag));
+        self.cancels.add(self.records.with_tag(tag));
     }
 
     /// Sets how long dropping the ring waits for reads that the kernel does not return: less than [`DRAIN_BOUND`] if
@@ -520,8 +522,7 @@ impl Ring {
                 }
                 records::CANCEL => self.cancelling = false,
                 index => {
-                    // Its record is free from now on: the next operation that uses it must not be cancelled.
-                    self.cancels.retain(|&cancel| cancel != index);
+                    self.cancels.forget(index);
                     let (slot, completion) = self.records.finish(index, entry.result(), now);
                     if let Some(slot) = slot {
                         self.slots[slot as usize].finish(&completion);

@@ -61,6 +61,38 @@ fn an_open_that_waits_is_cancelled_with_its_read() {
     assert_eq!(ring.room(), ring.capacity());
 }
 
+/// A cancellation that comes before the worker waits in its open, or between the open and its read, is not lost.
+#[test]
+fn an_operation_is_cancelled_at_any_moment() {
+    let Some(mut ring) = ring(&small()) else { return };
+    let (folder, handle) = folder();
+    let path = std::ffi::CString::new(folder.path().join("fifo").to_str().unwrap()).unwrap();
+    // SAFETY: the path is a string that ends in NUL and lives until the call returns.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    let (_arena, mut memory) = Arena::reserve(1 << 20).unwrap();
+    let mut done = Vec::new();
+    for round in 0..200_u64 {
+        // With a silent writer the open ends, and the read waits.
+        let path = folder.path().join("fifo");
+        let writer = (round % 2 == 1).then(|| File::options().read(true).write(true).open(path).unwrap());
+        ring.open_and_read(open_of(0, &handle, b"fifo"), 0, memory.split_to(100), round, true);
+        let end = Instant::now() + HANG;
+        let begin = Instant::now();
+        while done.is_empty() && (writer.is_some() || begin.elapsed() < Duration::from_micros(round)) {
+            ring.turn(None, 1, &mut done).unwrap();
+        }
+        ring.cancel(round);
+        while done.len() < 2 {
+            assert!(Instant::now() < end, "round {round}: {done:?}");
+            ring.turn(Some(HANG), 1, &mut done).unwrap();
+        }
+        assert!(done.iter().all(|done| done.tag == round), "{done:?}");
+        assert!(done.iter().any(|done| done.part.is_some() && done.result.is_err()), "{done:?}");
+        done.clear();
+        drop(writer);
+    }
+}
+
 /// An operation that ends by itself takes its pending cancellation with it.
 #[test]
 fn a_cancellation_does_not_meet_what_comes_later() {
