@@ -218,6 +218,8 @@ impl Reactor {
             idle.extend(self.again.remove(index));
         }
         for read in idle {
+            // One that was to be made again may have failed before.
+            self.outages.forget(read.tag);
             self.lose(read.tag, read.part);
         }
     }

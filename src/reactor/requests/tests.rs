@@ -9,7 +9,7 @@ use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::plan::Layout;
 use crate::pool::Pool;
 use crate::queue::bounded;
-use crate::reactor::tests::seeds::each_seed;
+use crate::reactor::tests::seeds::{each_seed, with_seed};
 use crate::reactor::{Failures, Rules};
 use crate::sampler::{Order, Sequential};
 use crate::stats::Stats;
@@ -266,6 +266,14 @@ fn every_request_is_answered_once_or_taken_back() {
     let Seen { failed, starved, timeouts, cancelled, overtaken, abandoned, moved, full } = all;
     let counts = [failed, starved, timeouts, cancelled, overtaken, abandoned, moved, full];
     assert!(seeds < SEEDS_THAT_SHOW_ALL || !counts.contains(&0), "{seeds} seeds have not shown everything: {counts:?}");
+}
+
+/// Its request is taken back between the failure and the next attempt.
+#[test]
+fn a_read_that_is_to_be_made_again_is_forgotten_with_its_request() {
+    with_seed(5113, || {
+        world(5113).run();
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ pub(in crate::reactor) fn each_seed(quick: u64, mut run: impl FnMut(u64)) -> u64
 }
 
 /// Runs this one, and prints it if that panics.
-pub(super) fn with_seed(seed: u64, run: impl FnOnce()) {
+pub(in crate::reactor) fn with_seed(seed: u64, run: impl FnOnce()) {
     let printed = PrintSeed(seed);
     run();
     drop(printed);
