@@ -174,6 +174,20 @@ impl Sim {
         (draw as u8) < self.faults.device && ((draw >> 8) as u8) < self.faults.lasting
     }
 
+    /// Whether every read of every file fails, which nobody can tell from an outage.
+    #[cfg(test)]
+    pub fn is_all_bad(&self) -> bool {
+        let files = self.dataset.files();
+        let pages = |file| (0..self.size(file).div_ceil(4096)).map(move |page| (file, page * 4096));
+        (0..files.len() as u32).map(FileId).flat_map(pages).all(|(file, offset)| self.is_bad(file, offset))
+    }
+
+    /// Whether a read of this file failed that would have ended well the next time.
+    #[cfg(test)]
+    pub fn has_failed_once(&self, file: FileId) -> bool {
+        self.failed_once.iter().any(|(of, _)| *of == file)
+    }
+
     /// Ends all stuck reads, whether or not anyone waits for them.
     #[cfg(test)]
     pub fn release(&mut self) {

@@ -260,8 +260,11 @@ impl Run {
             let batch = self.check(batch, &mut position, sim, happened);
             (batch, position == whole)
         };
-        let is_expected =
-            |error: &Error, reactor: &Reactor| error.kind() == ErrorKind::Timeout && reactor.has_abandoned();
+        let is_all_bad = sim.is_all_bad();
+        let is_expected = |error: &Error, reactor: &Reactor| {
+            (error.kind() == ErrorKind::Timeout && reactor.has_abandoned())
+                || (is_all_bad && error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")))
+        };
         let Some(starved) = drive((&mut reactor, &mut sim), &mut receiver, (chance, TURNS_MAX), take, is_expected)
         else {
             return;
@@ -336,7 +339,10 @@ impl Run {
             pages.into_iter().any(|page| sim.is_bad(span.file, page * 4096))
                 || sim.size(span.file) < span.offset + span.len
         };
+        // One that failed once may not be read again, where a read elsewhere that was to tell why never ends.
+        let is_held_up = |span: &Span| self.faults.stuck > 0 && sim.has_failed_once(span.file);
         (error.kind() == ErrorKind::Timeout && self.rules.timeout.is_some())
+            || (error.kind() == ErrorKind::Io && spans.iter().any(is_held_up))
             || units.iter().any(|&unit| self.chunks.is_broken(unit))
             || spans.iter().any(is_bad)
     }
