@@ -23,7 +23,7 @@ targets=("$@")
 for target in "${targets[@]}"; do cargo fuzz build "$target"; done
 fuzz() {
     echo "fuzz: $2 for $1 s"
-    mkdir -p "${FUZZ_CORPUS:-target/corpus}/$2" "artifacts/$2"
+    mkdir -p "${FUZZ_CORPUS:-target/corpus}/$2" "artifacts/$2" "corpus/$2"
     # New inputs go to the first folder. An input may take only a few seconds and half a GiB.
     nice -n 10 "$(echo target/*/release/"$2")" "${FUZZ_CORPUS:-target/corpus}/$2" "corpus/$2" \
         -artifact_prefix="artifacts/$2/" -max_total_time="$1" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512 \

@@ -122,7 +122,9 @@ fn compressed_archives_are_indexed_and_described() {
     let (wanted, reads) = (number(&told["bytes"]), packed.len() as f64);
     assert_eq!(wanted, 6.0 * 20_000.0 + 5.0);
     let spared = (random - blocks) * wanted;
-    assert!(blocks > (60_000.0 + reads) / wanted && blocks < (76_000.0 + reads) / wanted, "{blocks}");
+    // A read of the plain shard has a header in it, and is aligned at both ends, on tmpfs to pages.
+    let most = 60_000.0 + 3.0 * (2.0 * number(&told["read_alignment"]) + 1536.0) + reads;
+    assert!(blocks > (60_000.0 + reads) / wanted && blocks < most / wanted, "{blocks}");
     assert!(spared > 2.0 * reads && spared < 2.0 * reads + 3.0 * 4096.0, "{random} {blocks}");
     let (text, _) = run("inspect", folder.path(), 0);
     for part in ["1, each decoded as a whole", "largest unit", "where each unit is decoded once", "multiples of 512"] {
