@@ -231,7 +231,7 @@ mod tests {
         }
         let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
         let Some(share) = resident_share(&*dataset) else {
-            eprintln!("skipped: no cachestat(2) on this kernel");
+            eprintln!("skipped: no cachestat(2) on this kernel, or file system");
             return;
         };
         assert!(share > 0.9, "{share}");

@@ -24,7 +24,8 @@ pub struct CacheStat {
 /// Counts the pages of `len` bytes at `offset` that are in the page cache. With `len` 0 the range ends with the file.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 6.5, `EPERM` if the kernel tells only owners and writers, `EOPNOTSUPP` for hugetlbfs.
+/// `ENOSYS` before Linux 6.5, `EPERM` if the kernel tells only owners and writers, `EOPNOTSUPP` for hugetlbfs, and for
+/// overlayfs, where the kernel counts none: the pages are those of the file below.
 pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<CacheStat> {
     /// The same on all architectures except alpha, where this crate's ring does not run either.
     const SYS_CACHESTAT: libc::c_long = 451;
@@ -32,6 +33,9 @@ pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Cach
     struct Range {
         offset: u64,
         len: u64,
+    }
+    if super::file_system(file).is_ok_and(|name| name == "overlay") {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
     let range = Range { offset, len };
     let mut stat = CacheStat::default();
