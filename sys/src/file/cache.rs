@@ -34,15 +34,19 @@ pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Cach
         offset: u64,
         len: u64,
     }
-    if super::file_system(file).is_ok_and(|name| name == "overlay") {
-        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-    }
     let range = Range { offset, len };
     let mut stat = CacheStat::default();
     // SAFETY: the kernel reads a `struct cachestat_range` and writes a `struct cachestat`: two and five `u64`, as
     // declared here with C layout. Both live until the call returns, and the kernel keeps neither.
     let status = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0_u32) };
-    if status == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Asked only where nothing was counted: a network file system asks its server.
+    if stat == CacheStat::default() && super::file_system(file).is_ok_and(|name| name == "overlay") {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    Ok(stat)
 }
 
 /// Asks the kernel to drop the file's clean pages from the page cache. Changed pages stay, so sync first.
