@@ -182,10 +182,11 @@ impl Sim {
         (0..files.len() as u32).map(FileId).flat_map(pages).all(|(file, offset)| self.is_bad(file, offset))
     }
 
-    /// Whether a read of this file failed that would have ended well the next time.
+    /// Whether a read of this file failed that would have ended well the next time, and that may not have come: a read
+    /// elsewhere that is to tell why may never end.
     #[cfg(test)]
-    pub fn has_failed_once(&self, file: FileId) -> bool {
-        self.failed_once.iter().any(|(of, _)| *of == file)
+    pub fn may_be_held_up(&self, file: FileId) -> bool {
+        self.faults.stuck > 0 && self.failed_once.iter().any(|(of, _)| *of == file)
     }
 
     /// Ends all stuck reads, whether or not anyone waits for them.

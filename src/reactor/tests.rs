@@ -128,6 +128,11 @@ fn collected(mut batch: Batch, early: &[Told]) -> Batch {
     batch
 }
 
+/// Whether this is an outage that lasted too long.
+fn is_outage(error: &Error) -> bool {
+    error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout"))
+}
+
 /// A sample of an expected batch.
 #[derive(Clone, Copy)]
 struct Wanted {
@@ -392,7 +397,7 @@ impl World {
             ErrorKind::Timeout => assert!(reactor.timeouts.abandoned().0 > ABANDONED_MAX, "{error}"),
             _ if self.ends_by.is_some() || sim.is_all_bad() => {
                 assert!(self.heard.failures == 0 || sim.is_all_bad(), "{error}");
-                assert!(error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")), "{error}");
+                assert!(is_outage(error), "{error}");
             }
             _ => panic!("{error}"),
         }
@@ -594,10 +599,8 @@ impl World {
         let bad =
             |file: FileId, from: u64, to: u64| (from / 4096..=to / 4096).any(|page| sim.is_bad(file, page * 4096));
         let reach = self.layout.read_bytes + self.layout.coalesce_gap + self.joining.gap;
-        // One that failed once may not be read again, where a read elsewhere that was to tell why never ends.
-        let is_held_up = |span: &dataset::Span| self.faults.stuck > 0 && sim.has_failed_once(span.file);
         spans.iter().any(|span| bad(span.file, span.offset.saturating_sub(reach), span.offset + span.len + reach))
-            || (error.kind() == ErrorKind::Io && spans.iter().any(is_held_up))
+            || (error.kind() == ErrorKind::Io && spans.iter().any(|span| sim.may_be_held_up(span.file)))
     }
 }
 

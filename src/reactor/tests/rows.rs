@@ -141,7 +141,7 @@ impl Run {
             ErrorKind::Timeout => reactor.has_abandoned(),
             ErrorKind::TooManyFailures => true,
             // In these small worlds it may be that no file can be read.
-            _ => error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")),
+            _ => is_outage(error),
         };
         let turns = 50 * TURNS_MAX;
         if drive((&mut reactor, &mut sim), &mut receiver, (chance, turns), take, is_expected).is_none() {

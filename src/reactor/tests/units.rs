@@ -262,8 +262,7 @@ impl Run {
         };
         let is_all_bad = sim.is_all_bad();
         let is_expected = |error: &Error, reactor: &Reactor| {
-            (error.kind() == ErrorKind::Timeout && reactor.has_abandoned())
-                || (is_all_bad && error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")))
+            (error.kind() == ErrorKind::Timeout && reactor.has_abandoned()) || (is_all_bad && is_outage(error))
         };
         let Some(starved) = drive((&mut reactor, &mut sim), &mut receiver, (chance, TURNS_MAX), take, is_expected)
         else {
@@ -339,10 +338,8 @@ impl Run {
             pages.into_iter().any(|page| sim.is_bad(span.file, page * 4096))
                 || sim.size(span.file) < span.offset + span.len
         };
-        // One that failed once may not be read again, where a read elsewhere that was to tell why never ends.
-        let is_held_up = |span: &Span| self.faults.stuck > 0 && sim.has_failed_once(span.file);
         (error.kind() == ErrorKind::Timeout && self.rules.timeout.is_some())
-            || (error.kind() == ErrorKind::Io && spans.iter().any(is_held_up))
+            || (error.kind() == ErrorKind::Io && spans.iter().any(|span| sim.may_be_held_up(span.file)))
             || units.iter().any(|&unit| self.chunks.is_broken(unit))
             || spans.iter().any(is_bad)
     }
