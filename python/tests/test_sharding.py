@@ -285,6 +285,22 @@ def test_accelerate_is_told_of_the_last_batch(records: pathlib.Path, accelerate:
     assert gone() is None, "it keeps no loader alive"
 
 
+def test_locals_of_callers_are_not_kept_alive(
+    records: pathlib.Path, datasets: Any, accelerate: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until Python 3.13 whoever looks at the locals of a frame keeps them, and a loader's threads, until it returns."""
+    module(monkeypatch, "lightning.pytorch.loops.fit_loop", _FitLoop=Loop)
+    module(monkeypatch, "torchdata.stateful_dataloader", StatefulDataLoader=Loop)
+    for kind in (DataLoader, datasets.IterableDataset):
+        loader = kind(**of_records(records))
+        batches = iter(loader)
+        next(batches)
+        loader.load_state_dict(loader.state_dict())
+        gone = weakref.ref(loader)
+        del loader, batches
+        assert gone() is None, kind
+
+
 @pytest.mark.parametrize(("samples", "world_size", "repeated"), [(1000, 2, 0), (999, 2, 1), (998, 3, 1), (997, 3, 2)])
 def test_accelerate_is_told_what_ranks_repeat(
     records: pathlib.Path, accelerate: None, samples: int, world_size: int, repeated: int,

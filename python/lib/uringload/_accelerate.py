@@ -1,7 +1,7 @@
 """What Accelerate, and with it Hugging Face's Trainer, and Ray Train do around a loader or a dataset.
 
 Accelerate tells a dataset nothing about the object that it wraps around it. So the call stack is looked at, once a
-pass: whoever iterates over the dataset is on it. Nothing is imported: what is not imported iterates over nothing.
+pass: whoever iterates over the dataset is on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import _log
+from . import _callers, _log
 from .errors import refused
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _STATEFUL = (("torchdata.stateful_dataloader", "StatefulDataLoader"),)
 
 def sharder() -> str | None:
     """Who shares out among the ranks what the caller is iterated over for; None: nobody, or there is one rank."""
-    found = _on_stack(_SHARDERS)
+    found = _callers.caller(_SHARDERS)
     if found is None:
         return None
     # The dispatcher asks a stateful loader for a state while it is being made, before it has a `state` of its own.
@@ -39,7 +39,7 @@ def sharder() -> str | None:
 
 def refuse_batches() -> None:
     """Refuses the one way in which Accelerate cannot share out batches. It would fail with a TypeError of its own."""
-    found = _on_stack(_SHARDERS[:1])
+    found = _callers.caller(_SHARDERS[:1])
     if found is not None and found.batch_size is None:
         raise refused("accelerate's IterableDatasetShard shares out samples, and this dataset gives whole batches",
                       "give Accelerate the uringload.DataLoader itself; or leave dispatch_batches on; or give samples="
@@ -48,12 +48,12 @@ def refuse_batches() -> None:
 
 def iterating() -> Any:
     """The loader of Accelerate that is at the start or within a pass over the caller; None: there is none."""
-    return _on_stack(_LOADERS, "__iter__")
+    return _callers.caller(_LOADERS, "__iter__")
 
 
 def is_saving() -> bool:
     """Whether torchdata's StatefulDataLoader asks for the caller's state. Accelerate asks it before it reads ahead."""
-    return _on_stack(_STATEFUL) is not None
+    return _callers.caller(_STATEFUL) is not None
 
 
 def refuse_ray() -> None:
@@ -123,21 +123,6 @@ class InPass:
         # In a plain list without what is dead: Accelerate takes the last entry for the innermost pass.
         others = [one for one in self._state.dataloader_references if one is not None and one is not self]
         self._state.dataloader_references = [None, *others]
-
-
-def _on_stack(classes: tuple[tuple[str, str], ...], function: str | None = None) -> Any:
-    """The innermost object of one of these classes, of which a method (`function`, if given) is being called."""
-    kinds = tuple(getattr(sys.modules[module], name) for module, name in classes
-                  if hasattr(sys.modules.get(module), name))  # fmt: skip
-    frame = sys._getframe(2) if kinds else None
-    while frame is not None:
-        if function is None or frame.f_code.co_name == function:
-            found = frame.f_locals.get("self")
-            # Accelerate's loaders name torch's class as theirs; what their type is stays true.
-            if issubclass(type(found), kinds):
-                return found
-        frame = frame.f_back
-    return None
 
 
 class Batches:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-from . import _log
+from . import _callers, _log
 from .errors import refused
 
 if TYPE_CHECKING:
     from ._loader import DataLoader
 
-_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
+#: What fits, found on the call stack.
+_LOOPS = (("lightning.pytorch.loops.fit_loop", "_FitLoop"), ("pytorch_lightning.loops.fit_loop", "_FitLoop"))
 
 
 def check(loader: DataLoader, state: dict[str, Any]) -> None:
@@ -20,7 +20,7 @@ def check(loader: DataLoader, state: dict[str, Any]) -> None:
     Lightning goes on counting the batches of the epoch from where its checkpoint was, and ends the epoch when there are
     as many as the loader has now. With more samples a batch over all ranks, that is before the epoch's last sample.
     """
-    loop = _loop()
+    loop = _callers.caller(_LOOPS)
     if loop is None or loop.trainer.limit_train_batches != 1.0:
         return
     try:
@@ -41,21 +41,10 @@ def warn(loader: DataLoader) -> None:
 
     Lightning warns of that itself, unless a loader has states. A checkpoint that is saved after `fit` has none of them.
     """
-    loop = _loop()
+    loop = _callers.caller(_LOOPS)
     if loop is None or not loop.restarting or loader._resume is not None or loader._batches is None:
         return
     done = loop.epoch_loop.batch_progress.current.ready
     if 0 < done < loader._batches:
         _log.warning("Lightning goes on after batch %d of an epoch, and its checkpoint has no state of the loader: the "
                      "epoch begins again; save within fit, as ModelCheckpoint does", done)
-
-
-def _loop() -> Any:
-    """The loop of Lightning that calls, found on the call stack; None: another caller does."""
-    kinds = tuple(sys.modules[name]._FitLoop for name in _LOOPS if hasattr(sys.modules.get(name), "_FitLoop"))
-    frame = sys._getframe(1) if kinds else None
-    while frame is not None:
-        if isinstance(frame.f_locals.get("self"), kinds):
-            return frame.f_locals["self"]
-        frame = frame.f_back
-    return None
