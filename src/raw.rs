@@ -30,6 +30,8 @@ pub struct RawRate {
     pub bytes: u64,
     /// Wall-clock time.
     pub elapsed: Duration,
+    /// How long the fastest read took: there was no queue before it.
+    pub fastest: Option<Duration>,
 }
 
 impl RawRate {
@@ -64,21 +66,25 @@ pub fn measure(
     let mut done = Vec::new();
     let mut rests: Vec<Option<Part>> = (0..depth).map(|_| None).collect();
     let mut tags: Vec<u64> = (0..depth as u64).collect();
-    let mut bytes = 0;
+    let mut started = vec![Instant::now(); depth];
+    let (mut bytes, mut fastest) = (0, None);
     let start = Instant::now();
     loop {
         while engine.room() > 0 && !free.is_empty() && start.elapsed() < limit {
             let Some(read) = reads.next() else { break };
             let (Some(mut part), Some(tag)) = (free.pop(), tags.pop()) else { break };
             rests[tag as usize] = Some(part.split_off(read.len as usize));
+            started[tag as usize] = Instant::now();
             engine.start(Read { tag, file: read.file, offset: read.offset, part, pieces: Vec::new() });
         }
         if engine.in_flight() == 0 {
-            return Ok(RawRate { bytes, elapsed: start.elapsed() });
+            return Ok(RawRate { bytes, elapsed: start.elapsed(), fastest });
         }
         engine.turn(Some(WAIT), &mut done).map_err(|source| Error::io("a raw read failed", source))?;
         for done in done.drain(..) {
             bytes += done.result.map_err(|source| Error::io("a raw read failed", source))? as u64;
+            let took = started[done.tag as usize].elapsed();
+            fastest = Some(fastest.map_or(took, |least| took.min(least)));
             let mut part = done.part;
             if let Some(rest) = rests[done.tag as usize].take() {
                 // Cut from this very part when the read was started.

@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::config::{Cache, IoChoice, Shuffle};
 use uringload::dataset::{self, DType, Dataset, Options, View};
-use uringload::internal::{Config, raw};
+use uringload::internal::Config;
+use uringload::internal::raw::{self, RawRate};
 use uringload::pack::PackOptions;
 use uringload::sampler::for_dataset;
 use uringload::stats::{Bottleneck, Evidence, Remedy, Snapshot, Trial, Tried, Verdict};
@@ -269,7 +270,7 @@ fn few_operations_a_second() {
         let Some(disk) = disk(1, 2048 * KIB, Fault::Turns(Duration::from_millis(2))) else { return };
         let dataset = open(disk.path(), Options::new().format("records").set("record_bytes", 4096_u64));
         // As `bench` does it: a trial tells how much.
-        let evidence = Evidence { raw: None, trials: vec![long_reads(&dataset)] };
+        let evidence = Evidence { trials: vec![long_reads(&dataset)], ..Evidence::default() };
         // A batch takes 128 ms to read and 12 ms to use, which bounds what there is to gain.
         let step = Duration::from_millis(12);
         let with = |shuffle| read_behind(1, loader(&dataset).batch_size(64).epochs(2).shuffle(shuffle), step);
@@ -287,7 +288,7 @@ fn few_operations_a_second_although_reads_are_long() {
     alone(|| {
         let Some(disk) = disk(1, 16 * 1024 * KIB, Fault::Turns(Duration::from_millis(8))) else { return };
         let dataset = open(disk.path(), Options::new().format("records").set("record_bytes", 64 * KIB));
-        let evidence = Evidence { raw: None, trials: vec![long_reads(&dataset)] };
+        let evidence = Evidence { trials: vec![long_reads(&dataset)], ..Evidence::default() };
         let with = |shuffle| {
             // 64 batches of 32 ms, and steps of 10.
             read_behind(2, loader(&dataset).coalesce_gap(0).shuffle(shuffle), Duration::from_millis(10))
@@ -317,7 +318,8 @@ fn a_disk_that_gives_all_its_bytes() {
         // Depth and size are tried, and bring nothing.
         let rate = snapshot.stored_bytes_per_second();
         let trials = [Tried::Depth(256), Tried::LongReads].map(|tried| Trial { tried, bytes_per_second: rate });
-        let verdict = snapshot.verdict_with(&Evidence { raw: Some(rate), trials: trials.into() });
+        let verdict =
+            snapshot.verdict_with(&Evidence { raw: Some(rate), trials: trials.into(), ..Evidence::default() });
         assert!(verdict.remedies[0].what.starts_with("faster"), "{verdict:?}");
     });
 }
@@ -335,7 +337,7 @@ fn a_faster_disk_where_depth_and_length_were_tried() {
         let (before, _) = find(Bottleneck::Bandwidth, || with(&slow));
         let rate = before.stored_bytes_per_second();
         let trials = [Tried::Depth(256), Tried::LongReads].map(|tried| Trial { tried, bytes_per_second: rate });
-        let verdict = before.verdict_with(&Evidence { raw: Some(rate), trials: trials.into() });
+        let verdict = before.verdict_with(&Evidence { raw: Some(rate), trials: trials.into(), ..Evidence::default() });
         brings(&before, &verdict, "faster", |_| with(&fast));
     });
 }
@@ -407,7 +409,7 @@ fn a_depth_that_was_tried_brings_what_the_trial_showed() {
         let sampler = for_dataset(&*dataset, Shuffle::Off, 0).expect("an order");
         let raw = raw::measure(&dataset, &config, &sampler, Duration::from_millis(400)).expect("a raw read");
         let trial = Trial { tried: Tried::Depth(12), bytes_per_second: raw.bytes_per_second() };
-        let verdict = before.verdict_with(&Evidence { raw: None, trials: vec![trial] });
+        let verdict = before.verdict_with(&Evidence { trials: vec![trial], ..Evidence::default() });
         assert!(verdict.advice.contains("less than with 12"), "{verdict}");
         brings(&before, &verdict, "queue_depth = 12", |depth| with(depth as usize));
     });
@@ -460,8 +462,12 @@ fn huge_files_fill_the_disk_and_others_read_from_it_too() {
         let sampler = for_dataset(&*dataset, Shuffle::Off, 0).expect("an order");
         // The best of a few: a busy machine makes each less, and none more.
         let measure = || raw::measure(&dataset, &Config::default(), &sampler, Duration::from_millis(500));
-        let raw = (0..3).map(|_| measure().expect("a raw read").bytes_per_second()).fold(0.0, f64::max);
-        let evidence = Evidence { raw: Some(raw), trials: Vec::new() };
+        let raw: Vec<_> = (0..3).map(|_| measure().expect("a raw read")).collect();
+        let evidence = Evidence {
+            raw: raw.iter().map(RawRate::bytes_per_second).max_by(f64::total_cmp),
+            fastest_read: raw.iter().filter_map(|raw| raw.fastest).min(),
+            trials: Vec::new(),
+        };
         let alone = || read(loader(&dataset).batch_size(1).epochs(2), Duration::ZERO);
         let (_, verdict) = find_with(Bottleneck::Bandwidth, &evidence, alone);
         assert!(verdict.advice.contains("MB/s") && verdict.share > 0.8, "{verdict}");

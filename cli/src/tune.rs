@@ -144,7 +144,7 @@ impl Outcome<'_> {
         let _ = self.yardstick.take(&run, bed.slice, || {
             if bed.options.cold { cold::empty(&*bed.data.dataset).map(drop) } else { Ok(()) }
         });
-        let evidence = Evidence { raw: self.raw(), trials: Vec::new() };
+        let evidence = Evidence { raw: self.raw(), fastest_read: self.yardstick.fastest(), trials: Vec::new() };
         self.verdict = self.now.snapshot.verdict_with(&evidence);
         Ok(())
     }

@@ -12,6 +12,7 @@ mod tests;
 use super::{Doing, Role, Snapshot};
 use demands::{Demands, Part};
 use std::fmt;
+use std::time::Duration;
 
 /// What limits the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,6 +134,9 @@ pub(super) fn times(gain: f64) -> String {
 pub struct Evidence {
     /// The rate of a raw read of the same files, in bytes a second.
     pub raw: Option<f64>,
+    /// How long the fastest read of that raw read took, which had no queue before it. A loader whose own reads were
+    /// never as fast shares the storage with somebody.
+    pub fastest_read: Option<Duration>,
     /// What else was tried on the storage, for as long as that shows a rate.
     pub trials: Vec<Trial>,
 }
@@ -249,7 +253,7 @@ fn transform_advice(snapshot: &Snapshot) -> String {
     let (transform, collate) =
         (snapshot.time(Role::Transform, Doing::Transform), snapshot.time(Role::Transform, Doing::Collate));
     let samples = snapshot.count.samples_transformed.max(1) as f64;
-    let millis = |spent: std::time::Duration| spent.as_secs_f64() * 1e3 / samples;
+    let millis = |spent: Duration| spent.as_secs_f64() * 1e3 / samples;
     let what = if collate > transform { "collate function" } else { "transform" };
     let took = format!("your {what}: {:.3} ms a sample x {threads} threads", millis(transform.max(collate)));
     let hint = match transform_kind(snapshot) {

@@ -70,7 +70,7 @@ fn capped(task: &str) {
         let builder = loader(&dataset).io(IoChoice::Direct).coalesce_gap(0).batch_size(64).epochs(2).shuffle(shuffle);
         read_behind(4, builder, Duration::from_millis(25))
     };
-    let evidence = Evidence { raw: None, trials: vec![long_reads(&dataset)] };
+    let evidence = Evidence { trials: vec![long_reads(&dataset)], ..Evidence::default() };
     let (before, verdict) = find_with(Bottleneck::Operations, &evidence, || with(Shuffle::Full));
     brings(&before, &verdict, "read in an order", |_| with(Shuffle::Window(256)));
 }

@@ -34,10 +34,16 @@ pub struct Shape {
 pub struct Yardstick {
     shape: Option<Shape>,
     rates: Vec<f64>,
+    fastest: Option<Duration>,
     is_disturbed: bool,
 }
 
 impl Yardstick {
+    /// How long the fastest of the reads took.
+    pub fn fastest(&self) -> Option<Duration> {
+        self.fastest
+    }
+
     /// The shape that gave most.
     pub fn shape(&self) -> Option<Shape> {
         self.shape
@@ -85,17 +91,19 @@ impl Yardstick {
         let mut rate_of = |shape: Shape, limit| {
             prepare()?;
             let config = Config { queue_depth: shape.depth, read_bytes: shape.read_bytes, ..run.config.clone() };
-            raw::measure(run.dataset, &config, &run.sampler, limit).map(|rate| rate.bytes_per_second())
+            raw::measure(run.dataset, &config, &run.sampler, limit)
         };
         let shape = match self.shape {
             Some(shape) => shape,
             None => {
                 let asked = Shape { depth: run.config.queue_depth, read_bytes: run.config.read_bytes };
-                *self.shape.insert(search(asked, |shape| rate_of(shape, TRIAL.min(limit)))?)
+                *self.shape.insert(search(asked, |shape| Ok(rate_of(shape, TRIAL.min(limit))?.bytes_per_second()))?)
             }
         };
-        let rate = Some(rate_of(shape, limit)?).filter(|&rate| rate > 0.0);
+        let raw = rate_of(shape, limit)?;
+        let rate = Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0);
         self.rates.extend(rate);
+        self.fastest = [self.fastest, raw.fastest].into_iter().flatten().min();
         Ok(rate)
     }
 

@@ -28,7 +28,8 @@ pub(super) fn is_waiting(snapshot: &Snapshot, evidence: &Evidence) -> bool {
     if of_raw(snapshot, evidence).is_some_and(|of_raw| of_raw >= NEAR_RAW) {
         return false;
     }
-    match (snapshot.fastest_read, alone(snapshot)) {
+    let fastest = [snapshot.fastest_read, evidence.fastest_read].into_iter().flatten().min();
+    match (fastest, alone(snapshot)) {
         (Some(least), Some(mean)) => least >= TELLING && mean.as_secs_f64() < UNQUEUED * least.as_secs_f64(),
         _ => false,
     }

@@ -120,7 +120,8 @@ fn what_of_the_storage_it_is() {
     let tried = |of: &Snapshot, depth: f64, size: f64| {
         let rate = of.stored_bytes_per_second();
         let trial = |tried, gain: f64| Trial { tried, bytes_per_second: rate * gain };
-        Evidence { raw: Some(rate), trials: vec![trial(Tried::Depth(256), depth), trial(Tried::LongReads, size)] }
+        let trials = vec![trial(Tried::Depth(256), depth), trial(Tried::LongReads, size)];
+        Evidence { raw: Some(rate), trials, ..Evidence::default() }
     };
     let verdict = long.verdict_with(&tried(&long, 1.0, 1.02));
     assert!(
@@ -162,6 +163,14 @@ fn reads_that_do_not_queue_want_company() {
     let verdict = held.verdict(None);
     assert_eq!(verdict.bottleneck, Bottleneck::Memory, "{verdict}");
     assert!(verdict.remedies[0].what.contains("memory_limit") && verdict.remedies[0].gain.unwrap() > 10.0);
+    // A raw read was faster: these wait behind the reads of somebody else.
+    let raw = Some(2.0 * slow.stored_bytes_per_second());
+    let latency = slow.verdict_with(&Evidence { raw, ..Evidence::default() });
+    assert_eq!(latency.bottleneck, Bottleneck::Latency, "{latency}");
+    let fastest_read = Some(Duration::from_millis(2));
+    let shared = slow.verdict_with(&Evidence { raw, fastest_read, ..Evidence::default() });
+    assert_eq!(shared.bottleneck, Bottleneck::Bandwidth, "{shared}");
+    assert!(shared.remedies[0].what.contains("other load"), "{shared:?}");
 }
 
 #[test]
