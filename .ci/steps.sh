@@ -53,6 +53,9 @@ prove() {
     sum=$(sum_of "$1") && ! is_proved "$1" && note "$1" "$sum"
 }
 
+# What is done behind a step that passed.
+passed() { [[ $(<"$LOGS/$1") == *skipped:* ]] || prove "$1"; }
+
 # Writes a line of PROVED: the name $1, and what passed.
 note() {
     { grep -sv "^$1 " "$PROVED"; echo "$* $(date +%F)"; } | sort >"$PROVED.new" && mv "$PROVED.new" "$PROVED"
@@ -65,7 +68,7 @@ run_step() {
     timeout --kill-after 10 "$STEP_LIMIT" bash "$SELF" --step "$1" 2>&1 | tee "$LOGS/$1"
     status=${PIPESTATUS[0]}
     case $status in
-    0) echo "== $1: ok, $((SECONDS - start)) s"; [[ $(<"$LOGS/$1") == *skipped:* ]] || prove "$1" ;;
+    0) echo "== $1: ok, $((SECONDS - start)) s"; passed "$1" ;;
     124 | 137) echo "== $1: HANGS, ended after $((SECONDS - start)) s" ;;
     *) echo "== $1: FAILED, $((SECONDS - start)) s" ;;
     esac
