@@ -650,7 +650,7 @@ impl Reactor {
             }
             let cancelled = self.timeouts.take_cancelled(tag).filter(|_| !self.outages.is_elsewhere(tag));
             if self.is_unwanted(tag) {
-                self.end_unwanted(done);
+                self.lose(done.tag, done.part);
                 continue;
             }
             let done = if cancelled.is_none() { self.note_end(done, engine) } else { Some(done) };

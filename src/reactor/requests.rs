@@ -7,7 +7,7 @@
 use super::pending::Pending;
 use super::{Reactor, Turn};
 use crate::dataset::Span;
-use crate::engine::{Done, Engine};
+use crate::engine::Engine;
 use crate::queue::{Bell, Sender};
 use crate::stats::Doing;
 use crate::{Error, ErrorKind, Result};
@@ -218,8 +218,6 @@ impl Reactor {
             idle.extend(self.again.remove(index));
         }
         for read in idle {
-            // One that was to be made again may have failed before.
-            self.outages.forget(read.tag);
             self.lose(read.tag, read.part);
         }
     }
@@ -229,13 +227,9 @@ impl Reactor {
         self.is_reader() && self.find(tag).is_some_and(|(pending, _)| pending.is_dropped)
     }
 
-    /// Takes back the memory of a read of a request that nobody wants.
-    pub(super) fn end_unwanted(&mut self, done: Done) {
-        self.outages.forget(done.tag);
-        self.lose(done.tag, done.part);
-    }
-
-    fn lose(&mut self, tag: u64, part: uringload_sys::Part) {
+    /// Takes back the memory of a read of a request that nobody wants, and forgets its failures.
+    pub(super) fn lose(&mut self, tag: u64, part: uringload_sys::Part) {
+        self.outages.forget(tag);
         match self.find(tag) {
             Some((pending, index)) => {
                 let offset = pending.clear_deadline(index).offset;
