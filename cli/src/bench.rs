@@ -142,7 +142,7 @@ impl Outcome<'_> {
 
     /// What is known besides the loader's own measurements.
     pub fn evidence(&self) -> Evidence {
-        Evidence { raw: self.raw(), fastest_read: self.yardstick.fastest(), trials: self.trials.clone() }
+        self.yardstick.evidence(self.raw(), self.trials.clone())
     }
 
     /// The round with the median rate, for each other way of reading.
@@ -301,11 +301,7 @@ impl<'a> Runner<'a> {
     /// cache what was just read would answer instead of the storage, so nothing is tried.
     fn trials(&mut self, run: &Run<'_>, rounds: &[Round]) -> Result<Vec<Trial>, Failure> {
         let Some(last) = rounds.last().filter(|last| last.raw.is_some()) else { return Ok(Vec::new()) };
-        let verdict = last.measured.verdict(&Evidence {
-            raw: last.raw,
-            fastest_read: self.yardstick.fastest(),
-            trials: Vec::new(),
-        });
+        let verdict = last.measured.verdict(&self.yardstick.evidence(last.raw, Vec::new()));
         let Route { direct_io, queue_depth, read_bytes, .. } = last.measured.route;
         if !verdict.bottleneck.is_storage() || !direct_io || self.interrupt.is_set() {
             return Ok(Vec::new());

@@ -27,7 +27,7 @@ use std::time::Instant;
 use trial::{Bed, Seen};
 use uringload::config::{IoChoice, Profile};
 use uringload::internal::Config;
-use uringload::stats::{Bottleneck, Evidence, Verdict};
+use uringload::stats::{Bottleneck, Verdict};
 use uringload::{Error, ErrorKind};
 use uringload_sys::{cgroup, system};
 
@@ -144,7 +144,7 @@ impl Outcome<'_> {
         let _ = self.yardstick.take(&run, bed.slice, || {
             if bed.options.cold { cold::empty(&*bed.data.dataset).map(drop) } else { Ok(()) }
         });
-        let evidence = Evidence { raw: self.raw(), fastest_read: self.yardstick.fastest(), trials: Vec::new() };
+        let evidence = self.yardstick.evidence(self.raw(), Vec::new());
         self.verdict = self.now.snapshot.verdict_with(&evidence);
         Ok(())
     }

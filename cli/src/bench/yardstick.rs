@@ -5,6 +5,7 @@ use super::measure::Run;
 use std::time::Duration;
 use uringload::Result;
 use uringload::internal::{Config, raw};
+use uringload::stats::{Evidence, Trial};
 
 /// Depths and lengths of reads that are tried. The engine takes less where the device does.
 const DEPTHS: [usize; 4] = [16, 64, 128, 256];
@@ -34,16 +35,12 @@ pub struct Shape {
 pub struct Yardstick {
     shape: Option<Shape>,
     rates: Vec<f64>,
+    /// How long the fastest of the reads took.
     fastest: Option<Duration>,
     is_disturbed: bool,
 }
 
 impl Yardstick {
-    /// How long the fastest of the reads took.
-    pub fn fastest(&self) -> Option<Duration> {
-        self.fastest
-    }
-
     /// The shape that gave most.
     pub fn shape(&self) -> Option<Shape> {
         self.shape
@@ -76,6 +73,11 @@ impl Yardstick {
     /// What a loader's rate may be compared with.
     pub fn trusted(&self) -> Option<f64> {
         self.rate().filter(|&rate| rate > 0.0 && !self.is_disturbed)
+    }
+
+    /// What a verdict goes by: this rate, where a loader may be compared with it, and what else was tried.
+    pub fn evidence(&self, raw: Option<f64>, trials: Vec<Trial>) -> Evidence {
+        Evidence { raw, fastest_read: raw.and(self.fastest), trials }
     }
 
     /// A raw read, in the best shape: found at the first one. Returns its rate.
@@ -174,6 +176,10 @@ mod tests {
         );
         assert_eq!(Yardstick { is_disturbed: true, ..three }.trusted(), None);
         assert_eq!(of(&[0.0]).trusted(), None);
+        let fastest = Some(Duration::from_millis(2));
+        let read = Yardstick { fastest, ..of(&[100.0]) };
+        assert_eq!(read.evidence(read.trusted(), Vec::new()).fastest_read, fastest);
+        assert_eq!(read.evidence(None, Vec::new()), Evidence::default(), "of a read that is not trusted");
     }
 
     #[test]
