@@ -9,9 +9,11 @@ use common::allocator::Watched;
 use common::check::WAYS;
 use common::content::write_file;
 use common::{skip, within};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use std::{fs, io};
 use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::Loader;
@@ -24,10 +26,14 @@ use uringload::sampler::{Order, Selection};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    static COUNTED: Cell<bool> = const { Cell::new(true) };
+}
+
 #[global_allocator]
 static COUNTING: Watched = Watched(
     |_| {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATIONS.fetch_add(u64::from(COUNTED.get()), Ordering::Relaxed);
     },
     |_| {},
 );
@@ -80,17 +86,34 @@ fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
 }
 
 /// The counts once they do not change any more: the loader has read as far ahead as its memory reaches, so that as many
-/// batches were made between two such moments as were taken.
+/// batches were made between two such moments as were taken. A thread that waits for a processor is not done.
 fn settled(counts: impl Fn() -> [u64; 2]) -> [u64; 2] {
     let mut last = counts();
     let mut unchanged = 0;
     while unchanged < 20 {
         std::thread::sleep(Duration::from_millis(1));
+        let idle = others_sleep();
         let now = counts();
-        unchanged = if now == last { unchanged + 1 } else { 0 };
+        unchanged = if idle && now == last { unchanged + 1 } else { 0 };
         last = now;
     }
     last
+}
+
+/// Whether all other threads of the process sleep: the state in their `/proc/self/task/*/stat` is S (proc(5)). What it
+/// allocates is not counted.
+fn others_sleep() -> bool {
+    COUNTED.set(false);
+    let sleeps = |task: io::Result<fs::DirEntry>| {
+        let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
+        // A thread that ended since it was listed is not there. The name, in parentheses, may have any characters.
+        stat.map_or(true, |stat| stat[stat.rfind(')').expect("a name")..].starts_with(") S"))
+    };
+    let running = fs::read_dir("/proc/self/task").expect("threads").map(sleeps).filter(|sleeps| !sleeps);
+    // This one runs.
+    let alone = running.count() == 1;
+    COUNTED.set(true);
+    alone
 }
 
 /// How the two loaders that are compared differ: the second has four times the reads in a batch.
