@@ -27,8 +27,10 @@ const DEVICE_UNAVAILABLE: Code = 46;
 const INVALID_CONTEXT: Code = 201;
 const ECC_UNCORRECTABLE: Code = 214;
 const NVLINK_UNCORRECTABLE: Code = 220;
+const CONTAINED: Code = 226;
 const INVALID_HANDLE: Code = 400;
 const CONTEXT_IS_DESTROYED: Code = 709;
+const MPS_CLIENT_TERMINATED: Code = 810;
 const UNKNOWN: Code = 999;
 
 impl CudaError {
@@ -38,12 +40,26 @@ impl CudaError {
     }
 
     /// Whether nothing can succeed in this process any more: the device is gone, its context is destroyed, or work that
-    /// ran there failed. The driver keeps such an error and returns it from every later call.
+    /// ran there failed. The driver keeps such an error and returns it from every later call (`cuda.h`: "leaves the
+    /// process in an inconsistent state"). Between them are codes of single calls, such as 701 (a kernel took too much)
+    /// and 712 (memory was pinned already).
     pub fn is_fatal(&self) -> bool {
         matches!(
             self.code,
-            DEINITIALIZED | DEVICE_UNAVAILABLE | INVALID_CONTEXT | ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE | 700
-                ..=719 | UNKNOWN
+            DEINITIALIZED
+                | DEVICE_UNAVAILABLE
+                | INVALID_CONTEXT
+                | ECC_UNCORRECTABLE
+                | NVLINK_UNCORRECTABLE
+                | CONTAINED
+                | 700
+                | 702
+                | CONTEXT_IS_DESTROYED
+                | 710
+                | 714..=719
+                | 721
+                | MPS_CLIENT_TERMINATED
+                | UNKNOWN
         )
     }
 
@@ -100,6 +116,7 @@ impl CudaError {
             218 => "CUDA_ERROR_INVALID_PTX",
             NVLINK_UNCORRECTABLE => "CUDA_ERROR_NVLINK_UNCORRECTABLE",
             222 => "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+            CONTAINED => "CUDA_ERROR_CONTAINED",
             304 => "CUDA_ERROR_OPERATING_SYSTEM",
             INVALID_HANDLE => "CUDA_ERROR_INVALID_HANDLE",
             500 => "CUDA_ERROR_NOT_FOUND",
@@ -108,14 +125,18 @@ impl CudaError {
             701 => "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
             702 => "CUDA_ERROR_LAUNCH_TIMEOUT",
             CONTEXT_IS_DESTROYED => "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+            710 => "CUDA_ERROR_ASSERT",
             712 => "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
             713 => "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+            714 => "CUDA_ERROR_HARDWARE_STACK_ERROR",
+            715 => "CUDA_ERROR_ILLEGAL_INSTRUCTION",
             716 => "CUDA_ERROR_MISALIGNED_ADDRESS",
             719 => "CUDA_ERROR_LAUNCH_FAILED",
             NOT_SUPPORTED => "CUDA_ERROR_NOT_SUPPORTED",
             SYSTEM_NOT_READY => "CUDA_ERROR_SYSTEM_NOT_READY",
             803 => "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
             804 => "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+            MPS_CLIENT_TERMINATED => "CUDA_ERROR_MPS_CLIENT_TERMINATED",
             900 => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
             901 => "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
             902 => "CUDA_ERROR_STREAM_CAPTURE_MERGE",
@@ -143,4 +164,18 @@ impl std::error::Error for CudaError {}
 /// The result of `call`.
 pub(crate) fn check(call: &'static str, code: Code) -> Result<(), CudaError> {
     if code == 0 { Ok(()) } else { Err(CudaError { code, call }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_call_did_wrong_is_not_the_end_of_the_device() {
+        let is_fatal = |code: Code| CudaError { code, call: "a call" }.is_fatal();
+        let of_calls = [1, 2, 100, 200, 209, 400, 500, 600, 701, 703, 704, 705, 708, 711, 712, 713, 720, 801, 802, 900, 908];
+        assert_eq!(of_calls.into_iter().filter(|&code| is_fatal(code)).collect::<Vec<_>>(), []);
+        let of_devices = [4, 46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 999];
+        assert!(of_devices.into_iter().all(is_fatal));
+    }
 }
