@@ -30,7 +30,7 @@ use lane::{Lane, Need, Shadow};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_sys::cuda::{Context, DeviceMemory, Driver, Kernel, Notice, Pinned, ProbeError};
+use uringload_sys::cuda::{Context, DeviceMemory, Driver, Kernel, MemoryError, Notice, Pinned, ProbeError};
 use uringload_sys::numa::Near;
 
 pub(crate) use batch::device_error;
@@ -313,9 +313,9 @@ fn open_lane(
     loop {
         let memory = match &device.allocator {
             Some(allocator) => DeviceMemory::of(context, bytes as usize, &allocator.0),
-            None => DeviceMemory::new(context, bytes as usize),
+            None => DeviceMemory::new(context, bytes as usize).map_err(MemoryError::from),
         };
-        let open = |memory| Lane::open(context, (need, memory, kernels), shadow.clone(), turns, bell, stats);
+        let open = |memory| Ok(Lane::open(context, (need, memory, kernels), shadow.clone(), turns, bell, stats)?);
         match memory.and_then(open) {
             Ok(lane) => {
                 if bytes < wanted {
@@ -333,10 +333,18 @@ fn open_lane(
             }
             Err(error) if error.is_out_of_memory() && bytes > one => bytes = (bytes - one).max(one),
             Err(error) if error.is_out_of_memory() => {
-                let free = context.memory().map_or_else(|error| error.to_string(), |(free, _)| free.to_string());
-                return Err(no_room(index, need, format!("{free} bytes are free there")).with_source(error));
+                let has = match (&error, context.memory()) {
+                    (MemoryError::Allocator(_), _) => "its allocator has less".to_owned(),
+                    (_, Ok((free, _))) => format!("{free} bytes are free there"),
+                    (_, Err(error)) => error.to_string(),
+                };
+                return Err(no_room(index, need, has).with_source(error));
             }
-            Err(error) => return Err(device_error("cannot make a device ready", error)),
+            Err(MemoryError::Driver(error)) => return Err(device_error("cannot make a device ready", error)),
+            Err(error) => {
+                let error = Error::new(ErrorKind::Device, "cannot make a device ready").with_source(error);
+                return Err(error.with_remedy("give an allocator of aligned device memory, or leave it out"));
+            }
         }
     }
 }

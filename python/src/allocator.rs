@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use std::ffi::c_void;
 use std::sync::Arc;
-use uringload_sys::cuda::{AllocatorFunctions, DeviceAllocator};
+use uringload_sys::cuda::{AllocatorFunctions, DeviceAllocator, StreamRef};
 use uringload_sys::dlpack;
 
 /// Where loaders take a GPU's memory for batches from.
@@ -22,7 +22,7 @@ struct Kept {
 
 // SAFETY: it is what the allocator in it is.
 unsafe impl DeviceAllocator for Kept {
-    fn allocate(&self, index: u32, len: usize) -> Option<u64> {
+    fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String> {
         self.allocator.allocate(index, len)
     }
 
@@ -38,12 +38,15 @@ impl Allocator {
     #[staticmethod]
     fn of_tensors(kind: &Bound<'_, PyAny>) -> PyResult<Allocator> {
         let (table, capsule) = exchange::table(kind)?;
-        let absent = || PyBufferError::new_err("the C exchange API of DLPack has no allocator");
         // SAFETY: the table is one of version 1, which is constant and lives as long as the process.
-        let allocate = unsafe { table.as_ref() }.allocator.ok_or_else(absent)?;
-        // SAFETY: that is its `managed_tensor_allocator`. Its library, which the process does not unload, makes tensors
-        // that belong to who asked for them; it takes no interpreter's lock from who calls it.
-        let allocator = Box::new(unsafe { dlpack::Allocator::new(allocate) });
+        let functions = unsafe { table.as_ref() };
+        let (Some(allocate), Some(current_stream)) = (functions.allocator, functions.current_stream) else {
+            return Err(PyBufferError::new_err("the C exchange API of DLPack has no allocator, or no current stream"));
+        };
+        // SAFETY: these are its `managed_tensor_allocator` and `current_work_stream`. Their library, which the process
+        // does not unload, makes tensors that belong to who asked for them, in the order of the current stream; it
+        // takes no interpreter's lock from who calls it. A stream that is current is in use, so that nobody ends it.
+        let allocator = Box::new(unsafe { dlpack::Allocator::new(allocate, current_stream) });
         Ok(Allocator(Arc::new(Kept { allocator, _owner: capsule.unbind() })))
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Table {
     from_object: *const c_void,
     to_object: Option<unsafe extern "C" fn(tensor: *mut c_void, object: *mut *mut ffi::PyObject) -> c_int>,
     borrow_object: *const c_void,
-    current_stream: Option<unsafe extern "C" fn(kind: c_int, device: i32, stream: *mut *mut c_void) -> c_int>,
+    pub(crate) current_stream: Option<uringload_sys::dlpack::CurrentStream>,
 }
 
 /// Makes tensors of another library by its C exchange API.
@@ -41,7 +41,7 @@ pub(crate) struct Table {
 pub(crate) struct Exchange {
     table: NonNull<Table>,
     to_object: unsafe extern "C" fn(*mut c_void, *mut *mut ffi::PyObject) -> c_int,
-    current_stream: unsafe extern "C" fn(c_int, i32, *mut *mut c_void) -> c_int,
+    current_stream: uringload_sys::dlpack::CurrentStream,
     /// Where the table came from.
     _capsule: Py<PyAny>,
 }

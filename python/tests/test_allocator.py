@@ -79,14 +79,16 @@ class Table(ctypes.Structure):
 
     _fields_ = (
         ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p),
-        ("allocator", ctypes.c_void_p), ("others", ctypes.c_void_p * 4),
+        ("allocator", ctypes.c_void_p), ("others", ctypes.c_void_p * 3), ("current_stream", ctypes.c_void_p),
     )
 
 
+TELL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 MAKE = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p
+    ctypes.c_int, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, TELL
 )
 DELETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
 
 def tensors(pool: Pool, major: int = 1, has_allocator: bool = True) -> type:
@@ -94,12 +96,13 @@ def tensors(pool: Pool, major: int = 1, has_allocator: bool = True) -> type:
     made: dict[int, Managed] = {}
 
     @MAKE
-    def make(asked: Any, to: Any, context: int, tell: int) -> int:
+    def make(asked: Any, to: Any, context: int, tell: Any) -> int:
         wanted = asked[0]
         if (wanted.kind, wanted.number, wanted.dimensions, wanted.code, wanted.bits, wanted.lanes) != (2, 0, 1, 1, 8, 1):
             pool.wrong.append("a prototype")
         address = pool.take(wanted.shape[0])
         if address == 0:
+            tell(context, b"MemoryError", b"the pool is empty")
             return -1
         # Somewhere within an allocation, as a tensor may be.
         tensor = Tensor(address - 512, 2, 0, 1, 1, 8, 1, None, None, 512)
@@ -113,11 +116,18 @@ def tensors(pool: Pool, major: int = 1, has_allocator: bool = True) -> type:
         tensor = made.pop(managed).tensor
         pool.give(tensor.data + tensor.offset)
 
-    table = Table(major, 3, None, ctypes.cast(make, ctypes.c_void_p) if has_allocator else None)
+    @CURRENT
+    def current(kind: int, device: int, stream: Any) -> int:
+        stream[0] = None
+        return 0
+
+    functions = [ctypes.cast(function, ctypes.c_void_p) for function in (make, current)]
+    table = Table(major, 3, None, functions[0] if has_allocator else None)
+    table.current_stream = functions[1]
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     api = capsule(ctypes.addressof(table), b"dlpack_exchange_api", None)
-    return type("Tensors", (), {"__dlpack_c_exchange_api__": api, "kept": (table, make, delete, made)})
+    return type("Tensors", (), {"__dlpack_c_exchange_api__": api, "kept": (table, make, delete, current, made)})
 
 
 @pytest.mark.parametrize("kind", ["functions", "tensors"])
@@ -155,7 +165,8 @@ def test_an_allocator_without_memory(records: pathlib.Path, mock: Mock, kind: st
         assert sum(len(batch.ids) for batch in loader) > 0
         assert any("were not free" in str(step) for step in loader.route()["fallbacks"])
     pool.most = 100
-    with pytest.raises(MemoryError, match="does not fit on cuda:0"), DataLoader(**on_gpu) as loader:
+    told = "MemoryError: the pool is empty" if kind == "tensors" else "it returned null"
+    with pytest.raises(MemoryError, match=f"does not fit on cuda:0.*{told}"), DataLoader(**on_gpu) as loader:
         next(iter(loader))
     del loader
     gc.collect()

@@ -6,9 +6,10 @@ use crate::queue::Bell;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use uringload_sys::cuda::{Context, CudaError, Event, SharedStream, Span, Timing};
+use uringload_sys::cuda::{Context, CudaError, DeviceMemory, Event, SharedStream, Span, Timing};
 use uringload_sys::dlpack::{self, ElementType, Tensor};
 
 /// One batch whose columns are on a device, or on the host if the loader runs without a GPU.
@@ -211,7 +212,7 @@ impl DeviceBytes {
             Memory::Cuda { span, lease } => {
                 lease.wait()?;
                 let mut to = vec![0; span.len()];
-                span.read(&mut to).map_err(|error| device_error("cannot copy a column to the host", error))?;
+                span.read(&mut to).map_err(unread)?;
                 Ok(Bytes::from(to))
             }
         }
@@ -363,17 +364,68 @@ impl After {
         }
     }
 
+    /// Waits on the host until it is over. Returns whether it is: not if a capture keeps it, which may last, or if the
+    /// work has failed, of which some may be under way.
+    fn wait(self, context: &Context) -> bool {
+        match self {
+            After::Event(event) => event.wait().is_ok(),
+            After::Stream { stream, event } => {
+                stream.record_outside(&event, context).unwrap_or(false) && event.wait().is_ok()
+            }
+            After::Never => false,
+        }
+    }
+
     /// Whether it waits for the end of a capture.
     pub(super) fn is_capture(&self) -> bool {
         matches!(self, After::Stream { .. } | After::Never)
     }
 }
 
-/// Where dropped leases go.
+/// Where dropped leases go: of a lane, for as long as it or a batch of it lives.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) returned: SegQueue<Returned>,
     pub(super) bell: Arc<Bell>,
+    /// Events that nobody waits for any more.
+    spare: SegQueue<Event>,
+    /// Goes last, when nothing uses it any more.
+    memory: DeviceMemory,
+}
+
+impl Home {
+    pub(super) fn new(memory: &DeviceMemory, bell: &Arc<Bell>) -> Home {
+        let (returned, spare) = (SegQueue::new(), SegQueue::new());
+        Home { returned, bell: Arc::clone(bell), spare, memory: memory.clone() }
+    }
+
+    /// An event, not recorded since it was given back.
+    pub(super) fn event(&self, context: &Context) -> Result<Event, CudaError> {
+        self.spare.pop().map_or_else(|| Event::new(context, Timing::Off), Ok)
+    }
+
+    /// Takes back what is over. What waits for its event does so for what it was recorded behind by then.
+    pub(super) fn take(&self, over: After) {
+        if let After::Event(event) | After::Stream { event, .. } = over {
+            Arc::into_inner(event).into_iter().for_each(|event| self.spare.push(event));
+        }
+    }
+}
+
+impl Drop for Home {
+    /// The driver frees its own memory behind all work. An allocator gives it to the next one at once, and knows
+    /// nothing of the streams of consumers.
+    fn drop(&mut self) {
+        if !self.memory.is_lent() {
+            return;
+        }
+        while let Some(Returned { after, .. }) = self.returned.pop() {
+            if !after.into_iter().all(|after| after.wait(self.memory.context())) {
+                std::mem::forget(self.memory.clone());
+                return;
+            }
+        }
+    }
 }
 
 impl Lease {
@@ -401,7 +453,7 @@ impl Lease {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if !used.iter().any(|(other, _)| *other == stream) {
             // Created here because a drop must not fail.
-            used.push((stream, Event::new(&self.context, Timing::Off).map_err(failed)?));
+            used.push((stream, self.home.event(&self.context).map_err(failed)?));
         }
         Ok(())
     }
@@ -435,6 +487,17 @@ pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
         "please report it with the message"
     };
     Error::new(ErrorKind::Device, what).with_source(error).with_remedy(remedy)
+}
+
+/// Converts an error of a copy to the host, which may be one of the driver.
+fn unread(error: io::Error) -> Error {
+    const WHAT: &str = "cannot copy a column to the host";
+    match error.downcast::<CudaError>() {
+        Ok(error) => device_error(WHAT, error),
+        Err(error) => {
+            Error::new(ErrorKind::Device, WHAT).with_source(error).with_remedy("free some of the host's memory")
+        }
+    }
 }
 
 /// The element type in DLPack's terms.

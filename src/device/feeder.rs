@@ -26,8 +26,9 @@ pub(crate) const THREAD: &str = "uringload-device";
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Nothing rings while the device works. It is checked again after this time, and then after twice that, up to
-/// `DEVICE_WAIT_MAX`.
+/// `DEVICE_WAIT_MAX`: sooner while copies are under way, whose end lets the next batch be read.
 const DEVICE_WAIT: Duration = Duration::from_micros(30);
+const COPY_WAIT_MAX: Duration = Duration::from_micros(100);
 const DEVICE_WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// How often a feeder that ends with an error checks whether the queue has room for it.
@@ -277,7 +278,7 @@ impl Running<'_> {
             is_copying = lanes.iter().any(Lane::is_copying);
         }
         let mut longest = if is_busy { self.wait } else { LONGEST_WAIT };
-        self.wait = (self.wait * 2).min(DEVICE_WAIT_MAX);
+        self.wait = (self.wait * 2).min(if is_copying { COPY_WAIT_MAX } else { DEVICE_WAIT_MAX });
         let now = self.feeder.clock.switch(match blocked {
             Blocked::Consumer => Doing::WaitConsumer,
             _ if is_copying => Doing::WaitDevice,

@@ -2,7 +2,7 @@
 //! byte, and runs a short trial against reading into pinned memory and copying.
 
 use super::lane::Shadow;
-use super::{BatchBytes, Opened, batch::device_error, pin};
+use super::{BatchBytes, Opened, pin};
 use crate::collate::{Collation, Form};
 use crate::config::GdsCause;
 use crate::config::{Cause, Config, Device, EngineChoice, Fallback, Gds, GdsRoute, GdsTrial, OnError};
@@ -317,8 +317,7 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
     let span = loading.straight.memory().slice(start..start + got);
     let copied = span.map(|span| span.read(&mut there));
     if let Some(Err(error)) = copied {
-        let error = device_error("a first read cannot be compared", error);
-        return Err(Box::new(Fallback::new(Cause::Gds(GdsCause::Proof), PINNED, None).with_error(&error)));
+        return failed(Cause::Gds(GdsCause::Proof), format!("a first read cannot be compared: {error}"));
     }
     if got == 0 || !read_here(files.path(read.file).as_path(), read.offset, &mut here) {
         return failed(

@@ -14,7 +14,6 @@ use crate::reactor::EarlyBlock;
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use crossbeam_queue::SegQueue;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -129,13 +128,13 @@ impl Lane {
         let traced = Traced::begin(stats, context, copies.stream())?;
         Ok(Lane {
             ranges: Ranges::new(memory.len(), need.bytes() as usize),
+            home: Arc::new(Home::new(&memory, bell)),
             memory,
             shadow,
             copies,
             work: Stream::new(context)?,
             kernels,
             context: context.clone(),
-            home: Arc::new(Home { returned: SegQueue::new(), bell: Arc::clone(bell) }),
             need,
             next: first,
             step,
@@ -220,7 +219,7 @@ impl Lane {
                 if !last.is_over(&self.context)? {
                     break;
                 }
-                after.pop();
+                after.pop().into_iter().for_each(|over| self.home.take(over));
             }
             if after.is_empty() {
                 let Returned { range, blocks, .. } = self.freeing.swap_remove(index);
@@ -491,7 +490,7 @@ impl Lane {
         }
         self.scatter(works, &spans, deferred).map_err(failed)?;
         self.launch(begun, works, &spans, table).map_err(failed)?;
-        let ready = Arc::new(Event::new(&self.context, Timing::Off).map_err(failed)?);
+        let ready = Arc::new(self.home.event(&self.context).map_err(failed)?);
         ready.record(&self.work).map_err(failed)?;
         let (range, blocks) = (std::mem::take(&mut begun.raw), std::mem::take(&mut begun.held));
         self.freeing.push(Returned { range, blocks, after: vec![After::Event(Arc::clone(&ready))] });
@@ -549,7 +548,7 @@ impl Lane {
         let mut after = Vec::new();
         for stream in [self.copies.stream(), &self.work] {
             // A device that cannot even record an event is lost, and its memory with it.
-            let Ok(event) = Event::new(&self.context, Timing::Off) else { return };
+            let Ok(event) = self.home.event(&self.context) else { return };
             if event.record(stream).is_err() {
                 return;
             }
@@ -605,6 +604,8 @@ impl Drop for Lane {
         let _ = self.work.synchronize();
         // Work of the last batches is told as well.
         let _ = self.measure();
+        // What is to be over before the memory goes.
+        self.freeing.drain(..).for_each(|returned| self.home.returned.push(returned));
     }
 }
 

@@ -4,10 +4,11 @@ use super::device_error;
 use crate::config::{Cause, Device, DeviceKind, Fallback};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
+use crossbeam_queue::SegQueue;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
-use uringload_sys::cuda::{Context, Event, Pinned, SharedStream, Timing};
+use uringload_sys::cuda::{Context, Event, Pinned, SharedStream};
 use uringload_sys::numa::Near;
 
 /// How often a captured stream is asked whether its capture has ended.
@@ -28,6 +29,8 @@ struct Inner {
     context: Context,
     /// To the thread that waits for streams, which ends once all senders are gone.
     settle: mpsc::Sender<Settling>,
+    /// Events that the thread has waited for.
+    spare: Arc<SegQueue<Event>>,
     /// A forked child has copies of all this but no thread, and CUDA does not work there.
     process: u32,
 }
@@ -62,13 +65,15 @@ struct Block {
 impl PinnedMemory {
     pub(crate) fn new(context: Context, pinned: Pinned) -> Result<PinnedMemory> {
         let (settle, settling) = mpsc::channel::<Settling>();
-        let wait = move || settle_all(&settling);
+        let spare = Arc::new(SegQueue::new());
+        let over = Arc::clone(&spare);
+        let wait = move || settle_all(&settling, &over);
         std::thread::Builder::new()
             .name("uringload-pinned".into())
             .spawn(wait)
             .map_err(|source| Error::io("cannot start the thread that waits for copies", source))?;
         let (pinned, process) = (Arc::new(pinned), std::process::id());
-        Ok(PinnedMemory { inner: Arc::new(Inner { pinned, context, settle, process }) })
+        Ok(PinnedMemory { inner: Arc::new(Inner { pinned, context, settle, spare, process }) })
     }
 
     /// The same bytes, whose memory is reused only after the work that `stream` has when the last of them, or of their
@@ -84,7 +89,8 @@ impl PinnedMemory {
             let what = format!("memory that is pinned for cuda:{index} cannot be kept for a stream of another device");
             return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("give a stream of that device"));
         }
-        let after = Some(Event::new(context, Timing::Off).map_err(failed)?);
+        let after = self.inner.spare.pop().map_or_else(|| Event::awaited(context), Ok).map_err(failed)?;
+        let after = Some(after);
         let kept = Arc::new(Kept { blocks, stream, after, memory: self.clone() });
         let keep = |bytes: &Bytes| {
             let block = Block { bytes: bytes.clone(), _kept: Arc::clone(&kept) };
@@ -105,7 +111,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let blocks = std::mem::take(&mut self.blocks);
         let Some(after) = self.after.take() else { return };
-        let Inner { pinned, settle, process, context } = &*self.memory.inner;
+        let Inner { pinned, settle, process, context, .. } = &*self.memory.inner;
         if *process != std::process::id() {
             std::mem::forget((blocks, after, self.memory.clone()));
             return;
@@ -126,8 +132,8 @@ impl Drop for Kept {
     }
 }
 
-/// Releases memory when the streams that use it are done, until nobody can send more.
-fn settle_all(settling: &mpsc::Receiver<Settling>) {
+/// Releases memory when the streams that use it are done, and the events behind it, until nobody can send more.
+fn settle_all(settling: &mpsc::Receiver<Settling>, spare: &SegQueue<Event>) {
     let mut captured = Vec::new();
     loop {
         let wait = if captured.is_empty() { Duration::MAX } else { CAPTURE_WAIT };
@@ -135,7 +141,10 @@ fn settle_all(settling: &mpsc::Receiver<Settling>) {
             Ok(next) if next.captured.is_some() => captured.push(next),
             // In drop order: an event that completes early in another stream waits for those before it. Any error is an
             // error of the work in the stream, which has ended with it.
-            Ok(next) => drop(next.after.wait()),
+            Ok(Settling { after, .. }) => {
+                let _ = after.wait();
+                spare.push(after);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) if captured.is_empty() => return,
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(CAPTURE_WAIT),

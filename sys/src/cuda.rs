@@ -48,7 +48,7 @@ pub use error::CudaError;
 pub use event::{Event, Timing};
 pub use functions::{Allocate, AllocatorFunctions, Free};
 pub use kernels::Kernels;
-pub use memory::{DeviceAllocator, DeviceMemory};
+pub use memory::{DeviceAllocator, DeviceMemory, MemoryError};
 pub use modules::Kernel;
 pub(crate) use passes::PIXEL_BYTES;
 pub use passes::{Pass, Taps};

@@ -5,7 +5,7 @@
 
 mod allocator;
 
-pub use allocator::{Allocate, Allocator, Tell};
+pub use allocator::{Allocate, Allocator, CurrentStream, Tell};
 
 use crate::cuda::Span;
 use bytes::Bytes;

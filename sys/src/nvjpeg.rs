@@ -177,6 +177,8 @@ pub enum NvjpegError {
     },
     /// A call of the driver failed.
     Cuda(CudaError),
+    /// There is no memory of the host for what comes back; in the system's words.
+    Host(String),
     /// The header says another size than the caller, or a size that does not fit into the decoder's memory.
     Size {
         /// Rows and columns.
@@ -201,7 +203,7 @@ impl NvjpegError {
                     | table::NVJPEG_STATUS_INCOMPLETE_BITSTREAM
             ),
             NvjpegError::Size { .. } => true,
-            NvjpegError::Cuda(_) => false,
+            NvjpegError::Cuda(_) | NvjpegError::Host(_) => false,
         }
     }
 
@@ -234,6 +236,7 @@ impl fmt::Display for NvjpegError {
         match self {
             NvjpegError::Status { code, call } => write!(f, "{call}: {} ({code})", NvjpegError::name(*code)),
             NvjpegError::Cuda(error) => error.fmt(f),
+            NvjpegError::Host(told) => write!(f, "no memory of the host for pixels that come back: {told}"),
             NvjpegError::Size { size: (height, width) } => {
                 write!(f, "{height} rows of {width} pixels are another size than wanted, or too many")
             }

@@ -41,7 +41,7 @@ impl Straight {
     /// Fills the target of a read, which nobody else has.
     pub(super) fn poison(&self, read: &Read, own: &mut Own) -> io::Result<()> {
         let mut bounce = self.take_bounce(own)?;
-        bounce.memory().fill(POISON);
+        bounce.memory()[..BOUNCE_BYTES].fill(POISON);
         let mut done = 0;
         while done < read.part.len() {
             let len = BOUNCE_BYTES.min(read.part.len() - done);
@@ -59,7 +59,7 @@ impl Straight {
     pub(super) fn is_right(&self, read: &Read, bytes: usize, own: &mut Own, opening: &AtomicBool) -> io::Result<bool> {
         let file = self.take_file(read.file, own, opening)?;
         let mut bounce = self.take_bounce(own)?;
-        let (mut there, mut done, mut wrong) = (vec![0; BOUNCE_BYTES], 0, None);
+        let (mut done, mut wrong) = (0, None);
         while done < bytes && wrong.is_none() {
             let len = BOUNCE_BYTES.min(bytes - done);
             // As much as of the read itself: the end of a file may not be aligned, and the read of it is.
@@ -68,7 +68,8 @@ impl Straight {
             if got == 0 {
                 break;
             }
-            self.target(read, done, got)?.read(&mut there[..got]).map_err(io::Error::other)?;
+            bounce.fetch(&self.target(read, done, got)?, BOUNCE_BYTES).map_err(io::Error::other)?;
+            let (here, there) = bounce.memory().split_at(BOUNCE_BYTES);
             wrong = there[..got].iter().zip(&here[..got]).position(|(there, here)| there != here);
             wrong = wrong.map(|at| at + done);
             done += got;
@@ -99,11 +100,12 @@ impl Straight {
             .ok_or_else(|| io::Error::other("a read leads outside the GPU's memory: this is a bug of uringload"))
     }
 
-    /// The thread's pinned memory. It is put back by who took it, unless it has failed.
+    /// The thread's pinned memory: what is read, and what is on the GPU. It is put back by who took it, unless it has
+    /// failed.
     pub(super) fn take_bounce(&self, own: &mut Own) -> io::Result<Bounce> {
         match own.bounce.take() {
             Some(bounce) => Ok(bounce),
-            None => Bounce::new(&self.context, BOUNCE_BYTES),
+            None => Bounce::new(&self.context, 2 * BOUNCE_BYTES),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pinned memory that one thread fills and copies to a device, again and again.
+//! Pinned memory through which one thread copies to a device and back, again and again.
 
 use super::context::Context;
 use super::error::{CudaError, check};
@@ -50,11 +50,39 @@ impl Bounce {
         let _current = context.enter()?;
         let source = memory.as_ptr().cast_const().cast();
         // SAFETY: the target lies inside device memory, which is what a `Span` is. The source is as many bytes of
-        // `memory`, as checked above. Only `&mut self` gives `memory` out, so nobody has it before the wait below has
-        // shown that the copy is done. If the wait fails, the memory is never freed.
+        // `memory`, as checked above. Only `&mut self` gives `memory` out, so nobody has it before `settle` has shown
+        // that the copy is done, or has given the memory up.
         let copied =
             unsafe { (context.table().cuMemcpyHtoDAsync_v2)(to.address(), source, to.len(), self.stream.raw()) };
         check("cuMemcpyHtoDAsync", copied)?;
+        self.settle()
+    }
+
+    /// Copies `from` to the memory, to as many bytes from `at` on, and waits until they are there. It is not ordered
+    /// after any stream: first wait for whatever writes `from`.
+    ///
+    /// # Errors
+    /// Invalid value if they are not inside the memory or a copy has failed before; whatever the driver reports.
+    pub fn fetch(&mut self, from: &Span, at: usize) -> Result<(), CudaError> {
+        let place = at..at.saturating_add(from.len());
+        let Some(target) = self.memory.as_mut().and_then(|memory| memory.as_mut().get_mut(place)) else {
+            return Err(CudaError::invalid("cuMemcpyDtoHAsync"));
+        };
+        if target.is_empty() {
+            return Ok(());
+        }
+        let (target, context) = (target.as_mut_ptr().cast(), self.stream.context().clone());
+        let _current = context.enter()?;
+        // SAFETY: as in `copy`, the other way: the source lies inside device memory, and the target is as many bytes of
+        // `memory`.
+        let copied =
+            unsafe { (context.table().cuMemcpyDtoHAsync_v2)(target, from.address(), from.len(), self.stream.raw()) };
+        check("cuMemcpyDtoHAsync", copied)?;
+        self.settle()
+    }
+
+    /// Waits until the stream is done. If that fails, the device may still be at the memory: it is never freed.
+    fn settle(&mut self) -> Result<(), CudaError> {
         self.stream.synchronize().inspect_err(|_| {
             std::mem::forget(self.memory.take());
             std::mem::forget(self.pinned.take());

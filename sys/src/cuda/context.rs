@@ -3,9 +3,10 @@
 use super::capture::{ADOPTED, Adopted, Relaxed};
 use super::error::{CudaError, check};
 use super::probe::{Driver, ProbeError};
+use super::stream::Own;
 use super::table::{Handle, RawDevice, Table};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the driver reports about a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +38,13 @@ struct Inner {
     device: RawDevice,
     raw: Handle,
     info: DeviceInfo,
+    /// The streams that were made in it and live.
+    streams: Mutex<Vec<Own>>,
 }
 
 // SAFETY: a context is a handle that any thread of the process may make current or pass on: the driver API is
-// thread-safe (CUDA C++ Programming Guide, "Context"). Nothing here changes after construction.
+// thread-safe (CUDA C++ Programming Guide, "Context"). Nothing here changes after construction but what is under the
+// lock.
 unsafe impl Send for Inner {}
 // SAFETY: as for Send.
 unsafe impl Sync for Inner {}
@@ -58,7 +62,7 @@ impl Context {
         // SAFETY: the pointer is to a handle that lives until the call returns, and `device` came from `cuDeviceGet`.
         let retained = unsafe { (driver.table.cuDevicePrimaryCtxRetain)(&raw mut raw, device) };
         check("cuDevicePrimaryCtxRetain", retained).map_err(ProbeError::Init)?;
-        Ok(Context { inner: Arc::new(Inner { driver: driver.clone(), device, raw, info }) })
+        Ok(Context { inner: Arc::new(Inner { driver: driver.clone(), device, raw, info, streams: Mutex::default() }) })
     }
 
     /// What the driver reports about the device.
@@ -132,6 +136,10 @@ impl Context {
 
     pub(super) fn table(&self) -> &Table {
         &self.inner.driver.table
+    }
+
+    pub(super) fn streams(&self) -> MutexGuard<'_, Vec<Own>> {
+        self.inner.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn raw(&self) -> Handle {

@@ -225,10 +225,12 @@ impl Copies {
     fn copy_list(&mut self, context: &Context, pieces: &[(Bytes, Span)]) -> bool {
         // `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`: sources are read when the stream comes to them.
         const STREAM_ORDER: std::ffi::c_int = 1;
+        // `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`: by the copy engines, and not by the trainer's multiprocessors.
+        const OVERLAP: std::ffi::c_uint = 1;
         let mut targets: Vec<u64> = pieces.iter().map(|(_, to)| to.address()).collect();
         let mut sources: Vec<u64> = pieces.iter().map(|(bytes, _)| bytes.as_ptr().addr() as u64).collect();
         let mut lengths: Vec<usize> = pieces.iter().map(|(bytes, _)| bytes.len()).collect();
-        let mut attributes = CopyAttributes { order: STREAM_ORDER, ..CopyAttributes::default() };
+        let mut attributes = CopyAttributes { order: STREAM_ORDER, flags: OVERLAP, ..CopyAttributes::default() };
         // The attributes are those of the copies from number 0 on.
         let (mut first, mut failed, count, stream) = (0, 0, pieces.len(), self.stream.raw());
         let (targets, sources, lengths) = (targets.as_mut_ptr(), sources.as_mut_ptr(), lengths.as_mut_ptr());
@@ -333,7 +335,7 @@ fn tried(notifier: Notifier, stream: &Stream) -> Result<Notifier, CudaError> {
         return Ok(notifier);
     };
     // Made before anything is in the stream, so that nothing must be kept for the device if it cannot be.
-    let done = Event::new(context, Timing::Off)?;
+    let done = Event::awaited(context)?;
     let current = context.enter()?;
     // SAFETY: the address points to a word in pinned memory, which `notifier` keeps; the stream is drained below. The
     // value is the one that the word has.

@@ -14,6 +14,7 @@ pub struct CudaError {
 }
 
 pub(crate) const NOT_READY: Code = 600;
+const CAPTURE_UNSUPPORTED: Code = 900;
 pub(crate) const CAPTURE_IMPLICIT: Code = 906;
 const CAPTURED_EVENT: Code = 907;
 pub(crate) const STUB_LIBRARY: Code = 34;
@@ -56,10 +57,7 @@ impl CudaError {
                 | 702
                 | CONTEXT_IS_DESTROYED
                 | 710
-                | 714..=719
-                | 721
-                | MPS_CLIENT_TERMINATED
-                | UNKNOWN
+                | 714..=719 | 721 | MPS_CLIENT_TERMINATED | UNKNOWN
         )
     }
 
@@ -83,9 +81,9 @@ impl CudaError {
         self.code == CAPTURED_EVENT
     }
 
-    /// What an allocator means that has no memory.
-    pub(crate) fn out_of_memory(call: &'static str) -> CudaError {
-        CudaError { code: OUT_OF_MEMORY, call }
+    /// A call that was not made, because the stream is being captured.
+    pub(crate) fn captured(call: &'static str) -> CudaError {
+        CudaError { code: CAPTURE_UNSUPPORTED, call }
     }
 
     /// A call that was not made, because its arguments cannot be right.
@@ -137,14 +135,14 @@ impl CudaError {
             803 => "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
             804 => "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
             MPS_CLIENT_TERMINATED => "CUDA_ERROR_MPS_CLIENT_TERMINATED",
-            900 => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+            CAPTURE_UNSUPPORTED => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
             901 => "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
             902 => "CUDA_ERROR_STREAM_CAPTURE_MERGE",
             903 => "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
             904 => "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
             905 => "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
-            906 => "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
-            907 => "CUDA_ERROR_CAPTURED_EVENT",
+            CAPTURE_IMPLICIT => "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+            CAPTURED_EVENT => "CUDA_ERROR_CAPTURED_EVENT",
             908 => "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
             909 => "CUDA_ERROR_TIMEOUT",
             UNKNOWN => "CUDA_ERROR_UNKNOWN",
@@ -173,7 +171,8 @@ mod tests {
     #[test]
     fn what_one_call_did_wrong_is_not_the_end_of_the_device() {
         let is_fatal = |code: Code| CudaError { code, call: "a call" }.is_fatal();
-        let of_calls = [1, 2, 100, 200, 209, 400, 500, 600, 701, 703, 704, 705, 708, 711, 712, 713, 720, 801, 802, 900, 908];
+        let of_calls =
+            [1, 2, 100, 200, 209, 400, 500, 600, 701, 703, 704, 705, 708, 711, 712, 713, 720, 801, 802, 900, 908];
         assert_eq!(of_calls.into_iter().filter(|&code| is_fatal(code)).collect::<Vec<_>>(), []);
         let of_devices = [4, 46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 999];
         assert!(of_devices.into_iter().all(is_fatal));

@@ -27,6 +27,9 @@ const DISABLE_TIMING: c_uint = 2;
 pub struct Event {
     context: Context,
     raw: Handle,
+    /// Whether the device tells the processor when it is done, so that a thread can sleep until then. That costs an
+    /// interrupt each time.
+    is_awaited: bool,
 }
 
 // SAFETY: an event is a handle that any thread may pass to the driver, which is thread-safe. It is destroyed once.
@@ -35,21 +38,29 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that is not recorded anywhere.
+    /// An event that is not recorded anywhere, for streams to wait for and for threads to look at.
     ///
     /// # Errors
     /// Whatever the driver reports.
     pub fn new(context: &Context, timing: Timing) -> Result<Event, CudaError> {
+        Event::with_flags(context, if timing == Timing::Off { DISABLE_TIMING } else { 0 })
+    }
+
+    /// One that a thread is about to wait for.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn awaited(context: &Context) -> Result<Event, CudaError> {
+        Event::with_flags(context, BLOCKING_SYNC | DISABLE_TIMING)
+    }
+
+    fn with_flags(context: &Context, flags: c_uint) -> Result<Event, CudaError> {
         let _current = context.enter()?;
-        let flags = match timing {
-            Timing::Off => BLOCKING_SYNC | DISABLE_TIMING,
-            Timing::On => BLOCKING_SYNC,
-        };
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a handle that lives until the call returns, and the context is current.
         let made = unsafe { (context.table().cuEventCreate)(&raw mut raw, flags) };
         check("cuEventCreate", made)?;
-        Ok(Event { context: context.clone(), raw })
+        Ok(Event { context: context.clone(), raw, is_awaited: flags & BLOCKING_SYNC != 0 })
     }
 
     /// Records it in `stream`: it is done when everything in the stream up to now is done.
@@ -100,11 +111,20 @@ impl Event {
         }
     }
 
-    /// Waits on the host until it is done. The thread sleeps.
+    /// Waits on the host until it is done. The thread sleeps: for an event that is not [`awaited`](Event::awaited) by
+    /// one that is, in a stream that is made for it.
     ///
     /// # Errors
     /// Those of the work before it; whatever the driver reports.
     pub fn wait(&self) -> Result<(), CudaError> {
+        if !self.is_awaited {
+            if self.is_done()? {
+                return Ok(());
+            }
+            let stream = Stream::new(&self.context)?;
+            stream.wait(self)?;
+            return stream.synchronize();
+        }
         let _relaxed = self.context.table().relax();
         // SAFETY: as above.
         check("cuEventSynchronize", unsafe { (self.context.table().cuEventSynchronize)(self.raw) })

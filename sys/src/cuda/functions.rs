@@ -1,6 +1,7 @@
 //! Device memory by a pair of C functions, of the types that PyTorch's `CUDAPluggableAllocator` takes.
 
 use super::memory::DeviceAllocator;
+use super::stream::StreamRef;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -12,7 +13,8 @@ pub type Allocate = unsafe extern "C" fn(bytes: isize, device: c_int, stream: *m
 /// `void free(void *memory, ssize_t bytes, int device, cudaStream_t stream)`.
 pub type Free = unsafe extern "C" fn(memory: *mut c_void, bytes: isize, device: c_int, stream: *mut c_void);
 
-/// An allocator of two functions. The stream is the default one, 0: when memory comes back, no stream uses it.
+/// An allocator of two functions. The stream is the default one, 0: memory is waited for there when it is taken, and no
+/// stream uses it when it comes back.
 #[derive(Debug)]
 pub struct AllocatorFunctions {
     allocate: Allocate,
@@ -25,7 +27,7 @@ impl AllocatorFunctions {
     /// # Safety
     /// The functions are of these types, and any thread may call them as long as this lives. `allocate` returns null,
     /// or the address of as many bytes of the device's memory as were asked for, which nobody else uses until `free`
-    /// gets them back.
+    /// gets them back, but for work that is in the default stream by then.
     pub unsafe fn new(allocate: Allocate, free: Free) -> AllocatorFunctions {
         AllocatorFunctions { allocate, free, taken: Mutex::default() }
     }
@@ -33,15 +35,17 @@ impl AllocatorFunctions {
 
 // SAFETY: what `new` was promised.
 unsafe impl DeviceAllocator for AllocatorFunctions {
-    fn allocate(&self, index: u32, len: usize) -> Option<u64> {
-        let (bytes, device) = (isize::try_from(len).ok()?, c_int::try_from(index).ok()?);
+    fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String> {
+        let (Ok(bytes), Ok(device)) = (isize::try_from(len), c_int::try_from(index)) else {
+            return Err(format!("{len} bytes are more than it can be asked for"));
+        };
         // SAFETY: the function has this type (`new`).
         let address = unsafe { (self.allocate)(bytes, device, ptr::null_mut()) }.addr() as u64;
         if address == 0 {
-            return None;
+            return Err(format!("it returned null for {len} bytes"));
         }
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes);
-        Some(address)
+        Ok((address, StreamRef::LEGACY))
     }
 
     fn free(&self, index: u32, address: u64) {
@@ -74,8 +78,9 @@ mod tests {
     fn memory_comes_back_once_and_with_its_length() {
         // SAFETY: nobody follows the addresses.
         let functions = unsafe { AllocatorFunctions::new(allocate, free) };
-        assert_eq!((functions.allocate(2, 500), functions.allocate(2, 1001)), (Some(3 * 4096), None));
-        assert_eq!(functions.allocate(0, usize::MAX), None);
+        assert_eq!(functions.allocate(2, 500), Ok((3 * 4096, StreamRef::LEGACY)));
+        assert!(functions.allocate(2, 1001).unwrap_err().contains("1001 bytes"));
+        assert!(functions.allocate(0, usize::MAX).is_err());
         functions.free(2, 77);
         functions.free(2, 3 * 4096);
         functions.free(2, 3 * 4096);

@@ -2,24 +2,73 @@
 
 use super::context::Context;
 use super::error::{CudaError, check};
+use super::event::Event;
+use super::stream::{self, SharedStream, StreamRef};
 use super::table::Address;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Where device memory comes from instead of `cuMemAlloc`, such as a trainer's caching allocator, so that both share
 /// one pool.
 ///
 /// # Safety
-/// What `allocate` returns is the address of as many bytes of the device's memory as were asked for, which nobody else
-/// reads or writes until they are given to `free`.
+/// What `allocate` returns is the address of as many bytes of the device's memory as were asked for. Until they are
+/// given to `free`, nobody else reads or writes them, but for work that is in the returned stream by then. The stream
+/// lives until the caller's thread calls the allocator again, or returns.
 pub unsafe trait DeviceAllocator: fmt::Debug + Send + Sync {
-    /// `len` bytes on device `index`, at a multiple of 256; `None` if there are none. The device's context is current.
-    fn allocate(&self, index: u32, len: usize) -> Option<u64>;
+    /// `len` bytes on device `index`, at a multiple of 256, and the stream that their last user may still work in: a
+    /// caching allocator hands out memory in the order of a stream. The device's context is current.
+    ///
+    /// # Errors
+    /// Why there are none, in the allocator's own words.
+    fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String>;
 
-    /// Takes them back. All work in the context is done, whoever began it. Any thread may call it.
+    /// Takes them back. All work of this crate's streams and kernels on them is done. Any thread may call it.
     fn free(&self, index: u32, address: u64);
 }
+
+/// Why there is no device memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The driver says so.
+    Driver(CudaError),
+    /// The allocator says so, in these words.
+    Allocator(String),
+    /// The allocator's memory is at this address, which is no multiple of 256.
+    Unaligned(u64),
+}
+
+impl MemoryError {
+    /// Whether the device is out of memory. Of an allocator, that is taken for the reason, whatever it says.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            MemoryError::Driver(error) => error.is_out_of_memory(),
+            MemoryError::Allocator(_) => true,
+            MemoryError::Unaligned(_) => false,
+        }
+    }
+}
+
+impl From<CudaError> for MemoryError {
+    fn from(error: CudaError) -> MemoryError {
+        MemoryError::Driver(error)
+    }
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemoryError::Driver(error) => error.fmt(f),
+            MemoryError::Allocator(told) => write!(f, "the DeviceAllocator has no memory: {told}"),
+            MemoryError::Unaligned(address) => {
+                write!(f, "the DeviceAllocator gave memory at {address:#x}, which is no multiple of 256")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}
 
 /// An allocation on a device, freed with its last handle. Its addresses are the ones that kernels and frameworks use.
 #[derive(Clone)]
@@ -49,20 +98,36 @@ impl DeviceMemory {
         Ok(DeviceMemory { inner: Arc::new(Inner { context: context.clone(), address, len, allocator: None }) })
     }
 
-    /// Takes `len` bytes from `allocator`.
+    /// Takes `len` bytes from `allocator`, and waits for the work that may still use them.
     ///
     /// # Errors
-    /// Out of memory if it has none; invalid value if what it has is not at a multiple of 256.
-    pub fn of(context: &Context, len: usize, allocator: &Arc<dyn DeviceAllocator>) -> Result<DeviceMemory, CudaError> {
+    /// `Allocator` if it has none, `Unaligned` if what it has is not at a multiple of 256; `Driver` for whatever the
+    /// driver reports, for example because the allocator's stream is being captured.
+    pub fn of(
+        context: &Context,
+        len: usize,
+        allocator: &Arc<dyn DeviceAllocator>,
+    ) -> Result<DeviceMemory, MemoryError> {
         let _current = context.enter()?;
-        let index = context.info().index;
-        let address = allocator.allocate(index, len.max(1)).ok_or(CudaError::out_of_memory("DeviceAllocator"))?;
-        if address == 0 || !address.is_multiple_of(256) {
-            allocator.free(index, address);
-            return Err(CudaError::invalid("DeviceAllocator"));
-        }
+        let taken = allocator.allocate(context.info().index, len.max(1)).map_err(MemoryError::Allocator)?;
+        let (address, stream) = taken;
+        // From now on it is given back whatever happens.
         let (context, allocator) = (context.clone(), Some(Arc::clone(allocator)));
-        Ok(DeviceMemory { inner: Arc::new(Inner { context, address, len, allocator }) })
+        let memory = DeviceMemory { inner: Arc::new(Inner { context, address, len, allocator }) };
+        if address == 0 || !address.is_multiple_of(256) {
+            return Err(MemoryError::Unaligned(address));
+        }
+        let done = Event::awaited(memory.context())?;
+        if !SharedStream::from(stream).record_outside(&done, memory.context())? {
+            return Err(CudaError::captured("cuEventRecord").into());
+        }
+        done.wait()?;
+        Ok(memory)
+    }
+
+    /// Whether it is an allocator's, which gives it to others as soon as it is freed.
+    pub fn is_lent(&self) -> bool {
+        self.inner.allocator.is_some()
     }
 
     /// The device's context.
@@ -84,36 +149,15 @@ impl DeviceMemory {
     pub fn is_empty(&self) -> bool {
         self.inner.len == 0
     }
-
-    /// Copies a range to the host and waits for that. It is not ordered after any stream: first wait for whatever
-    /// writes the range.
-    ///
-    /// # Errors
-    /// Invalid value for a range outside, or of another length than `to`; whatever the driver reports.
-    pub fn read(&self, range: Range<usize>, to: &mut [u8]) -> Result<(), CudaError> {
-        if range.start > range.end || range.end > self.inner.len || range.len() != to.len() {
-            return Err(CudaError::invalid("cuMemcpyDtoH"));
-        }
-        if to.is_empty() {
-            return Ok(());
-        }
-        let context = &self.inner.context;
-        let _current = context.enter()?;
-        let from = self.inner.address + range.start as u64;
-        // SAFETY: the source lies inside the allocation, and the target is `to`, of the same length: both were checked
-        // above. The call returns when it has copied.
-        let copied = unsafe { (context.table().cuMemcpyDtoH_v2)(to.as_mut_ptr().cast(), from, to.len()) };
-        check("cuMemcpyDtoH", copied)
-    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         if let Some(allocator) = &self.allocator {
-            // As `cuMemFree` does. Memory that may still be in use is never given back.
-            // SAFETY: it takes no arguments, and the context is current.
-            if unsafe { (self.context.table().cuCtxSynchronize)() } == 0 {
+            // Memory that may still be in use is never given back. `cuCtxSynchronize` would wait for the trainer too,
+            // and end the captures of all streams.
+            if stream::settle(&self.context).is_ok() {
                 allocator.free(self.context.info().index, self.address);
             }
             return;

@@ -1,8 +1,9 @@
 //! A range of a device's memory.
 
-use super::error::CudaError;
+use super::bounce::Bounce;
 use super::memory::DeviceMemory;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 
 /// A range of a device's memory, which it keeps allocated. Ranges may overlap: their users are ordered by streams and
@@ -57,12 +58,27 @@ impl Span {
         self.len == 0
     }
 
-    /// Copies its bytes to the host and waits for that; see [`DeviceMemory::read`].
+    /// Copies its bytes to the host, through pinned memory that is made for it, and waits for that. It is not ordered
+    /// after any stream: first wait for whatever writes the range.
     ///
     /// # Errors
-    /// Invalid value if `to` has another length; whatever the driver reports.
-    pub fn read(&self, to: &mut [u8]) -> Result<(), CudaError> {
-        self.memory.read(self.start..self.start + self.len, to)
+    /// Invalid input if `to` has another length; that there is no memory; a [`CudaError`](super::CudaError) in whatever
+    /// else the driver reports.
+    pub fn read(&self, to: &mut [u8]) -> io::Result<()> {
+        /// Bytes at a time, of what is read to be looked at.
+        const PART_BYTES: usize = 4 << 20;
+        if to.len() != self.len {
+            let what = "the place has another length than the span";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let mut bounce = Bounce::new(self.memory.context(), self.len.min(PART_BYTES))?;
+        for (index, part) in to.chunks_mut(PART_BYTES).enumerate() {
+            let start = index * PART_BYTES;
+            let Some(from) = self.slice(start..start + part.len()) else { break };
+            bounce.fetch(&from, 0).map_err(io::Error::other)?;
+            part.copy_from_slice(&bounce.memory()[..part.len()]);
+        }
+        Ok(())
     }
 
     /// Whether `len` bytes at `address` are inside.

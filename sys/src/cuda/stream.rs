@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::error::{CAPTURE_IMPLICIT, CudaError, NOT_READY, check};
-use super::event::{Event, Timing};
+use super::event::Event;
 use super::table::Handle;
 use std::any::Any;
 use std::ffi::{c_int, c_uint, c_void};
@@ -50,6 +50,7 @@ impl Stream {
         // SAFETY: the pointer is to a handle that lives until the call returns, and the context is current.
         let made = unsafe { (context.table().cuStreamCreateWithPriority)(&raw mut raw, NON_BLOCKING, priority) };
         check("cuStreamCreateWithPriority", made)?;
+        context.streams().push(Own(raw));
         Ok(Stream { context: context.clone(), raw })
     }
 
@@ -77,7 +78,7 @@ impl Stream {
     /// # Errors
     /// Those of the work; whatever the driver reports.
     pub fn synchronize(&self) -> Result<(), CudaError> {
-        let done = Event::new(&self.context, Timing::Off)?;
+        let done = Event::awaited(&self.context)?;
         done.record(self)?;
         done.wait()
     }
@@ -107,11 +108,44 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: `with_priority` made it, and it is destroyed once. The driver still finishes the work in it.
-        let _ = unsafe { (self.context.table().cuStreamDestroy_v2)(self.raw) };
+        let (own, current) = (StreamRef { raw: self.raw }, self.context.enter());
+        // Nobody could wait for the work of a stream that is gone, as `settle` has to.
+        if current.is_ok() && own.is_capturing(&self.context) == Ok(false) && self.is_idle() == Ok(false) {
+            let _ = self.synchronize();
+        }
+        self.context.streams().retain(|own| own.0 != self.raw);
+        if current.is_ok() {
+            // SAFETY: `with_priority` made it, and it is destroyed once.
+            let _ = unsafe { (self.context.table().cuStreamDestroy_v2)(self.raw) };
+        }
     }
 }
+
+/// Waits on the host for all work in the streams that were made in this context: only they take any of ours. One that
+/// is being captured is a consumer's, whose work a batch waits for by itself.
+///
+/// # Errors
+/// Those of the work; whatever the driver reports.
+pub(super) fn settle(context: &Context) -> Result<(), CudaError> {
+    let mut ends = Vec::new();
+    {
+        // No stream is destroyed while this is held.
+        let streams = context.streams();
+        for &Own(raw) in streams.iter() {
+            let end = Event::awaited(context)?;
+            if SharedStream::from(StreamRef { raw }).record_outside(&end, context)? {
+                ends.push(end);
+            }
+        }
+    }
+    ends.iter().try_for_each(Event::wait)
+}
+
+/// A stream that a context remembers for as long as it lives.
+pub(super) struct Own(Handle);
+
+// SAFETY: a handle, which any thread may pass to the driver.
+unsafe impl Send for Own {}
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -50,7 +50,6 @@ table! {
     cuCtxPushCurrent_v2(Handle);
     cuCtxPopCurrent_v2(*mut Handle);
     cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
-    cuCtxSynchronize();
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAlloc_v2(*mut Address, usize);
     cuMemFree_v2(Address);
@@ -59,7 +58,7 @@ table! {
     cuMemHostGetDevicePointer_v2(*mut Address, *mut c_void, c_uint);
     cuMemcpyHtoDAsync_v2(Address, *const c_void, usize, Handle);
     cuMemcpyDtoDAsync_v2(Address, Address, usize, Handle);
-    cuMemcpyDtoH_v2(*mut c_void, Address, usize);
+    cuMemcpyDtoHAsync_v2(*mut c_void, Address, usize, Handle);
     cuStreamCreateWithPriority(*mut Handle, c_uint, c_int);
     cuStreamDestroy_v2(Handle);
     cuStreamQuery(Handle);

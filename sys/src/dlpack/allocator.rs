@@ -1,9 +1,9 @@
 //! Device memory of another library's allocator, by DLPack's C exchange API.
 
 use super::{DataType, Device, Memory, RawTensor, Version, Versioned};
-use crate::cuda::DeviceAllocator;
+use crate::cuda::{DeviceAllocator, StreamRef};
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,16 @@ pub type Allocate =
 /// How an allocator tells what went wrong: a kind and a message.
 pub type Tell = unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, message: *const c_char);
 
+/// `DLPackCurrentWorkStream`: the stream that the calling thread works in on a device.
+pub type CurrentStream = unsafe extern "C" fn(kind: c_int, device: i32, stream: *mut *mut c_void) -> c_int;
+
 /// `DLDataTypeCode` of unsigned integers.
 const UNSIGNED: u8 = 1;
 
 /// The allocator of a library of tensors, such as PyTorch's caching one: each allocation is a tensor of bytes.
 pub struct Allocator {
     allocate: Allocate,
+    current_stream: CurrentStream,
     /// By address.
     taken: Mutex<HashMap<u64, Taken>>,
 }
@@ -34,18 +38,20 @@ unsafe impl Send for Taken {}
 
 impl Allocator {
     /// # Safety
-    /// `allocate` is the `managed_tensor_allocator` of an exchange API (DLPack 1.3) of major version 1, in a library
-    /// that stays loaded. Any thread may call it, and nobody but who has one of its tensors uses that tensor's memory.
-    pub unsafe fn new(allocate: Allocate) -> Allocator {
-        Allocator { allocate, taken: Mutex::default() }
+    /// They are the `managed_tensor_allocator` and the `current_work_stream` of an exchange API (DLPack 1.3) of major
+    /// version 1, in a library that stays loaded. Any thread may call them. Nobody but who has one of its tensors uses
+    /// that tensor's memory, but for work that is in the current stream when it is made, and that stream lives until
+    /// the thread makes another one current.
+    pub unsafe fn new(allocate: Allocate, current_stream: CurrentStream) -> Allocator {
+        Allocator { allocate, current_stream, taken: Mutex::default() }
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<u64, Taken>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A tensor of `len` bytes on a device; `None` if there is none, or if it is not what was asked for.
-    fn take(&self, (kind, number): (i32, i32), len: i64) -> Option<Taken> {
+    /// A tensor of `len` bytes on a device; or why there is none, or that it is not what was asked for.
+    fn take(&self, (kind, number): (i32, i32), len: i64) -> Result<Taken, String> {
         let (mut shape, mut made) = (len, ptr::null_mut());
         let mut prototype = RawTensor {
             data: ptr::null_mut(),
@@ -56,22 +62,40 @@ impl Allocator {
             strides: ptr::null_mut(),
             byte_offset: 0,
         };
-        let asked: *mut RawTensor = &raw mut prototype;
-        // SAFETY: the function is what `new` was promised. The prototype, its shape and the place for an address live
-        // until it returns, which is as long as it looks at them; `ignore` may be called with anything.
-        let code = unsafe { (self.allocate)(asked.cast(), &raw mut made, ptr::null_mut(), ignore) };
-        let taken = Taken(NonNull::new(made.cast()).filter(|_| code == 0)?);
+        let (asked, mut told): (*mut RawTensor, _) = (&raw mut prototype, String::new());
+        let to: *mut String = &raw mut told;
+        // SAFETY: the function is what `new` was promised. The prototype, its shape, the place for an address and the
+        // text live until it returns, which is as long as it looks at them and calls `keep`.
+        let code = unsafe { (self.allocate)(asked.cast(), &raw mut made, to.cast(), keep) };
+        let Some(made) = NonNull::new(made.cast()).filter(|_| code == 0) else {
+            return Err(if told.is_empty() { format!("it has no {len} bytes, and does not say why") } else { told });
+        };
+        let taken = Taken(made);
         // SAFETY: it succeeded, so this is a tensor, which is ours. Every version of the struct begins with its number.
         let Version { major, .. } = unsafe { &(*taken.0.as_ptr()).version };
         // What has another version has its deleter elsewhere, and is left alone.
         if *major != super::VERSION.0 {
+            let major = *major;
             std::mem::forget(taken);
-            return None;
+            return Err(format!("its tensors are of DLPack {major}, which we do not know"));
         }
         // SAFETY: as above, of a version that has all members at these places.
         let RawTensor { device, .. } = unsafe { &(*taken.0.as_ptr()).tensor };
-        let is_there = (device.kind, device.number) == (kind, number) && taken.address() != 0;
-        is_there.then_some(taken)
+        if (device.kind, device.number) != (kind, number) || taken.address() == 0 {
+            return Err(format!("its tensor is on device {} of kind {}", device.number, device.kind));
+        }
+        Ok(taken)
+    }
+
+    fn stream(&self, (kind, number): (i32, i32)) -> Result<StreamRef, String> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: the function is what `new` was promised, and the pointer is to a handle that lives until it returns.
+        match unsafe { (self.current_stream)(kind, number, &raw mut stream) } {
+            // SAFETY: a stream of the device's primary context, which is the process's only one there, and lives as
+            // long as `DeviceAllocator` asks for (`new`).
+            0 => Ok(unsafe { StreamRef::from_raw(stream) }),
+            code => Err(format!("it does not say which stream is current (code {code})")),
+        }
     }
 }
 
@@ -94,18 +118,33 @@ impl Drop for Taken {
     }
 }
 
-/// What went wrong is told in the error of who asked: there was no memory.
-unsafe extern "C" fn ignore(_context: *mut c_void, _kind: *const c_char, _message: *const c_char) {}
+/// Keeps what went wrong.
+///
+/// # Safety
+/// `to` is a `String` that nobody else uses meanwhile; the others are null or texts that end with a zero.
+unsafe extern "C" fn keep(to: *mut c_void, kind: *const c_char, message: *const c_char) {
+    // SAFETY: as the caller promises: it passes on what `take` gave it.
+    let to = unsafe { &mut *to.cast::<String>() };
+    for text in [kind, message].into_iter().filter(|text| !text.is_null()) {
+        // SAFETY: as above.
+        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+        to.push_str(if to.is_empty() { "" } else { ": " });
+        to.push_str(text.trim());
+    }
+}
 
 // SAFETY: what is returned is the memory of a tensor of as many bytes as were asked for, which nobody else uses until
 // it is deleted (`new`), and that is what `free` does.
 unsafe impl DeviceAllocator for Allocator {
-    fn allocate(&self, index: u32, len: usize) -> Option<u64> {
-        let device = (Memory::CUDA, i32::try_from(index).ok()?);
-        let taken = self.take(device, i64::try_from(len).ok()?)?;
-        let address = taken.address();
+    fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String> {
+        let (Ok(number), Ok(len)) = (i32::try_from(index), i64::try_from(len)) else {
+            return Err(format!("{len} bytes are more than it can be asked for"));
+        };
+        let device = (Memory::CUDA, number);
+        let taken = self.take(device, len)?;
+        let (address, stream) = (taken.address(), self.stream(device)?);
         self.taken().insert(address, taken);
-        Some(address)
+        Ok((address, stream))
     }
 
     fn free(&self, _index: u32, address: u64) {
@@ -150,7 +189,12 @@ mod tests {
     ///
     /// # Safety
     /// As [`Allocate`].
-    unsafe fn make(prototype: *mut c_void, made: *mut *mut c_void, tell: Tell, test: usize) -> c_int {
+    unsafe fn make(
+        prototype: *mut c_void,
+        made: *mut *mut c_void,
+        (context, tell): (*mut c_void, Tell),
+        test: usize,
+    ) -> c_int {
         // SAFETY: the prototype is a tensor of one dimension, by the contract of the function.
         let asked = unsafe { &*prototype.cast::<RawTensor>() };
         assert_eq!((asked.dimensions, asked.dtype.code, asked.dtype.bits, asked.dtype.lanes), (1, 1, 8, 1));
@@ -158,7 +202,7 @@ mod tests {
         let len = unsafe { *asked.shape } as usize;
         if len == 13 {
             // SAFETY: the texts end with a zero.
-            unsafe { tell(ptr::null_mut(), c"MemoryError".as_ptr(), c"unlucky".as_ptr()) };
+            unsafe { tell(context, c"MemoryError".as_ptr(), c"unlucky".as_ptr()) };
             return -1;
         }
         ALIVE[test].fetch_add(len, Ordering::SeqCst);
@@ -173,21 +217,31 @@ mod tests {
         0
     }
 
-    unsafe extern "C" fn first(asked: *mut c_void, made: *mut *mut c_void, _: *mut c_void, tell: Tell) -> c_int {
+    unsafe extern "C" fn first(asked: *mut c_void, made: *mut *mut c_void, to: *mut c_void, tell: Tell) -> c_int {
         // SAFETY: as the caller promises.
-        unsafe { make(asked, made, tell, 0) }
+        unsafe { make(asked, made, (to, tell), 0) }
     }
 
-    unsafe extern "C" fn second(asked: *mut c_void, made: *mut *mut c_void, _: *mut c_void, tell: Tell) -> c_int {
+    unsafe extern "C" fn second(asked: *mut c_void, made: *mut *mut c_void, to: *mut c_void, tell: Tell) -> c_int {
         // SAFETY: as the caller promises.
-        unsafe { make(asked, made, tell, 1) }
+        unsafe { make(asked, made, (to, tell), 1) }
+    }
+
+    /// Device 5 has none.
+    unsafe extern "C" fn current(kind: c_int, device: i32, stream: *mut *mut c_void) -> c_int {
+        assert_eq!(kind, Memory::CUDA);
+        // SAFETY: a place for a handle.
+        unsafe { stream.write(ptr::without_provenance_mut(0x100 * device as usize)) };
+        c_int::from(device == 5)
     }
 
     #[test]
     fn memory_is_that_of_tensors_which_are_deleted_once() {
         // SAFETY: it makes tensors of its own.
-        let allocator = unsafe { Allocator::new(first) };
-        let (one, other) = (allocator.allocate(3, 1000).unwrap(), allocator.allocate(0, 24).unwrap());
+        let allocator = unsafe { Allocator::new(first, current) };
+        let ((one, stream), (other, default)) =
+            (allocator.allocate(3, 1000).unwrap(), allocator.allocate(0, 24).unwrap());
+        assert_eq!((stream.as_raw().addr(), default), (0x300, StreamRef::LEGACY));
         assert!(one != other && ALIVE[0].load(Ordering::SeqCst) == 1024);
         assert_eq!(format!("{allocator:?}"), "Allocator { taken: 2 }");
         allocator.free(3, one);
@@ -200,11 +254,14 @@ mod tests {
     #[test]
     fn what_is_no_such_tensor_is_no_memory() {
         // SAFETY: as above.
-        let allocator = unsafe { Allocator::new(second) };
-        assert_eq!((allocator.allocate(0, 13), allocator.allocate(0, 15)), (None, None));
-        assert_eq!(ALIVE[1].load(Ordering::SeqCst), 0, "the one of another device is deleted");
+        let allocator = unsafe { Allocator::new(second, current) };
+        assert_eq!(allocator.allocate(0, 13), Err("MemoryError: unlucky".to_owned()));
+        assert!(allocator.allocate(0, 15).unwrap_err().contains("on device 1 of kind 2"));
+        assert!(allocator.allocate(5, 16).unwrap_err().contains("which stream"));
+        assert_eq!(ALIVE[1].load(Ordering::SeqCst), 0, "those that are of no use are deleted");
         // Nobody knows how to delete it.
-        assert_eq!((allocator.allocate(0, 14), ALIVE[1].load(Ordering::SeqCst)), (None, 14));
-        assert_eq!(allocator.allocate(0, usize::MAX), None);
+        assert!(allocator.allocate(0, 14).unwrap_err().contains("of DLPack 2"));
+        assert_eq!(ALIVE[1].load(Ordering::SeqCst), 14);
+        assert!(allocator.allocate(0, usize::MAX).is_err());
     }
 }

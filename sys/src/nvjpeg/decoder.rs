@@ -3,7 +3,7 @@
 use super::resampler::{Decoded, Resampler, Resampling};
 use super::table::{self, CHANNELS_MAX, Handle, Image};
 use super::{Library, NvjpegError};
-use crate::cuda::{Context, DeviceMemory, Stream};
+use crate::cuda::{Bounce, Context, DeviceMemory, Span, Stream};
 use std::ffi::{c_int, c_uint};
 use std::fmt;
 use std::ops::Range;
@@ -16,6 +16,9 @@ const ALIGNMENT: usize = 256;
 
 /// The part of a decoder's memory that is for weights: those of a photograph take a fiftieth of its pixels.
 const TABLE_PART: usize = 16;
+
+/// Most bytes that come back by one copy.
+const BACK_BYTES: usize = 4 << 20;
 
 /// Threads that read the codes of a batch, where the GPU does not. They are the caller's: it has several decoders.
 const THREADS: c_int = 1;
@@ -51,6 +54,8 @@ pub struct Decoder {
     stream: Stream,
     memory: DeviceMemory,
     resampler: Resampler,
+    /// What pixels come back through.
+    back: Bounce,
 }
 
 /// What decodes: a handle of a backend, and its state.
@@ -75,7 +80,8 @@ impl Decoder {
         let engines = hardware.into_iter().chain([hybrid]).collect();
         let resampler = Resampler::new(context, bytes / TABLE_PART)?;
         let memory = DeviceMemory::new(context, bytes - bytes / TABLE_PART)?;
-        Ok(Decoder { engines, stream: Stream::new(context)?, memory, resampler })
+        let back = Bounce::new(context, BACK_BYTES).map_err(|error| NvjpegError::Host(error.to_string()))?;
+        Ok(Decoder { engines, stream: Stream::new(context)?, memory, resampler, back })
     }
 
     /// Whether the GPU has an engine for JPEGs.
@@ -122,14 +128,44 @@ impl Decoder {
         }
         self.decode_to(jpegs, &mut places)?;
         let made = self.resample(jpegs, &places, end)?;
-        let mut decoded = Vec::with_capacity(jpegs.len());
-        for ((place, made), jpeg) in places.into_iter().zip(made).zip(jpegs) {
-            decoded.push(match place {
-                Ok(place) => Ok(self.read(place, made, jpeg)?),
-                Err(error) => Err(error),
-            });
+        let wanted = places.iter().zip(&made).filter_map(|(place, made)| made.as_ref().or(place.as_ref().ok()));
+        let mut brought = self.bring(&wanted.cloned().collect::<Vec<_>>())?.into_iter();
+        let decoded = places.into_iter().zip(made).zip(jpegs).map(|((place, made), jpeg)| {
+            place?;
+            let of = jpeg.resampling.filter(|_| made.is_some());
+            let (height, width) = of.map_or(jpeg.size, Resampling::size);
+            Ok(Pixels { height, width, bytes: brought.next().unwrap_or_default(), is_resampled: of.is_some() })
+        });
+        Ok(decoded.collect())
+    }
+
+    /// Copies ranges of the device's memory to the host, those that lie together by one copy.
+    fn bring(&mut self, ranges: &[Range<usize>]) -> Result<Vec<Vec<u8>>, NvjpegError> {
+        let mut brought: Vec<Vec<u8>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
+        let mut order: Vec<usize> = (0..ranges.len()).collect();
+        order.sort_unstable_by_key(|&index| ranges[index].start);
+        // The first range that is not all there, and where it goes on.
+        let (mut next, mut at) = (0, 0);
+        while next < order.len() {
+            let start = at.max(ranges[order[next]].start);
+            let (mut end, mut last) = (start, next);
+            while let Some(range) = order.get(last).map(|&index| &ranges[index])
+                && range.start <= end.next_multiple_of(ALIGNMENT).max(start)
+                && end < start + BACK_BYTES
+            {
+                end = range.end.min(start + BACK_BYTES);
+                last += 1;
+            }
+            let Some(span) = Span::new(&self.memory, start..end) else { break };
+            self.back.fetch(&span, 0)?;
+            let bytes = self.back.memory();
+            for &index in &order[next..last] {
+                let (from, to) = (ranges[index].start.max(start), ranges[index].end.min(end));
+                brought[index].extend_from_slice(&bytes[from - start..to - start]);
+            }
+            (next, at) = if end < ranges[order[last - 1]].end { (last - 1, end) } else { (last, end) };
         }
-        Ok(decoded)
+        Ok(brought)
     }
 
     /// Decodes the images that have a place. Those that could not be have an error instead then.
@@ -185,16 +221,6 @@ impl Decoder {
         }
         self.resampler.run(&self.stream, &self.memory, &wanted)?;
         Ok(made)
-    }
-
-    /// An image's pixels: what was made of them, or as they were decoded.
-    fn read(&self, place: Range<usize>, made: Option<Range<usize>>, jpeg: &Request<'_>) -> Result<Pixels, NvjpegError> {
-        let is_resampled = made.is_some();
-        let of = jpeg.resampling.filter(|_| is_resampled);
-        let ((height, width), place) = (of.map_or(jpeg.size, Resampling::size), made.unwrap_or(place));
-        let mut bytes = vec![0; place.len()];
-        self.memory.read(place, &mut bytes)?;
-        Ok(Pixels { height, width, bytes, is_resampled })
     }
 
     /// Looks at the image's header, and finds a place for its pixels behind `end`.

@@ -85,7 +85,7 @@ impl<T: Copy> List<T> {
 pub struct CopyAttributes {
     pub order: c_int,
     _hints: [c_int; 4],
-    _flags: u32,
+    pub flags: u32,
 }
 
 /// The place for a value that the call exchanges, or null.

@@ -130,6 +130,18 @@ impl State {
         self.refuse("the legacy default stream", CAPTURE_IMPLICIT)
     }
 
+    /// Refuses to wait for a whole device while a stream of it is being captured, whatever the thread's mode.
+    pub fn check_none_captured(&mut self, device: usize) -> Result<(), Code> {
+        let State { captures, streams, .. } = self;
+        let is_of = |id: &usize| streams.get(id).is_some_and(|found| found.device == device);
+        let mut captured = captures.iter_mut().filter(|(id, _)| is_of(id)).peekable();
+        if captured.peek().is_none() {
+            return Ok(());
+        }
+        captured.for_each(|(_, capture)| capture.is_invalid = true);
+        self.refuse("a wait for the device", CAPTURE_UNSUPPORTED)
+    }
+
     /// Refuses to look at a stream that is being captured, whatever the thread's mode.
     pub fn check_not_captured(&mut self, stream: usize) -> Result<(), Code> {
         let Some(capture) = self.captures.get_mut(&stream) else { return Ok(()) };

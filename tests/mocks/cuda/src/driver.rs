@@ -123,6 +123,7 @@ exports! {
     fn cuCtxSynchronize() {
         let mut held = hold();
         let device = held.current()?;
+        held.check_none_captured(device)?;
         let mut held = wait_until_idle(held, device, None)?;
         let streams: Vec<usize> = held.streams.keys().copied().collect();
         streams.into_iter().for_each(|stream| held.know_stream(stream));
@@ -208,7 +209,7 @@ exports! {
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: HostPointer, len: usize, stream: usize) {
         let mut held = hold();
-        let (stream, _) = held.own_stream(stream)?;
+        let (stream, _) = held.working_stream(stream)?;
         let bytes = from.read(len);
         let source = match held.host.look(from.address(), len) {
             Pinned::All => Source::Pinned { pointer: from, held: bytes },
@@ -251,14 +252,22 @@ exports! {
 
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: usize) {
         let mut held = hold();
-        let (stream, _) = held.own_stream(stream)?;
+        let (stream, _) = held.working_stream(stream)?;
         held.submit(stream, Work::Within { from, to, len: len as u64 })
     }
 
     fn cuMemcpyDtoH_v2(to: HostPointer, from: u64, len: usize) { read_back(to, from, len, 0) }
 
-    // To pageable memory: the driver returns once the copy is done.
-    fn cuMemcpyDtoHAsync_v2(to: HostPointer, from: u64, len: usize, stream: usize) { read_back(to, from, len, stream) }
+    fn cuMemcpyDtoHAsync_v2(to: HostPointer, from: u64, len: usize, stream: usize) {
+        let mut held = hold();
+        if held.host.look(to.address(), len) != Pinned::All {
+            drop(held);
+            // To pageable memory the driver returns once the copy is done.
+            return read_back(to, from, len, stream);
+        }
+        let (stream, _) = held.working_stream(stream)?;
+        held.submit(stream, Work::Download { from, len: len as u64, to })
+    }
 }
 
 exports! {
@@ -364,6 +373,7 @@ exports! {
         let id = held.next_handle();
         event.set(id)?;
         let has_timing = flags & DISABLE_TIMING == 0;
+        held.counts.events_made += 1;
         held.events.insert(id, Event { device, has_timing, mark: None, captured_in: None });
         Ok(())
     }
@@ -487,7 +497,7 @@ exports! {
         _extra: usize,
     ) {
         let mut held = hold();
-        let (stream, device) = held.own_stream(stream)?;
+        let (stream, device) = held.working_stream(stream)?;
         let &(module, kernel) = held.functions.get(&function).ok_or(INVALID_HANDLE)?;
         if held.modules.get(&module).is_none_or(|module| module.device != device) {
             return Err(INVALID_HANDLE);
@@ -519,8 +529,8 @@ fn copy_list(
     let (id, _) = held.own_stream(stream)?;
     let attributes = attributes.get(attributes_count)?;
     let firsts = firsts.get(attributes_count)?;
-    let orders_are_right = attributes.iter().all(|attributes| (1..=3).contains(&attributes.order));
-    if stream <= 1 || count == 0 || firsts.first() != Some(&0) || !orders_are_right {
+    let is_right = |attributes: &CopyAttributes| (1..=3).contains(&attributes.order) && attributes.flags <= 1;
+    if stream <= 1 || count == 0 || firsts.first() != Some(&0) || !attributes.iter().all(is_right) {
         return Err(INVALID_VALUE);
     }
     let from: Vec<HostPointer> = from.get(count)?.into_iter().map(HostPointer::of_number).collect();
@@ -529,6 +539,7 @@ fn copy_list(
         return Err(INVALID_VALUE);
     }
     held.counts.lists += 1;
+    held.counts.overlapping += u64::from(attributes.iter().all(|attributes| attributes.flags == 1));
     for ((to, from), len) in to.get(count)?.into_iter().zip(from).zip(lengths) {
         let source = Source::Pinned { pointer: from, held: from.read(len) };
         held.submit(id, Work::Upload { from: source, to })?;
@@ -558,7 +569,7 @@ fn read_back(to: HostPointer, from: u64, len: usize, stream: usize) -> Result<()
 /// What lies on the device once the stream has done its work.
 fn read(from: u64, len: usize, stream: usize) -> Result<Vec<u8>, Code> {
     let mut held = hold();
-    let (stream, device) = held.own_stream(stream)?;
+    let (stream, device) = held.working_stream(stream)?;
     let answer = held.next_handle();
     held.submit(stream, Work::Read { from, len: len as u64, answer, time: Duration::ZERO })?;
     let mut held = wait_until_idle(held, device, Some(stream))?;

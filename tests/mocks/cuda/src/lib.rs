@@ -11,8 +11,7 @@
 //! - It fails on demand, at any call: `control` has the exports and `settings` the options; `URINGLOAD_MOCK_CUDA` in
 //!   the environment sets the same options for a program that cannot call the exports.
 //!
-//! It lacks meaningful timing, streams that wait for the legacy default stream, and every function that the loader does
-//! not call.
+//! It lacks meaningful timing, and every function that the loader does not call.
 //!
 //! A test loads the library by its path. All state belongs to the library: each copy of the file is a separate driver.
 

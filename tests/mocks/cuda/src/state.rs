@@ -96,6 +96,11 @@ pub struct Counts {
     pub works: u64,
     /// Calls that copy several pieces.
     pub lists: u64,
+    /// Those of them that prefer to overlap with kernels.
+    pub overlapping: u64,
+    pub events_made: u64,
+    /// Copies and kernels that were put into the legacy default stream, but for the trainer's.
+    pub on_default: u64,
     pub cubins: u64,
     /// Calls that only ask whether something is done.
     pub looks: u64,
@@ -310,6 +315,9 @@ impl State {
             "works" => counts.works,
             "illegal" => counts.illegal,
             "lists" => counts.lists,
+            "overlapping" => counts.overlapping,
+            "events_made" => counts.events_made,
+            "on_default" => counts.on_default,
             "cubins" => counts.cubins,
             "looks" => counts.looks,
             "refused" => counts.refused,

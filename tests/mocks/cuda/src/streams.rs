@@ -16,13 +16,13 @@ const PER_THREAD: usize = 2;
 pub struct Stream {
     pub device: usize,
     queue: VecDeque<Queued>,
-    is_busy: bool,
+    pub is_busy: bool,
     /// Whatever is put into the stream next comes after this.
     pub clock: Clock,
     /// The stream finishes its work, and then its thread ends.
     pub is_destroyed: bool,
     is_default: bool,
-    /// It and the legacy default stream wait for each other; here only for captures.
+    /// It and the legacy default stream wait for each other.
     pub is_blocking: bool,
 }
 
@@ -88,6 +88,13 @@ impl State {
         if self.streams[&stream].device == device { Ok((stream, device)) } else { Err(INVALID_HANDLE) }
     }
 
+    /// Like `own_stream`, for a copy or a kernel: into the default stream the loader puts none, for there the trainer
+    /// works.
+    pub fn working_stream(&mut self, handle: usize) -> Result<(usize, usize), Code> {
+        self.counts.on_default += u64::from(handle <= LEGACY);
+        self.own_stream(handle)
+    }
+
     /// Puts work into a stream.
     pub fn submit(&mut self, id: usize, work: Work) -> Result<(), Code> {
         let stream = self.streams.get_mut(&id).ok_or(INVALID_HANDLE)?;
@@ -95,6 +102,7 @@ impl State {
         if self.capture(id, &work)? {
             return Ok(());
         }
+        self.wait_for_default(id, device);
         if let Some((left, code)) = self.device(device).lost {
             if left == 0 {
                 self.poison(device, code);
@@ -108,6 +116,33 @@ impl State {
         }
         moved();
         Ok(())
+    }
+
+    /// The legacy default stream waits for all blocking streams of the device, and they for it.
+    fn wait_for_default(&mut self, id: usize, device: usize) {
+        let Some(&default) = self.defaults.get(&(device, None)) else { return };
+        let is_blocking = |stream: &Stream| stream.device == device && stream.is_blocking;
+        let others: Vec<usize> = match self.streams.get(&id) {
+            Some(_) if id == default => {
+                self.streams.iter().filter(|(_, stream)| is_blocking(stream)).map(|(&other, _)| other).collect()
+            }
+            Some(stream) if is_blocking(stream) => vec![default],
+            _ => return,
+        };
+        for other in others {
+            let Some(stream) = self.streams.get_mut(&other).filter(|stream| !stream.is_idle()) else { continue };
+            let mark = Arc::new(Mark { clock: stream.clock.clone(), done: OnceLock::new() });
+            stream.queue.push_back(Queued {
+                number: 0,
+                clock: mark.clock.clone(),
+                work: Work::Mark(Arc::clone(&mark)),
+            });
+            let work = Work::Wait(mark);
+            let number = self.step(id, &work);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.queue.push_back(Queued { number, clock: stream.clock.clone(), work });
+            }
+        }
     }
 
     /// Numbers work in its stream. The work comes after everything that the host knows to be done by then.

@@ -15,6 +15,8 @@ pub enum Work {
     Upload { from: Source, to: u64 },
     /// Device memory to device memory.
     Within { from: u64, to: u64, len: u64 },
+    /// Device memory to registered host memory.
+    Download { from: u64, len: u64, to: HostPointer },
     /// Device memory to whoever asks for the answer: `cuMemcpyDtoH`, or a trainer's kernel, which takes `time`.
     Read { from: u64, len: u64, answer: usize, time: Duration },
     /// A word to host or device memory.
@@ -44,6 +46,7 @@ impl Work {
         match self {
             Work::Upload { .. } => "an upload",
             Work::Within { .. } => "a copy within the device",
+            Work::Download { .. } => "a copy to the host",
             Work::Read { .. } => "a reader",
             Work::Word { .. } => "a word's write",
             Work::Mark(_) => "an event",
@@ -87,6 +90,10 @@ fn finish(mut held: Held, device: usize, done: Result<(), Fault>, actor: &Actor)
         held.violated(format!("{} in stream {:#x}: {what} ({code})", actor.what, actor.stream));
         held.poison(device, code);
     }
+    // Who has learned that it is done does not find the stream busy with it.
+    if let Some(stream) = held.streams.get_mut(&actor.stream) {
+        stream.is_busy = false;
+    }
     moved();
 }
 
@@ -96,7 +103,7 @@ impl State {
         let copy = |len: u64| self.settings.copy_us + ((self.settings.mib_us * len) >> 20);
         let micros = match work {
             Work::Upload { from, .. } => copy(from.len() as u64),
-            Work::Within { len, .. } | Work::Read { len, .. } => copy(*len),
+            Work::Within { len, .. } | Work::Download { len, .. } | Work::Read { len, .. } => copy(*len),
             Work::Launch(_) => self.settings.kernel_us,
             Work::Word { .. } | Work::Mark(_) => 0,
             Work::Wait(_) => return Duration::ZERO,
@@ -142,6 +149,16 @@ impl State {
             Work::Within { from, to, len } => {
                 let bytes = self.memory.read(device, from, len, actor).map_err(outside("the source", from, len))?;
                 self.memory.write(device, to, &bytes, actor).map_err(outside("the target", to, len))
+            }
+            Work::Download { from, len, to } => {
+                self.counts.reads += 1;
+                if self.host.look(to.address(), len as usize) != Pinned::All {
+                    let what = format!("host memory {:#x}, {len} bytes, is registered no longer", to.address());
+                    return Err((ILLEGAL_ADDRESS, what));
+                }
+                let bytes = self.memory.read(device, from, len, actor).map_err(outside("the source", from, len))?;
+                to.write(&bytes);
+                Ok(())
             }
             Work::Word { address, value } => {
                 // From here on the host may see the word.

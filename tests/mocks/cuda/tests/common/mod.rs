@@ -120,9 +120,10 @@ impl Mock {
         (0..).map_while(text).collect()
     }
 
-    /// Fails if anything was not released, or if there was a violation.
+    /// Fails if anything was not released, if there was a violation, or if anything was put where the trainer works.
     pub fn assert_clean(&self) {
         assert_eq!(self.violations(), Vec::<String>::new());
+        assert_eq!(self.count("on_default"), 0);
         self.assert_given_back();
     }
 

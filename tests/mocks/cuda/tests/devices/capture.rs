@@ -33,7 +33,7 @@ type Exchange = unsafe extern "C" fn(*mut c_int) -> c_int;
 
 /// The calls of somebody who captures, so that another thread can make them.
 #[derive(Clone, Copy)]
-struct Capturer {
+pub(super) struct Capturer {
     begin: Begin,
     end: End,
     stream: StreamRef,
@@ -41,7 +41,7 @@ struct Capturer {
 }
 
 impl Capturer {
-    fn new(mock: &Mock, stream: StreamRef, mode: c_int) -> Capturer {
+    pub(super) fn new(mock: &Mock, stream: StreamRef, mode: c_int) -> Capturer {
         // SAFETY: the types are those of `cuda.h`.
         let begin = unsafe { mock.function::<Begin>("cuStreamBeginCapture_v2") };
         // SAFETY: as above.
@@ -63,7 +63,7 @@ impl Capturer {
     }
 
     /// Captures in a thread of its own until the sender is dropped.
-    fn elsewhere(self, context: &Context) -> (mpsc::Sender<()>, JoinHandle<c_int>) {
+    pub(super) fn elsewhere(self, context: &Context) -> (mpsc::Sender<()>, JoinHandle<c_int>) {
         let (sender, receiver) = mpsc::channel::<()>();
         let (started, waits) = mpsc::channel();
         let context = context.clone();

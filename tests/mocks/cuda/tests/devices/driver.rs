@@ -3,14 +3,14 @@
 use crate::common::case::Case;
 use crate::common::{Mock, Random, dataset, skip, within};
 use bytes::Bytes;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::config::{Cause, Gds};
 use uringload::internal::{Config, GdsSearch};
 use uringload_sys::cuda::{
-    Context, Copies, DeviceMemory, Event, Fill, Kernel, Kernels, Notice, Piece, Pinned, ProbeError, SharedStream, Span,
-    Stream, StreamRef, Timing,
+    Context, Copies, CudaError, DeviceMemory, Event, Fill, Kernel, Kernels, Notice, Piece, Pinned, ProbeError,
+    SharedStream, Span, Stream, StreamRef, Timing,
 };
 use uringload_sys::{Arena, Part};
 
@@ -260,6 +260,47 @@ fn device_memory_that_is_written_while_it_is_read_is_noticed() {
     assert_eq!(mock.violations().len(), 1);
 }
 
+/// Shows that the mock's default stream waits as a driver's does, so that what waits for a trainer there is found.
+#[test]
+fn the_default_stream_and_blocking_streams_wait_for_each_other() {
+    type Create = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_int;
+    type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
+    const TIME: Duration = Duration::from_millis(50);
+    let mock = Mock::new("");
+    let context = mock.context();
+    // SAFETY: the types are those of `cuda.h`.
+    let create = unsafe { mock.function::<Create>("cuStreamCreate") };
+    // SAFETY: as above.
+    let destroy = unsafe { mock.function::<Destroy>("cuStreamDestroy_v2") };
+    let mut raw = std::ptr::null_mut();
+    let current = context.enter().expect("a context");
+    // SAFETY: the place fits a handle.
+    assert_eq!(unsafe { create(&raw mut raw, 0) }, 0);
+    // SAFETY: the stream is destroyed at the end.
+    let blocking = unsafe { StreamRef::from_raw(raw) };
+    let own = Stream::new(&context).expect("a stream");
+    let memory = span(&context, 4096);
+    for (first, second, waits) in [
+        (StreamRef::LEGACY, blocking, true),
+        (blocking, StreamRef::LEGACY, true),
+        (StreamRef::LEGACY, reference(&own), false),
+        (reference(&own), StreamRef::LEGACY, false),
+        (blocking, reference(&own), false),
+    ] {
+        let begin = Instant::now();
+        let long = mock.consume(&context, first, &memory, TIME);
+        let short = mock.consume(&context, second, &memory, Duration::ZERO);
+        mock.consumed(&context, &short).expect("what it has read");
+        assert_eq!(begin.elapsed() >= TIME, waits, "{first:?}, {second:?}");
+        mock.consumed(&context, &long).expect("what it has read");
+    }
+    // SAFETY: nobody uses it any more.
+    assert_eq!(unsafe { destroy(raw) }, 0);
+    drop((own, memory, current));
+    drop(context);
+    mock.assert_clean();
+}
+
 #[test]
 fn memory_that_is_not_there_is_an_error_for_good() {
     // SAFETY: the type is that of `cuda.h`.
@@ -421,7 +462,9 @@ fn a_context_that_somebody_destroyed_is_an_error_everywhere() {
     mock.configure("destroy=0");
     let error = copies.start(Bytes::from_static(&[1; 100]), &target).unwrap_err();
     assert!(error.is_destroyed_context() && error.is_fatal(), "{error}");
-    assert!(target.read(&mut [0; 100]).unwrap_err().is_destroyed_context());
+    assert!(
+        target.read(&mut [0; 100]).unwrap_err().downcast::<CudaError>().is_ok_and(|error| error.is_destroyed_context())
+    );
     assert!(Stream::new(&context).unwrap_err().is_fatal());
     drop((copies, target, kernels, event, context));
     mock.assert_clean();

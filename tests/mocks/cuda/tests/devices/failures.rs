@@ -201,7 +201,7 @@ fn a_call_that_fails_later_is_an_error_in_its_place() {
             "cuStreamWaitEvent",
             "cuStreamWriteValue32_v2",
             "cuEventElapsedTime",
-            "cuMemcpyDtoH_v2",
+            "cuMemcpyDtoHAsync_v2",
         ];
         let mut failed = 0;
         for function in functions {

@@ -13,7 +13,7 @@ use uringload::batch::Data;
 use uringload::config::{Cause, Collate, Device};
 use uringload::dataset::Dataset;
 use uringload::{ErrorKind, Loader};
-use uringload_sys::cuda::{Context, DeviceMemory, Stream, StreamRef};
+use uringload_sys::cuda::{Context, DeviceMemory, Span, Stream, StreamRef};
 
 type Upload = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
 
@@ -73,7 +73,7 @@ fn train(dataset: &Arc<dyn Dataset>, mock: &Mock, collate: Collate, keeps: bool)
     stream.synchronize().expect("no error");
     drop((loader, memory));
     let mut came = vec![0; wanted.len()];
-    target.read(0..wanted.len(), &mut came).expect("no error");
+    Span::new(&target, 0..wanted.len()).expect("inside").read(&mut came).expect("no error");
     assert_eq!(wanted.len(), RECORDS * RECORD_BYTES as usize);
     came == wanted
 }
@@ -132,7 +132,7 @@ fn kept_memory_outlives_the_loader() {
         drop(clone);
         stream.synchronize().expect("no error");
         let mut came = vec![0; wanted.len()];
-        target.read(0..wanted.len(), &mut came).expect("no error");
+        Span::new(&target, 0..wanted.len()).expect("inside").read(&mut came).expect("no error");
         assert!(came == wanted && mock.violations().is_empty(), "{:?}", mock.violations());
         drop((target, stream, context));
         wait_until_given_back(&mock);

@@ -3,6 +3,7 @@
 
 use crate::common::case::{Case, Consumer, reference};
 use crate::common::{Mock, Random, dataset, within};
+use std::sync::Arc;
 use std::time::Duration;
 use uringload::DeviceLoader;
 use uringload::config::{Cache, Cause, Collate, Device, OnError, PackMethod, Packing, PadValue, Padding, Shuffle};
@@ -434,6 +435,34 @@ fn a_trace_has_what_the_device_does() {
         // On one clock with the consumer, which says when it begins to wait for a batch.
         assert!((consumer[0] - copies[0].0).abs() < 60e6, "{} {}", copies[0].0, consumer[0]);
         assert!(text.contains("\"name\":\"batches ready\"") && text.contains("\"name\":\"kernels\""));
+        mock.assert_clean();
+    });
+}
+
+/// Events cost the driver's locks, which a trainer takes too: they are made for the first batches and used again.
+#[test]
+fn events_are_made_once() {
+    within(BOUND, || {
+        let mock = Mock::new("copy_us=20");
+        let made = dataset::images(50, &mut Random::new(1));
+        let device = Device::cuda(0).library(mock.path());
+        let mut loader = Loader::builder(Arc::clone(&made.dataset))
+            .config(Config { collate: Collate::Dense, epochs: Some(40), batch_size: 5, ..config() })
+            .device(device)
+            .build()
+            .expect("a loader");
+        let context = mock.context();
+        let compute = Stream::new(&context).expect("a stream");
+        let mut step = |batches: usize| {
+            for batch in loader.by_ref().take(batches) {
+                batch.expect("a batch").wait_on(reference(&compute)).expect("no error");
+            }
+            mock.count("events_made")
+        };
+        let (first, all) = (step(100), step(300));
+        // As many as were ever under way at a time, which grows a little where the disk and the device are quick.
+        assert!(all < first + 75, "{first} events for 100 batches, and {all} for 400");
+        drop((loader, compute, context));
         mock.assert_clean();
     });
 }

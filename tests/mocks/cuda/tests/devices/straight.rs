@@ -134,6 +134,7 @@ fn large_values_are_those_on_the_host_and_take_no_kernel() {
                 }
                 assert_eq!(mock.count("kernels"), 0, "values are brought together by kernels");
                 assert_eq!(mock.count("lists") > 0, has_lists);
+                assert_eq!(mock.count("overlapping"), mock.count("lists"));
                 assert_eq!(mock.count("pageable_copies"), 0);
                 mock.assert_clean();
             }
