@@ -20,7 +20,7 @@ pub use budget::MemoryBudget;
 pub(crate) use budget::Share;
 pub use cache::{Cache, ImageCache};
 pub use collation::{Collate, PadValue, Padding};
-pub use device::{Device, DeviceRoute, Gds};
+pub use device::{Device, DeviceRoute, Gds, NvjpegRoute};
 pub use errors::{MaxFailures, OnError};
 pub use order::{Buckets, PackMethod, Packing, Shuffle};
 pub use profile::Profile;

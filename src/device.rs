@@ -19,7 +19,7 @@ mod traced;
 mod transforms;
 
 use crate::collate::{Collation, Form};
-use crate::config::{Cause, Device, DeviceKind, DeviceRoute, Fallback};
+use crate::config::{Cause, Device, DeviceKind, DeviceRoute, Fallback, NvjpegRoute};
 use crate::dataset::Dataset;
 use crate::pool::Pool;
 use crate::queue::{Bell, Starvation};
@@ -80,6 +80,8 @@ pub(crate) struct Opened {
     contexts: Vec<Context>,
     /// The node of memory that all of them are next to, on a machine with several.
     near: Option<Near>,
+    /// How each decodes JPEGs; empty where none was asked to.
+    nvjpeg: Vec<Option<NvjpegRoute>>,
     pub(crate) fallbacks: Vec<Fallback>,
 }
 
@@ -101,7 +103,7 @@ impl Opened {
 /// `Unavailable` if a device requested by number is not available. `InvalidArgument` if one is named twice, or if GPUs
 /// and the host are both named.
 pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
-    let mut opened = Opened { contexts: Vec::new(), near: None, fallbacks: Vec::new() };
+    let mut opened = Opened { contexts: Vec::new(), near: None, nvjpeg: Vec::new(), fallbacks: Vec::new() };
     let mut driver: Option<Driver> = None;
     for device in devices {
         let index = match device.kind() {
@@ -189,7 +191,7 @@ pub(crate) fn prepare(
     let shadow = gds.map(Loading::shadow);
     let kernels = if is_straight { Vec::new() } else { kernels(collation, &transforms) };
     let mut staging = Pool::new((need.staged * BATCHES_HELD) as usize, 0, Arc::clone(&bell))?;
-    let Opened { contexts, near, fallbacks } = opened;
+    let Opened { contexts, near, nvjpeg, fallbacks } = opened;
     let pinned = pin(&contexts[0], near.as_ref(), &mut staging, fallbacks)?;
     let held = near.as_ref().filter(|_| !fallbacks.iter().any(|step| step.cause == Cause::MemoryNode));
     let step = contexts.len() as u64;
@@ -200,6 +202,7 @@ pub(crate) fn prepare(
         let lane = open_lane((context, device), wanted, turns, &bell, stats, fallbacks)?;
         routes.push(DeviceRoute {
             gds: gds.map(|gds| gds.route.clone()),
+            nvjpeg: nvjpeg.get(first).cloned().flatten(),
             ..route(context, &lane, pinned.is_some(), held)
         });
         lanes.push(lane);
@@ -373,6 +376,7 @@ fn route(context: &Context, lane: &Lane, pinned: bool, near: Option<&Near>) -> D
         flags: lane.notice() == Notice::Flag,
         memory_bytes: lane.memory_bytes(),
         gds: None,
+        nvjpeg: None,
     }
 }
 

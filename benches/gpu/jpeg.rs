@@ -49,7 +49,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
         for (index, &threads) in THREADS.iter().enumerate() {
             let made = (0..threads).map(|_| library.decoder(&gpu.context, BYTES));
             let mut decoders: Vec<Decoder> = made.collect::<Result<_, _>>()?;
-            has_hardware = decoders.iter().any(Decoder::has_hardware);
+            has_hardware = decoders.iter().any(|decoder| decoder.hardware().is_ok());
             rates[index].push(by_device(&mut decoders, (&files, &[]), limit)?);
             rates_of_crops[index].push(by_device(&mut decoders, (&files, &crops), limit)?);
         }

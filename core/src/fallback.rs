@@ -140,6 +140,8 @@ pub enum Cause {
     CopyLists,
     /// Images cannot be decoded by the GPU.
     Nvjpeg,
+    /// JPEGs are decoded by the GPU's multiprocessors and not by its engine for them.
+    NvjpegEngine,
     /// GPUDirect Storage is not available, or not for everything. The inner value may change in any release:
     /// [`Fallback::reason`] says in words what prevents it.
     Gds(GdsCause),
@@ -181,6 +183,7 @@ impl Cause {
             Cause::CopyFlags => "copies told by flags",
             Cause::CopyLists => "large values copied by one call",
             Cause::Nvjpeg => "images decoded by the GPU",
+            Cause::NvjpegEngine => "images decoded by the GPU's own engine",
             Cause::Gds(cause) => cause.wanted(),
         }
     }
@@ -278,6 +281,9 @@ impl Cause {
                 "nvJPEG cannot be used",
                 "install it (pip install nvidia-nvjpeg-cu12, or nvidia-nvjpeg for CUDA 13), or leave nvjpeg out",
             ),
+            (Cause::NvjpegEngine, _) => {
+                ("nvJPEG reaches no engine", "let the loader find libnvcuvid.so.1, which is a part of the driver")
+            }
             (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
             (Cause::Gds(cause), _) => cause.words(),
         }
@@ -315,6 +321,7 @@ mod tests {
         Cause::CopyFlags,
         Cause::CopyLists,
         Cause::Nvjpeg,
+        Cause::NvjpegEngine,
         Cause::RingSetup,
         Cause::RingOnFuse,
         Cause::RingFlags,

@@ -350,6 +350,21 @@ pub struct DeviceRoute {
     /// How files are read straight into its memory; `None` where they come by way of the host.
     #[doc(hidden)]
     pub gds: Option<GdsRoute>,
+    /// How it decodes JPEGs; `None` where it does not.
+    pub nvjpeg: Option<NvjpegRoute>,
+}
+
+/// How a GPU decodes JPEGs, by nvJPEG.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NvjpegRoute {
+    /// nvJPEG's version.
+    pub version: String,
+    /// Threads that have the GPU decode.
+    pub threads: usize,
+    /// The GPU's engines for JPEGs, and the cores of each (0 where nvJPEG does not tell); `None` where its
+    /// multiprocessors decode.
+    pub engines: Option<(u32, u32)>,
 }
 
 /// How files are read straight into a GPU's memory.
@@ -415,6 +430,17 @@ impl fmt::Display for GdsRoute {
     }
 }
 
+impl fmt::Display for NvjpegRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JPEGs by nvJPEG {} in {} threads, ", self.version, self.threads)?;
+        match self.engines {
+            None => f.write_str("by its multiprocessors"),
+            Some((0, _)) => f.write_str("by its own engines"),
+            Some((engines, cores)) => write!(f, "by {engines} engines of {cores} cores"),
+        }
+    }
+}
+
 impl fmt::Display for DeviceRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = if self.pinned { "pinned" } else { "pageable" };
@@ -425,7 +451,8 @@ impl fmt::Display for DeviceRoute {
         let near = if self.is_near { " of that node" } else { "" };
         write!(f, ", {memory} memory{near}, {} MiB there", self.memory_bytes >> 20)?;
         f.write_str(if self.flags { ", copies told by flags" } else { ", copies told by events" })?;
-        self.gds.as_ref().map_or(Ok(()), |gds| write!(f, ", {gds}"))
+        self.gds.as_ref().map_or(Ok(()), |gds| write!(f, ", {gds}"))?;
+        self.nvjpeg.as_ref().map_or(Ok(()), |nvjpeg| write!(f, ", {nvjpeg}"))
     }
 }
 

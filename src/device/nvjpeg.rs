@@ -2,9 +2,9 @@
 //! so that everything behind decoding is the same for every image, whoever decoded it.
 
 use super::Opened;
-use crate::config::{Cause, Device, Fallback};
+use crate::config::{Cause, Device, Fallback, NvjpegRoute};
 use uringload_sys::cuda::Context;
-use uringload_sys::nvjpeg::{Decoder, Library};
+use uringload_sys::nvjpeg::{Decoder, Hardware, Library};
 
 /// Most bytes of a GPU's memory for the pixels of one batch of images: 64 of 500 x 375 take 36 MB.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
@@ -14,42 +14,55 @@ const BATCH_BYTES_MAX: u64 = 64 << 20;
 pub(crate) fn decoders(opened: &mut Opened, devices: &[Device], share: u64) -> Vec<Decoder> {
     let mut decoders = Vec::new();
     let bytes = share.min(BATCH_BYTES_MAX) as usize;
-    for (context, device) in opened.contexts.iter().zip(devices).filter(|(_, device)| device.nvjpeg.threads > 0) {
-        let wanted = device.nvjpeg.threads;
-        match decoders_of(context, device, bytes) {
-            (made, None) => decoders.extend(made),
-            (made, Some(step)) => {
-                let got = match made.len() {
-                    0 => "images decoded by the processor".to_owned(),
-                    some => format!("{some} of {wanted} threads that decode with the GPU"),
-                };
-                opened.fallbacks.push(Fallback { got: got.into(), ..step });
-                decoders.extend(made);
-            }
-        }
+    for (context, device) in opened.contexts.iter().zip(devices) {
+        let (made, route) = decoders_of(context, device, bytes, &mut opened.fallbacks);
+        decoders.extend(made);
+        opened.nvjpeg.push(route);
     }
     decoders
 }
 
-/// The decoders of one device, and why they are fewer than were asked for.
-fn decoders_of(context: &Context, device: &Device, bytes: usize) -> (Vec<Decoder>, Option<Fallback>) {
-    let search = &device.nvjpeg;
+/// The decoders of one device, and how they decode.
+fn decoders_of(
+    context: &Context,
+    device: &Device,
+    bytes: usize,
+    fallbacks: &mut Vec<Fallback>,
+) -> (Vec<Decoder>, Option<NvjpegRoute>) {
+    let (search, mut made) = (&device.nvjpeg, Vec::new());
+    if search.threads == 0 {
+        return (made, None);
+    }
+    let step = |got: String, why: String| Fallback::new(Cause::Nvjpeg, got, None).with_reason(why);
     let found = search.library.as_deref().map_or_else(|| Library::open(&search.places), Library::at);
-    let failed = |why: String| Fallback::new(Cause::Nvjpeg, "", None).with_reason(why);
     let library = match found {
         Ok(library) => library,
-        Err(error) => return (Vec::new(), Some(failed(error.to_string()))),
+        Err(error) => {
+            fallbacks.push(step("images decoded by the processor".to_owned(), error.to_string()));
+            return (made, None);
+        }
     };
-    let mut made = Vec::new();
-    for _ in 0..search.threads {
+    let named = format!("{} (nvJPEG {})", library.path().display(), library.version());
+    while made.len() < search.threads {
         match library.decoder(context, bytes) {
             Ok(decoder) => made.push(decoder),
             Err(error) => {
-                let why = format!("{} (nvJPEG {}): {error}", library.path().display(), library.version());
-                let remedy = "leave more of the GPU's memory free, or ask for fewer threads with nvJPEG";
-                return (made, Some(failed(why).with_remedy(remedy)));
+                let got = match made.len() {
+                    0 => "images decoded by the processor".to_owned(),
+                    some => format!("{some} of {} threads that decode with the GPU", search.threads),
+                };
+                fallbacks.push(step(got, format!("{named}: {error}")).with_remedy(error.remedy()));
+                break;
             }
         }
     }
-    (made, None)
+    let Some(first) = made.first() else { return (made, None) };
+    let hardware = first.hardware();
+    if let Err(error) = hardware {
+        let step = Fallback::new(Cause::NvjpegEngine, "by its multiprocessors", None);
+        fallbacks.push(step.with_reason(format!("{named}: {error}")).with_remedy(error.hardware_remedy()));
+    }
+    let engines = hardware.ok().map(|Hardware { engines, cores }| (engines, cores));
+    let route = NvjpegRoute { version: library.version(), threads: made.len(), engines };
+    (made, Some(route))
 }

@@ -19,7 +19,8 @@ TABLE = HERE.parent / "src" / "nvjpeg" / "table.rs"
 TYPES = {
     "int": "c_int", "unsigned int": "c_uint", "size_t": "usize", "unsigned char": "u8", "libraryPropertyType": "c_int",
     "nvjpegBackend_t": "c_int", "nvjpegOutputFormat_t": "c_int", "nvjpegChromaSubsampling_t": "c_int",
-    "nvjpegHandle_t": "Handle", "nvjpegJpegState_t": "Handle", "cudaStream_t": "Handle", "nvjpegImage_t": "Image",
+    "nvjpegHandle_t": "Handle", "nvjpegJpegState_t": "Handle", "nvjpegJpegStream_t": "Handle",
+    "cudaStream_t": "Handle", "nvjpegImage_t": "Image",
     "nvjpegDevAllocator_t": "c_void", "nvjpegPinnedAllocator_t": "c_void",
 }
 

@@ -11,7 +11,7 @@ mod decoder;
 mod resampler;
 mod table;
 
-pub use decoder::{Decoder, Pixels, Request};
+pub use decoder::{Decoder, Hardware, Pixels, Request};
 pub use resampler::Resampling;
 
 use crate::cuda::{Context, CudaError};
@@ -28,6 +28,8 @@ const NAMES: [&str; 4] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11
 
 /// The oldest version with all functions in the form that we call.
 const OLDEST_MAJOR: c_int = 11;
+
+const MEMORY_REMEDY: &str = "leave more of the GPU's memory free, or ask for fewer threads with nvJPEG";
 
 /// nvJPEG. Clones share it. It is never unloaded.
 #[derive(Clone)]
@@ -204,6 +206,36 @@ impl NvjpegError {
             ),
             NvjpegError::Size { .. } => true,
             NvjpegError::Cuda(_) | NvjpegError::Host(_) => false,
+        }
+    }
+
+    /// What helps if no decoder can be made because of it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            NvjpegError::Status { code: table::NVJPEG_STATUS_ALLOCATOR_FAILURE, .. } => MEMORY_REMEDY,
+            NvjpegError::Cuda(error) if error.is_out_of_memory() => MEMORY_REMEDY,
+            NvjpegError::Host(_) => "leave more of the host's memory free, or raise the limit of locked memory",
+            NvjpegError::Status { code: table::NVJPEG_STATUS_ARCH_MISMATCH, .. } => {
+                "this nvJPEG does not know the GPU: install one of the driver's CUDA version"
+            }
+            NvjpegError::Status { .. } | NvjpegError::Size { .. } => {
+                "install the nvJPEG of the driver's CUDA version (see nvidia-smi), or a newer driver"
+            }
+            NvjpegError::Cuda(_) => "see `uringload doctor`",
+        }
+    }
+
+    /// What helps if the engines for JPEGs cannot be used because of it.
+    pub fn hardware_remedy(&self) -> &'static str {
+        match self {
+            NvjpegError::Status { code: table::NVJPEG_STATUS_ARCH_MISMATCH, .. } => {
+                "harmless where the GPU has none (A100, H100 and their like do); else as for any other reason: let the \
+                 loader find libnvcuvid.so.1, which is a part of the driver, in containers by the capability \"video\""
+            }
+            _ => {
+                "let the loader find libnvcuvid.so.1, which is a part of the driver: in a container \
+                 NVIDIA_DRIVER_CAPABILITIES must name \"video\", or \"all\""
+            }
         }
     }
 

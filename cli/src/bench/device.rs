@@ -7,7 +7,7 @@ use super::trainer::Steps;
 use super::watch::Seen;
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::DeviceRoute;
+use uringload::config::{DeviceRoute, NvjpegRoute};
 use uringload::internal::GdsRoute;
 use uringload::internal::{Doing, Role};
 use uringload_sys::nvml::Link;
@@ -77,6 +77,17 @@ pub struct DeviceRouteReport {
     flags: bool,
     memory_bytes: u64,
     gds: Option<GdsReport>,
+    nvjpeg: Option<NvjpegReport>,
+}
+
+/// How a GPU decodes JPEGs.
+#[derive(Debug, Serialize)]
+struct NvjpegReport {
+    version: String,
+    threads: usize,
+    /// `null` where its multiprocessors decode.
+    engines: Option<u32>,
+    cores_per_engine: Option<u32>,
 }
 
 /// How files are read directly into a GPU's memory.
@@ -113,9 +124,13 @@ impl GdsReport {
 
 impl From<&DeviceRoute> for DeviceRouteReport {
     fn from(route: &DeviceRoute) -> DeviceRouteReport {
-        let DeviceRoute { index, name, pci, numa_node, pinned, flags, memory_bytes, gds, .. } = route.clone();
+        let DeviceRoute { index, name, pci, numa_node, pinned, flags, memory_bytes, gds, nvjpeg, .. } = route.clone();
         let gds = gds.map(GdsReport::of);
-        DeviceRouteReport { index, name, pci, numa_node, pinned, flags, memory_bytes, gds }
+        let nvjpeg = nvjpeg.map(|NvjpegRoute { version, threads, engines, .. }| {
+            let (engines, cores_per_engine) = engines.unzip();
+            NvjpegReport { version, threads, engines, cores_per_engine }
+        });
+        DeviceRouteReport { index, name, pci, numa_node, pinned, flags, memory_bytes, gds, nvjpeg }
     }
 }
 

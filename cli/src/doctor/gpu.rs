@@ -1,15 +1,19 @@
 //! Access to GPUs: which there are, how they are reached, and what would enable a better route.
 
-use super::super::facts;
 use super::super::units;
+use super::super::{cufile, facts};
 use super::{Finding, POOL_BYTES, State};
 use std::path::Path;
 use uringload::config::{Cause, Fallback};
 use uringload_sys::Arena;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::cuda::{Context, Copies, CudaError, Driver, Kernel, Kernels, Notice, Pinned};
+use uringload_sys::nvjpeg::{Hardware, Library};
 use uringload_sys::pci::{self, Distance};
 use uringload_sys::system;
+
+/// Room for the pixels of a decoder that decodes nothing.
+const DECODED_BYTES: usize = 1 << 20;
 
 /// Checks the driver and each of its devices. `disk` is what the dataset lies on, if known.
 pub fn look(library: Option<&Path>, disk: Option<&BlockDevice>) -> Vec<Finding> {
@@ -61,7 +65,7 @@ fn device(driver: &Driver, index: u32, disk: Option<&BlockDevice>) -> Vec<Findin
         }
         Some((disk, distance)) => Finding::new(what(), State::Good, found, format!("it and {disk} are {distance}")),
     };
-    vec![card, pinning(&context), notices(&context), kernels(&context)]
+    vec![card, pinning(&context), notices(&context), kernels(&context), jpegs(&context)]
 }
 
 /// The nearest of the disks under `disk`.
@@ -109,6 +113,34 @@ fn kernels(context: &Context) -> Finding {
     match Kernels::new(context).prepare(&[Kernel::Gather]) {
         Ok(()) => Finding::new(WHAT, State::Good, "compiled by the driver", "columns are made on the GPU"),
         Err(error) => unusable(WHAT, error),
+    }
+}
+
+/// Whether it decodes JPEGs, and by what.
+fn jpegs(context: &Context) -> Finding {
+    const WHAT: &str = "JPEGs";
+    const MEANS: &str = "the processor decodes them";
+    let library = match Library::open(&cufile::places(["cu13", "nvjpeg"])) {
+        Ok(library) => library,
+        Err(error) => {
+            let step = Fallback::new(Cause::Nvjpeg, MEANS, None);
+            return Finding::new(WHAT, State::Info, error.to_string(), MEANS).remedy(step.remedy);
+        }
+    };
+    let found = |what: &dyn std::fmt::Display| format!("nvJPEG {}: {what}", library.version());
+    let decoder = match library.decoder(context, DECODED_BYTES) {
+        Ok(decoder) => decoder,
+        Err(error) => return Finding::new(WHAT, State::Degraded, found(&error), MEANS).remedy(error.remedy()),
+    };
+    match decoder.hardware() {
+        Ok(Hardware { engines, cores }) => {
+            let engines = found(&format_args!("{engines} engines of {cores} cores"));
+            Finding::new(WHAT, State::Good, engines, "its own engines decode them (--nvjpeg)")
+        }
+        Err(error) => {
+            let means = "its multiprocessors decode them (--nvjpeg), and not an engine";
+            Finding::new(WHAT, State::Info, found(error), means).remedy(error.hardware_remedy())
+        }
     }
 }
 

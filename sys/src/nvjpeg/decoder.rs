@@ -49,8 +49,10 @@ pub struct Request<'a> {
 
 /// Decodes one batch of images after the other. It is of one thread at a time; several decoders work side by side.
 pub struct Decoder {
-    /// In the order that they are tried in. The last one knows most kinds of JPEG.
-    engines: Vec<Engine>,
+    /// By the GPU's own engines for JPEGs, or why there are none.
+    hardware: Result<Engine, NvjpegError>,
+    /// By its multiprocessors, which know most kinds of JPEG.
+    hybrid: Engine,
     stream: Stream,
     memory: DeviceMemory,
     resampler: Resampler,
@@ -58,35 +60,48 @@ pub struct Decoder {
     back: Bounce,
 }
 
-/// What decodes: a handle of a backend, and its state.
+/// The engines for JPEGs that a GPU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hardware {
+    /// Their number; 0 where the library does not tell.
+    pub engines: u32,
+    /// Cores of each.
+    pub cores: u32,
+}
+
+/// What decodes: a handle of a backend, its state, and a place for the header of a file.
 struct Engine {
     library: Library,
     context: Context,
     handle: Handle,
     state: Handle,
+    header: Handle,
     /// Images of the batches that it is ready for.
     batch: usize,
 }
 
-// SAFETY: the handle and its state are memory of the library, which knows nothing of threads as long as each is used by
+// SAFETY: the handles are memory of the library, which knows nothing of threads as long as each is used by
 // one at a time: every call that changes them takes `&mut`.
 unsafe impl Send for Engine {}
 
 impl Decoder {
     pub(super) fn new(library: &Library, context: &Context, bytes: usize) -> Result<Decoder, NvjpegError> {
-        // A GPU without such an engine refuses the handle.
-        let hardware = Engine::new(library, context, table::NVJPEG_BACKEND_HARDWARE).ok();
+        // A GPU without such an engine refuses the handle, as does one that the library cannot reach it of.
+        let hardware = Engine::new(library, context, table::NVJPEG_BACKEND_HARDWARE);
         let hybrid = Engine::new(library, context, table::NVJPEG_BACKEND_GPU_HYBRID)?;
-        let engines = hardware.into_iter().chain([hybrid]).collect();
         let resampler = Resampler::new(context, bytes / TABLE_PART)?;
         let memory = DeviceMemory::new(context, bytes - bytes / TABLE_PART)?;
         let back = Bounce::new(context, BACK_BYTES).map_err(|error| NvjpegError::Host(error.to_string()))?;
-        Ok(Decoder { engines, stream: Stream::new(context)?, memory, resampler, back })
+        Ok(Decoder { hardware, hybrid, stream: Stream::new(context)?, memory, resampler, back })
     }
 
-    /// Whether the GPU has an engine for JPEGs.
-    pub fn has_hardware(&self) -> bool {
-        self.engines.len() > 1
+    /// The engines for JPEGs that the GPU has; or why none can be used.
+    ///
+    /// # Errors
+    /// What the library says: of a GPU that has none, that it is of another architecture. Any other status may mean
+    /// that `libnvcuvid.so.1`, a part of the driver, is not there.
+    pub fn hardware(&self) -> Result<Hardware, &NvjpegError> {
+        self.hardware.as_ref().map(Engine::info)
     }
 
     /// Bytes of the device that an image of this size takes. A batch's images take no more than [`room`](Decoder::room)
@@ -107,7 +122,7 @@ impl Decoder {
     }
 
     /// The pixels of JPEGs, each of which has three components and the rows and columns that are given with it; or why
-    /// there are none. What the first engine does not take is tried, image by image, on the last one.
+    /// there are none. What the hardware does not take, or a batch of which one is broken, multiprocessors decode.
     ///
     /// # Errors
     /// What is about the device and not about an image.
@@ -180,16 +195,30 @@ impl Decoder {
             Some((jpegs[index].file, self.image(place, jpegs[index].size.1)))
         };
         let requests: Vec<(&[u8], Image)> = chosen.iter().filter_map(|&index| request(index)).collect();
-        let mut failed = Vec::new();
-        if (requests.len() > 1 || self.has_hardware()) && !requests.is_empty() {
-            let (first, stream) = (&mut self.engines[0], &self.stream);
-            match first.decode_batch(stream, &requests) {
-                Ok(()) => {}
-                Err(error) if error.is_of_image() => failed = self.one_by_one(&requests)?,
+        let Decoder { hardware, hybrid, stream, .. } = self;
+        // Each file goes to the first that takes it in a batch: one that does not would send back all of them.
+        let (mut rest, mut alone): (Vec<usize>, _) = ((0..requests.len()).collect(), Vec::new());
+        for (engine, least) in hardware.as_mut().ok().map(|engine| (engine, 1)).into_iter().chain([(&mut *hybrid, 2)]) {
+            let (taken, others): (Vec<usize>, _) = rest.into_iter().partition(|&index| engine.takes(requests[index].0));
+            rest = others;
+            let batch: Vec<(&[u8], Image)> = taken.iter().map(|&index| requests[index]).collect();
+            match if batch.len() < least { Ok(false) } else { engine.decode_batch(stream, &batch).map(|()| true) } {
+                Ok(true) => {}
+                Ok(false) => alone.extend(taken),
+                // It does not say which one.
+                Err(error) if error.is_of_image() => alone.extend(taken),
                 Err(error) => return Err(error),
             }
-        } else {
-            failed = self.one_by_one(&requests)?;
+        }
+        alone.extend(rest);
+        let mut failed = Vec::new();
+        for index in alone {
+            let (jpeg, image) = requests[index];
+            match hybrid.decode(stream, jpeg, image) {
+                Ok(()) => {}
+                Err(error) if error.is_of_image() => failed.push((index, error)),
+                Err(error) => return Err(error),
+            }
         }
         for (request, error) in failed {
             places[chosen[request]] = Err(error);
@@ -225,8 +254,7 @@ impl Decoder {
 
     /// Looks at the image's header, and finds a place for its pixels behind `end`.
     fn place(&self, jpeg: &[u8], size: (u32, u32), end: &mut usize) -> Result<Range<usize>, NvjpegError> {
-        let Some(engine) = self.engines.last() else { return Err(NvjpegError::Size { size }) };
-        if engine.size(jpeg)? != size {
+        if self.hybrid.size(jpeg)? != size {
             return Err(NvjpegError::Size { size });
         }
         let len = Decoder::bytes_of(size) - ALIGNMENT;
@@ -245,20 +273,6 @@ impl Decoder {
         pitch[0] = width as usize * CHANNELS;
         Image { channel, pitch }
     }
-
-    /// Decodes each by itself. Returns those that could not be, by their number.
-    fn one_by_one(&mut self, requests: &[(&[u8], Image)]) -> Result<Vec<(usize, NvjpegError)>, NvjpegError> {
-        let mut failed = Vec::new();
-        let Some(engine) = self.engines.last_mut() else { return Ok(failed) };
-        for (index, &(jpeg, image)) in requests.iter().enumerate() {
-            match engine.decode(&self.stream, jpeg, image) {
-                Ok(()) => {}
-                Err(error) if error.is_of_image() => failed.push((index, error)),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(failed)
-    }
 }
 
 impl Engine {
@@ -275,12 +289,39 @@ impl Engine {
         create(table::NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION).or_else(|_| create(0))?;
         let (library, context) = (library.clone(), context.clone());
         // From now on it is given back whatever happens.
-        let mut engine = Engine { library, context, handle, state: null, batch: 0 };
+        let mut engine = Engine { library, context, handle, state: null, header: null, batch: 0 };
         let state = &raw mut engine.state;
         // SAFETY: the handle was made above, and the pointer is to a handle that lives until the call returns.
         let made = unsafe { (engine.library.table.nvjpegJpegStateCreate)(engine.handle, state) };
         check("nvjpegJpegStateCreate", made)?;
+        let header = &raw mut engine.header;
+        // SAFETY: as above.
+        let made = unsafe { (engine.library.table.nvjpegJpegStreamCreate)(engine.handle, header) };
+        check("nvjpegJpegStreamCreate", made)?;
         Ok(engine)
+    }
+
+    fn info(&self) -> Hardware {
+        let (mut engines, mut cores) = (0, 0);
+        if let Some(ask) = self.library.table.nvjpegGetHardwareDecoderInfo {
+            // SAFETY: the handle lives until `self` is dropped, and the pointers are to numbers that live until the
+            // call returns. What it does not tell stays 0.
+            let _ = unsafe { ask(self.handle, &raw mut engines, &raw mut cores) };
+        }
+        Hardware { engines, cores }
+    }
+
+    /// Whether it decodes such a file in a batch: the hardware knows baseline files of one scan, and not each
+    /// subsampling.
+    fn takes(&mut self, jpeg: &[u8]) -> bool {
+        let (table, mut refuses) = (&self.library.table, 1);
+        // SAFETY: both handles live until `self` is dropped. The bytes are borrowed for the call, which only reads
+        // them, and keeps none: it parses the header alone.
+        let parsed =
+            unsafe { (table.nvjpegJpegStreamParseHeader)(self.handle, jpeg.as_ptr(), jpeg.len(), self.header) };
+        // SAFETY: as above, and the pointer is to an int that lives until the call returns.
+        let mut asked = || unsafe { (table.nvjpegDecodeBatchedSupported)(self.handle, self.header, &raw mut refuses) };
+        parsed == 0 && asked() == 0 && refuses == 0
     }
 
     /// Rows and columns of the image, which has three components.
@@ -382,6 +423,10 @@ fn check(call: &'static str, code: table::Status) -> Result<(), NvjpegError> {
 impl Drop for Engine {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
+        if !self.header.is_null() {
+            // SAFETY: `new` made it, and it is ended once.
+            let _ = unsafe { (self.library.table.nvjpegJpegStreamDestroy)(self.header) };
+        }
         if !self.state.is_null() {
             // SAFETY: `new` made it, and it is ended once. No work of it is in a stream: each call waits for that.
             let _ = unsafe { (self.library.table.nvjpegJpegStateDestroy)(self.state) };
@@ -393,7 +438,7 @@ impl Drop for Engine {
 
 impl fmt::Debug for Decoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (library, room) = (self.engines.last().map(|engine| &engine.library), self.room());
+        let (library, room) = (&self.hybrid.library, self.room());
         f.debug_struct("Decoder").field("library", &library).field("room", &room).finish_non_exhaustive()
     }
 }

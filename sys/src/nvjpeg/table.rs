@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 /// `nvjpegStatus_t`: 0 is success.
 pub(super) type Status = c_int;
-/// `nvjpegHandle_t`, `nvjpegJpegState_t` and `cudaStream_t`, which is a `CUstream`: opaque.
+/// `nvjpegHandle_t`, `nvjpegJpegState_t`, `nvjpegJpegStream_t` and `cudaStream_t`, which is a `CUstream`: opaque.
 pub(super) type Handle = *mut c_void;
 
 /// `NVJPEG_MAX_COMPONENT`.
@@ -55,8 +55,15 @@ table! {
     nvjpegDestroy(Handle);
     nvjpegJpegStateCreate(Handle, *mut Handle);
     nvjpegJpegStateDestroy(Handle);
+    nvjpegJpegStreamCreate(Handle, *mut Handle);
+    nvjpegJpegStreamDestroy(Handle);
+    nvjpegJpegStreamParseHeader(Handle, *const u8, usize, Handle);
+    nvjpegDecodeBatchedSupported(Handle, Handle, *mut c_int);
     nvjpegGetImageInfo(Handle, *const u8, usize, *mut c_int, *mut c_int, *mut c_int, *mut c_int);
     nvjpegDecode(Handle, Handle, *const u8, usize, c_int, *mut Image, Handle);
     nvjpegDecodeBatchedInitialize(Handle, Handle, c_int, c_int, c_int);
     nvjpegDecodeBatched(Handle, Handle, *const *const u8, *const usize, *mut Image, Handle);
+    ; optional
+    // Of CUDA 11.4.
+    nvjpegGetHardwareDecoderInfo(Handle, *mut c_uint, *mut c_uint);
 }

@@ -5,7 +5,9 @@
 //! belongs to the library, so each copy of the file is a library of its own.
 //!
 //! It is stricter than nvJPEG: handles and states must be its own, a batch must have the number of images that it was
-//! made ready for, and a state that failed must be made ready again.
+//! made ready for, and a state that failed must be made ready again. Its hardware is as strange as the real one is said
+//! to be: it refuses a batch for one file that it does not know, and it writes when it is called, whatever the stream
+//! has still to do (reported for nvJPEG 12.3.5 to 13.2.1).
 
 use libloading::Library;
 use std::collections::HashMap;
@@ -23,6 +25,8 @@ use uringload_images::{Decoding, decode, dimensions};
 pub enum Knob {
     /// 1: the GPU has an engine for JPEGs.
     Hardware,
+    /// What `nvjpegCreateEx` returns for the engine where there is none; 0 is taken for 7, another architecture.
+    HardwareError,
     /// The major version; 0 is taken for 12.
     Version,
     /// What `nvjpegCreateEx` returns for the backend that every GPU has.
@@ -43,12 +47,16 @@ pub enum Knob {
     ExtraRows,
     /// Counted: handles that were not given back.
     Handles,
-    /// Counted: states that were not given back.
+    /// Counted: states, and places for headers, that were not given back.
     States,
     /// Counted: images decoded.
     Images,
     /// Counted: batches decoded.
     Batches,
+    /// Counted: images decoded by the engine.
+    HardwareImages,
+    /// Counted: batches that the engine refused for a file that it does not know.
+    Refused,
     /// Counted: images of the largest batch.
     LargestBatch,
     /// Counted: calls that nvJPEG's documentation forbids.
@@ -82,19 +90,31 @@ pub struct Image {
     pitch: [usize; 4],
 }
 
-/// What handles and states are: a handle has its backend, and a state the images that it is ready for.
+/// What handles and states are: a handle has its backend, a state the images that it is ready for, and a place for a
+/// header whether the engine knows such a file.
 #[derive(Default)]
 struct Made {
     handles: HashMap<usize, c_int>,
     states: HashMap<usize, c_int>,
+    headers: HashMap<usize, bool>,
     last: usize,
 }
 
 static MADE: Mutex<Option<Made>> = Mutex::new(None);
 
-type CopyToDevice = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
+/// The driver's functions that the library calls, of the types of `cuda.h`.
+#[derive(Clone, Copy)]
+struct Driver {
+    copy: unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int,
+    make_stream: unsafe extern "C" fn(*mut *mut c_void, c_uint, c_int) -> c_int,
+    end_stream: unsafe extern "C" fn(*mut c_void) -> c_int,
+    make_event: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_int,
+    record: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+    wait: unsafe extern "C" fn(*mut c_void, *mut c_void, c_uint) -> c_int,
+    end_event: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
 
-static COPY: OnceLock<CopyToDevice> = OnceLock::new();
+static DRIVER: OnceLock<Driver> = OnceLock::new();
 
 fn value(knob: Knob) -> i64 {
     VALUES[knob as usize].load(Ordering::SeqCst)
@@ -138,23 +158,57 @@ pub unsafe extern "C" fn mock_nvjpeg_driver(path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
     let path = unsafe { CStr::from_ptr(path) };
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
-    copy_of(path).map_or(1, |copy| c_int::from(COPY.set(copy).is_err()))
+    driver_at(path).map_or(1, |driver| c_int::from(DRIVER.set(driver).is_err()))
 }
 
-/// How a driver takes bytes.
-fn copy_of(driver: &std::path::Path) -> Option<CopyToDevice> {
+fn driver_at(path: &std::path::Path) -> Option<Driver> {
     // SAFETY: the mock runs nothing when it is loaded.
-    let library = ManuallyDrop::new(unsafe { Library::new(driver) }.ok()?);
-    // SAFETY: the type is that of `cuda.h`.
-    let copy = unsafe { library.get::<CopyToDevice>(b"cuMemcpyHtoDAsync_v2") }.ok()?;
-    Some(*copy)
+    let library = ManuallyDrop::new(unsafe { Library::new(path) }.ok()?);
+    macro_rules! function {
+        ($name:literal) => {
+            // SAFETY: the type of each member is that of `cuda.h`.
+            *unsafe { library.get($name) }.ok()?
+        };
+    }
+    Some(Driver {
+        copy: function!(b"cuMemcpyHtoDAsync_v2"),
+        make_stream: function!(b"cuStreamCreateWithPriority"),
+        end_stream: function!(b"cuStreamDestroy_v2"),
+        make_event: function!(b"cuEventCreate"),
+        record: function!(b"cuEventRecord"),
+        wait: function!(b"cuStreamWaitEvent"),
+        end_event: function!(b"cuEventDestroy_v2"),
+    })
 }
 
-/// How the named driver takes bytes, or else the one that this process finds: programs that know nothing of mocks name
-/// none.
-fn copy() -> Option<CopyToDevice> {
-    let found = || copy_of(std::path::Path::new("libcuda.so.1")).map(|copy| *COPY.get_or_init(|| copy));
-    COPY.get().copied().or_else(found)
+/// The named driver, or else the one that this process finds: programs that know nothing of mocks name none.
+fn driver() -> Option<Driver> {
+    let found = || driver_at(std::path::Path::new("libcuda.so.1")).map(|driver| *DRIVER.get_or_init(|| driver));
+    DRIVER.get().copied().or_else(found)
+}
+
+/// Whether a JPEG is a baseline file of one scan, and of a subsampling other than 4:1:0 and 4:1:1.
+fn is_for_hardware(file: &[u8]) -> bool {
+    let (mut at, mut is_known, mut scans) = (2, false, 0);
+    while let Some(&[0xff, marker, high, low, ..]) = file.get(at..) {
+        let len = usize::from(high) << 8 | usize::from(low);
+        match marker {
+            // Of the frame: precision, rows, columns, components, and of the first of these its number and factors.
+            0xc0 => is_known = file.get(at + 11).is_some_and(|factors| factors >> 4 < 4),
+            0xda => {
+                scans += 1;
+                let data = file.get(at + 2 + len..).unwrap_or_default();
+                let ends = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0 | 0xd0..=0xd7);
+                let Some(end) = data.windows(2).position(ends) else { break };
+                at += 2 + len + end;
+                continue;
+            }
+            0xd9 => break,
+            _ => {}
+        }
+        at += 2 + len;
+    }
+    is_known && scans == 1
 }
 
 /// The version: major, minor, patch level.
@@ -185,7 +239,7 @@ pub unsafe extern "C" fn nvjpegCreateEx(
 ) -> Status {
     // Older libraries know no interpolation, and the hardware does not.
     if backend == HARDWARE && (value(Knob::Hardware) == 0 || flags != 0) {
-        return ARCH_MISMATCH;
+        return if value(Knob::HardwareError) == 0 { ARCH_MISMATCH } else { value(Knob::HardwareError) as Status };
     }
     if backend != HARDWARE && value(Knob::CreateError) != 0 {
         return value(Knob::CreateError) as Status;
@@ -247,6 +301,102 @@ pub extern "C" fn nvjpegJpegStateDestroy(state: usize) -> Status {
     SUCCESS
 }
 
+/// The GPU's engines for JPEGs.
+///
+/// # Safety
+/// Both pointers are to numbers.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvjpegGetHardwareDecoderInfo(
+    handle: usize,
+    engines: *mut c_uint,
+    cores: *mut c_uint,
+) -> Status {
+    if backend_of(handle).is_none() {
+        return misused("engines of a handle that is none");
+    }
+    let is_there = value(Knob::Hardware) != 0;
+    // SAFETY: as the caller promises, here and below.
+    unsafe { engines.write(if is_there { 7 } else { 0 }) };
+    // SAFETY: as above.
+    unsafe { cores.write(c_uint::from(is_there)) };
+    SUCCESS
+}
+
+/// Makes a place for a header.
+///
+/// # Safety
+/// The pointer is to a place for a handle.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvjpegJpegStreamCreate(handle: usize, stream: *mut usize) -> Status {
+    if backend_of(handle).is_none() {
+        return misused("a place for a header by a handle that is none");
+    }
+    let made = with(|made| {
+        made.last += 1;
+        made.headers.insert(made.last, false);
+        made.last
+    });
+    count(Knob::States, 1);
+    // SAFETY: as the caller promises.
+    unsafe { stream.write(made) };
+    SUCCESS
+}
+
+/// Gives it back.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvjpegJpegStreamDestroy(stream: usize) -> Status {
+    if with(|made| made.headers.remove(&stream)).is_none() {
+        return misused("a place for a header is given back that is none");
+    }
+    count(Knob::States, -1);
+    SUCCESS
+}
+
+/// Looks at the header of a file.
+///
+/// # Safety
+/// So many bytes.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvjpegJpegStreamParseHeader(
+    handle: usize,
+    data: *const u8,
+    length: usize,
+    stream: usize,
+) -> Status {
+    if backend_of(handle).is_none() {
+        return misused("a header for a handle that is none");
+    }
+    // SAFETY: as the caller promises.
+    let file = unsafe { std::slice::from_raw_parts(data, length) };
+    if dimensions(file, &stored()).is_err() {
+        return BAD_JPEG;
+    }
+    let is_known = is_for_hardware(file);
+    match with(|made| made.headers.get_mut(&stream).map(|header| *header = is_known)) {
+        Some(()) => SUCCESS,
+        None => misused("a header for a place that is none"),
+    }
+}
+
+/// Whether such a file is decoded in a batch: 0 where it is.
+///
+/// # Safety
+/// The pointer is to an int.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvjpegDecodeBatchedSupported(handle: usize, stream: usize, refuses: *mut c_int) -> Status {
+    let (Some(backend), Some(is_known)) = (backend_of(handle), with(|made| made.headers.get(&stream).copied())) else {
+        return misused("a header that is none");
+    };
+    // SAFETY: as the caller promises.
+    unsafe { refuses.write(c_int::from(backend == HARDWARE && !is_known)) };
+    SUCCESS
+}
+
 fn backend_of(handle: usize) -> Option<c_int> {
     with(|made| made.handles.get(&handle).copied())
 }
@@ -303,18 +453,69 @@ fn decode_one(file: &[u8], image: Image, stream: *mut c_void, is_hardware: bool)
         return if value(Knob::FailCode) == 0 { BAD_JPEG } else { value(Knob::FailCode) as Status };
     }
     let Ok(decoded) = decode(file, &stored()) else { return BAD_JPEG };
-    let Some(copy) = copy() else { return misused("no driver was named") };
+    let Some(driver) = driver() else { return misused("no driver was named") };
+    if is_hardware {
+        count(Knob::Images, 1);
+        count(Knob::HardwareImages, 1);
+        return Engine::run(&driver, stream, |stream| write(&driver, &decoded, image, stream));
+    }
+    count(Knob::Images, 1);
+    write(&driver, &decoded, image, stream)
+}
+
+/// The hardware's own order of things, in which it writes: what is in the caller's stream is not waited for, but what
+/// comes there behind the call waits for the pixels.
+struct Engine<'a> {
+    driver: &'a Driver,
+    stream: *mut c_void,
+    event: *mut c_void,
+}
+
+impl Engine<'_> {
+    fn run(driver: &Driver, caller: *mut c_void, write: impl FnOnce(*mut c_void) -> Status) -> Status {
+        let mut engine = Engine { driver, stream: std::ptr::null_mut(), event: std::ptr::null_mut() };
+        // SAFETY: the places fit handles, here and below; a context is current.
+        let made = unsafe { (driver.make_stream)(&raw mut engine.stream, 1, 0) };
+        // SAFETY: as above.
+        if made != 0 || unsafe { (driver.make_event)(&raw mut engine.event, 2) } != 0 {
+            return EXECUTION_FAILED;
+        }
+        let status = write(engine.stream);
+        // SAFETY: all three live.
+        let recorded = unsafe { (driver.record)(engine.event, engine.stream) };
+        // SAFETY: as above.
+        if recorded != 0 || unsafe { (driver.wait)(caller, engine.event, 0) } != 0 {
+            return EXECUTION_FAILED;
+        }
+        status
+    }
+}
+
+impl Drop for Engine<'_> {
+    fn drop(&mut self) {
+        if !self.event.is_null() {
+            // SAFETY: `run` made it, and it is ended once; who waits for it still does.
+            unsafe { (self.driver.end_event)(self.event) };
+        }
+        if !self.stream.is_null() {
+            // SAFETY: as above; the driver still does its work.
+            unsafe { (self.driver.end_stream)(self.stream) };
+        }
+    }
+}
+
+/// Puts the pixels of an image into a stream.
+fn write(driver: &Driver, decoded: &uringload_images::Image, image: Image, stream: *mut c_void) -> Status {
     let row = decoded.width() as usize * CHANNELS;
     // At once, if there is nothing between the rows.
     let part = if image.pitch[0] == row { decoded.pixels().len() } else { row };
     for (index, pixels) in decoded.pixels().chunks_exact(part).enumerate() {
         let to = image.channel[0].addr() + index * image.pitch[0];
         // SAFETY: the mock of the driver looks at the address, and has copied the bytes when it returns.
-        if unsafe { copy(to as u64, pixels.as_ptr().cast(), part, stream) } != 0 {
+        if unsafe { (driver.copy)(to as u64, pixels.as_ptr().cast(), part, stream) } != 0 {
             return EXECUTION_FAILED;
         }
     }
-    count(Knob::Images, 1);
     SUCCESS
 }
 
@@ -382,17 +583,24 @@ pub unsafe extern "C" fn nvjpegDecodeBatched(
     let Some(backend) = backend_of(handle).filter(|_| ready > 0) else {
         return misused("a batch for a state that is not ready");
     };
-    for index in 0..ready {
+    let file = |index: usize| {
         // SAFETY: as the caller promises, here and below.
         let (at, len) = (unsafe { data.add(index) }, unsafe { lengths.add(index) });
         // SAFETY: as above.
         let (file, len) = (unsafe { at.read() }, unsafe { len.read() });
         // SAFETY: as above.
-        let file = unsafe { std::slice::from_raw_parts(file, len) };
+        unsafe { std::slice::from_raw_parts(file, len) }
+    };
+    if backend == HARDWARE && !(0..ready).all(|index| is_for_hardware(file(index))) {
+        count(Knob::Refused, 1);
+        with(|made| made.states.insert(state, 0));
+        return NOT_SUPPORTED;
+    }
+    for index in 0..ready {
         // SAFETY: as above.
         let image = unsafe { images.add(index) };
         // SAFETY: as above.
-        let status = decode_one(file, unsafe { image.read() }, stream, backend == HARDWARE);
+        let status = decode_one(file(index), unsafe { image.read() }, stream, backend == HARDWARE);
         if status != SUCCESS {
             // It must be made ready again.
             with(|made| made.states.insert(state, 0));

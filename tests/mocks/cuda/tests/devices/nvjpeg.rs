@@ -137,6 +137,74 @@ fn the_gpu_cuts_and_resizes_what_it_has_decoded() {
     });
 }
 
+/// The hardware knows baseline files of one scan, and refuses a whole batch for one that it does not know.
+#[test]
+fn a_file_of_another_kind_leaves_the_others_to_the_hardware() {
+    within(BOUND, || {
+        let mock = Mock::new("");
+        let nvjpeg = Nvjpeg::new(&mock);
+        nvjpeg.set(Knob::Hardware, 1);
+        let (context, library) = (mock.context(), Library::at(&nvjpeg.path()).expect("a library"));
+        let mut decoder = library.decoder(&context, 8 << 20).expect("a decoder");
+        assert_eq!(decoder.hardware().map(|found| (found.engines, found.cores)), Ok((7, 1)));
+        let images = |names: &[&str]| -> Vec<(Vec<u8>, uringload_images::Image)> {
+            let image = |name: &&str| {
+                let file = photograph(name);
+                let image = decode(&file, &Decoding::default()).expect("an image");
+                (file, image)
+            };
+            names.iter().map(image).collect()
+        };
+        const COUNT: usize = 6;
+        for place in 0..COUNT {
+            for others in [&["progressive.jpg"][..], &["progressive.jpg", "progressive.jpg"]] {
+                let mut names = vec!["420.jpg", "444.jpg", "420.jpg", "420.jpg", "444.jpg", "420.jpg"];
+                (0..others.len()).for_each(|index| names[(place + index) % COUNT] = others[index]);
+                let (images, before) = (images(&names), nvjpeg.get(Knob::HardwareImages));
+                let asked: Vec<_> =
+                    images.iter().map(|(file, image)| (&file[..], (image.height(), image.width()))).collect();
+                let decoded = decoder.decode(&asked).expect("no error");
+                for (decoded, (_, image)) in decoded.iter().zip(&images) {
+                    assert!(decoded.as_ref().expect("pixels").bytes == image.pixels());
+                }
+                let by_hardware = nvjpeg.get(Knob::HardwareImages) - before;
+                assert_eq!((by_hardware, nvjpeg.get(Knob::Refused)), ((COUNT - others.len()) as i64, 0), "{names:?}");
+            }
+        }
+        drop((decoder, context));
+        nvjpeg.assert_clean();
+        mock.assert_clean();
+    });
+}
+
+/// Who decodes is told, and what hinders the engine, with what helps.
+#[test]
+fn the_route_tells_who_decodes() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(8, &[]);
+        let mock = Mock::new("");
+        let nvjpeg = Nvjpeg::new(&mock);
+        let told = |error: i64| {
+            nvjpeg.set(Knob::HardwareError, error);
+            let loader = builder(&dataset).device(device(&mock, &nvjpeg, 2)).build().expect("a loader");
+            let step = loader.route().fallbacks.into_iter().find(|step| step.cause == Cause::NvjpegEngine);
+            (loader.route().devices[0].to_string(), step.map(|step| step.to_string()))
+        };
+        let (route, step) = told(6);
+        assert!(route.ends_with("JPEGs by nvJPEG 12.4.4 in 2 threads, by its multiprocessors"), "{route}");
+        let step = step.expect("a step");
+        let words = ["EXECUTION_FAILED (6)", "libnvcuvid.so.1", "NVIDIA_DRIVER_CAPABILITIES"];
+        assert!(words.iter().all(|word| step.contains(word)), "{step}");
+        let step = told(0).1.expect("a step");
+        assert!(step.contains("ARCH_MISMATCH (7)") && step.contains("harmless where the GPU has none"), "{step}");
+        nvjpeg.set(Knob::Hardware, 1);
+        let (route, step) = told(0);
+        assert!(route.ends_with("in 2 threads, by 7 engines of 1 cores") && step.is_none(), "{route}: {step:?}");
+        nvjpeg.assert_clean();
+        mock.assert_clean();
+    });
+}
+
 /// No more comes to the host than was asked for, if there is room on the device for that.
 #[test]
 fn what_there_is_no_room_to_resize_comes_whole() {
