@@ -458,7 +458,16 @@ def test_a_generator_gives_its_seed(records: pathlib.Path) -> None:
 
 def test_what_transforms_take_is_counted(records: pathlib.Path) -> None:
     for threads in (2, 0):
-        with DataLoader(**of_records(records, transform=number, num_threads=threads)) as loader:
+        # So few samples may be done before the second thread begins.
+        all_begin, begun = threading.Barrier(max(threads, 1)), threading.Event()
+
+        def transform(sample: Any) -> Any:
+            if not begun.is_set():
+                all_begin.wait(60)
+                begun.set()
+            return number(sample)
+
+        with DataLoader(**of_records(records, transform=transform, num_threads=threads)) as loader:
             assert sum(1 for _ in loader) == 32
             stats = loader.stats()
         at_work = [times for role, times in stats["threads"] if role == "transform"]
