@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The Python package on a real GPU, with a real PyTorch: what no mock of a driver can show.
 
-usage: benches/gpu/torch_device.py DIR --json FILE [--required]
+usage: benches/gpu/torch_device.py DIR --json FILE [--required] [--tiny]
 
 Streams, DLPack, tensors dropped in backward, a graph captured while a loader works, pinned memory, a training loop
 beside DataLoader's, and how much a loader slows a matrix product and a copy within the GPU. Without PyTorch or a GPU it
 says so and ends well, unless --required says that there is one. A failed check does not keep the others from running.
+--tiny is little data, for the gate, which runs this with a mock of the driver (python/tests/test_gpu_suite.py).
 """
 
 import argparse
@@ -25,6 +26,8 @@ except ImportError as error:
 
 ELEMENTS, RECORDS, BATCH = 1024, 20_000, 64
 LARGE_BYTES, LARGE = 1 << 20, 512
+# What is copied within the GPU beside a loader, and the side of a matrix.
+COPY_BYTES, SIDE = 1 << 29, 8192
 
 
 def made(folder):
@@ -120,7 +123,7 @@ def graph(files):
 
 
 def pinned(files):
-    with small_loader(files, device=None, pin_memory=True) as loader:
+    with small_loader(files, device="cpu", pin_memory=True) as loader:
         for number, batch in enumerate(loader):
             assert batch["data"].is_pinned(), "not pinned for torch"
             there = batch["data"].to("cuda", non_blocking=True)
@@ -172,8 +175,8 @@ def training(files):
 
 def beside(files):
     """How much slower a matrix product, and a copy within the GPU, are beside a loader's copies."""
-    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    b = torch.empty(1 << 29, device="cuda", dtype=torch.uint8)
+    a = torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16)
+    b = torch.empty(COPY_BYTES, device="cuda", dtype=torch.uint8)
     c = torch.empty_like(b)
     works = {"gemm": lambda: torch.mm(a, a), "bandwidth": lambda: c.copy_(b)}
 
@@ -210,6 +213,7 @@ def main():
     parser.add_argument("dir")
     parser.add_argument("--json", required=True)
     parser.add_argument("--required", action="store_true")
+    parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
     missing = MISSING if torch is None else None if torch.cuda.is_available() else "PyTorch sees no GPU"
     result = {"skipped": missing} if missing else {"torch": torch.__version__, "uringload": uringload.__version__}
@@ -223,6 +227,8 @@ def main():
     if missing:
         print(f"skipped: torch: {missing}")
         sys.exit(1 if failed else 0)
+    if args.tiny:
+        globals().update(RECORDS=1600, LARGE=48, COPY_BYTES=1, SIDE=1)
     files = made(args.dir)
     for check in CHECKS:
         begin = time.monotonic()
