@@ -6,7 +6,7 @@
 //!
 //! - `--dir`: where to make and keep the files to read, for others to read them too; by default they are made in the
 //!   system's temporary folder and removed.
-//! - `--json`: where to write every number.
+//! - `--json`: where to write every number. What is there of sections that ran before stays.
 //! - `--seconds`: how long everything may take; 240 by default. With less time, measurements are repeated less often,
 //!   and the output says how many runs each median is of.
 //! - `--only`: h2d, kernels, beside, jpeg, works, cached or busy.
@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// A section's name, its share of the time in percent, and its function.
+/// A section's name, its share of the time, and its function.
 type Section = (&'static str, u32, fn(&Gpu, &Setting, &Limits, &mut Report) -> Outcome<()>);
 
 /// Files are made within the time of `works`. `h2d` comes first, because the others are compared with its peak.
@@ -130,22 +130,24 @@ fn measure(gpu: &Gpu, arguments: Arguments) -> Outcome<bool> {
     let folder = folder.unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder)?;
     let setting = Setting { folder, is_tiny, nvjpeg };
-    let mut report = Report::new(gpu, is_mock);
+    let before = json.as_ref().and_then(|json| std::fs::read_to_string(json).ok());
+    let mut report = Report::new(gpu, is_mock, before.as_deref());
     let mut all_well = true;
-    for (name, part, section) in SECTIONS {
-        if !only.is_empty() && !only.iter().any(|only| only == name) {
-            continue;
-        }
+    let chosen = |(name, ..): &Section| only.is_empty() || only.iter().any(|only| only == name);
+    let parts: u32 = SECTIONS.iter().filter(|section| chosen(section)).map(|(_, part, _)| part).sum();
+    for (name, part, section) in SECTIONS.into_iter().filter(chosen) {
         eprintln!("gpu: {name}");
-        let limits = Limits::new(Duration::from_secs(seconds) * part / 100);
+        let limits = Limits::new(Duration::from_secs(seconds) * part / parts);
         if let Err(error) = section(gpu, &setting, &limits, &mut report) {
             eprintln!("gpu: {name}: {error}");
             report.failed(name, &error.to_string());
             all_well = false;
         }
-        // Written after each section, so that a later crash loses no result.
+        // Written after each section, and whole at any time, so that a later crash loses no result.
         if let Some(json) = &json {
-            std::fs::write(json, report.json())?;
+            let new = json.with_extension("new");
+            std::fs::write(&new, report.json())?;
+            std::fs::rename(&new, json)?;
         }
     }
     print!("{}", report.table());

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""What others get to the GPU of the same files: PyTorch's DataLoader, KvikIO, and PyTorch's plain pinned copies.
+"""What others get to the GPU of the same files: PyTorch's DataLoader and plain pinned copies, KvikIO.
 
-usage: benches/gpu/peers.py DIR --json FILE [--seconds N] [--workers 4,8,16] [--device cuda]
+usage: benches/gpu/peers.py DIR --json FILE --only pytorch|kvikio [--seconds N] [--workers 4,8,16]
+       [--device cuda]
 
 DIR is where the suite made its works: small/, records/records.bin and large/. What is not installed is told as skipped.
+FILE keeps what runs with other peers have written to it.
 
 Everything is in the peers' favour. DataLoader (pin_memory, non_blocking copies, four batches ahead a worker) reads
 straight into tensors, its batches are put together by its workers, its rate is counted from its first batch on, so that
 starting workers is free, and the best of several numbers of workers stands for it. KvikIO has its own pool of threads,
-of the number and with the task size that do best, and buffers that are there before it starts. Before each run the page cache is dropped where that is allowed; a run ends
-at its part of the time.
+of the number and with the task size that do best, and buffers that are there before it starts. Before each run the page
+cache is dropped where that is allowed; a run ends at its part of the time.
 """
 
 import argparse
@@ -18,6 +20,8 @@ import os
 import statistics
 import sys
 import time
+
+import merge
 
 try:
     import numpy
@@ -240,47 +244,50 @@ def copies():
     return {"pinned_bytes_per_s": rates, "within_bytes_per_s": within}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dir")
-    parser.add_argument("--json", required=True)
-    parser.add_argument("--seconds", type=float, default=90)
-    parser.add_argument("--workers", default="4,8,16")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: to try this script")
-    args = parser.parse_args()
-    result = {}
-
-    def save():
-        with open(args.json, "w", encoding="utf-8") as out:
-            json.dump(result, out, indent=1)
-
-    if torch is None:
-        result["skipped"] = MISSING
-    elif args.device == "cuda" and not torch.cuda.is_available():
-        result["skipped"] = "PyTorch sees no GPU"
-    save()
-    if "skipped" in result:
-        sys.exit(print(f"skipped: peers: {result['skipped']}"))
-    result["torch"] = torch.__version__
-    if args.device == "cuda":
-        result["copies"] = copies()
-        save()
+def of_works(args, name, measure, result):
+    """Measures each of the works, and goes on where one fails."""
     for work in BATCHES:
         if not os.path.isdir(os.path.join(args.dir, work)):
             print(f"skipped: peers: the suite made no {work}")
             continue
-        counts = [int(count) for count in args.workers.split(",")]
-        entry = result.setdefault(work, {})
-        seconds = args.seconds / len(BATCHES)
-        for name, measure in (("pytorch", lambda: pytorch(args.dir, work, counts, args.device, seconds * 0.6)),
-                              ("kvikio", lambda: with_kvikio(args.dir, work, seconds * 0.35))):
-            try:
-                entry[name] = measure()
-            except Exception as error:  # Whatever it fails with, the others are not lost.
-                entry[name] = {"skipped": repr(error)}
-            save()
-        print(work, json.dumps({name: run.get("bytes_per_s", run.get("skipped")) for name, run in entry.items()}),
-              flush=True)
+        try:
+            told = measure(work, args.seconds / len(BATCHES))
+        except Exception as error:  # Whatever it fails with, the others are not lost.
+            told = {"skipped": repr(error)}
+        result.setdefault(work, {})[name] = told
+        save(args, result)
+        print(work, name, told.get("bytes_per_s", told.get("skipped")), flush=True)
+
+
+def save(args, result):
+    merge.replace(args.json, json.dumps(result, indent=1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir")
+    parser.add_argument("--json", required=True)
+    parser.add_argument("--only", required=True, choices=["pytorch", "kvikio"])
+    parser.add_argument("--seconds", type=float, default=90)
+    parser.add_argument("--workers", default="4,8,16")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: to try this script")
+    args = parser.parse_args()
+    result = merge.load(args.json)
+    if torch is None:
+        result["skipped"] = MISSING
+    elif args.device == "cuda" and not torch.cuda.is_available():
+        result["skipped"] = "PyTorch sees no GPU"
+    if "skipped" in result:
+        save(args, result)
+        sys.exit(print(f"skipped: peers: {result['skipped']}"))
+    counts = [int(count) for count in args.workers.split(",")]
+    if args.only == "kvikio":
+        of_works(args, "kvikio", lambda work, seconds: with_kvikio(args.dir, work, seconds), result)
+    else:
+        of_works(args, "pytorch", lambda work, seconds: pytorch(args.dir, work, counts, args.device, seconds), result)
+        if args.device == "cuda":
+            result["copies"] = copies()
+    save(args, result)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,13 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(gpu: &Gpu, is_mock: bool) -> Report {
+    /// A report that goes on with what an earlier one wrote, if there is one.
+    pub fn new(gpu: &Gpu, is_mock: bool, before: Option<&str>) -> Report {
         let info = gpu.context.info();
-        let mut numbers = Map::new();
+        let mut numbers: Map<String, Value> =
+            before.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+        let lines = numbers.remove("table").and_then(|lines| serde_json::from_value(lines).ok()).unwrap_or_default();
+        let h2d_peak = numbers.get("h2d").and_then(|h2d| h2d["peak_bytes_per_s"].as_f64());
         numbers.insert("version".into(), json!(1));
         numbers.insert("is_mock".into(), json!(is_mock));
         let compute = format!("{}.{}", info.compute.0, info.compute.1);
@@ -32,7 +36,7 @@ impl Report {
             "memory_available_bytes": uringload_sys::system::memory_available(),
         });
         numbers.insert("host".into(), host);
-        Report { lines: Vec::new(), numbers, is_mock, h2d_peak: None }
+        Report { lines, numbers, is_mock, h2d_peak }
     }
 
     /// Stores numbers under a name.

@@ -99,21 +99,6 @@ fn each_file_says_what_it_is() {
     keep(rules::has_header, &CODE_FOLDERS);
 }
 
-/// The GPU suite is one command of a machine that is lent for ten minutes at most: its steps, all at their limits, take
-/// no longer than it says.
-#[test]
-fn the_steps_of_the_gpu_suite_fit_into_its_time() {
-    const SECONDS: u64 = 560;
-    let script = std::fs::read_to_string(root().join("benches/gpu.sh")).expect("the suite is readable");
-    let steps = script.lines().filter_map(|line| line.trim_start().strip_prefix("step "));
-    let limits: Vec<u64> = steps.filter_map(|step| step.split_whitespace().nth(1)?.parse().ok()).collect();
-    let told = script.lines().filter_map(|line| line.strip_prefix("#   "));
-    let told = told.filter(|step| !step.starts_with(' ')).count();
-    assert!(limits.len() > 8 && limits.iter().sum::<u64>() <= SECONDS, "{limits:?}");
-    assert!(script.contains(&format!("below {SECONDS} seconds")), "it says another time");
-    assert_eq!(limits.len(), told + 2, "each step is told of in the head, but for machine and wheels");
-}
-
 #[test]
 fn the_rules_catch_what_they_are_for() {
     let lib = Source::new("src/lib.rs", "pub mod config;\npub mod plan;\nmod engine;\n");
