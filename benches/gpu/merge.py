@@ -56,6 +56,8 @@ def against(suite, peers):
 
 # What benches/gpu/torch_device.py measures, by check: what, of which of its numbers, and what is promised of that.
 FIGURES = {
+    "backlog": [("a loader's rate beside a backlog of the default stream, of that alone", "of_alone", 0.75)],
+    "busy": [("GPU busy with steps of 1.5 times a batch's load, on the default stream", "busy", 0.99)],
     "beside": [("gemm's rate beside a loader, of that alone", "gemm", 0.98),
                ("a copy's rate beside a loader, of that alone", "bandwidth", 0.98)],
     "training": [("a training loop, times as fast as DataLoader", "times_as_fast", None)],
@@ -73,6 +75,8 @@ def with_torch(told):
             lines.append([f"torch: {check}", "no time left", "", "skipped"])
         elif not run["passed"]:
             lines.append([f"torch: {check}", run["error"], "", "FAILED"])
+        elif "skipped" in run:
+            lines.append([f"torch: {check}", run["skipped"], "", "skipped"])
         elif check not in FIGURES:
             lines.append([f"torch: {check}", "right", "", ""])
         else:

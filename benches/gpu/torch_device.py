@@ -3,9 +3,10 @@
 
 usage: benches/gpu/torch_device.py DIR --json FILE [--required] [--figures] [--tiny]
 
-Checks: streams, DLPack, tensors dropped in backward, a graph captured while a loader works, pinned memory. --figures
-measures instead: how much a loader slows a matrix product and a copy within the GPU, and a training loop beside
-DataLoader's.
+Checks: streams, DLPack, tensors dropped in backward, a graph captured while a loader works, pinned memory, memory of
+torch's allocator, alone and beside a trainer on the default stream, images against torchvision's, and JPEGs decoded by
+the GPU. --figures measures instead: how busy a trainer on the default stream is, how much a loader slows a matrix
+product and a copy within the GPU, and a training loop beside DataLoader's.
 
 Without PyTorch or a GPU it says so and ends well, unless --required says that there is one. A failed check does not
 keep the others from running. --tiny is little data, for the gate, which runs this with a mock of the driver
@@ -13,8 +14,11 @@ keep the others from running. --tiny is little data, for the gate, which runs th
 """
 
 import argparse
+import gc
 import json
 import os
+import pathlib
+import shutil
 import statistics
 import sys
 import time
@@ -31,19 +35,29 @@ except ImportError as error:
 
 ELEMENTS, RECORDS, BATCH = 1024, 20_000, 64
 LARGE_BYTES, LARGE = 1 << 20, 512
-# What is copied within the GPU beside a loader, and the side of a matrix.
-COPY_BYTES, SIDE = 1 << 29, 8192
+# What a loader takes of torch's memory, and what is copied within the GPU beside one.
+MEMORY_BYTES, COPY_BYTES = 64 << 20, 1 << 29
+# Of a matrix.
+SIDE = 8192
+PHOTO = pathlib.Path(__file__).parents[2] / "images/tests/data/photo.jpg"
+PHOTOS = 256
+# Images, with their rows, columns and channels.
+PIXELS = (64, 40, 36, 3)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def made(folder):
-    """Records that tell their number in every element, and large ones."""
-    small, large = os.path.join(folder, "torch-small.bin"), os.path.join(folder, "torch-large.bin")
+    """Records that tell their number in every element, large ones, and photographs."""
+    small, large, photos = (os.path.join(folder, f"torch-{name}") for name in ("small.bin", "large.bin", "photos"))
     numbers = torch.arange(RECORDS, dtype=torch.int32).repeat_interleave(ELEMENTS)
     numbers.numpy().tofile(small)
     with open(large, "wb") as file:
         for number in range(LARGE):
             file.write(bytes([number % 251]) * LARGE_BYTES)
-    return small, large
+    os.makedirs(photos, exist_ok=True)
+    for number in range(PHOTOS):
+        shutil.copy(PHOTO, os.path.join(photos, f"{number:03}.jpg"))
+    return small, large, photos
 
 
 def small_loader(files, **given):
@@ -52,13 +66,13 @@ def small_loader(files, **given):
 
 
 def large_loader(files, **given):
-    asked = {"record_bytes": LARGE_BYTES, "dtype": "u8", "output": "torch", "batch_size": 16, "device": "cuda:0"}
-    return uringload.DataLoader(files[1], **{**asked, **given})
+    asked = {"record_bytes": LARGE_BYTES, "dtype": "u8", "output": "torch", "batch_size": 16, "index": True}
+    return uringload.DataLoader(files[1], **{**asked, "device": "cuda:0", **given})
 
 
-def is_right(batch):
+def is_right(batch, modulus=1 << 30):
     """Whether each record is the one that the index says, as a tensor on the GPU."""
-    data, index = batch["data"], batch["index"]
+    data, index = batch["data"], batch["index"] % modulus
     return (data == index.to(data.device, data.dtype).view(-1, 1)).all()
 
 
@@ -138,6 +152,32 @@ def pinned(files):
             assert (there == index.to(there.dtype).view(-1, 1)).all().item(), f"batch {number}"
 
 
+def comes_back(before):
+    """Fails unless torch soon has no more memory in use than before."""
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while torch.cuda.memory_allocated() > before:
+        assert time.monotonic() < deadline, f"{torch.cuda.memory_allocated() - before} bytes did not come back"
+        time.sleep(0.01)
+
+
+def allocator(files):
+    """Memory of torch's allocator, which gives out what work queued in the default stream has yet to read."""
+    before = torch.cuda.memory_allocated()
+    earlier = torch.ones(MEMORY_BYTES, dtype=torch.uint8, device="cuda")
+    torch.cuda._sleep(200_000_000)
+    total, wrong = earlier.sum(), []
+    del earlier
+    with small_loader(files, shuffle=True, device_memory=MEMORY_BYTES, device_allocator=torch.Tensor) as loader:
+        for batch in loader:
+            wrong.append(~is_right(batch))
+            assert torch.cuda.memory_allocated() >= before + MEMORY_BYTES, "the memory is not torch's"
+        assert not torch.stack(wrong).any().item(), "a batch was not right"
+    assert total.item() == MEMORY_BYTES, "the loader wrote where others had yet to read"
+    del batch, loader, total, wrong
+    comes_back(before)
+
+
 def timed(work, count=1):
     """Milliseconds of the GPU."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -147,6 +187,92 @@ def timed(work, count=1):
     end.record()
     end.synchronize()
     return begin.elapsed_time(end)
+
+
+def cycles(seconds):
+    """How long to sleep, for as many seconds."""
+    timed(lambda: torch.cuda._sleep(1_000_000))
+    return int(seconds * 1e3 / timed(lambda: torch.cuda._sleep(10_000_000)) * 10_000_000)
+
+
+def stepped(loader, step):
+    """Seconds of all batches, each with a step of so many cycles in the current stream, which the host is ahead of."""
+    wrong, batches = [], iter(loader)
+    first = next(batches)
+    begin = time.monotonic()
+    wrong.append(~is_right(first, 251))
+    del first
+    for batch in batches:
+        torch.cuda._sleep(step)
+        wrong.append(~is_right(batch, 251))
+        del batch
+    torch.cuda.synchronize()
+    took = time.monotonic() - begin
+    assert not torch.stack(wrong).any().item(), "a batch was not right"
+    return took
+
+
+def backlog(files):
+    """A trainer on the default stream, where work is always queued, beside a loader in torch's memory."""
+    before, alone, beside = torch.cuda.memory_allocated(), [], []
+    for _ in range(4):
+        for took, step in ((alone, 0), (beside, 1)):
+            # Steps as long as a batch takes: one after the other, they would halve the rate.
+            step = step and cycles(alone[-1] / (LARGE // 16))
+            with large_loader(files, device_allocator=torch.Tensor) as loader:
+                took.append(stepped(loader, step))
+    del loader
+    comes_back(before)
+    return {"of_alone": statistics.median(alone[1:]) / statistics.median(beside[1:])}
+
+
+def images(files):
+    """What the device makes of pixels is what torchvision does."""
+    path = os.path.join(os.path.dirname(files[0]), "torch-pixels.bin")
+    count, height, width, channels = PIXELS
+    pixels = os.urandom(count * height * width * channels)
+    with open(path, "wb") as file:
+        file.write(pixels)
+    asked = [{}, {"size": (24, 20), "mean": MEAN, "std": STD, "flip": 1.0}, {"size": (50, 61)},
+             {"size": (32, 20), "crop": "center"}]
+    found = []
+    for given in asked:
+        transforms = {"data": uringload.Images(**given)}
+        with uringload.DataLoader(path, record_bytes=height * width * channels, shape=PIXELS[1:], batch_size=count,
+                                  output="torch", device="cuda:0", transforms=transforms) as loader:
+            found.append(next(iter(loader))["data"])
+    try:
+        from torchvision.transforms.v2 import functional
+    except ImportError as error:
+        return {"skipped": str(error)}
+    plain = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(PIXELS).permute(0, 3, 1, 2)
+    plain = functional.to_dtype(plain.to("cuda"), torch.float32, scale=True)
+
+    def resized(size):
+        return functional.resize(plain, size, antialias=False)
+
+    wanted = [plain, functional.normalize(functional.horizontal_flip(resized((24, 20))), MEAN, STD), resized((50, 61)),
+              functional.center_crop(plain, (32, 20))]
+    for given, ours, theirs in zip(asked, found, wanted):
+        apart = (ours - theirs).abs().max().item() if ours.shape == theirs.shape else ours.shape
+        assert ours.shape == theirs.shape and apart < 1e-4, f"{given}: {apart}"
+
+
+def nvjpeg(files):
+    """Pixels of JPEGs decoded by the GPU are those of the processor, but for a few levels."""
+    told = {}
+    for chain in ("center_crop(288), to_tensor(u8)", "resize(200x160), to_tensor(u8)"):
+        def pixels(chain=chain, **given):
+            with uringload.DataLoader(files[2], batch_size=32, output="torch", device="cuda:0", num_threads=1,
+                                      transforms={"data": chain}, **given) as loader:
+                batches = [batch["data"].clone() for batch in loader]
+                return batches, loader.stats()["samples_decoded_on_device"], loader.route()["text"]
+        (theirs, *_), (ours, count, route) = pixels(), pixels(nvjpeg=3)
+        assert count > 0, f"the GPU decoded none: {route}"
+        mean = max((a.float() - b.float()).abs().mean().item() for a, b in zip(ours, theirs))
+        assert len(ours) == len(theirs) and mean < 2, f"{chain}: {mean} levels apart"
+        told[chain] = {"decoded": count, "levels_apart": mean}
+    return told
 
 
 class Old(torch.utils.data.Dataset if torch else object):
@@ -190,6 +316,30 @@ def training(files):
     return {"seconds": fast, "dataloader_seconds": slow, "times_as_fast": slow / fast}
 
 
+def busy(files):
+    """How busy a trainer on the default stream is, with steps of 1.5 times a batch's load, and of 2 ms at least."""
+    with large_loader(files) as loader:
+        stepped(loader, 0)
+    with large_loader(files) as loader:
+        load = stepped(loader, 0) / (LARGE // 16)
+    step, shares = cycles(max(1.5 * load, 0.002)), []
+    for _ in range(5):
+        steps = []
+        with large_loader(files) as loader:
+            for batch in loader:
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                is_right(batch, 251)
+                torch.cuda._sleep(step)
+                end.record()
+                steps.append((begin, end))
+                del batch
+        torch.cuda.synchronize()
+        worked = sum(begin.elapsed_time(end) for begin, end in steps)
+        shares.append(worked / steps[0][0].elapsed_time(steps[-1][1]))
+    return {"busy": statistics.median(shares), "shares": shares, "load_s": load}
+
+
 def beside(files):
     """The rates of a matrix product, and of a copy within the GPU, beside a loader's copies, of those alone."""
     a = torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16)
@@ -209,8 +359,8 @@ def beside(files):
     return told
 
 
-CHECKS = (streams, dlpack, backward, graph, pinned)
-FIGURES = (beside, training)
+CHECKS = (streams, dlpack, backward, graph, pinned, allocator, backlog, images, nvjpeg)
+FIGURES = (busy, beside, training)
 
 
 def main():
@@ -233,7 +383,8 @@ def main():
         print(f"skipped: torch: {missing}")
         sys.exit(1 if failed else 0)
     if args.tiny:
-        globals().update(RECORDS=1600, LARGE=48, COPY_BYTES=1, SIDE=1)
+        globals().update(RECORDS=1600, LARGE=48, COPY_BYTES=1, SIDE=1,
+                         PHOTO=PHOTO.with_name("422.jpg"), PHOTOS=64)
     files = made(args.dir)
     checks = FIGURES if args.figures else CHECKS
     result["checks"] = [check.__name__ for check in checks]
@@ -246,6 +397,8 @@ def main():
             told, failed = {"passed": False, "error": repr(error)}, True
         result[check.__name__] = {**told, "took_s": time.monotonic() - begin}
         print(check.__name__, json.dumps(result[check.__name__]), flush=True)
+        if "skipped" in told:
+            print(f"skipped: torch: {check.__name__}: {told['skipped']}", flush=True)
         save()
     sys.exit(1 if failed else 0)
 

@@ -23,6 +23,7 @@ from mock_cuda import LIBRARY, needs_mock
 ROOT = pathlib.Path(__file__).parents[2]
 SUITE = ROOT / "benches" / "gpu"
 FAKED = pathlib.Path(__file__).parent / "faked"
+NVJPEG = LIBRARY.with_name("libmock_nvjpeg.so")
 
 needs_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="skipped: the suite's calls need Python 3.11")
 
@@ -202,7 +203,9 @@ def test_calls_fit_into_their_time_and_files(suite: pathlib.Path) -> None:
 def test_torchs_checks_ask_for_loaders_that_there_are(tmp_path: pathlib.Path, kind: str) -> None:
     """Each runs to its end, or to what no faked torch can do, which its error names."""
     shutil.copy(LIBRARY, tmp_path / "libcuda.so.1")
-    places = [str(FAKED), str(FAKED.parent), *sys.path]
+    places = [str(tmp_path), str(FAKED), str(FAKED.parent), *sys.path]
+    (tmp_path / "nvidia/cu13/lib").mkdir(parents=True)
+    shutil.copy(NVJPEG, tmp_path / "nvidia/cu13/lib/libnvjpeg.so.13")
     given = {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, SUITE / "torch_device.py", tmp_path, "--json", tmp_path / "told", "--required", "--tiny"]
     done = subprocess.run(command + ["--figures"] * (kind == "figures"), env={**os.environ, **given},
@@ -213,3 +216,4 @@ def test_torchs_checks_ask_for_loaders_that_there_are(tmp_path: pathlib.Path, ki
     assert failed.keys() == LACKS.keys() & runs["checks"], done.stderr
     for name, error in failed.items():
         assert "AttributeError" in error and f"'{LACKS[name]}'" in error, done.stderr
+    assert all("torchvision" in run["skipped"] for run in runs.values() if "skipped" in run), runs

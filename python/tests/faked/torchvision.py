@@ -1,0 +1,3 @@
+"""No torchvision: the real one is none of the faked torch."""
+
+raise ImportError("torchvision is not faked")
