@@ -17,7 +17,7 @@
 #   initcheck over the kernels, where it is installed.
 #
 #   figures: the machine; copies; kernels; page cache to GPU; disk to GPU; JPEGs; how busy a trainer keeps the GPU, on a
-#   stream of its own and on PyTorch's default stream; PyTorch's DataLoader and KvikIO on the same files.
+#   stream of its own and on PyTorch's default stream; PyTorch's DataLoader, torchvision, and KvikIO on the same files.
 #
 # The status is 1 if a step failed; a missed target is shown in the table and is no failure. Without a GPU every step
 # says so and the status is 0; where /dev has one, not to open it is a failure. If io_uring is missing, the loaders take

@@ -60,6 +60,7 @@ CALLS = {
         ("busy", 25, f"{SUITE} --seconds 16 --only busy --only beside"),
         ("trainer", 40, f"{TORCH} --figures"),
         ("dataloader", 50, f"{PEERS} --seconds 42 --only pytorch"),
+        ("torchvision", 30, f"{PEERS} --seconds 20 --only torchvision"),
         ("kvikio", 45, f"{PEERS} --seconds 36 --only kvikio"),
     )),
 }

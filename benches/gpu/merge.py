@@ -51,6 +51,15 @@ def against(suite, peers):
             theirs = gb(run["bytes_per_s"]) + (f", {run['workers']} workers" if "workers" in run else "")
             lines.append([what, f"{gb(ours)} to {theirs} = {ratio:.2f}", f">= {least:.1f}",
                           "reached" if ratio >= least else "MISSED"])
+    photographs = peers.get("photographs", {})
+    runs = sorted(photographs.get("runs", {}).items(), key=lambda run: run[1])
+    ours, theirs = ([run for run in runs if run[0].startswith("ours") == is_ours] for is_ours in (True, False))
+    if ours and theirs:
+        ratios["photographs/torchvision"] = ratio = ours[-1][1] / theirs[-1][1]
+        measured = f"{ours[-1][1]:.0f} to {theirs[-1][1]:.0f} ({theirs[-1][0]}) = {ratio:.2f}"
+        lines.append(["photographs: images/s, of torchvision's", measured, "", ""])
+    elif "skipped" in photographs:
+        lines.append(["photographs: images/s, of torchvision's", photographs["skipped"], "", "skipped"])
     return lines, ratios
 
 

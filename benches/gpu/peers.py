@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What others get to the GPU of the same files: PyTorch's DataLoader and plain pinned copies, KvikIO.
+"""What others get to the GPU of the same files: PyTorch's DataLoader and plain pinned copies, torchvision, KvikIO.
 
-usage: benches/gpu/peers.py DIR --json FILE --only pytorch|kvikio [--seconds N] [--workers 4,8,16]
+usage: benches/gpu/peers.py DIR --json FILE --only pytorch|torchvision|kvikio [--seconds N] [--workers 4,8,16]
        [--device cuda]
 
 DIR is where the suite made its works: small/, records/records.bin and large/. What is not installed is told as skipped.
@@ -10,8 +10,9 @@ FILE keeps what runs with other peers have written to it.
 Everything is in the peers' favour. DataLoader (pin_memory, non_blocking copies, four batches ahead a worker) reads
 straight into tensors, its batches are put together by its workers, its rate is counted from its first batch on, so that
 starting workers is free, and the best of several numbers of workers stands for it. KvikIO has its own pool of threads,
-of the number and with the task size that do best, and buffers that are there before it starts. Before each run the page
-cache is dropped where that is allowed; a run ends at its part of the time.
+of the number and with the task size that do best, and buffers that are there before it starts. torchvision decodes in
+workers, or on the GPU by batches, whichever does better; its photographs are in the page cache. Else the page cache is
+dropped before each run, where that is allowed. A run ends at its part of the time.
 """
 
 import argparse
@@ -34,6 +35,9 @@ RECORD_BYTES = 150_528
 PREFETCH = 4
 BATCHES = {"small": 64, "records": 64, "large": 1}
 MIB = 1 << 20
+PHOTOGRAPH = os.path.join(os.path.dirname(__file__), "../../images/tests/data/photo.jpg")
+PHOTOGRAPHS = 12_000
+CHAIN = "random_resized_crop(224), hflip, normalize(imagenet)"
 KVIKIO_THREADS = (8, 16, 32, 64)
 KVIKIO_TASK_BYTES = (4 * MIB, MIB, 16 * MIB)
 
@@ -215,6 +219,91 @@ def with_kvikio(folder, work, seconds):
     return {"bytes_per_s": rate, "workers": threads, "task_bytes": chosen["task_bytes"], "runs": runs + again[1:]}
 
 
+class Photographs(Files):
+    """JPEGs as tensors ready to train on."""
+
+    def __getitem__(self, index):
+        from torchvision import io
+        return augmented()(io.decode_jpeg(super().__getitem__(index), io.ImageReadMode.RGB))
+
+
+def augmented():
+    """What CHAIN does."""
+    from torchvision.transforms import v2
+    return v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True),
+                       v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+
+
+def photographs(folder):
+    """A folder of PHOTOGRAPHS JPEGs of 500 x 375: one picture in 16 qualities."""
+    from torchvision import io
+    from torchvision.transforms.v2 import functional
+    folder = os.path.join(folder, "photographs")
+    os.makedirs(folder, exist_ok=True)
+    picture = functional.resize(io.decode_image(io.read_file(PHOTOGRAPH), io.ImageReadMode.RGB), (375, 500))
+    encoded = [io.encode_jpeg(picture, quality) for quality in range(80, 96)]
+    for number in range(PHOTOGRAPHS):
+        io.write_file(os.path.join(folder, f"{number:05}.jpg"), encoded[number % len(encoded)])
+    return folder
+
+
+def images_a_second(batches, device, seconds):
+    """Batches of tensors on the device, from the first on."""
+    begin, images = None, 0
+    for batch in batches:
+        if begin is None:
+            wait(device)
+            begin = time.monotonic()
+        else:
+            images += len(batch)
+        if time.monotonic() - begin > seconds:
+            break
+    wait(device)
+    took = time.monotonic() - begin
+    batches.close()
+    return images / max(took, 1e-9)
+
+
+def torchvision(args, counts, result):
+    """Images a second of JPEGs to tensors on the GPU: ours, and torchvision's."""
+    try:
+        import uringload
+        from torchvision import io
+    except ImportError as error:
+        result["photographs"] = {"skipped": str(error)}
+        return
+    folder, device = photographs(args.dir), args.device
+
+    def by_workers(workers):
+        loader = DataLoader(Photographs(folder), batch_size=64, shuffle=True, num_workers=workers,
+                            pin_memory=device == "cuda", prefetch_factor=PREFETCH)
+        return (batch.to(device, non_blocking=True) for batch in loader)
+
+    def on_device():
+        augment = augmented()
+        loader = DataLoader(Files(folder), batch_size=64, shuffle=True, num_workers=4, collate_fn=joined,
+                            prefetch_factor=PREFETCH)
+        for values, lengths in loader:
+            decoded = io.decode_jpeg(list(values.split(lengths.tolist())), io.ImageReadMode.RGB, device=device)
+            yield torch.stack([augment(image) for image in decoded])
+
+    def ours(**given):
+        with uringload.DataLoader(folder, batch_size=64, shuffle=True, output="torch", device=on, **given,
+                                  transforms={"data": CHAIN}) as loader:
+            for batch in loader:
+                yield batch["data"]
+
+    on = "cuda:0" if device == "cuda" else "cpu"
+    runs = {"ours, nvjpeg": ours(nvjpeg=3)} if device == "cuda" else {}
+    runs.update({"ours": ours(), "decoded by batches": on_device()})
+    runs.update({f"{workers} workers": by_workers(workers) for workers in counts})
+    told = result["photographs"] = {"runs": {}}
+    for name, batches in runs.items():
+        told["runs"][name] = images_a_second(batches, device, args.seconds / (len(runs) + 1))
+        save(args, result)
+        print(name, f"{told['runs'][name]:.0f} images/s", flush=True)
+
+
 def timed(work):
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
@@ -267,7 +356,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir")
     parser.add_argument("--json", required=True)
-    parser.add_argument("--only", required=True, choices=["pytorch", "kvikio"])
+    parser.add_argument("--only", required=True, choices=["pytorch", "torchvision", "kvikio"])
     parser.add_argument("--seconds", type=float, default=90)
     parser.add_argument("--workers", default="4,8,16")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: to try this script")
@@ -283,6 +372,8 @@ def main():
     counts = [int(count) for count in args.workers.split(",")]
     if args.only == "kvikio":
         of_works(args, "kvikio", lambda work, seconds: with_kvikio(args.dir, work, seconds), result)
+    elif args.only == "torchvision":
+        torchvision(args, counts, result)
     else:
         of_works(args, "pytorch", lambda work, seconds: pytorch(args.dir, work, counts, args.device, seconds), result)
         if args.device == "cuda":
