@@ -13,8 +13,8 @@
 # its own time. The most valuable come first:
 #
 #   correct: the machine; tests/gpu.rs (kernels against their host twins, device loaders against host loaders,
-#   consumers); our wheel with the PyTorch that is there (benches/gpu/torch_device.py); compute-sanitizer's memcheck and
-#   initcheck over the kernels, where it is installed.
+#   consumers); our wheel with the PyTorch that is there (benches/gpu/torch_device.py); kernels and images once more by
+#   PTX; compute-sanitizer's memcheck and initcheck over the kernels, where it is installed.
 #
 #   figures: the machine; copies; kernels; page cache to GPU; disk to GPU; JPEGs; how busy a trainer keeps the GPU, on a
 #   stream of its own and on PyTorch's default stream; PyTorch's DataLoader, torchvision, and KvikIO on the same files.

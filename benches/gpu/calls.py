@@ -40,12 +40,18 @@ command -v compute-sanitizer >/dev/null || { echo "skipped: no compute-sanitizer
 URINGLOAD_GPU_CASES=%d compute-sanitizer --tool %s --error-exitcode 9 --target-processes all \\
     "$BIN/tests" kernels:: pictures:: --test-threads 1 --nocapture"""
 
+# The kernels' tests again, in a program whose machine code no driver takes, so that it compiles the PTX.
+PTX = """
+[ -x "$BIN/tests-ptx" ] || { echo "skipped: the programs have other machine code than sys/kernels/cubins"; exit 0; }
+exec "$BIN/tests-ptx" kernels:: pictures:: --test-threads 4 --nocapture"""
+
 # Seconds of each call, and its steps: name, seconds at most, command. The most valuable comes first.
 CALLS = {
     "correct": (150, (
         ("machine", 10, FACTS),
         ("tests", 45, '"$BIN/tests" --test-threads 4 --nocapture'),
         ("torch", 40, TORCH),
+        ("ptx", 15, PTX),
         ("memcheck", 20, SANITIZED % (12, "memcheck")),
         ("initcheck", 10, SANITIZED % (6, "initcheck")),
     )),
@@ -76,6 +82,23 @@ def unpack(kit, scratch):
         os.chmod(program.name, 0o755)
     for wheel in glob.glob(f"{kit}/wheels/*.whl"):
         zipfile.ZipFile(wheel).extractall(f"{scratch}/site")
+    without_machine_code(f"{scratch}/tests")
+
+
+def without_machine_code(program):
+    """Writes PROGRAM-ptx, in which the kernels' machine code is nothing that can be decompressed, so that the driver
+    gets PTX."""
+    with open(program, "rb") as file:
+        tests = file.read()
+    for name in glob.glob("sys/kernels/cubins/*.z"):
+        with open(name, "rb") as file:
+            code = file.read()
+        if code not in tests:
+            return
+        tests = tests.replace(code, bytes(len(code)))
+    with open(f"{program}-ptx", "wb") as file:
+        file.write(tests)
+    os.chmod(file.name, 0o755)
 
 
 def main():

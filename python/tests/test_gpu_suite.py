@@ -91,7 +91,7 @@ def test_a_call_runs_its_steps(calls: Calls, suite: pathlib.Path, tmp_path: path
     printed, _ = done.communicate(timeout=60)
     statuses = told(tmp_path / "run")
     assert done.returncode == 0 and list(statuses) == [name for name, *_ in CALLS[call][1]], printed
-    assert set(statuses.values()) == {"ok"}
+    assert all(status == "ok" or (name, status) == ("ptx", "ok, with skips") for name, status in statuses.items())
     assert sorted(os.listdir(tmp_path / "run/out")) == ["log.txt", "results.json", "table.txt"]
     table = (tmp_path / "run/out/table.txt").read_text()
     assert table in printed and all(f"step {name}" in table for name in statuses)
