@@ -32,13 +32,17 @@ exec </dev/null
 readonly KIT=${GPU_KIT:-gpu-kit}
 # With the files that git knows.
 readonly KIT_LIMIT_KIB=$((60 << 10))
+# The CUDA of the driver there, as `nvidia-smi` prints it: a driver 580 has 13.0. nvJPEG is of that version exactly,
+# because an older driver need not know what a newer one's libraries call; PyPI's cuda-toolkit names it.
+readonly CUDA=13.0
 readonly KVIKIO=(kvikio-cu13 libkvikio-cu13 rapids-logger)
 # The Python there, for wheels that depend on it.
 readonly PYTHON=3.12
 
 # Builds all at once, so that nothing is built twice, and prints the name, kind and path of each executable's target.
+# libjpeg-turbo is linked: the machine there may have none, and its processor is measured against nvJPEG.
 executables() {
-    cargo build --release --locked --quiet --message-format=json \
+    cargo build --release --locked --quiet --message-format=json --features uringload/turbojpeg-vendored \
         --test gpu --bench gpu --bin uringload | python3 -c '
 import json, sys
 for message in map(json.loads, sys.stdin):
@@ -80,13 +84,13 @@ pack() {
 # The wheels: what is not to be had is said, and its step is skipped there.
 wheels() {
     mkdir -p "$KIT/wheels"
-    python3 -m maturin build --quiet --release --locked --strip \
+    python3 -m maturin build --quiet --release --locked --strip --features turbojpeg-vendored \
         --manifest-path python/Cargo.toml --out "$KIT/wheels" ||
         echo "gpu.sh: no wheel of ours (pip install maturin): the step torch will be skipped" >&2
     download --no-deps --python-version "$PYTHON" --implementation cp --platform manylinux_2_28_x86_64 \
         --platform manylinux_2_27_x86_64 --platform manylinux_2_24_x86_64 "${KVIKIO[@]}" ||
         echo "gpu.sh: no wheels of KvikIO: its rows will be skipped" >&2
-    download --platform manylinux2014_x86_64 --platform manylinux_2_27_x86_64 --no-deps nvidia-nvjpeg ||
+    download --platform manylinux2014_x86_64 --platform manylinux_2_27_x86_64 "cuda-toolkit[nvjpeg]==$CUDA.*" ||
         echo "gpu.sh: no wheel of nvJPEG: its rows are skipped where the machine has none" >&2
 }
 
