@@ -166,8 +166,10 @@ def test_a_step_that_cannot_be_killed_is_left_behind(
     monkeypatch.setattr(steps, "kill", hung.append)
     monkeypatch.setattr(steps, "GRACE_S", 0.1)
     runner = steps.Steps(tmp_path / "log", 60, lambda told: 1 // 0)
+    begin = time.monotonic()
     try:
         runner.run("hangs", 0.2, "sleep 600")
+        assert time.monotonic() - begin < 20, "it was waited for"
         runner.run("goes on", 30, "true")
     finally:
         hung[0].kill()
