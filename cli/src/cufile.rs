@@ -14,6 +14,8 @@ const PACKAGES_MAX: usize = 16;
 
 /// NVIDIA's Python packages that have cuFile, of CUDA 13 and before.
 const PACKAGES: [&str; 2] = ["cu13", "cufile"];
+/// The same of nvJPEG.
+const NVJPEG_PACKAGES: [&str; 2] = ["cu13", "nvjpeg"];
 
 /// Where to search for cuFile. `library` is the only one to load, if given.
 pub fn search(library: Option<PathBuf>) -> GdsSearch {
@@ -21,9 +23,14 @@ pub fn search(library: Option<PathBuf>) -> GdsSearch {
     GdsSearch::default().library(library).places(places(PACKAGES)).scratch(scratch)
 }
 
+/// Where to search for nvJPEG beyond what the loader does.
+pub fn nvjpeg_places() -> Vec<PathBuf> {
+    places(NVJPEG_PACKAGES)
+}
+
 /// The folders of a CUDA toolkit, and those of NVIDIA's Python packages of these names in the active environment and
 /// the user's.
-pub fn places(names: [&str; 2]) -> Vec<PathBuf> {
+fn places(names: [&str; 2]) -> Vec<PathBuf> {
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_in);
     let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
     let toolkits = toolkits.flat_map(|toolkit| ["lib64", "targets/x86_64-linux/lib"].map(|lib| toolkit.join(lib)));

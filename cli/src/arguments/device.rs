@@ -46,7 +46,7 @@ impl Devices {
             }
             device = device.gds(self.gds).gds_search(cufile::search(self.cufile_library.clone()));
             if self.nvjpeg > 0 {
-                device = device.nvjpeg(self.nvjpeg).nvjpeg_places(cufile::places(["cu13", "nvjpeg"]));
+                device = device.nvjpeg(self.nvjpeg).nvjpeg_places(cufile::nvjpeg_places());
             }
             if let Some(path) = &self.nvjpeg_library {
                 device = device.nvjpeg_library(path);

@@ -120,7 +120,7 @@ fn kernels(context: &Context) -> Finding {
 fn jpegs(context: &Context) -> Finding {
     const WHAT: &str = "JPEGs";
     const MEANS: &str = "the processor decodes them";
-    let library = match Library::open(&cufile::places(["cu13", "nvjpeg"])) {
+    let library = match Library::open(&cufile::nvjpeg_places()) {
         Ok(library) => library,
         Err(error) => {
             let step = Fallback::new(Cause::Nvjpeg, MEANS, None);
