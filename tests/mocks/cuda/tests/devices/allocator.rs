@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use uringload::batch::Data;
 use uringload::config::{Collate, Device};
+use uringload::dataset::Dataset;
 use uringload::{DeviceBuilder, ErrorKind, Loader};
 use uringload_sys::cuda::{DeviceAllocator, Stream, StreamRef};
 
@@ -83,6 +84,14 @@ fn pool(mock: &Mock) -> Arc<Pool> {
     Arc::new(Pool { allocate, free, query, consume, used_micros, off, most, taken, stream, answers })
 }
 
+fn device(mock: &Mock, pool: &Arc<Pool>) -> Device {
+    Device::cuda(0).library(mock.path()).allocator(Arc::clone(pool) as Arc<dyn DeviceAllocator>)
+}
+
+fn loader_of(dataset: &Arc<dyn Dataset>, mock: &Mock, pool: &Arc<Pool>) -> DeviceBuilder {
+    Loader::builder(Arc::clone(dataset)).batch_size(4).memory_limit(1 << 20).device(device(mock, pool))
+}
+
 #[test]
 fn memory_comes_from_an_allocator_and_returns_behind_all_work() {
     within(BOUND, || {
@@ -91,10 +100,7 @@ fn memory_comes_from_an_allocator_and_returns_behind_all_work() {
         let pool = pool(&mock);
         let builder =
             || Loader::builder(Arc::clone(&made.dataset)).batch_size(4).collate(Collate::Dense).memory_limit(1 << 20);
-        let on_device = || -> DeviceBuilder {
-            let device = Device::cuda(0).library(mock.path());
-            builder().device(device.allocator(Arc::clone(&pool) as Arc<dyn DeviceAllocator>))
-        };
+        let on_device = || -> DeviceBuilder { builder().device(device(&mock, &pool)) };
         let mut loader = on_device().build().expect("a loader");
         let bytes = loader.route().devices[0].memory_bytes;
         assert!(pool.taken.lock().expect("no panic").iter().any(|&(_, _, len)| len as u64 == bytes));
@@ -144,8 +150,7 @@ fn memory_is_not_written_before_the_trainer_is_through_with_it() {
         let mock = Mock::new("");
         let pool = pool(&mock);
         pool.used_micros.store(50_000, Ordering::Relaxed);
-        let device = Device::cuda(0).library(mock.path()).allocator(Arc::clone(&pool) as Arc<dyn DeviceAllocator>);
-        let loader = Loader::builder(Arc::clone(&made.dataset)).batch_size(4).memory_limit(1 << 20).device(device);
+        let loader = loader_of(&made.dataset, &mock, &pool);
         assert_eq!(loader.build().expect("a loader").map(|batch| batch.expect("a batch").len()).sum::<usize>(), 60);
         mock.assert_clean();
     });
@@ -158,8 +163,7 @@ fn memory_returns_beside_a_capture() {
         let made = records(60, 3000, &mut Random::new(1));
         let mock = Mock::new("copy_us=100");
         let pool = pool(&mock);
-        let device = Device::cuda(0).library(mock.path()).allocator(Arc::clone(&pool) as Arc<dyn DeviceAllocator>);
-        let loader = Loader::builder(Arc::clone(&made.dataset)).batch_size(4).memory_limit(1 << 20).device(device);
+        let loader = loader_of(&made.dataset, &mock, &pool);
         let context = mock.context();
         let (captured, compute) = [0; 2].map(|_| Stream::new(&context).expect("a stream")).into();
         for mode in [0, 2] {
