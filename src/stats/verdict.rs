@@ -165,8 +165,11 @@ const MOST_GAIN: f64 = 100.0;
 const HARDLY: f64 = 0.05;
 /// A part that is busy for more than this share of the time is mostly busy.
 const MOSTLY: f64 = 0.5;
-/// Threads that share the interpreter's lock have this much of one processor between them; and up to so much more.
-const ONE_PROCESSOR: std::ops::Range<f64> = 0.7..1.3;
+/// Threads that share the interpreter's lock have this much of one processor between them, and the work that they do
+/// without it can add as much as this.
+const ONE_PROCESSOR: std::ops::Range<f64> = 0.7..1.1;
+/// Threads that share a lock wait for it at least this share of their time: two that are always busy wait for half.
+const LOCKED_OUT: f64 = 0.25;
 
 pub(super) fn judge(snapshot: &Snapshot, evidence: &Evidence) -> Verdict {
     if snapshot.share(Role::Consumer, Doing::WaitBatch).is_none() {
@@ -282,12 +285,18 @@ fn transform_kind(snapshot: &Snapshot) -> Transforming {
     let spent = |doing| snapshot.time(Role::Transform, doing).as_secs_f64();
     let busy = spent(Doing::Transform) + spent(Doing::Collate);
     let (cpu, elapsed) = (snapshot.count.transform_cpu_nanos as f64 / 1e9, snapshot.elapsed.as_secs_f64());
-    let is_waiting = cpu < MOSTLY * busy;
+    let of_role = snapshot.threads.iter().filter(|thread| thread.role == Role::Transform);
+    let queued = of_role.filter_map(|thread| thread.scheduled?.queued).map(|queued| queued.as_secs_f64()).sum::<f64>();
+    // Neither at work nor in the queue for a processor.
+    let waited = busy - cpu - queued;
     match () {
-        () if is_waiting && transform_threads(snapshot) > 1 && ONE_PROCESSOR.contains(&(cpu / elapsed)) => {
+        () if waited > LOCKED_OUT * busy
+            && transform_threads(snapshot) > 1
+            && ONE_PROCESSOR.contains(&(cpu / elapsed)) =>
+        {
             Transforming::Locked
         }
-        () if is_waiting => Transforming::Waiting,
+        () if waited > MOSTLY * busy => Transforming::Waiting,
         () => Transforming::Working,
     }
 }

@@ -67,6 +67,18 @@ fn transform_when_its_threads_work_and_what_more_threads_would_do() {
     assert!(verdict.advice.contains("Python's lock"), "{}", verdict.advice);
     assert!(of(&[STARVING, at_work, at_work, reactor], 20).advice.contains("mostly waits"));
     assert!(of(&[STARVING, at_work, at_work, reactor], 1800).advice.contains("raise num_threads if"));
+    // Two that share a lock have half of their time, and a little more where one of them has nothing to do.
+    let locked = of(&[STARVING, at_work, at_work, reactor], 1000);
+    assert!(locked.advice.contains("Python's lock"), "{}", locked.advice);
+    assert!(locked.remedies.iter().any(|remedy| remedy.what.contains("(at least: ")), "{:?}", locked.remedies);
+    // Those that share a processor wait for that, which the scheduler tells.
+    let mut queued = snapshot(&[STARVING, at_work, at_work, reactor]);
+    (queued.count.samples_transformed, queued.count.transform_cpu_nanos) = (90, 1_000_000_000);
+    for thread in &mut queued.threads[1..3] {
+        thread.scheduled =
+            Some(Scheduled { used: Duration::from_millis(500), queued: Some(Duration::from_millis(450)) });
+    }
+    assert_eq!(transform_kind(&queued), Transforming::Working);
     let collating = (Role::Transform, &[(Doing::Transform, 100), (Doing::Collate, 900)][..]);
     assert!(of(&[STARVING, collating, reactor], 900).advice.starts_with("your collate function: 10.000 ms a"));
     // It is fast: who keeps it waiting is the answer. And where the trainer is slow, it does not matter.
