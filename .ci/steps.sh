@@ -8,6 +8,9 @@ export CARGO_TERM_COLOR=never RUST_BACKTRACE=1
 
 readonly LIBRARIES=(uringload-core uringload-sys uringload-formats uringload-images uringload)
 readonly PUBLISHED=("${LIBRARIES[@]}" uringload-cli)
+# Where a build of the tests leaves the mock of CUDA's driver, Python's extension module, and the command.
+readonly BUILT=$PWD/target/debug
+readonly MOCK_CUDA=$BUILT/deps/liburingload_mock_cuda.so
 # What each step printed, in a file of its name.
 readonly LOGS=target/ci/$(basename "$0")
 # Seconds that a step may take before it counts as hanging: several times what the longest takes on a slow machine.
