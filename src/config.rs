@@ -86,7 +86,7 @@ impl fmt::Display for EngineKind {
 }
 
 /// How a loader really reads: the path of the bytes, and every step down from the best one. `Display` is one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Route {
     /// What reads the bytes.

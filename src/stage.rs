@@ -184,8 +184,8 @@ struct Shared {
     stats: Arc<Stats>,
     /// Reads samples that are no longer kept.
     samples: OnceLock<Samples>,
-    /// What images cost, where a GPU decodes too.
-    costs: nvjpeg::Costs,
+    /// What waits for a GPU that decodes.
+    jpegs: nvjpeg::Jpegs,
     /// Steps down that were taken while working.
     said: SegQueue<Fallback>,
 }
@@ -218,7 +218,7 @@ impl Stage {
             closed: AtomicBool::new(false),
             stats,
             samples: OnceLock::new(),
-            costs: nvjpeg::Costs::default(),
+            jpegs: nvjpeg::Jpegs::default(),
             said: SegQueue::new(),
         });
         let (scratch, under_way) = (MapScratch::default(), 0);
@@ -238,12 +238,9 @@ impl Stage {
         stage
     }
 
-    /// Starts a thread for each of these decoders, beside the others.
-    pub fn add_nvjpeg(&mut self, decoders: Vec<Decoder>) {
-        let wanted = decoders.len();
-        if wanted > 0 {
-            self.shared.costs.set_threads(self.threads.len().max(1));
-        }
+    /// Starts a thread for each of these decoders, beside the others. This share of the images is theirs.
+    pub fn add_nvjpeg(&mut self, decoders: Vec<Decoder>, share: f64) {
+        let (wanted, others) = (decoders.len(), self.threads.len());
         for (index, decoder) in decoders.into_iter().enumerate() {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name(format!("uringload-jpeg-{index}"));
@@ -252,9 +249,12 @@ impl Stage {
                 Err(error) => {
                     let got = format!("{index} of {wanted} threads with nvJPEG");
                     self.shared.said.push(Fallback::new(Cause::Threads, got, Some(&error)));
-                    return;
+                    break;
                 }
             }
+        }
+        if self.threads.len() > others {
+            self.shared.jpegs.begin(share, others > 0);
         }
     }
 
@@ -289,13 +289,20 @@ impl Stage {
             clock.switch(before);
             return;
         }
-        self.shared.work.push(work);
-        self.wake();
+        match self.shared.jpegs.queue(work) {
+            None => self.shared.wake_jpegs(),
+            Some(work) => {
+                self.shared.work.push(work);
+                self.wake();
+            }
+        }
     }
 
     /// Wakes a thread, if there are any.
     fn wake(&self) {
-        if !self.threads.is_empty() {
+        if self.shared.jpegs.do_all() {
+            self.shared.wake_jpegs();
+        } else if !self.threads.is_empty() {
             drop(self.shared.lock());
             self.shared.wake.notify_one();
         }
@@ -372,6 +379,7 @@ impl Drop for Stage {
         self.shared.closed.store(true, Ordering::Release);
         drop(self.shared.lock());
         self.shared.wake.notify_all();
+        self.shared.jpegs.wake.notify_all();
         for thread in self.threads.drain(..) {
             // The thread never panics: it catches panics of the work it runs.
             let _ = thread.join();
@@ -402,15 +410,24 @@ impl Shared {
         }
     }
 
+    fn wake_jpegs(&self) {
+        drop(self.lock());
+        self.jpegs.wake.notify_one();
+    }
+
     /// The next work, or `None` if there will be no more.
     fn next(&self, clock: &mut Clock) -> Option<Work> {
-        let work = self.work.pop();
-        if work.is_some() {
+        self.next_of(|| self.work.pop(), &self.wake, clock)
+    }
+
+    /// The next work of a thread that sleeps with `wake`.
+    fn next_of(&self, pop: impl Fn() -> Option<Work>, wake: &Condvar, clock: &mut Clock) -> Option<Work> {
+        if let Some(work) = pop() {
             // If the thread did not sleep, it went straight from one unit to the next.
             if clock.doing() != Doing::Decode {
                 clock.switch(Doing::Decode);
             }
-            return work.filter(|_| !self.closed.load(Ordering::Acquire));
+            return Some(work).filter(|_| !self.closed.load(Ordering::Acquire));
         }
         clock.switch(Doing::WaitInput);
         let mut asleep = self.lock();
@@ -418,21 +435,18 @@ impl Shared {
             if self.closed.load(Ordering::Acquire) {
                 return None;
             }
-            if let Some(work) = self.work.pop() {
+            if let Some(work) = pop() {
                 drop(asleep);
                 clock.switch(Doing::Decode);
                 return Some(work);
             }
-            asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+            asleep = wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Does work that began at `began`, and returns when it ended.
     fn finish(&self, work: Work, scratch: &mut MapScratch, began: Instant) -> Instant {
-        let bytes = nvjpeg::file_bytes(&work);
-        let ended = self.finish_with(work, None, scratch, began);
-        self.costs.note_processor(bytes, ended.saturating_duration_since(began).as_nanos());
-        ended
+        self.finish_with(work, None, scratch, began)
     }
 
     /// The same; of a value whose image was decoded already, `decoded` is that.

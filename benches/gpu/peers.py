@@ -294,7 +294,7 @@ def torchvision(args, counts, result):
                 yield batch["data"]
 
     on = "cuda:0" if device == "cuda" else "cpu"
-    runs = {"ours, nvjpeg": ours(nvjpeg=3)} if device == "cuda" else {}
+    runs = {"ours, nvjpeg": ours(nvjpeg=0.75)} if device == "cuda" else {}
     runs.update({"ours": ours(), "decoded by batches": on_device()})
     runs.update({f"{workers} workers": by_workers(workers) for workers in counts})
     told = result["photographs"] = {"runs": {}}

@@ -146,8 +146,8 @@ pub(crate) struct Options {
     /// Where the devices' memory comes from, if not from the driver.
     device_allocator: Option<Allocator>,
     cuda_library: Option<PathBuf>,
-    /// Threads that decode JPEGs with each GPU.
-    nvjpeg: usize,
+    /// The share of the JPEGs that the GPUs decode.
+    nvjpeg: f64,
     /// Where to look for nvJPEG beside where the system does.
     nvjpeg_places: Vec<PathBuf>,
     transforms: Vec<(String, Transformed)>,

@@ -314,7 +314,7 @@ def test_without_nvjpeg_the_processor_decodes_and_the_route_says_so(
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     assert str(folder) in _device.nvjpeg_places()
     given: dict[str, Any] = {"batch_size": 4, "output": "dlpack", "transforms": {"data": "resize(4x4), to_tensor(u8)"}}
-    with DataLoader(data, device="cuda:0", cuda_library=mock.path, nvjpeg=2, **given) as loader:
+    with DataLoader(data, device="cuda:0", cuda_library=mock.path, nvjpeg=0.5, **given) as loader:
         assert sum(batch["data"].shape[0] for batch in loader) == 8
         assert loader.stats()["samples_decoded_on_device"] == 0
         steps = [step for step in loader.route()["fallbacks"] if "images decoded by the GPU" in step]
@@ -371,9 +371,10 @@ def test_transforms_of_the_users_own_come_behind(records: pathlib.Path, mock: Mo
         ({"output": "numpy"}, "NumPy has no arrays"),
         ({"device_memory": 100}, "does not fit"),
         ({"device": "cpu", "cuda_library": None, "device_memory": 100}, "device_memory"),
-        ({"device": "cpu", "cuda_library": None, "nvjpeg": 2}, "device='cpu' has none"),
-        ({"nvjpeg": 2}, "no column of images is decoded"),
+        ({"device": "cpu", "cuda_library": None, "nvjpeg": 0.5}, "device='cpu' has none"),
+        ({"nvjpeg": 1}, "no column of images is decoded"),
         ({"nvjpeg": -1}, "nvjpeg cannot be -1"),
+        ({"nvjpeg": 3}, "nvjpeg cannot be 3"),
         ({"cuda_library": "/nowhere/libcuda.so.1"}, "is not available"),
         ({"transforms": {"nothing": Images()}}, "nothing"),
         ({"transforms": {"data": Images()}}, "data"),

@@ -25,7 +25,7 @@ use uringload_sys::cuda::DeviceAllocator;
 /// }
 /// # Ok::<(), uringload::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     pub(crate) kind: DeviceKind,
     pub(crate) library: Option<PathBuf>,
@@ -46,13 +46,11 @@ impl PartialEq for Allocator {
     }
 }
 
-impl Eq for Allocator {}
-
 /// What decodes JPEGs with the GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Nvjpeg {
-    /// Threads that do.
-    pub(crate) threads: usize,
+    /// The share of the JPEGs, 0 to 1.
+    pub(crate) share: f64,
     /// The library to load, and no other.
     pub(crate) library: Option<PathBuf>,
     /// Where to look where the loader finds none: libraries, or folders of them.
@@ -223,16 +221,18 @@ impl Device {
         self
     }
 
-    /// Has JPEGs decoded by the GPU too, by nvJPEG, in so many threads beside those of
-    /// [`num_threads`](crate::Builder::num_threads): all take from one queue, so that nobody waits for the other. 2 to
-    /// 4 keep a GPU's engine busy. Default: 0, none.
+    /// Has this share of the JPEGs, 0 to 1, decoded by the GPU, by nvJPEG. The processor decodes the rest, in
+    /// [`num_threads`](crate::Builder::num_threads), and what nvJPEG does not know. Default: 0, none.
     ///
-    /// nvJPEG rounds differently than libjpeg, and who decodes an image depends on who has time: pixels may differ by a
-    /// few levels from run to run. Where it is not there, the processor decodes, and the route says so. Beside the
-    /// device's memory limit, each thread takes up to 64 MiB of the GPU's memory, and what nvJPEG needs.
+    /// nvJPEG rounds differently than libjpeg, by a few levels. Who decodes an image depends on the sample's number and
+    /// on its file, and not on who has time: runs with one share, on GPUs of one kind, have the same pixels. Where
+    /// nvJPEG is not there, the processor decodes, and the route says so. Up to 128 MiB of the GPU's memory are taken
+    /// beside its limit, and what nvJPEG needs itself.
+    ///
+    /// `build` refuses what is no share, and GPUs of one loader with different shares.
     #[must_use]
-    pub fn nvjpeg(mut self, threads: usize) -> Device {
-        self.nvjpeg.threads = threads;
+    pub fn nvjpeg(mut self, share: f64) -> Device {
+        self.nvjpeg.share = share;
         self
     }
 
@@ -324,7 +324,7 @@ impl fmt::Display for Device {
 }
 
 /// A GPU that batches go to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceRoute {
     /// Its number.
@@ -355,13 +355,13 @@ pub struct DeviceRoute {
 }
 
 /// How a GPU decodes JPEGs, by nvJPEG.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NvjpegRoute {
     /// nvJPEG's version.
     pub version: String,
-    /// Threads that have the GPU decode.
-    pub threads: usize,
+    /// The share of the JPEGs that the GPU decodes, 0 to 1.
+    pub share: f64,
     /// The GPU's engines for JPEGs, and the cores of each (0 where nvJPEG does not tell); `None` where its
     /// multiprocessors decode.
     pub engines: Option<(u32, u32)>,
@@ -432,7 +432,7 @@ impl fmt::Display for GdsRoute {
 
 impl fmt::Display for NvjpegRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JPEGs by nvJPEG {} in {} threads, ", self.version, self.threads)?;
+        write!(f, "{:.0} % of the JPEGs by nvJPEG {}, ", self.share * 100.0, self.version)?;
         match self.engines {
             None => f.write_str("by its multiprocessors"),
             Some((0, _)) => f.write_str("by its own engines"),

@@ -44,7 +44,9 @@ pub struct Config {
     /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
     /// for each processor, at most 8.
     pub num_threads: Option<usize>,
-    /// Threads beside these that decode JPEGs with nvJPEG.
+    /// The share of the JPEGs that GPUs decode, by nvJPEG, and the threads beside these that have them do it.
+    pub nvjpeg_share: f64,
+    /// See there.
     pub nvjpeg_threads: usize,
     /// Bytes of memory for samples at most.
     pub memory_limit: Option<u64>,
@@ -121,6 +123,7 @@ impl Default for Config {
             read_bytes: None,
             io_threads: None,
             num_threads: None,
+            nvjpeg_share: 0.0,
             nvjpeg_threads: 0,
             memory_limit: None,
             memory_budget: None,

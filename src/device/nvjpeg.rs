@@ -3,11 +3,34 @@
 
 use super::Opened;
 use crate::config::{Cause, Device, Fallback, NvjpegRoute};
+use crate::{Error, ErrorKind, Result};
 use uringload_sys::cuda::Context;
 use uringload_sys::nvjpeg::{Decoder, Hardware, Library};
 
 /// Most bytes of a GPU's memory for the pixels of one batch of images: 64 of 500 x 375 take 36 MB.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
+
+/// Threads of a GPU that decode: while one waits for the engine, the other looks at headers and does what is left of
+/// the chains.
+pub(crate) const THREADS: usize = 2;
+
+/// The share of the JPEGs that GPUs decode: one for all of them.
+///
+/// # Errors
+/// `InvalidArgument` for what is no share, and for two different ones.
+pub(crate) fn share(devices: &[Device]) -> Result<f64> {
+    let refused = |what: String| {
+        Err(Error::new(ErrorKind::InvalidArgument, what)
+            .with_remedy("give each GPU the same share of the JPEGs, from 0 (none) to 1 (all)"))
+    };
+    let shares = || devices.iter().map(|device| device.nvjpeg.share);
+    if let Some(share) = shares().find(|share| !(0.0..=1.0).contains(share)) {
+        return refused(format!("nvjpeg cannot be {share}"));
+    }
+    let (least, most) =
+        shares().fold((1.0, 0.0), |(least, most): (f64, f64), share| (least.min(share), most.max(share)));
+    if least < most { refused(format!("nvjpeg cannot be {least} on one GPU and {most} on another")) } else { Ok(most) }
+}
 
 /// The decoders that the devices are to have, each with room for `share` bytes of pixels at most. What cannot be had is
 /// a step down.
@@ -30,9 +53,6 @@ fn decoders_of(
     fallbacks: &mut Vec<Fallback>,
 ) -> (Vec<Decoder>, Option<NvjpegRoute>) {
     let (search, mut made) = (&device.nvjpeg, Vec::new());
-    if search.threads == 0 {
-        return (made, None);
-    }
     let step = |got: String, why: String| Fallback::new(Cause::Nvjpeg, got, None).with_reason(why);
     let found = search.library.as_deref().map_or_else(|| Library::open(&search.places), Library::at);
     let library = match found {
@@ -43,13 +63,13 @@ fn decoders_of(
         }
     };
     let named = format!("{} (nvJPEG {})", library.path().display(), library.version());
-    while made.len() < search.threads {
+    while made.len() < THREADS {
         match library.decoder(context, bytes) {
             Ok(decoder) => made.push(decoder),
             Err(error) => {
                 let got = match made.len() {
                     0 => "images decoded by the processor".to_owned(),
-                    some => format!("{some} of {} threads that decode with the GPU", search.threads),
+                    some => format!("{some} of {THREADS} threads that decode with the GPU"),
                 };
                 fallbacks.push(step(got, format!("{named}: {error}")).with_remedy(error.remedy()));
                 break;
@@ -63,6 +83,6 @@ fn decoders_of(
         fallbacks.push(step.with_reason(format!("{named}: {error}")).with_remedy(error.hardware_remedy()));
     }
     let engines = hardware.ok().map(|Hardware { engines, cores }| (engines, cores));
-    let route = NvjpegRoute { version: library.version(), threads: made.len(), engines };
+    let route = NvjpegRoute { version: library.version(), share: search.share, engines };
     (made, Some(route))
 }

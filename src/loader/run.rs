@@ -388,7 +388,7 @@ impl Running {
         let mut stage = (decoder.is_some() || maps.is_some())
             .then(|| Stage::new(Arc::clone(&dataset), maps, limits.threads, Arc::clone(bell), Arc::clone(&stats)));
         if let Some(stage) = stage.as_mut() {
-            stage.add_nvjpeg(nvjpeg);
+            stage.add_nvjpeg(nvjpeg, config.nvjpeg_share);
             route.fallbacks.extend(std::iter::from_fn(|| stage.said()));
         }
         let errands =

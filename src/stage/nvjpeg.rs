@@ -1,16 +1,18 @@
 //! Threads that decode with nvJPEG, and have the GPU cut, resize and mirror what it has decoded where a chain begins
-//! with that, so that no more comes back than what is seen. They take from the one queue that the others take from: a
-//! batch of JPEGs for the GPU, and, like the others, whatever else there is. So nobody has a share that is fixed, and
-//! nobody waits for the GPU.
+//! with that, so that no more comes back than what is seen.
 //!
-//! A thread takes as many images as the GPU will have decoded by the time that the other threads are through with the
-//! rest, as far as that can be told: by the bytes of files, and by what a byte has cost here and there until now.
+//! Which images are theirs is a function of the sample's number and of the file, never of who has time: nvJPEG rounds
+//! differently than libjpeg, and two runs are to have the same pixels. So they have a queue of their own. What turns
+//! out not to be for the GPU goes on to the queue of the others.
 
 use super::{Keeping, Shared, Task, Value, Work};
 use crate::config::{Cause, Fallback};
+use crate::dataset::SampleId;
 use crate::stats::Clock;
 use crate::transform::{Decoded, MapScratch};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crossbeam_queue::SegQueue;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, OnceLock};
 use std::time::Instant;
 use uringload_images::{Passes, Plan, Taps};
 use uringload_sys::cuda;
@@ -19,73 +21,51 @@ use uringload_sys::nvjpeg::{Decoder, NvjpegError, Pixels, Request, Resampling};
 /// Most images in a batch. Above 50, nvJPEG has multiprocessors read the codes.
 const BATCH_MAX: usize = 64;
 
-/// Images in a batch while it is not known what a byte costs.
-const BATCH_UNKNOWN: usize = 8;
+/// What waits for these threads.
+#[derive(Default)]
+pub(super) struct Jpegs {
+    work: SegQueue<Work>,
+    /// The share of the images that is theirs; nothing where there are no such threads.
+    share: OnceLock<f64>,
+    /// The GPU failed: the processor decodes all that is left.
+    is_lost: AtomicBool,
+    /// Whether other threads decode beside these.
+    has_others: OnceLock<bool>,
+    /// Idle threads sleep with it, as the others with theirs.
+    pub(super) wake: Condvar,
+}
 
-/// A thread for which the processor was cheaper so many times tries the GPU again.
-const TRY_AGAIN: u32 = 64;
-
-/// A new cost counts for this part of the mean.
-const NEW_PART: f64 = 0.125;
-
-/// The mean of a cost over some last times; 0 where none is known. Several threads write it, and one that is lost does
-/// no harm.
-#[derive(Debug, Default)]
-struct Mean(AtomicU64);
-
-impl Mean {
-    fn get(&self) -> f64 {
-        f64::from_bits(self.0.load(Ordering::Relaxed))
+impl Jpegs {
+    /// Before anything is queued: the share of the images that is for these threads, and whether there are others.
+    pub(super) fn begin(&self, share: f64, has_others: bool) {
+        let _ = (self.share.set(share), self.has_others.set(has_others));
     }
 
-    fn add(&self, value: f64) {
-        let before = self.get();
-        let mean = if before > 0.0 { before + (value - before) * NEW_PART } else { value };
-        self.0.store(mean.to_bits(), Ordering::Relaxed);
+    /// Whether the threads do all work, because there are no others.
+    pub(super) fn do_all(&self) -> bool {
+        self.has_others.get() == Some(&false)
+    }
+
+    /// Whether a sample is for these threads, as far as its number tells.
+    fn is_theirs(&self, id: SampleId) -> bool {
+        self.share.get().is_some_and(|&share| is_of_share(id, share))
+    }
+
+    /// Queues work for these threads; what is not theirs is returned.
+    pub(super) fn queue(&self, work: Work) -> Option<Work> {
+        if !value_of(&work).is_some_and(|value| self.is_theirs(value.id)) {
+            return Some(work);
+        }
+        self.work.push(work);
+        None
     }
 }
 
-/// What images cost, and how many threads there are to decode them.
-#[derive(Debug, Default)]
-pub(super) struct Costs {
-    /// Nanoseconds of a thread for a byte of a file, decoded by the processor.
-    processor: Mean,
-    /// Nanoseconds for a byte of the files of a batch, decoded by the GPU.
-    device: Mean,
-    /// Bytes of a file.
-    file: Mean,
-    /// Threads that decode by the processor; 0 where no GPU decodes, so that nobody asks for costs.
-    threads: AtomicU64,
-}
-
-impl Costs {
-    pub(super) fn set_threads(&self, threads: usize) {
-        self.threads.store(threads as u64, Ordering::Relaxed);
-    }
-
-    /// Books what a value cost the processor, where somebody asks: all threads write to the same words.
-    pub(super) fn note_processor(&self, bytes: usize, nanos: u128) {
-        if bytes > 0 && self.threads.load(Ordering::Relaxed) > 0 {
-            self.processor.add(nanos as f64 / bytes as f64);
-            self.file.add(bytes as f64);
-        }
-    }
-
-    fn note_device(&self, bytes: usize, nanos: u128) {
-        self.device.add(nanos as f64 / bytes.max(1) as f64);
-    }
-
-    /// Whether the GPU is to have a batch of `bytes` in `images` files, while `waiting` files are left to the others.
-    fn is_for_device(&self, (images, bytes): (usize, usize), waiting: usize) -> bool {
-        let (here, there) = (self.processor.get(), self.device.get());
-        if here <= 0.0 || there <= 0.0 {
-            return images <= BATCH_UNKNOWN;
-        }
-        let batch = there * bytes as f64;
-        let rest = here * waiting as f64 * self.file.get() / (self.threads.load(Ordering::Relaxed).max(1) as f64);
-        // One image is also for the GPU where that is as fast as this thread would be.
-        batch <= rest || (images == 1 && batch <= here * bytes as f64)
-    }
+/// Whether a sample is of this share of all. Neighbours are spread evenly: so many of each batch, whatever the order.
+fn is_of_share(id: SampleId, share: f64) -> bool {
+    // The golden ratio, of 64 bits (Knuth, The Art of Computer Programming, volume 3, section 6.4).
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    share >= 1.0 || (id.0.wrapping_mul(GOLDEN) as f64) < share * 2.0_f64.powi(64)
 }
 
 /// An image for the GPU.
@@ -113,32 +93,38 @@ impl Shared {
     /// Works until there is no more work: with the GPU as long as that goes well, and without it behind that.
     pub(super) fn run_nvjpeg(&self, mut decoder: Decoder, mut clock: Clock) {
         let mut scratch = MapScratch::default();
-        let mut passed = 0;
-        while let Some(first) = self.next(&mut clock) {
-            let began = Instant::now();
-            let Some(size) = self.decodable(&first, &decoder) else {
-                self.finish(first, &mut scratch, began);
+        while let Some(first) = self.next_jpeg(&mut clock) {
+            let size = self.decodable(&first, &decoder).filter(|_| !self.jpegs.is_lost.load(Ordering::Relaxed));
+            let Some(size) = size else {
+                self.hand_over(first, &mut scratch);
                 continue;
             };
-            let is_first_for_device = self.costs.is_for_device((1, file_bytes(&first)), self.work.len());
-            if !is_first_for_device && passed < TRY_AGAIN {
-                passed += 1;
-                self.finish(first, &mut scratch, began);
-                continue;
-            }
-            passed = 0;
-            let (batch, other) = self.batch((first, size), &decoder);
-            let decoded = self.decode_batch(batch, &mut decoder, &mut scratch);
-            if let Some(other) = other {
-                self.finish(other, &mut scratch, Instant::now());
-            }
-            if let Err(error) = decoded {
+            let batch = self.batch((first, size), &decoder, &mut scratch);
+            if let Err(error) = self.decode_batch(batch, &mut decoder, &mut scratch)
+                && !self.jpegs.is_lost.swap(true, Ordering::Relaxed)
+            {
                 let step = Fallback::new(Cause::Nvjpeg, "images decoded by the processor from now on", None);
                 self.said.push(step.with_reason(error.to_string()));
-                drop(decoder);
-                return self.run(clock);
             }
         }
+    }
+
+    /// Work that is not for the GPU.
+    fn hand_over(&self, work: Work, scratch: &mut MapScratch) {
+        if self.jpegs.do_all() {
+            self.finish(work, scratch, Instant::now());
+        } else {
+            self.work.push(work);
+            drop(self.lock());
+            self.wake.notify_one();
+        }
+    }
+
+    /// The next work of these threads, or `None` if there will be no more.
+    fn next_jpeg(&self, clock: &mut Clock) -> Option<Work> {
+        let others = || if self.jpegs.do_all() { self.work.pop() } else { None };
+        let pop = || self.jpegs.work.pop().or_else(others);
+        self.next_of(pop, &self.jpegs.wake, clock)
     }
 
     /// Rows and columns of an image that the GPU may decode.
@@ -146,7 +132,7 @@ impl Shared {
         let (maps, value) = (self.maps.as_ref()?, value_of(work)?);
         let (_, map) = maps.columns.get(value.column)?;
         // What is kept is what the processor makes.
-        let Keeping::Not = value.keeping else { return None };
+        let (Keeping::Not, true) = (&value.keeping, self.jpegs.is_theirs(value.id)) else { return None };
         let size = map.decodable(&value.bytes, &maps.memory)?;
         (Decoder::bytes_of(size) as u64 <= self.room(decoder)).then_some(size)
     }
@@ -171,27 +157,28 @@ impl Shared {
         Some((resampling(passes), rest))
     }
 
-    /// Takes images from the queue for as long as the GPU is to have them; and the first work that is none for it.
-    fn batch(&self, (first, size): (Work, (u32, u32)), decoder: &Decoder) -> (Vec<Image>, Option<Work>) {
-        let (mut bytes, room) = (file_bytes(&first), self.room(decoder));
-        let first = self.image((first, size), room);
-        let mut taken = first.bytes();
-        let mut batch = vec![first];
-        while batch.len() < BATCH_MAX
-            && self.costs.is_for_device((batch.len() + 1, bytes + bytes / batch.len()), self.work.len())
-        {
-            let Some(work) = self.work.pop() else { break };
-            let Some(size) = self.decodable(&work, decoder) else { return (batch, Some(work)) };
-            let file = file_bytes(&work);
+    /// The images that wait, as far as there is room for them. What is not for the GPU goes to the others.
+    fn batch(&self, (first, size): (Work, (u32, u32)), decoder: &Decoder, scratch: &mut MapScratch) -> Vec<Image> {
+        let room = self.room(decoder);
+        let mut batch = vec![self.image((first, size), room)];
+        let mut left = room.saturating_sub(batch[0].bytes());
+        while batch.len() < BATCH_MAX && left > 0 {
+            let Some(work) = self.jpegs.work.pop() else { break };
+            let Some(size) = self.decodable(&work, decoder) else {
+                self.hand_over(work, scratch);
+                continue;
+            };
             let image = self.image((work, size), room);
-            if taken + image.bytes() > room {
-                return (batch, Some(image.work));
+            let bytes = image.bytes();
+            if bytes > left {
+                // It begins the next batch, of this thread or of another.
+                self.jpegs.work.push(image.work);
+                break;
             }
-            bytes += file;
-            taken += image.bytes();
+            left -= bytes;
             batch.push(image);
         }
-        (batch, None)
+        batch
     }
 
     /// Has the GPU decode a batch, and makes tensors of what it has decoded. What it has not is for the processor,
@@ -205,12 +192,8 @@ impl Shared {
         decoder: &mut Decoder,
         scratch: &mut MapScratch,
     ) -> Result<(), NvjpegError> {
-        let began = Instant::now();
         let requests: Vec<Request<'_>> = batch.iter().filter_map(Image::request).collect();
-        let bytes = requests.iter().map(|request| request.file.len()).sum();
         let decoded = decoder.decode_resampled(&requests);
-        let nanos = began.elapsed().as_nanos();
-        self.costs.note_device(bytes, nanos);
         let (images, failed): (Vec<Option<Pixels>>, _) = match decoded {
             Ok(images) => (images.into_iter().map(Result::ok).collect(), None),
             Err(error) => (Vec::new(), Some(error)),
@@ -243,52 +226,22 @@ fn value_of(work: &Work) -> Option<&Value> {
     }
 }
 
-pub(super) fn file_bytes(work: &Work) -> usize {
-    value_of(work).map_or(0, |value| value.bytes.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn costs(here: f64, there: f64, threads: usize) -> Costs {
-        let costs = Costs::default();
-        costs.set_threads(threads);
-        costs.note_processor(1000, (here * 1000.0) as u128);
-        costs.note_device(1000, (there * 1000.0) as u128);
-        costs
-    }
-
-    /// The images that a thread takes of so many that wait, each of 1000 bytes.
-    fn taken(costs: &Costs, waiting: usize) -> usize {
-        (1..=waiting).take_while(|&images| costs.is_for_device((images, images * 1000), waiting - images)).count()
-    }
-
     #[test]
-    fn the_gpu_has_what_it_is_through_with_when_the_others_are() {
-        // As fast as four threads: half.
-        assert_eq!(taken(&costs(40.0, 10.0, 4), 60), 30);
-        // A fourth as fast as four threads: a fifth.
-        assert_eq!(taken(&costs(40.0, 40.0, 4), 60), 12);
-        // Far slower: none, and of the last ones one at most.
-        assert_eq!(taken(&costs(40.0, 4000.0, 4), 60), 0);
-        assert_eq!(taken(&costs(40.0, 30.0, 4), 1), 1);
-        assert_eq!(taken(&costs(40.0, 50.0, 4), 1), 0);
-        // Far faster: nearly all.
-        assert_eq!(taken(&costs(40.0, 0.1, 4), 60), 59);
-    }
-
-    #[test]
-    fn what_nothing_is_known_of_is_tried_with_few() {
-        assert_eq!(taken(&Costs::default(), 60), BATCH_UNKNOWN);
-    }
-
-    #[test]
-    fn a_mean_follows_what_changes() {
-        let mean = Mean::default();
-        mean.add(8.0);
-        assert!((mean.get() - 8.0).abs() < 1e-9);
-        (0..100).for_each(|_| mean.add(16.0));
-        assert!((mean.get() - 16.0).abs() < 0.1, "{}", mean.get());
+    fn each_batch_has_its_share() {
+        for share in [0.1, 0.5, 0.75, 1.0] {
+            let of = |ids: std::ops::Range<u64>| ids.filter(|&id| is_of_share(SampleId(id), share)).count() as f64;
+            for first in [0, 1, 1_000_003, u64::MAX - 64] {
+                let (count, wanted) = (of(first..first + 64), 64.0 * share);
+                assert!((count - wanted).abs() <= 3.0, "{count} of 64 from {first} on, for {share}");
+            }
+            // Samples of one class, which lie in the same places of each shard.
+            let strided = (0..64_000).step_by(1000).filter(|&id| is_of_share(SampleId(id), share)).count() as f64;
+            assert!((strided - 64.0 * share).abs() <= 10.0, "{strided} of 64, for {share}");
+        }
+        assert!(!(0..1000).any(|id| is_of_share(SampleId(id), 0.0)));
     }
 }

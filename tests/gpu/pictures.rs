@@ -180,7 +180,7 @@ fn jpegs_decoded_by_the_gpu_are_nearly_those_of_the_processor() {
     let chain = "random_resized_crop(128), hflip, to_tensor(u8, hwc)";
     let builder = Loader::builder(dataset).batch_size(32).shuffle(true).num_threads(1);
     let builder = builder.transform("data", chain.parse().expect("a chain"));
-    let device = Device::cuda(0).nvjpeg(2).nvjpeg_places(places);
+    let device = Device::cuda(0).nvjpeg(1.0).nvjpeg_places(places);
     let mut loader = builder.clone().device(device).build().expect("a loader");
     let (mut sum, mut count) = (0_u64, 0_u64);
     for wanted in builder.build().expect("a loader to the host") {

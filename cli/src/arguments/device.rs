@@ -28,9 +28,9 @@ pub struct Devices {
     /// The cuFile library to load [default: libcufile.so.0, from the system, $CUDA_HOME or Python's packages].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
     pub cufile_library: Option<PathBuf>,
-    /// Threads that have each GPU decode JPEGs too (nvJPEG), beside those of --num-threads [default: none].
-    #[arg(long, value_name = "THREADS", default_value_t = 0, hide_default_value = true, requires = "devices")]
-    pub nvjpeg: usize,
+    /// The share of the JPEGs, 0 to 1, that the GPUs decode (nvJPEG) [default: 0].
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, hide_default_value = true, requires = "devices")]
+    pub nvjpeg: f64,
     /// The nvJPEG library to load [default: libnvjpeg.so.13 to .11, from the system, $CUDA_HOME or Python's packages].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
     pub nvjpeg_library: Option<PathBuf>,
@@ -45,7 +45,7 @@ impl Devices {
                 device = device.library(path);
             }
             device = device.gds(self.gds).gds_search(cufile::search(self.cufile_library.clone()));
-            if self.nvjpeg > 0 {
+            if self.nvjpeg != 0.0 {
                 device = device.nvjpeg(self.nvjpeg).nvjpeg_places(cufile::nvjpeg_places());
             }
             if let Some(path) = &self.nvjpeg_library {

@@ -84,7 +84,7 @@ pub struct DeviceRouteReport {
 #[derive(Debug, Serialize)]
 struct NvjpegReport {
     version: String,
-    threads: usize,
+    share: f64,
     /// `null` where its multiprocessors decode.
     engines: Option<u32>,
     cores_per_engine: Option<u32>,
@@ -126,9 +126,9 @@ impl From<&DeviceRoute> for DeviceRouteReport {
     fn from(route: &DeviceRoute) -> DeviceRouteReport {
         let DeviceRoute { index, name, pci, numa_node, pinned, flags, memory_bytes, gds, nvjpeg, .. } = route.clone();
         let gds = gds.map(GdsReport::of);
-        let nvjpeg = nvjpeg.map(|NvjpegRoute { version, threads, engines, .. }| {
+        let nvjpeg = nvjpeg.map(|NvjpegRoute { version, share, engines, .. }| {
             let (engines, cores_per_engine) = engines.unzip();
-            NvjpegReport { version, threads, engines, cores_per_engine }
+            NvjpegReport { version, share, engines, cores_per_engine }
         });
         DeviceRouteReport { index, name, pci, numa_node, pinned, flags, memory_bytes, gds, nvjpeg }
     }

@@ -55,6 +55,14 @@ def number(name: str, value: Any) -> float:
     raise mistyped(f"{name} is {_typed(value)}, not a number", f"give {name} as a float")
 
 
+def share(name: str, value: Any) -> float:
+    """A part of a whole, from 0 to 1."""
+    part = number(name, value)
+    if not 0 <= part <= 1:
+        raise refused(f"{name} cannot be {value}", "give a share from 0 (none) to 1 (all)")
+    return part
+
+
 def text(name: str, value: Any, known: Sequence[str] = ()) -> str:
     """A string; if `known` is given, one of those."""
     if not isinstance(value, str):

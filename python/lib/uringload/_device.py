@@ -174,7 +174,7 @@ def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> Non
 
 
 def devices(
-    value: Any, output: str, has_transforms: bool, memory: Any, nvjpeg: int, allocator: Any = None
+    value: Any, output: str, has_transforms: bool, memory: Any, nvjpeg: float, allocator: Any = None
 ) -> list[str]:
     """The devices that batches go to, in turn; empty where batches stay as they were read."""
     names = [_name(item) for item in ([value] if _is_one(value) else _several(value))]

@@ -90,10 +90,10 @@ class DataLoader:
             Without a GPU, memory is not pinned, and the route and the log say so.
         pin_memory_device: the GPU to pin for, such as "cuda:1"; by default torch's current device.
         cuda_library: the CUDA driver, if it is not libcuda.so.1.
-        nvjpeg: threads that have each GPU decode JPEGs too (nvJPEG), beside the `num_threads` that the processor
-            decodes with; all take from one queue. Pixels may differ by a few levels from run to run, because nvJPEG
-            rounds differently. It is looked for where torch has it (PyPI's ``nvidia-nvjpeg-cu12``); without it the
-            processor decodes, and the route says so.
+        nvjpeg: the share of the JPEGs, 0 to 1, that the GPUs decode (nvJPEG); `num_threads` decode the rest. nvJPEG
+            rounds differently than the processor, by a few levels, but which images it decodes depends on them alone:
+            runs with one share have the same pixels. It is looked for where torch has it (PyPI's
+            ``nvidia-nvjpeg-cu12``); without it the processor decodes, and the route says so.
         transforms: built-in transforms by column. Of encoded images (JPEG, PNG, ...): a chain such as
             "random_resized_crop(224), hflip, normalize(imagenet)", or a Compose of torchvision or Albumentations; they
             run in `num_threads` threads without Python. The first step of a Compose that the loader does not know, and
@@ -196,7 +196,7 @@ class DataLoader:
         pin_memory: bool = False,
         pin_memory_device: str = "",
         cuda_library: str | os.PathLike[str] | None = None,
-        nvjpeg: int = 0,
+        nvjpeg: float = 0.0,
         transforms: Mapping[str, Any] | None = None,
         collate: str | Mapping[str, str] | Callable[[list[Any]], Any] = "auto",
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -307,7 +307,7 @@ class DataLoader:
             "device_memory": optional(arguments.size, "device_memory", device_memory),
             "device_allocator": _device.allocator(device_allocator),
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
-            "nvjpeg": arguments.integer("nvjpeg", nvjpeg),
+            "nvjpeg": arguments.share("nvjpeg", nvjpeg),
             "nvjpeg_places": _device.nvjpeg_places() if nvjpeg else [],
             "transforms": on_way.kernels,
             "chains": on_way.chains,
@@ -730,7 +730,7 @@ class DataLoader:
         if not wanted:
             raise refused("no samples were asked for", "name at least one")
         alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False,
-                 "devices": ["host"] if self._options["transforms"] else [], "pin": None, "nvjpeg": 0}
+                 "devices": ["host"] if self._options["transforms"] else [], "pin": None, "nvjpeg": 0.0}
         reading = native.Loader(
             self.dataset._native,
             {**self._options, **alone, "packing": None, "buckets": None},

@@ -59,7 +59,9 @@ impl DeviceBuilder {
             // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
             builder.config.collate = Collate::Ragged;
         }
-        builder.config.nvjpeg_threads = devices.iter().map(|device| device.nvjpeg.threads).sum();
+        builder.config.nvjpeg_share = device::nvjpeg_share(&devices)?;
+        builder.config.nvjpeg_threads =
+            if builder.config.nvjpeg_share > 0.0 { devices.len() * device::NVJPEG_THREADS } else { 0 };
         let columns = builder.columns_made()?;
         let transforms = Transforms::new(&transforms, &mut builder.config, &columns)?;
         let mut opened = device::open(&devices)?;
@@ -101,7 +103,7 @@ impl DeviceBuilder {
 
 /// What decodes on the devices, where that was asked for.
 fn decoders(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Vec<Decoder>> {
-    if devices.iter().all(|device| device.nvjpeg.threads == 0) {
+    if job.config.nvjpeg_share == 0.0 {
         return Ok(Vec::new());
     }
     let maps = job.maps.as_ref().filter(|maps| maps.columns.iter().any(|(_, map)| map.chain().is_some()));

@@ -49,10 +49,10 @@ pub struct Request<'a> {
 
 /// Decodes one batch of images after the other. It is of one thread at a time; several decoders work side by side.
 pub struct Decoder {
-    /// By the GPU's own engines for JPEGs, or why there are none.
-    hardware: Result<Engine, NvjpegError>,
-    /// By its multiprocessors, which know most kinds of JPEG.
-    hybrid: Engine,
+    /// The GPU's own engines for JPEGs; where there are none its multiprocessors, which know more kinds of JPEG.
+    engine: Engine,
+    /// Which engines they are, or why there are none.
+    hardware: Result<Hardware, NvjpegError>,
     stream: Stream,
     memory: DeviceMemory,
     resampler: Resampler,
@@ -87,12 +87,17 @@ unsafe impl Send for Engine {}
 impl Decoder {
     pub(super) fn new(library: &Library, context: &Context, bytes: usize) -> Result<Decoder, NvjpegError> {
         // A GPU without such an engine refuses the handle, as does one that the library cannot reach it of.
-        let hardware = Engine::new(library, context, table::NVJPEG_BACKEND_HARDWARE);
-        let hybrid = Engine::new(library, context, table::NVJPEG_BACKEND_GPU_HYBRID)?;
+        let (engine, hardware) = match Engine::new(library, context, table::NVJPEG_BACKEND_HARDWARE) {
+            Ok(engine) => {
+                let hardware = engine.info();
+                (engine, Ok(hardware))
+            }
+            Err(error) => (Engine::new(library, context, table::NVJPEG_BACKEND_GPU_HYBRID)?, Err(error)),
+        };
         let resampler = Resampler::new(context, bytes / TABLE_PART)?;
         let memory = DeviceMemory::new(context, bytes - bytes / TABLE_PART)?;
         let back = Bounce::new(context, BACK_BYTES).map_err(|error| NvjpegError::Host(error.to_string()))?;
-        Ok(Decoder { hardware, hybrid, stream: Stream::new(context)?, memory, resampler, back })
+        Ok(Decoder { engine, hardware, stream: Stream::new(context)?, memory, resampler, back })
     }
 
     /// The engines for JPEGs that the GPU has; or why none can be used.
@@ -101,7 +106,7 @@ impl Decoder {
     /// What the library says: of a GPU that has none, that it is of another architecture. Any other status may mean
     /// that `libnvcuvid.so.1`, a part of the driver, is not there.
     pub fn hardware(&self) -> Result<Hardware, &NvjpegError> {
-        self.hardware.as_ref().map(Engine::info)
+        self.hardware.as_ref().copied()
     }
 
     /// Bytes of the device that an image of this size takes. A batch's images take no more than [`room`](Decoder::room)
@@ -122,7 +127,8 @@ impl Decoder {
     }
 
     /// The pixels of JPEGs, each of which has three components and the rows and columns that are given with it; or why
-    /// there are none. What the hardware does not take, or a batch of which one is broken, multiprocessors decode.
+    /// there are none. They depend on the file alone, and not on those beside it: what the GPU's engines do not take
+    /// has an error, and no multiprocessor decodes it, which rounds otherwise.
     ///
     /// # Errors
     /// What is about the device and not about an image.
@@ -195,30 +201,33 @@ impl Decoder {
             Some((jpegs[index].file, self.image(place, jpegs[index].size.1)))
         };
         let requests: Vec<(&[u8], Image)> = chosen.iter().filter_map(|&index| request(index)).collect();
-        let Decoder { hardware, hybrid, stream, .. } = self;
-        // Each file goes to the first that takes it in a batch: one that does not would send back all of them.
-        let (mut rest, mut alone): (Vec<usize>, _) = ((0..requests.len()).collect(), Vec::new());
-        for (engine, least) in hardware.as_mut().ok().map(|engine| (engine, 1)).into_iter().chain([(&mut *hybrid, 2)]) {
-            let (taken, others): (Vec<usize>, _) = rest.into_iter().partition(|&index| engine.takes(requests[index].0));
-            rest = others;
-            let batch: Vec<(&[u8], Image)> = taken.iter().map(|&index| requests[index]).collect();
-            match if batch.len() < least { Ok(false) } else { engine.decode_batch(stream, &batch).map(|()| true) } {
-                Ok(true) => {}
-                Ok(false) => alone.extend(taken),
-                // It does not say which one.
-                Err(error) if error.is_of_image() => alone.extend(taken),
-                Err(error) => return Err(error),
-            }
-        }
-        alone.extend(rest);
+        let Decoder { engine, hardware, stream, .. } = self;
+        // One that it does not take would send back all of them.
+        let (taken, others): (Vec<usize>, Vec<usize>) =
+            (0..requests.len()).partition(|&index| engine.takes(requests[index].0));
+        let batch: Vec<(&[u8], Image)> = taken.iter().map(|&index| requests[index]).collect();
         let mut failed = Vec::new();
-        for index in alone {
-            let (jpeg, image) = requests[index];
-            match hybrid.decode(stream, jpeg, image) {
-                Ok(()) => {}
-                Err(error) if error.is_of_image() => failed.push((index, error)),
-                Err(error) => return Err(error),
+        let mut note = |index: usize, decoded: Result<(), NvjpegError>| match decoded {
+            Err(error) if error.is_of_image() => {
+                failed.push((index, error));
+                Ok(())
             }
+            decoded => decoded,
+        };
+        match if batch.is_empty() { Ok(()) } else { engine.decode_batch(stream, &batch) } {
+            Ok(()) => {}
+            // It does not say which one.
+            Err(error) if error.is_of_image() => {
+                for index in taken {
+                    note(index, engine.decode_batch(stream, &[requests[index]]))?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        for index in others {
+            let (jpeg, image) = requests[index];
+            let unknown = NvjpegError::new("nvjpegDecodeBatchedSupported", table::NVJPEG_STATUS_JPEG_NOT_SUPPORTED);
+            note(index, if hardware.is_ok() { Err(unknown) } else { engine.decode(stream, jpeg, image) })?;
         }
         for (request, error) in failed {
             places[chosen[request]] = Err(error);
@@ -254,7 +263,7 @@ impl Decoder {
 
     /// Looks at the image's header, and finds a place for its pixels behind `end`.
     fn place(&self, jpeg: &[u8], size: (u32, u32), end: &mut usize) -> Result<Range<usize>, NvjpegError> {
-        if self.hybrid.size(jpeg)? != size {
+        if self.engine.size(jpeg)? != size {
             return Err(NvjpegError::Size { size });
         }
         let len = Decoder::bytes_of(size) - ALIGNMENT;
@@ -438,7 +447,7 @@ impl Drop for Engine {
 
 impl fmt::Debug for Decoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (library, room) = (&self.hybrid.library, self.room());
+        let (library, room) = (&self.engine.library, self.room());
         f.debug_struct("Decoder").field("library", &library).field("room", &room).finish_non_exhaustive()
     }
 }

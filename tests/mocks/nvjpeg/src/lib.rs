@@ -45,6 +45,8 @@ pub enum Knob {
     LostFrom,
     /// Rows that the header is said to have beyond those that it has.
     ExtraRows,
+    /// Levels by which its pixels are brighter than the processor's: it rounds otherwise.
+    Brighter,
     /// Counted: handles that were not given back.
     Handles,
     /// Counted: states, and places for headers, that were not given back.
@@ -509,7 +511,9 @@ fn write(driver: &Driver, decoded: &uringload_images::Image, image: Image, strea
     let row = decoded.width() as usize * CHANNELS;
     // At once, if there is nothing between the rows.
     let part = if image.pitch[0] == row { decoded.pixels().len() } else { row };
-    for (index, pixels) in decoded.pixels().chunks_exact(part).enumerate() {
+    let brighter = value(Knob::Brighter) as u8;
+    let pixels: Vec<u8> = decoded.pixels().iter().map(|level| level.saturating_add(brighter)).collect();
+    for (index, pixels) in pixels.chunks_exact(part).enumerate() {
         let to = image.channel[0].addr() + index * image.pitch[0];
         // SAFETY: the mock of the driver looks at the address, and has copied the bytes when it returns.
         if unsafe { (driver.copy)(to as u64, pixels.as_ptr().cast(), part, stream) } != 0 {
