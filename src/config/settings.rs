@@ -44,9 +44,9 @@ pub struct Config {
     /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
     /// for each processor, at most 8.
     pub num_threads: Option<usize>,
-    /// The share of the JPEGs that GPUs decode, by nvJPEG, and the threads beside these that have them do it.
+    /// The share of the JPEGs that GPUs decode, by nvJPEG, 0 to 1.
     pub nvjpeg_share: f64,
-    /// See there.
+    /// Threads beside `num_threads` that have them do it.
     pub nvjpeg_threads: usize,
     /// Bytes of memory for samples at most.
     pub memory_limit: Option<u64>,

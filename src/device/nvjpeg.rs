@@ -86,3 +86,19 @@ fn decoders_of(
     let route = NvjpegRoute { version: library.version(), share: search.share, engines };
     (made, Some(route))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_of_one_loader_have_one_share() {
+        let of = |shares: &[f64]| {
+            let device = |(index, &share): (usize, &f64)| Device::cuda(index as u32).nvjpeg(share);
+            share(&shares.iter().enumerate().map(device).collect::<Vec<_>>()).map_err(|error| error.to_string())
+        };
+        assert_eq!((of(&[0.0]), of(&[0.3, 0.3]), of(&[1.0])), (Ok(0.0), Ok(0.3), Ok(1.0)));
+        assert!(of(&[0.3, 0.0]).unwrap_err().contains("nvjpeg cannot be 0 on one GPU and 0.3 on another"));
+        assert!(of(&[0.3, 2.0]).unwrap_err().contains("nvjpeg cannot be 2"));
+    }
+}
