@@ -1,15 +1,17 @@
-//! JPEGs decoded by the GPU (nvJPEG), as the loader's threads have it done: batches, several threads, pixels on the
-//! host; and the same with a random crop of each, resized on the GPU. Beside it the processor's decoder, on all cores;
-//! and how far the pixels of both lie apart.
+//! JPEGs decoded by the GPU (nvJPEG), as the loader's threads have it done: batches out of pinned memory, several
+//! threads, pixels on the host; and the same with a random crop of each, resized on the GPU. Beside it the processor's
+//! decoder, on all cores; and how far the pixels of both lie apart.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median};
 use crate::report::Report;
+use bytes::Bytes;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uringload_images::{Chain, Decoding, Draw, Filter, Region, decode, encode_jpeg, resize};
-use uringload_sys::cuda::Taps;
+use uringload_sys::Arena;
+use uringload_sys::cuda::{Pinned, Taps};
 use uringload_sys::nvjpeg::{Decoder, Library, Request, Resampling};
 
 /// Rows and columns, as of ImageNet's usual photograph.
@@ -34,28 +36,28 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
             return Ok(());
         }
     };
-    let files = files()?;
+    let (_pinned, files) = files(gpu)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let crops = crops(&files)?;
     let each = limits.all() / ((2 * THREADS.len() + 1) * ROUNDS) as u32;
     let limit = if setting.is_tiny { Duration::from_millis(50) } else { each.max(Duration::from_millis(100)) };
     let (mut rates, mut processor) = (vec![Vec::new(); THREADS.len()], Vec::new());
     let mut rates_of_crops = rates.clone();
-    let mut has_hardware = false;
+    // Made once: a decoder takes memory of the device, and its first batch more.
+    let made = (0..THREADS[THREADS.len() - 1]).map(|_| library.decoder(&gpu.context, BYTES));
+    let mut decoders: Vec<Decoder> = made.collect::<Result<_, _>>()?;
+    let has_hardware = decoders.iter().any(|decoder| decoder.hardware().is_ok());
     for round in 0.. {
         if !limits.goes_on(round, 1, ROUNDS) {
             break;
         }
         for (index, &threads) in THREADS.iter().enumerate() {
-            let made = (0..threads).map(|_| library.decoder(&gpu.context, BYTES));
-            let mut decoders: Vec<Decoder> = made.collect::<Result<_, _>>()?;
-            has_hardware = decoders.iter().any(|decoder| decoder.hardware().is_ok());
-            rates[index].push(by_device(&mut decoders, (&files, &[]), limit)?);
-            rates_of_crops[index].push(by_device(&mut decoders, (&files, &crops), limit)?);
+            rates[index].push(by_device(&mut decoders[..threads], (&files, &[]), limit)?);
+            rates_of_crops[index].push(by_device(&mut decoders[..threads], (&files, &crops), limit)?);
         }
         processor.push(by_processor(threads, &files, limit)?);
     }
-    let (mean, most) = apart(&library, gpu, &files)?;
+    let (mean, most) = apart(&mut decoders[0], &files)?;
     let [medians, of_crops] =
         [rates, rates_of_crops].map(|rates| rates.iter().map(|rates| median(rates)).collect::<Vec<f64>>());
     let told = |medians: &[f64]| medians.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
@@ -81,16 +83,24 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     Ok(())
 }
 
-/// The same photograph in different qualities: files of different lengths.
-fn files() -> Outcome<Vec<Vec<u8>>> {
+/// The same photograph in different qualities, files of different lengths, in pinned memory, as the loader reads them.
+fn files(gpu: &Gpu) -> Outcome<(Pinned, Vec<Bytes>)> {
     let photograph = decode(include_bytes!("../../images/tests/data/photo.jpg"), &Decoding::default())?;
     let whole = Region::whole(photograph.height(), photograph.width());
     let image = resize(&photograph, whole, SIZE, Filter::Bilinear)?;
-    (0..FILES).map(|index| Ok(encode_jpeg(&image, 80 + index as u8)?)).collect()
+    let encoded = (0..FILES).map(|index| encode_jpeg(&image, 80 + index as u8)).collect::<Result<Vec<_>, _>>()?;
+    let (arena, mut all) = Arena::reserve(encoded.iter().map(Vec::len).sum())?;
+    let mut at = 0;
+    for file in &encoded {
+        all.as_mut()[at..at + file.len()].copy_from_slice(file);
+        at += file.len();
+    }
+    let (pinned, mut all) = (Pinned::new(&gpu.context, &arena)?, Bytes::from_owner(all));
+    Ok((pinned, encoded.iter().map(|file| all.split_to(file.len())).collect()))
 }
 
 /// A crop of each image of a batch.
-fn crops(files: &[Vec<u8>]) -> Outcome<Vec<Resampling>> {
+fn crops(files: &[Bytes]) -> Outcome<Vec<Resampling>> {
     let chain: Chain = CHAIN.parse()?;
     let taps = |taps: uringload_images::Taps| Taps { first: taps.first, end: taps.end, weights: taps.weights };
     let mut crops = Vec::new();
@@ -104,7 +114,7 @@ fn crops(files: &[Vec<u8>]) -> Outcome<Vec<Resampling>> {
 }
 
 /// Images a second that the decoders make in `limit`, each in a thread of its own: whole images, or these crops.
-fn by_device(decoders: &mut [Decoder], (files, crops): (&[Vec<u8>], &[Resampling]), limit: Duration) -> Outcome<f64> {
+fn by_device(decoders: &mut [Decoder], (files, crops): (&[Bytes], &[Resampling]), limit: Duration) -> Outcome<f64> {
     let request =
         |index: usize| Request { file: &files[index % files.len()], size: SIZE, resampling: crops.get(index) };
     let batch: Vec<Request<'_>> = (0..BATCH).map(request).collect();
@@ -135,7 +145,7 @@ fn by_device(decoders: &mut [Decoder], (files, crops): (&[Vec<u8>], &[Resampling
     }
 }
 
-fn by_processor(threads: usize, files: &[Vec<u8>], limit: Duration) -> Outcome<f64> {
+fn by_processor(threads: usize, files: &[Bytes], limit: Duration) -> Outcome<f64> {
     let (images, begin) = (AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -154,8 +164,7 @@ fn by_processor(threads: usize, files: &[Vec<u8>], limit: Duration) -> Outcome<f
 }
 
 /// The mean and the greatest difference of a level.
-fn apart(library: &Library, gpu: &Gpu, files: &[Vec<u8>]) -> Outcome<(f64, u8)> {
-    let mut decoder = library.decoder(&gpu.context, BYTES)?;
+fn apart(decoder: &mut Decoder, files: &[Bytes]) -> Outcome<(f64, u8)> {
     let (mut sum, mut most, mut count) = (0_u64, 0, 0_u64);
     for file in files {
         let ours = decode(file, &Decoding::default())?;
