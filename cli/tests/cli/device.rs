@@ -157,16 +157,20 @@ fn a_bench_on_a_gpu_is_held_against_disk_and_bus() {
         assert_eq!(routes.len(), gpus);
         assert!(routes.iter().all(|one| one["pinned"] == true && one["flags"] == true), "{routes:?}");
         let device = &told["device"];
-        for positive in ["h2d_bytes_per_s", "pageable_bytes_per_s", "share_of_h2d", "share_of_limit", "copy_busy"] {
+        for positive in ["h2d_bytes_per_s", "pageable_bytes_per_s", "share_of_h2d", "copy_busy"] {
             assert!(device[positive].as_f64().is_some_and(|figure| figure > 0.0), "{positive} in {device:#}");
         }
+        // Where other programs disturbed the raw read, nobody knows the limit.
+        let share = device["share_of_limit"].as_f64();
+        assert!(share.map_or(told["raw_read"]["disturbed"] == true, |share| share > 0.0), "{told:#}");
         assert!(device["bytes_copied"].as_u64() >= told["bytes"].as_u64(), "{device:#}");
         assert!(device["nvml_error"].is_string() && device["steps"].is_null(), "{device:#}");
     }
     let (table, _) = expect(&mut mock.uringload(&format!("bench {dir} --device cuda:0"), ""), 0);
-    for row in ["of the limit", "of the bus", "of pageable", "copy busy", "kernel busy", "consumer", "-> cuda:0"] {
+    for row in ["of the bus", "of pageable", "copy busy", "kernel busy", "consumer", "-> cuda:0"] {
         assert!(table.contains(row), "{row} in {table}");
     }
+    assert!(table.contains("of the limit") || table.contains("the yardstick was disturbed"), "{table}");
     let memory = mock.result(&format!("bench {dir} --device cuda:0 --device-memory 64MiB --no-raw"), "");
     assert_eq!(memory["route"]["devices"][0]["memory_bytes"], 64 << 20);
     assert!(memory["device"]["share_of_limit"].is_null());
