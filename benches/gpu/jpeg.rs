@@ -89,12 +89,9 @@ fn files(gpu: &Gpu) -> Outcome<(Pinned, Vec<Bytes>)> {
     let whole = Region::whole(photograph.height(), photograph.width());
     let image = resize(&photograph, whole, SIZE, Filter::Bilinear)?;
     let encoded = (0..FILES).map(|index| encode_jpeg(&image, 80 + index as u8)).collect::<Result<Vec<_>, _>>()?;
-    let (arena, mut all) = Arena::reserve(encoded.iter().map(Vec::len).sum())?;
-    let mut at = 0;
-    for file in &encoded {
-        all.as_mut()[at..at + file.len()].copy_from_slice(file);
-        at += file.len();
-    }
+    let together = encoded.concat();
+    let (arena, mut all) = Arena::reserve(together.len())?;
+    all.as_mut()[..together.len()].copy_from_slice(&together);
     let (pinned, mut all) = (Pinned::new(&gpu.context, &arena)?, Bytes::from_owner(all));
     Ok((pinned, encoded.iter().map(|file| all.split_to(file.len())).collect()))
 }
