@@ -25,12 +25,11 @@ const BATCH_MAX: usize = 64;
 #[derive(Default)]
 pub(super) struct Jpegs {
     work: SegQueue<Work>,
-    /// The share of the images that is theirs; nothing where there are no such threads.
-    share: OnceLock<f64>,
+    /// The share of the images that is theirs, and whether other threads decode beside them; nothing where there are no
+    /// such threads.
+    begun: OnceLock<(f64, bool)>,
     /// The GPU failed: the processor decodes all that is left.
     is_lost: AtomicBool,
-    /// Whether other threads decode beside these.
-    has_others: OnceLock<bool>,
     /// Idle threads sleep with it, as the others with theirs.
     pub(super) wake: Condvar,
 }
@@ -38,17 +37,17 @@ pub(super) struct Jpegs {
 impl Jpegs {
     /// Before anything is queued: the share of the images that is for these threads, and whether there are others.
     pub(super) fn begin(&self, share: f64, has_others: bool) {
-        let _ = (self.share.set(share), self.has_others.set(has_others));
+        let _ = self.begun.set((share, has_others));
     }
 
     /// Whether the threads do all work, because there are no others.
     pub(super) fn do_all(&self) -> bool {
-        self.has_others.get() == Some(&false)
+        self.begun.get().is_some_and(|&(_, has_others)| !has_others)
     }
 
     /// Whether a sample is for these threads, as far as its number tells.
     fn is_theirs(&self, id: SampleId) -> bool {
-        self.share.get().is_some_and(|&share| is_of_share(id, share))
+        self.begun.get().is_some_and(|&(share, _)| is_of_share(id, share))
     }
 
     /// Queues work for these threads; what is not theirs is returned.

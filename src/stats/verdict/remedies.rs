@@ -143,17 +143,12 @@ fn transform(remedies: &mut Remedies<'_>) {
             }
         }
     }
-    let built_in = match kind {
+    let mut built_in = "take the built-in transforms instead, as far as they cost nothing".to_owned();
+    if kind == Transforming::Locked {
         // Two threads that want the lock hand it to each other, and a loop that slept gets it after tenths of a second
         // (CPython 3.11, ceval_gil.h: only who asked for it is sure to get it). Nothing tells that from its own step.
-        Transforming::Locked => {
-            "take the built-in transforms instead, as far as they cost nothing (at least: what your loop waits for \
-             Python's lock counts as its step here)"
-        }
-        Transforming::Waiting | Transforming::Working => {
-            "take the built-in transforms instead, as far as they cost nothing"
-        }
-    };
+        built_in += " (at least: what your loop waits for Python's lock counts as its step here)";
+    }
     remedies.share(built_in, 0.0);
 }
 
