@@ -341,7 +341,7 @@ static void forks(const char *path) {
     assert(ul_reader_submit(reader, 1, &span, 1, NULL) == UL_OK);
     pthread_t thread;
     assert(!pthread_create(&thread, NULL, waits, loader));
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 100; round++) {
         pid_t child = fork();
         assert(child >= 0);
         if (!child) {
@@ -377,13 +377,18 @@ static void forks(const char *path) {
     ul_dataset_free(data);
 }
 
+/* With "forks" behind the path it forks, and else it does all the rest. */
 int main(int count, char **arguments) {
-    if (count != 2) return 2;
-    errors();
-    datasets(arguments[1]);
-    loaders(arguments[1]);
-    batches(arguments[1]);
-    readers(arguments[1]);
-    forks(arguments[1]);
+    if (count == 3 && !strcmp(arguments[2], "forks")) {
+        forks(arguments[1]);
+    } else if (count == 2) {
+        errors();
+        datasets(arguments[1]);
+        loaders(arguments[1]);
+        batches(arguments[1]);
+        readers(arguments[1]);
+    } else {
+        return 2;
+    }
     printf("%d calls refused\n", refused);
 }
