@@ -13,7 +13,6 @@ mod lane;
 mod layout;
 mod nvjpeg;
 mod pinned;
-mod ranges;
 mod straight;
 mod traced;
 mod transforms;

@@ -76,6 +76,7 @@ mod prepared;
 mod collate;
 mod plan;
 mod pool;
+mod resident;
 pub mod batch;
 mod state;
 pub mod quarantine;

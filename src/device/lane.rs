@@ -3,7 +3,6 @@
 
 use super::batch::{After, DeviceBatch, DeviceBytes, DeviceColumn, Home, Lease, Returned, device_error, form_of};
 use super::layout::{self, Addressed, Placed, Places, Staged, Work};
-use super::ranges::{RANGE_ALIGNMENT, Ranges};
 use super::straight;
 use super::traced::Traced;
 use super::transforms::Transforms;
@@ -11,6 +10,7 @@ use crate::batch::{Batch, Data, Deferred, Pieces};
 use crate::pool::Pool;
 use crate::queue::Bell;
 use crate::reactor::EarlyBlock;
+use crate::resident::{RANGE_ALIGNMENT, Ranges};
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;

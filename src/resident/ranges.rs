@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Alignment of ranges: what `cuMemAlloc` guarantees, and enough for any vector instruction.
-pub(super) const RANGE_ALIGNMENT: usize = 256;
+pub(crate) const RANGE_ALIGNMENT: usize = 256;
 
 /// Free ranges by address. No two ranges within a slot are adjacent. First fit, as in the pool: a consumer that keeps
 /// up is served from the same bytes again and again.
@@ -11,7 +11,7 @@ pub(super) const RANGE_ALIGNMENT: usize = 256;
 /// No range crosses a slot boundary. So each holder spoils at most one slot, and whatever fits into a slot is available
 /// as long as there are fewer holders than slots.
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub(crate) struct Ranges {
     free: Vec<Range<usize>>,
     free_bytes: usize,
     slot: usize,
@@ -20,7 +20,7 @@ pub(super) struct Ranges {
 impl Ranges {
     /// Starts with `len` free bytes, rounded down to whole units, split into slots of `slot` bytes and a remainder.
     /// `slot` must be a multiple of the unit.
-    pub(super) fn new(len: usize, slot: usize) -> Ranges {
+    pub(crate) fn new(len: usize, slot: usize) -> Ranges {
         debug_assert!(slot > 0 && slot.is_multiple_of(RANGE_ALIGNMENT));
         let len = len / RANGE_ALIGNMENT * RANGE_ALIGNMENT;
         let slots = (0..len).step_by(slot).map(|start| start..(start + slot).min(len));
@@ -28,12 +28,12 @@ impl Ranges {
     }
 
     /// Number of free bytes.
-    pub(super) fn free_bytes(&self) -> usize {
+    pub(crate) fn free_bytes(&self) -> usize {
         self.free_bytes
     }
 
     /// Takes at least `bytes`, or returns `None` if no free range is long enough.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
         let bytes = bytes.checked_next_multiple_of(RANGE_ALIGNMENT)?;
         if bytes == 0 {
             return Some(0..0);
@@ -50,7 +50,7 @@ impl Ranges {
     }
 
     /// Gives back a range, or a part of one that begins and ends at whole units.
-    pub(super) fn give(&mut self, range: Range<usize>) {
+    pub(crate) fn give(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
         }
@@ -73,7 +73,7 @@ impl Ranges {
     }
 
     /// Shortens a taken range to `bytes` and frees the rest.
-    pub(super) fn shorten(&mut self, range: &mut Range<usize>, bytes: usize) {
+    pub(crate) fn shorten(&mut self, range: &mut Range<usize>, bytes: usize) {
         let end = (range.start + bytes.next_multiple_of(RANGE_ALIGNMENT)).min(range.end);
         self.give(end..range.end);
         range.end = end;
