@@ -184,7 +184,8 @@ fn pack_ends_at_a_signal_without_torn_shards() {
         assert_eq!(output.status.code(), Some(130), "{signals:?}: {err}");
         let is_shard = |name: &&String| name.starts_with("shard-") && name.ends_with(".tar");
         let shards: Vec<&String> = there.keys().filter(is_shard).collect();
-        assert!((3..SHARDS).contains(&shards.len()), "{signals:?}: {} shards", shards.len());
+        // Two of three: one thread may have been at its first one all the time.
+        assert!((2..SHARDS).contains(&shards.len()), "{signals:?}: {} shards", shards.len());
         shards.into_iter().for_each(|name| assert!(there[name] == made[name], "{signals:?}: {name} is torn"));
         if signals.len() == 1 {
             assert!(there.keys().all(|name| made.contains_key(name)), "{signals:?}: {:?}", there.keys());
