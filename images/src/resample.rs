@@ -207,15 +207,24 @@ impl Weights {
         let support = axis.support(filter, to);
         let inverse = 1.0 / (axis.len / f64::from(to)).max(1.0);
         let one = f64::from(1 << WEIGHT_BITS);
-        let mut exact = Vec::new();
+        // As many as a pixel has at most.
+        let mut exact = vec![0.0; 2 * support.ceil() as usize + 2];
+        let count = wanted.len();
+        self.first.reserve(count);
+        self.end.reserve(count);
+        self.weights.reserve(count * exact.len());
         for at in wanted {
             let center = axis.center(at, to);
             let taps = axis.taps(center, support);
-            exact.clear();
-            exact.extend(taps.clone().map(|x| filter.weight((f64::from(x) - center + 0.5) * inverse)));
-            let sum: f64 = exact.iter().sum();
+            let exact = &mut exact[..taps.len()];
+            let mut sum = 0.0;
+            for (x, exact) in taps.clone().zip(&mut *exact) {
+                *exact = filter.weight((f64::from(x) - center + 0.5) * inverse);
+                sum += *exact;
+            }
+            let sum = if sum == 0.0 { 1.0 } else { sum };
             self.weights.extend(exact.iter().map(|&weight| {
-                let weight = if sum == 0.0 { weight } else { weight / sum };
+                let weight = weight / sum;
                 (weight * one + 0.5_f64.copysign(weight)) as i32
             }));
             self.first.push(taps.start);
@@ -302,10 +311,12 @@ pub fn used(
 pub fn taps(filter: Filter, (start, len): (u32, u32), to: u32, wanted: Range<u32>, is_reversed: bool) -> Taps {
     let (axis, mut weights) = (Axis::new(start, len, 1), Weights::default());
     weights.fill(if len == to { Filter::Nearest } else { filter }, axis, to, wanted);
+    if !is_reversed {
+        weights.first.iter_mut().for_each(|first| *first += axis.first);
+        return Taps { first: weights.first, end: weights.end, weights: weights.weights };
+    }
     let mut taps = Taps::default();
-    let count = weights.first.len();
-    for place in 0..count {
-        let index = if is_reversed { count - 1 - place } else { place };
+    for index in (0..weights.first.len()).rev() {
         taps.first.push(axis.first + weights.first[index]);
         taps.weights.extend_from_slice(weights.of(index).1);
         taps.end.push(taps.weights.len() as u32);

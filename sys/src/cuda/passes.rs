@@ -46,12 +46,15 @@ impl Taps {
     /// Appends them as the kernel reads them: the first pixel, counted from `from`, and the end of the weights of each
     /// pixel; then all weights.
     pub(crate) fn encode(&self, from: u32, to: &mut Vec<u8>) {
-        for (first, end) in self.first.iter().zip(&self.end) {
-            to.extend([first.wrapping_sub(from).to_le_bytes(), end.to_le_bytes()].concat());
-        }
-        self.weights.iter().for_each(|weight| to.extend(weight.to_le_bytes()));
+        let pairs = self.first.iter().zip(&self.end);
+        to.extend(pairs.flat_map(|(first, &end)| pair(first.wrapping_sub(from), end).to_le_bytes()));
+        to.extend(self.weights.iter().flat_map(|weight| weight.to_le_bytes()));
         to.resize(to.len().next_multiple_of(8), 0);
     }
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
 }
 
 /// One pass over an image of RGB pixels: along its rows, which makes other columns, or along its columns.
@@ -79,7 +82,6 @@ impl Pass {
 
     /// The row as stored in a table.
     pub fn encode(&self) -> [u8; Pass::BYTES] {
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let (size, rest) = (pair(self.height, self.width), pair(self.row_bytes, self.is_vertical.into()));
         encode([self.source, self.target, self.taps, size, rest])
     }
