@@ -262,10 +262,16 @@ impl Lane {
         let context = self.context.clone();
         let entered = context.adopt();
         let _current = entered.map_err(|error| device_error("cannot begin a batch on the device", error))?;
+        let blocks =
+            if self.need.is_straight { Vec::new() } else { layout::blocks_in_use(batch, &deferred, transforms) };
         let block_bytes = match &self.shadow {
-            _ if self.need.is_straight => 0,
             Some(_) => 0,
-            None => deferred.blocks.iter().map(|block| padded(block.len())).sum::<usize>() as u64,
+            None => {
+                // Early ones are placed too, of use or not.
+                let is_other = |block: &&EarlyBlock| block.batch == number && !is_among(&block.known_as, &blocks);
+                let early = self.early.iter().filter(is_other).map(|block| &block.bytes);
+                blocks.iter().chain(early).map(|block| padded(block.len())).sum::<usize>() as u64
+            }
         };
         let failed = |error| device_error("cannot begin a batch on the device", error);
         let columns = if self.need.is_straight {
@@ -285,7 +291,7 @@ impl Lane {
         };
         let Some(mut begun) = self.begun.pop_front() else { return Err(unprepared()) };
         debug_assert_eq!(begun.number, number);
-        match self.make(&mut begun, batch, &deferred, transforms, (staging, part)) {
+        match self.make(&mut begun, batch, (&deferred, &blocks), transforms, (staging, part)) {
             Ok(made) => Ok(Some(made)),
             Err(error) => {
                 self.abandon(begun);
@@ -399,7 +405,7 @@ impl Lane {
         &mut self,
         begun: &mut Begun,
         batch: &mut Batch,
-        deferred: &Deferred,
+        (deferred, blocks): (&Deferred, &[Bytes]),
         transforms: &Transforms,
         (staging, part): (&mut Pool, Part),
     ) -> Result<DeviceBatch> {
@@ -412,10 +418,8 @@ impl Lane {
             staging.give(part);
             return Err(self.too_small("its blocks", begun.raw.len()));
         }
-        for (block, used) in deferred.blocks.iter().zip(layout::blocks_in_use(batch, deferred, transforms)) {
-            if used
-                && !self.need.is_straight
-                && !is_placed(&begun.placed, block)
+        for block in blocks {
+            if !is_placed(&begun.placed, block)
                 && !self.place(begun, block.clone(), block).map_err(failed)?
             {
                 staging.give(part);
@@ -607,6 +611,11 @@ impl Drop for Lane {
         // What is to be over before the memory goes.
         self.freeing.drain(..).for_each(|returned| self.home.returned.push(returned));
     }
+}
+
+/// Whether a block is one of these.
+fn is_among(block: &Bytes, blocks: &[Bytes]) -> bool {
+    blocks.iter().any(|other| other.as_ptr() == block.as_ptr() && other.len() == block.len())
 }
 
 /// `bytes`, rounded up to the alignment.

@@ -259,8 +259,8 @@ fn fill(pad: Pad) -> Fill {
     Fill { pattern: pad.bits(), size: pad.size() as u32 }
 }
 
-/// Which blocks of the batch contain a piece of a column that kernels bring together, by block index.
-pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred, transforms: &Transforms) -> Vec<bool> {
+/// The blocks of the batch that contain a piece of a column that kernels bring together.
+pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred, transforms: &Transforms) -> Vec<Bytes> {
     let places = |(index, block): (usize, &Bytes)| Placed {
         host: block.as_ptr().addr(),
         len: block.len(),
@@ -281,5 +281,5 @@ pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred, transforms: &Tra
             used[placed.device as usize] = true;
         }
     }
-    used
+    deferred.blocks.iter().zip(used).filter(|&(_, used)| used).map(|(block, _)| block.clone()).collect()
 }

@@ -241,6 +241,10 @@ fn the_device_has_room_for_tensors_and_not_for_what_was_read() {
         let tensors = 3 * BATCH * 3 * 48 * 48 * 4;
         let plain = bytes(builder(&dataset, CHAIN), None);
         assert!((tensors..tensors + (1 << 16)).contains(&plain), "{plain} for {tensors}");
+        let mut three =
+            builder(&dataset, CHAIN).device(Device::cuda(0).library(mock.path())).build().expect("a loader");
+        let held: Vec<_> = three.by_ref().take(3).collect();
+        assert!(held.len() == 3 && held.iter().all(Result::is_ok), "there is room for three of them");
         // Pixels beside the tensors that a kernel makes of them.
         let pixels = 3 * BATCH * 64 * 56 * 3;
         let small = Images::default().size((8, 8)).dtype(DType::U8);
