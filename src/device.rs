@@ -36,7 +36,7 @@ pub(crate) use batch::device_error;
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
 pub(crate) use feeder::{Feeder, THREAD};
 pub(crate) use gds::{Asked, Loading, choose, give_up};
-pub(crate) use nvjpeg::{THREADS as NVJPEG_THREADS, decoders, share as nvjpeg_share};
+pub(crate) use nvjpeg::{THREADS as NVJPEG_THREADS, decoders, room_for_pixels, share as nvjpeg_share};
 pub use pinned::PinnedMemory;
 pub(crate) use pinned::open_to_pin;
 pub(crate) use straight::STRAIGHT_BYTES;

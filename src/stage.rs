@@ -10,6 +10,7 @@ use crate::dataset::{Dataset, FileId, SampleId, UnitId};
 use crate::guard;
 use crate::prepared::{Filling, Prepared};
 use crate::queue::{Bell, Call};
+use crate::resident::{RANGE_ALIGNMENT, Resident, Room};
 use crate::samples::Samples;
 use crate::stats::{Clock, Doing, Role, Stats};
 use crate::transform::{DecodeMemory, Decoded, Map, MapScratch, Mixer};
@@ -99,6 +100,8 @@ pub struct Value {
     pub field: usize,
     /// What the samples that are kept prepared have to do with it.
     pub keeping: Keeping,
+    /// Where it may stay on a GPU.
+    pub place: Option<Resident>,
 }
 
 /// What is done about keeping a value.
@@ -139,6 +142,28 @@ impl Maps {
     }
 }
 
+/// What decodes JPEGs on GPUs.
+#[derive(Debug)]
+pub struct OnGpus {
+    /// One for each thread that is to work with it.
+    pub decoders: Vec<Decoder>,
+    /// The share of the images that is theirs, 0 to 1.
+    pub share: f64,
+    /// Where pixels stay whose column is made on the same GPU.
+    pub staying: Option<Staying>,
+}
+
+/// Where pixels stay on the GPU that decoded them, if that is all that the host would make of them.
+#[derive(Debug)]
+pub struct Staying {
+    /// The GPU's memory for them. Batches take places there in their order, so that none holds what one before it waits
+    /// for.
+    pub room: Room,
+    /// For each of [`Maps::columns`] how many bytes of pixels its values are, where the GPU makes the column of these;
+    /// 0 where it does not.
+    pub columns: Vec<usize>,
+}
+
 /// Work that is done, or its error.
 #[derive(Debug)]
 pub struct Finished {
@@ -150,6 +175,8 @@ pub struct Finished {
     pub result: Result<usize>,
     /// All values of a sample of which nothing was read, with the first of its columns that is made.
     pub others: Option<Vec<dataset::Value>>,
+    /// Where it came out, if not in `out`: the pixels stay on the GPU that decoded them.
+    pub resident: Option<Resident>,
     /// How long it took.
     pub took: Duration,
 }
@@ -161,6 +188,7 @@ pub struct Stage {
     threads: Vec<JoinHandle<()>>,
     /// For what the caller's thread does.
     scratch: MapScratch,
+    staying: Option<Staying>,
     /// Work submitted and not taken back.
     under_way: usize,
     /// The system started fewer threads than were wanted.
@@ -221,8 +249,8 @@ impl Stage {
             jpegs: nvjpeg::Jpegs::default(),
             said: SegQueue::new(),
         });
-        let (scratch, under_way) = (MapScratch::default(), 0);
-        let mut stage = Stage { shared, threads: Vec::with_capacity(threads), scratch, under_way, fewer: None };
+        let (scratch, staying, under_way, fewer) = (MapScratch::default(), None, 0, None);
+        let mut stage = Stage { shared, threads: Vec::with_capacity(threads), scratch, staying, under_way, fewer };
         for index in 0..threads {
             let shared = Arc::clone(&stage.shared);
             let thread = std::thread::Builder::new().name(format!("uringload-stage-{index}"));
@@ -238,8 +266,8 @@ impl Stage {
         stage
     }
 
-    /// Starts a thread for each of these decoders, beside the others. This share of the images is theirs.
-    pub fn add_nvjpeg(&mut self, decoders: Vec<Decoder>, share: f64) {
+    /// Starts a thread for each of these decoders, beside the others.
+    pub fn add_nvjpeg(&mut self, OnGpus { decoders, share, staying }: OnGpus) {
         let (wanted, others) = (decoders.len(), self.threads.len());
         for (index, decoder) in decoders.into_iter().enumerate() {
             let shared = Arc::clone(&self.shared);
@@ -255,7 +283,28 @@ impl Stage {
         }
         if self.threads.len() > others {
             self.shared.jpegs.begin(share, others > 0);
+            self.staying = staying;
+            self.staying.iter().for_each(|staying| staying.room.tell(&self.shared.bell));
         }
+    }
+
+    /// Whether batches get places on a GPU for their values, in their order.
+    pub fn gives_places(&self) -> bool {
+        self.staying.is_some()
+    }
+
+    /// Whether there are places for all values of a batch of so many samples.
+    pub fn has_places(&self, samples: usize) -> bool {
+        let Some(Staying { room, columns }) = &self.staying else { return true };
+        let sample: usize = columns.iter().map(|bytes| bytes.next_multiple_of(RANGE_ALIGNMENT)).sum();
+        sample.saturating_mul(samples) <= room.free_bytes()
+    }
+
+    /// A place on the GPU for a value that it may decode.
+    pub fn place(&self, column: usize, id: SampleId) -> Option<Resident> {
+        let Staying { room, columns } = self.staying.as_ref()?;
+        let bytes = columns.get(column).filter(|&&bytes| bytes > 0 && self.shared.jpegs.is_theirs(id))?;
+        room.take(*bytes)
     }
 
     /// A step down that was taken since the last time: the system started fewer threads than were wanted, or a GPU
@@ -465,9 +514,20 @@ impl Shared {
         drop(task);
         let ended = Instant::now();
         let took = ended.saturating_duration_since(began);
-        self.finished.push(Finished { number, out, result, others, took });
-        self.bell.ring();
+        self.hand_in(Finished { number, out, result, others, resident: None, took });
         ended
+    }
+
+    /// The same of a value of which nothing is left to make: it stays where it is.
+    fn finish_there(&self, Work { number, task, out }: Work, resident: Resident, began: Instant) {
+        drop(task);
+        let result = Ok(self.count_made(resident.span().len()));
+        self.hand_in(Finished { number, out, result, others: None, resident: Some(resident), took: began.elapsed() });
+    }
+
+    fn hand_in(&self, finished: Finished) {
+        self.finished.push(finished);
+        self.bell.ring();
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut Part) -> Result<usize> {
@@ -528,9 +588,14 @@ impl Shared {
                 .with_remedy("mend the closure, or report the file if the library decodes it"))
         });
         let made = result.map_err(|error| self.blamed(error, name, value))?;
-        self.stats.count.samples_decoded.add(1);
-        self.stats.count.bytes_decoded.add(made.bytes as u64);
+        self.count_made(made.bytes);
         Ok(made)
+    }
+
+    fn count_made(&self, bytes: usize) -> usize {
+        self.stats.count.samples_decoded.add(1);
+        self.stats.count.bytes_decoded.add(bytes as u64);
+        bytes
     }
 
     /// The error of a value, with its sample, and with its file where that is known.

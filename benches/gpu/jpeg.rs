@@ -112,8 +112,12 @@ fn crops(files: &[Bytes]) -> Outcome<Vec<Resampling>> {
 
 /// Images a second that the decoders make in `limit`, each in a thread of its own: whole images, or these crops.
 fn by_device(decoders: &mut [Decoder], (files, crops): (&[Bytes], &[Resampling]), limit: Duration) -> Outcome<f64> {
-    let request =
-        |index: usize| Request { file: &files[index % files.len()], size: SIZE, resampling: crops.get(index) };
+    let request = |index: usize| Request {
+        file: &files[index % files.len()],
+        size: SIZE,
+        resampling: crops.get(index),
+        to: None,
+    };
     let batch: Vec<Request<'_>> = (0..BATCH).map(request).collect();
     let (images, begin) = (AtomicU64::new(0), Instant::now());
     let failed = std::thread::scope(|scope| {

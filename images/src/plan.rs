@@ -99,6 +99,13 @@ impl Plan {
         Output { dtype, channels, height, width, channels_last }
     }
 
+    /// Whether nothing is left to do: the tensor is the image's pixels, as they are.
+    #[must_use]
+    pub fn is_pixels(&self) -> bool {
+        let is_drawn = self.steps.is_empty() && self.last.is_identity() && self.erased.is_empty();
+        is_drawn && self.elements.dtype == DType::U8 && self.elements.channels_last
+    }
+
     /// Writes the tensor of `image` to `out`, which has [`bytes`](Output::bytes) bytes of [`output`](Plan::output).
     ///
     /// # Errors

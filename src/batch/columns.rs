@@ -6,6 +6,7 @@ use crate::collate::{COLUMN_ALIGNMENT, Collation, Form, INDEX_COLUMN, KEY_COLUMN
 use crate::dataset::{DType, Dataset, Field, SampleId, Schema, Shape, Value};
 use crate::guard;
 use crate::pool::Pool;
+use crate::resident::Resident;
 use bytes::Bytes;
 use std::ops::Range;
 use uringload_sys::{Part, copy};
@@ -22,7 +23,7 @@ pub(crate) struct Samples<'a> {
     /// The memory that values may be in.
     pub(crate) blocks: &'a [Bytes],
     /// What the loader's threads made of some columns, at the beginning of the memory for gathered values.
-    pub(crate) made: &'a Made,
+    pub(crate) made: &'a mut Made,
 }
 
 impl Samples<'_> {
@@ -59,7 +60,8 @@ impl Samples<'_> {
         let mut pieces = target.deferred.take().unwrap_or_default();
         for (index, range) in std::mem::take(&mut target.taken) {
             let whole = block.as_ref().map_or_else(Bytes::new, |block| block.slice(range));
-            pieces[index] = Some(Pieces::made(whole, &columns[index], self.good.len()));
+            let residents = self.made.take_residents(mapped(index, collation), self.good);
+            pieces[index] = Some(Pieces { residents, ..Pieces::made(whole, &columns[index], self.good.len()) });
         }
         blocks.extend(block);
         (columns, Deferred { blocks, columns: pieces }, cut)
@@ -134,7 +136,7 @@ impl Samples<'_> {
 
     /// What the loader's threads made of a column.
     fn made(&self, index: usize, collation: &Collation, target: &mut Target) -> Data {
-        let column = collation.mapped_fields().iter().position(|(field, _)| *field == index).unwrap_or_default();
+        let column = mapped(index, collation);
         let field = &collation.mapped_fields()[column].1;
         let (range, ends) = match &mut target.part {
             Some(part) => self.made.compact(column, part.as_mut(), self.good),
@@ -231,6 +233,8 @@ pub(crate) struct Pieces {
     pub(crate) pad: Option<Pad>,
     /// The column as it is to be, where the loader's threads made it.
     pub(crate) whole: Option<Bytes>,
+    /// Pieces by number, ascending, that are on a GPU: their bytes here are meaningless.
+    pub(crate) residents: Vec<(usize, Resident)>,
 }
 
 impl Pieces {
@@ -244,7 +248,7 @@ impl Pieces {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let places = starts.zip(ends.iter().copied()).filter(|(start, end)| start < end);
         let pieces = places.map(|(start, end)| (start, whole.slice(start..end))).collect();
-        Pieces { len: whole.len(), pieces, pad: None, whole: Some(whole) }
+        Pieces { len: whole.len(), pieces, pad: None, whole: Some(whole), residents: Vec::new() }
     }
 
     /// Assembles the values, on the heap unless they are together.
@@ -281,7 +285,7 @@ impl Target {
     ) -> Bytes {
         if let Some(deferred) = &mut self.deferred {
             let pieces = pieces.filter(|&(_, _, len)| len > 0).map(|(at, piece, len)| (at, piece.slice(..len)));
-            deferred[column] = Some(Pieces { len, pieces: pieces.collect(), pad, whole: None });
+            deferred[column] = Some(Pieces { len, pieces: pieces.collect(), pad, whole: None, residents: Vec::new() });
             return Bytes::new();
         }
         if len == 0 {
@@ -361,6 +365,11 @@ pub(crate) fn index_column(ids: &[SampleId]) -> Column {
     // `build` refuses this column if the dataset has more samples than an `i64` can number.
     let numbers = ids.iter().map(|id| id.0 as i64).collect();
     Column { name: INDEX_COLUMN.into(), dtype: DType::I64, data: Data::I64(numbers) }
+}
+
+/// Which of the columns that threads make the field at `index` is.
+fn mapped(index: usize, collation: &Collation) -> usize {
+    collation.mapped_fields().iter().position(|(field, _)| *field == index).unwrap_or_default()
 }
 
 static NOTHING: Bytes = Bytes::new();

@@ -2,6 +2,7 @@
 //! sample, and how it becomes columns.
 
 use crate::collate::{COLUMN_ALIGNMENT, Collation, Form};
+use crate::resident::Resident;
 use std::ops::Range;
 
 /// The places of what is made of a batch's values. The columns come first in the block, each with a place for every
@@ -21,6 +22,8 @@ struct MadeColumn {
     value_bytes: usize,
     /// Bytes of each value.
     lengths: Vec<usize>,
+    /// Where each value is that is on a GPU and not at its place; none, or one for each.
+    residents: Vec<Option<Resident>>,
 }
 
 impl Made {
@@ -34,8 +37,13 @@ impl Made {
             // The plan took memory for all of this, so it can be counted.
             let (start, value_bytes) = (end, value_bytes as usize);
             end = (start + samples * value_bytes).next_multiple_of(COLUMN_ALIGNMENT as usize);
-            self.columns.push(MadeColumn { start, value_bytes, lengths: vec![0; samples] });
+            self.columns.push(MadeColumn { start, value_bytes, lengths: vec![0; samples], residents: Vec::new() });
         }
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self) {
+        self.columns.clear();
     }
 
     /// Number of columns.
@@ -59,9 +67,16 @@ impl Made {
         self.place(column, self.samples).next_multiple_of(COLUMN_ALIGNMENT as usize)
     }
 
-    /// Notes how long the value of a sample is.
-    pub(crate) fn set_length(&mut self, column: usize, sample: usize, bytes: usize) {
-        self.columns[column].lengths[sample] = bytes;
+    /// Notes how long the value of a sample is, and where if it is not at its place.
+    pub(crate) fn set(&mut self, column: usize, sample: usize, bytes: usize, resident: Option<Resident>) {
+        let MadeColumn { lengths, residents, .. } = &mut self.columns[column];
+        lengths[sample] = bytes;
+        if resident.is_some() {
+            residents.resize(lengths.len(), None);
+        }
+        if let Some(place) = residents.get_mut(sample) {
+            *place = resident;
+        }
     }
 
     /// Where the columns end in the block.
@@ -70,15 +85,24 @@ impl Made {
         last.map_or(0, |last| self.column_end(last))
     }
 
+    /// Takes the values of a column that are on a GPU, of good samples. Each has the place among these samples that it
+    /// has in the batch.
+    pub(crate) fn take_residents(&mut self, column: usize, good: &[u32]) -> Vec<(usize, Resident)> {
+        let mut residents = std::mem::take(&mut self.columns[column].residents);
+        let mut take = |sample: u32| residents.get_mut(sample as usize)?.take();
+        good.iter().enumerate().filter_map(|(index, &sample)| Some((index, take(sample)?))).collect()
+    }
+
     /// Moves the values of a column that belong to good samples so that they follow each other, unless they do. Returns
-    /// where they lie, and the end of each of them, in bytes from there.
+    /// where they lie, and the end of each of them, in bytes from there. Of one that is on a GPU the place is moved.
     pub(crate) fn compact(&self, column: usize, block: &mut [u8], good: &[u32]) -> (Range<usize>, Vec<u64>) {
-        let MadeColumn { start, lengths, .. } = &self.columns[column];
+        let MadeColumn { start, lengths, residents, .. } = &self.columns[column];
         let mut to = *start;
         let mut ends = Vec::with_capacity(good.len());
         for &sample in good {
             let (from, bytes) = (self.place(column, sample as usize), lengths[sample as usize]);
-            if from != to {
+            let is_there = residents.get(sample as usize).is_none_or(Option::is_none);
+            if from != to && is_there {
                 block.copy_within(from..from + bytes, to);
             }
             to += bytes;
@@ -94,7 +118,7 @@ mod tests {
 
     #[test]
     fn values_of_good_samples_move_together() {
-        let column = |start, value_bytes, lengths| MadeColumn { start, value_bytes, lengths };
+        let column = |start, value_bytes, lengths| MadeColumn { start, value_bytes, lengths, residents: Vec::new() };
         let made = Made { columns: vec![column(0, 2, vec![2; 4]), column(64, 3, vec![3, 1, 0, 2])], samples: 4 };
         assert_eq!((made.place(1, 2), made.end()), (70, 128));
         let mut block = [0; 128];

@@ -125,7 +125,7 @@ fn run(case: &Case) -> Outcome {
         good: &good,
         row_ends: &case.row_ends,
         blocks: std::slice::from_ref(&block),
-        made: &Made::default(),
+        made: &mut Made::default(),
     };
     let (columns, cut) = samples.into_columns(&collation, target, &pool);
     Outcome { columns, values: wanted, cut, block, pool }

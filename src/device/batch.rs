@@ -3,6 +3,7 @@
 use crate::batch::{Batch, Column, Packed};
 use crate::dataset::DType;
 use crate::queue::Bell;
+use crate::resident::Resident;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
@@ -311,12 +312,21 @@ pub(super) struct Lease {
     home: Arc<Home>,
 }
 
+/// Memory beside a lane's own that a batch is made from, until the device has done that.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Blocks that were read straight to the device. They must not be read into again while kernels read them.
+    pub(super) blocks: Vec<Bytes>,
+    /// Values that were on the device.
+    pub(super) residents: Vec<Resident>,
+}
+
 /// Returned memory, and the events that must complete before it is free.
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) range: Range<usize>,
-    /// Blocks that were read straight to the device. They are released then too.
-    pub(super) blocks: Vec<Bytes>,
+    /// Released then too.
+    pub(super) held: Held,
     pub(super) after: Vec<After>,
 }
 
@@ -468,7 +478,7 @@ impl Drop for Lease {
         let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
         let mut after = vec![After::Event(Arc::clone(&self.ready))];
         after.extend(used.into_iter().filter_map(|(stream, event)| After::work_in(stream, event, &self.context)));
-        self.home.returned.push(Returned { range: self.range.clone(), blocks: Vec::new(), after });
+        self.home.returned.push(Returned { range: self.range.clone(), held: Held::default(), after });
         self.home.bell.ring();
     }
 }

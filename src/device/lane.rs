@@ -1,7 +1,7 @@
 //! One GPU: its memory, its copies and its kernels. Memory is taken in batch order, so that no later batch holds what
 //! an earlier one lacks, and is returned once its users are done. Nothing here waits.
 
-use super::batch::{After, DeviceBatch, DeviceBytes, DeviceColumn, Home, Lease, Returned, device_error, form_of};
+use super::batch::{After, DeviceBatch, DeviceBytes, DeviceColumn, Held, Home, Lease, Returned, device_error, form_of};
 use super::layout::{self, Addressed, Placed, Places, Staged, Work};
 use super::straight;
 use super::traced::Traced;
@@ -101,8 +101,7 @@ struct Begun {
     used: usize,
     columns: Range<usize>,
     placed: Vec<Placed>,
-    /// Blocks that were read straight to the device. They must not be read into again while kernels read them.
-    held: Vec<Bytes>,
+    held: Held,
 }
 
 /// Work whose duration on the device is to be measured.
@@ -222,9 +221,9 @@ impl Lane {
                 after.pop().into_iter().for_each(|over| self.home.take(over));
             }
             if after.is_empty() {
-                let Returned { range, blocks, .. } = self.freeing.swap_remove(index);
+                let Returned { range, held, .. } = self.freeing.swap_remove(index);
                 self.ranges.give(range);
-                drop(blocks);
+                drop(held);
                 changed = true;
             } else {
                 index += 1;
@@ -328,7 +327,7 @@ impl Lane {
             self.ranges.give(raw);
             return Ok(false);
         };
-        self.begun.push_back(Begun { number, raw, used: 0, columns, placed: Vec::new(), held: Vec::new() });
+        self.begun.push_back(Begun { number, raw, used: 0, columns, placed: Vec::new(), held: Held::default() });
         self.next += self.step;
         Ok(true)
     }
@@ -364,12 +363,37 @@ impl Lane {
             let host = known_as.as_ptr().addr();
             let placed = shadow.place(&block).map(|placed| Placed { host, ..placed });
             begun.placed.extend(placed);
-            begun.held.push(block);
+            begun.held.blocks.push(block);
             return Ok(placed.is_some());
         }
         let Some(span) = self.room(begun, block.len()) else { return Ok(false) };
         begun.placed.push(Placed { host: known_as.as_ptr().addr(), len: block.len(), device: span.address() });
         self.copy(block, &span)?;
+        Ok(true)
+    }
+
+    /// Starts to copy a block of a complete batch, of which some values may be on the device already.
+    fn place_made(
+        &mut self,
+        begun: &mut Begun,
+        block: &Bytes,
+        (deferred, transforms): (&Deferred, &Transforms),
+    ) -> Result<bool, CudaError> {
+        let parts = layout::parts(block, deferred, transforms);
+        if parts.residents.is_empty() {
+            return self.place(begun, block.clone(), block);
+        }
+        let Some(span) = self.room(begun, block.len()) else { return Ok(false) };
+        begun.placed.push(Placed { host: block.as_ptr().addr(), len: block.len(), device: span.address() });
+        for (resident, at) in parts.residents {
+            // Before the device reads it, so that it outlives that whatever fails below.
+            begun.held.residents.push(resident.clone());
+            let Some(to) = span.slice(at..at + resident.span().len()) else { return Ok(false) };
+            self.copies.within(resident.span(), &to)?;
+        }
+        if !parts.others.is_empty() {
+            self.copy_groups(&span, vec![parts.others])?;
+        }
         Ok(true)
     }
 
@@ -420,7 +444,7 @@ impl Lane {
         }
         for block in blocks {
             if !is_placed(&begun.placed, block)
-                && !self.place(begun, block.clone(), block).map_err(failed)?
+                && !self.place_made(begun, block, (deferred, transforms)).map_err(failed)?
             {
                 staging.give(part);
                 return Err(self.too_small("its blocks", begun.raw.len()));
@@ -496,8 +520,8 @@ impl Lane {
         self.launch(begun, works, &spans, table).map_err(failed)?;
         let ready = Arc::new(self.home.event(&self.context).map_err(failed)?);
         ready.record(&self.work).map_err(failed)?;
-        let (range, blocks) = (std::mem::take(&mut begun.raw), std::mem::take(&mut begun.held));
-        self.freeing.push(Returned { range, blocks, after: vec![After::Event(Arc::clone(&ready))] });
+        let (range, held) = (std::mem::take(&mut begun.raw), std::mem::take(&mut begun.held));
+        self.freeing.push(Returned { range, held, after: vec![After::Event(Arc::clone(&ready))] });
         let lease = Arc::new(Lease::new(&self.context, begun.columns.clone(), &ready, &self.home));
         Ok(columns_of(batch, works, spans, lease))
     }
@@ -513,11 +537,16 @@ impl Lane {
             .map(|work| spans.by_ref().take(work.lengths().count()).last().filter(|_| work.is_straight()))
             .map(|span| span.map(Span::offset))
             .collect();
+        self.copy_groups(&Span::all(&self.memory), straight::groups(deferred, &starts))
+    }
+
+    /// Copies pieces to their places in `to`, each group by one call if the driver can.
+    fn copy_groups(&mut self, to: &Span, groups: Vec<Vec<(Bytes, usize)>>) -> Result<(), CudaError> {
         let (begin, end) = (self.timing()?, self.timing()?);
         begin.record(self.copies.stream())?;
-        for group in straight::groups(deferred, &starts) {
+        for group in groups {
             let bytes: usize = group.iter().map(|(bytes, _)| bytes.len()).sum();
-            self.copies.scatter(&Span::all(&self.memory), group)?;
+            self.copies.scatter(to, group)?;
             self.stats.count.bytes_copied.add(bytes as u64);
             self.stats.count.copies.add(1);
         }
@@ -559,8 +588,8 @@ impl Lane {
             after.push(Arc::new(event));
         }
         let all = || after.iter().cloned().map(After::Event).collect();
-        self.freeing.push(Returned { range: begun.raw, blocks: begun.held, after: all() });
-        self.freeing.push(Returned { range: begun.columns, blocks: Vec::new(), after: all() });
+        self.freeing.push(Returned { range: begun.raw, held: begun.held, after: all() });
+        self.freeing.push(Returned { range: begun.columns, held: Held::default(), after: all() });
     }
 
     /// Adds up how long the device took for finished work.

@@ -7,6 +7,7 @@ use crate::batch::{Batch, Column, Data, Deferred, Pieces};
 use crate::collate::Pad;
 use crate::dataset::DType;
 use crate::pool::{BLOCK_ALIGNMENT, Pool};
+use crate::resident::Resident;
 use crate::transform::twin::ImageLayout;
 use bytes::Bytes;
 use std::ops::Range;
@@ -257,6 +258,42 @@ pub(super) fn integers(values: &[i64], staged: &mut Staged) -> Work {
 
 fn fill(pad: Pad) -> Fill {
     Fill { pattern: pad.bits(), size: pad.size() as u32 }
+}
+
+/// The values of a block that kernels need.
+pub(super) struct Parts {
+    /// Those that are on the device, each with its offset in the block.
+    pub(super) residents: Vec<(Resident, usize)>,
+    /// The others, those that lie together as one piece.
+    pub(super) others: Vec<(Bytes, usize)>,
+}
+
+/// The values of `block` that kernels need.
+pub(super) fn parts(block: &Bytes, deferred: &Deferred, transforms: &Transforms) -> Parts {
+    let (start, mut parts) = (block.as_ptr().addr(), Parts { residents: Vec::new(), others: Vec::new() });
+    for (index, pieces) in deferred.columns.iter().enumerate() {
+        let Some(pieces) = pieces.as_ref().filter(|_| transforms.kernel(index).is_some()) else { continue };
+        let mut residents = pieces.residents.iter().peekable();
+        let mut open: Option<Range<usize>> = None;
+        for (number, (_, bytes)) in pieces.pieces.iter().enumerate() {
+            let Some(at) = bytes.as_ptr().addr().checked_sub(start).filter(|at| at + bytes.len() <= block.len()) else {
+                continue;
+            };
+            if let Some((_, resident)) = residents.next_if(|(resident, _)| *resident == number) {
+                parts.residents.push((resident.clone(), at));
+                continue;
+            }
+            open = Some(match open {
+                Some(open) if open.end == at => open.start..at + bytes.len(),
+                before => {
+                    parts.others.extend(before.map(|open| (block.slice(open.clone()), open.start)));
+                    at..at + bytes.len()
+                }
+            });
+        }
+        parts.others.extend(open.map(|open| (block.slice(open.clone()), open.start)));
+    }
+    parts
 }
 
 /// The blocks of the batch that contain a piece of a column that kernels bring together.

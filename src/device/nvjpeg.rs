@@ -1,14 +1,20 @@
-//! Opens what decodes JPEGs on GPUs. The threads that decode use it (`stage`); what it decodes comes back to the host,
-//! so that everything behind decoding is the same for every image, whoever decoded it.
+//! Opens what decodes JPEGs on GPUs. The threads that decode use it (`stage`). What it decodes comes back to the host,
+//! so that everything behind decoding is the same for every image, whoever decoded it; but for pixels that the host
+//! would only hand over again, which stay there.
 
-use super::Opened;
+use super::{BATCHES_HELD, Opened};
 use crate::config::{Cause, Device, Fallback, NvjpegRoute};
+use crate::resident::Room;
 use crate::{Error, ErrorKind, Result};
-use uringload_sys::cuda::Context;
+use uringload_sys::cuda::{Context, DeviceMemory};
 use uringload_sys::nvjpeg::{Decoder, Hardware, Library};
 
 /// Most bytes of a GPU's memory for the pixels of one batch of images: 64 of 500 x 375 take 36 MB.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
+
+/// Images whose pixels a GPU has room for, however small batches are: what its threads decode at a time, and as many
+/// that are decoded.
+const PIXELS_HELD: u64 = 256;
 
 /// Threads of a GPU that decode: while one waits for the engine, the other looks at headers and does what is left of
 /// the chains.
@@ -43,6 +49,22 @@ pub(crate) fn decoders(opened: &mut Opened, devices: &[Device], share: u64) -> V
         opened.nvjpeg.push(route);
     }
     decoders
+}
+
+/// Memory of the GPU for pixels that stay there until their batch is put together, of `sample` bytes for each sample:
+/// for as many batches of `samples` as a lane holds, and no less than [`PIXELS_HELD`]. None on several GPUs, where
+/// another one may be the batch's.
+pub(crate) fn room_for_pixels(opened: &mut Opened, sample: u64, samples: u64) -> Option<Room> {
+    let [context] = &opened.contexts[..] else { return None };
+    let bytes = sample.saturating_mul(samples.saturating_mul(BATCHES_HELD).max(PIXELS_HELD));
+    match DeviceMemory::new(context, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        Ok(memory) => Some(Room::new(memory)),
+        Err(error) => {
+            let got = "pixels that come back to the host".to_owned();
+            opened.fallbacks.push(Fallback::new(Cause::Nvjpeg, got, None).with_reason(error.to_string()));
+            None
+        }
+    }
 }
 
 /// The decoders of one device, and how they decode.

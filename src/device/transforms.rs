@@ -106,6 +106,11 @@ impl Transforms {
         Some(samples.saturating_mul(each))
     }
 
+    /// Whether a field's transform makes images of its pixels.
+    pub(crate) fn takes_pixels(&self, field: usize) -> bool {
+        matches!(self.resolved(field), Some(Resolved::Images { .. }))
+    }
+
     /// The kernel of a field's transform, if it has one.
     pub(super) fn kernel(&self, field: usize) -> Option<Kernel> {
         Some(match self.resolved(field)? {

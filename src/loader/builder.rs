@@ -518,7 +518,7 @@ impl Builder {
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, order.clone());
-        let (context, near, gds, by_consumer, nvjpeg) = (None, None, None, false, Vec::new());
+        let (context, near, gds, by_consumer, nvjpeg) = (None, None, None, false, None);
         Ok(Job {
             order,
             config,

@@ -19,7 +19,7 @@ use crate::prepared::Prepared;
 use crate::queue::{Bell, Receiver, Sender, bounded};
 use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Kept, Reactor, Rules, Turn};
 use crate::sampler::{EpochDigest, Order};
-use crate::stage::{Errands, Maps, Stage};
+use crate::stage::{Errands, Maps, OnGpus, Stage};
 use crate::stats::{Doing, Role, Stats};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -30,7 +30,6 @@ use std::thread::JoinHandle;
 use uringload_sys::Arena;
 use uringload_sys::cuda::{Context, Pinned};
 use uringload_sys::numa::Near;
-use uringload_sys::nvjpeg;
 
 /// Everything that the reactor's thread needs.
 pub(super) struct Job {
@@ -59,7 +58,7 @@ pub(super) struct Job {
     /// Whether the thread that takes the batches computes.
     pub(super) by_consumer: bool,
     /// GPUs that decode images beside the loader's threads.
-    pub(super) nvjpeg: Vec<nvjpeg::Decoder>,
+    pub(super) nvjpeg: Option<OnGpus>,
 }
 
 impl Job {
@@ -388,7 +387,7 @@ impl Running {
         let mut stage = (decoder.is_some() || maps.is_some())
             .then(|| Stage::new(Arc::clone(&dataset), maps, limits.threads, Arc::clone(bell), Arc::clone(&stats)));
         if let Some(stage) = stage.as_mut() {
-            stage.add_nvjpeg(nvjpeg, config.nvjpeg_share);
+            nvjpeg.into_iter().for_each(|on_gpus| stage.add_nvjpeg(on_gpus));
             route.fallbacks.extend(std::iter::from_fn(|| stage.said()));
         }
         let errands =

@@ -306,7 +306,7 @@ impl Parsed {
         &mut self,
         (dataset, collation): (&dyn Dataset, &Collation),
         plan: &BatchPlan,
-        (blocks, made): (&[Bytes], &Made),
+        (blocks, made): (&[Bytes], &mut Made),
         target: Option<Part>,
         pool: &Pool,
     ) -> (Batch, u64) {

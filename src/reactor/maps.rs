@@ -10,6 +10,7 @@ use crate::dataset::{Dataset, FileId, SampleId};
 use crate::engine::Engine;
 use crate::plan::BatchPlan;
 use crate::prepared::{Filling, Kept, Prepared};
+use crate::resident::Resident;
 use crate::stage::{Finished, Keeping, Mixed, Number, Stage, Task, Value, Work};
 use crate::stats::Clock;
 use crate::transform::Mixer;
@@ -74,14 +75,20 @@ impl Reactor {
     }
 
     /// The first batch that was read and whose values no thread has got. None behind a stretch that is not kept yet,
-    /// which it may need.
+    /// which it may need. Where values get places on a GPU, it is the next one in order, once there are all.
     fn next_to_map(&self) -> Option<usize> {
         let waits = |pending: &Pending| {
             let has_units = self.decoder.as_ref().is_none_or(|decoder| decoder.has_all(pending.plan()));
             pending.load().is_none() && pending.is_complete() && !pending.is_parsed() && has_units
         };
         let before_stretch = self.pending.iter().take_while(|pending| pending.plan().stretch.is_none());
-        before_stretch.enumerate().find(|(_, pending)| waits(pending)).map(|(index, _)| index)
+        let mut before_stretch = before_stretch.enumerate();
+        let Some(stage) = self.stage.as_ref().filter(|stage| stage.gives_places()) else {
+            return before_stretch.find(|(_, pending)| waits(pending)).map(|(index, _)| index);
+        };
+        let is_next = |pending: &Pending| pending.load().is_none() && !pending.is_parsed();
+        let (index, next) = before_stretch.find(|(_, pending)| is_next(pending))?;
+        (waits(next) && stage.has_places(next.samples() as usize)).then_some(index)
     }
 
     /// Hands the values of all batches that were read to the threads. If this thread does the work, does so for one
@@ -104,7 +111,9 @@ impl Reactor {
 
     /// Takes what the threads have done.
     pub(super) fn take_finished(&mut self) -> Result<()> {
-        while let Some(Finished { number, out, result, others, took }) = self.stage.as_mut().and_then(Stage::take) {
+        while let Some(Finished { number, out, result, others, resident, took }) =
+            self.stage.as_mut().and_then(Stage::take)
+        {
             match number {
                 Number::Unit(number) => {
                     if let Some(decoder) = &mut self.decoder {
@@ -123,7 +132,7 @@ impl Reactor {
                         pending.take_others(place as usize, values, self.planner.collation());
                     }
                     pending.note_made(place as usize, pending::micros(took));
-                    pending.take_made(place as usize, out, result)?;
+                    pending.take_made(place as usize, out, (result, resident))?;
                     if let Some(stage) = self.stage.as_mut().filter(|_| pending.is_made()) {
                         pending.begin_mixing(self.rules.on_error, stage, &mut self.clock);
                     }
@@ -188,7 +197,18 @@ impl Pending {
                     None if is_kept => Keeping::Kept,
                     None => Keeping::Not,
                 };
-                let task = Task::Value(Value { column, id, epoch, bytes, beside, from, field: *field, keeping });
+                let place_there = stage.place(column, id).filter(|_| matches!(keeping, Keeping::Not));
+                let task = Task::Value(Value {
+                    column,
+                    id,
+                    epoch,
+                    bytes,
+                    beside,
+                    from,
+                    field: *field,
+                    keeping,
+                    place: place_there,
+                });
                 self.making.left += 1;
                 let number = Number::Value { batch: self.number, place: place as u32 };
                 stage.submit(Work { number, task, out }, clock);
@@ -228,12 +248,17 @@ impl Pending {
         }
     }
 
-    /// Takes what a thread made of a value.
-    fn take_made(&mut self, place: usize, out: Part, result: Result<usize>) -> Result<()> {
+    /// Takes what a thread made of a value, and where that is if not in `out`.
+    fn take_made(
+        &mut self,
+        place: usize,
+        out: Part,
+        (result, resident): (Result<usize>, Option<Resident>),
+    ) -> Result<()> {
         let samples = self.plan.batch.ids.len();
         let (column, sample) = (place / samples, place % samples);
         match result {
-            Ok(bytes) => self.making.made.set_length(column, sample, bytes),
+            Ok(bytes) => self.making.made.set(column, sample, bytes, resident),
             Err(error) => self.making.failed.push(((sample, column), error)),
         }
         self.making.places[place] = Some(out);
@@ -326,12 +351,13 @@ impl Pending {
             let dataset::Value::Bytes(bytes) = &values[*field] else { return Err(no_bytes(&made_field.name)) };
             let (bytes, epoch, field) = (bytes.clone(), self.epoch(), *field);
             let beside = stage.maps().map(|maps| maps.beside(column, values)).unwrap_or_default();
-            let value = Value { column, id: by, epoch, bytes, beside, from: None, field, keeping: Keeping::Not };
+            let keeping = Keeping::Not;
+            let value = Value { column, id: by, epoch, bytes, beside, from: None, field, keeping, place: None };
             let made = &mut self.making.made;
             let start = made.place(column, index);
             let block = self.target.as_mut().ok_or_else(|| lost("a batch has no memory for its values"))?;
             let bytes = stage.make(&value, &mut block.as_mut()[start..start + made.value_bytes(column)], clock)?;
-            made.set_length(column, index, bytes);
+            made.set(column, index, bytes, None);
         }
         Ok(())
     }

@@ -488,17 +488,14 @@ impl Pending {
         let blocks = self.blocks_read.take().unwrap_or_default();
         let (failed, replaced) = (self.parsed.failed() as u64, self.parsed.replaced() as u64);
         if let Some(error) = self.plan.refused.take() {
-            self.parsed.clear();
             stats.count.samples_failed.add(self.plan.batch.ids.len() as u64);
-            let _ = self.target.take().map(|part| pool.lease(part));
+            self.give_up(pool);
             return Err(error);
         }
         let raised = if rules.on_error == OnError::Raise { self.parsed.first_error() } else { irreplaceable };
         if let Some(error) = raised {
             stats.count.samples_failed.add(failed);
-            self.parsed.clear();
-            // Dropping the lease returns the memory.
-            let _ = self.target.take().map(|part| pool.lease(part));
+            self.give_up(pool);
             return Err(error);
         }
         stats.count.samples_skipped.add(failed - replaced);
@@ -506,19 +503,26 @@ impl Pending {
         if let Some(stage) = stage
             && let Err(error) = self.mix_here(stage)
         {
-            self.parsed.clear();
-            let _ = self.target.take().map(|part| pool.lease(part));
+            self.give_up(pool);
             return Err(error);
         }
         self.offer_dearest(stats);
         let target = self.target.take();
         let (mut batch, truncated) =
-            self.parsed.assemble((dataset, collation), &self.plan, (&blocks, &self.making.made), target, pool);
+            self.parsed.assemble((dataset, collation), &self.plan, (&blocks, &mut self.making.made), target, pool);
         stats.count.samples_truncated.add(truncated);
         if let Some(mixer) = stage.and_then(Stage::maps).and_then(|maps| maps.mixer.as_ref()) {
             batch.soften(mixer)?;
         }
         Ok(batch)
+    }
+
+    /// Returns the memory of a batch that is an error.
+    fn give_up(&mut self, pool: &Pool) {
+        self.parsed.clear();
+        self.making.made.clear();
+        // Dropping the lease returns the memory.
+        let _ = self.target.take().map(|part| pool.lease(part));
     }
 
     /// Updates the slices of a block that came back with holes: each now lies in one of `parts[first..]`, the runs that

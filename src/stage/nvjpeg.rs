@@ -8,6 +8,7 @@
 use super::{Keeping, Shared, Task, Value, Work};
 use crate::config::{Cause, Fallback};
 use crate::dataset::SampleId;
+use crate::resident::Resident;
 use crate::stats::Clock;
 use crate::transform::{Decoded, MapScratch};
 use crossbeam_queue::SegQueue;
@@ -46,7 +47,7 @@ impl Jpegs {
     }
 
     /// Whether a sample is for these threads, as far as its number tells.
-    fn is_theirs(&self, id: SampleId) -> bool {
+    pub(super) fn is_theirs(&self, id: SampleId) -> bool {
         self.begun.get().is_some_and(|&(share, _)| is_of_share(id, share))
     }
 
@@ -73,6 +74,8 @@ struct Image {
     size: (u32, u32),
     /// What the GPU is to make of its pixels, and what is to be done behind that; `None` if all pixels are wanted.
     split: Option<(Resampling, Plan)>,
+    /// Where that stays, if it is all that is wanted.
+    resident: Option<Resident>,
 }
 
 impl Image {
@@ -84,7 +87,8 @@ impl Image {
 
     fn request(&self) -> Option<Request<'_>> {
         let resampling = self.split.as_ref().map(|(resampling, _)| resampling);
-        Some(Request { file: &value_of(&self.work)?.bytes, size: self.size, resampling })
+        let to = self.resident.as_ref().map(Resident::span);
+        Some(Request { file: &value_of(&self.work)?.bytes, size: self.size, resampling, to })
     }
 }
 
@@ -145,8 +149,10 @@ impl Shared {
     /// An image, and what the GPU is to make of it, if there is room for that.
     fn image(&self, (work, size): (Work, (u32, u32)), room: u64) -> Image {
         let split = self.split(&work);
-        let image = Image { work, size, split };
-        if image.bytes() > room { Image { split: None, ..image } } else { image }
+        let is_all = split.as_ref().is_some_and(|(_, rest)| rest.is_pixels());
+        let resident = value_of(&work).and_then(|value| value.place.clone()).filter(|_| is_all);
+        let image = Image { work, size, split, resident };
+        if image.bytes() > room { Image { split: None, resident: None, ..image } } else { image }
     }
 
     fn split(&self, work: &Work) -> Option<(Resampling, Plan)> {
@@ -199,14 +205,19 @@ impl Shared {
         };
         let mut images = images.into_iter().chain(std::iter::repeat_with(|| None));
         for image in batch {
-            let Image { work, split, .. } = image;
-            let decoded = images.next().flatten().map(|pixels| Decoded {
+            let Image { work, split, resident, .. } = image;
+            let (pixels, began) = (images.next().flatten(), Instant::now());
+            self.stats.count.samples_decoded_on_device.add(u64::from(pixels.is_some()));
+            if let Some(resident) = resident.filter(|_| pixels.as_ref().is_some_and(|pixels| pixels.is_resident)) {
+                self.finish_there(work, resident, began);
+                continue;
+            }
+            let decoded = pixels.map(|pixels| Decoded {
                 size: (pixels.height, pixels.width),
                 rest: split.filter(|_| pixels.is_resampled).map(|(_, rest)| rest),
                 pixels: pixels.bytes,
             });
-            self.stats.count.samples_decoded_on_device.add(u64::from(decoded.is_some()));
-            self.finish_with(work, decoded, scratch, Instant::now());
+            self.finish_with(work, decoded, scratch, began);
         }
         failed.map_or(Ok(()), Err)
     }

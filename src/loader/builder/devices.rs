@@ -8,10 +8,11 @@ use crate::device::{self, Transforms};
 use crate::guard;
 use crate::loader::DeviceLoader;
 use crate::loader::run::{self, Feeding, Job};
-use crate::transform::Transform;
+use crate::resident::RANGE_ALIGNMENT;
+use crate::stage::{OnGpus, Staying};
+use crate::transform::{Map, Transform};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
-use uringload_sys::nvjpeg::Decoder;
 
 /// Sets up a [`DeviceLoader`]; made by [`Builder::device`].
 #[derive(Clone)]
@@ -68,7 +69,7 @@ impl DeviceBuilder {
         let on_failed = builder.on_failed.clone();
         let mut job = builder.check(Collation::deferred)?;
         let host_bytes = (job.limits.pool_bytes - job.limits.reserve_bytes) as u64;
-        job.nvjpeg = decoders(&job, &mut opened, &devices)?;
+        job.nvjpeg = on_gpus(&job, &mut opened, &devices, &transforms)?;
         job.gds = choose_gds(&job, &mut opened, &devices)?;
         if job.gds.is_some() {
             job.keep_nothing();
@@ -102,9 +103,15 @@ impl DeviceBuilder {
 }
 
 /// What decodes on the devices, where that was asked for.
-fn decoders(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Vec<Decoder>> {
-    if job.config.nvjpeg_share == 0.0 {
-        return Ok(Vec::new());
+fn on_gpus(
+    job: &Job,
+    opened: &mut device::Opened,
+    devices: &[Device],
+    transforms: &Transforms,
+) -> Result<Option<OnGpus>> {
+    let share = job.config.nvjpeg_share;
+    if share == 0.0 {
+        return Ok(None);
     }
     let maps = job.maps.as_ref().filter(|maps| maps.columns.iter().any(|(_, map)| map.chain().is_some()));
     let Some(maps) = maps else {
@@ -112,7 +119,17 @@ fn decoders(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Resul
         return Err(Error::new(ErrorKind::InvalidArgument, what)
             .with_remedy("give the images a chain such as \"random_resized_crop(224)\", or leave nvjpeg out"));
     };
-    Ok(device::decoders(opened, devices, maps.memory.share()))
+    let decoders = device::decoders(opened, devices, maps.memory.share());
+    let made = job.collation.mapped_fields().iter().zip(&maps.columns);
+    let pixels =
+        |field: usize, map: &Map| if transforms.takes_pixels(field) { map.output().bytes() as usize } else { 0 };
+    let columns: Vec<usize> = made.map(|((field, _), (_, map))| pixels(*field, map)).collect();
+    // Images that are mixed are mixed on the host.
+    let stays = !decoders.is_empty() && maps.mixer.is_none() && columns.iter().any(|&bytes| bytes > 0);
+    let sample = columns.iter().map(|bytes| bytes.next_multiple_of(RANGE_ALIGNMENT) as u64).sum();
+    let room = if stays { device::room_for_pixels(opened, sample, job.limits.batch.samples) } else { None };
+    let staying = room.map(|room| Staying { room, columns });
+    Ok(Some(OnGpus { decoders, share, staying }))
 }
 
 /// Looks whether files are to be read straight into the device's memory.

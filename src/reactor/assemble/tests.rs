@@ -100,7 +100,7 @@ fn assembled(dataset: &Tokens, pieces: &[(u64, Piece)], failed: Option<usize>) -
     let blocks = [Bytes::from(memory)];
     let mut parsed = Parsed::default();
     parsed.parse(dataset, &collation, &plan, (&blocks, &[], None), &mut errors);
-    parsed.assemble((dataset, &collation), &plan, (&blocks, &Made::default()), target, &pool).0
+    parsed.assemble((dataset, &collation), &plan, (&blocks, &mut Made::default()), target, &pool).0
 }
 
 fn packed(batch: &Batch) -> (&Packed, Vec<u16>) {

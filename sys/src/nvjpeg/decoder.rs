@@ -30,14 +30,16 @@ pub struct Pixels {
     pub height: u32,
     /// Columns.
     pub width: u32,
-    /// 3 bytes for each pixel.
+    /// 3 bytes for each pixel; none of what stays on the device.
     pub bytes: Vec<u8>,
     /// Whether it is what was asked for in [`Request::resampling`].
     pub is_resampled: bool,
+    /// Whether it is in [`Request::to`].
+    pub is_resident: bool,
 }
 
 /// A JPEG to decode.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     /// The file, of three components.
     pub file: &'a [u8],
@@ -45,6 +47,8 @@ pub struct Request<'a> {
     pub size: (u32, u32),
     /// What is to be made of its pixels before they come to the host.
     pub resampling: Option<&'a Resampling>,
+    /// Where on the device that is to stay, instead of coming to the host: as many bytes as it has.
+    pub to: Option<&'a Span>,
 }
 
 /// Decodes one batch of images after the other. It is of one thread at a time; several decoders work side by side.
@@ -67,6 +71,17 @@ pub struct Hardware {
     pub engines: u32,
     /// Cores of each.
     pub cores: u32,
+}
+
+/// Where an image is that was to be resampled.
+#[derive(Clone)]
+enum Made {
+    /// It was not: its pixels are as they were decoded.
+    Not,
+    /// In the decoder's memory.
+    Here(Range<usize>),
+    /// Where the request wanted it.
+    There,
 }
 
 /// What decodes: a handle of a backend, its state, and a place for the header of a file.
@@ -133,12 +148,13 @@ impl Decoder {
     /// # Errors
     /// What is about the device and not about an image.
     pub fn decode(&mut self, jpegs: &[(&[u8], (u32, u32))]) -> Result<Vec<Result<Pixels, NvjpegError>>, NvjpegError> {
-        let whole = |&(file, size): &(_, _)| Request { file, size, resampling: None };
+        let whole = |&(file, size): &(_, _)| Request { file, size, ..Request::default() };
         self.decode_resampled(&jpegs.iter().map(whole).collect::<Vec<_>>())
     }
 
     /// The same of JPEGs that are cut and resized on the device. One that there is no room for there, or whose
-    /// resampling is not for images of its size, comes as it was decoded ([`Pixels::is_resampled`]).
+    /// resampling is not for images of its size, comes as it was decoded ([`Pixels::is_resampled`]). What is to stay
+    /// there ([`Request::to`]) is there when this returns, for any stream.
     ///
     /// # Errors
     /// As [`decode`](Decoder::decode).
@@ -149,13 +165,19 @@ impl Decoder {
         }
         self.decode_to(jpegs, &mut places)?;
         let made = self.resample(jpegs, &places, end)?;
-        let wanted = places.iter().zip(&made).filter_map(|(place, made)| made.as_ref().or(place.as_ref().ok()));
+        let wanted = places.iter().zip(&made).filter_map(|(place, made)| match made {
+            Made::Not => place.as_ref().ok(),
+            Made::Here(range) => Some(range),
+            Made::There => None,
+        });
         let mut brought = self.bring(&wanted.cloned().collect::<Vec<_>>())?.into_iter();
         let decoded = places.into_iter().zip(made).zip(jpegs).map(|((place, made), jpeg)| {
             place?;
-            let of = jpeg.resampling.filter(|_| made.is_some());
+            let is_resident = matches!(made, Made::There);
+            let bytes = if is_resident { Vec::new() } else { brought.next().unwrap_or_default() };
+            let of = jpeg.resampling.filter(|_| !matches!(made, Made::Not));
             let (height, width) = of.map_or(jpeg.size, Resampling::size);
-            Ok(Pixels { height, width, bytes: brought.next().unwrap_or_default(), is_resampled: of.is_some() })
+            Ok(Pixels { height, width, bytes, is_resampled: of.is_some(), is_resident })
         });
         Ok(decoded.collect())
     }
@@ -235,29 +257,34 @@ impl Decoder {
         Ok(())
     }
 
-    /// Resamples those that are to be, and for which there is room behind `end`. Returns where each of them is then.
+    /// Resamples those that are to be, and for which there is room behind `end`.
     fn resample(
         &mut self,
         jpegs: &[Request<'_>],
         places: &[Result<Range<usize>, NvjpegError>],
         mut end: usize,
-    ) -> Result<Vec<Option<Range<usize>>>, NvjpegError> {
-        let (mut made, mut wanted, mut tables) = (vec![None; jpegs.len()], Vec::new(), self.resampler.room());
+    ) -> Result<Vec<Made>, NvjpegError> {
+        let (mut made, mut wanted, mut tables) = (vec![Made::Not; jpegs.len()], Vec::new(), self.resampler.room());
         for (index, (jpeg, place)) in jpegs.iter().zip(places).enumerate() {
             let (Some(resampling), Ok(place)) = (jpeg.resampling, place) else { continue };
             let ((between, bytes), table) = (resampling.bytes(), resampling.table_bytes());
-            let all = between.saturating_add(bytes).saturating_add(2 * ALIGNMENT);
+            let there = jpeg.to.filter(|to| to.len() == bytes);
+            let here = if there.is_some() { 0 } else { bytes };
+            let all = between.saturating_add(here).saturating_add(2 * ALIGNMENT);
             if !resampling.is_of(jpeg.size) || all > self.memory.len().saturating_sub(end) || table > tables {
                 continue;
             }
             tables -= table;
             let start = (end + between).next_multiple_of(ALIGNMENT);
+            let range = start..start + here;
+            let own = || Span::new(&self.memory, range.clone());
+            let Some(to) = there.cloned().or_else(own) else { continue };
             let (width, pixels) = (jpeg.size.1, place.start);
-            wanted.push(Decoded { resampling, width, pixels, between: end, made: start });
-            made[index] = Some(start..start + bytes);
-            end = (start + bytes).next_multiple_of(ALIGNMENT);
+            wanted.push(Decoded { resampling, width, pixels, between: end, made: to });
+            end = range.end.next_multiple_of(ALIGNMENT);
+            made[index] = if there.is_some() { Made::There } else { Made::Here(range) };
         }
-        self.resampler.run(&self.stream, &self.memory, &wanted)?;
+        self.resampler.run(&self.stream, &self.memory, wanted)?;
         Ok(made)
     }
 

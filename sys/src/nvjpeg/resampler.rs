@@ -39,13 +39,14 @@ impl Resampling {
     }
 }
 
-/// An image in the decoder's memory. Places are offsets there.
+/// An image in the decoder's memory, where places are offsets.
 pub(super) struct Decoded<'a> {
     pub(super) resampling: &'a Resampling,
     pub(super) width: u32,
     pub(super) pixels: usize,
     pub(super) between: usize,
-    pub(super) made: usize,
+    /// Where what comes out is to be: there, or in other memory of the device.
+    pub(super) made: Span,
 }
 
 /// Resamples one batch of images after the other.
@@ -73,15 +74,20 @@ impl Resampler {
         &mut self,
         stream: &Stream,
         memory: &DeviceMemory,
-        images: &[Decoded<'_>],
+        mut images: Vec<Decoded<'_>>,
     ) -> Result<(), CudaError> {
         if images.is_empty() {
             return Ok(());
         }
-        let table = self.upload(memory.address(), images)?;
-        let (all, middle) = (Span::all(memory), images.len() * Pass::BYTES);
-        for rows in [0..middle, middle..2 * middle] {
-            self.kernels.resample(stream, (&table, rows), &all, &all)?;
+        images.sort_by_key(|image| image.made.memory().address());
+        let table = self.upload(memory.address(), &images)?;
+        let (all, mut at) = (Span::all(memory), images.len() * Pass::BYTES);
+        self.kernels.resample(stream, (&table, 0..at), &all, &all)?;
+        // One launch for each memory that they go to.
+        for images in images.chunk_by(|a, b| a.made.memory().address() == b.made.memory().address()) {
+            let rows = at..at + images.len() * Pass::BYTES;
+            at = rows.end;
+            self.kernels.resample(stream, (&table, rows), &all, &Span::all(images[0].made.memory()))?;
         }
         stream.synchronize()?;
         // The table's copy is over too: the stream has waited for it.
@@ -90,31 +96,34 @@ impl Resampler {
 
     /// The first passes of all images, the second ones, and the weights of both.
     fn upload(&mut self, memory: u64, images: &[Decoded<'_>]) -> Result<Uploaded, CudaError> {
-        let (mut first, mut second, mut taps) = (Vec::new(), Vec::new(), Vec::new());
-        let base = self.tables.address() + (2 * images.len() * Pass::BYTES) as u64;
+        let mut table = vec![0; 2 * images.len() * Pass::BYTES];
+        let put = |table: &mut [u8], row: usize, pass: &Pass| {
+            table[row * Pass::BYTES..][..Pass::BYTES].copy_from_slice(&pass.encode());
+        };
+        let taps = |table: &[u8]| self.tables.address() + table.len() as u64;
         let pixel_bytes = PIXEL_BYTES as u32;
-        for image in images {
+        for (index, image) in images.iter().enumerate() {
             let Resampling { columns, rows } = image.resampling;
             let ((height, width), used) = (image.resampling.size(), rows.used());
             let row_bytes = image.width.saturating_mul(pixel_bytes);
             let mut pass = Pass {
                 source: memory + image.pixels as u64 + u64::from(used.start) * u64::from(row_bytes),
                 target: image.between as u64,
-                taps: base + taps.len() as u64,
+                taps: taps(&table),
                 height: used.end - used.start,
                 width,
                 row_bytes,
                 is_vertical: false,
             };
-            first.extend(pass.encode());
-            columns.encode(0, &mut taps);
+            put(&mut table, index, &pass);
+            columns.encode(0, &mut table);
             pass.source = memory + image.between as u64;
-            pass.target = image.made as u64;
-            pass.taps = base + taps.len() as u64;
+            pass.target = image.made.offset() as u64;
+            pass.taps = taps(&table);
             (pass.height, pass.row_bytes, pass.is_vertical) = (height, width.saturating_mul(pixel_bytes), true);
-            second.extend(pass.encode());
-            rows.encode(used.start, &mut taps);
+            put(&mut table, images.len() + index, &pass);
+            rows.encode(used.start, &mut table);
         }
-        self.copies.start(Bytes::from([first, second, taps].concat()), &Span::all(&self.tables))
+        self.copies.start(Bytes::from(table), &Span::all(&self.tables))
     }
 }

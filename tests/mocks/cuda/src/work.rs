@@ -152,6 +152,7 @@ impl State {
             }
             Work::Download { from, len, to } => {
                 self.counts.reads += 1;
+                self.counts.read_bytes += len;
                 if self.host.look(to.address(), len as usize) != Pinned::All {
                     let what = format!("host memory {:#x}, {len} bytes, is registered no longer", to.address());
                     return Err((ILLEGAL_ADDRESS, what));
