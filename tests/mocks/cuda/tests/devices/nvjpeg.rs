@@ -507,7 +507,8 @@ fn a_gpu_that_fails_is_left_and_nothing_is_lost() {
             let builder = builder(&dataset).num_threads(threads);
             let mut loader = builder.clone().device(device(&mock, &nvjpeg, 0.75)).build().expect("a loader");
             assert_eq!(same(&builder, &mut loader), 160);
-            assert!(nvjpeg.get(Knob::Images) < nvjpeg.get(Knob::LostFrom));
+            // Both threads may have been at an image.
+            assert!(nvjpeg.get(Knob::Images) <= nvjpeg.get(Knob::LostFrom));
             let steps = steps(&loader);
             assert_eq!(steps.len(), 1, "{steps:?}");
             assert!(steps[0].contains("from now on") && steps[0].contains("EXECUTION_FAILED"), "{steps:?}");
