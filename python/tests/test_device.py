@@ -310,7 +310,7 @@ def test_without_nvjpeg_the_processor_decodes_and_the_route_says_so(
     # Where PyPI's packages have it; a file of that name that is no library.
     folder = tmp_path / "packages" / "nvidia" / "nvjpeg" / "lib"
     folder.mkdir(parents=True)
-    (folder / "libnvjpeg.so.11").write_bytes(b"nothing")
+    (folder / "libnvjpeg.so.12").write_bytes(b"nothing")
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     assert str(folder) in _device.nvjpeg_places()
     given: dict[str, Any] = {"batch_size": 4, "output": "dlpack", "transforms": {"data": "resize(4x4), to_tensor(u8)"}}

@@ -4,10 +4,10 @@
 //! is asked for, and brings what is left to the host.
 //!
 //! nvJPEG uses the CUDA runtime, and so the primary context of the device, which a [`Context`] is too: streams and
-//! addresses are the same. It takes no other memory of ours than what it is given in a call, and each call is over on
-//! the device before [`Decoder::decode`] returns.
+//! addresses are the same. Each call is over on the device before [`Decoder::decode`] returns.
 
 mod decoder;
+mod memory;
 mod resampler;
 mod table;
 
@@ -24,10 +24,10 @@ use std::sync::Arc;
 use table::{Status, Table};
 
 /// Names to ask the loader for, the newest first: the major version is that of CUDA.
-const NAMES: [&str; 4] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11", "libnvjpeg.so"];
+const NAMES: [&str; 3] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"];
 
 /// The oldest version with all functions in the form that we call.
-const OLDEST_MAJOR: c_int = 11;
+const OLDEST_MAJOR: c_int = 12;
 
 const MEMORY_REMEDY: &str = "leave more of the GPU's memory free, or ask for fewer threads with nvJPEG";
 
@@ -143,7 +143,7 @@ pub enum OpenError {
         /// The function.
         function: &'static str,
     },
-    /// One was found that is older than CUDA 11's.
+    /// One was found that is older than CUDA 12's.
     TooOld {
         /// The file.
         path: PathBuf,
@@ -158,7 +158,12 @@ impl fmt::Display for OpenError {
             OpenError::Absent(said) => write!(f, "the loader finds no nvJPEG: {said}"),
             OpenError::Incomplete { path, function } => write!(f, "{} has no {function}", path.display()),
             OpenError::TooOld { path, version } => {
-                write!(f, "{} is nvJPEG {}, and 11 is the first with what is needed", path.display(), dotted(*version))
+                write!(
+                    f,
+                    "{} is nvJPEG {}, and {OLDEST_MAJOR} is the first with what is needed",
+                    path.display(),
+                    dotted(*version)
+                )
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Pixels of several JPEGs at a time.
 
+use super::memory::Memory;
 use super::resampler::{Decoded, Resampler, Resampling};
 use super::table::{self, CHANNELS_MAX, Handle, Image};
 use super::{Library, NvjpegError};
@@ -91,6 +92,8 @@ struct Engine {
     handle: Handle,
     state: Handle,
     header: Handle,
+    /// What the handle and its state have their memory from; they hold its address.
+    _memory: Box<Memory>,
     /// Images of the batches that it is ready for.
     batch: usize,
 }
@@ -316,16 +319,20 @@ impl Engine {
         let _current = context.enter()?;
         let null = std::ptr::null_mut();
         let mut handle = null;
+        let memory = Memory::new(context);
+        let mut allocator = memory.allocator();
         let mut create = |flags: c_uint| {
-            // SAFETY: no allocators are given, so the library has its own; the pointer is to a handle that lives until
-            // the call returns, and the device's context is current.
-            let code = unsafe { (library.table.nvjpegCreateEx)(backend, null, null, flags, &raw mut handle) };
-            check("nvjpegCreateEx", code)
+            // SAFETY: the allocator's memory lives until the handle is given back or never used again (`drop`). None is
+            // given for the host. The pointers are to an allocator and a handle that live until the call returns, and
+            // the device's context is current.
+            let code =
+                unsafe { (library.table.nvjpegCreateExV2)(backend, &raw mut allocator, null, flags, &raw mut handle) };
+            check("nvjpegCreateExV2", code)
         };
         create(table::NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION).or_else(|_| create(0))?;
         let (library, context) = (library.clone(), context.clone());
         // From now on it is given back whatever happens.
-        let mut engine = Engine { library, context, handle, state: null, header: null, batch: 0 };
+        let mut engine = Engine { library, context, handle, state: null, header: null, _memory: memory, batch: 0 };
         let state = &raw mut engine.state;
         // SAFETY: the handle was made above, and the pointer is to a handle that lives until the call returns.
         let made = unsafe { (engine.library.table.nvjpegJpegStateCreate)(engine.handle, state) };

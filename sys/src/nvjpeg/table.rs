@@ -19,6 +19,15 @@ pub(super) struct Image {
     pub(super) pitch: [usize; CHANNELS_MAX],
 }
 
+/// `nvjpegDevAllocatorV2_t`: memory of the device, in the order of streams. 0 is success.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DevAllocator {
+    pub(super) dev_malloc: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, usize, Handle) -> c_int,
+    pub(super) dev_free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, Handle) -> c_int,
+    pub(super) dev_ctx: *mut c_void,
+}
+
 /// `libraryPropertyType`.
 pub(super) const MAJOR_VERSION: c_int = 0;
 pub(super) const MINOR_VERSION: c_int = 1;
@@ -47,11 +56,11 @@ pub(super) const NVJPEG_STATUS_INTERNAL_ERROR: Status = 8;
 pub(super) const NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED: Status = 9;
 pub(super) const NVJPEG_STATUS_INCOMPLETE_BITSTREAM: Status = 10;
 
-// The same in the versions 11 to 13.
+// The same in the versions 12 and 13.
 table! {
     pub(super) Status:
     nvjpegGetProperty(c_int, *mut c_int);
-    nvjpegCreateEx(c_int, *mut c_void, *mut c_void, c_uint, *mut Handle);
+    nvjpegCreateExV2(c_int, *mut DevAllocator, *mut c_void, c_uint, *mut Handle);
     nvjpegDestroy(Handle);
     nvjpegJpegStateCreate(Handle, *mut Handle);
     nvjpegJpegStateDestroy(Handle);

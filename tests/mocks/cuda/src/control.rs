@@ -26,10 +26,10 @@ exports! {
 
     /// A counter. Of live objects: `contexts`, `streams`, `events`, `modules`, `allocations`, `allocated_bytes`,
     /// `registrations`, `registered_bytes`. Since the reset: `calls`, `copies`, `copied_bytes`, `pageable_copies`,
-    /// `kernels`, `words`, `reads`, `works`, `lists` (copies of several pieces), `overlapping` (those that
-    /// prefer to overlap with kernels), `events_made`, `on_default` (copies and kernels in the
-    /// legacy default stream, but for `mock_cuda_consume`'s), `cubins` (modules of machine code),
-    /// `looks` (queries among the calls), `refused` (by a capture), `captured`, `illegal`, `violations`.
+    /// `kernels`, `words`, `reads` (copies to the host), `read_bytes`, `works`, `lists` (copies of several pieces),
+    /// `overlapping` (those that prefer to overlap with kernels), `events_made`, `allocations_made`, `on_default`
+    /// (copies and kernels in the legacy default stream, but for `mock_cuda_consume`'s), `cubins` (modules of machine
+    /// code), `looks` (queries among the calls), `refused` (by a capture), `captured`, `illegal`, `violations`.
     fn mock_cuda_count(name: Text, count: Out<u64>) {
         let found = hold().count(name.get().ok_or(INVALID_VALUE)?);
         count.set(found.ok_or(NOT_FOUND)?)

@@ -558,6 +558,7 @@ fn allocate(address: Out<u64>, len: usize) -> Result<(), Code> {
     if (len as u64).saturating_add(taken) > held.settings.memory_bytes {
         return Err(OUT_OF_MEMORY);
     }
+    held.counts.allocations_made += 1;
     address.set(held.memory.allocate(device, len))
 }
 

@@ -25,11 +25,11 @@ use uringload_images::{Decoding, decode, dimensions};
 pub enum Knob {
     /// 1: the GPU has an engine for JPEGs.
     Hardware,
-    /// What `nvjpegCreateEx` returns for the engine where there is none; 0 is taken for 7, another architecture.
+    /// What `nvjpegCreateExV2` returns for the engine where there is none; 0 is taken for 7, another architecture.
     HardwareError,
     /// The major version; 0 is taken for 12.
     Version,
-    /// What `nvjpegCreateEx` returns for the backend that every GPU has.
+    /// What `nvjpegCreateExV2` returns for the backend that every GPU has.
     CreateError,
     /// What `nvjpegJpegStateCreate` returns.
     StateError,
@@ -51,6 +51,8 @@ pub enum Knob {
     Handles,
     /// Counted: states, and places for headers, that were not given back.
     States,
+    /// Counted: blocks of the device's memory that were not given back.
+    Blocks,
     /// Counted: images decoded.
     Images,
     /// Counted: batches decoded.
@@ -75,6 +77,7 @@ const SUCCESS: Status = 0;
 const INVALID_PARAMETER: Status = 2;
 const BAD_JPEG: Status = 3;
 const NOT_SUPPORTED: Status = 4;
+const ALLOCATOR_FAILURE: Status = 5;
 const EXECUTION_FAILED: Status = 6;
 const ARCH_MISMATCH: Status = 7;
 
@@ -83,6 +86,8 @@ const HARDWARE: c_int = 3;
 /// `NVJPEG_OUTPUT_RGBI`.
 const RGBI: c_int = 5;
 const CHANNELS: usize = 3;
+/// What a state takes of the device for an image.
+const WORK_BYTES: usize = 100_000;
 
 /// `nvjpegImage_t`.
 #[derive(Clone, Copy, Debug)]
@@ -92,14 +97,33 @@ pub struct Image {
     pitch: [usize; 4],
 }
 
-/// What handles and states are: a handle has its backend, a state the images that it is ready for, and a place for a
-/// header whether the engine knows such a file.
+/// `nvjpegDevAllocatorV2_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct DevAllocator {
+    take: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, usize, *mut c_void) -> c_int,
+    give: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut c_void) -> c_int,
+    of: *mut c_void,
+}
+
+// SAFETY: its context may be used by any thread, as nvJPEG asks.
+unsafe impl Send for DevAllocator {}
+
+/// What handles and states are: a handle has its backend and its memory, a state the images that it is ready for and
+/// what it took for them, and a place for a header whether the engine knows such a file.
 #[derive(Default)]
 struct Made {
-    handles: HashMap<usize, c_int>,
-    states: HashMap<usize, c_int>,
+    handles: HashMap<usize, (c_int, DevAllocator)>,
+    states: HashMap<usize, State>,
     headers: HashMap<usize, bool>,
     last: usize,
+}
+
+struct State {
+    handle: usize,
+    ready: c_int,
+    /// An address of the device, and how many bytes are there.
+    work: Option<(usize, usize)>,
 }
 
 static MADE: Mutex<Option<Made>> = Mutex::new(None);
@@ -229,12 +253,12 @@ pub unsafe extern "C" fn nvjpegGetProperty(which: c_int, number: *mut c_int) -> 
 /// Makes a handle.
 ///
 /// # Safety
-/// The last pointer is to a place for one.
+/// The first pointer is to an allocator, which is used as long as the handle is, and the last to a place for a handle.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvjpegCreateEx(
+pub unsafe extern "C" fn nvjpegCreateExV2(
     backend: c_int,
-    _memory: *mut c_void,
+    memory: *const DevAllocator,
     _pinned: *mut c_void,
     flags: c_uint,
     handle: *mut usize,
@@ -248,7 +272,8 @@ pub unsafe extern "C" fn nvjpegCreateEx(
     }
     let made = with(|made| {
         made.last += 1;
-        made.handles.insert(made.last, backend);
+        // SAFETY: as the caller promises.
+        made.handles.insert(made.last, (backend, unsafe { memory.read() }));
         made.last
     });
     count(Knob::Handles, 1);
@@ -261,6 +286,9 @@ pub unsafe extern "C" fn nvjpegCreateEx(
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvjpegDestroy(handle: usize) -> Status {
+    if with(|made| made.states.values().any(|state| state.handle == handle)) {
+        return misused("a handle is given back before its states");
+    }
     if with(|made| made.handles.remove(&handle)).is_none() {
         return misused("a handle is given back that is none");
     }
@@ -283,7 +311,7 @@ pub unsafe extern "C" fn nvjpegJpegStateCreate(handle: usize, state: *mut usize)
     }
     let made = with(|made| {
         made.last += 1;
-        made.states.insert(made.last, 0);
+        made.states.insert(made.last, State { handle, ready: 0, work: None });
         made.last
     });
     count(Knob::States, 1);
@@ -296,11 +324,12 @@ pub unsafe extern "C" fn nvjpegJpegStateCreate(handle: usize, state: *mut usize)
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvjpegJpegStateDestroy(state: usize) -> Status {
+    let status = work_of(state, 0);
     if with(|made| made.states.remove(&state)).is_none() {
         return misused("a state is given back that is none");
     }
     count(Knob::States, -1);
-    SUCCESS
+    status
 }
 
 /// The GPU's engines for JPEGs.
@@ -400,7 +429,42 @@ pub unsafe extern "C" fn nvjpegDecodeBatchedSupported(handle: usize, stream: usi
 }
 
 fn backend_of(handle: usize) -> Option<c_int> {
-    with(|made| made.handles.get(&handle).copied())
+    with(|made| made.handles.get(&handle).map(|&(backend, _)| backend))
+}
+
+/// Gives back what a state works with, and takes what it needs for so many images; where that is another number it is
+/// another place, as of the library.
+fn work_of(state: usize, images: c_int) -> Status {
+    let found = with(|made| {
+        let State { handle, ready, work } = made.states.get_mut(&state)?;
+        *ready = images;
+        let (_, memory) = *made.handles.get(handle)?;
+        Some((memory, work.take()))
+    });
+    let Some((memory, before)) = found else { return misused("a state that is none, or without a handle") };
+    if let Some((address, len)) = before {
+        // SAFETY: the allocator's functions are as its type says, and the address is one of its own.
+        if unsafe { (memory.give)(memory.of, address as *mut c_void, len, std::ptr::null_mut()) } != 0 {
+            return misused("memory is not taken back");
+        }
+        count(Knob::Blocks, -1);
+    }
+    if images == 0 {
+        return SUCCESS;
+    }
+    let (len, mut place) = (images as usize * WORK_BYTES, std::ptr::null_mut());
+    // SAFETY: as above, and the place is one for an address.
+    if unsafe { (memory.take)(memory.of, &raw mut place, len, std::ptr::null_mut()) } != 0 {
+        return ALLOCATOR_FAILURE;
+    }
+    count(Knob::Blocks, 1);
+    with(|made| made.states.get_mut(&state).map(|state| state.work = Some((place as usize, len))));
+    SUCCESS
+}
+
+/// What a failed batch leaves: a state that must be made ready again.
+fn unready(state: usize) {
+    with(|made| made.states.get_mut(&state).map(|state| state.ready = 0));
 }
 
 /// The decoder's choices: pixels as they are stored.
@@ -563,10 +627,7 @@ pub extern "C" fn nvjpegDecodeBatchedInitialize(
     if backend_of(handle).is_none() || images < 1 || threads < 1 || format != RGBI {
         return misused("a state is made ready for something that cannot be");
     }
-    if with(|made| made.states.get_mut(&state).map(|ready| *ready = images)).is_none() {
-        return misused("a state is made ready that is none");
-    }
-    SUCCESS
+    work_of(state, images)
 }
 
 /// Decodes a batch: as many images as the state is ready for.
@@ -583,7 +644,7 @@ pub unsafe extern "C" fn nvjpegDecodeBatched(
     images: *mut Image,
     stream: *mut c_void,
 ) -> Status {
-    let ready = with(|made| made.states.get(&state).copied()).unwrap_or(0) as usize;
+    let ready = with(|made| made.states.get(&state).map(|state| state.ready)).unwrap_or(0) as usize;
     let Some(backend) = backend_of(handle).filter(|_| ready > 0) else {
         return misused("a batch for a state that is not ready");
     };
@@ -597,7 +658,7 @@ pub unsafe extern "C" fn nvjpegDecodeBatched(
     };
     if backend == HARDWARE && !(0..ready).all(|index| is_for_hardware(file(index))) {
         count(Knob::Refused, 1);
-        with(|made| made.states.insert(state, 0));
+        unready(state);
         return NOT_SUPPORTED;
     }
     for index in 0..ready {
@@ -607,7 +668,7 @@ pub unsafe extern "C" fn nvjpegDecodeBatched(
         let status = decode_one(file(index), unsafe { image.read() }, stream, backend == HARDWARE);
         if status != SUCCESS {
             // It must be made ready again.
-            with(|made| made.states.insert(state, 0));
+            unready(state);
             return status;
         }
     }

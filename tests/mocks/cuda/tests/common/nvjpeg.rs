@@ -66,7 +66,8 @@ impl Nvjpeg {
 
     /// Fails if anything was not given back, or was used as it must not be.
     pub fn assert_clean(&self) {
-        assert_eq!([Knob::Handles, Knob::States, Knob::Misuses].map(|knob| self.get(knob)), [0; 3]);
+        let kept = [Knob::Handles, Knob::States, Knob::Blocks, Knob::Misuses];
+        assert_eq!(kept.map(|knob| self.get(knob)), [0; 4]);
     }
 }
 

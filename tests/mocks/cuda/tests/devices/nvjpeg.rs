@@ -366,6 +366,50 @@ fn a_file_of_another_kind_leaves_the_others_to_the_hardware() {
     });
 }
 
+/// The library asks for memory anew where a batch has another number of images, and the driver is asked only where that
+/// is more than ever before: what it asks for waits for the trainer's kernels.
+#[test]
+fn batches_of_other_sizes_take_no_more_memory_from_the_driver() {
+    within(BOUND, || {
+        let (mock, file) = (Mock::new(""), photograph("420.jpg"));
+        let nvjpeg = Nvjpeg::new(&mock);
+        let (context, library) = (mock.context(), Library::at(&nvjpeg.path()).expect("a library"));
+        let image = decode(&file, &Decoding::default()).expect("an image");
+        let jpeg = (&file[..], (image.height(), image.width()));
+        let mut decoder = library.decoder(&context, 8 << 20).expect("a decoder");
+        let mut decode = |images: usize| {
+            let decoded = decoder.decode(&vec![jpeg; images]).expect("no error");
+            assert!(decoded.len() == images && decoded.iter().all(Result::is_ok));
+            mock.count("allocations_made")
+        };
+        let most = decode(6);
+        assert_eq!([1, 5, 2, 6, 3, 4, 1, 6].map(&mut decode), [most; 8]);
+        assert_eq!([7, 2, 7].map(&mut decode), [most + 1; 3]);
+        drop((decoder, context));
+        nvjpeg.assert_clean();
+        mock.assert_clean();
+    });
+}
+
+/// A GPU that has no memory for a batch gives an error, and the processor decodes.
+#[test]
+fn a_batch_that_there_is_no_memory_for_is_the_processors() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(40, &[]);
+        let mock = Mock::new("");
+        let nvjpeg = Nvjpeg::new(&mock);
+        let builder = builder(&dataset).num_threads(0);
+        let mut loader = builder.clone().device(device(&mock, &nvjpeg, 1.0)).build().expect("a loader");
+        mock.configure("fail=cuMemAlloc_v2@1+:2");
+        assert_eq!(same(&builder, &mut loader), 80);
+        let steps = steps(&loader);
+        assert!(steps.len() == 1 && steps[0].contains("ALLOCATOR_FAILURE"), "{steps:?}");
+        drop(loader);
+        nvjpeg.assert_clean();
+        mock.assert_clean();
+    });
+}
+
 /// Who decodes is told, and what hinders the engine, with what helps.
 #[test]
 fn the_route_tells_who_decodes() {
@@ -578,7 +622,7 @@ fn without_nvjpeg_the_processor_decodes_and_the_route_says_so() {
         let less = said(plain().nvjpeg_library(nvjpeg.without("nvjpegDecodeBatchedInitialize")));
         assert!(less.contains("has no nvjpegDecodeBatchedInitialize"), "{less}");
         for (knob, value, words) in [
-            (Knob::Version, 10, "10.4.4, and 11 is the first"),
+            (Knob::Version, 11, "11.4.4, and 12 is the first"),
             (Knob::CreateError, 7, "NVJPEG_STATUS_ARCH_MISMATCH"),
             (Knob::StateError, 5, "nvjpegJpegStateCreate: NVJPEG_STATUS_ALLOCATOR_FAILURE"),
         ] {
