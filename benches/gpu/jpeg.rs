@@ -1,6 +1,7 @@
 //! JPEGs decoded by the GPU (nvJPEG), as the loader's threads have it done: batches out of pinned memory, several
-//! threads, pixels on the host; and the same with a random crop of each, resized on the GPU. Beside it the processor's
-//! decoder, on all cores; and how far the pixels of both lie apart.
+//! threads, pixels on the host; the same with a random crop of each, resized on the GPU; and such crops that stay
+//! there, which is the rate of the engine itself. Beside it the processor's decoder, on all cores; and how far the
+//! pixels of both lie apart.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uringload_images::{Chain, Decoding, Draw, Filter, Region, decode, encode_jpeg, resize};
 use uringload_sys::Arena;
-use uringload_sys::cuda::{Pinned, Taps};
+use uringload_sys::cuda::{DeviceMemory, Pinned, Span, Taps};
 use uringload_sys::nvjpeg::{Decoder, Library, Request, Resampling};
 
 /// Rows and columns, as of ImageNet's usual photograph.
@@ -27,8 +28,8 @@ const ROUNDS: usize = 5;
 const BYTES: usize = 64 << 20;
 
 pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> Outcome<()> {
-    let places: Vec<_> = setting.nvjpeg.iter().cloned().collect();
-    let library = match Library::open(&places) {
+    let libraries: Vec<_> = setting.nvjpeg.iter().cloned().collect();
+    let library = match Library::open(&libraries) {
         Ok(library) => library,
         Err(error) => {
             report.tell("nvJPEG", format!("not to be had: {error}"));
@@ -39,10 +40,11 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     let (_pinned, files) = files(gpu)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let crops = crops(&files)?;
-    let each = limits.all() / ((2 * THREADS.len() + 1) * ROUNDS) as u32;
+    let places = places(gpu, &crops)?;
+    let ways: [(&[Resampling], &[Vec<Span>]); 3] = [(&[], &[]), (&crops, &[]), (&crops, &places)];
+    let each = limits.all() / ((ways.len() * THREADS.len() + 1) * ROUNDS) as u32;
     let limit = if setting.is_tiny { Duration::from_millis(50) } else { each.max(Duration::from_millis(100)) };
-    let (mut rates, mut processor) = (vec![Vec::new(); THREADS.len()], Vec::new());
-    let mut rates_of_crops = rates.clone();
+    let (mut rates, mut processor) = (vec![vec![Vec::new(); THREADS.len()]; ways.len()], Vec::new());
     // Made once: a decoder takes memory of the device, and its first batch more.
     let made = (0..THREADS[THREADS.len() - 1]).map(|_| library.decoder(&gpu.context, BYTES));
     let mut decoders: Vec<Decoder> = made.collect::<Result<_, _>>()?;
@@ -52,30 +54,32 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
             break;
         }
         for (index, &threads) in THREADS.iter().enumerate() {
-            rates[index].push(by_device(&mut decoders[..threads], (&files, &[]), limit)?);
-            rates_of_crops[index].push(by_device(&mut decoders[..threads], (&files, &crops), limit)?);
+            for (rates, (crops, places)) in rates.iter_mut().zip(ways) {
+                rates[index].push(by_device(&mut decoders[..threads], (&files, crops, places), limit)?);
+            }
         }
         processor.push(by_processor(threads, &files, limit)?);
     }
     let (mean, most) = apart(&mut decoders[0], &files)?;
-    let [medians, of_crops] =
-        [rates, rates_of_crops].map(|rates| rates.iter().map(|rates| median(rates)).collect::<Vec<f64>>());
+    let medians: Vec<Vec<f64>> = rates.iter().map(|rates| rates.iter().map(|rates| median(rates)).collect()).collect();
+    let [whole, of_crops, that_stay] = &medians[..] else { return Err("there are three ways".into()) };
     let told = |medians: &[f64]| medians.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
     let engine = if has_hardware { "by its engine" } else { "without an engine" };
     let of_processor = median(&processor);
     report.tell(
         format!("nvJPEG {}, {engine}: images/s of 500 x 375 with 1, 2, 4 threads", library.version()),
-        format!("{}; the processor's decoder, {threads} threads: {of_processor:.0}", told(&medians)),
+        format!("{}; the processor's decoder, {threads} threads: {of_processor:.0}", told(whole)),
     );
-    report.tell("nvJPEG, each cut and resized to 224 x 224 on the GPU: images/s", told(&of_crops));
+    report.tell("nvJPEG, each cut and resized to 224 x 224 on the GPU: images/s", told(of_crops));
+    report.tell("nvJPEG, such crops that stay on the GPU: images/s", told(that_stay));
     report.tell("nvJPEG: levels apart from the processor's decoder, mean and most", format!("{mean:.3}; {most}"));
-    let best = medians.iter().chain(&of_crops).copied().fold(0.0, f64::max);
+    let best = medians.iter().flatten().copied().fold(0.0, f64::max);
     report.judge("nvJPEG: images/s of 500 x 375", format!("{best:.0}"), ">= 5000", best >= 5000.0);
     report.put(
         "jpeg",
         json!({
-            "version": library.version(), "has_hardware": has_hardware, "threads": THREADS, "images_per_s": medians,
-            "resized_per_s": of_crops,
+            "version": library.version(), "has_hardware": has_hardware, "threads": THREADS, "images_per_s": whole,
+            "resized_per_s": of_crops, "resident_per_s": that_stay,
             "processor_threads": threads, "processor_images_per_s": of_processor, "rounds": processor.len(),
             "levels_apart_mean": mean, "levels_apart_most": most,
         }),
@@ -110,25 +114,46 @@ fn crops(files: &[Bytes]) -> Outcome<Vec<Resampling>> {
     Ok(crops)
 }
 
-/// Images a second that the decoders make in `limit`, each in a thread of its own: whole images, or these crops.
-fn by_device(decoders: &mut [Decoder], (files, crops): (&[Bytes], &[Resampling]), limit: Duration) -> Outcome<f64> {
-    let request = |index: usize| Request {
+/// A place on the device for each crop, for each thread.
+fn places(gpu: &Gpu, crops: &[Resampling]) -> Outcome<Vec<Vec<Span>>> {
+    let bytes = |crop: &Resampling| crop.size().0 as usize * crop.size().1 as usize * 3;
+    let mut places = Vec::new();
+    for _ in 0..THREADS[THREADS.len() - 1] {
+        let (memory, mut at) = (DeviceMemory::new(&gpu.context, crops.iter().map(bytes).sum())?, 0);
+        let place = |crop: &Resampling| {
+            let start = at;
+            at += bytes(crop);
+            Span::new(&memory, start..at).ok_or("a place is outside")
+        };
+        places.push(crops.iter().map(place).collect::<Result<_, _>>()?);
+    }
+    Ok(places)
+}
+
+/// Images a second that the decoders make in `limit`, each in a thread of its own: whole images, or these crops, which
+/// come to the host or to these places.
+fn by_device(
+    decoders: &mut [Decoder],
+    (files, crops, places): (&[Bytes], &[Resampling], &[Vec<Span>]),
+    limit: Duration,
+) -> Outcome<f64> {
+    let request = |thread: usize, index: usize| Request {
         file: &files[index % files.len()],
         size: SIZE,
         resampling: crops.get(index),
-        to: None,
+        to: places.get(thread).map(|places| &places[index]),
     };
-    let batch: Vec<Request<'_>> = (0..BATCH).map(request).collect();
     let (images, begin) = (AtomicU64::new(0), Instant::now());
     let failed = std::thread::scope(|scope| {
-        let begun = decoders.iter_mut().map(|decoder| {
-            let (batch, images) = (&batch, &images);
+        let begun = decoders.iter_mut().enumerate().map(|(thread, decoder)| {
+            let batch: Vec<Request<'_>> = (0..BATCH).map(|index| request(thread, index)).collect();
+            let images = &images;
             scope.spawn(move || -> Result<(), String> {
                 while begin.elapsed() < limit {
-                    let decoded = decoder.decode_resampled(batch).map_err(|error| error.to_string())?;
+                    let decoded = decoder.decode_resampled(&batch).map_err(|error| error.to_string())?;
                     for image in decoded {
                         let image = image.map_err(|error| error.to_string())?;
-                        if image.is_resampled == crops.is_empty() {
+                        if image.is_resampled == crops.is_empty() || image.is_resident == places.is_empty() {
                             return Err("an image came as it was decoded: there was no room".into());
                         }
                         images.fetch_add(1, Ordering::Relaxed);
