@@ -163,7 +163,7 @@ fn masks_and_mixed_labels_go_there_too() {
 }
 
 /// A member of a tar.
-fn put_member(shard: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+pub fn put_member(shard: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     let mut header = [0; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());
     header[100..108].copy_from_slice(b"0000644\0");

@@ -1,6 +1,7 @@
 //! JPEGs that the GPU decodes beside the loader's threads: the same tensors, whoever decoded them, and the processor
 //! has the last word about a file.
 
+use super::decoded::put_member;
 use crate::common::nvjpeg::Nvjpeg;
 use crate::common::{Mock, Random, within};
 use mock_nvjpeg::Knob;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::Data;
-use uringload::config::{Cause, Device, OnError};
+use uringload::config::{Cause, Collate, Device, OnError};
 use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::device::DeviceBatch;
-use uringload::transform::Images;
+use uringload::transform::{Images, Mask};
 use uringload::{Builder, DeviceLoader, ErrorKind, Loader};
 use uringload_images::{Chain, Decoding, Draw, Scratch, decode};
 use uringload_sys::cuda::Taps;
@@ -323,6 +324,46 @@ fn run_any(seed: u64) -> (usize, i64) {
     (samples, decoded)
 }
 
+/// Masks follow pixels that stay, and other columns of their samples come as they do elsewhere.
+#[test]
+fn what_goes_with_pixels_that_stay_is_that_of_the_host() {
+    within(BOUND, || {
+        let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let mut shard = Vec::new();
+        for number in 0..30 {
+            let mask = if number == 7 { b"no image".to_vec() } else { photograph("gray.jpg") };
+            let members = [("jpg", photograph("420.jpg")), ("seg", mask), ("txt", vec![b'a'; number % 9])];
+            members.iter().for_each(|(name, bytes)| put_member(&mut shard, &format!("{number:03}.{name}"), bytes));
+        }
+        shard.resize(shard.len() + 1024, 0);
+        fs::write(root.path().join("scenes.tar"), shard).expect("a shard");
+        let options = Options::new().set("fields", ["jpg", "seg", "txt"]);
+        let scenes = dataset::open(&[root.path()], &options).expect("scenes");
+        for (on_error, samples) in [(OnError::Skip, 29), (OnError::Replace, 30)] {
+            let mock = Mock::new("copy_us=100,jitter_us=200,seed=3");
+            let nvjpeg = Nvjpeg::new(&mock);
+            let builder = Loader::builder(Arc::clone(&scenes)).batch_size(5).seed(1).shuffle(true).on_error(on_error);
+            let builder = builder.collate(Collate::Ragged).transform("jpg", PIXELS.parse().expect("a chain"));
+            let builder = builder.follow("seg", Mask::of("jpg").dtype(DType::I64));
+            let to = |device| builder.clone().device(device).transform("jpg", Images::default()).build().expect("one");
+            let (mut there, mut seen) = (to(device(&mock, &nvjpeg, 0.8)), 0);
+            for wanted in to(Device::host()) {
+                let (wanted, batch) = (wanted.expect("a batch"), there.next().expect("as many").expect("a batch"));
+                assert_eq!((&batch.host.ids, batch.columns.len()), (&wanted.host.ids, 3));
+                for (column, wanted) in batch.columns.iter().zip(&wanted.columns) {
+                    let [found, wanted] = [column, wanted].map(|column| column.memory.to_host().expect("bytes"));
+                    assert!(found == wanted, "column {} of {:?}", column.name, batch.host.ids);
+                }
+                seen += batch.len();
+            }
+            assert!(seen == samples && nvjpeg.get(Knob::Images) > 0, "{seen} samples");
+            drop(there);
+            nvjpeg.assert_clean();
+            mock.assert_clean();
+        }
+    });
+}
+
 /// The hardware knows baseline files of one scan, and refuses a whole batch for one that it does not know.
 #[test]
 fn a_file_of_another_kind_leaves_the_others_to_the_hardware() {
@@ -568,13 +609,20 @@ fn a_gpu_that_fails_is_left_and_nothing_is_lost() {
 fn who_decodes_is_a_matter_of_the_sample_and_its_file() {
     within(BOUND, || {
         let (_root, dataset) = photos(96, &[]);
-        let mut host: Vec<Vec<u8>> = Vec::new();
-        for batch in builder(&dataset).build().expect("a loader to the host") {
-            let Data::Dense { bytes, .. } = &batch.expect("a batch").columns[0].data else { panic!("dense") };
-            host.push(bytes.to_vec());
-        }
-        let mut seen: Option<(Vec<Vec<u8>>, u64)> = None;
-        for (delay, threads) in [(0, 1), (3000, 2), (100, 3), (0, 0)] {
+        let to = |chain: &str, threads: usize, device: Device| {
+            let builder = builder_of(&dataset, chain).num_threads(threads).device(device);
+            // Pixels that come back, and such that stay.
+            let builder = if chain == PIXELS { builder.transform("data", Images::default()) } else { builder };
+            builder.build().expect("a loader")
+        };
+        let bytes = |loader: &mut DeviceLoader| -> Vec<Vec<u8>> {
+            let bytes = |batch: DeviceBatch| batch.columns[0].memory.to_host().expect("bytes").to_vec();
+            loader.map(|batch| bytes(batch.expect("a batch"))).collect()
+        };
+        let mut seen: [Option<(Vec<Vec<u8>>, u64)>; 2] = [None, None];
+        let host = [CHAIN, PIXELS].map(|chain| bytes(&mut to(chain, 2, Device::host())));
+        let loads = [(0, 1), (3000, 2), (100, 3), (0, 0)];
+        for ((delay, threads), which) in loads.iter().flat_map(|&load| [(load, 0), (load, 1)]) {
             let mock = Mock::new("copy_us=20,jitter_us=40,seed=2");
             let nvjpeg = Nvjpeg::new(&mock);
             nvjpeg.set(Knob::Hardware, 1);
@@ -582,16 +630,12 @@ fn who_decodes_is_a_matter_of_the_sample_and_its_file() {
             nvjpeg.set(Knob::DelayMicros, delay);
             // One broken file sends back the others of its batch, whichever these are.
             nvjpeg.set(Knob::HardwareFailEvery, 17);
-            let builder = builder(&dataset).num_threads(threads);
-            let mut loader = builder.device(device(&mock, &nvjpeg, 0.6)).build().expect("a loader");
-            let mut batches = Vec::new();
-            for batch in loader.by_ref() {
-                batches.push(batch.expect("a batch").columns[0].memory.to_host().expect("bytes").to_vec());
-            }
+            let mut loader = to([CHAIN, PIXELS][which], threads, device(&mock, &nvjpeg, 0.6));
+            let batches = bytes(&mut loader);
             let by_device = loader.stats().snapshot().count.samples_decoded_on_device;
-            assert!(by_device > 0 && batches != host, "the mock rounds as the processor does");
+            assert!(by_device > 0 && batches != host[which], "the mock rounds as the processor does");
             let found = (batches, by_device);
-            let seen = seen.get_or_insert_with(|| found.clone());
+            let seen = seen[which].get_or_insert_with(|| found.clone());
             assert!(*seen == found, "{} and {by_device} images by the GPU", seen.1);
             drop(loader);
             nvjpeg.assert_clean();
