@@ -227,7 +227,7 @@ impl Device {
     /// nvJPEG rounds differently than libjpeg, by a few levels. Who decodes an image depends on the sample's number and
     /// on its file, and not on who has time: runs with one share, on GPUs of one kind, have the same pixels. Where
     /// nvJPEG is not there, the processor decodes, and the route says so. Up to 128 MiB of the GPU's memory are taken
-    /// beside its limit, and what nvJPEG needs itself.
+    /// beside its limit, room for three batches of pixels where these stay there, and what nvJPEG needs itself.
     ///
     /// `build` refuses what is no share, and GPUs of one loader with different shares.
     #[must_use]
@@ -236,8 +236,7 @@ impl Device {
         self
     }
 
-    /// Loads nvJPEG from this library and no other. Default: `libnvjpeg.so.13`, `.12` or `.11`, where the system finds
-    /// it.
+    /// Loads nvJPEG from this library and no other. Default: `libnvjpeg.so.13` or `.12`, where the system finds it.
     #[must_use]
     pub fn nvjpeg_library(mut self, library: impl Into<PathBuf>) -> Device {
         self.nvjpeg.library = Some(library.into());

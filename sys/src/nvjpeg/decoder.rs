@@ -8,6 +8,7 @@ use crate::cuda::{Bounce, Context, DeviceMemory, Span, Stream};
 use std::ffi::{c_int, c_uint};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of a pixel.
 const CHANNELS: usize = 3;
@@ -93,7 +94,7 @@ struct Engine {
     state: Handle,
     header: Handle,
     /// What the handle and its state have their memory from; they hold its address.
-    _memory: Box<Memory>,
+    _memory: Arc<Memory>,
     /// Images of the batches that it is ready for.
     batch: usize,
 }

@@ -5,7 +5,7 @@
 use super::table::{DevAllocator, Handle};
 use crate::cuda::{Context, DeviceMemory};
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// `cudaSuccess`, `cudaErrorInvalidValue` and `cudaErrorMemoryAllocation`.
 const SUCCESS: c_int = 0;
@@ -26,13 +26,13 @@ struct Blocks {
 }
 
 impl Memory {
-    pub(super) fn new(context: &Context) -> Box<Memory> {
-        Box::new(Memory { context: context.clone(), blocks: Mutex::default() })
+    pub(super) fn new(context: &Context) -> Arc<Memory> {
+        Arc::new(Memory { context: context.clone(), blocks: Mutex::default() })
     }
 
-    /// What the library is given. It may be used as long as `self` lives where it is.
-    pub(super) fn allocator(&self) -> DevAllocator {
-        let dev_ctx = std::ptr::from_ref(self).cast_mut().cast();
+    /// What the library is given. It may be used as long as `self` lives.
+    pub(super) fn allocator(self: &Arc<Memory>) -> DevAllocator {
+        let dev_ctx = Arc::as_ptr(self).cast_mut().cast();
         DevAllocator { dev_malloc: take, dev_free: give, dev_ctx }
     }
 
