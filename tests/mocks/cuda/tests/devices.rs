@@ -29,6 +29,7 @@ mod devices {
     mod nvjpeg;
     mod pinned;
     mod pipeline;
+    mod resident;
     mod straight;
     mod whole;
 }
