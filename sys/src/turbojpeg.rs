@@ -1,8 +1,8 @@
 //! libjpeg-turbo: its TurboJPEG API of version 3, loaded at run time (or linked, with the feature
 //! `turbojpeg-vendored`), behind types that never let it read or write beyond what it was given.
 //!
-//! [`Library::open`] finds it. A [`Decoder`] makes pixels of a JPEG: all of them or a rectangle, whole or at a half, a
-//! quarter or an eighth of the size. An [`Encoder`] makes a JPEG of pixels.
+//! [`Library::open`] finds it. A [`Jpeg`] gives its pixels: all of them or a rectangle, whole or at a half, a quarter
+//! or an eighth of the size. An [`Encoder`] makes a JPEG of pixels.
 //!
 //! The API of version 2 has no rectangles, no limit of scans and no limit of pixels, so that a library without
 //! `tj3Init` is refused, with its version.
@@ -12,7 +12,7 @@ mod decoder;
 mod encoder;
 mod table;
 
-pub use decoder::{Decoder, Header, Pixels, Rectangle, Request, Scale, Subsampling};
+pub use decoder::{Header, Jpeg, Pixels, Rectangle, Request, Scale, Subsampling};
 pub use encoder::Encoder;
 
 use std::fmt;

@@ -8,7 +8,7 @@ use crate::{Image, Region};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
-use uringload_sys::turbojpeg::{Decoder, Header, Library, OpenError, Pixels, Rectangle, Request, Scale, TurboError};
+use uringload_sys::turbojpeg::{Jpeg as File, Library, OpenError, Pixels, Rectangle, Request, Scale, TurboError};
 
 /// What the system's loader found when it was first asked.
 static LIBRARY: OnceLock<std::result::Result<Library, OpenError>> = OnceLock::new();
@@ -53,7 +53,6 @@ pub fn chosen(jpeg: Jpeg) -> Result<Option<&'static Library>> {
 /// Memory of a thread that decodes one JPEG after the other.
 #[derive(Debug, Default)]
 pub struct JpegBuffers {
-    decoder: Option<Decoder>,
     /// The pixels of an image that is no longer used.
     pixels: Vec<u8>,
     cutter: Cutter,
@@ -75,18 +74,7 @@ impl JpegBuffers {
 
     /// All of an image, of that size.
     pub fn whole(&mut self, library: &Library, bytes: &[u8], size: (u32, u32), color: Color) -> Result<Image> {
-        let header = self.header(library, bytes, size)?;
-        self.decode(bytes, &header, color, Scale::Whole, None, false)
-    }
-
-    /// What the library reads of the header, which says of the size what we read of it.
-    fn header(&mut self, library: &Library, bytes: &[u8], size: (u32, u32)) -> Result<Header> {
-        let decoder = self.decoder.get_or_insert_with(|| Decoder::new(library.clone()));
-        let header = decoder.header(bytes).map_err(|error| wrong(&error))?;
-        if (header.height, header.width) != size {
-            return Err(corrupt(Format::Jpeg, "it has two headers, of different sizes"));
-        }
-        Ok(header)
+        self.decode(opened(library, bytes, size)?, color, Scale::Whole, None, false)
     }
 
     /// What `decode` makes of a file of a part of an image of that size. `None` where it makes nothing, and where there
@@ -126,23 +114,20 @@ impl JpegBuffers {
         let cut = Cut { seen, has_margin: how.exact, gain: Gain::OfRowsSeen };
         let made = self.of_cut(bytes, size, (&cut, how), |buffers, file, place| {
             let (y, x) = (place.y / divisor, place.x / divisor);
-            let decoder = buffers.decoder.get_or_insert_with(|| Decoder::new(library.clone()));
-            let header = decoder.header(file).ok()?;
             let used = Region { y: used.y - y, x: used.x - x, ..used };
-            let (image, region) = buffers.part_of(file, &header, how, (divisor, used)).ok()??;
+            let file = File::new(library, file).ok()?;
+            let (image, region) = buffers.part_of(file, how, (divisor, used)).ok()??;
             Some((image, Region { y: region.y + y, x: region.x + x, ..region }))
         });
         if made.is_some() {
             return Ok(made);
         }
-        let header = self.header(library, bytes, size)?;
-        self.part_of(bytes, &header, how, (divisor, used))
+        self.part_of(opened(library, bytes, size)?, how, (divisor, used))
     }
 
     fn part_of(
         &mut self,
-        bytes: &[u8],
-        header: &Header,
+        file: File<'_>,
         how: &Decoding,
         (divisor, used): (u32, Region),
     ) -> Result<Option<(Image, Region)>> {
@@ -152,26 +137,26 @@ impl JpegBuffers {
             4 => Scale::Quarter,
             _ => Scale::Eighth,
         };
+        let header = *file.header();
         let Some(mcu_width) = header.subsampling.mcu_width().filter(|_| !header.lossless) else { return Ok(None) };
         let margin = if how.exact { MARGIN } else { 0 };
         let columns = mcu_width.div_ceil(divisor);
         let x = used.x.saturating_sub(margin) / columns * columns;
         let end = (used.x + used.w + margin).min(header.width.div_ceil(divisor));
         let part = Rectangle { x, y: used.y, w: end - x, h: used.h };
-        let image = self.decode(bytes, header, how.color, scale, Some(part), !how.exact)?;
+        let image = self.decode(file, how.color, scale, Some(part), !how.exact)?;
         Ok(Some((image, Region { y: part.y, x: part.x, h: part.h, w: part.w })))
     }
 
     fn decode(
         &mut self,
-        bytes: &[u8],
-        header: &Header,
+        mut file: File<'_>,
         color: Color,
         scale: Scale,
         rectangle: Option<Rectangle>,
         fast_upsampling: bool,
     ) -> Result<Image> {
-        let (pixels, kind) = match (header.components, color) {
+        let (pixels, kind) = match (file.header().components, color) {
             (1, Color::Gray | Color::Index) => (Pixels::Gray, Kind::Gray),
             (4, _) => (Pixels::Cmyk, Kind::Cmyk),
             // Gray is repeated by the library.
@@ -179,16 +164,24 @@ impl JpegBuffers {
         };
         let scans_max = super::jpeg::SCANS_MAX as u32;
         let request = Request { pixels, scale, rectangle, fast_upsampling, scans_max };
-        let (height, width) = request.size(header);
+        let (height, width) = request.size(file.header());
         let mut out = grown(std::mem::take(&mut self.pixels), height, width, pixels.channels() as u32)?;
-        let Some(decoder) = &mut self.decoder else { return Err(corrupt(Format::Jpeg, "its header was not read")) };
-        decoder.decode(bytes, &request, &mut out).map_err(|error| wrong(&error))?;
+        file.decode(&request, &mut out).map_err(|error| wrong(&error))?;
         if kind == Kind::Cmyk {
             // Adobe's files store paper and not ink, and Pillow takes all for Adobe's.
             out.iter_mut().for_each(|level| *level = 255 - *level);
         }
         converted(Format::Jpeg, (height, width), kind, out, color)
     }
+}
+
+/// A file whose header says of the size what we read of it.
+fn opened<'a>(library: &'a Library, bytes: &'a [u8], size: (u32, u32)) -> Result<File<'a>> {
+    let file = File::new(library, bytes).map_err(|error| wrong(&error))?;
+    if (file.header().height, file.header().width) != size {
+        return Err(corrupt(Format::Jpeg, "it has two headers, of different sizes"));
+    }
+    Ok(file)
 }
 
 fn wrong(error: &TurboError) -> Error {

@@ -133,34 +133,35 @@ impl Request {
     }
 }
 
-/// Decodes one image after the other. It is of one thread at a time.
+/// A JPEG whose header was read.
+///
+/// It has an instance of the library of its own, so that its pixels are a function of its bytes. An instance that has
+/// seen another file keeps its tables, for files that have none; its size, where a header ends in the middle; and the
+/// place where it stopped, which a fatal error behind a warning does not show.
 #[derive(Debug)]
-pub struct Decoder {
-    library: Library,
-    /// `None` before the first image, and behind an error: libjpeg may stop anywhere in an image, and
-    /// `tj3DecompressHeader` then leaves its reader inside the broken header, where the next image would be read on.
+pub struct Jpeg<'a> {
+    library: &'a Library,
+    bytes: &'a [u8],
+    header: Header,
+    /// One that has read the header and nothing else.
     instance: Option<Instance>,
 }
 
-impl Decoder {
-    /// A decoder without memory, which the first image takes.
-    #[must_use]
-    pub fn new(library: Library) -> Decoder {
-        Decoder { library, instance: None }
-    }
-
-    /// The library that it calls.
-    #[must_use]
-    pub fn library(&self) -> &Library {
-        &self.library
-    }
-
+impl<'a> Jpeg<'a> {
     /// Reads what stands before the first scan.
     ///
     /// # Errors
     /// What libjpeg-turbo says about bytes that are no JPEG or break the format there.
-    pub fn header(&mut self, jpeg: &[u8]) -> Result<Header, TurboError> {
-        self.with(|instance| instance.header(jpeg))
+    pub fn new(library: &'a Library, bytes: &'a [u8]) -> Result<Jpeg<'a>, TurboError> {
+        let mut instance = Instance::new(library, abi::INIT_DECOMPRESS)?;
+        let header = instance.header(bytes)?;
+        Ok(Jpeg { library, bytes, header, instance: Some(instance) })
+    }
+
+    /// What the header says.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
     }
 
     /// Writes the image's pixels, row by row without gaps, to `out`. Broken codes give whatever pixels they give, as
@@ -169,18 +170,27 @@ impl Decoder {
     /// # Errors
     /// What libjpeg-turbo says about the file; a rectangle that is not within the image or does not start where it may;
     /// an `out` of another length than [`Request::size`] says.
-    pub fn decode(&mut self, jpeg: &[u8], request: &Request, out: &mut [u8]) -> Result<(), TurboError> {
-        self.with(|instance| instance.decode(jpeg, request, out))
+    pub fn decode(&mut self, request: &Request, out: &mut [u8]) -> Result<(), TurboError> {
+        let Some((mut warning, row_bytes)) = self.attempt(request, out)? else { return Ok(()) };
+        // A fatal error behind a warning is told as a warning too, and the rows below it are then what `out` was. So
+        // the last row tells: it was written if it is not what it was filled with, of two levels.
+        for level in [0, 255] {
+            out.fill(level);
+            match self.attempt(request, out)? {
+                Some((again, _)) if out[out.len() - row_bytes..].iter().all(|&found| found == level) => warning = again,
+                _ => return Ok(()),
+            }
+        }
+        Err(warning)
     }
 
-    fn with<T>(&mut self, call: impl FnOnce(&mut Instance) -> Result<T, TurboError>) -> Result<T, TurboError> {
-        let mut instance = match self.instance.take() {
-            Some(instance) => instance,
-            None => Instance::new(&self.library, abi::INIT_DECOMPRESS)?,
-        };
-        let made = call(&mut instance)?;
-        self.instance = Some(instance);
-        Ok(made)
+    /// Decodes once. Returns what libjpeg-turbo warned of, with the bytes of a row.
+    fn attempt(&mut self, request: &Request, out: &mut [u8]) -> Result<Option<(TurboError, usize)>, TurboError> {
+        if self.instance.is_none() {
+            *self = Jpeg::new(self.library, self.bytes)?;
+        }
+        let Some(mut instance) = self.instance.take() else { return Ok(None) };
+        instance.decode(self.bytes, &self.header, request, out)
     }
 }
 
@@ -258,9 +268,6 @@ impl Instance {
     }
 
     fn header(&mut self, jpeg: &[u8]) -> Result<Header, TurboError> {
-        // Of tables without an image the library reads nothing, and tells what it knew of the image before. They have
-        // no pixels: decoding them fails.
-        self.set_region(abi::Region { x: 0, y: 0, w: 0, h: 0 })?;
         // SAFETY: as in `set`; the bytes are borrowed for the call, and the function keeps no pointer that it uses
         // after it: `decompress` sets its source anew.
         let status = unsafe { (self.table().decompress_header)(self.raw, jpeg.as_ptr(), jpeg.len()) };
@@ -285,9 +292,14 @@ impl Instance {
         })
     }
 
-    fn decode(&mut self, jpeg: &[u8], request: &Request, out: &mut [u8]) -> Result<(), TurboError> {
-        let header = self.header(jpeg)?;
-        let (rows, columns) = request.size(&header);
+    fn decode(
+        &mut self,
+        jpeg: &[u8],
+        header: &Header,
+        request: &Request,
+        out: &mut [u8],
+    ) -> Result<Option<(TurboError, usize)>, TurboError> {
+        let (rows, columns) = request.size(header);
         let bytes = u64::from(rows) * u64::from(columns) * request.pixels.channels() as u64;
         if bytes != out.len() as u64 || bytes == 0 {
             return Err(TurboError::new(format!("{} bytes are given for an image of {bytes}", out.len())));
@@ -306,8 +318,9 @@ impl Instance {
         if let Some(part) = request.rectangle {
             self.set_rectangle(part, (header.height.div_ceil(divisor), header.width.div_ceil(divisor)))?;
         }
-        self.decompress(jpeg, request.pixels, columns, out)?;
-        Ok(())
+        let row_bytes = columns as usize * request.pixels.channels();
+        let warning = self.decompress(jpeg, (request.pixels, row_bytes), out)?;
+        Ok(warning.map(|warning| (warning, row_bytes)))
     }
 
     fn set_rectangle(&mut self, part: Rectangle, (height, width): (u32, u32)) -> Result<(), TurboError> {
@@ -318,41 +331,33 @@ impl Instance {
         }
         // Zero rows or columns would mean all of them; there are none here. Sides of a JPEG have 16 bits.
         let [x, y, w, h] = [part.x, part.y, part.w, part.h].map(|number| number as c_int);
-        self.set_region(abi::Region { x, y, w, h })
-    }
-
-    fn set_region(&mut self, region: abi::Region) -> Result<(), TurboError> {
         // SAFETY: as in `set`.
-        let status = unsafe { (self.table().set_cropping_region)(self.raw, region) };
+        let status = unsafe { (self.table().set_cropping_region)(self.raw, abi::Region { x, y, w, h }) };
         self.check(status)
     }
 
-    /// Decodes into `out`, which has rows of `columns` pixels for the whole of the region that was set.
-    fn decompress(&mut self, jpeg: &[u8], pixels: Pixels, columns: u32, out: &mut [u8]) -> Result<(), TurboError> {
-        let pitch = c_int::try_from(columns as usize * pixels.channels())
+    /// Decodes into `out`, which has rows of so many bytes for the whole of the region that was set. Returns what was
+    /// warned of.
+    fn decompress(
+        &mut self,
+        jpeg: &[u8],
+        (pixels, row_bytes): (Pixels, usize),
+        out: &mut [u8],
+    ) -> Result<Option<TurboError>, TurboError> {
+        let pitch = c_int::try_from(row_bytes)
             .map_err(|_| TurboError::new("a row has more bytes than libjpeg-turbo counts"))?;
-        for is_second in [false, true] {
-            // SAFETY: as in `set`. The source is borrowed for the call. The function writes as many rows as the region
-            // has, or the scaled image without one, each of as many pixels: `decode` compared their bytes, by the size
-            // that the same function read from the same bytes just before, with those of `out`, which is borrowed for
-            // the call alone. A region whose left edge or width libjpeg would have to change is an error there.
-            let status = unsafe {
-                (self.table().decompress)(self.raw, jpeg.as_ptr(), jpeg.len(), out.as_mut_ptr(), pitch, pixels.number())
-            };
-            if status == 0 {
-                return Ok(());
-            }
-            if !self.was_warned() {
-                return self.check(status);
-            }
-            if is_second {
-                break;
-            }
-            // A fatal error behind a warning is told as a warning, and the rows below it are then what `out` was: the
-            // pixels of another image. It is black instead, and what can be read is read once more.
-            out.fill(0);
+        // SAFETY: as in `set`. The source is borrowed for the call. The function writes as many rows as the region has,
+        // or the scaled image without one, each of as many pixels: `decode` compared their bytes, by the size that the
+        // same instance read from the same bytes, which have been borrowed since (`Jpeg`), with those of `out`, which
+        // is borrowed for the call alone. A region whose left edge or width libjpeg would have to change is an error
+        // there.
+        let status = unsafe {
+            (self.table().decompress)(self.raw, jpeg.as_ptr(), jpeg.len(), out.as_mut_ptr(), pitch, pixels.number())
+        };
+        match self.check(status) {
+            Err(warning) if self.was_warned() => Ok(Some(warning)),
+            checked => checked.map(|()| None),
         }
-        Ok(())
     }
 }
 
