@@ -53,6 +53,9 @@ pub struct Outage {
     pub is_partial: bool,
 }
 
+/// How much later than a read failed other names are asked for.
+pub(crate) const ASKED_LATER: Duration = Duration::from_millis(2);
+
 /// Simulated duration of a turn.
 const TURN: Duration = Duration::from_micros(100);
 
@@ -159,12 +162,12 @@ impl Sim {
 
     /// What the outage, if there is one now, fails a read with.
     fn outage(&mut self) -> Option<i32> {
-        let outage = self.outage_now()?;
+        let outage = self.outage_at(self.now)?;
         (!outage.is_partial || self.chance(128)).then_some(outage.errno)
     }
 
-    fn outage_now(&self) -> Option<Outage> {
-        let age = self.now.saturating_duration_since(self.start);
+    fn outage_at(&self, time: Instant) -> Option<Outage> {
+        let age = time.saturating_duration_since(self.start);
         self.faults.outage.filter(|outage| outage.after <= age && age < outage.after + outage.lasting)
     }
 
@@ -363,7 +366,8 @@ impl Engine for Sim {
     }
 
     fn lost(&self, _file: FileId) -> Option<String> {
-        self.outage_now().map(|_| "the simulated mount is gone".into())
+        // Who asks does so later: the mount may be back.
+        self.outage_at(self.now + ASKED_LATER).map(|_| "the simulated mount is gone".into())
     }
 
     fn waker(&self) -> Waker {

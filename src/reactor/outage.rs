@@ -151,6 +151,11 @@ impl Outages {
         self.why_elsewhere(tag).is_some()
     }
 
+    /// Whether a read was made again after it had failed for its own sake.
+    fn was_looked_at_again(&self, tag: u64) -> bool {
+        self.troubles.get(&tag).is_some_and(|trouble| trouble.class == Class::File)
+    }
+
     /// Why there is a read elsewhere in flight as this read: the error of the read itself.
     pub(super) fn why_elsewhere(&self, tag: u64) -> Option<&Error> {
         let trouble = self.troubles.get(&tag).filter(|trouble| trouble.probe == Probe::InFlight);
@@ -301,13 +306,19 @@ impl Reactor {
         }
         let lost = if class == Class::Name { engine.lost(file) } else { None };
         if class == Class::File || (class == Class::Name && lost.is_none()) {
+            let error = read_error(source, files, &read);
             if self.deserves_another_look(tag) {
-                let error = read_error(source, files, &read);
-                self.look_again(read, error, now);
+                self.look_again(read, error, (now, SECOND_LOOK));
+                return Ok(());
+            }
+            // The other names may have come back after the read failed, and with them this one.
+            if class == Class::Name && !self.outages.was_looked_at_again(tag) {
+                self.look_again(read, error, (now, PAUSE));
+                engine.renew(file);
                 return Ok(());
             }
             self.outages.forget(tag);
-            self.fail_read(read, source);
+            self.fail_with(read, error);
             return Ok(());
         }
         if class == Class::Machine {
@@ -373,13 +384,13 @@ impl Reactor {
         self.failures.lists() && !is_spare && !self.outages.troubles.contains_key(&tag)
     }
 
-    /// Reads once more, some time later, what would be listed as bad.
-    fn look_again(&mut self, read: Read, error: Error, now: Instant) {
+    /// Reads once more, that time later, what would fail for its own sake.
+    fn look_again(&mut self, read: Read, error: Error, (now, pause): (Instant, Duration)) {
         let (tag, root) = (read.tag, self.planner.dataset().files().root_of(read.file));
         let trouble = Trouble {
             class: Class::File,
             root,
-            waits: Some((now + SECOND_LOOK, read)),
+            waits: Some((now + pause, read)),
             since: now,
             failed: now,
             retries: 1,
@@ -396,7 +407,7 @@ impl Reactor {
     pub(super) fn late(&mut self, read: Read, error: Error, good_end: u64, now: Instant) {
         let tag = read.tag;
         if self.deserves_another_look(tag) {
-            self.look_again(read, error, now);
+            self.look_again(read, error, (now, SECOND_LOOK));
             return;
         }
         self.outages.forget(tag);
@@ -404,12 +415,6 @@ impl Reactor {
             Some((pending, index)) => pending.fail(index, read.part, good_end, error),
             None => self.pool.give(read.part),
         }
-    }
-
-    /// Fails the samples that lie in a read.
-    fn fail_read(&mut self, read: Read, source: io::Error) {
-        let error = read_error(source, self.planner.dataset().files(), &read);
-        self.fail_with(read, error);
     }
 
     fn fail_with(&mut self, read: Read, error: Error) {

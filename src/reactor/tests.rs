@@ -3,6 +3,7 @@
 //! is lost.
 
 mod drive;
+mod outages;
 mod rows;
 pub(super) mod seeds;
 mod service;
@@ -618,60 +619,6 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
         seeds < SEEDS_THAT_SHOW_ALL || ![&all[..], &bundles].concat().contains(&0),
         "{seeds} seeds have not shown everything: {seen:?}"
     );
-}
-
-/// Storage that gives nothing for a time, and a machine that has no room for one, cost no sample: each comes in order,
-/// once. In every other world nothing else goes wrong, so there any failure is one that the outage made.
-#[test]
-fn an_outage_costs_no_sample() {
-    const ERRNOS: [i32; 9] = [EIO, ESTALE, ETIMEDOUT, ENOTCONN, ENOENT, EMFILE, ENFILE, ENOMEM, EAGAIN];
-    let (mut seen, mut hit) = (Seen::default(), 0);
-    let seeds = each_seed(SEEDS, |seed| {
-        let mut world = World::new(seed);
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
-        let mut pick = |below: u64| random.next_u64() % below;
-        let errno = ERRNOS[pick(9) as usize];
-        let outage = sim::Outage {
-            errno,
-            after: Duration::from_micros([0, pick(500), pick(5_000)][pick(3) as usize]),
-            lasting: Duration::from_millis([1 + pick(100), 1 + pick(5_000), pick(600_000)][pick(3) as usize]),
-            is_partial: ERRNOS[5..].contains(&errno) && pick(2) == 0,
-        };
-        let others = if seed % 2 == 0 {
-            Faults { delay: world.faults.delay, reorder: true, ..Faults::default() }
-        } else {
-            Faults { stuck: 0, ..world.faults }
-        };
-        world.faults = Faults { outage: Some(outage), ..others };
-        hit += u64::from(world.run(&mut seen) > 0);
-    });
-    println!("{hit} of {seeds} worlds had an outage");
-    assert!(hit > seeds / 2, "{hit} of {seeds} worlds had an outage");
-}
-
-const ENOENT: i32 = 2;
-const EIO: i32 = 5;
-const EAGAIN: i32 = 11;
-const ENOMEM: i32 = 12;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
-const ENOTCONN: i32 = 107;
-const ETIMEDOUT: i32 = 110;
-const ESTALE: i32 = 116;
-
-/// An outage that lasts too long ends the loader with an error that says what to do, and no sample is lost for it.
-#[test]
-fn an_outage_that_does_not_end_is_an_error() {
-    for errno in [EIO, ESTALE, ENOENT, EMFILE] {
-        let mut world = (0..)
-            .map(World::new)
-            .find(|world| world.dataset.bytes() > 0 && world.order.remaining() != Some(0))
-            .unwrap();
-        let outage = sim::Outage { errno, after: Duration::ZERO, lasting: Duration::MAX / 2, is_partial: false };
-        world.faults = Faults { outage: Some(outage), ..Faults::default() };
-        world.ends_by = Some(errno);
-        assert!(world.run(&mut Seen::default()) > 0);
-    }
 }
 
 /// Long blocks take as much room as the longest one if there is room to spare. A batch that has the whole pool to
