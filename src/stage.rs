@@ -164,6 +164,18 @@ pub struct Staying {
     pub columns: Vec<usize>,
 }
 
+impl Staying {
+    /// Bytes of the room that a sample takes, of which these are the columns.
+    pub fn sample_bytes(columns: &[usize]) -> usize {
+        columns.iter().map(|bytes| bytes.next_multiple_of(RANGE_ALIGNMENT)).sum()
+    }
+
+    /// Whether there are places for all values of a batch of so many samples.
+    pub fn has_places(&self, samples: usize) -> bool {
+        Staying::sample_bytes(&self.columns).saturating_mul(samples) <= self.room.free_bytes()
+    }
+}
+
 /// Work that is done, or its error.
 #[derive(Debug)]
 pub struct Finished {
@@ -288,16 +300,9 @@ impl Stage {
         }
     }
 
-    /// Whether batches get places on a GPU for their values, in their order.
-    pub fn gives_places(&self) -> bool {
-        self.staying.is_some()
-    }
-
-    /// Whether there are places for all values of a batch of so many samples.
-    pub fn has_places(&self, samples: usize) -> bool {
-        let Some(Staying { room, columns }) = &self.staying else { return true };
-        let sample: usize = columns.iter().map(|bytes| bytes.next_multiple_of(RANGE_ALIGNMENT)).sum();
-        sample.saturating_mul(samples) <= room.free_bytes()
+    /// Where values stay on a GPU, if any do.
+    pub fn staying(&self) -> Option<&Staying> {
+        self.staying.as_ref()
     }
 
     /// A place on the GPU for a value that it may decode.

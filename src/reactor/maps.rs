@@ -83,12 +83,12 @@ impl Reactor {
         };
         let before_stretch = self.pending.iter().take_while(|pending| pending.plan().stretch.is_none());
         let mut before_stretch = before_stretch.enumerate();
-        let Some(stage) = self.stage.as_ref().filter(|stage| stage.gives_places()) else {
+        let Some(staying) = self.stage.as_ref().and_then(Stage::staying) else {
             return before_stretch.find(|(_, pending)| waits(pending)).map(|(index, _)| index);
         };
         let is_next = |pending: &Pending| pending.load().is_none() && !pending.is_parsed();
         let (index, next) = before_stretch.find(|(_, pending)| is_next(pending))?;
-        (waits(next) && stage.has_places(next.samples() as usize)).then_some(index)
+        (waits(next) && staying.has_places(next.samples() as usize)).then_some(index)
     }
 
     /// Hands the values of all batches that were read to the threads. If this thread does the work, does so for one

@@ -8,7 +8,6 @@ use crate::device::{self, Transforms};
 use crate::guard;
 use crate::loader::DeviceLoader;
 use crate::loader::run::{self, Feeding, Job};
-use crate::resident::RANGE_ALIGNMENT;
 use crate::stage::{OnGpus, Staying};
 use crate::transform::{Map, Transform};
 use crate::{Error, ErrorKind, Result};
@@ -126,7 +125,7 @@ fn on_gpus(
     let columns: Vec<usize> = made.map(|((field, _), (_, map))| pixels(*field, map)).collect();
     // Images that are mixed are mixed on the host.
     let stays = !decoders.is_empty() && maps.mixer.is_none() && columns.iter().any(|&bytes| bytes > 0);
-    let sample = columns.iter().map(|bytes| bytes.next_multiple_of(RANGE_ALIGNMENT) as u64).sum();
+    let sample = Staying::sample_bytes(&columns) as u64;
     let room = if stays { device::room_for_pixels(opened, sample, job.limits.batch.samples) } else { None };
     let staying = room.map(|room| Staying { room, columns });
     Ok(Some(OnGpus { decoders, share, staying }))
