@@ -70,6 +70,8 @@ pub(crate) struct Deferred {
     pub(crate) blocks: Vec<Bytes>,
     /// By column. `None` for integers and views, which already have their values.
     pub(crate) columns: Vec<Option<Pieces>>,
+    /// The blocks that a device's kernels need, once its lane has looked.
+    pub(crate) in_use: Option<Vec<Bytes>>,
 }
 
 /// A sample that could not be read.

@@ -64,7 +64,7 @@ impl Samples<'_> {
             pieces[index] = Some(Pieces { residents, ..Pieces::made(whole, &columns[index], self.good.len()) });
         }
         blocks.extend(block);
-        (columns, Deferred { blocks, columns: pieces }, cut)
+        (columns, Deferred { blocks, columns: pieces, in_use: None }, cut)
     }
 
     fn collate(&mut self, collation: &Collation, target: &mut Target) -> (Vec<Column>, u64) {

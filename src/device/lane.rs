@@ -257,12 +257,14 @@ impl Lane {
         transforms: &Transforms,
         staging: &mut Pool,
     ) -> Result<Option<DeviceBatch>> {
-        let Some(deferred) = batch.deferred.take() else { return Err(unprepared()) };
+        let Some(mut deferred) = batch.deferred.take() else { return Err(unprepared()) };
         let context = self.context.clone();
         let entered = context.adopt();
         let _current = entered.map_err(|error| device_error("cannot begin a batch on the device", error))?;
-        let blocks =
-            if self.need.is_straight { Vec::new() } else { layout::blocks_in_use(batch, &deferred, transforms) };
+        // A batch may have to come many times before there is memory.
+        let blocks = deferred.in_use.take().unwrap_or_else(|| {
+            if self.need.is_straight { Vec::new() } else { layout::blocks_in_use(batch, &deferred, transforms) }
+        });
         let block_bytes = match &self.shadow {
             Some(_) => 0,
             None => {
@@ -279,12 +281,14 @@ impl Lane {
             self.need.columns
         };
         if !self.begin(number, block_bytes, columns).map_err(failed)? {
+            deferred.in_use = Some(blocks);
             batch.deferred = Some(deferred);
             return Ok(None);
         }
         let Some(part) = staging.take_exact(self.need.staged as usize) else {
             // Copies in progress hold it. The heap would work as well but is not pinned: the driver would copy the data
             // before the call returns, and nothing else would progress meanwhile.
+            deferred.in_use = Some(blocks);
             batch.deferred = Some(deferred);
             return Ok(None);
         };
