@@ -21,7 +21,7 @@ TYPES = {
     "nvjpegBackend_t": "c_int", "nvjpegOutputFormat_t": "c_int", "nvjpegChromaSubsampling_t": "c_int",
     "nvjpegHandle_t": "Handle", "nvjpegJpegState_t": "Handle", "nvjpegJpegStream_t": "Handle",
     "cudaStream_t": "Handle", "nvjpegImage_t": "Image",
-    "nvjpegDevAllocatorV2_t": "DevAllocator", "nvjpegPinnedAllocatorV2_t": "c_void",
+    "nvjpegDevAllocatorV2_t": "Allocator", "nvjpegPinnedAllocatorV2_t": "Allocator",
 }
 
 
@@ -72,12 +72,13 @@ def compare(table, header):
             wrong.append(f"{name} is {number}, and {numbers[name]} in the header")
     # Older headers do not name it, and the library refuses what it does not know.
     wrong += [f"{name} is not in the header" for name in absent if name != "NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION"]
-    allocator = (r"typedef int \(\*tDevMallocV2\)\(void\s*\* ctx, void \*\*ptr, size_t size, cudaStream_t stream\);\s*"
-                 r"typedef int \(\*tDevFreeV2\)\(void\s*\* ctx, void \*ptr, size_t size, cudaStream_t stream\);.*"
-                 r"typedef struct\s*\{\s*tDevMallocV2 dev_malloc;\s*tDevFreeV2 dev_free;\s*void \*dev_ctx;\s*\}\s*"
-                 r"nvjpegDevAllocatorV2_t;")
-    if not re.search(allocator, header, flags=re.DOTALL):
-        wrong.append("nvjpegDevAllocatorV2_t has other fields")
+    for of, name in ("Dev", "dev"), ("Pinned", "pinned"):
+        allocator = (rf"typedef int \(\*t{of}MallocV2\)\(void\s*\* ctx, void \*\*ptr, size_t size, cudaStream_t stream\);"
+                     rf"\s*typedef int \(\*t{of}FreeV2\)\(void\s*\* ctx, void \*ptr, size_t size, cudaStream_t stream\);"
+                     rf".*typedef struct\s*\{{\s*t{of}MallocV2 {name}_malloc;\s*t{of}FreeV2 {name}_free;"
+                     rf"\s*void \*{name}_ctx;\s*\}}\s*nvjpeg{of}AllocatorV2_t;")
+        if not re.search(allocator, header, flags=re.DOTALL):
+            wrong.append(f"nvjpeg{of}AllocatorV2_t has other fields")
     image = re.search(r"typedef struct\s*\{\s*unsigned char \* channel\[NVJPEG_MAX_COMPONENT\];\s*size_t\s+"
                       r"pitch\[NVJPEG_MAX_COMPONENT\];\s*\}\s*nvjpegImage_t;", header)
     if not image or numbers.get("NVJPEG_MAX_COMPONENT") != "4":

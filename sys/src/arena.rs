@@ -273,7 +273,7 @@ impl AsRef<[u8]> for Part {
         // SAFETY: the range is mapped for as long as `self.map` lives, and always initialised: anonymous mappings read
         // as zeros. No other part owns a byte of it, so its only writers are `&mut self` and whoever this crate gives
         // the address to. Those write only while the crate holds the part by value: a ring while a read is in flight,
-        // and the device to the word that `cuda::Copies` keeps to itself.
+        // the device to the word that `cuda::Copies` keeps to itself, and nvJPEG to parts that nobody else sees.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 }

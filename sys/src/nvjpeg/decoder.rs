@@ -1,6 +1,6 @@
 //! Pixels of several JPEGs at a time.
 
-use super::memory::Memory;
+use super::memory::{HostMemory, Memory};
 use super::resampler::{Decoded, Resampler, Resampling};
 use super::table::{self, CHANNELS_MAX, Handle, Image};
 use super::{Library, NvjpegError};
@@ -93,8 +93,8 @@ struct Engine {
     handle: Handle,
     state: Handle,
     header: Handle,
-    /// What the handle and its state have their memory from; they hold its address.
-    _memory: Arc<Memory>,
+    /// What the handle and its state have their memory from, of the device and of the host; they hold the addresses.
+    _memory: (Arc<Memory<DeviceMemory>>, Arc<Memory<HostMemory>>),
     /// Images of the batches that it is ready for.
     batch: usize,
 }
@@ -320,20 +320,21 @@ impl Engine {
         let _current = context.enter()?;
         let null = std::ptr::null_mut();
         let mut handle = null;
-        let memory = Memory::new(context);
-        let mut allocator = memory.allocator();
+        let (device, host) = (Memory::<DeviceMemory>::new(context), Memory::<HostMemory>::new(context));
+        let (mut of_device, mut of_host) = (device.allocator(), host.allocator());
         let mut create = |flags: c_uint| {
-            // SAFETY: the allocator's memory lives until the handle is given back or never used again (`drop`). None is
-            // given for the host. The pointers are to an allocator and a handle that live until the call returns, and
-            // the device's context is current.
-            let code =
-                unsafe { (library.table.nvjpegCreateExV2)(backend, &raw mut allocator, null, flags, &raw mut handle) };
+            let (of_device, of_host) = (&raw mut of_device, &raw mut of_host);
+            // SAFETY: the allocators' memory lives until the handle is given back or never used again (`drop`). The
+            // pointers are to allocators and a handle that live until the call returns, and the device's context is
+            // current.
+            let code = unsafe { (library.table.nvjpegCreateExV2)(backend, of_device, of_host, flags, &raw mut handle) };
             check("nvjpegCreateExV2", code)
         };
         create(table::NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION).or_else(|_| create(0))?;
         let (library, context) = (library.clone(), context.clone());
         // From now on it is given back whatever happens.
-        let mut engine = Engine { library, context, handle, state: null, header: null, _memory: memory, batch: 0 };
+        let _memory = (device, host);
+        let mut engine = Engine { library, context, handle, state: null, header: null, _memory, batch: 0 };
         let state = &raw mut engine.state;
         // SAFETY: the handle was made above, and the pointer is to a handle that lives until the call returns.
         let made = unsafe { (engine.library.table.nvjpegJpegStateCreate)(engine.handle, state) };

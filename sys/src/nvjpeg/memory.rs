@@ -1,9 +1,10 @@
-//! The GPU's memory that nvJPEG works with. What comes back is kept, and given again: left to itself the library calls
-//! `cudaMalloc` and `cudaFree` whenever a batch has another number of images, and each of these waits for everything on
-//! the device.
+//! The memory that nvJPEG works with, the GPU's and the host's. What comes back is kept, and given again: left to itself
+//! the library calls `cudaMalloc` and `cudaFree` whenever a batch has another number of images, and each of these waits
+//! for everything on the device.
 
-use super::table::{DevAllocator, Handle};
-use crate::cuda::{Context, DeviceMemory};
+use super::table::{Allocator, Handle};
+use crate::arena::{Arena, Part};
+use crate::cuda::{Context, DeviceMemory, Pinned};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,53 +13,102 @@ const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 
-/// What a library's handle takes its memory from, of one device.
-pub(super) struct Memory {
+/// What a library's handle takes its memory of one kind from: both kinds, because nvJPEG refuses a handle with one
+/// (`NVJPEG_STATUS_INVALID_PARAMETER`, which its documentation does not say).
+pub(super) struct Memory<B> {
     context: Context,
-    blocks: Mutex<Blocks>,
+    blocks: Mutex<Blocks<B>>,
 }
 
-#[derive(Default)]
-struct Blocks {
-    taken: Vec<DeviceMemory>,
+struct Blocks<B> {
+    taken: Vec<B>,
     /// Each with the stream in whose order it was given back.
-    free: Vec<(DeviceMemory, usize)>,
+    free: Vec<(B, usize)>,
 }
 
-impl Memory {
-    pub(super) fn new(context: &Context) -> Arc<Memory> {
-        Arc::new(Memory { context: context.clone(), blocks: Mutex::default() })
+/// Memory of one kind, which is given back when it is dropped.
+pub(super) trait Block: Sized {
+    /// `None` if there is not so much.
+    fn new(context: &Context, len: usize) -> Option<Self>;
+
+    /// Where nvJPEG reads and writes. Nobody else does.
+    fn place(&self) -> *mut c_void;
+
+    /// Bytes from there on.
+    fn len(&self) -> usize;
+}
+
+impl Block for DeviceMemory {
+    fn new(context: &Context, len: usize) -> Option<DeviceMemory> {
+        DeviceMemory::new(context, len).ok()
+    }
+
+    fn place(&self) -> *mut c_void {
+        // An address of the device, which this process never follows.
+        std::ptr::without_provenance_mut(self.address() as usize)
+    }
+
+    fn len(&self) -> usize {
+        DeviceMemory::len(self)
+    }
+}
+
+/// Pinned memory of the host.
+pub(super) struct HostMemory {
+    /// Before `part`: it is unregistered first.
+    _pinned: Pinned,
+    part: Part,
+}
+
+impl Block for HostMemory {
+    fn new(context: &Context, len: usize) -> Option<HostMemory> {
+        let (arena, part) = Arena::reserve(len).ok()?;
+        Some(HostMemory { _pinned: Pinned::new(context, &arena).ok()?, part })
+    }
+
+    fn place(&self) -> *mut c_void {
+        self.part.as_ptr().cast()
+    }
+
+    fn len(&self) -> usize {
+        self.part.len()
+    }
+}
+
+impl<B: Block> Memory<B> {
+    pub(super) fn new(context: &Context) -> Arc<Memory<B>> {
+        let blocks = Mutex::new(Blocks { taken: Vec::new(), free: Vec::new() });
+        Arc::new(Memory { context: context.clone(), blocks })
     }
 
     /// What the library is given. It may be used as long as `self` lives.
-    pub(super) fn allocator(self: &Arc<Memory>) -> DevAllocator {
-        let dev_ctx = Arc::as_ptr(self).cast_mut().cast();
-        DevAllocator { dev_malloc: take, dev_free: give, dev_ctx }
+    pub(super) fn allocator(self: &Arc<Memory<B>>) -> Allocator {
+        Allocator { malloc: take::<B>, free: give::<B>, ctx: Arc::as_ptr(self).cast_mut().cast() }
     }
 
-    /// The address of so many bytes for work in `stream`. What was given back in another stream may still be in use
+    /// The place of so many bytes for work in `stream`. What was given back in another stream may still be in use
     /// there.
-    fn take(&self, len: usize, stream: usize) -> Option<u64> {
+    fn take(&self, len: usize, stream: usize) -> Option<*mut c_void> {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let fitting = blocks.free.iter().enumerate().filter(|(_, (block, of))| *of == stream && block.len() >= len);
         let smallest = fitting.min_by_key(|(_, (block, _))| block.len()).map(|(index, _)| index);
         let block = match smallest {
             Some(index) => blocks.free.swap_remove(index).0,
-            None => DeviceMemory::new(&self.context, len).ok().or_else(|| {
-                // `cuMemFree` waits for whatever uses them.
+            None => B::new(&self.context, len).or_else(|| {
+                // The driver waits for whatever uses them.
                 blocks.free.clear();
-                DeviceMemory::new(&self.context, len).ok()
+                B::new(&self.context, len)
             })?,
         };
-        let address = block.address();
+        let place = block.place();
         blocks.taken.push(block);
-        Some(address)
+        Some(place)
     }
 
     /// Whether there was such memory to be given back, behind what is in `stream`.
-    fn give(&self, address: u64, stream: usize) -> bool {
+    fn give(&self, place: *mut c_void, stream: usize) -> bool {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(index) = blocks.taken.iter().position(|block| block.address() == address) else { return false };
+        let Some(index) = blocks.taken.iter().position(|block| block.place() == place) else { return false };
         let block = blocks.taken.swap_remove(index);
         blocks.free.push((block, stream));
         true
@@ -67,19 +117,19 @@ impl Memory {
 
 /// # Safety
 /// `memory` is that of [`Memory::allocator`] of one that lives, and `place` is one for an address.
-unsafe extern "C" fn take(memory: *mut c_void, place: *mut *mut c_void, len: usize, stream: Handle) -> c_int {
+unsafe extern "C" fn take<B: Block>(memory: *mut c_void, place: *mut *mut c_void, len: usize, stream: Handle) -> c_int {
     // SAFETY: as the caller promises. It is shared with other calls only, and a lock orders these.
-    let memory = unsafe { &*memory.cast::<Memory>() };
-    let Some(address) = memory.take(len, stream.addr()) else { return OUT_OF_MEMORY };
-    // SAFETY: as the caller promises. The address is one of the device, which this process never follows.
-    unsafe { place.write(std::ptr::without_provenance_mut(address as usize)) };
+    let memory = unsafe { &*memory.cast::<Memory<B>>() };
+    let Some(taken) = memory.take(len, stream.addr()) else { return OUT_OF_MEMORY };
+    // SAFETY: as the caller promises.
+    unsafe { place.write(taken) };
     SUCCESS
 }
 
 /// # Safety
 /// As [`take`].
-unsafe extern "C" fn give(memory: *mut c_void, address: *mut c_void, _len: usize, stream: Handle) -> c_int {
+unsafe extern "C" fn give<B: Block>(memory: *mut c_void, place: *mut c_void, _len: usize, stream: Handle) -> c_int {
     // SAFETY: as in `take`.
-    let memory = unsafe { &*memory.cast::<Memory>() };
-    if memory.give(address.addr() as u64, stream.addr()) { SUCCESS } else { INVALID_VALUE }
+    let memory = unsafe { &*memory.cast::<Memory<B>>() };
+    if memory.give(place, stream.addr()) { SUCCESS } else { INVALID_VALUE }
 }

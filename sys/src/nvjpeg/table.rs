@@ -19,13 +19,14 @@ pub(super) struct Image {
     pub(super) pitch: [usize; CHANNELS_MAX],
 }
 
-/// `nvjpegDevAllocatorV2_t`: memory of the device, in the order of streams. 0 is success.
+/// `nvjpegDevAllocatorV2_t` and `nvjpegPinnedAllocatorV2_t`: memory of the device and of the host, in the order of
+/// streams. 0 is success.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DevAllocator {
-    pub(super) dev_malloc: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, usize, Handle) -> c_int,
-    pub(super) dev_free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, Handle) -> c_int,
-    pub(super) dev_ctx: *mut c_void,
+pub(super) struct Allocator {
+    pub(super) malloc: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, usize, Handle) -> c_int,
+    pub(super) free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, Handle) -> c_int,
+    pub(super) ctx: *mut c_void,
 }
 
 /// `libraryPropertyType`.
@@ -60,7 +61,7 @@ pub(super) const NVJPEG_STATUS_INCOMPLETE_BITSTREAM: Status = 10;
 table! {
     pub(super) Status:
     nvjpegGetProperty(c_int, *mut c_int);
-    nvjpegCreateExV2(c_int, *mut DevAllocator, *mut c_void, c_uint, *mut Handle);
+    nvjpegCreateExV2(c_int, *mut Allocator, *mut Allocator, c_uint, *mut Handle);
     nvjpegDestroy(Handle);
     nvjpegJpegStateCreate(Handle, *mut Handle);
     nvjpegJpegStateDestroy(Handle);

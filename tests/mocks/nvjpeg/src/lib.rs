@@ -4,7 +4,7 @@
 //! [`mock_nvjpeg_set`] and reads counts with [`mock_nvjpeg_get`]; [`Knob`] says what each number means. All state
 //! belongs to the library, so each copy of the file is a library of its own.
 //!
-//! It is stricter than nvJPEG: handles and states must be its own, a batch must have the number of images that it was
+//! It refuses a handle without memory of both kinds, as nvJPEG does, and is stricter: handles and states must be its own, a batch must have the number of images that it was
 //! made ready for, and a state that failed must be made ready again. Its hardware is as strange as the real one is said
 //! to be: it refuses a batch for one file that it does not know, and it writes when it is called, whatever the stream
 //! has still to do (reported for nvJPEG 12.3.5 to 13.2.1).
@@ -51,7 +51,7 @@ pub enum Knob {
     Handles,
     /// Counted: states, and places for headers, that were not given back.
     States,
-    /// Counted: blocks of the device's memory that were not given back.
+    /// Counted: blocks of memory that were not given back, the device's and the host's.
     Blocks,
     /// Counted: images decoded.
     Images,
@@ -97,23 +97,23 @@ pub struct Image {
     pitch: [usize; 4],
 }
 
-/// `nvjpegDevAllocatorV2_t`.
+/// `nvjpegDevAllocatorV2_t` and `nvjpegPinnedAllocatorV2_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct DevAllocator {
+pub struct Allocator {
     take: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, usize, *mut c_void) -> c_int,
     give: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut c_void) -> c_int,
     of: *mut c_void,
 }
 
 // SAFETY: its context may be used by any thread, as nvJPEG asks.
-unsafe impl Send for DevAllocator {}
+unsafe impl Send for Allocator {}
 
-/// What handles and states are: a handle has its backend and its memory, a state the images that it is ready for and
+/// What handles and states are: a handle has its backend and its memory of both kinds, a state the images that it is ready for and
 /// what it took for them, and a place for a header whether the engine knows such a file.
 #[derive(Default)]
 struct Made {
-    handles: HashMap<usize, (c_int, DevAllocator)>,
+    handles: HashMap<usize, (c_int, [Allocator; 2])>,
     states: HashMap<usize, State>,
     headers: HashMap<usize, bool>,
     last: usize,
@@ -122,8 +122,8 @@ struct Made {
 struct State {
     handle: usize,
     ready: c_int,
-    /// An address of the device, and how many bytes are there.
-    work: Option<(usize, usize)>,
+    /// Addresses of the device and of the host, and how many bytes are there.
+    work: Vec<(usize, usize)>,
 }
 
 static MADE: Mutex<Option<Made>> = Mutex::new(None);
@@ -253,16 +253,20 @@ pub unsafe extern "C" fn nvjpegGetProperty(which: c_int, number: *mut c_int) -> 
 /// Makes a handle.
 ///
 /// # Safety
-/// The first pointer is to an allocator, which is used as long as the handle is, and the last to a place for a handle.
+/// The first two pointers are null or to allocators, which are used as long as the handle is, and the last is to a place
+/// for a handle.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvjpegCreateExV2(
     backend: c_int,
-    memory: *const DevAllocator,
-    _pinned: *mut c_void,
+    device: *const Allocator,
+    pinned: *const Allocator,
     flags: c_uint,
     handle: *mut usize,
 ) -> Status {
+    if device.is_null() || pinned.is_null() {
+        return INVALID_PARAMETER;
+    }
     // Older libraries know no interpolation, and the hardware does not.
     if backend == HARDWARE && (value(Knob::Hardware) == 0 || flags != 0) {
         return if value(Knob::HardwareError) == 0 { ARCH_MISMATCH } else { value(Knob::HardwareError) as Status };
@@ -273,7 +277,7 @@ pub unsafe extern "C" fn nvjpegCreateExV2(
     let made = with(|made| {
         made.last += 1;
         // SAFETY: as the caller promises.
-        made.handles.insert(made.last, (backend, unsafe { memory.read() }));
+        made.handles.insert(made.last, (backend, unsafe { [device.read(), pinned.read()] }));
         made.last
     });
     count(Knob::Handles, 1);
@@ -311,7 +315,7 @@ pub unsafe extern "C" fn nvjpegJpegStateCreate(handle: usize, state: *mut usize)
     }
     let made = with(|made| {
         made.last += 1;
-        made.states.insert(made.last, State { handle, ready: 0, work: None });
+        made.states.insert(made.last, State { handle, ready: 0, work: Vec::new() });
         made.last
     });
     count(Knob::States, 1);
@@ -432,17 +436,17 @@ fn backend_of(handle: usize) -> Option<c_int> {
     with(|made| made.handles.get(&handle).map(|&(backend, _)| backend))
 }
 
-/// Gives back what a state works with, and takes what it needs for so many images; where that is another number it is
-/// another place, as of the library.
+/// Gives back what a state works with, and takes what it needs for so many images, of both kinds of memory; where that
+/// is another number it is another place, as of the library.
 fn work_of(state: usize, images: c_int) -> Status {
     let found = with(|made| {
         let State { handle, ready, work } = made.states.get_mut(&state)?;
         *ready = images;
         let (_, memory) = *made.handles.get(handle)?;
-        Some((memory, work.take()))
+        Some((memory, std::mem::take(work)))
     });
     let Some((memory, before)) = found else { return misused("a state that is none, or without a handle") };
-    if let Some((address, len)) = before {
+    for (memory, (address, len)) in memory.iter().zip(before) {
         // SAFETY: the allocator's functions are as its type says, and the address is one of its own.
         if unsafe { (memory.give)(memory.of, address as *mut c_void, len, std::ptr::null_mut()) } != 0 {
             return misused("memory is not taken back");
@@ -452,13 +456,20 @@ fn work_of(state: usize, images: c_int) -> Status {
     if images == 0 {
         return SUCCESS;
     }
-    let (len, mut place) = (images as usize * WORK_BYTES, std::ptr::null_mut());
-    // SAFETY: as above, and the place is one for an address.
-    if unsafe { (memory.take)(memory.of, &raw mut place, len, std::ptr::null_mut()) } != 0 {
-        return ALLOCATOR_FAILURE;
+    let len = images as usize * WORK_BYTES;
+    for (is_host, memory) in [false, true].into_iter().zip(memory) {
+        let mut place = std::ptr::null_mut();
+        // SAFETY: as above, and the place is one for an address.
+        if unsafe { (memory.take)(memory.of, &raw mut place, len, std::ptr::null_mut()) } != 0 {
+            return ALLOCATOR_FAILURE;
+        }
+        count(Knob::Blocks, 1);
+        if is_host {
+            // SAFETY: the allocator gave so many bytes of the host.
+            unsafe { place.cast::<u8>().write_bytes(1, len) };
+        }
+        with(|made| made.states.get_mut(&state).map(|state| state.work.push((place as usize, len))));
     }
-    count(Knob::Blocks, 1);
-    with(|made| made.states.get_mut(&state).map(|state| state.work = Some((place as usize, len))));
     SUCCESS
 }
 
