@@ -102,7 +102,8 @@ def write(scratch, out, ran):
     lines, ratios = against(suite, peers)
     all_lines = [[f"step {name}", f"{seconds:.0f} s", "", status] for name, status, seconds in ran]
     all_lines += suite.get("table", []) + with_torch(python) + lines
-    widths = [max(len(line[column]) for line in all_lines) for column in range(3)]
+    # There is no line while the first step runs.
+    widths = [max((len(line[column]) for line in all_lines), default=0) for column in range(3)]
     text = "".join("  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[3]]).rstrip() + "\n"
                    for line in all_lines)
     if suite.get("is_mock"):

@@ -199,6 +199,14 @@ def test_calls_fit_into_their_time_and_files(suite: pathlib.Path) -> None:
     assert "two calls, of 150 and of 420 seconds at most" in (ROOT / "benches/gpu.sh").read_text()
 
 
+def test_a_table_of_steps_of_which_none_has_ended(suite: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import merge
+
+    merge.write(tmp_path, tmp_path, [])
+    assert (tmp_path / "table.txt").read_text() == ""
+    assert json.loads((tmp_path / "results.json").read_text())["steps"] == []
+
+
 @needs_mock
 @needs_numpy
 @pytest.mark.parametrize("kind", ["checks", "figures"])
