@@ -7,6 +7,8 @@ WORKS = ("small", "records", "large")
 # Of PyTorch's and of KvikIO's rate on the same files.
 LEAST_OF = {"pytorch": 3.0, "kvikio": 1.0}
 NAMES = {"pytorch": "PyTorch DataLoader", "kvikio": "KvikIO"}
+# Characters of a cell of the table: an error may be longer than a screen is wide.
+CELL = 80
 
 
 def load(path):
@@ -26,6 +28,10 @@ def replace(path, text):
 
 def gb(rate):
     return f"{rate / 1e9:.2f} GB/s"
+
+
+def cut(cell):
+    return cell if len(cell) <= CELL else cell[:CELL - 3] + "..."
 
 
 def against(suite, peers):
@@ -102,6 +108,7 @@ def write(scratch, out, ran):
     lines, ratios = against(suite, peers)
     all_lines = [[f"step {name}", f"{seconds:.0f} s", "", status] for name, status, seconds in ran]
     all_lines += suite.get("table", []) + with_torch(python) + lines
+    all_lines = [[cut(cell) for cell in line] for line in all_lines]
     # There is no line while the first step runs.
     widths = [max((len(line[column]) for line in all_lines), default=0) for column in range(3)]
     text = "".join("  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[3]]).rstrip() + "\n"

@@ -207,6 +207,22 @@ def test_a_table_of_steps_of_which_none_has_ended(suite: pathlib.Path, tmp_path:
     assert json.loads((tmp_path / "results.json").read_text())["steps"] == []
 
 
+def test_a_long_error_is_whole_in_the_results_alone(suite: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import merge
+
+    error = "an error of many words, " * 40
+    torch = {"checks": ["nvjpeg", "graph"], "nvjpeg": {"passed": False, "error": error}, "graph": {"passed": True}}
+    whole = {"suite": {"table": [["jpeg", error, "", "FAILED"], ["exact", "x" * 80, "", ""]]}, "torch": torch}
+    for name, run in whole.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(run))
+    merge.write(tmp_path, tmp_path, [("torch", "FAILED (1)", 3.0)])
+    table = (tmp_path / "table.txt").read_text()
+    assert max(map(len, table.splitlines())) < 130 and "x" * 80 in table
+    assert table.count(f"{error[:77]}...  ") == 2 and table.count("  FAILED\n") == 2
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert {name: results[name] for name in whole} == whole
+
+
 @needs_mock
 @needs_numpy
 @pytest.mark.parametrize("kind", ["checks", "figures"])
