@@ -20,9 +20,10 @@ import steps
 FACTS = r"""
 cat "$KIT/made-from.txt"
 for told in 'ulimit -l' nproc 'uname -a' 'free -g' 'df -hT "$DATA" /dev/shm' 'ls -l /dev/nvidia*' \
-    'cat /proc/driver/nvidia/params' 'ldconfig -p | grep -E "cuda|nv"' '"$BIN/uringload" doctor' \
+    'cat /proc/driver/nvidia/params' 'ldconfig -p | grep -E "lib(cuda|cufile|nvjpeg|nvcuvid|cudart)\."' \
+    '"$BIN/uringload" doctor' \
     'nvidia-smi --format=csv --query-gpu=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current' \
-    nvidia-smi 'nvidia-smi topo -m' 'nvidia-smi -q -d PCIE,CLOCK' lscpu 'lsblk -o NAME,MODEL,SIZE,ROTA,SCHED'
+    nvidia-smi 'nvidia-smi topo -m' 'nvidia-smi -q -d CLOCK' lscpu 'lsblk -o NAME,MODEL,SIZE,ROTA,SCHED'
 do
     echo "== $told"
     timeout --foreground -k 1 3 bash -c "$told"
