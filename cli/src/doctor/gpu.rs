@@ -111,7 +111,7 @@ fn notices(context: &Context) -> Finding {
 fn kernels(context: &Context) -> Finding {
     const WHAT: &str = "kernels";
     match Kernels::new(context).prepare(&[Kernel::Gather]) {
-        Ok(()) => Finding::new(WHAT, State::Good, "compiled by the driver", "columns are made on the GPU"),
+        Ok(()) => Finding::new(WHAT, State::Good, "accepted by the driver", "columns are made on the GPU"),
         Err(error) => unusable(WHAT, error),
     }
 }
