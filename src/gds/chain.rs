@@ -1,6 +1,6 @@
 //! Everything that GPUDirect Storage needs, link by link: how it is, what that means, and the line that mends it.
 
-use super::{Facts, GdsMode, GpuBar, Iommu, Mount, drives_p2pdma, has_nvidia_fs};
+use super::{Facts, GdsMode, GpuBar, Iommu, Mount, NvidiaDriver, drives_p2pdma, has_nvidia_fs};
 use std::borrow::Cow;
 use uringload_sys::block::{BlockDevice, BlockKind};
 
@@ -113,8 +113,14 @@ fn driver(facts: &Facts, way: GdsMode) -> Link {
     }
     let means = "P2PDMA needs the open kernel modules, 565.47 or later, on Linux 6.15 and later 595.71, and nvidia-fs \
                  is not loaded";
-    good(WHAT, found, means)
-        .missing("install the open kernel modules: apt install nvidia-open, or dnf install nvidia-open")
+    let first = NvidiaDriver { version: "565.47".into(), open: true, ..NvidiaDriver::default() };
+    good(WHAT, found, means).missing(if !driver.open {
+        "install the open kernel modules: apt install nvidia-open, or dnf install nvidia-open"
+    } else if drives_p2pdma(facts, &first) {
+        "install a newer driver, 565.47 or later: apt install nvidia-open, or dnf install nvidia-open"
+    } else {
+        "install a newer driver, 595.71 or later on this kernel: apt install nvidia-open, or dnf install nvidia-open"
+    })
 }
 
 /// Without them the driver does not map all of the GPU's memory for other devices, or maps it in a way that forbids it.

@@ -105,6 +105,21 @@ fn a_newer_kernel_needs_a_newer_driver() {
     }
 }
 
+#[test]
+fn an_open_driver_that_is_too_old_is_to_be_a_newer_one() {
+    for (release, version, newer) in
+        [("6.18.44", "580.159.04", "595.71"), ("6.18.44", "550.1", "595.71"), ("6.8.0", "550.1", "565.47")]
+    {
+        let open = |version: &str| NvidiaDriver { version: version.into(), open: true, registry: String::new() };
+        let facts = Facts { kernel_release: release.into(), driver: Some(open(version)), ..peer_to_peer() };
+        let links = chain(&facts, None);
+        let link = links.iter().find(|link| link.what == "driver").expect("a link");
+        let remedy = link.remedy.expect("a remedy");
+        assert!(remedy.starts_with(&format!("install a newer driver, {newer} or later")), "{link:?}");
+        assert!(drives_p2pdma(&facts, &open(newer)), "{link:?}");
+    }
+}
+
 /// The one whose window is the smallest is told.
 #[test]
 fn the_window_of_each_gpu_counts() {
