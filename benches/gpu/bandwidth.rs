@@ -179,8 +179,8 @@ impl Tables {
 fn images<'a>(gpu: &'a Gpu, memory: &'a Memory, tables: &'a Tables) -> Vec<Candidate<'a>> {
     let pixels = u64::from(OUTPUT * OUTPUT * 3);
     let candidate = |name, table: &'a Table, read: u64, written: u64, (pixel, channels_last)| {
-        let (scale, bias) = ([0.017_124_75, 0.017_507, 0.017_429_2, 0.0], [-2.117_904, -2.035_714, -1.804_444, 0.0]);
-        let images = Images::new(pixel, 3, (OUTPUT, OUTPUT)).channels_last(channels_last).scaled(scale, bias);
+        let (mean, std) = ([0.485, 0.456, 0.406, 0.0], [0.229, 0.224, 0.225, 1.0]);
+        let images = Images::new(pixel, 3, (OUTPUT, OUTPUT)).channels_last(channels_last).normalized(mean, std);
         let launch =
             move || gpu.kernels.images(&gpu.stream, (&table.0, table.1.clone()), &memory.from, &memory.to, &images);
         Candidate { name, bytes: read + written, launch: Box::new(launch), rates: Vec::new() }

@@ -229,14 +229,14 @@ pub(super) fn image_shape(layout: &ImageLayout) -> Vec<u64> {
 }
 
 fn on_device(layout: &ImageLayout) -> cuda::Images {
-    let ImageLayout { dtype, channels, height, width, channels_last, scale, bias } = *layout;
+    let ImageLayout { dtype, channels, height, width, channels_last, mean, std } = *layout;
     let pixel = match dtype {
         DType::F32 => PixelType::F32,
         DType::F16 => PixelType::F16,
         DType::BF16 => PixelType::BF16,
         _ => PixelType::U8,
     };
-    cuda::Images::new(pixel, channels, (height, width)).channels_last(channels_last).scaled(scale, bias)
+    cuda::Images::new(pixel, channels, (height, width)).channels_last(channels_last).normalized(mean, std)
 }
 
 fn refused(what: String, remedy: String) -> Error {

@@ -7,6 +7,7 @@ use crate::dataset::{DType, Field, SampleId, Shape};
 use crate::sampler::{below, sample_rng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
+use uringload_sys::cuda::NORMAL_MAX;
 
 /// Most rows and columns of an image: up to here single precision has each pixel's centre.
 pub const SIDE_MAX: u32 = 1 << 23;
@@ -175,29 +176,9 @@ impl Images {
         }
         self.check_scale(name, channels)?;
         let (height, width) = self.size.unwrap_or((height, width));
-        let (scale, bias) = self.scale_bias(channels);
+        let (mean, std) = (each(&self.mean, 0.0), each(&self.std, 1.0));
         let (dtype, channels_last) = (self.dtype, self.channels_last);
-        Ok(ImageLayout { dtype, channels, height, width, channels_last, scale, bias })
-    }
-
-    /// What a pixel from 0 to 255 of each channel is multiplied by, and what is added: the element is
-    /// `(pixel / 255 - mean) / std`, and `pixel` itself where the output is `U8`. Both are rounded once.
-    #[doc(hidden)]
-    pub fn scale_bias(&self, channels: u32) -> ([f32; 4], [f32; 4]) {
-        let one_of = |numbers: &[f32], channel: usize, default: f32| {
-            let number = if numbers.len() == 1 { numbers.first() } else { numbers.get(channel) };
-            f64::from(number.copied().unwrap_or(default))
-        };
-        let (mut scale, mut bias) = ([1.0; 4], [0.0; 4]);
-        if self.dtype != DType::U8 {
-            for channel in 0..channels.min(CHANNELS_MAX) as usize {
-                let (mean, std) = (one_of(&self.mean, channel, 0.0), one_of(&self.std, channel, 1.0));
-                scale[channel] = (1.0 / (255.0 * std)) as f32;
-                // Without a mean it is 0, and not -0, which would show in a black pixel.
-                bias[channel] = (0.0 - mean / std) as f32;
-            }
-        }
-        (scale, bias)
+        Ok(ImageLayout { dtype, channels, height, width, channels_last, mean, std })
     }
 
     /// The box and the mirroring of one image, of `height` rows and `width` columns: a function of the seed, the epoch
@@ -267,15 +248,21 @@ impl Images {
             let what = format!("images of column {name:?} cannot be normalized as u8, which holds 0 to 255");
             return Err(refused(what, "ask for f32, f16 or bf16, or give neither mean nor std"));
         }
-        let (scale, bias) = self.scale_bias(channels);
-        let positive = self.std.iter().all(|&std| std > 0.0);
-        if !positive || !scale.iter().chain(&bias).all(|number| number.is_finite()) {
+        let is_mean = |mean: &f32| mean.abs() <= NORMAL_MAX;
+        let is_std = |std: &f32| (1.0 / NORMAL_MAX..=NORMAL_MAX).contains(std);
+        if !self.mean.iter().all(is_mean) || !self.std.iter().all(is_std) {
             let (mean, std) = (&self.mean, &self.std);
             let what = format!("images of column {name:?} cannot be normalized by mean {mean:?} and std {std:?}");
-            return Err(refused(what, "give finite means, and deviations above 0"));
+            return Err(refused(what, "give means from -1e6 to 1e6, and deviations from 1e-6 to 1e6"));
         }
         Ok(())
     }
+}
+
+/// A number for each channel: one for all, or one each.
+fn each(numbers: &[f32], default: f32) -> [f32; 4] {
+    let of = |channel: usize| if numbers.len() == 1 { numbers.first() } else { numbers.get(channel) };
+    std::array::from_fn(|channel| of(channel).copied().unwrap_or(default))
 }
 
 /// The images of a batch, one behind the other: what the kernels make of them, without a GPU. Sample i has

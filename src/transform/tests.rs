@@ -98,14 +98,12 @@ fn numbers_of_no_sense_are_refused() {
 }
 
 #[test]
-fn scales_are_of_the_units_of_torchvision() {
+fn numbers_of_all_channels_are_those_of_each() {
     let images = Images { mean: vec![0.5, 0.25, 0.0], std: vec![0.5], ..Images::default() };
-    let ([red, green, blue, none], bias) = images.scale_bias(3);
-    assert!([red, green, blue].iter().all(|&scale| scale == (1.0 / 127.5_f64) as f32), "{red} {green} {blue}");
-    assert_eq!((none, bias), (1.0, [-1.0, -0.5, 0.0, 0.0]));
-    assert_eq!(Images::default().scale_bias(1), ([(1.0 / 255.0_f64) as f32, 1.0, 1.0, 1.0], [0.0; 4]));
-    assert!(Images::default().scale_bias(1).1[0].is_sign_positive());
-    assert_eq!(Images { dtype: DType::U8, ..Images::default() }.scale_bias(4), ([1.0; 4], [0.0; 4]));
+    let layout = images.layout(&photo()).unwrap();
+    assert_eq!((layout.mean, layout.std), ([0.5, 0.25, 0.0, 0.0], [0.5; 4]));
+    let layout = Images::default().layout(&photo()).unwrap();
+    assert_eq!((layout.mean, layout.std), ([0.0; 4], [1.0; 4]));
 }
 
 #[test]

@@ -87,7 +87,7 @@ static void run(u32 kernel, Dim grid, u32 block) {
     auto f = [&](size_t index) { return __uint_as_float(u32(n.at(index))); };
     auto images = [&](decltype(ur_images_u8) kernel) {
         kernel(first, rows, records, n.at(0), n.at(1), n.at(2), n.at(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10),
-               f(11));
+               f(11), f(12), f(13), f(14), f(15));
     };
     launch(grid, block, [&] {
         switch (kernel) {

@@ -1,4 +1,4 @@
-// Pixels to tensors: cropped, resized, mirrored and scaled in one pass. Destinations are aligned to their element.
+// Pixels to tensors: cropped, resized, mirrored and normalized in one pass. Destinations are aligned to their element.
 //
 // There are two ways. If no pixel is resampled and the vectors of every row lie at aligned addresses, a thread reads
 // the pixels for 16 bytes of output of each channel, next to those of its neighbours, and writes whole vectors.
@@ -16,8 +16,8 @@ struct Element {
         if (TYPE == U8) return smaller(__float2uint_rn(value), 255u);
         if (TYPE == F16) return half_bits(value);
         u32 bits = __float_as_uint(value);
-        // Devices of 7.0 have no instruction for it, and later ones have one for two (`bf16_pair`). Scale and bias are
-        // finite, so this is not a NaN.
+        // Devices of 7.0 have no instruction for it, and later ones have one for two (`bf16_pair`). Means and
+        // deviations are finite, so this is not a NaN.
         if (TYPE == BF16) return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
         return bits;
     }
@@ -46,13 +46,28 @@ struct Element {
     }
 };
 
+// A quotient nearer to a / b: the correctly rounded one, where `quotient` is off by less than a unit in its last place
+// and `inverse` is the nearest number to 1 / b (Markstein, IBM J. Res. Dev. 34, 1990). It takes a fraction of a division.
+// a * inverse may be off by one and a half. For 1 / 255 that is near enough, as all levels were tried, whole or not.
+INLINE float corrected(float quotient, float a, float b, float inverse) {
+    return __fmaf_rn(__fmaf_rn(-quotient, b, a), inverse, quotient);
+}
+
 // What the images of a batch share.
 struct Layout {
     u64 to;
     u32 height, width, channels_last;
-    float scale[4], bias[4];
+    // `inverse` is 1 / std, rounded.
+    float mean[4], std[4], inverse[4];
 
-    INLINE float scaled(float value, u32 channel) const { return __fmaf_rn(value, scale[channel], bias[channel]); }
+    // A level as an element: (level / 255 - mean) / std, each operation rounded once.
+    INLINE float normalized(float level, u32 channel) const {
+        float value = corrected(__fmul_rn(level, 1.0f / 255.0f), level, 255.0f, 1.0f / 255.0f);
+        float above = __fsub_rn(value, mean[channel]);
+        float first = __fmul_rn(above, inverse[channel]);
+        float second = corrected(first, above, std[channel], inverse[channel]);
+        return corrected(second, above, std[channel], inverse[channel]);
+    }
 };
 
 // The two pixels of an axis that an output pixel lies between, and its distance from the first one, from 0 to 1.
@@ -174,11 +189,16 @@ struct Job {
         }
     }
 
+    // What becomes of a level; bytes stay as they are.
+    INLINE float element(float level, u32 channel) const {
+        return TYPE == U8 ? level : layout.normalized(level, channel);
+    }
+
     // The value of one channel of a pixel, mirrored if the image is.
     INLINE float value(const u32 (&words)[PIXELS * CHANNELS / 4], u32 pixel, u32 channel) const {
         u32 plain = pixel * CHANNELS + channel, mirrored = (PIXELS - 1 - pixel) * CHANNELS + channel;
         float a = byte_value(words[plain / 4], plain % 4), b = byte_value(words[mirrored / 4], mirrored % 4);
-        return layout.scaled(image.flip ? b : a, channel);
+        return element(image.flip ? b : a, channel);
     }
 
     INLINE void write_planes(const u32 (&words)[PIXELS * CHANNELS / 4], u64 to) const {
@@ -227,7 +247,7 @@ struct Job {
                     float right = __uint2float_rn(load<u8>(from + below + beside));
                     value = between(upper, between(left, right, x.fraction), y.fraction);
                 }
-                Element<TYPE>::write(to + at * pixel_bytes + channel * channel_bytes, layout.scaled(value, channel));
+                Element<TYPE>::write(to + at * pixel_bytes + channel * channel_bytes, element(value, channel));
             }
         }
     }
@@ -260,10 +280,11 @@ INLINE void write_images(const Layout &layout, u64 images, u32 n, u32 channels) 
 
 // Grid of all: y over images, x over the vectors (or, if resampled, the pixels) of an image, a block's worth at a time.
 #define IMAGES(NAME, TYPE)                                                                                            \
-    KERNEL NAME(u64 to, u64 images, u32 n, u32 channels, u32 height, u32 width, u32 channels_last, float scale0,      \
-                float scale1, float scale2, float scale3, float bias0, float bias1, float bias2, float bias3) {       \
-        Layout layout = {to, height, width, channels_last, {scale0, scale1, scale2, scale3},                          \
-                         {bias0, bias1, bias2, bias3}};                                                               \
+    KERNEL NAME(u64 to, u64 images, u32 n, u32 channels, u32 height, u32 width, u32 channels_last, float mean0,       \
+                float mean1, float mean2, float mean3, float std0, float std1, float std2, float std3, float inverse0,\
+                float inverse1, float inverse2, float inverse3) {                                                     \
+        Layout layout = {to, height, width, channels_last, {mean0, mean1, mean2, mean3}, {std0, std1, std2, std3},    \
+                         {inverse0, inverse1, inverse2, inverse3}};                                                   \
         write_images<TYPE>(layout, images, n, channels);                                                              \
     }
 

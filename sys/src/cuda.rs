@@ -54,6 +54,6 @@ pub(crate) use passes::PIXEL_BYTES;
 pub use passes::{Pass, Taps};
 pub use pinned::Pinned;
 pub use probe::{Driver, OLDEST_VERSION, ProbeError};
-pub use rows::{Fill, Image, Images, Piece, PixelType, Row, TokenType, Tokens};
+pub use rows::{Fill, Image, Images, NORMAL_MAX, Piece, PixelType, Row, TokenType, Tokens};
 pub use span::Span;
 pub use stream::{SharedStream, Stream, StreamRef};

@@ -70,7 +70,7 @@ fn check(bench: &mut Bench, random: &mut Random, layout: &ImageLayout, params: &
     };
     let images = Images::new(pixel, layout.channels, (layout.height, layout.width))
         .channels_last(layout.channels_last)
-        .scaled(layout.scale, layout.bias);
+        .normalized(layout.mean, layout.std);
     bench.check(format!("{about}: {layout:?} {params:?}"), case, expected, |launch| {
         let (table, to) = ((launch.table, table.clone()), launch.span(&to));
         launch.kernels.images(launch.stream, table, launch.all, &to, &images)
@@ -90,8 +90,8 @@ fn images_become_tensors() {
             height: 1 + random.below(40) as u32,
             width: random.one_of(&[1, 3, 8, 16, 32, 48, 37, 224]),
             channels_last: random.below(2) == 0,
-            scale: [1.0 / 255.0, 0.017_124_75, 1.0, 300.0].map(|scale| scale * (1 + random.below(3)) as f32),
-            bias: [0.0, -2.117_904, -0.5, 1.0e-6].map(|bias| bias * random.below(2) as f32),
+            mean: [0.0, 0.485, -2.117_904, 1.0e-6].map(|mean| mean * random.below(2) as f32),
+            std: [1.0, 0.229, 300.0, 0.017_507].map(|std| std * (1 + random.below(1 << 20)) as f32 / 1e4),
         };
         let params: Vec<_> = (0..random.below(6)).map(|_| params(&mut random, &layout, 70)).collect();
         check(&mut bench, &mut random, &layout, &params, &format!("seed {seed}"));
@@ -113,8 +113,8 @@ fn images_of_any_size_and_number_become_tensors() {
         height: 224,
         width: 224,
         channels_last: false,
-        scale: [0.017_124_75, 0.017_507, 0.017_429_2, 0.0],
-        bias: [-2.117_904, -2.035_714, -1.804_444, 0.0],
+        mean: [0.485, 0.456, 0.406, 0.0],
+        std: [0.229, 0.224, 0.225, 1.0],
     };
     let about = format!("seed {seed}");
     for (_, dtype) in TYPES {

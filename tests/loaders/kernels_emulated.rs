@@ -434,8 +434,8 @@ fn make_tensors(watched: Watched) {
             height: 1 + random.below(40) as u32,
             width,
             channels_last: random.below(2) == 0,
-            scale: [1.0 / 255.0, 0.017_124_75, 1.0, 300.0].map(|scale| scale * (1 + random.below(3)) as f32),
-            bias: [0.0, -2.117_904, -0.5, 1.0e-6].map(|bias| bias * random.below(2) as f32),
+            mean: [0.0, 0.485, -2.117_904, 1.0e-6].map(|mean| mean * random.below(2) as f32),
+            std: [1.0, 0.229, 300.0, 0.017_507].map(|std| std * (1 + random.below(1 << 20)) as f32 / 1e4),
         };
         let mut launch = random.launch(kernel);
         let mut params = Vec::new();
@@ -449,7 +449,7 @@ fn make_tensors(watched: Watched) {
         let off = random.one_of(&[0, 0, 16, dtype.size() as usize]);
         launch.to.push(untouched(off, layout.bytes() * params.len()));
         let words = [layout.channels, layout.height, layout.width, u32::from(layout.channels_last)];
-        let floats = [layout.scale, layout.bias].concat();
+        let floats = [layout.mean, layout.std, layout.std.map(|std| 1.0 / std)].concat();
         launch.numbers = words.into_iter().chain(floats.iter().map(|float| float.to_bits())).map(u64::from).collect();
         let mut expected = launch.to[0].bytes.clone();
         twin::images(&mut expected, params.into_iter().zip(sources(&launch)), &layout);
@@ -457,32 +457,32 @@ fn make_tensors(watched: Watched) {
     }
 }
 
-/// An image of one pixel whose value lies in the middle between two numbers of bfloat16, and what it becomes. The lower
-/// of the two is even, or odd.
+/// An image of one white pixel whose element lies in the middle between two numbers of bfloat16, and what it becomes.
+/// The lower of the two is even, or odd.
 fn tie(lower_is_even: bool) -> (Launch, Vec<u8>) {
-    let scale = f32::from_bits(if lower_is_even { 0x3f80_8000 } else { 0x3f81_8000 });
+    let mean = 1.0 - f32::from_bits(if lower_is_even { 0x3f80_8000 } else { 0x3f81_8000 });
     let layout = ImageLayout {
         dtype: DType::BF16,
         channels: 1,
         height: 1,
         width: 1,
         channels_last: false,
-        scale: [scale; 4],
-        bias: [0.0; 4],
+        mean: [mean; 4],
+        std: [1.0; 4],
     };
     let params = ImageParams { height: 1, width: 1, x: 0.0, y: 0.0, w: 1.0, h: 1.0, flip: false };
-    let words = [1, 1, 1, 0].into_iter().chain([scale.to_bits(); 4]).chain([0; 4]);
+    let words = [1, 1, 1, 0].into_iter().chain([mean.to_bits(); 4]).chain([1.0_f32.to_bits(); 8]);
     let launch = Launch {
         kernel: Kernel::ImagesBf16,
         grid: (1, 1),
         block: 32,
         to: vec![untouched(0, 2)],
-        from: vec![Memory { off: 0, bytes: vec![1] }],
+        from: vec![Memory { off: 0, bytes: vec![255] }],
         records: vec![params.to_record(0).as_chunks::<8>().0.iter().map(|part| u64::from_le_bytes(*part)).collect()],
         numbers: words.map(u64::from).collect(),
     };
     let mut expected = vec![0; 2];
-    twin::images(&mut expected, [(params, &[1_u8][..])], &layout);
+    twin::images(&mut expected, [(params, &[255_u8][..])], &layout);
     (launch, expected)
 }
 

@@ -1,4 +1,4 @@
-//! `ur_images_*`: pixels to tensors, cut, resized, mirrored and scaled in one pass.
+//! `ur_images_*`: pixels to tensors, cut, resized, mirrored and normalized in one pass.
 
 use super::{bf16_bits, f16_bits};
 use crate::dataset::DType;
@@ -41,10 +41,10 @@ pub struct ImageLayout {
     pub width: u32,
     /// Whether an output image is `[height, width, channels]` and not `[channels, height, width]`.
     pub channels_last: bool,
-    /// What a pixel, 0 to 255, of each channel is multiplied by.
-    pub scale: [f32; 4],
-    /// What is added to that.
-    pub bias: [f32; 4],
+    /// What is subtracted from each channel, whose levels are 0 to 1; `U8` keeps levels of 0 to 255.
+    pub mean: [f32; 4],
+    /// What is divided by behind that.
+    pub std: [f32; 4],
 }
 
 impl ImageParams {
@@ -92,27 +92,28 @@ impl ImageLayout {
 /// at the edges of the box, as `torch.nn.functional.interpolate(mode="bilinear", align_corners=False,
 /// antialias=False)` does it with the image that was cut out: exactly the pixel itself where the box is as large as the
 /// output and lies at whole pixels. What a box has outside of the image is the pixel of the image's edge next to it;
-/// an image without pixels reads as 0. The element of channel c is `pixel * scale[c] + bias[c]`, rounded once to single
-/// precision and then to its type, to nearest even; `U8` saturates.
+/// an image without pixels reads as 0. The element of channel c is `(pixel / 255 - mean[c]) / std[c]`, each operation
+/// rounded to single precision as torch does, and then to its type, to nearest even; `pixel` itself for `U8`.
 ///
 /// # Panics
 /// If a source or `to` is too short, and for another number of channels or type than the kernels have.
 pub fn images<'a>(to: &mut [u8], images: impl IntoIterator<Item = (ImageParams, &'a [u8])>, layout: &ImageLayout) {
+    let normal = |level: f32, channel: usize| (level / 255.0 - layout.mean[channel]) / layout.std[channel];
     match layout.dtype {
-        DType::U8 => write(to, images, layout, |value| [value.round_ties_even() as u8]),
-        DType::F32 => write(to, images, layout, f32::to_le_bytes),
-        DType::F16 => write(to, images, layout, |value| f16_bits(value).to_le_bytes()),
-        DType::BF16 => write(to, images, layout, |value| bf16_bits(value).to_le_bytes()),
+        DType::U8 => write(to, images, layout, |level, _| [level.round_ties_even() as u8]),
+        DType::F32 => write(to, images, layout, |level, channel| normal(level, channel).to_le_bytes()),
+        DType::F16 => write(to, images, layout, |level, channel| f16_bits(normal(level, channel)).to_le_bytes()),
+        DType::BF16 => write(to, images, layout, |level, channel| bf16_bits(normal(level, channel)).to_le_bytes()),
         other => panic!("no kernel makes images of {other}"),
     }
 }
 
-/// The images, each element made of its value by `element`.
+/// The images, each element made of its level and channel by `element`.
 fn write<'a, const N: usize>(
     to: &mut [u8],
     images: impl IntoIterator<Item = (ImageParams, &'a [u8])>,
     layout: &ImageLayout,
-    element: impl Fn(f32) -> [u8; N],
+    element: impl Fn(f32, usize) -> [u8; N],
 ) {
     assert!((1..=CHANNELS_MAX).contains(&layout.channels), "no kernel takes {} channels", layout.channels);
     let [channels, height, width] = [layout.channels, layout.height, layout.width].map(|number| number as usize);
@@ -132,8 +133,7 @@ fn write<'a, const N: usize>(
                 let pixel = row as usize * width + column as usize;
                 for channel in 0..channels {
                     let value = source.value(vertical, horizontal, channel);
-                    let value = value.mul_add(layout.scale[channel], layout.bias[channel]);
-                    to[pixel * pixel_step + channel * channel_step] = element(value);
+                    to[pixel * pixel_step + channel * channel_step] = element(value, channel);
                 }
             }
         }

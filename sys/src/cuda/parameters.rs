@@ -75,7 +75,8 @@ pub(super) fn images(to: u64, (rows, count): Rows, images: &Images) -> Vec<Param
     let layout = [images.channels, images.height, images.width, images.channels_last.into()];
     let mut parameters = vec![Parameter::U64(to), Parameter::U64(rows), Parameter::U32(count)];
     parameters.extend(layout.map(Parameter::U32));
-    parameters.extend(images.scale.iter().chain(&images.bias).map(|&factor| Parameter::F32(factor)));
+    let inverse = images.std.map(|std| 1.0 / std);
+    parameters.extend([images.mean, images.std, inverse].as_flattened().iter().copied().map(Parameter::F32));
     parameters
 }
 
@@ -109,8 +110,8 @@ mod tests {
             let size = (number("height") as u32, number("width") as u32);
             let mut layout = Images::new(pixel, number("channels") as u32, size);
             layout.channels_last = true;
-            layout.scale = ["scale0", "scale1", "scale2", "scale3"].map(|name| number(name) as f32);
-            layout.bias = ["bias0", "bias1", "bias2", "bias3"].map(|name| number(name) as f32);
+            layout.mean = ["mean0", "mean1", "mean2", "mean3"].map(|name| number(name) as f32);
+            layout.std = ["std0", "std1", "std2", "std3"].map(|name| number(name) as f32);
             images(number("to"), rows("images"), &layout)
         };
         let of_tokens = |stored| {
@@ -168,7 +169,10 @@ mod tests {
                     "u64" => Parameter::U64(number(name)),
                     "i64" => Parameter::I64(number(name) as i64),
                     "u32" => Parameter::U32(number(name) as u32),
-                    "float" => Parameter::F32(number(name) as f32),
+                    "float" => match name.strip_prefix("inverse") {
+                        Some(channel) => Parameter::F32(1.0 / number(&format!("std{channel}")) as f32),
+                        None => Parameter::F32(number(name) as f32),
+                    },
                     other => panic!("{kernel:?} takes a {other}"),
                 };
                 assert_eq!(*launched, wanted, "{kernel:?}: {kind} {name}");

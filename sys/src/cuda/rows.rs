@@ -224,6 +224,9 @@ impl PixelType {
     }
 }
 
+/// Bound of the means and deviations that images are normalized by.
+pub const NORMAL_MAX: f32 = 1048576.0;
+
 /// How images become one tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -239,16 +242,16 @@ pub struct Images {
     /// Whether the channels of a pixel are stored together (NHWC). Otherwise each channel is a plane (NCHW), the
     /// default.
     pub channels_last: bool,
-    /// Factor that each channel is multiplied by: 1 unless set.
-    pub scale: [f32; 4],
-    /// Value that is then added to each channel: 0 unless set.
-    pub bias: [f32; 4],
+    /// What is subtracted from each channel, whose levels are 0 to 1: 0 unless set.
+    pub mean: [f32; 4],
+    /// What is divided by then: 1 unless set.
+    pub std: [f32; 4],
 }
 
 impl Images {
-    /// A tensor of images of this height and width, in planes, with unchanged values.
+    /// A tensor of images of this height and width, in planes, from 0 to 1; `U8` keeps 0 to 255.
     pub fn new(pixel: PixelType, channels: u32, (height, width): (u32, u32)) -> Images {
-        Images { pixel, channels, height, width, channels_last: false, scale: [1.0; 4], bias: [0.0; 4] }
+        Images { pixel, channels, height, width, channels_last: false, mean: [0.0; 4], std: [1.0; 4] }
     }
 
     /// Sets whether the channels of a pixel are stored together.
@@ -256,9 +259,10 @@ impl Images {
         Images { channels_last, ..self }
     }
 
-    /// Sets the factor that each channel is multiplied by, and the value that is then added.
-    pub fn scaled(self, scale: [f32; 4], bias: [f32; 4]) -> Images {
-        Images { scale, bias, ..self }
+    /// Sets what is subtracted from each channel, and what is divided by then, where the tensor is not of `U8`. Kernels
+    /// divide exactly where means are at most [`NORMAL_MAX`], and deviations between that and its inverse.
+    pub fn normalized(self, mean: [f32; 4], std: [f32; 4]) -> Images {
+        Images { mean, std, ..self }
     }
 }
 

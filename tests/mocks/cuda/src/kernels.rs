@@ -95,9 +95,12 @@ impl Kernel {
                     Ok::<[f32; 4], Code>([a?, b?, c?, d?])
                 };
                 let channels_last = from.get::<u32>(6)? != 0;
-                let (scale, bias) = (four(7)?, four(11)?);
+                let (mean, std, inverse): (_, [f32; 4], _) = (four(7)?, four(11)?, four(15)?);
+                if std.map(|std| 1.0 / std) != inverse {
+                    return Err(INVALID_VALUE);
+                }
                 let (channels, height, width) = (from.get(3)?, from.get(4)?, from.get(5)?);
-                let layout = ImageLayout { dtype, channels, height, width, channels_last, scale, bias };
+                let layout = ImageLayout { dtype, channels, height, width, channels_last, mean, std };
                 Launch::Images { to: from.get(0)?, table: from.get(1)?, rows: from.get(2)?, layout }
             }
             Kernel::Resample => {

@@ -196,9 +196,9 @@ fn images() {
         ][random.below(4)];
         let (height, width) = (1 + random.below(12) as u32, 1 + random.below(12) as u32);
         let channels_last = random.chance(2);
-        let (scale, bias) = ([0.5, 1.0, 0.01, 2.0], [0.0, -1.5, 3.0, 0.25]);
-        let images = Images::new(pixel, channels, (height, width)).channels_last(channels_last).scaled(scale, bias);
-        let layout = ImageLayout { dtype, channels, height, width, channels_last, scale, bias };
+        let (mean, std) = ([0.0, -1.5, 3.0, 0.25], [0.5, 1.0, 0.01, 2.0]);
+        let images = Images::new(pixel, channels, (height, width)).channels_last(channels_last).normalized(mean, std);
+        let layout = ImageLayout { dtype, channels, height, width, channels_last, mean, std };
         let mut pictures = Vec::new();
         for _ in 0..random.below(20) {
             let (height, width) = (1 + random.below(30) as u32, 1 + random.below(30) as u32);
