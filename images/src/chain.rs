@@ -120,6 +120,17 @@ impl Chain {
         (fixed, Chain { ops: random.to_vec(), elements: self.elements.clone() })
     }
 
+    /// The chain up to its pixels, `u8` of shape `[height, width, channels]`, and what becomes of their levels then;
+    /// `None` with an erasing, which overwrites the tensor.
+    #[must_use]
+    pub fn split_elements(&self) -> Option<(Chain, &Elements)> {
+        if self.ops.iter().any(|op| matches!(op, Op::RandomErasing { .. })) {
+            return None;
+        }
+        let pixels = Elements { dtype: DType::U8, channels_last: true, ..Elements::default() };
+        Some((Chain { ops: self.ops.clone(), elements: pixels }, &self.elements))
+    }
+
     /// Rows and columns that come out of an image of any size; `None` if they depend on it.
     #[must_use]
     pub fn size(&self) -> Option<(u32, u32)> {

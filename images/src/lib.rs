@@ -64,7 +64,7 @@ pub use passes::{Passes, Taps};
 pub use plan::{Plan, Rectangle, Scratch};
 pub use ready::Draw;
 pub use resample::{Filter, Region, resize};
-pub use tensor::Output;
+pub use tensor::{Elements, Output};
 
 use std::borrow::Cow;
 use uringload_core::{Error, ErrorKind};

@@ -39,7 +39,9 @@ impl Output {
 /// and `level` itself where the output is `U8`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elements {
+    /// Element type: `U8`, `F32`, `F16` or `BF16`.
     pub dtype: DType,
+    /// Whether the channels of a pixel lie together.
     pub channels_last: bool,
     /// For all channels, or for each. Empty: 0.
     pub mean: Vec<f32>,

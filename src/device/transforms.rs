@@ -8,7 +8,7 @@ use crate::dataset::{DType, Field, SampleId, Shape};
 use crate::transform::images::images_on_host;
 use crate::transform::tokens::tokens_on_host;
 use crate::transform::twin::{ImageLayout, ImageParams};
-use crate::transform::{Images, Tokens, Transform};
+use crate::transform::{Images, Map, Tokens, Transform};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use uringload_sys::cuda::{self, Image, Kernel, PixelType, TokenType};
@@ -42,6 +42,17 @@ enum Resolved {
     },
 }
 
+impl Resolved {
+    fn images(images: Images, field: &Field) -> Result<Resolved> {
+        let layout = images.layout(field)?;
+        let side = |at: usize| match &field.shape {
+            Shape::Fixed(shape) => shape.get(at).and_then(|&side| u32::try_from(side).ok()).unwrap_or(0),
+            Shape::Ragged => 0,
+        };
+        Ok(Resolved::Images { images, layout, source: (side(0), side(1)) })
+    }
+}
+
 impl Transforms {
     /// Resolves the requested transforms, by column. `columns` has each with the bytes of its longest value. Sets the
     /// form of each of these columns in `config` to what its transform needs.
@@ -72,14 +83,7 @@ impl Transforms {
             let (field, longest) = &columns[index];
             transform.check(field)?;
             of[index] = Some(match transform {
-                Transform::Images(images) => {
-                    let layout = images.layout(field)?;
-                    let side = |at: usize| match &field.shape {
-                        Shape::Fixed(shape) => shape.get(at).and_then(|&side| u32::try_from(side).ok()).unwrap_or(0),
-                        Shape::Ragged => 0,
-                    };
-                    Resolved::Images { images: images.clone(), layout, source: (side(0), side(1)) }
-                }
+                Transform::Images(images) => Resolved::images(images.clone(), field)?,
                 Transform::Tokens(tokens) => {
                     let is_taken = fields().any(|field| field.name == LABELS);
                     let labels = if is_taken { format!("{name}_{LABELS}") } else { LABELS.to_owned() };
@@ -92,6 +96,34 @@ impl Transforms {
             config.collate_columns.push((name.clone(), form));
         }
         Ok(Transforms { of, seed: config.seed })
+    }
+
+    /// Has the device make the elements of images whose pixels the loader's threads make, a quarter of the bytes or a
+    /// half: the same elements, to the bit. `maps` make pixels then. Not of what is to have a form of its own, nor where
+    /// pixels are wanted and `stays` does not say that they are to stay on the device.
+    pub(crate) fn take_elements(
+        &mut self,
+        maps: &mut [(String, Map)],
+        config: &mut Config,
+        columns: &[(Field, u64)],
+        stays: bool,
+    ) {
+        if !matches!(config.collate, Collate::Dense | Collate::Ragged) {
+            return;
+        }
+        for (name, map) in maps {
+            let Some(index) = columns.iter().position(|(field, _)| field.name == *name) else { continue };
+            let has_form = config.collate_columns.iter().any(|(other, _)| other == name);
+            let Some((pixels, images)) = map.split_elements().filter(|_| self.of[index].is_none() && !has_form) else {
+                continue;
+            };
+            let field = pixels.output().field(name);
+            let is_made = map.output() != pixels.output() || stays;
+            if let (true, Ok(resolved)) = (is_made, Resolved::images(images, &field)) {
+                (*map, self.of[index]) = (pixels, Some(resolved));
+                config.collate_columns.push((name.clone(), Collate::Dense));
+            }
+        }
     }
 
     /// Upper bound of the bytes of the columns that a field's transform makes from `samples` samples, if it has one.

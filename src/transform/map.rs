@@ -2,7 +2,7 @@
 
 use super::array::Arrays;
 use super::follow::Followed;
-use super::refused;
+use super::{Images, refused};
 use crate::dataset::{DType, Field, SampleId, Shape};
 use crate::sampler::sample_rng;
 use crate::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use rand_xoshiro::rand_core::Rng;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use uringload_images::{
-    Chain, Decoding, Draw, Image, Limits, Passes, Plan, SIDE_MAX, Scratch, decode_with, usual_jpeg,
+    Chain, Decoding, Draw, Elements, Image, Limits, Passes, Plan, SIDE_MAX, Scratch, decode_with, usual_jpeg,
 };
 
 /// Channels of a decoded image.
@@ -188,6 +188,15 @@ impl Map {
         let output = MapOutput::fixed(output.dtype, output.shape().map(u64::from));
         let (fixed, random) = chain.split();
         Ok(Map::new(output, Work::Images(Arc::new(Chains { whole: chain, fixed, random }))))
+    }
+
+    /// The map up to the pixels of images, and what becomes of these then, which something else may make; `None` where
+    /// no tensors are made of images, or not of their pixels alone.
+    pub(crate) fn split_elements(&self) -> Option<(Map, Images)> {
+        let (pixels, elements) = self.chain()?.split_elements()?;
+        let map = Map { exact: self.exact, ..Map::images(pixels).ok()? };
+        let Elements { dtype, channels_last, mean, std } = elements.clone();
+        Some((map, Images { dtype, channels_last, mean, std, ..Images::default() }))
     }
 
     /// Encoded images become their height and width: they are decoded to know that it can be done, and how fast.

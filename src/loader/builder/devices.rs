@@ -63,8 +63,13 @@ impl DeviceBuilder {
         builder.config.nvjpeg_threads =
             if builder.config.nvjpeg_share > 0.0 { devices.len() * device::NVJPEG_THREADS } else { 0 };
         let columns = builder.columns_made()?;
-        let transforms = Transforms::new(&transforms, &mut builder.config, &columns)?;
+        let mut transforms = Transforms::new(&transforms, &mut builder.config, &columns)?;
         let mut opened = device::open(&devices)?;
+        // What is mixed are tensors, on the host.
+        if opened.context().is_some() && builder.mix.is_none() {
+            let stays = builder.config.nvjpeg_share > 0.0;
+            transforms.take_elements(&mut builder.maps, &mut builder.config, &columns, stays);
+        }
         let on_failed = builder.on_failed.clone();
         let mut job = builder.check(Collation::deferred)?;
         let host_bytes = (job.limits.pool_bytes - job.limits.reserve_bytes) as u64;

@@ -1,7 +1,7 @@
 //! What the loader's threads make of columns goes to the device: the same tensors as on the host, and of what was read
 //! nothing but the other columns.
 
-use crate::common::{Mock, within};
+use crate::common::{Mock, Random, within};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -100,9 +100,55 @@ fn decoded_images_are_those_on_the_host() {
             for builder in [builder(&dataset, CHAIN), builder(&dataset, CHAIN).num_threads(0).drop_last(true)] {
                 assert!(same(&mock, &builder) >= 72);
             }
-            assert_eq!(mock.count("kernels"), 0, "they are copied as they are");
             mock.assert_clean();
         }
+    });
+}
+
+/// Pixels go there, and a kernel makes the elements that the host would make, whatever the numbers; but for erasing,
+/// mixing, a form that is asked for and numbers that it does not divide by exactly.
+#[test]
+fn elements_are_made_there() {
+    within(BOUND, || {
+        let (_root, dataset) = photos(12, &[]);
+        let mut random = Random::new(11);
+        let mut number = |least: f32, most: f32| least + (most - least) * random.below(1 << 24) as f32 / 16_777_216.0;
+        let mut kinds = Vec::new();
+        for (index, dtype) in ["f32", "f16", "bf16", "f32, hwc", "bf16, hwc", "u8"].iter().cycle().take(30).enumerate()
+        {
+            let count = if index % 4 == 0 { 1 } else { 3 };
+            let mut numbers = |least, most| {
+                let numbers: Vec<_> = (0..count).map(|_| number(least, most).to_string()).collect();
+                numbers.join(":")
+            };
+            let normal = match *dtype {
+                "u8" => String::new(),
+                _ => format!("normalize(mean={}, std={}), ", numbers(-3.0, 3.0), numbers(0.001, 4.0)),
+            };
+            kinds.push((format!("random_resized_crop(48), hflip, {normal}to_tensor({dtype})"), true));
+        }
+        kinds.push(("resize(48x48), random_erasing".into(), false));
+        kinds.push(("resize(48x48), normalize(mean=0.5, std=1e-9)".into(), false));
+        kinds.push(("resize(48x48), normalize(mean=2e9, std=1)".into(), false));
+        kinds.push(("resize(48x48), to_tensor(u8, hwc)".into(), false));
+        for (chain, is_made) in kinds {
+            let mock = Mock::new("");
+            let builder = builder(&dataset, &chain).epochs(1);
+            assert_eq!(same(&mock, &builder), 12, "{chain}");
+            assert_eq!(mock.count("kernels") > 0, is_made, "{chain}");
+            let mut loader = builder.device(Device::cuda(0).library(mock.path())).build().expect("a loader");
+            let (batches, pixels) = (loader.by_ref().map(|batch| batch.expect("a batch")).count(), 12 * 48 * 48 * 3);
+            let copied = loader.stats().snapshot().count.bytes_copied;
+            let is_less = (pixels..pixels + 4096 * batches as u64).contains(&copied);
+            assert!(is_less || !is_made, "{chain}: {copied} bytes for {pixels}");
+            drop(loader);
+            mock.assert_clean();
+        }
+        let mock = Mock::new("");
+        let mix = Mix::new("data", "label", CLASSES).mixup(0.4);
+        assert_eq!(same(&mock, &builder(&dataset, CHAIN).mix(mix)), 24);
+        assert_eq!(mock.count("kernels"), 0, "tensors that are mixed are made on the host");
+        mock.assert_clean();
     });
 }
 
@@ -238,14 +284,14 @@ fn the_device_has_room_for_tensors_and_not_for_what_was_read() {
             let builder = images.into_iter().fold(builder, |builder, images| builder.transform("data", images));
             builder.build().expect("a loader").route().devices[0].memory_bytes
         };
-        let tensors = 3 * BATCH * 3 * 48 * 48 * 4;
+        // Pixels beside the tensors that a kernel makes of them.
+        let tensors = 3 * BATCH * 3 * 48 * 48 * 5;
         let plain = bytes(builder(&dataset, CHAIN), None);
         assert!((tensors..tensors + (1 << 16)).contains(&plain), "{plain} for {tensors}");
         let mut three =
             builder(&dataset, CHAIN).device(Device::cuda(0).library(mock.path())).build().expect("a loader");
         let held: Vec<_> = three.by_ref().take(3).collect();
         assert!(held.len() == 3 && held.iter().all(Result::is_ok), "there is room for three of them");
-        // Pixels beside the tensors that a kernel makes of them.
         let pixels = 3 * BATCH * 64 * 56 * 3;
         let small = Images::default().size((8, 8)).dtype(DType::U8);
         let kernel = bytes(builder(&dataset, "resize(64x56), to_tensor(u8, hwc)"), Some(small));

@@ -13,13 +13,21 @@ use uringload::config::{Collate, Device, OnError};
 use uringload::dataset::{self, DType, Options};
 use uringload::device::DeviceBatch;
 use uringload::transform::{Images, Mask};
-use uringload::{Builder, DeviceLoader, Loader};
+use uringload::{Builder, DeviceBuilder, DeviceLoader, Loader};
 
 /// Holds batches whose column a kernel makes of pixels against those of the host. Returns the number of samples, and
 /// the bytes that were looked at.
-fn same_pixels(builder: &Builder, device: Device, mut look: impl FnMut(&mut DeviceLoader)) -> (usize, usize) {
+fn same_pixels(builder: &Builder, device: Device, look: impl FnMut(&mut DeviceLoader)) -> (usize, usize) {
     let images = Images::default().size((40, 32)).flip(0.5).mean([0.4, 0.5, 0.6]).dtype(DType::BF16);
-    let to = |device| builder.clone().device(device).transform("data", images.clone()).build().expect("a loader");
+    same(|device| builder.clone().device(device).transform("data", images.clone()), device, look)
+}
+
+fn same(
+    to: impl Fn(Device) -> DeviceBuilder,
+    device: Device,
+    mut look: impl FnMut(&mut DeviceLoader),
+) -> (usize, usize) {
+    let to = |device| to(device).build().expect("a loader");
     let (mut there, mut samples, mut bytes) = (to(device), 0, 0);
     for wanted in to(Device::host()) {
         let (wanted, batch) = (wanted.expect("a batch"), there.next().expect("as many").expect("a batch"));
@@ -38,20 +46,33 @@ fn same_pixels(builder: &Builder, device: Device, mut look: impl FnMut(&mut Devi
 fn pixels_stay_on_the_gpu_that_decoded_them() {
     within(BOUND, || {
         let (_root, dataset) = photos_of(&["420.jpg", "444.jpg"], 96, &[]);
-        for (share, threads, delay) in [(1.0, 0, 0), (0.5, 2, 300), (0.25, 1, 0)] {
+        for (share, threads, delay, is_usual) in
+            [(1.0, 0, 0, false), (0.5, 2, 300, false), (0.25, 1, 0, true), (1.0, 0, 0, true), (0.5, 2, 300, true)]
+        {
             let mock = Mock::new("copy_us=20,kernel_us=30,jitter_us=50,seed=6");
             let nvjpeg = Nvjpeg::new(&mock);
             nvjpeg.set(Knob::Hardware, 1);
             nvjpeg.set(Knob::DelayMicros, delay);
-            let builder = builder_of(&dataset, PIXELS).num_threads(threads);
             let mut copied = 0;
-            let (samples, looked_at) = same_pixels(&builder, device(&mock, &nvjpeg, share), |loader| {
+            let look = |loader: &mut DeviceLoader| {
                 assert_eq!(steps(loader), [""; 0]);
                 let count = loader.stats().snapshot().count;
                 assert_eq!((count.samples_decoded, count.bytes_decoded), (192, 192 * 48 * 48 * 3));
                 copied = count.bytes_copied - (count.samples_decoded - count.samples_decoded_on_device) * 48 * 48 * 3;
-            });
-            assert_eq!((samples, mock.count("read_bytes")), (192, looked_at as u64), "{share}: pixels came back");
+            };
+            // Of pixels, and of the usual chain, whose last step is the device's.
+            let device = device(&mock, &nvjpeg, share);
+            let (samples, looked_at) = if is_usual {
+                let builder = builder_of(&dataset, CHAIN).num_threads(threads);
+                same(|device| builder.clone().device(device), device, look)
+            } else {
+                same_pixels(&builder_of(&dataset, PIXELS).num_threads(threads), device, look)
+            };
+            assert_eq!(
+                (samples, mock.count("read_bytes")),
+                (192, looked_at as u64),
+                "{share}, {is_usual}: pixels came back"
+            );
             // What goes there beside them are tables.
             assert!(copied < 192 * 100, "{share}: {copied} bytes of pixels that were there went there");
             nvjpeg.assert_clean();
