@@ -1,13 +1,13 @@
 //! JPEGs decoded by the GPU (nvJPEG), as the loader's threads have it done: batches out of pinned memory, several
 //! threads, pixels on the host; the same with a random crop of each, resized on the GPU; and such crops that stay
 //! there, which is the rate of the engine itself. Beside it the processor's decoder, on all cores; and how far the
-//! pixels of both lie apart.
+//! pixels of both lie apart, also of the repository's own pictures.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median};
 use crate::report::Report;
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uringload_images::{Chain, Decoding, Draw, Filter, Region, decode, encode_jpeg, resize};
@@ -26,6 +26,8 @@ const THREADS: [usize; 3] = [1, 2, 4];
 const CHAIN: &str = "random_resized_crop(224), hflip";
 const ROUNDS: usize = 5;
 const BYTES: usize = 64 << 20;
+/// Of the repository, whose root this is run in.
+const PICTURES: &str = "images/tests/data";
 
 pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> Outcome<()> {
     let libraries: Vec<_> = setting.nvjpeg.iter().cloned().collect();
@@ -60,7 +62,9 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
         }
         processor.push(by_processor(threads, &files, limit)?);
     }
-    let (mean, most) = apart(&mut decoders[0], &files)?;
+    let of_files = files.iter().map(|file| apart(&mut decoders[0], file)).collect::<Outcome<Vec<_>>>()?;
+    let mean = of_files.iter().map(|(mean, _)| mean).sum::<f64>() / FILES as f64;
+    let most = of_files.iter().map(|&(_, most)| most).max().unwrap_or(0);
     let medians: Vec<Vec<f64>> = rates.iter().map(|rates| rates.iter().map(|rates| median(rates)).collect()).collect();
     let [whole, of_crops, that_stay] = &medians[..] else { return Err("there are three ways".into()) };
     let told = |medians: &[f64]| medians.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
@@ -73,6 +77,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     report.tell("nvJPEG, each cut and resized to 224 x 224 on the GPU: images/s", told(of_crops));
     report.tell("nvJPEG, such crops that stay on the GPU: images/s", told(that_stay));
     report.tell("nvJPEG: levels apart from the processor's decoder, mean and most", format!("{mean:.3}; {most}"));
+    let of_pictures = pictures(&mut decoders[0], report);
     let best = medians.iter().flatten().copied().fold(0.0, f64::max);
     report.judge("nvJPEG: images/s of 500 x 375", format!("{best:.0}"), ">= 5000", best >= 5000.0);
     report.put(
@@ -81,7 +86,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
             "version": library.version(), "has_hardware": has_hardware, "threads": THREADS, "images_per_s": whole,
             "resized_per_s": of_crops, "resident_per_s": that_stay,
             "processor_threads": threads, "processor_images_per_s": of_processor, "rounds": processor.len(),
-            "levels_apart_mean": mean, "levels_apart_most": most,
+            "levels_apart_mean": mean, "levels_apart_most": most, "levels_apart_of": of_pictures,
         }),
     );
     Ok(())
@@ -190,16 +195,40 @@ fn by_processor(threads: usize, files: &[Bytes], limit: Duration) -> Outcome<f64
 }
 
 /// The mean and the greatest difference of a level.
-fn apart(decoder: &mut Decoder, files: &[Bytes]) -> Outcome<(f64, u8)> {
-    let (mut sum, mut most, mut count) = (0_u64, 0, 0_u64);
-    for file in files {
-        let ours = decode(file, &Decoding::default())?;
-        let theirs = decoder.decode(&[(&file[..], SIZE)])?.remove(0)?;
-        for (&a, &b) in ours.pixels().iter().zip(&theirs.bytes) {
-            sum += u64::from(a.abs_diff(b));
-            most = most.max(a.abs_diff(b));
-            count += 1;
-        }
+fn apart(decoder: &mut Decoder, file: &[u8]) -> Outcome<(f64, u8)> {
+    // The GPU does not turn what it decodes.
+    let ours = decode(file, &Decoding { orient: false, ..Decoding::default() })?;
+    let theirs = decoder.decode(&[(file, (ours.height(), ours.width()))])?.remove(0)?.bytes;
+    if theirs.is_empty() || theirs.len() != ours.pixels().len() {
+        return Err(format!("{} bytes of pixels came, not {}", theirs.len(), ours.pixels().len()).into());
     }
-    Ok((sum as f64 / count.max(1) as f64, most))
+    let levels = || ours.pixels().iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b));
+    let sum: u64 = levels().map(u64::from).sum();
+    Ok((sum as f64 / theirs.len() as f64, levels().max().unwrap_or(0)))
+}
+
+/// The same of the repository's pictures, which are of several subsamplings, by their names; or why one is refused.
+fn pictures(decoder: &mut Decoder, report: &mut Report) -> Map<String, Value> {
+    let (mut all, mut taken) = (Map::new(), Vec::new());
+    // The repository need not be there.
+    for entry in std::fs::read_dir(PICTURES).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.ends_with(".jpg") {
+            continue;
+        }
+        let of_file = std::fs::read(entry.path()).map_err(Into::into).and_then(|file| apart(decoder, &file));
+        let told = match of_file {
+            Ok((mean, most)) => {
+                taken.push((mean, most, name.clone()));
+                json!({"mean": mean, "most": most})
+            }
+            Err(error) => json!({"refused": error.to_string()}),
+        };
+        all.insert(name, told);
+    }
+    let worst = taken.iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    let worst = worst.map_or_else(|| "none".into(), |(mean, most, name)| format!("{mean:.3}; {most} ({name})"));
+    let what = format!("nvJPEG: levels apart of {} files of several subsamplings, the worst", taken.len());
+    report.tell(what, format!("{worst}; {} refused", all.len() - taken.len()));
+    all
 }
