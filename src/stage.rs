@@ -584,7 +584,7 @@ impl Shared {
             let Some(decoded) = decoded else { return self.run_map(value, (&**maps, map), out, &mut *scratch) };
 
             let of = (maps.seed, value.epoch, value.id);
-            let bytes = map.run_decoded((&value.bytes, decoded), of, out, (&maps.memory, &mut *scratch))?;
+            let bytes = map.run_decoded((&value.bytes, decoded), of, out, &mut *scratch)?;
             Ok(Made { bytes, others: None })
         };
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {

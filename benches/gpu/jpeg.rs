@@ -162,6 +162,7 @@ fn by_device(
                             return Err("an image came as it was decoded: there was no room".into());
                         }
                         images.fetch_add(1, Ordering::Relaxed);
+                        decoder.reuse(image.bytes);
                     }
                 }
                 Ok(())

@@ -37,6 +37,12 @@ impl Scratch {
         self.jpeg.give(image);
     }
 
+    /// The memory of an image that is no longer used, for something else that decodes; empty where there is none.
+    #[must_use]
+    pub fn spare(&mut self) -> Vec<u8> {
+        self.jpeg.take()
+    }
+
     /// Keeps at most so many bytes of an image's memory for the next JPEG.
     pub fn shrink_to(&mut self, bytes: u64) {
         self.jpeg.shrink_to(bytes);

@@ -217,7 +217,11 @@ impl Shared {
                 rest: split.filter(|_| pixels.is_resampled).map(|(_, rest)| rest),
                 pixels: pixels.bytes,
             });
+            let is_here = decoded.is_some();
             self.finish_with(work, decoded, scratch, began);
+            if is_here {
+                decoder.reuse(scratch.spare());
+            }
         }
         failed.map_or(Ok(()), Err)
     }

@@ -150,6 +150,13 @@ pub(crate) struct MapScratch {
     images: Scratch,
 }
 
+impl MapScratch {
+    /// Memory of pixels that are no longer used.
+    pub(crate) fn spare(&mut self) -> Vec<u8> {
+        self.images.spare()
+    }
+}
+
 impl Map {
     fn new(output: MapOutput, work: Work) -> Map {
         Map { output, work, exact: true, beside: Vec::new() }
@@ -319,26 +326,30 @@ impl Map {
         self.chain()?.split_plan(bytes, &Decoding::default(), Draw { seed, epoch, sample: id.0 })
     }
 
-    /// As [`run`](Map::run), of an image that something else has decoded, and of its file.
+    /// As [`run`](Map::run), of an image that something else has decoded, and of its file. What the pixels lay in is
+    /// [left over](MapScratch::spare) then.
     pub(crate) fn run_decoded(
         &self,
         (bytes, decoded): (&[u8], Decoded),
         (seed, epoch, id): (u64, u64, SampleId),
         out: &mut [u8],
-        (memory, scratch): (&DecodeMemory, &mut MapScratch),
+        scratch: &mut MapScratch,
     ) -> Result<usize> {
         let Work::Images(chains) = &self.work else { return Err(no_image()) };
         let Decoded { size, pixels, rest } = decoded;
         let image = Image::new(size.0, size.1, CHANNELS, pixels)?;
         let draw = Draw { seed, epoch, sample: id.0 };
         let made = match rest {
-            Some(rest) => rest.run(&image, out, &mut scratch.images),
+            Some(rest) => {
+                let made = rest.run(&image, out, &mut scratch.images);
+                scratch.images.reuse(image);
+                made
+            }
             None => {
                 let whole = (bytes, image);
                 chains.whole.ready_with(whole, &Decoding::default(), draw, out, &mut scratch.images).map(drop)
             }
         };
-        scratch.images.shrink_to(memory.kept());
         made.map(|()| out.len())
     }
 

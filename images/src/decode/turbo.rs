@@ -64,6 +64,11 @@ impl JpegBuffers {
         self.pixels = image.into_pixels();
     }
 
+    /// The memory that is kept, for something else.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.pixels)
+    }
+
     /// Drops the memory that is kept if it is more than that.
     pub fn shrink_to(&mut self, bytes: u64) {
         if self.pixels.capacity() as u64 + self.cutter.bytes() > bytes {

@@ -64,6 +64,8 @@ pub struct Decoder {
     resampler: Resampler,
     /// What pixels come back through.
     back: Bounce,
+    /// Memory of pixels that are no longer used.
+    spare: Vec<Vec<u8>>,
 }
 
 /// The engines for JPEGs that a GPU has.
@@ -116,7 +118,8 @@ impl Decoder {
         let resampler = Resampler::new(context, bytes / TABLE_PART)?;
         let memory = DeviceMemory::new(context, bytes - bytes / TABLE_PART)?;
         let back = Bounce::new(context, BACK_BYTES).map_err(|error| NvjpegError::Host(error.to_string()))?;
-        Ok(Decoder { engine, hardware, stream: Stream::new(context)?, memory, resampler, back })
+        let (stream, spare) = (Stream::new(context)?, Vec::new());
+        Ok(Decoder { engine, hardware, stream, memory, resampler, back, spare })
     }
 
     /// The engines for JPEGs that the GPU has; or why none can be used.
@@ -186,9 +189,24 @@ impl Decoder {
         Ok(decoded.collect())
     }
 
+    /// Takes back the memory of an image's pixels for the next ones, as much as the images of one batch take. New memory
+    /// costs more than the copy to it: the system clears each page of it.
+    pub fn reuse(&mut self, pixels: Vec<u8>) {
+        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
+        if pixels.capacity() > 0 && kept + pixels.capacity() <= self.room() {
+            self.spare.push(pixels);
+        }
+    }
+
     /// Copies ranges of the device's memory to the host, those that lie together by one copy.
     fn bring(&mut self, ranges: &[Range<usize>]) -> Result<Vec<Vec<u8>>, NvjpegError> {
-        let mut brought: Vec<Vec<u8>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
+        let mut memory = |range: &Range<usize>| {
+            let mut memory = self.spare.pop().unwrap_or_default();
+            memory.clear();
+            memory.reserve(range.len());
+            memory
+        };
+        let mut brought: Vec<Vec<u8>> = ranges.iter().map(&mut memory).collect();
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_unstable_by_key(|&index| ranges[index].start);
         // The first range that is not all there, and where it goes on.

@@ -196,6 +196,33 @@ fn a_file_of_another_kind_leaves_the_others_to_the_hardware() {
 
 /// The library asks for memory anew where a batch has another number of images, and the driver is asked only where that
 /// is more than ever before: what it asks for waits for the trainer's kernels.
+/// Pixels that come back lie where those of a batch before did, if that is over.
+#[test]
+fn pixels_need_no_new_memory() {
+    within(BOUND, || {
+        let (mock, file) = (Mock::new(""), photograph("420.jpg"));
+        let nvjpeg = Nvjpeg::new(&mock);
+        let (context, library) = (mock.context(), Library::at(&nvjpeg.path()).expect("a library"));
+        let image = decode(&file, &Decoding::default()).expect("an image");
+        let jpeg = (&file[..], (image.height(), image.width()));
+        let mut decoder = library.decoder(&context, 8 << 20).expect("a decoder");
+        let mut places = Vec::new();
+        for images in [5, 3, 5] {
+            let decoded = decoder.decode(&vec![jpeg; images]).expect("no error");
+            let decoded: Vec<_> = decoded.into_iter().map(|pixels| pixels.expect("pixels").bytes).collect();
+            for pixels in decoded {
+                assert!(pixels == image.pixels());
+                places.push(pixels.as_ptr());
+                decoder.reuse(pixels);
+            }
+        }
+        assert!(places[5..].iter().all(|place| places[..5].contains(place)), "{places:?}");
+        drop((decoder, context));
+        nvjpeg.assert_clean();
+        mock.assert_clean();
+    });
+}
+
 #[test]
 fn batches_of_other_sizes_take_no_more_memory_from_the_driver() {
     within(BOUND, || {
