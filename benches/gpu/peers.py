@@ -248,20 +248,20 @@ def photographs(folder):
 
 
 def images_a_second(batches, device, seconds):
-    """Batches of tensors on the device, from the first on."""
-    begin, images = None, 0
+    """Batches of tensors on the device, from the first on, and microseconds of our processor for each image."""
+    begin, cpu, images = None, 0, 0
     for batch in batches:
         if begin is None:
             wait(device)
-            begin = time.monotonic()
+            begin, cpu = time.monotonic(), time.process_time()
         else:
             images += len(batch)
         if time.monotonic() - begin > seconds:
             break
     wait(device)
-    took = time.monotonic() - begin
+    took, cpu = time.monotonic() - begin, time.process_time() - cpu
     batches.close()
-    return images / max(took, 1e-9)
+    return {"images_per_s": images / max(took, 1e-9), "cpu_us": 1e6 * cpu / max(images, 1)}
 
 
 def torchvision(args, counts, result):
@@ -293,15 +293,35 @@ def torchvision(args, counts, result):
             for batch in loader:
                 yield batch["data"]
 
+    def decoded_alone(seconds):
+        """Images a second of its decoder by itself, of files in memory."""
+        files = [Files(folder)[number] for number in range(64)]
+
+        def decode():
+            return io.decode_jpeg(files, io.ImageReadMode.RGB, device=device)
+
+        decode()
+        wait(device)
+        begin, images = time.monotonic(), 0
+        while (took := time.monotonic() - begin) < seconds:
+            images += len(decode())
+            wait(device)
+        return images / took
+
     on = "cuda:0" if device == "cuda" else "cpu"
-    runs = {"ours, nvjpeg": ours(nvjpeg=0.75)} if device == "cuda" else {}
+    shares = (1.0, 0.75, 0.5) if device == "cuda" else ()
+    runs = {f"ours, nvjpeg={share}": ours(nvjpeg=share) for share in shares}
     runs.update({"ours": ours(), "decoded by batches": on_device()})
     runs.update({f"{workers} workers": by_workers(workers) for workers in counts})
     told = result["photographs"] = {"runs": {}}
-    for name, batches in runs.items():
-        told["runs"][name] = images_a_second(batches, device, args.seconds / (len(runs) + 1))
+    if device == "cuda":
+        told["decode_jpeg_per_s"] = decoded_alone(args.seconds / (len(runs) + 2))
         save(args, result)
-        print(name, f"{told['runs'][name]:.0f} images/s", flush=True)
+        print(f"decode_jpeg alone: {told['decode_jpeg_per_s']:.0f} images/s", flush=True)
+    for name, batches in runs.items():
+        run = told["runs"][name] = images_a_second(batches, device, args.seconds / (len(runs) + 2))
+        save(args, result)
+        print(name, f"{run['images_per_s']:.0f} images/s, {run['cpu_us']:.0f} us of this process for each", flush=True)
 
 
 def timed(work):

@@ -209,12 +209,13 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
     }))
 }
 
-/// Images in the page cache: what remains is memory, the processor and the bus to the device.
+/// Images in the page cache: what remains is memory, the processor and the bus to the device. Beside it what reads of the
+/// same places take alone.
 pub fn cached(_: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> Outcome<()> {
     files::works(&setting.folder, setting.is_tiny)?;
     let dataset = files::records(&setting.folder)?;
     warm(&setting.folder.join("records/records.bin"))?;
-    let limit = (limits.all() / 12).clamp(RUN_LEAST, RUN_MOST);
+    let limit = (limits.all() / (6 * ROUNDS as u32)).clamp(RUN_LEAST, RUN_MOST);
     let mut numbers = Map::new();
     let mut best: Option<(f64, f64)> = None;
     let ways = [("auto", EngineChoice::Auto, None), ("8 threads", EngineChoice::Threads, Some(8))];
@@ -222,19 +223,22 @@ pub fn cached(_: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) 
         let shuffle = Shuffle::Full;
         let io = IoChoice::Buffered;
         let config = Config { batch_size: 256, shuffle, io, engine, io_threads, ..Config::default() };
-        let (mut host, mut gpu) = (Vec::new(), Vec::new());
-        for round in 0..3 {
-            if !limits.goes_on(round, 1, 3) {
+        let sampler = sampler::for_dataset(&*dataset, shuffle, config.seed)?;
+        let (mut alone, mut host, mut gpu) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            if !limits.goes_on(round, 1, ROUNDS) {
                 break;
             }
+            alone.push(raw::measure(&dataset, &config, &sampler, limit)?.bytes_per_second());
             host.push(on_host(&dataset, &config, limit)?);
             gpu.push(on_gpu(&dataset, &config, limit)?);
         }
-        let (to_host, to_gpu) = (rates(&host), rates(&gpu));
+        let (alone, to_host, to_gpu) = (median(&alone), rates(&host), rates(&gpu));
         let copied = median(&gpu.iter().map(|run| run.copy_rate).collect::<Vec<_>>());
-        let measured = format!("{}; {}", gb(to_host), gb(to_gpu));
-        report.tell(format!("page cache, {name}: to the host; to the GPU"), measured);
-        numbers.insert(name.into(), json!({"host": told(&host), "gpu": told(&gpu)}));
+        let measured = format!("{}; {}; {} = {:.2}", gb(alone), gb(to_host), gb(to_gpu), to_gpu / alone);
+        report.tell(format!("page cache, {name}: alone; to the host; to the GPU, of alone"), measured);
+        let told = json!({"alone_bytes_per_s": alone, "host": told(&host), "gpu": told(&gpu)});
+        numbers.insert(name.into(), told);
         if best.is_none_or(|(rate, _)| to_gpu > rate) {
             best = Some((to_gpu, copied));
         }
