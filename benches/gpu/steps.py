@@ -75,7 +75,7 @@ class Steps:
         """Copies output to the log as it comes, and adds to `skips` where a line says that something was skipped."""
         left, last, left_out = BEGIN_BYTES, b"\n", 0
         while piece := os.read(output.fileno(), 1 << 16):
-            skips.update(re.findall(rb"\nskipped", last[-8:] + piece))
+            skips.update(re.findall(rb"(?:\n|\.\.\. )skipped", last[-8:] + piece))
             self.log.write(piece[:left])
             last = (last + piece)[-END_BYTES:]
             left_out += len(piece[left:])

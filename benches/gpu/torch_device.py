@@ -273,7 +273,8 @@ def nvjpeg(files):
                                       transforms={"data": chain}, **given) as loader:
                 batches = [batch["data"].clone() for batch in loader]
                 return batches, loader.stats()["samples_decoded_on_device"], loader.route()["text"]
-        (theirs, *_), (ours, count, route) = pixels(), pixels(nvjpeg=1)
+        # Ours first: memory of the device that the other one gave back would have its pixels.
+        (ours, count, route), (theirs, *_) = pixels(nvjpeg=1), pixels()
         assert count > 0, f"the GPU decoded none: {route}"
         mean = levels * max((a.float() - b.float()).abs().mean().item() for a, b in zip(ours, theirs))
         assert len(ours) == len(theirs) and mean < 2, f"{chain}: {mean} levels apart"
