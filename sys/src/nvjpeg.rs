@@ -220,6 +220,9 @@ impl NvjpegError {
             NvjpegError::Status { code: table::NVJPEG_STATUS_ALLOCATOR_FAILURE, .. } => MEMORY_REMEDY,
             NvjpegError::Cuda(error) if error.is_out_of_memory() => MEMORY_REMEDY,
             NvjpegError::Host(_) => "leave more of the host's memory free, or raise the limit of locked memory",
+            NvjpegError::Status { code: table::NVJPEG_STATUS_INVALID_PARAMETER, .. } => {
+                "please report it with the message and nvJPEG's version"
+            }
             NvjpegError::Status { code: table::NVJPEG_STATUS_ARCH_MISMATCH, .. } => {
                 "this nvJPEG does not know the GPU: install one of the driver's CUDA version"
             }

@@ -133,9 +133,12 @@ fn jpegs(context: &Context) -> Finding {
         Err(error) => return Finding::new(WHAT, State::Degraded, found(&error), MEANS).remedy(error.remedy()),
     };
     match decoder.hardware() {
-        Ok(Hardware { engines, cores }) => {
-            let engines = found(&format_args!("{engines} engines of {cores} cores"));
-            Finding::new(WHAT, State::Good, engines, "its own engines decode them (--nvjpeg)")
+        Ok(hardware) => {
+            let told = match hardware {
+                Hardware { engines: 0, .. } => "engines, whose number it does not tell".to_owned(),
+                Hardware { engines, cores } => format!("{engines} engines of {cores} cores"),
+            };
+            Finding::new(WHAT, State::Good, found(&told), "its own engines decode them (--nvjpeg)")
         }
         Err(error) => {
             let means = "its multiprocessors decode them (--nvjpeg), and not an engine";

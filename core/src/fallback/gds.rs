@@ -67,7 +67,8 @@ impl GdsCause {
             GdsCause::Path => (
                 "the kernel has no way from NVMe to the GPU: neither nvidia-fs nor PCI P2PDMA with NVIDIA's open \
                  modules",
-                "modprobe nvidia-fs; or Linux 6.2 with CONFIG_PCI_P2PDMA and NVIDIA's open modules 565.47 or later",
+                "modprobe nvidia-fs; or Linux 6.2 with CONFIG_PCI_P2PDMA and NVIDIA's open modules 565.47 or later, on \
+                 Linux 6.15 and later 595.71",
             ),
             GdsCause::Udev => (
                 "udev's data (/run/udev) are missing, without which cuFile knows no file",

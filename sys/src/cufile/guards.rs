@@ -196,11 +196,18 @@ fn gpus(root: &Path) -> Vec<GpuBar> {
     addresses.into_iter().filter_map(gpu).collect()
 }
 
-/// Each line of `resource` is a region: first and last address, and flags, in hexadecimal digits. BAR1 is the second.
+/// Each line of `resource` is a region: first and last address, and flags, in hexadecimal digits. BAR1 is the second; one
+/// of 64 bits, as the first of an H100 is, has the next line too.
 fn bar1(resource: &str) -> Option<u64> {
+    /// `IORESOURCE_MEM_64` (include/linux/ioport.h).
+    const MEM_64: u64 = 0x0010_0000;
     let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let mut words = resource.lines().nth(1)?.split_whitespace();
-    let (first, last) = (number(words.next()?)?, number(words.next()?)?);
+    let region = |line: usize| {
+        let mut words = resource.lines().nth(line)?.split_whitespace().map(number);
+        Some((words.next()??, words.next()??, words.next()??))
+    };
+    let is_wide = region(0).is_some_and(|(.., flags)| flags & MEM_64 != 0);
+    let (first, last, _) = region(if is_wide { 2 } else { 1 })?;
     // A region that the firmware found no room for is 0 to 0.
     last.checked_sub(first).filter(|&bytes| bytes > 0)?.checked_add(1)
 }
@@ -329,6 +336,9 @@ mod tests {
         let wanted =
             [gpu("0000:3b:00.0", Some(128 << 30), Some(128 << 30)), gpu("0000:af:00.0", Some(256 << 20), None)];
         assert_eq!(Facts::read(root.path()).gpus, wanted);
+        let h100 = "0x0000102002000000 0x0000102002ffffff 0x000000000014220c\n0x0 0x0 0x0\n\
+                    0x0000100000000000 0x0000101fffffffff 0x000000000014220c\n0x0 0x0 0x0\n";
+        assert_eq!(bar1(h100), Some(128 << 30));
         for text in
             ["", "0x0 0x0 0x0\n", "\n0x0 0x0 0x0\n", "\n0x5 0x1 0x0\n", "\nx y\n", "\n0x0 0xffffffffffffffff 0\n"]
         {
