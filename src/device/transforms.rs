@@ -118,7 +118,7 @@ impl Transforms {
                 continue;
             };
             let field = pixels.output().field(name);
-            let is_made = map.output() != pixels.output() || stays;
+            let is_made = (map.output() != pixels.output() || stays) && images.is_exact();
             if let (true, Ok(resolved)) = (is_made, Resolved::images(images, &field)) {
                 (*map, self.of[index]) = (pixels, Some(resolved));
                 config.collate_columns.push((name.clone(), Collate::Dense));

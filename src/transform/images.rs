@@ -205,6 +205,14 @@ impl Images {
         ImageParams { height, width, x, y, w, h, flip }
     }
 
+    /// Whether each level becomes what `(level / 255 - mean) / std` is, rounded as often: about all numbers do.
+    pub(crate) fn is_exact(&self) -> bool {
+        let (means, stds) = (each(&self.mean, 0.0), each(&self.std, 1.0));
+        means.into_iter().zip(stds).all(|(mean, std)| {
+            (0..=255_u8).map(f32::from).all(|level| twin::normalized(level, mean, std) == (level / 255.0 - mean) / std)
+        })
+    }
+
     /// Refuses sizes and boxes that images of that size do not have.
     fn check_size(&self, name: &str, height: u32, width: u32) -> Result<()> {
         let (out_h, out_w) = self.size.unwrap_or((height, width));

@@ -7,7 +7,7 @@ use crate::dataset::SampleId;
 use crate::dataset::{DType, Field, Shape};
 use proptest::prelude::*;
 use std::collections::HashSet;
-use twin::ImageParams;
+use twin::{ImageParams, normalized};
 
 fn field(dtype: DType, shape: &[u64]) -> Field {
     Field { name: "x".into(), dtype, shape: Shape::Fixed(shape.to_vec()) }
@@ -104,6 +104,25 @@ fn numbers_of_all_channels_are_those_of_each() {
     assert_eq!((layout.mean, layout.std), ([0.5, 0.25, 0.0, 0.0], [0.5; 4]));
     let layout = Images::default().layout(&photo()).unwrap();
     assert_eq!((layout.mean, layout.std), ([0.0; 4], [1.0; 4]));
+}
+
+/// The last bit of a division, of 10 million quotients; and levels by 255, whole or not.
+#[test]
+fn kernels_divide_as_division_does() {
+    let mut state = 1_u64;
+    let mut number = |least: f32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        least * (1.0 + (state >> 41) as f32 / 8_388_608.0)
+    };
+    let mut others = 0;
+    for round in 0..2_500_000 {
+        let (level, mean, std) = (number([1.0, 32.0, 128.0][round % 3]), number(0.4), number([0.2, 1.0][round % 2]));
+        assert_eq!(normalized(level, 0.0, 1.0), level / 255.0, "{level}");
+        others += u32::from(normalized(level, mean, std) != (level / 255.0 - mean) / std);
+    }
+    assert!(others <= 1, "{others}");
+    assert!(Images::default().mean([0.485, 0.456, 0.406]).std([0.229, 0.224, 0.225]).is_exact());
+    assert!((0..2000).filter(|_| !Images::default().mean([number(0.4)]).std([number(0.1)]).is_exact()).count() <= 1);
 }
 
 #[test]

@@ -5,6 +5,9 @@
 // Otherwise it goes pixel by pixel, and neighbouring threads write neighbouring elements.
 #include "common.cuh"
 
+// What 1.0f / 255.0f lacks.
+#define INVERSE_LOW -2.319175824e-10f
+
 enum Type { U8, F32, F16, BF16 };
 
 // An element of the output, and how to make vectors of it.
@@ -46,27 +49,21 @@ struct Element {
     }
 };
 
-// A quotient nearer to a / b: the correctly rounded one, where `quotient` is off by less than a unit in its last place
-// and `inverse` is the nearest number to 1 / b (Markstein, IBM J. Res. Dev. 34, 1990). It takes a fraction of a division.
-// a * inverse may be off by one and a half. For 1 / 255 that is near enough, as all levels were tried, whole or not.
-INLINE float corrected(float quotient, float a, float b, float inverse) {
-    return __fmaf_rn(__fmaf_rn(-quotient, b, a), inverse, quotient);
-}
+// a / b, where high + low is 1 / b to 48 bits. A division takes several times as long. It is rounded as a division is: of
+// levels by 255 always, and else but for quotients that lie within a part in 2^47 of the middle between two numbers.
+INLINE float quotient(float a, float high, float low) { return __fmaf_rn(a, high, __fmul_rn(a, low)); }
 
 // What the images of a batch share.
 struct Layout {
     u64 to;
     u32 height, width, channels_last;
-    // `inverse` is 1 / std, rounded.
-    float mean[4], std[4], inverse[4];
+    // 1 / std is high + low.
+    float mean[4], high[4], low[4];
 
     // A level as an element: (level / 255 - mean) / std, each operation rounded once.
     INLINE float normalized(float level, u32 channel) const {
-        float value = corrected(__fmul_rn(level, 1.0f / 255.0f), level, 255.0f, 1.0f / 255.0f);
-        float above = __fsub_rn(value, mean[channel]);
-        float first = __fmul_rn(above, inverse[channel]);
-        float second = corrected(first, above, std[channel], inverse[channel]);
-        return corrected(second, above, std[channel], inverse[channel]);
+        float value = quotient(level, 1.0f / 255.0f, INVERSE_LOW);
+        return quotient(__fsub_rn(value, mean[channel]), high[channel], low[channel]);
     }
 };
 
@@ -281,10 +278,10 @@ INLINE void write_images(const Layout &layout, u64 images, u32 n, u32 channels) 
 // Grid of all: y over images, x over the vectors (or, if resampled, the pixels) of an image, a block's worth at a time.
 #define IMAGES(NAME, TYPE)                                                                                            \
     KERNEL NAME(u64 to, u64 images, u32 n, u32 channels, u32 height, u32 width, u32 channels_last, float mean0,       \
-                float mean1, float mean2, float mean3, float std0, float std1, float std2, float std3, float inverse0,\
-                float inverse1, float inverse2, float inverse3) {                                                     \
-        Layout layout = {to, height, width, channels_last, {mean0, mean1, mean2, mean3}, {std0, std1, std2, std3},    \
-                         {inverse0, inverse1, inverse2, inverse3}};                                                   \
+                float mean1, float mean2, float mean3, float high0, float high1, float high2, float high3, float low0,\
+                float low1, float low2, float low3) {                                                                 \
+        Layout layout = {to, height, width, channels_last, {mean0, mean1, mean2, mean3},                              \
+                         {high0, high1, high2, high3}, {low0, low1, low2, low3}};                                     \
         write_images<TYPE>(layout, images, n, channels);                                                              \
     }
 

@@ -55,7 +55,6 @@ UNARY(mov_u16, u16, u16, a)
 UNARY(mov_u32, u32, u32, a)
 UNARY(mov_u64, u64, u64, a)
 UNARY(mov_f32, float, float, a)
-UNARY(neg_f32, float, float, -a)
 static inline void mov_b32(float &d, u32 a) { d = __uint_as_float(a); }
 static inline void mov_b32(u32 &d, float a) { d = __float_as_uint(a); }
 static inline void mov_b32(u32 &d, Two<u16, u16> a) { d = u32(a.a) | u32(a.b) << 16; }

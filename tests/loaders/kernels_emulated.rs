@@ -449,7 +449,9 @@ fn make_tensors(watched: Watched) {
         let off = random.one_of(&[0, 0, 16, dtype.size() as usize]);
         launch.to.push(untouched(off, layout.bytes() * params.len()));
         let words = [layout.channels, layout.height, layout.width, u32::from(layout.channels_last)];
-        let floats = [layout.mean, layout.std, layout.std.map(|std| 1.0 / std)].concat();
+        let inverse = layout.std.map(|std| 1.0 / f64::from(std));
+        let low = inverse.map(|inverse| (inverse - f64::from(inverse as f32)) as f32);
+        let floats = [layout.mean, inverse.map(|inverse| inverse as f32), low].concat();
         launch.numbers = words.into_iter().chain(floats.iter().map(|float| float.to_bits())).map(u64::from).collect();
         let mut expected = launch.to[0].bytes.clone();
         twin::images(&mut expected, params.into_iter().zip(sources(&launch)), &layout);
@@ -471,7 +473,7 @@ fn tie(lower_is_even: bool) -> (Launch, Vec<u8>) {
         std: [1.0; 4],
     };
     let params = ImageParams { height: 1, width: 1, x: 0.0, y: 0.0, w: 1.0, h: 1.0, flip: false };
-    let words = [1, 1, 1, 0].into_iter().chain([mean.to_bits(); 4]).chain([1.0_f32.to_bits(); 8]);
+    let words = [1, 1, 1, 0].into_iter().chain([mean.to_bits(); 4]).chain([1.0_f32.to_bits(); 4]).chain([0; 4]);
     let launch = Launch {
         kernel: Kernel::ImagesBf16,
         grid: (1, 1),

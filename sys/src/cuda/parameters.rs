@@ -75,8 +75,11 @@ pub(super) fn images(to: u64, (rows, count): Rows, images: &Images) -> Vec<Param
     let layout = [images.channels, images.height, images.width, images.channels_last.into()];
     let mut parameters = vec![Parameter::U64(to), Parameter::U64(rows), Parameter::U32(count)];
     parameters.extend(layout.map(Parameter::U32));
-    let inverse = images.std.map(|std| 1.0 / std);
-    parameters.extend([images.mean, images.std, inverse].as_flattened().iter().copied().map(Parameter::F32));
+    // The inverse to 48 bits.
+    let inverse = images.std.map(|std| 1.0 / f64::from(std));
+    let high = inverse.map(|inverse| inverse as f32);
+    let low = std::array::from_fn(|channel| (inverse[channel] - f64::from(high[channel])) as f32);
+    parameters.extend([images.mean, high, low].as_flattened().iter().copied().map(Parameter::F32));
     parameters
 }
 
@@ -169,10 +172,14 @@ mod tests {
                     "u64" => Parameter::U64(number(name)),
                     "i64" => Parameter::I64(number(name) as i64),
                     "u32" => Parameter::U32(number(name) as u32),
-                    "float" => match name.strip_prefix("inverse") {
-                        Some(channel) => Parameter::F32(1.0 / number(&format!("std{channel}")) as f32),
-                        None => Parameter::F32(number(name) as f32),
-                    },
+                    "float" => {
+                        let inverse = |prefix| {
+                            name.strip_prefix(prefix).map(|channel| 1.0 / number(&format!("std{channel}")) as f64)
+                        };
+                        let high = inverse("high").map(|inverse| inverse as f32);
+                        let low = inverse("low").map(|inverse| (inverse - f64::from(inverse as f32)) as f32);
+                        Parameter::F32(high.or(low).unwrap_or(number(name) as f32))
+                    }
                     other => panic!("{kernel:?} takes a {other}"),
                 };
                 assert_eq!(*launched, wanted, "{kernel:?}: {kind} {name}");

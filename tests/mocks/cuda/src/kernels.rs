@@ -95,10 +95,9 @@ impl Kernel {
                     Ok::<[f32; 4], Code>([a?, b?, c?, d?])
                 };
                 let channels_last = from.get::<u32>(6)? != 0;
-                let (mean, std, inverse): (_, [f32; 4], _) = (four(7)?, four(11)?, four(15)?);
-                if std.map(|std| 1.0 / std) != inverse {
-                    return Err(INVALID_VALUE);
-                }
+                let (mean, high, low) = (four(7)?, four(11)?, four(15)?);
+                // To 48 bits, which tell the number of 24 that it is the inverse of.
+                let std = [0, 1, 2, 3].map(|of| (1.0 / (f64::from(high[of]) + f64::from(low[of]))) as f32);
                 let (channels, height, width) = (from.get(3)?, from.get(4)?, from.get(5)?);
                 let layout = ImageLayout { dtype, channels, height, width, channels_last, mean, std };
                 Launch::Images { to: from.get(0)?, table: from.get(1)?, rows: from.get(2)?, layout }

@@ -277,7 +277,8 @@ pub unsafe extern "C" fn nvjpegCreateExV2(
     let made = with(|made| {
         made.last += 1;
         // SAFETY: as the caller promises.
-        made.handles.insert(made.last, (backend, unsafe { [device.read(), pinned.read()] }));
+        let memory = [device, pinned].map(|memory| unsafe { memory.read() });
+        made.handles.insert(made.last, (backend, memory));
         made.last
     });
     count(Knob::Handles, 1);
