@@ -142,7 +142,7 @@ pub(crate) fn pin(
     near: Option<&Near>,
     pool: &mut Pool,
     fallbacks: &mut Vec<Fallback>,
-) -> Result<Option<Pinned>> {
+) -> Result<Option<Arc<Pinned>>> {
     // Pages stay where they were first taken, so this comes before anything else.
     if let Some(near) = near
         && let Err(error) = near.hold(pool.arena())
@@ -153,7 +153,7 @@ pub(crate) fn pin(
     // Pinning backs all of the memory. Back it first, so that a failure gets its own message.
     pool.back(&(0..pool.arena().len()))?;
     match Pinned::new(context, pool.arena()) {
-        Ok(pinned) => Ok(Some(pinned)),
+        Ok(pinned) => Ok(Some(Arc::new(pinned))),
         Err(error) => {
             let step = Fallback::new(Cause::Pinning, "copies through the driver's own memory", None);
             fallbacks.push(step.with_reason(error.to_string()));

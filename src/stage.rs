@@ -25,6 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uringload_sys::Part;
+use uringload_sys::cuda::Pinned;
 use uringload_sys::nvjpeg::Decoder;
 
 /// Something to do.
@@ -201,6 +202,8 @@ pub struct Stage {
     /// For what the caller's thread does.
     scratch: MapScratch,
     staying: Option<Staying>,
+    /// What GPUs read files out of, until the threads have ended: whoever feeds devices may end before.
+    pinned: Option<Arc<Pinned>>,
     /// Work submitted and not taken back.
     under_way: usize,
     /// The system started fewer threads than were wanted.
@@ -261,8 +264,15 @@ impl Stage {
             jpegs: nvjpeg::Jpegs::default(),
             said: SegQueue::new(),
         });
-        let (scratch, staying, under_way, fewer) = (MapScratch::default(), None, 0, None);
-        let mut stage = Stage { shared, threads: Vec::with_capacity(threads), scratch, staying, under_way, fewer };
+        let mut stage = Stage {
+            shared,
+            threads: Vec::with_capacity(threads),
+            scratch: MapScratch::default(),
+            staying: None,
+            pinned: None,
+            under_way: 0,
+            fewer: None,
+        };
         for index in 0..threads {
             let shared = Arc::clone(&stage.shared);
             let thread = std::thread::Builder::new().name(format!("uringload-stage-{index}"));
@@ -278,8 +288,9 @@ impl Stage {
         stage
     }
 
-    /// Starts a thread for each of these decoders, beside the others.
-    pub fn add_nvjpeg(&mut self, OnGpus { decoders, share, staying }: OnGpus) {
+    /// Starts a thread for each of these decoders, beside the others. They read files out of `pinned`.
+    pub fn add_nvjpeg(&mut self, OnGpus { decoders, share, staying }: OnGpus, pinned: Option<Arc<Pinned>>) {
+        self.pinned = pinned;
         let (wanted, others) = (decoders.len(), self.threads.len());
         for (index, decoder) in decoders.into_iter().enumerate() {
             let shared = Arc::clone(&self.shared);

@@ -53,7 +53,7 @@ pub(crate) struct Feeder {
     /// The node of memory that the devices are next to, where the thread stays.
     pub(super) near: Option<Near>,
     /// Declared after the lanes, so that it is dropped when no copy is in progress.
-    pub(super) pinned: Vec<Pinned>,
+    pub(super) pinned: Vec<Arc<Pinned>>,
 }
 
 /// What the thread is waiting for.
@@ -91,7 +91,7 @@ impl Feeder {
     }
 
     /// Keeps memory registered for as long as copies may read it.
-    pub(crate) fn keep(&mut self, pinned: Option<Pinned>) {
+    pub(crate) fn keep(&mut self, pinned: Option<Arc<Pinned>>) {
         self.pinned.extend(pinned);
     }
 

@@ -63,7 +63,7 @@ struct Block {
 }
 
 impl PinnedMemory {
-    pub(crate) fn new(context: Context, pinned: Pinned) -> Result<PinnedMemory> {
+    pub(crate) fn new(context: Context, pinned: Arc<Pinned>) -> Result<PinnedMemory> {
         let (settle, settling) = mpsc::channel::<Settling>();
         let spare = Arc::new(SegQueue::new());
         let over = Arc::clone(&spare);
@@ -72,7 +72,7 @@ impl PinnedMemory {
             .name("uringload-pinned".into())
             .spawn(wait)
             .map_err(|source| Error::io("cannot start the thread that waits for copies", source))?;
-        let (pinned, process) = (Arc::new(pinned), std::process::id());
+        let process = std::process::id();
         Ok(PinnedMemory { inner: Arc::new(Inner { pinned, context, settle, spare, process }) })
     }
 

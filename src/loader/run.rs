@@ -104,7 +104,7 @@ const EARLY_BLOCKS: usize = 256;
 /// Sent by the reactor's thread once its engine is open.
 struct Started {
     route: Arc<Mutex<Route>>,
-    pinned: Option<Pinned>,
+    pinned: Option<Arc<Pinned>>,
     /// What the thread that takes the batches does.
     errands: Option<Errands>,
 }
@@ -330,7 +330,7 @@ impl Running {
         sender: Sender<Result<Batch>>,
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
-    ) -> Result<(Running, Option<Pinned>, Option<Errands>)> {
+    ) -> Result<(Running, Option<Arc<Pinned>>, Option<Errands>)> {
         let Job { order, config, collation, limits, maps, stretches, rows, notes, stats, failures, nvjpeg, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
@@ -387,7 +387,7 @@ impl Running {
         let mut stage = (decoder.is_some() || maps.is_some())
             .then(|| Stage::new(Arc::clone(&dataset), maps, limits.threads, Arc::clone(bell), Arc::clone(&stats)));
         if let Some(stage) = stage.as_mut() {
-            nvjpeg.into_iter().for_each(|on_gpus| stage.add_nvjpeg(on_gpus));
+            nvjpeg.into_iter().for_each(|on_gpus| stage.add_nvjpeg(on_gpus, pinned.clone()));
             route.fallbacks.extend(std::iter::from_fn(|| stage.said()));
         }
         let errands =

@@ -131,6 +131,7 @@ static MADE: Mutex<Option<Made>> = Mutex::new(None);
 /// The driver's functions that the library calls, of the types of `cuda.h`.
 #[derive(Clone, Copy)]
 struct Driver {
+    pinned: unsafe extern "C" fn(*mut u64, *mut c_void, c_uint) -> c_int,
     copy: unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int,
     make_stream: unsafe extern "C" fn(*mut *mut c_void, c_uint, c_int) -> c_int,
     end_stream: unsafe extern "C" fn(*mut c_void) -> c_int,
@@ -197,6 +198,7 @@ fn driver_at(path: &std::path::Path) -> Option<Driver> {
         };
     }
     Some(Driver {
+        pinned: function!(b"cuMemHostGetDevicePointer_v2"),
         copy: function!(b"cuMemcpyHtoDAsync_v2"),
         make_stream: function!(b"cuStreamCreateWithPriority"),
         end_stream: function!(b"cuStreamDestroy_v2"),
@@ -519,7 +521,18 @@ pub unsafe extern "C" fn nvjpegGetImageInfo(
 
 /// Decodes one image.
 fn decode_one(file: &[u8], image: Image, stream: *mut c_void, is_hardware: bool) -> Status {
+    // What is pinned is read by the copy engine when its turn comes, and not before the call returns.
+    let Some(driver) = driver() else { return misused("no driver was named") };
+    let is_pinned = || {
+        let mut address = 0;
+        // SAFETY: the place fits an address, and the mock of the driver looks at the other one only.
+        unsafe { (driver.pinned)(&raw mut address, file.as_ptr().cast_mut().cast(), 0) == 0 }
+    };
+    let was_pinned = is_pinned();
     std::thread::sleep(Duration::from_micros(value(Knob::DelayMicros).unsigned_abs()));
+    if was_pinned && !is_pinned() {
+        return misused("a file is no longer pinned while it is read");
+    }
     if value(Knob::LostFrom) > 0 && value(Knob::Images) + 1 >= value(Knob::LostFrom) {
         return EXECUTION_FAILED;
     }
@@ -531,7 +544,6 @@ fn decode_one(file: &[u8], image: Image, stream: *mut c_void, is_hardware: bool)
         return if value(Knob::FailCode) == 0 { BAD_JPEG } else { value(Knob::FailCode) as Status };
     }
     let Ok(decoded) = decode(file, &stored()) else { return BAD_JPEG };
-    let Some(driver) = driver() else { return misused("no driver was named") };
     if is_hardware {
         count(Knob::Images, 1);
         count(Knob::HardwareImages, 1);

@@ -196,6 +196,25 @@ fn a_file_of_another_kind_leaves_the_others_to_the_hardware() {
 
 /// The library asks for memory anew where a batch has another number of images, and the driver is asked only where that
 /// is more than ever before: what it asks for waits for the trainer's kernels.
+/// A loader that is dropped while the GPU decodes: the files are pinned until it has read them.
+#[test]
+fn files_are_pinned_as_long_as_they_are_read() {
+    within(BOUND, || {
+        let (_root, dataset) = photos_of(&["444.jpg"], 40, &[]);
+        for batches in 0..12 {
+            let mock = Mock::new("");
+            let nvjpeg = Nvjpeg::new(&mock);
+            nvjpeg.set(Knob::DelayMicros, 3000);
+            let builder = builder_of(&dataset, [CHAIN, PIXELS][batches % 2]).epochs(None).num_threads(batches % 3);
+            let mut loader = builder.device(device(&mock, &nvjpeg, 1.0)).build().expect("a loader");
+            loader.by_ref().take(batches / 2).for_each(|batch| drop(batch.expect("a batch")));
+            drop(loader);
+            nvjpeg.assert_clean();
+            mock.assert_clean();
+        }
+    });
+}
+
 /// Pixels that come back lie where those of a batch before did, if that is over.
 #[test]
 fn pixels_need_no_new_memory() {
