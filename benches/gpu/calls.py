@@ -66,9 +66,9 @@ CALLS = {
         ("jpeg", 20, f"{SUITE} --seconds 12 --only jpeg"),
         ("busy", 25, f"{SUITE} --seconds 16 --only busy --only beside"),
         ("trainer", 40, f"{TORCH} --figures"),
-        ("torchvision", 40, f"{PEERS} --seconds 24 --only torchvision"),
-        ("dataloader", 42, f"{PEERS} --seconds 34 --only pytorch"),
-        ("kvikio", 42, f"{PEERS} --seconds 32 --only kvikio"),
+        ("torchvision", 40, f"{PEERS} --seconds 18 --only torchvision"),
+        ("dataloader", 42, f"{PEERS} --seconds 24 --only pytorch"),
+        ("kvikio", 42, f"{PEERS} --seconds 22 --only kvikio"),
     )),
 }
 # For what is done before and behind the steps.

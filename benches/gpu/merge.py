@@ -79,8 +79,8 @@ def against(suite, peers):
     return lines, ratios
 
 
-# The checks of benches/gpu/torch_device.py that measure something: a label, the figure's name in the check's result, and
-# what is promised of it.
+# The checks of benches/gpu/torch_device.py that measure something: a label, the figure's name in the check's result,
+# and what is promised of it.
 FIGURES = {
     "backlog": [("a loader's rate beside a backlog of the default stream, of that alone", "of_alone", 0.75)],
     "busy": [("GPU busy with steps of 1.5 times a batch's load, on the default stream", "busy", 0.99)],

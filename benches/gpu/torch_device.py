@@ -4,9 +4,9 @@
 usage: benches/gpu/torch_device.py DIR --json FILE [--required] [--figures] [--tiny]
 
 Checks: streams, DLPack, tensors dropped in backward, a graph captured while a loader works, pinned memory, memory of
-torch's allocator, alone and beside a trainer on the default stream, images against torchvision's, and JPEGs decoded by
-the GPU. --figures measures instead: how busy a trainer on the default stream is, how much a loader slows a matrix
-product and a copy within the GPU, and a training loop beside DataLoader's.
+torch's allocator, alone and beside a trainer on the default stream, images against torchvision's, JPEGs decoded by the
+GPU, and loaders ended while it does. --figures measures instead: how busy a trainer on the default stream is, how much
+a loader slows a matrix product and a copy within the GPU, and a training loop beside DataLoader's.
 
 Without PyTorch or a GPU it says so and ends well, unless --required says that there is one. A failed check does not
 keep the others from running. --tiny is little data, for the gate, which runs this with a mock of the driver
@@ -263,7 +263,7 @@ def images(files):
 
 
 def nvjpeg(files):
-    """Pixels of JPEGs that the GPU decodes are those of the processor, but for a few levels; also such as stay there."""
+    """Pixels of JPEGs that the GPU decodes are those of the processor, but for a few levels; those that stay too."""
     told = {}
     stays = "center_crop(288), to_tensor(u8, hwc)"
     chains = {"center_crop(288), to_tensor(u8)": 1, "resize(200x160), to_tensor(u8)": 1, stays: 255}
@@ -280,6 +280,17 @@ def nvjpeg(files):
         assert len(ours) == len(theirs) and mean < 2, f"{chain}: {mean} levels apart"
         told[chain] = {"decoded": count, "levels_apart": mean}
     return told
+
+
+def ended(files):
+    """Loaders that are ended while the GPU decodes, one behind the other."""
+    chain = "random_resized_crop(224), hflip, normalize(imagenet)"
+    for number in range(6):
+        with uringload.DataLoader(files[2], batch_size=32, output="torch", device="cuda:0", nvjpeg=(1, 0.5)[number % 2],
+                                  transforms={"data": chain}) as loader:
+            for batch, _ in zip(loader, range(1 + number % 3)):
+                batch["data"].sum()
+    torch.cuda.synchronize()
 
 
 class Old(torch.utils.data.Dataset if torch else object):
@@ -366,7 +377,7 @@ def beside(files):
     return told
 
 
-CHECKS = (streams, dlpack, backward, graph, pinned, allocator, backlog, images, nvjpeg)
+CHECKS = (streams, dlpack, backward, graph, pinned, allocator, backlog, images, nvjpeg, ended)
 FIGURES = (busy, beside, training)
 
 
