@@ -4,18 +4,19 @@
 //! [`mock_nvjpeg_set`] and reads counts with [`mock_nvjpeg_get`]; [`Knob`] says what each number means. All state
 //! belongs to the library, so each copy of the file is a library of its own.
 //!
-//! It refuses a handle without memory of both kinds, as nvJPEG does, and is stricter: handles and states must be its own, a batch must have the number of images that it was
-//! made ready for, and a state that failed must be made ready again. Its hardware is as strange as the real one is said
-//! to be: it refuses a batch for one file that it does not know, and it writes when it is called, whatever the stream
-//! has still to do (reported for nvJPEG 12.3.5 to 13.2.1).
+//! It refuses a handle without memory of both kinds, as nvJPEG does, and is stricter: handles and states must be its
+//! own, a batch must have the number of images that it was made ready for, and a state that failed must be made ready
+//! again. Its hardware is as strange as the real one is said to be: it refuses a batch for one file that it does not
+//! know, and it writes when it is called, whatever the stream has still to do (reported for nvJPEG 12.3.5 to 13.2.1).
 
-use libloading::Library;
+mod driver;
+
+use driver::Driver;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use uringload_images::{Decoding, decode, dimensions};
 
@@ -109,8 +110,8 @@ pub struct Allocator {
 // SAFETY: its context may be used by any thread, as nvJPEG asks.
 unsafe impl Send for Allocator {}
 
-/// What handles and states are: a handle has its backend and its memory of both kinds, a state the images that it is ready for and
-/// what it took for them, and a place for a header whether the engine knows such a file.
+/// What handles and states are: a handle has its backend and its memory of both kinds, a state the images that it is
+/// ready for and what it took for them, and a place for a header whether the engine knows such a file.
 #[derive(Default)]
 struct Made {
     handles: HashMap<usize, (c_int, [Allocator; 2])>,
@@ -127,21 +128,6 @@ struct State {
 }
 
 static MADE: Mutex<Option<Made>> = Mutex::new(None);
-
-/// The driver's functions that the library calls, of the types of `cuda.h`.
-#[derive(Clone, Copy)]
-struct Driver {
-    pinned: unsafe extern "C" fn(*mut u64, *mut c_void, c_uint) -> c_int,
-    copy: unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int,
-    make_stream: unsafe extern "C" fn(*mut *mut c_void, c_uint, c_int) -> c_int,
-    end_stream: unsafe extern "C" fn(*mut c_void) -> c_int,
-    make_event: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_int,
-    record: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
-    wait: unsafe extern "C" fn(*mut c_void, *mut c_void, c_uint) -> c_int,
-    end_event: unsafe extern "C" fn(*mut c_void) -> c_int,
-}
-
-static DRIVER: OnceLock<Driver> = OnceLock::new();
 
 fn value(knob: Knob) -> i64 {
     VALUES[knob as usize].load(Ordering::SeqCst)
@@ -185,34 +171,7 @@ pub unsafe extern "C" fn mock_nvjpeg_driver(path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
     let path = unsafe { CStr::from_ptr(path) };
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
-    driver_at(path).map_or(1, |driver| c_int::from(DRIVER.set(driver).is_err()))
-}
-
-fn driver_at(path: &std::path::Path) -> Option<Driver> {
-    // SAFETY: the mock runs nothing when it is loaded.
-    let library = ManuallyDrop::new(unsafe { Library::new(path) }.ok()?);
-    macro_rules! function {
-        ($name:literal) => {
-            // SAFETY: the type of each member is that of `cuda.h`.
-            *unsafe { library.get($name) }.ok()?
-        };
-    }
-    Some(Driver {
-        pinned: function!(b"cuMemHostGetDevicePointer_v2"),
-        copy: function!(b"cuMemcpyHtoDAsync_v2"),
-        make_stream: function!(b"cuStreamCreateWithPriority"),
-        end_stream: function!(b"cuStreamDestroy_v2"),
-        make_event: function!(b"cuEventCreate"),
-        record: function!(b"cuEventRecord"),
-        wait: function!(b"cuStreamWaitEvent"),
-        end_event: function!(b"cuEventDestroy_v2"),
-    })
-}
-
-/// The named driver, or else the one that this process finds: programs that know nothing of mocks name none.
-fn driver() -> Option<Driver> {
-    let found = || driver_at(std::path::Path::new("libcuda.so.1")).map(|driver| *DRIVER.get_or_init(|| driver));
-    DRIVER.get().copied().or_else(found)
+    driver::at(path).map_or(1, |driver| c_int::from(driver::DRIVER.set(driver).is_err()))
 }
 
 /// Whether a JPEG is a baseline file of one scan, and of a subsampling other than 4:1:0 and 4:1:1.
@@ -255,8 +214,8 @@ pub unsafe extern "C" fn nvjpegGetProperty(which: c_int, number: *mut c_int) -> 
 /// Makes a handle.
 ///
 /// # Safety
-/// The first two pointers are null or to allocators, which are used as long as the handle is, and the last is to a place
-/// for a handle.
+/// The first two pointers are null or to allocators, which are used as long as the handle is, and the last is to a
+/// place for a handle.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvjpegCreateExV2(
@@ -522,7 +481,7 @@ pub unsafe extern "C" fn nvjpegGetImageInfo(
 /// Decodes one image.
 fn decode_one(file: &[u8], image: Image, stream: *mut c_void, is_hardware: bool) -> Status {
     // What is pinned is read by the copy engine when its turn comes, and not before the call returns.
-    let Some(driver) = driver() else { return misused("no driver was named") };
+    let Some(driver) = driver::named() else { return misused("no driver was named") };
     let is_pinned = || {
         let mut address = 0;
         // SAFETY: the place fits an address, and the mock of the driver looks at the other one only.
