@@ -209,8 +209,8 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
     }))
 }
 
-/// Images in the page cache: what remains is memory, the processor and the bus to the device. Beside it what reads of the
-/// same places take alone.
+/// Images in the page cache: what remains is memory, the processor and the bus to the device. Beside it what reads of
+/// the same places take alone.
 pub fn cached(_: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> Outcome<()> {
     files::works(&setting.folder, setting.is_tiny)?;
     let dataset = files::records(&setting.folder)?;

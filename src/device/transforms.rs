@@ -99,8 +99,8 @@ impl Transforms {
     }
 
     /// Has the device make the elements of images whose pixels the loader's threads make, a quarter of the bytes or a
-    /// half: the same elements, to the bit. `maps` make pixels then. Not of what is to have a form of its own, nor where
-    /// pixels are wanted and `stays` does not say that they are to stay on the device.
+    /// half: the same elements, to the bit. `maps` make pixels then. Not of what is to have a form of its own, nor
+    /// where pixels are wanted and `stays` does not say that they are to stay on the device.
     pub(crate) fn take_elements(
         &mut self,
         maps: &mut [(String, Map)],

@@ -88,13 +88,12 @@ impl ImageLayout {
 /// `ur_images_u8`, `_f32`, `_f16` and `_bf16`: image i of `to` is made of `images[i]`, its parameters and its pixels,
 /// `[height, width, channels]` bytes.
 ///
-/// A pixel of the output is the bilinear interpolation between those of the box, with half-pixel centres and clamped
-/// at the edges of the box, as `torch.nn.functional.interpolate(mode="bilinear", align_corners=False,
-/// antialias=False)` does it with the image that was cut out: exactly the pixel itself where the box is as large as the
-/// output and lies at whole pixels. What a box has outside of the image is the pixel of the image's edge next to it;
-/// an image without pixels reads as 0. The element of channel c is `(pixel / 255 - mean[c]) / std[c]`, each operation
-/// rounded to single precision as torch does ([`normalized`]), and then to its type, to nearest even; `pixel` itself for
-/// `U8`.
+/// A pixel of the output is the bilinear interpolation between those of the box, with half-pixel centres and clamped at
+/// the edges of the box, as `torch.nn.functional.interpolate(mode="bilinear", align_corners=False, antialias=False)`
+/// does it with the image that was cut out: exactly the pixel itself where the box is as large as the output and lies
+/// at whole pixels. What a box has outside of the image is the pixel of the image's edge next to it; an image without
+/// pixels reads as 0. The element of channel c is `(pixel / 255 - mean[c]) / std[c]`, each operation rounded to single
+/// precision as torch does ([`normalized`]), and then to its type, to nearest even; `pixel` itself for `U8`.
 ///
 /// # Panics
 /// If a source or `to` is too short, and for another number of channels or type than the kernels have.
@@ -109,8 +108,8 @@ pub fn images<'a>(to: &mut [u8], images: impl IntoIterator<Item = (ImageParams, 
     }
 }
 
-/// `(level / 255 - mean) / std`, as kernels divide: by a product with the inverse, to 48 bits. It is what a division gives
-/// but for quotients within a part in 2^47 of the middle between two numbers.
+/// `(level / 255 - mean) / std`, as kernels divide: by a product with the inverse, to 48 bits. It is what a division
+/// gives but for quotients within a part in 2^47 of the middle between two numbers.
 pub fn normalized(level: f32, mean: f32, std: f32) -> f32 {
     let quotient = |dividend: f32, divisor: f32| {
         let inverse = 1.0 / f64::from(divisor);

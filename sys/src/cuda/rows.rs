@@ -259,8 +259,8 @@ impl Images {
         Images { channels_last, ..self }
     }
 
-    /// Sets what is subtracted from each channel, and what is divided by then, where the tensor is not of `U8`: means of at
-    /// most [`NORMAL_MAX`], and deviations between that and its inverse.
+    /// Sets what is subtracted from each channel, and what is divided by then, where the tensor is not of `U8`: means
+    /// of at most [`NORMAL_MAX`], and deviations between that and its inverse.
     pub fn normalized(self, mean: [f32; 4], std: [f32; 4]) -> Images {
         Images { mean, std, ..self }
     }

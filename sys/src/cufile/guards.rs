@@ -196,8 +196,8 @@ fn gpus(root: &Path) -> Vec<GpuBar> {
     addresses.into_iter().filter_map(gpu).collect()
 }
 
-/// Each line of `resource` is a region: first and last address, and flags, in hexadecimal digits. BAR1 is the second; one
-/// of 64 bits, as the first of an H100 is, has the next line too.
+/// Each line of `resource` is a region: first and last address, and flags, in hexadecimal digits. BAR1 is the second;
+/// one of 64 bits, as the first of an H100 is, has the next line too.
 fn bar1(resource: &str) -> Option<u64> {
     /// `IORESOURCE_MEM_64` (include/linux/ioport.h).
     const MEM_64: u64 = 0x0010_0000;

@@ -189,8 +189,8 @@ impl Decoder {
         Ok(decoded.collect())
     }
 
-    /// Takes back the memory of an image's pixels for the next ones, as much as the images of one batch take. New memory
-    /// costs more than the copy to it: the system clears each page of it.
+    /// Takes back the memory of an image's pixels for the next ones, as much as the images of one batch take. New
+    /// memory costs more than the copy to it: the system clears each page of it.
     pub fn reuse(&mut self, pixels: Vec<u8>) {
         let kept: usize = self.spare.iter().map(Vec::capacity).sum();
         if pixels.capacity() > 0 && kept + pixels.capacity() <= self.room() {

@@ -1,6 +1,6 @@
-//! The memory that nvJPEG works with, the GPU's and the host's. What comes back is kept, and given again: left to itself
-//! the library calls `cudaMalloc` and `cudaFree` whenever a batch has another number of images, and each of these waits
-//! for everything on the device.
+//! The memory that nvJPEG works with, the GPU's and the host's. What comes back is kept, and given again: left to
+//! itself the library calls `cudaMalloc` and `cudaFree` whenever a batch has another number of images, and each of
+//! these waits for everything on the device.
 
 use super::table::{Allocator, Handle};
 use crate::arena::{Arena, Part};
