@@ -60,6 +60,7 @@ fn the_sample_that_takes_long_to_decode_is_the_dearest() {
         let slow = move |input: &Input<'_>, out: &mut [u8]| {
             if input.id == SampleId(63) {
                 while done.load(Ordering::Acquire) < 63 {
+                    assert!(begun.elapsed() < HANG, "the others are not done");
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 std::thread::sleep(begun.elapsed() + Duration::from_millis(1));
@@ -68,7 +69,9 @@ fn the_sample_that_takes_long_to_decode_is_the_dearest() {
             out.fill(0);
             Ok(out.len())
         };
-        let builder = Loader::builder(dataset).batch_size(8).epochs(1).num_threads(threads);
+        // One read after the other: without threads the work is done in the order in which reads end, and what waits for
+        // the others must come last.
+        let builder = Loader::builder(dataset).batch_size(8).epochs(1).num_threads(threads).queue_depth(1);
         let builder = builder.io(IoChoice::Buffered).map("data", MapOutput::fixed(DType::F32, []), slow);
         let mut loader = builder.build().expect("a loader");
         loader.by_ref().for_each(|batch| drop(batch.expect("a batch")));
