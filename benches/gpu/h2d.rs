@@ -15,6 +15,9 @@ const COPIED_BYTES: usize = 512 << 20;
 const COPIES_MOST: usize = 1024;
 /// The largest block of a loader.
 const BLOCK_BYTES: usize = 32 << 20;
+/// A file of a photograph that is small, and how many are copied by one call.
+const PIECE_BYTES: usize = 28 << 10;
+const PIECES: usize = 256;
 const ROUNDS: usize = 5;
 
 /// A way to copy, and its rates for each block size.
@@ -43,13 +46,14 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     }
     let mut plain = Copies::with_events(&gpu.context)?;
     let mut slots = Copies::new(&gpu.context)?;
-    let (mut peaks, mut through) = (Vec::new(), Vec::new());
+    let (mut peaks, mut through, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0.. {
         if !limits.goes_on(round, 1, ROUNDS) {
             break;
         }
         peaks.push(one_copy(gpu, &mut plain, &bytes, &to)?);
         through.push(as_loaders_do(gpu, &mut slots, &bytes, &to)?);
+        pieces.push(in_pieces(gpu, &mut plain, &bytes, &to)?);
         for way in &mut ways {
             for (index, &size) in sizes.iter().enumerate() {
                 let rate = blocks(gpu, &mut way.copies, &way.from, &to, size)?;
@@ -66,7 +70,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
         "h2d",
         json!({
             "block_bytes": sizes, "sweep": sweep, "peak_bytes_per_s": peak, "one_copy_bytes_per_s": median(&peaks),
-            "slots_bytes_per_s": median(&through), "rounds": peaks.len(), "copied_bytes": COPIED_BYTES.min(side),
+            "slots_bytes_per_s": median(&through), "pieces_bytes_per_s": median(&pieces), "rounds": peaks.len(), "copied_bytes": COPIED_BYTES.min(side),
         }),
     );
     for way in &ways {
@@ -79,6 +83,9 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     let share = median(&through) / peak;
     let measured = format!("{} = {share:.3}", gb(median(&through)));
     report.judge("H2D of 32 MiB slots with notices and times, of the peak", measured, ">= 0.98", share >= 0.98);
+    let share = median(&pieces) / peak;
+    let measured = format!("{} = {share:.3}", gb(median(&pieces)));
+    report.judge("H2D of pieces of 28 KiB, 256 by one call, of the peak", measured, ">= 0.90", share >= 0.9);
     Ok(())
 }
 
@@ -102,6 +109,24 @@ fn blocks(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span, size: usize) 
         Ok(())
     })?;
     Ok(rate((count * size) as u64, took))
+}
+
+/// Copies pieces that are no neighbours, many by one call where the driver can.
+fn in_pieces(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<f64> {
+    let all = from.len() / PIECE_BYTES;
+    let calls = (all / PIECES).max(1);
+    let piece = |index: usize| {
+        let start = index * 17 % all * PIECE_BYTES;
+        (from.slice(start..start + PIECE_BYTES), start)
+    };
+    let took = gpu.timed_copies(copies, Some((from, to)), |copies| {
+        for call in 0..calls {
+            copies.scatter(to, (call * PIECES..(call + 1) * PIECES).map(piece).collect())?;
+            copies.finished()?;
+        }
+        Ok(())
+    })?;
+    Ok(rate((calls * PIECES * PIECE_BYTES) as u64, took))
 }
 
 /// Copies the largest blocks as a loader does: two events time each one, and a few are in flight.

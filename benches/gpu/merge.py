@@ -44,6 +44,11 @@ def against(suite, peers):
         fastest = max(copies["pinned_bytes_per_s"].values())
         lines.append(["PyTorch's pinned copies; copy within the device",
                       f"{gb(fastest)}; {gb(copies['within_bytes_per_s'])}", "", ""])
+        peak = suite.get("h2d", {}).get("peak_bytes_per_s")
+        if peak:
+            ratios["h2d/torch"] = ratio = peak / fastest
+            lines.append(["H2D peak, of PyTorch's", f"{gb(peak)} = {ratio:.3f}", ">= 0.98",
+                          "reached" if ratio >= 0.98 else "MISSED"])
     for work in WORKS:
         ours = suite.get("works", {}).get(work, {}).get("gpu", {}).get("bytes_per_s")
         for peer, run in peers.get(work, {}).items():

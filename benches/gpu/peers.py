@@ -398,9 +398,10 @@ def main():
     elif args.only == "torchvision":
         torchvision(args, counts, result)
     else:
-        of_works(args, "pytorch", lambda work, seconds: pytorch(args.dir, work, counts, args.device, seconds), result)
         if args.device == "cuda":
             result["copies"] = copies()
+            save(args, result)
+        of_works(args, "pytorch", lambda work, seconds: pytorch(args.dir, work, counts, args.device, seconds), result)
     save(args, result)
 
 
