@@ -70,7 +70,8 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
         "h2d",
         json!({
             "block_bytes": sizes, "sweep": sweep, "peak_bytes_per_s": peak, "one_copy_bytes_per_s": median(&peaks),
-            "slots_bytes_per_s": median(&through), "pieces_bytes_per_s": median(&pieces), "rounds": peaks.len(), "copied_bytes": COPIED_BYTES.min(side),
+            "slots_bytes_per_s": median(&through), "pieces_bytes_per_s": median(&pieces),
+            "rounds": peaks.len(), "copied_bytes": COPIED_BYTES.min(side),
         }),
     );
     for way in &ways {

@@ -69,8 +69,8 @@ fn the_sample_that_takes_long_to_decode_is_the_dearest() {
             out.fill(0);
             Ok(out.len())
         };
-        // One read after the other: without threads the work is done in the order in which reads end, and what waits for
-        // the others must come last.
+        // One read after the other: without threads the work is done in the order in which reads end, and what waits
+        // for the others must come last.
         let builder = Loader::builder(dataset).batch_size(8).epochs(1).num_threads(threads).queue_depth(1);
         let builder = builder.io(IoChoice::Buffered).map("data", MapOutput::fixed(DType::F32, []), slow);
         let mut loader = builder.build().expect("a loader");
