@@ -96,7 +96,7 @@ struct Engine {
     state: Handle,
     header: Handle,
     /// What the handle and its state have their memory from, of the device and of the host; they hold the addresses.
-    _memory: (Arc<Memory<DeviceMemory>>, Arc<Memory<HostMemory>>),
+    memory: (Arc<Memory<DeviceMemory>>, Arc<Memory<HostMemory>>),
     /// Images of the batches that it is ready for.
     batch: usize,
 }
@@ -351,8 +351,8 @@ impl Engine {
         create(table::NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION).or_else(|_| create(0))?;
         let (library, context) = (library.clone(), context.clone());
         // From now on it is given back whatever happens.
-        let _memory = (device, host);
-        let mut engine = Engine { library, context, handle, state: null, header: null, _memory, batch: 0 };
+        let memory = (device, host);
+        let mut engine = Engine { library, context, handle, state: null, header: null, memory, batch: 0 };
         let state = &raw mut engine.state;
         // SAFETY: the handle was made above, and the pointer is to a handle that lives until the call returns.
         let made = unsafe { (engine.library.table.nvjpegJpegStateCreate)(engine.handle, state) };
@@ -429,7 +429,7 @@ impl Engine {
                 stream.raw(),
             )
         };
-        settled(check("nvjpegDecode", code), stream)
+        self.settled(check("nvjpegDecode", code), stream)
     }
 
     fn decode_batch(&mut self, stream: &Stream, requests: &[(&[u8], Image)]) -> Result<(), NvjpegError> {
@@ -465,18 +465,19 @@ impl Engine {
                 stream.raw(),
             )
         };
-        settled(check("nvjpegDecodeBatched", code), stream).inspect_err(|_| {
+        self.settled(check("nvjpegDecodeBatched", code), stream).inspect_err(|_| {
             // A batch that failed leaves a state that must be made ready again.
             self.batch = 0;
         })
     }
-}
 
-/// Waits until the stream is done, whatever a call that put work into it said. It may have put some of it there: then
-/// that is over too, or the context is lost, in which nothing runs any more.
-fn settled(called: Result<(), NvjpegError>, stream: &Stream) -> Result<(), NvjpegError> {
-    stream.synchronize()?;
-    called
+    /// Waits until the stream is done, whatever a call that put work into it said. It may have put some of it there:
+    /// then that is over too, or the context is lost, in which nothing runs any more.
+    fn settled(&self, called: Result<(), NvjpegError>, stream: &Stream) -> Result<(), NvjpegError> {
+        stream.synchronize()?;
+        self.memory.1.settled();
+        called
+    }
 }
 
 fn check(call: &'static str, code: table::Status) -> Result<(), NvjpegError> {

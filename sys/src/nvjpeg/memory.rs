@@ -13,23 +13,36 @@ const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 
+/// Of a block of the host's memory, as `cudaMallocHost` aligns.
+const ALIGNMENT: usize = 256;
+
 /// What a library's handle takes its memory of one kind from: both kinds, because nvJPEG refuses a handle with one
 /// (`NVJPEG_STATUS_INVALID_PARAMETER`, which its documentation does not say).
-pub(super) struct Memory<B> {
+pub(super) struct Memory<B: Block> {
     context: Context,
     blocks: Mutex<Blocks<B>>,
 }
 
-struct Blocks<B> {
+struct Blocks<B: Block> {
+    /// What the driver gave beyond what was taken of it.
+    rest: B::Rest,
     taken: Vec<B>,
+    /// Given back by work that may not be over, where that matters.
+    given: Vec<(B, usize)>,
     /// Each with the stream in whose order it was given back.
     free: Vec<(B, usize)>,
 }
 
 /// Memory of one kind, which is given back when it is dropped.
 pub(super) trait Block: Sized {
+    /// Whether only work in its stream uses it. The processor writes to the host's memory at once.
+    const IS_IN_ORDER: bool;
+
+    /// What is left of the driver's memory when a block is taken of it.
+    type Rest: Default;
+
     /// `None` if there is not so much.
-    fn new(context: &Context, len: usize) -> Option<Self>;
+    fn new(context: &Context, len: usize, rest: &mut Self::Rest) -> Option<Self>;
 
     /// Where nvJPEG reads and writes. Nobody else does.
     fn place(&self) -> *mut c_void;
@@ -39,7 +52,11 @@ pub(super) trait Block: Sized {
 }
 
 impl Block for DeviceMemory {
-    fn new(context: &Context, len: usize) -> Option<DeviceMemory> {
+    const IS_IN_ORDER: bool = true;
+
+    type Rest = ();
+
+    fn new(context: &Context, len: usize, (): &mut ()) -> Option<DeviceMemory> {
         DeviceMemory::new(context, len).ok()
     }
 
@@ -53,17 +70,26 @@ impl Block for DeviceMemory {
     }
 }
 
-/// Pinned memory of the host.
+/// Pinned memory of the host: a part of an arena, which is 2 MiB at least, because blocks may be small and many.
 pub(super) struct HostMemory {
-    /// Before `part`: it is unregistered first.
-    _pinned: Pinned,
     part: Part,
+    /// Whose registration goes with its last block.
+    pinned: Arc<Pinned>,
 }
 
 impl Block for HostMemory {
-    fn new(context: &Context, len: usize) -> Option<HostMemory> {
-        let (arena, part) = Arena::reserve(len).ok()?;
-        Some(HostMemory { _pinned: Pinned::new(context, &arena).ok()?, part })
+    const IS_IN_ORDER: bool = false;
+
+    type Rest = Option<HostMemory>;
+
+    fn new(context: &Context, len: usize, rest: &mut Option<HostMemory>) -> Option<HostMemory> {
+        let len = len.max(1).checked_next_multiple_of(ALIGNMENT)?;
+        if rest.as_ref().is_none_or(|rest| rest.len() < len) {
+            let (arena, part) = Arena::reserve(len).ok()?;
+            *rest = Some(HostMemory { part, pinned: Arc::new(Pinned::new(context, &arena).ok()?) });
+        }
+        let rest = rest.as_mut()?;
+        Some(HostMemory { part: rest.part.split_to(len), pinned: Arc::clone(&rest.pinned) })
     }
 
     fn place(&self) -> *mut c_void {
@@ -77,7 +103,8 @@ impl Block for HostMemory {
 
 impl<B: Block> Memory<B> {
     pub(super) fn new(context: &Context) -> Arc<Memory<B>> {
-        let blocks = Mutex::new(Blocks { taken: Vec::new(), free: Vec::new() });
+        let blocks =
+            Mutex::new(Blocks { rest: B::Rest::default(), taken: Vec::new(), given: Vec::new(), free: Vec::new() });
         Arc::new(Memory { context: context.clone(), blocks })
     }
 
@@ -94,10 +121,10 @@ impl<B: Block> Memory<B> {
         let smallest = fitting.min_by_key(|(_, (block, _))| block.len()).map(|(index, _)| index);
         let block = match smallest {
             Some(index) => blocks.free.swap_remove(index).0,
-            None => B::new(&self.context, len).or_else(|| {
+            None => B::new(&self.context, len, &mut blocks.rest).or_else(|| {
                 // The driver waits for whatever uses them.
                 blocks.free.clear();
-                B::new(&self.context, len)
+                B::new(&self.context, len, &mut blocks.rest)
             })?,
         };
         let place = block.place();
@@ -110,8 +137,15 @@ impl<B: Block> Memory<B> {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(index) = blocks.taken.iter().position(|block| block.place() == place) else { return false };
         let block = blocks.taken.swap_remove(index);
-        blocks.free.push((block, stream));
+        let to = if B::IS_IN_ORDER { &mut blocks.free } else { &mut blocks.given };
+        to.push((block, stream));
         true
+    }
+
+    /// All work of the library is over: what it gave back in it may be written to.
+    pub(super) fn settled(&self) {
+        let blocks = &mut *self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.free.append(&mut blocks.given);
     }
 }
 

@@ -256,9 +256,12 @@ fn batches_of_other_sizes_take_no_more_memory_from_the_driver() {
             assert!(decoded.len() == images && decoded.iter().all(Result::is_ok));
             mock.count("allocations_made")
         };
+        let pinned = mock.count("registrations");
         let most = decode(6);
         assert_eq!([1, 5, 2, 6, 3, 4, 1, 6].map(&mut decode), [most; 8]);
         assert_eq!([7, 2, 7].map(&mut decode), [most + 1; 3]);
+        // Two blocks of the host's, of less than 2 MiB together.
+        assert_eq!(mock.count("registrations"), pinned + 1);
         drop((decoder, context));
         nvjpeg.assert_clean();
         mock.assert_clean();
