@@ -7,6 +7,7 @@ use crate::dataset::{DType, Field, SampleId, Shape};
 use crate::sampler::{below, sample_rng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
+use uringload_images::Elements;
 use uringload_sys::cuda::NORMAL_MAX;
 
 /// Most rows and columns of an image: up to here single precision has each pixel's centre.
@@ -176,7 +177,9 @@ impl Images {
         }
         self.check_scale(name, channels)?;
         let (height, width) = self.size.unwrap_or((height, width));
-        let (mean, std) = (each(&self.mean, 0.0), each(&self.std, 1.0));
+        let elements = self.elements();
+        let numbers = [0, 1, 2, 3].map(|channel| elements.of_channel(channel));
+        let (mean, std) = (numbers.map(|(mean, _)| mean), numbers.map(|(_, std)| std));
         let (dtype, channels_last) = (self.dtype, self.channels_last);
         Ok(ImageLayout { dtype, channels, height, width, channels_last, mean, std })
     }
@@ -205,11 +208,19 @@ impl Images {
         ImageParams { height, width, x, y, w, h, flip }
     }
 
-    /// Whether each level becomes what `(level / 255 - mean) / std` is, rounded as often: about all numbers do.
+    /// What the host's chains make of levels.
+    fn elements(&self) -> Elements {
+        let Images { dtype, channels_last, mean, std, .. } = self.clone();
+        Elements { dtype, channels_last, mean, std }
+    }
+
+    /// Whether the kernels make of each level what the host's chains do, as they do for about all means and deviations.
     pub(crate) fn is_exact(&self) -> bool {
-        let (means, stds) = (each(&self.mean, 0.0), each(&self.std, 1.0));
-        means.into_iter().zip(stds).all(|(mean, std)| {
-            (0..=255_u8).map(f32::from).all(|level| twin::normalized(level, mean, std) == (level / 255.0 - mean) / std)
+        let elements = self.elements();
+        (0..CHANNELS_MAX as usize).all(|channel| {
+            let (mean, std) = elements.of_channel(channel);
+            let normalized = twin::normalizer(mean, std);
+            (0..=255_u8).all(|level| normalized(level.into()) == elements.value(channel, level))
         })
     }
 
@@ -265,12 +276,6 @@ impl Images {
         }
         Ok(())
     }
-}
-
-/// A number for each channel: one for all, or one each.
-fn each(numbers: &[f32], default: f32) -> [f32; 4] {
-    let of = |channel: usize| if numbers.len() == 1 { numbers.first() } else { numbers.get(channel) };
-    std::array::from_fn(|channel| of(channel).copied().unwrap_or(default))
 }
 
 /// The images of a batch, one behind the other: what the kernels make of them, without a GPU. Sample i has

@@ -201,7 +201,7 @@ impl Map {
     /// no tensors are made of images, or not of their pixels alone.
     pub(crate) fn split_elements(&self) -> Option<(Map, Images)> {
         let (pixels, elements) = self.chain()?.split_elements()?;
-        let map = Map { exact: self.exact, ..Map::images(pixels).ok()? };
+        let map = Map::images(pixels).ok()?;
         let Elements { dtype, channels_last, mean, std } = elements.clone();
         Some((map, Images { dtype, channels_last, mean, std, ..Images::default() }))
     }

@@ -7,7 +7,7 @@ use crate::dataset::SampleId;
 use crate::dataset::{DType, Field, Shape};
 use proptest::prelude::*;
 use std::collections::HashSet;
-use twin::{ImageParams, normalized};
+use twin::{ImageParams, normalizer};
 
 fn field(dtype: DType, shape: &[u64]) -> Field {
     Field { name: "x".into(), dtype, shape: Shape::Fixed(shape.to_vec()) }
@@ -117,8 +117,8 @@ fn kernels_divide_as_division_does() {
     let mut others = 0;
     for round in 0..2_500_000 {
         let (level, mean, std) = (number([1.0, 32.0, 128.0][round % 3]), number(0.4), number([0.2, 1.0][round % 2]));
-        assert_eq!(normalized(level, 0.0, 1.0), level / 255.0, "{level}");
-        others += u32::from(normalized(level, mean, std) != (level / 255.0 - mean) / std);
+        assert_eq!(normalizer(0.0, 1.0)(level), level / 255.0, "{level}");
+        others += u32::from(normalizer(mean, std)(level) != (level / 255.0 - mean) / std);
     }
     assert!(others <= 1, "{others}");
     assert!(Images::default().mean([0.485, 0.456, 0.406]).std([0.229, 0.224, 0.225]).is_exact());

@@ -10,7 +10,7 @@ mod images;
 mod resample;
 
 pub use float::{bf16_bits, f16_bits};
-pub use images::{CHANNELS_MAX, IMAGE_RECORD_BYTES, ImageLayout, ImageParams, images, normalized};
+pub use images::{CHANNELS_MAX, IMAGE_RECORD_BYTES, ImageLayout, ImageParams, images, normalizer};
 pub use resample::{PASS_RECORD_BYTES, PassParams, resample};
 
 /// `ur_burn` multiplies by this, and adds [`BURN_ADD`], which keeps any number finite and off the denormals.

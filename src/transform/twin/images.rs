@@ -93,12 +93,13 @@ impl ImageLayout {
 /// does it with the image that was cut out: exactly the pixel itself where the box is as large as the output and lies
 /// at whole pixels. What a box has outside of the image is the pixel of the image's edge next to it; an image without
 /// pixels reads as 0. The element of channel c is `(pixel / 255 - mean[c]) / std[c]`, each operation rounded to single
-/// precision as torch does ([`normalized`]), and then to its type, to nearest even; `pixel` itself for `U8`.
+/// precision as torch does ([`normalizer`]), and then to its type, to nearest even; `pixel` itself for `U8`.
 ///
 /// # Panics
 /// If a source or `to` is too short, and for another number of channels or type than the kernels have.
 pub fn images<'a>(to: &mut [u8], images: impl IntoIterator<Item = (ImageParams, &'a [u8])>, layout: &ImageLayout) {
-    let normal = |level: f32, channel: usize| normalized(level, layout.mean[channel], layout.std[channel]);
+    let of_channels: [_; 4] = std::array::from_fn(|channel| normalizer(layout.mean[channel], layout.std[channel]));
+    let normal = |level: f32, channel: usize| of_channels[channel](level);
     match layout.dtype {
         DType::U8 => write(to, images, layout, |level, _| [level.round_ties_even() as u8]),
         DType::F32 => write(to, images, layout, |level, channel| normal(level, channel).to_le_bytes()),
@@ -108,15 +109,16 @@ pub fn images<'a>(to: &mut [u8], images: impl IntoIterator<Item = (ImageParams, 
     }
 }
 
-/// `(level / 255 - mean) / std`, as kernels divide: by a product with the inverse, to 48 bits. It is what a division
-/// gives but for quotients within a part in 2^47 of the middle between two numbers.
-pub fn normalized(level: f32, mean: f32, std: f32) -> f32 {
-    let quotient = |dividend: f32, divisor: f32| {
+/// What makes `(level / 255 - mean) / std` of a level, as kernels divide: by a product with the inverse, to 48 bits. It
+/// is what a division gives but for quotients within a part in 2^47 of the middle between two numbers.
+pub fn normalizer(mean: f32, std: f32) -> impl Fn(f32) -> f32 {
+    let inverse = |divisor: f32| {
         let inverse = 1.0 / f64::from(divisor);
-        let high = inverse as f32;
-        dividend.mul_add(high, dividend * (inverse - f64::from(high)) as f32)
+        (inverse as f32, (inverse - f64::from(inverse as f32)) as f32)
     };
-    quotient(quotient(level, 255.0) - mean, std)
+    let quotient = |dividend: f32, (high, low): (f32, f32)| dividend.mul_add(high, dividend * low);
+    let (whole, std) = (inverse(255.0), inverse(std));
+    move |level| quotient(quotient(level, whole) - mean, std)
 }
 
 /// The images, each element made of its level and channel by `element`.
