@@ -215,42 +215,42 @@ fn files_are_pinned_as_long_as_they_are_read() {
     });
 }
 
-/// Pixels that come back lie where those of a batch before did, if that is over.
-#[test]
-fn pixels_need_no_new_memory() {
+/// A decoder with room for 8 MiB, a photograph and its pixels. Nothing may be left behind.
+fn with_decoder(work: impl FnOnce(&Mock, &mut Decoder, (&[u8], (u32, u32)), &[u8]) + Send + 'static) {
     within(BOUND, || {
         let (mock, file) = (Mock::new(""), photograph("420.jpg"));
         let nvjpeg = Nvjpeg::new(&mock);
         let (context, library) = (mock.context(), Library::at(&nvjpeg.path()).expect("a library"));
         let image = decode(&file, &Decoding::default()).expect("an image");
-        let jpeg = (&file[..], (image.height(), image.width()));
         let mut decoder = library.decoder(&context, 8 << 20).expect("a decoder");
-        let mut places = Vec::new();
-        for images in [5, 3, 5] {
-            let decoded = decoder.decode(&vec![jpeg; images]).expect("no error");
-            let decoded: Vec<_> = decoded.into_iter().map(|pixels| pixels.expect("pixels").bytes).collect();
-            for pixels in decoded {
-                assert!(pixels == image.pixels());
-                places.push(pixels.as_ptr());
-                decoder.reuse(pixels);
-            }
-        }
-        assert!(places[5..].iter().all(|place| places[..5].contains(place)), "{places:?}");
+        work(&mock, &mut decoder, (&file, (image.height(), image.width())), image.pixels());
         drop((decoder, context));
         nvjpeg.assert_clean();
         mock.assert_clean();
     });
 }
 
+/// Pixels that come back lie where those of a batch before did, if that is over.
+#[test]
+fn pixels_need_no_new_memory() {
+    with_decoder(|_, decoder, jpeg, wanted| {
+        let mut places = Vec::new();
+        for images in [5, 3, 5] {
+            let decoded = decoder.decode(&vec![jpeg; images]).expect("no error");
+            let decoded: Vec<_> = decoded.into_iter().map(|pixels| pixels.expect("pixels").bytes).collect();
+            for pixels in decoded {
+                assert!(pixels == wanted);
+                places.push(pixels.as_ptr());
+                decoder.reuse(pixels);
+            }
+        }
+        assert!(places[5..].iter().all(|place| places[..5].contains(place)), "{places:?}");
+    });
+}
+
 #[test]
 fn batches_of_other_sizes_take_no_more_memory_from_the_driver() {
-    within(BOUND, || {
-        let (mock, file) = (Mock::new(""), photograph("420.jpg"));
-        let nvjpeg = Nvjpeg::new(&mock);
-        let (context, library) = (mock.context(), Library::at(&nvjpeg.path()).expect("a library"));
-        let image = decode(&file, &Decoding::default()).expect("an image");
-        let jpeg = (&file[..], (image.height(), image.width()));
-        let mut decoder = library.decoder(&context, 8 << 20).expect("a decoder");
+    with_decoder(|mock, decoder, jpeg, _| {
         let mut decode = |images: usize| {
             let decoded = decoder.decode(&vec![jpeg; images]).expect("no error");
             assert!(decoded.len() == images && decoded.iter().all(Result::is_ok));
@@ -262,9 +262,6 @@ fn batches_of_other_sizes_take_no_more_memory_from_the_driver() {
         assert_eq!([7, 2, 7].map(&mut decode), [most + 1; 3]);
         // Two blocks of the host's, of less than 2 MiB together.
         assert_eq!(mock.count("registrations"), pinned + 1);
-        drop((decoder, context));
-        nvjpeg.assert_clean();
-        mock.assert_clean();
     });
 }
 
