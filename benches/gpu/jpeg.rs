@@ -34,7 +34,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     let library = match Library::open(&libraries) {
         Ok(library) => library,
         Err(error) => {
-            report.tell("nvJPEG", format!("not to be had: {error}"));
+            report.tell("nvJPEG", format!("not available: {error}"));
             report.put("jpeg", json!({"skipped": error.to_string()}));
             return Ok(());
         }

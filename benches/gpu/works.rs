@@ -197,7 +197,7 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
     );
     let what = format!("{name}: straight from files (GDS on), of the pinned path; its CPU");
     match &no_gds {
-        Some(why) => report.tell(what, format!("not to be had: {why}")),
+        Some(why) => report.tell(what, format!("not available: {why}")),
         None => {
             let cheaper = told(&straight)["cpu_s_per_gb"].as_f64().unwrap_or(f64::NAN) / cpu;
             report.tell(what, format!("{:.3}; {cheaper:.3}", rates(&straight) / to_gpu));
