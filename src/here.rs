@@ -1,8 +1,10 @@
 //! Reads in the thread that asks, through the page cache, with files that are kept open.
 
+use crate::config::Config;
 use crate::dataset::{Dataset, FileId, FileTable, Span};
 use crate::engine::files::{Files, OpenFile};
 use crate::guard;
+use crate::patience::Patience;
 use crate::plan::is_empty_file;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -31,7 +33,7 @@ impl Here {
     /// # Errors
     /// Names a root folder that is missing or that this process may not open.
     pub(crate) fn new(dataset: Arc<dyn Dataset>) -> Result<Here> {
-        let files = Files::new(Arc::clone(&dataset), false, false)?;
+        let files = Files::new(Arc::clone(&dataset), false, false, &Patience::of(&Config::default()))?;
         Ok(Here { dataset, files, open: Mutex::default() })
     }
 

@@ -67,6 +67,7 @@
 // In layer order: a module imports only from modules above it (a test enforces it).
 pub mod config;
 mod guard;
+mod patience;
 mod gds;
 pub mod stats;
 mod queue;

@@ -7,6 +7,7 @@ pub mod bus;
 use crate::config::{Batching, Config, Cursor, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Opened, Read};
+use crate::patience::Patience;
 use crate::plan::{BatchPlan, Layout, PlannedRead, Planner, UnitLimits};
 use crate::pool::{BLOCK_ALIGNMENT, Pool};
 use crate::queue::Bell;
@@ -54,7 +55,7 @@ pub fn measure(
     limit: Duration,
 ) -> Result<RawRate> {
     let stats = Arc::new(Stats::new());
-    let Opened { mut engine, route, width } = engine::open(config, dataset, &stats)?;
+    let Opened { mut engine, route, width } = engine::open(config, dataset, &stats, &Patience::of(config))?;
     let mut reads = Reads::new(dataset, config, sampler, &route)?;
     // With those that wait in the engine for their turn.
     let depth = engine.widen(width.most.min(config.queue_depth.unwrap_or(DEPTH))).min(affordable(route.read_bytes));

@@ -7,14 +7,17 @@ mod json;
 mod v1;
 
 use crate::dataset::Dataset;
+use crate::patience::Patience;
 use crate::sampler::{
     BatchingId, Cursor, Difference, EpochDigest, Identified, KnownOrder, Mixer, OnLine, OrderId, Sampler,
 };
 use crate::{Error, ErrorKind, Result};
 use content::Content;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-pub(crate) use content::Look;
+pub(crate) use content::{Look, content_hashes};
 
 /// The version of the JSON that this library writes. It also reads version 1. The version increases when a field
 /// changes its meaning, or when a new field must not be ignored. Other fields may be added within a version.
@@ -177,13 +180,14 @@ impl State {
     }
 
     /// Checks that the dataset's files hold what they held when the state was saved: a few blocks of up to 64 files,
-    /// and one of up to 4096.
+    /// and one of up to 4096. A file that does not answer is not compared; `timeout` is that of the loader's reads.
     ///
     /// # Errors
     /// `StateMismatch`, with the first file that holds something else.
     #[doc(hidden)]
-    pub fn check_content(&self, dataset: &dyn Dataset) -> Result<()> {
-        self.content.as_ref().map_or(Ok(()), |content| content.check(dataset))
+    pub fn check_content(&self, dataset: &Arc<dyn Dataset>, timeout: Option<Duration>) -> Result<()> {
+        let patience = Patience::of_timeout(timeout);
+        self.content.as_ref().map_or(Ok(()), |content| content.check(dataset, &patience))
     }
 
     /// Checks that `sampler` has the order that the state was saved in, and that the state's position exists in it.

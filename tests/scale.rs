@@ -244,7 +244,7 @@ fn the_first_state_of_eighty_shards(times: Times) {
         (0..100).for_each(|_| assert_eq!(loader.state().cursor(), state.cursor()));
         times.report("another one", begin.elapsed() / 100, Duration::from_micros(50));
         let begin = Instant::now();
-        state.check_content(&*dataset).expect("the same files");
+        state.check_content(&dataset, None).expect("the same files");
         times.report("comparing", begin.elapsed(), Duration::from_millis(20));
     }
 }

@@ -61,7 +61,7 @@ fn show(options: &Show) -> Done {
     if !options.paths.is_empty() {
         let dataset = data::open(&options.paths, &options.format.0)?;
         state.check_dataset(&Identity::of(&*dataset))?;
-        state.check_content(&*dataset)?;
+        state.check_content(&dataset, None)?;
     }
     let is_checked = !options.paths.is_empty();
     if options.json {

@@ -3,7 +3,6 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::Source;
-use crate::parallel::in_parallel;
 use crate::{FileId, FileTable};
 use std::ops::Range;
 use std::time::Instant;
@@ -18,8 +17,6 @@ const BLOCK_BYTES: u64 = 4096;
 pub const CONTENT_GROUPS: usize = 16;
 /// Most files of a group that are looked at, one block of each: 16 MiB of all groups.
 const GROUP_FILES_MAX: u64 = 256;
-/// The files may be on a disk, which answers several at a time.
-const THREADS: usize = 8;
 
 /// The files that are looked at: all if there are few, else one of each of 64 stretches, in ascending order. It follows
 /// from the number of files alone, so it is the same for every copy of a dataset.
@@ -35,31 +32,26 @@ pub fn content_files(files: &FileTable) -> Vec<FileId> {
     chosen.collect()
 }
 
-/// Hashes of some blocks of each of [`content_files`], in their order: of bytes alone, so that copies with other names
-/// and times have the same. `None` for a file that cannot be read, or is no longer the one that was found.
+/// A hash of some blocks of a file: of bytes alone, so that copies with other names and times have the same. `None` if
+/// it cannot be read, or is no longer the one that was found.
 ///
 /// States of earlier versions hold these: another choice of blocks needs another name for them there.
-pub fn content(files: &FileTable) -> Vec<Option<u64>> {
-    in_parallel(&content_files(files), THREADS, |&file| of_file(files, file).ok())
+pub fn content_of_file(files: &FileTable, file: FileId) -> Option<u64> {
+    of_file(files, file).ok()
 }
 
-/// The files of a group, without an end, where there are more files than [`content`] looks at.
+/// The files of a group, without an end, where there are more files than [`content_files`].
 pub fn content_group(files: &FileTable, group: usize) -> Range<u64> {
     let (count, groups) = (files.len() as u64, CONTENT_GROUPS as u64);
     (group as u64 * count / groups)..((group as u64 + 1) * count / groups)
 }
 
-/// A hash for each group of files, of a block of each of up to 256 of them, 4096 in all; of bytes alone, as those of
-/// [`content`]. `None` for a group of which a file cannot be read, or of which not all were read by the deadline. Empty
-/// if [`content`] has looked at every file.
+/// A hash of a group of files, of a block of each of up to 256 of them, 4096 in all groups; of bytes alone, as that of
+/// [`content_of_file`]. `None` if one of them cannot be read, or not all were read by the deadline.
 ///
 /// As above: states hold these.
-pub fn content_groups(files: &FileTable, deadline: Instant) -> Vec<Option<u64>> {
-    if files.len() <= CONTENT_FILES_MAX {
-        return Vec::new();
-    }
-    let groups: Vec<usize> = (0..CONTENT_GROUPS).collect();
-    in_parallel(&groups, THREADS, |&group| of_group(files, group, deadline).ok().flatten())
+pub fn content_of_group(files: &FileTable, group: usize, deadline: Instant) -> Option<u64> {
+    of_group(files, group, deadline).ok().flatten()
 }
 
 fn of_group(files: &FileTable, group: usize, deadline: Instant) -> Result<Option<u64>> {
@@ -153,8 +145,7 @@ mod tests {
             assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.iter().all(|&file| file < count), "{count}");
             assert_eq!(all.len(), count.min(4096) as usize, "{count}");
         }
-        assert!(content_groups(&table(64), Instant::now()).is_empty());
-        assert_eq!(content_groups(&table(65), Instant::now()), vec![None; CONTENT_GROUPS], "the deadline has passed");
+        assert_eq!(content_of_group(&table(65), 0, Instant::now()), None, "the deadline has passed");
     }
 
     #[test]

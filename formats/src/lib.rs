@@ -128,7 +128,7 @@ pub mod internal {
     pub use crate::changes::names;
     pub use crate::checks::{Checked, check_all};
     pub use crate::content::{
-        CONTENT_FILES_MAX, CONTENT_GROUPS, content, content_files, content_group, content_groups,
+        CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
     };
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;

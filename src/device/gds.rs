@@ -8,6 +8,7 @@ use crate::config::GdsCause;
 use crate::config::{Cause, Config, Device, EngineChoice, Fallback, Gds, GdsRoute, GdsTrial, OnError};
 use crate::engine::{self, Engine, PINNED, Read, STRAIGHT_BYTES, Straight};
 use crate::gds::{self, Facts};
+use crate::patience::Patience;
 use crate::plan::{BatchPlan, Layout, PlannedRead};
 use crate::pool::Pool;
 use crate::queue::Bell;
@@ -127,7 +128,7 @@ fn attempt(
     said: &mut Vec<Fallback>,
 ) -> Step<Loading> {
     guard_work(asked)?;
-    engine::suits(asked.config, &**asked.order.dataset(), insists)?;
+    engine::suits(asked.config, asked.order.dataset(), insists)?;
     let search = device.search.clone();
     let facts = Facts::read(&search.root);
     gds::guard(&facts)?;
@@ -355,7 +356,8 @@ fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<
     };
     let reads = planned(asked, layout(opened.route.read_bytes), 0);
     let gds = Trial { engine: opened.engine, pool: &mut loading.pool, copies: None }.run(&reads)?;
-    let opened = engine::open(asked.config, asked.order.dataset(), &stats).map_err(failed)?;
+    let patience = Patience::of(asked.config);
+    let opened = engine::open(asked.config, asked.order.dataset(), &stats, &patience).map_err(failed)?;
     let reads = planned(asked, layout(opened.route.read_bytes), 1);
     let longest = reads.iter().map(|read| read.len).max().unwrap_or(0);
     let bytes = TRIAL_BYTES.max(2 * longest).min(loading.pool.bytes() as u64) as usize;

@@ -5,6 +5,7 @@ use super::roots::Roots;
 use crate::Result;
 use crate::config::CHECK_EVERY;
 use crate::dataset::{Dataset, FileId};
+use crate::patience::Patience;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -53,9 +54,9 @@ impl Files {
     /// Opens the root folders.
     ///
     /// # Errors
-    /// Names the root that is missing or that this process may not open.
-    pub(crate) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
-        let roots = Arc::new(Roots::open(Arc::clone(&dataset))?);
+    /// Names the root that is missing, that this process may not open, or that does not answer.
+    pub(crate) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool, patience: &Patience) -> Result<Files> {
+        let roots = Arc::new(Roots::open(Arc::clone(&dataset), patience.clone())?);
         Ok(Files {
             dataset,
             roots,

@@ -13,6 +13,7 @@ use super::{ABANDONED_MAX, Read, Width, way};
 use crate::config::GdsCause;
 use crate::config::{Cause, Config, EngineKind, Fallback, IoChoice, Route};
 use crate::dataset::{Dataset, FileId};
+use crate::patience::Patience;
 use crate::stats::Stats;
 use crate::{Error, Result};
 use check::Checks;
@@ -111,14 +112,14 @@ pub(super) struct Own {
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn suits(config: &Config, dataset: &dyn Dataset, insists: bool) -> Result<(), Box<Fallback>> {
+pub(crate) fn suits(config: &Config, dataset: &Arc<dyn Dataset>, insists: bool) -> Result<(), Box<Fallback>> {
     let fails =
         |reason: String| Err(Box::new(Fallback::new(Cause::Gds(GdsCause::Files), PINNED, None).with_reason(reason)));
     if config.io == IoChoice::Buffered {
         return fails("reads through the page cache were asked for".into());
     }
     let io = if insists { IoChoice::Direct } else { config.io };
-    match way::choose(&Config { io, ..config.clone() }, dataset) {
+    match way::choose(&Config { io, ..config.clone() }, dataset, &Patience::of(config)) {
         Ok(way) if way.direct => Ok(()),
         Ok(way) => fails(way.fallbacks.first().map_or_else(String::new, |step| step.reason.to_string())),
         Err(error) => Err(files_step(&error)),
@@ -152,8 +153,10 @@ impl Straight {
     ) -> Result<(Straight, Option<Fallback>), Box<Fallback>> {
         let step = |cause, reason: String| Box::new(Fallback::new(cause, PINNED, None).with_reason(reason));
         let files = |error: Error| files_step(&error);
-        let way = way::choose(&Config { io: IoChoice::Direct, ..config.clone() }, &**dataset).map_err(files)?;
-        let files = Files::new(Arc::clone(dataset), way.direct, way.blocking).map_err(files)?;
+        let patience = Patience::of(config);
+        let insisting = Config { io: IoChoice::Direct, ..config.clone() };
+        let way = way::choose(&insisting, dataset, &patience).map_err(files)?;
+        let files = Files::new(Arc::clone(dataset), way.direct, way.blocking, &patience).map_err(files)?;
         let files = files.checked_every(config.check_every);
         let _current = context.enter().map_err(|error| step(Cause::Gds(GdsCause::Context), error.to_string()))?;
         let refused = |error: CufileError| {

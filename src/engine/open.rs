@@ -10,6 +10,7 @@ use super::way::{self, Way};
 use super::{ABANDONED_MAX, Engine, Width};
 use crate::config::{Cache, Cause, Config, EngineChoice, EngineKind, Fallback, Route};
 use crate::dataset::Dataset;
+use crate::patience::Patience;
 use crate::plan::Joining;
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
@@ -55,12 +56,18 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// `Unavailable` if `config` names something that is not available.
-pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>) -> Result<Opened> {
+pub(crate) fn open(
+    config: &Config,
+    dataset: &Arc<dyn Dataset>,
+    stats: &Arc<Stats>,
+    patience: &Patience,
+) -> Result<Opened> {
     if config.engine == EngineChoice::Sim {
         return Ok(simulated(config, dataset));
     }
-    let way = way::choose(config, &**dataset)?;
-    let files = Arc::new(Files::new(Arc::clone(dataset), way.direct, way.blocking)?.checked_every(config.check_every));
+    let way = way::choose(config, dataset, patience)?;
+    let files = Files::new(Arc::clone(dataset), way.direct, way.blocking, patience)?;
+    let files = Arc::new(files.checked_every(config.check_every));
     let mut route = Route {
         engine: EngineKind::Uring,
         direct_io: way.direct,
@@ -97,7 +104,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
     }
     // What is in the page cache already stays there, and is not read from the disk.
     if !way.direct && !way.resident && (config.read_once || config.cache == Cache::Memory) {
-        match way::reads_once(&**dataset) {
+        match way::reads_once(dataset, patience) {
             Ok(()) => route.reads_once = true,
             Err(error) => route.fallbacks.push(Fallback::new(Cause::ReadOnce, "the page cache", Some(&error))),
         }

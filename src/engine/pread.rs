@@ -147,6 +147,7 @@ impl Reader for Pread {
 mod tests {
     use super::*;
     use crate::dataset::{self, FileTable, Options};
+    use crate::patience::Patience;
     use uringload_sys::Arena;
 
     #[test]
@@ -159,7 +160,8 @@ mod tests {
         files.push(b"a", 10).unwrap();
         files.push(b"b", 10).unwrap();
         let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
-        let pread = Pread::new(Arc::new(Files::new(dataset, false, true).unwrap()));
+        let patience = Patience::new(std::time::Duration::from_secs(60));
+        let pread = Pread::new(Arc::new(Files::new(dataset, false, true, &patience).unwrap()));
         let (_arena, mut memory) = Arena::reserve(1 << 20).unwrap();
         let read = |memory: &mut uringload_sys::Part, pieces: &[(u32, u64, usize)]| {
             let piece = |&(file, offset, len): &(u32, u64, usize)| Piece { file: FileId(file), offset, len, need: len };

@@ -2,12 +2,14 @@
 //! that was opened leads nowhere any more, and its path leads to what is there now.
 
 use crate::dataset::{Dataset, FileId};
+use crate::patience::Patience;
 use crate::{Error, Result};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::catch_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_sys::file::{self, Identity};
@@ -19,6 +21,7 @@ const OTHERS_TRIED: u64 = 8;
 pub(super) struct Roots {
     dataset: Arc<dyn Dataset>,
     roots: Vec<Root>,
+    patience: Patience,
 }
 
 struct Root {
@@ -33,16 +36,22 @@ impl Roots {
     /// Opens them.
     ///
     /// # Errors
-    /// Names the root that is missing or that this process may not open.
-    pub(super) fn open(dataset: Arc<dyn Dataset>) -> Result<Roots> {
-        let open = |path: &std::path::PathBuf| {
-            let folder = file::open_folder(path)
-                .map_err(|source| Error::io("cannot open the folder", source).with_path(path))?;
+    /// Names the root that is missing, that this process may not open, or that does not answer.
+    pub(super) fn open(dataset: Arc<dyn Dataset>, patience: Patience) -> Result<Roots> {
+        let asked = Arc::clone(&dataset);
+        let folders = patience.ask(dataset.files().roots().len(), 1, move |root| {
+            let folder = file::open_folder(&asked.files().roots()[root])?;
             let first = Identity::of(folder.as_fd()).ok();
+            Ok((folder, first))
+        });
+        let of_path = |(path, folder): (&PathBuf, Option<io::Result<_>>)| {
+            let (folder, first) = folder
+                .ok_or_else(|| patience.over(path))?
+                .map_err(|source| Error::io("cannot open the folder", source).with_path(path))?;
             Ok(Root { folder: Mutex::new(Arc::new(folder)), first, reopening: AtomicBool::new(false) })
         };
-        let roots = dataset.files().roots().iter().map(open).collect::<Result<_>>()?;
-        Ok(Roots { dataset, roots })
+        let roots = dataset.files().roots().iter().zip(folders).map(of_path).collect::<Result<_>>()?;
+        Ok(Roots { dataset, roots, patience })
     }
 
     /// The folder, as it was opened last.
@@ -51,45 +60,47 @@ impl Roots {
     }
 
     /// Why no file of the root of `file` can be found, after this one could not: the folder is gone, another is in its
-    /// place, or a sample of the other files is gone too. `None` if other files are there.
-    pub(super) fn lost(&self, file: FileId) -> Option<String> {
+    /// place, or a sample of the other files is gone too, or does not answer. `None` if other files are there.
+    pub(super) fn lost(self: &Arc<Self>, file: FileId) -> Option<String> {
         let files = self.dataset.files();
         let root = files.root_of(file);
-        match Identity::of_path(&files.roots()[root]) {
+        let asked = Arc::clone(self);
+        match self.patience.ask_one(move || Identity::of_path(&asked.dataset.files().roots()[root])) {
             // With too few descriptors or too little memory nothing is known; the names below tell more.
-            Err(error) if matches!(error.raw_os_error(), Some(ENOENT | ENOTDIR | EACCES)) => {
+            Some(Err(error)) if matches!(error.raw_os_error(), Some(ENOENT | ENOTDIR | EACCES)) => {
                 return Some(format!("the folder is gone ({error})"));
             }
-            Ok(now) if self.roots[root].first.is_some_and(|first| !now.is_same_file(&first)) => {
+            Some(Ok(now)) if self.roots[root].first.is_some_and(|first| !now.is_same_file(&first)) => {
                 return Some("another folder is in the place of the one that was opened".into());
             }
             _ => {}
         }
-        let folder = self.folder(root);
         if files.len() == 1 {
             // There is no other file to ask. It alone is gone if its own folder answers.
             let name = files.name(file);
-            let parent = name.iter().rposition(|&byte| byte == b'/').map_or(&b"."[..], |end| &name[..end]);
-            let is_there = Identity::at(folder.as_fd(), parent).is_ok();
-            return (!is_there).then(|| "the folder of the only file is gone too".into());
+            let parent = name.iter().rposition(|&byte| byte == b'/').map_or(&b"."[..], |end| &name[..end]).to_vec();
+            let folder = self.folder(root);
+            let is_there = self.patience.ask_one(move || Identity::at(folder.as_fd(), &parent).is_ok());
+            return (is_there != Some(true)).then(|| "the folder of the only file is gone too".into());
         }
         let of_root = files.files_of(root);
-        let is_there = |other: u32| {
-            let other = FileId(other);
-            let folder =
-                if of_root.contains(&other.0) { Arc::clone(&folder) } else { self.folder(files.root_of(other)) };
-            other != file && Identity::at(folder.as_fd(), files.name(other)).is_ok()
-        };
         // A root of one file is no better known than the files of the others.
-        let among = if of_root.len() > 1 { of_root.clone() } else { 0..files.len() as u32 };
+        let among = if of_root.len() > 1 { of_root } else { 0..files.len() as u32 };
         let count = among.len() as u64;
-        let found = if count <= OTHERS_TRIED {
-            among.clone().any(is_there)
+        let others: Vec<u32> = if count <= OTHERS_TRIED {
+            among.collect()
         } else {
             let random = RandomState::new();
-            (0..OTHERS_TRIED).any(|draw| is_there(among.start + (random.hash_one(draw) % count) as u32))
+            (0..OTHERS_TRIED).map(|draw| among.start + (random.hash_one(draw) % count) as u32).collect()
         };
-        (!found).then(|| "other files of the folder are gone too".into())
+        let asked = Arc::clone(self);
+        let found = self.patience.first_of(others.len(), move |number| {
+            let other = FileId(others[number]);
+            let files = asked.dataset.files();
+            let folder = asked.folder(files.root_of(other));
+            (other != file && Identity::at(folder.as_fd(), files.name(other)).is_ok()).then_some(())
+        });
+        found.is_none().then(|| "other files of the folder are gone too".into())
     }
 
     /// Opens the root of `file` again by its path, on a thread of its own: that may take as long as the mount does not

@@ -476,6 +476,7 @@ const ECANCELED: i32 = 125;
 mod tests {
     use super::*;
     use crate::dataset::{self, FileTable, Options};
+    use crate::patience::Patience;
     use std::fs::File;
 
     use uringload_sys::ring::RingOptions;
@@ -499,7 +500,7 @@ mod tests {
         files.push_root(folder);
         files.push(b"fifo", 4096).unwrap();
         let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
-        let files = Files::new(dataset, false, true).unwrap();
+        let files = Files::new(dataset, false, true, &Patience::new(Duration::from_secs(60))).unwrap();
         Some(Uring::new(ring, Arc::new(files), 2, 2))
     }
 

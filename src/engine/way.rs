@@ -3,9 +3,11 @@
 use super::files::has_no_descriptor;
 use crate::config::{Cause, Config, Fallback, IoChoice};
 use crate::dataset::{Dataset, FileId, FileTable};
+use crate::patience::{self, Patience};
 use crate::{Error, ErrorKind, Result};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::file::{self, OpenFlags, Opened};
 
@@ -49,19 +51,21 @@ struct Direct {
     file: std::path::PathBuf,
     device: Option<BlockDevice>,
     fuse: bool,
+    /// Whether any of the files that were tried has answered.
+    answers: bool,
 }
 
 /// Probes one file of each root and, if the choice is open, the page cache.
 ///
 /// # Errors
-/// `Unavailable` if `O_DIRECT` was requested by name and a root refuses it. Otherwise, why a root's file cannot be
-/// opened.
-pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
-    let roots = probe_roots(dataset)?;
+/// `Unavailable` if `O_DIRECT` was requested by name and a root refuses it. `Timeout` if a root's folder does not
+/// answer. Otherwise, why a root's file cannot be opened.
+pub(super) fn choose(config: &Config, dataset: &Arc<dyn Dataset>, patience: &Patience) -> Result<Way> {
+    let roots = probe_roots(dataset, patience)?;
     let devices: Vec<BlockDevice> = roots.iter().filter_map(|root| root.device.clone()).collect();
     let fuse = roots.iter().any(|root| root.fuse);
     let insists = config.io == IoChoice::Direct;
-    let share = if insists { None } else { resident_share(dataset) };
+    let share = if insists { None } else { resident_share(dataset, patience) };
     let resident = !fuse && share.is_some_and(|share| share >= RESIDENT_SHARE);
     let buffered = |fallbacks| {
         let devices = devices.clone();
@@ -84,6 +88,11 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
             let reason = format!("{:.0} % of a sample of the files lies in the page cache", share * 100.0);
             return Ok(buffered(vec![Fallback::new(Cause::PageCache, "the page cache", None).with_reason(reason)]));
         }
+        if let Some(silent) = roots.iter().find(|root| !root.answers) {
+            let reason = format!("{} did not answer within {:?}", silent.file.display(), patience.bound());
+            let step = Fallback::new(Cause::DirectOpen, "the page cache", None).with_reason(reason);
+            return Ok(buffered(vec![step.with_remedy(patience::REMEDY)]));
+        }
         if roots.iter().any(|root| root.alignment.is_none()) {
             return Ok(buffered(vec![Fallback::new(Cause::DirectAlignment, "the page cache", None)]));
         }
@@ -104,22 +113,59 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
 ///
 /// # Errors
 /// Same as opening an engine.
-pub(crate) fn would_be_direct(config: &Config, dataset: &dyn Dataset) -> Result<Option<bool>> {
+pub(crate) fn would_be_direct(
+    config: &Config,
+    dataset: &Arc<dyn Dataset>,
+    patience: &Patience,
+) -> Result<Option<bool>> {
     if config.io != IoChoice::Auto || config.engine == crate::config::EngineChoice::Sim {
         return Ok(None);
     }
-    choose(config, dataset).map(|way| Some(way.direct))
+    choose(config, dataset, patience).map(|way| Some(way.direct))
 }
 
 /// Probes one file of each root: the first that can be opened. A missing file is reported by its own samples.
-fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
-    let files = dataset.files();
-    let probe_root = |root| {
-        let mut found = files.files_of(root).take(FILES_TRIED).map(|id| probe(dataset, FileId(id)));
-        let first = found.next()?;
-        Some(if first.is_ok() { first } else { found.find(Result::is_ok).unwrap_or(first) })
+fn probe_roots(dataset: &Arc<dyn Dataset>, patience: &Patience) -> Result<Vec<Direct>> {
+    let asked = Arc::clone(dataset);
+    let first = move |root| {
+        let id = asked.files().files_of(root).next()?;
+        Some(probe(&*asked, FileId(id)))
     };
-    (0..files.roots().len()).filter_map(probe_root).collect()
+    let first = patience.ask(dataset.files().roots().len(), 1, first);
+    let of_root = |(root, first)| match first {
+        Some(None) => None,
+        Some(Some(Ok(direct))) => Some(Ok(direct)),
+        Some(Some(Err(error))) => Some(probe_others(dataset, root, Some(error), patience)),
+        None => Some(probe_others(dataset, root, None, patience)),
+    };
+    first.into_iter().enumerate().filter_map(of_root).collect()
+}
+
+/// Probes the other files of a root, after the first one has failed or has not answered.
+fn probe_others(dataset: &Arc<dyn Dataset>, root: usize, first: Option<Error>, patience: &Patience) -> Result<Direct> {
+    let of_root = dataset.files().files_of(root);
+    let others: Vec<u32> = of_root.clone().skip(1).take(FILES_TRIED - 1).collect();
+    let asked = Arc::clone(dataset);
+    let found = patience.first_of(others.len(), move |number| probe(&*asked, FileId(others[number])).ok());
+    match (found, first) {
+        (Some(direct), _) => Ok(direct),
+        (None, Some(error)) => Err(error),
+        (None, None) => silent(dataset, root, FileId(of_root.start), patience),
+    }
+}
+
+/// What a root allows none of whose files has answered, judging by its folder.
+fn silent(dataset: &Arc<dyn Dataset>, root: usize, first: FileId, patience: &Patience) -> Result<Direct> {
+    let path = dataset.files().roots()[root].clone();
+    let asked = path.clone();
+    let folder = patience.ask_one(move || {
+        file::open_folder(&asked).map(|folder| file::file_system(folder.as_fd()).is_ok_and(|name| name == "fuse"))
+    });
+    let fuse = folder
+        .ok_or_else(|| patience.over(&path))?
+        .map_err(|source| Error::io("cannot open the folder", source).with_path(&path))?;
+    let file = dataset.files().path(first);
+    Ok(Direct { alignment: None, error: None, file, device: None, fuse, answers: false })
 }
 
 fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
@@ -134,11 +180,11 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
         Ok(opened) => {
             let alignment = file::direct_alignment(opened.file.as_fd());
             let alignment = alignment.map(|alignment| alignment.memory.max(alignment.offset).max(SECTOR_BYTES));
-            Ok(Direct { alignment, error: None, file: path, device, fuse })
+            Ok(Direct { alignment, error: None, file: path, device, fuse, answers: true })
         }
         // That is no word about O_DIRECT.
         Err(error) if has_no_descriptor(&error) => Err(Error::io("cannot open the file", error).with_path(path)),
-        Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device, fuse }),
+        Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device, fuse, answers: true }),
     }
 }
 
@@ -146,8 +192,12 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
 ///
 /// # Errors
 /// Why not.
-pub(super) fn reads_once(dataset: &dyn Dataset) -> io::Result<()> {
-    let files = dataset.files();
+pub(super) fn reads_once(dataset: &Arc<dyn Dataset>, patience: &Patience) -> io::Result<()> {
+    let asked = Arc::clone(dataset);
+    patience.ask_one(move || reads_files_once(asked.files())).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+}
+
+fn reads_files_once(files: &FileTable) -> io::Result<()> {
     for root in 0..files.roots().len() {
         // A file that cannot be opened is an error of its own samples, and an empty one is read by nobody.
         let opened = files.files_of(root).take(FILES_TRIED).find_map(|id| open(files, FileId(id), false).ok());
@@ -159,18 +209,23 @@ pub(super) fn reads_once(dataset: &dyn Dataset) -> io::Result<()> {
 }
 
 /// Share of bytes in the page cache, over a sample of the files. `None` if the kernel does not report it
-/// (`cachestat(2)`, Linux 6.5).
-fn resident_share(dataset: &dyn Dataset) -> Option<f64> {
-    let files = dataset.files();
-    let count = files.len() as u64;
+/// (`cachestat(2)`, Linux 6.5), or one of them does not answer.
+fn resident_share(dataset: &Arc<dyn Dataset>, patience: &Patience) -> Option<f64> {
+    let asked = Arc::clone(dataset);
+    let count = dataset.files().len() as u64;
     let looked_at = count.min(RESIDENCY_FILES);
     let page_bytes = uringload_sys::arena::page_bytes() as u64;
+    let pages_of = move |index: usize| {
+        let id = FileId((index as u64 * count / looked_at) as u32);
+        let Ok(opened) = open(asked.files(), id, false) else { return Some((0, 0)) };
+        let resident = file::cachestat(opened.file.as_fd(), 0, 0).ok()?.cached;
+        Some((resident, opened.identity.size.div_ceil(page_bytes)))
+    };
     let (mut resident, mut pages) = (0, 0);
-    for index in 0..looked_at {
-        let id = FileId((index * count / looked_at) as u32);
-        let Ok(opened) = open(files, id, false) else { continue };
-        resident += file::cachestat(opened.file.as_fd(), 0, 0).ok()?.cached;
-        pages += opened.identity.size.div_ceil(page_bytes);
+    for of_file in patience.ask(looked_at as usize, 2, pages_of) {
+        let of_file = of_file.flatten()?;
+        resident += of_file.0;
+        pages += of_file.1;
     }
     (pages > 0).then(|| resident as f64 / pages as f64)
 }
@@ -185,6 +240,10 @@ fn open(files: &FileTable, id: FileId, direct: bool) -> io::Result<Opened> {
 mod tests {
     use super::*;
     use crate::dataset::{self, FileTable, Options};
+
+    fn patient() -> Patience {
+        Patience::of(&Config::default())
+    }
 
     /// A dataset of one file in a folder.
     fn one_file(folder: &std::path::Path) -> std::sync::Arc<dyn Dataset> {
@@ -201,22 +260,23 @@ mod tests {
         let stats = std::sync::Arc::new(crate::stats::Stats::new());
         if let Ok(folder) = tempfile::tempdir_in("/dev/shm") {
             let dataset = one_file(folder.path());
-            assert_eq!(reads_once(&*dataset).unwrap_err().raw_os_error(), Some(95), "EOPNOTSUPP");
+            assert_eq!(reads_once(&dataset, &patient()).unwrap_err().raw_os_error(), Some(95), "EOPNOTSUPP");
         }
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let dataset = one_file(folder.path());
         let file = open(dataset.files(), FileId(0), false).unwrap().file;
         std::fs::File::open(folder.path().join("a")).unwrap().sync_all().unwrap();
         file::evict(file.as_fd()).unwrap();
-        let way = choose(&config, &*dataset).unwrap();
+        let way = choose(&config, &dataset, &patient()).unwrap();
         if way.resident {
             return eprintln!("skipped: nothing leaves the page cache here");
         }
-        let route = super::super::open(&config, &dataset, &stats).unwrap().route;
+        let route = super::super::open(&config, &dataset, &stats, &patient()).unwrap().route;
         let step = route.fallbacks.iter().find(|step| step.cause == Cause::ReadOnce);
         assert_eq!(route.reads_once, step.is_none(), "{route} {:?}", route.fallbacks);
         assert_eq!(route.to_string().contains("keeps nothing"), route.reads_once);
-        let plain = super::super::open(&Config { read_once: false, ..config }, &dataset, &stats).unwrap().route;
+        let plain =
+            super::super::open(&Config { read_once: false, ..config }, &dataset, &stats, &patient()).unwrap().route;
         assert!(!plain.reads_once && plain.fallbacks.is_empty(), "only where it is asked for");
     }
 
@@ -230,15 +290,15 @@ mod tests {
             files.push(name.as_bytes(), 100_000);
         }
         let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
-        let Some(share) = resident_share(&*dataset) else {
+        let Some(share) = resident_share(&dataset, &patient()) else {
             eprintln!("skipped: no cachestat(2) on this kernel, or file system");
             return;
         };
         assert!(share > 0.9, "{share}");
-        let way = choose(&Config::default(), &*dataset).unwrap();
+        let way = choose(&Config::default(), &dataset, &patient()).unwrap();
         assert!(!way.direct);
         assert_eq!(way.fallbacks.len(), 1, "said, not silent");
-        let way = choose(&Config { io: IoChoice::Buffered, ..Config::default() }, &*dataset).unwrap();
+        let way = choose(&Config { io: IoChoice::Buffered, ..Config::default() }, &dataset, &patient()).unwrap();
         assert!(way.fallbacks.is_empty(), "what was asked for is no step down");
     }
 }

@@ -18,6 +18,7 @@ use crate::dataset::Dataset;
 use crate::device;
 use crate::engine::Price;
 use crate::guard;
+use crate::patience::Patience;
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
 use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
@@ -494,7 +495,9 @@ impl Builder {
         let decode_bytes = if decodes { limits::decode_bytes(config.memory_limit) } else { 0 };
         // What is left is for everything else.
         let memory_limit = config.memory_limit.map(|limit| limit - decode_bytes.min(limit));
-        let price = Price::of(&config, &**order.dataset());
+        let patience = Patience::of(&config);
+        let (asked, of_config) = (Arc::clone(order.dataset()), config.clone());
+        let price = patience.ask_one(move || Price::of(&of_config, &*asked)).flatten();
         let operation_bytes = price.as_ref().map(|price| price.operation_bytes).or(config.operation_bytes);
         let config = Config { memory_limit, operation_bytes, ..config };
         let mut notes = stretches::Notes::default();
@@ -585,7 +588,7 @@ fn order(
         None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
     };
     if let Some(state) = resume {
-        sampler = resumed(state, &*dataset, (sampler, is_own), config)?;
+        sampler = resumed(state, &dataset, (sampler, is_own), config)?;
     }
     Order::new(config, dataset, sampler)
 }
@@ -593,12 +596,12 @@ fn order(
 /// The order, going on from `state`, if that belongs to it and to the dataset.
 fn resumed(
     state: &State,
-    dataset: &dyn Dataset,
+    dataset: &Arc<dyn Dataset>,
     (sampler, is_own): (Arc<dyn Sampler>, bool),
     config: &Config,
 ) -> Result<Arc<dyn Sampler>> {
-    state.check_dataset(&Identity::of(dataset))?;
-    state.check_content(dataset)?;
+    state.check_dataset(&Identity::of(&**dataset))?;
+    state.check_content(dataset, config.timeout)?;
     let other = match &state.mixer {
         Some(mixer) => sampler.resumed(mixer, state.cursor())?,
         None => None,
@@ -606,7 +609,7 @@ fn resumed(
     let mut sampler = other.unwrap_or(sampler);
     if !is_own && config.shuffle == Shuffle::Auto && state.check_order(&*sampler).is_err() {
         // What the layout decides may be another order than when the state was made: the state's goes on.
-        let kinds = sampler::ever_auto(dataset, config.seed);
+        let kinds = sampler::ever_auto(&**dataset, config.seed);
         if let Some(same) = kinds.into_iter().find(|kind| state.check_order(&**kind).is_ok()) {
             sampler = same;
         }

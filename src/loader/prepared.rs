@@ -4,12 +4,13 @@
 use super::room::Room;
 use super::stretches::Notes;
 use crate::config::{Batching, Config, ImageCache};
-use crate::dataset::internal::content;
 use crate::dataset::{Dataset, SampleId, Value};
 use crate::guard;
+use crate::patience::Patience;
 use crate::prepared::{Origin, Prepared, Tally, bytes_of};
 use crate::sampler::{Order, hash};
 use crate::samples::Samples;
+use crate::state::content_hashes;
 use crate::transform::Map;
 use crate::{Error, ErrorKind, Result};
 use std::fmt::Write;
@@ -67,7 +68,9 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     let fields = dataset.schema().fields.len();
     let prepared = match &cache.folder {
         None => Prepared::in_memory(members, cache.bytes, fields),
-        Some(folder) => Prepared::on_disk((folder, origin(&**dataset, maps)), members, cache.bytes, fields)?,
+        Some(folder) => {
+            Prepared::on_disk((folder, origin(dataset, maps, &Patience::of(config))), members, cache.bytes, fields)?
+        }
     };
     notes.locality.push(words(cache, share, all).into());
     Ok(Some(Arc::new(prepared)))
@@ -144,15 +147,17 @@ fn stored_bytes(dataset: &dyn Dataset, id: SampleId, spans: &mut Vec<crate::data
     spans.iter().map(|span| span.len).sum()
 }
 
-/// What decides the pixels that are kept: the dataset and some of its bytes, what is done to images, and the decoder.
-fn origin(dataset: &dyn Dataset, maps: &Maps) -> Origin {
+/// What decides the pixels that are kept: the dataset and some of its bytes, what is done to images,
+/// and the decoder. A shard of the same name and size that took another's place has another stamp.
+fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience) -> Origin {
     let mut words = String::new();
     let kind = |map: &Map| map.fixed().map(|fixed| format!("{:?}", fixed.ops()));
     let mut of_columns: Vec<_> = maps.iter().map(|(name, map)| (name.as_str(), kind(map))).collect();
     of_columns.sort_unstable();
     write!(words, "{}: {:?}, {:?}", env!("CARGO_PKG_VERSION"), of_columns, uringload_images::decoder())
         .expect("a String takes everything");
-    let numbers = words.bytes().map(u64::from).chain([dataset.fingerprint(), dataset.len()]);
-    let numbers = numbers.chain(content(dataset.files()).into_iter().map(|hash| hash.unwrap_or(0)));
+    let of_dataset = [dataset.fingerprint(), dataset.len()];
+    let hashes = content_hashes(dataset, patience).into_iter().map(|hash| hash.unwrap_or(0));
+    let numbers = words.bytes().map(u64::from).chain(of_dataset).chain(hashes);
     Origin(numbers.fold(0, |sum, number| hash(sum ^ number)))
 }

@@ -13,6 +13,7 @@ use crate::dataset::Dataset;
 use crate::device::{self, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
 use crate::guard;
+use crate::patience::Patience;
 use crate::plan::{Grid, Joining, Keep, Layout, Rows};
 use crate::pool::Pool;
 use crate::prepared::Prepared;
@@ -303,6 +304,8 @@ struct Running {
     first_epoch: bool,
     /// Whether files are read straight into a device's memory. That never changes.
     is_straight: bool,
+    /// How long files may take to answer that are asked between epochs.
+    patience: Patience,
 }
 
 /// The addresses that stand for the pool's memory in batches for a device, if nobody looks at the bytes on the host. A
@@ -334,9 +337,10 @@ impl Running {
         let Job { order, config, collation, limits, maps, stretches, rows, notes, stats, failures, nvjpeg, .. } = job;
         let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
+        let patience = Patience::of(&config);
         let Opened { engine, mut route, width } = match &job.gds {
             Some(gds) => gds.straight.open(&config, &stats)?,
-            None => engine::open(&config, &dataset, &stats)?,
+            None => engine::open(&config, &dataset, &stats, &patience)?,
         };
         route.locality = notes.locality.into_iter().chain(notes.kept).collect();
         let units = limits.units.map(|units| units.limits);
@@ -411,6 +415,7 @@ impl Running {
             prepared_bytes: None,
             first_epoch,
             is_straight,
+            patience,
         };
         running.adopt()?;
         Ok((running, pinned, errands))
@@ -462,7 +467,9 @@ impl Running {
                 return Ok(());
             }
             // If the storage or the machine is in trouble, the engine that there is goes on: it can wait that out.
-            let Ok(Opened { engine, route, width }) = engine::open(&self.config, &self.dataset, &self.stats) else {
+            let Ok(Opened { engine, route, width }) =
+                engine::open(&self.config, &self.dataset, &self.stats, &self.patience)
+            else {
                 self.begin_epoch(epoch);
                 return Ok(());
             };
@@ -482,7 +489,7 @@ impl Running {
 
     /// Lets the reactor plan the batches of an epoch. What is kept of files that have changed is dropped, and said.
     fn begin_epoch(&mut self, epoch: u64) {
-        let changed = self.reactor.look_at_kept(epoch, &mut *self.engine);
+        let changed = self.reactor.look_at_kept(epoch, &mut *self.engine, &self.patience);
         if let Some(&file) = changed.first() {
             let path = self.dataset.files().path(file).display().to_string();
             let reason = format!("{} files changed since they were read, such as {path}", changed.len());
@@ -500,7 +507,7 @@ impl Running {
 
     fn way_has_changed(&self) -> bool {
         // If this cannot be determined (files are missing), keep the way. Each file's own error says why.
-        let direct = engine::would_be_direct(&self.config, &*self.dataset).unwrap_or(None);
+        let direct = engine::would_be_direct(&self.config, &self.dataset, &self.patience).unwrap_or(None);
         let now = self.route.lock().unwrap_or_else(PoisonError::into_inner).direct_io;
         direct.is_some_and(|direct| direct != now)
     }

@@ -7,6 +7,7 @@ use super::pending::Failure;
 use crate::Result;
 use crate::dataset::{Dataset, FileId, Span};
 use crate::engine::Engine;
+use crate::patience::Patience;
 use crate::plan::{Grid, Stretch};
 use crate::queue::Bell;
 use bytes::Bytes;
@@ -186,27 +187,29 @@ impl Kept {
 
     /// The stretches to read again in the epoch that begins: those that could not be read, and those of files that are
     /// not what they were. Looks at a part of the files, another one each time, if there are many.
-    fn outdated(&mut self, dataset: &dyn Dataset, epoch: u64) -> (Vec<u32>, Vec<FileId>) {
+    fn outdated(&mut self, dataset: &Arc<dyn Dataset>, epoch: u64, patience: &Patience) -> (Vec<u32>, Vec<FileId>) {
         let mut numbers = std::mem::take(&mut self.broken);
         let files = dataset.files();
         let looked_at = files.len().min(FILES_LOOKED_AT) as u64;
         let first = epoch.wrapping_mul(looked_at) % files.len().max(1) as u64;
-        let mut changed = Vec::new();
-        for file in (0..looked_at).map(|index| FileId(((first + index) % files.len() as u64) as u32)) {
-            let of_file = self.grid.of_file(file);
-            if of_file.clone().all(|number| self.places[number as usize] == 0) {
-                continue;
-            }
-            let found = uringload_sys::file::Identity::of_path(&files.path(file));
-            let is_other = match found {
+        let is_kept = |file: &FileId| self.grid.of_file(*file).any(|number| self.places[number as usize] > 0);
+        let looked_at = (0..looked_at).map(|index| FileId(((first + index) % files.len() as u64) as u32));
+        let kept: Vec<FileId> = looked_at.filter(is_kept).collect();
+        let (asked, numbered) = (Arc::clone(dataset), kept.clone());
+        let is_other = move |number: usize| {
+            let (files, file) = (asked.files(), numbered[number]);
+            match uringload_sys::file::Identity::of_path(&files.path(file)) {
                 // Numbers of devices and inodes may vary; times and sizes tell.
                 Ok(found) => files.is_still(file, &found, || true).is_err(),
                 Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-            };
-            if is_other {
-                numbers.extend(of_file.filter(|&number| self.places[number as usize] > 0));
-                changed.push(file);
             }
+        };
+        // What does not answer is read when it is needed, and that has its own limit.
+        let answers = patience.ask(kept.len(), 1, is_other);
+        let changed = kept.into_iter().zip(answers).filter(|(_, is_other)| *is_other == Some(true));
+        let changed: Vec<FileId> = changed.map(|(file, _)| file).collect();
+        for &file in &changed {
+            numbers.extend(self.grid.of_file(file).filter(|&number| self.places[number as usize] > 0));
         }
         (numbers, changed)
     }
@@ -221,12 +224,12 @@ impl Reactor {
 
     /// Forgets what must be read again from `epoch` on. Returns the files that are no longer those that were read. The
     /// engine opens those again: what it knows of them may be from just before they changed.
-    pub fn look_at_kept(&mut self, epoch: u64, engine: &mut dyn Engine) -> Vec<FileId> {
+    pub fn look_at_kept(&mut self, epoch: u64, engine: &mut dyn Engine, patience: &Patience) -> Vec<FileId> {
         let Some(kept) = &mut self.kept else { return Vec::new() };
         if kept.stretches.is_empty() {
             return Vec::new();
         }
-        let (numbers, changed) = kept.outdated(&**self.planner.dataset(), epoch);
+        let (numbers, changed) = kept.outdated(self.planner.dataset(), epoch, patience);
         self.planner.forget(numbers.into_iter());
         changed.iter().for_each(|&file| engine.renew(file));
         changed
@@ -363,7 +366,12 @@ mod tests {
         kept.insert(stretch, &[1; 64], vec![failure()]);
         let options = crate::dataset::Options::new().format("records").set("record_bytes", 64);
         let dataset = crate::dataset::internal::of_files(files, &options).unwrap();
-        assert_eq!(kept.outdated(&*dataset, 1).0, [0, 0], "by its failure, and because the file is not there");
+        let patience = Patience::new(std::time::Duration::from_secs(60));
+        assert_eq!(
+            kept.outdated(&dataset, 1, &patience).0,
+            [0, 0],
+            "by its failure, and because the file is not there"
+        );
         assert!(kept.is_broken());
         kept.insert(stretch, &[1; 64], Vec::new());
         assert!(!kept.is_broken());

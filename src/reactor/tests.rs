@@ -18,6 +18,7 @@ use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
 use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::{self, Faults, Sim, byte_at};
+use crate::patience::Patience;
 use crate::plan::{Grid, Joining, Keep};
 use crate::queue::{Missing, Receiver, bounded};
 use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
@@ -326,7 +327,7 @@ impl World {
                     Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => {
                         if self.seed.is_multiple_of(7) {
                             // None of the files is there to be looked at: all stretches are read again.
-                            reactor.look_at_kept(epoch, &mut sim);
+                            reactor.look_at_kept(epoch, &mut sim, &Patience::new(Duration::from_secs(60)));
                         }
                         reactor.start_epoch(epoch);
                     }

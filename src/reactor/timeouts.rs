@@ -135,9 +135,10 @@ impl Reactor {
         }
         while self.timeouts.cancelled.front().is_some_and(|cancelled| cancelled.until <= now) {
             let Some(cancelled) = self.timeouts.cancelled.pop_front() else { return };
-            // What would be listed as bad gets its time once more. It cannot be read again, because it has its memory.
+            // What would be listed as bad gets half of its time once more, so that its error comes before twice the
+            // timeout is over. It cannot be read again, because it has its memory.
             if self.failures.lists() && !cancelled.is_second {
-                self.timeouts.keep(Cancelled { until: now + after, is_second: true, ..cancelled });
+                self.timeouts.keep(Cancelled { until: now + after / 2, is_second: true, ..cancelled });
                 continue;
             }
             engine.abandon(cancelled.tag);

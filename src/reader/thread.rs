@@ -4,6 +4,7 @@ use crate::config::{Config, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Engine, Opened};
 use crate::guard;
+use crate::patience::Patience;
 use crate::plan::Layout;
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender};
@@ -55,7 +56,7 @@ impl Reading {
     fn new(job: Job) -> Result<Reading> {
         let Job { dataset, config, pool_bytes, inbox, answers, bell, .. } = job;
         let stats = Arc::new(Stats::new());
-        let Opened { mut engine, mut route, width } = engine::open(&config, &dataset, &stats)?;
+        let Opened { mut engine, mut route, width } = engine::open(&config, &dataset, &stats, &Patience::of(&config))?;
         let order = Order::new(&config, Arc::clone(&dataset), for_dataset(&*dataset, config.shuffle, 0)?)?;
         let planner = order.planner(Layout::new(&route, &config));
         let pool = Pool::new(pool_bytes, 0, Arc::clone(&bell))?;

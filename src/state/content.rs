@@ -4,9 +4,10 @@
 use super::json::corrupt;
 use super::mismatch;
 use crate::dataset::internal::{
-    CONTENT_FILES_MAX, CONTENT_GROUPS, content, content_files, content_group, content_groups,
+    CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
 };
 use crate::dataset::{Dataset, FileId, FileTable};
+use crate::patience::Patience;
 use crate::sampler::hash;
 use crate::{Error, Result};
 use std::fmt::{self, Write};
@@ -22,6 +23,9 @@ const DIGITS_MOST: usize = 16;
 
 /// Hexadecimal digits of the hash of a group.
 const GROUP_DIGITS: usize = 4;
+
+/// The files may be on a disk, which answers several questions at a time.
+const THREADS: usize = 8;
 
 /// How long the look at groups may take, where it is not part of a state's patience: a disk with heads takes seconds.
 const GROUPS_PATIENCE: Duration = Duration::from_secs(3);
@@ -44,21 +48,27 @@ pub struct Content {
 }
 
 impl Content {
-    /// Looks at the files that are known one by one. `None` if none of them can be read.
-    pub(crate) fn of(files: &FileTable) -> Option<Content> {
+    /// Looks at the files that are known one by one. `None` if none of them can be read, or answers.
+    pub(crate) fn of(dataset: &Arc<dyn Dataset>, patience: &Patience) -> Option<Content> {
+        let files = dataset.files();
         let sizes = content_files(files).into_iter().fold(0, |sum, file| hash(sum ^ files.size(file)));
-        let hashes = content(files);
+        let hashes = content_hashes(dataset, patience);
         let digits = digits(hashes.len());
         let shortened = |hash: u64| (hash >> (4 * (DIGITS_MOST - digits))).max(1);
         let hashes: Vec<Option<u64>> = hashes.into_iter().map(|hash| hash.map(shortened)).collect();
         hashes.iter().any(Option::is_some).then_some(Content { sizes, hashes, groups: Vec::new() })
     }
 
-    /// Also looks at groups of files, until `patience` is over.
-    fn with_groups(mut self, files: &FileTable, patience: Duration) -> Content {
+    /// Also looks at groups of files, where there are more than are known one by one, for [`GROUPS_PATIENCE`].
+    fn with_groups(mut self, dataset: &Arc<dyn Dataset>, patience: &Patience) -> Content {
+        if dataset.files().len() <= CONTENT_FILES_MAX {
+            return self;
+        }
         let shortened = |hash: u64| (hash >> (4 * (DIGITS_MOST - GROUP_DIGITS))).max(1);
-        let groups = content_groups(files, Instant::now() + patience);
-        self.groups = groups.into_iter().map(|hash| hash.map(shortened)).collect();
+        let (asked, deadline) = (Arc::clone(dataset), Instant::now() + GROUPS_PATIENCE);
+        let groups = move |group: usize| content_of_group(asked.files(), group, deadline);
+        let groups = patience.at_least(GROUPS_PATIENCE).ask(CONTENT_GROUPS, THREADS, groups);
+        self.groups = groups.into_iter().map(|hash| hash.flatten().map(shortened)).collect();
         if self.groups.iter().all(Option::is_none) {
             self.groups.clear();
         }
@@ -101,9 +111,9 @@ impl Content {
 
     /// Checks that the files hold what they held when the state was saved. A file that cannot be read now, or could not
     /// be then, is not compared.
-    pub(super) fn check(&self, dataset: &dyn Dataset) -> Result<()> {
+    pub(super) fn check(&self, dataset: &Arc<dyn Dataset>, patience: &Patience) -> Result<()> {
         let files = dataset.files();
-        let Some(here) = Content::of(files).filter(|here| here.sizes == self.sizes) else { return Ok(()) };
+        let Some(here) = Content::of(dataset, patience).filter(|here| here.sizes == self.sizes) else { return Ok(()) };
         let others = others(&self.hashes, &here.hashes);
         if let Some(&first) = others.first() {
             return Err(self.changed(&content_files(files).get(first).map(|&file| files.path(file)), others.len()));
@@ -111,7 +121,7 @@ impl Content {
         if self.groups.is_empty() {
             return Ok(());
         }
-        let here = here.with_groups(files, GROUPS_PATIENCE);
+        let here = here.with_groups(dataset, patience);
         let others = self::others(&self.groups, &here.groups);
         others.first().map_or(Ok(()), |&first| Err(group_changed(files, content_group(files, first), others.len())))
     }
@@ -128,6 +138,14 @@ impl Content {
             None => error,
         }
     }
+}
+
+/// A hash of each of [`content_files`], in their order. `None` for a file that cannot be read, is no longer the one that
+/// was found, or does not answer.
+pub(crate) fn content_hashes(dataset: &Arc<dyn Dataset>, patience: &Patience) -> Vec<Option<u64>> {
+    let (asked, chosen) = (Arc::clone(dataset), content_files(dataset.files()));
+    let of_file = move |number: usize| content_of_file(asked.files(), chosen[number]);
+    patience.ask(content_files(dataset.files()).len(), THREADS, of_file).into_iter().map(Option::flatten).collect()
 }
 
 /// Where both are known and differ.
@@ -189,10 +207,11 @@ impl Look {
             let (tell, told) = channel();
             let dataset = Arc::clone(dataset);
             let look = move || {
-                let content = Content::of(dataset.files());
+                let patience = Patience::new(PATIENCE / 4);
+                let content = Content::of(&dataset, &patience);
                 let _ = tell.send(content.clone());
                 if let Some(content) = content.filter(|_| dataset.files().len() > CONTENT_FILES_MAX) {
-                    let _ = tell.send(Some(content.with_groups(dataset.files(), GROUPS_PATIENCE)));
+                    let _ = tell.send(Some(content.with_groups(&dataset, &patience)));
                 }
             };
             let thread = std::thread::Builder::new().name("uringload-content".into()).spawn(look);

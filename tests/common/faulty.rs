@@ -1,9 +1,9 @@
-//! A filesystem that lies: FUSE with EIO, short reads, delays, truncation and reads that never end. Root only, because
+//! A filesystem that lies: FUSE with EIO, short reads, delays, truncation and calls that never end. Root only, because
 //! without a setuid fusermount only root can use /dev/fuse.
 
 use super::content::{content, key_of};
 use fuser::{
-    BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen,
     Request,
 };
@@ -38,6 +38,16 @@ pub enum Fault {
     Stuck,
 }
 
+/// A call that reaches the filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Lookup,
+    Open,
+    Getattr,
+    Read,
+    Readdir,
+}
+
 /// One file.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -54,6 +64,8 @@ pub struct Faulty {
     gate: Arc<Gate>,
     /// The errno of every request; 0: there is no outage.
     outage: Arc<AtomicI32>,
+    /// A call that does not end, and the inode of the file that it is about.
+    hanging: Arc<Mutex<Option<(Call, u64)>>>,
     at: TempDir,
     files: Vec<Spec>,
 }
@@ -70,19 +82,27 @@ impl Faulty {
         let at = TempDir::new().map_err(|error| error.to_string())?;
         let gate = Arc::new(Gate::default());
         let outage = Arc::new(AtomicI32::new(0));
-        let mut faulty = Faulty { session: None, gone: Vec::new(), gate, outage, at, files };
+        let hanging = Arc::default();
+        let mut faulty = Faulty { session: None, gone: Vec::new(), gate, outage, hanging, at, files };
         faulty.put()?;
         Ok(faulty)
     }
 
     fn put(&mut self) -> Result<(), String> {
         let (files, gate, outage) = (self.files.clone(), Arc::clone(&self.gate), Arc::clone(&self.outage));
-        let disk = Disk { files, gate, outage, seen: Mutex::default() };
+        let disk = Disk { files, gate, outage, hanging: Arc::clone(&self.hanging), seen: Mutex::default() };
         let mut config = fuser::Config::default();
         config.mount_options = vec![MountOption::RO, MountOption::FSName("faulty".into())];
         let session = fuser::spawn_mount(disk, self.at.path(), &config).map_err(|error| format!("FUSE: {error}"))?;
         self.session = Some(session);
         Ok(())
+    }
+
+    /// From now on this call about the file of this number, or about the root for `Readdir`, does not end before
+    /// [`release`](Faulty::release).
+    pub fn hang(&self, call: Call, number: usize) {
+        let inode = if call == Call::Readdir { INodeNo::ROOT.into() } else { number as u64 + FIRST_FILE };
+        *self.hanging.lock().expect("no holder panics") = Some((call, inode));
     }
 
     /// From now on every request fails with `errno`; 0 ends that.
@@ -111,7 +131,7 @@ impl Faulty {
         self.at.path()
     }
 
-    /// Lets all reads of stuck files end.
+    /// Lets all calls end that are stuck.
     pub fn release(&self) {
         self.gate.open();
     }
@@ -165,6 +185,7 @@ struct Disk {
     files: Vec<Spec>,
     gate: Arc<Gate>,
     outage: Arc<AtomicI32>,
+    hanging: Arc<Mutex<Option<(Call, u64)>>>,
     /// Reads that failed once, by file and offset.
     seen: Mutex<HashSet<(u64, u64)>>,
 }
@@ -173,6 +194,19 @@ impl Disk {
     /// What every request fails with now.
     fn down(&self) -> Option<Errno> {
         Some(self.outage.load(Ordering::Relaxed)).filter(|errno| *errno != 0).map(Errno::from_i32)
+    }
+
+    /// Answers, now or when the gate opens if this call hangs.
+    fn answer(&self, call: Call, inode: u64, answer: impl FnOnce() + Send + 'static) {
+        if *self.hanging.lock().expect("no holder panics") != Some((call, inode)) {
+            return answer();
+        }
+        let gate = Arc::clone(&self.gate);
+        // The filesystem's one thread goes on.
+        std::thread::spawn(move || {
+            gate.pass();
+            answer();
+        });
     }
 
     fn file(&self, inode: INodeNo) -> Option<&Spec> {
@@ -225,6 +259,8 @@ impl Disk {
 impl Filesystem for Disk {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // The kernel's own bound would be what limits: 12 requests at a time.
+        // A look for one name must not hold up those for others.
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = config.set_max_background(BACKGROUND);
         let _ = config.set_congestion_threshold(BACKGROUND);
         Ok(())
@@ -235,25 +271,29 @@ impl Filesystem for Disk {
             return reply.error(errno);
         }
         let number = self.files.iter().position(|file| file.name.as_bytes() == name.as_bytes());
-        match number.and_then(|number| self.attributes(INodeNo(number as u64 + FIRST_FILE))) {
+        let inode = number.map_or(0, |number| number as u64 + FIRST_FILE);
+        let attributes = number.and_then(|_| self.attributes(INodeNo(inode)));
+        self.answer(Call::Lookup, inode, move || match attributes {
             Some(attributes) => reply.entry(&TIME_TO_LIVE, &attributes, Generation(0)),
             None => reply.error(Errno::ENOENT),
-        }
+        });
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(inode).filter(|_| self.down().is_none()) {
+        let attributes = self.attributes(inode).filter(|_| self.down().is_none());
+        let errno = self.down().unwrap_or(Errno::ENOENT);
+        self.answer(Call::Getattr, inode.into(), move || match attributes {
             Some(attributes) => reply.attr(&TIME_TO_LIVE, &attributes),
-            None => reply.error(self.down().unwrap_or(Errno::ENOENT)),
-        }
+            None => reply.error(errno),
+        });
     }
 
-    fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         if let Some(errno) = self.down() {
             return reply.error(errno);
         }
         // Without direct I/O the kernel would fill up short reads with zeros: the kernel would lie instead of us.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+        self.answer(Call::Open, inode.into(), move || reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO));
     }
 
     fn read(
@@ -289,24 +329,17 @@ impl Filesystem for Disk {
         // A read that waits must not keep the filesystem's one thread from answering others.
         match fault {
             Fault::Slow(_) | Fault::Stuck => drop(std::thread::spawn(answer)),
-            _ => answer(),
+            _ => self.answer(Call::Read, inode.into(), answer),
         }
     }
 
-    fn readdir(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, _request: &Request, inode: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         for (number, file) in self.files.iter().enumerate().skip(offset as usize) {
             let inode = INodeNo(number as u64 + FIRST_FILE);
             if reply.add(inode, number as u64 + 1, FileType::RegularFile, &file.name) {
                 break;
             }
         }
-        reply.ok();
+        self.answer(Call::Readdir, inode.into(), move || reply.ok());
     }
 }

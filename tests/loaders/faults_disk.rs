@@ -2,7 +2,7 @@
 //! delivered, and nothing hangs. Root only, `skipped:` otherwise.
 
 use crate::common::check::{checked, drain};
-use crate::common::faulty::{Fault, Faulty, Spec};
+use crate::common::faulty::{Call, Fault, Faulty, Spec};
 use crate::common::{HANG, skip, within};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn files(faults: &[(&str, u64, Fault)]) -> Vec<Spec> {
 /// Runs `check` for every way to read these files.
 fn each_way(
     faults: &'static [(&'static str, u64, Fault)],
-    check: fn(&Faulty, Arc<dyn Dataset>, EngineChoice, IoChoice),
+    check: impl Fn(&Faulty, Arc<dyn Dataset>, EngineChoice, IoChoice) + Copy + Send + Sync + 'static,
 ) {
     let by_way = |(engine, io)| {
         let faulty = match Faulty::mount(files(faults)) {
@@ -177,4 +177,44 @@ fn a_loader_over_reads_that_never_end_can_be_dropped() {
         assert_eq!(checked(&*dataset, &first).len(), 4, "a batch outlives its loader");
         faulty.release();
     });
+}
+
+/// How long reads may take where a call hangs.
+const PATIENT: Duration = Duration::from_secs(1);
+
+/// A file whose storage answers nothing, in each call there is: the others come, its error comes before twice the
+/// timeout, and the loader ends.
+#[test]
+fn a_call_that_hangs_costs_its_sample_alone() {
+    for call in [Call::Lookup, Call::Open, Call::Getattr, Call::Read, Call::Readdir] {
+        each_way(&[], move |faulty, dataset, engine, io| {
+            // What the kernel knew is no longer believed.
+            std::thread::sleep(Duration::from_millis(150));
+            faulty.hang(call, 0);
+            let start = Instant::now();
+            let builder = skipping(&dataset, engine, io).timeout(PATIENT);
+            let mut loader = builder.build().expect("a loader");
+            let (ids, errors) = drain(&*dataset, &mut loader);
+            let state = loader.state().to_json();
+            drop(loader);
+            let took = start.elapsed();
+            assert!(took < 2 * PATIENT, "{call:?} {engine:?} {io:?}: {took:?}");
+            // A file that is looked for tells its attributes, and nobody lists the folder again.
+            let least = usize::from(!matches!(call, Call::Getattr | Call::Readdir));
+            assert!((least..=1).contains(&errors.len()), "{call:?} {engine:?} {io:?}: {errors:?}");
+            assert_eq!(ids.len() + errors.len(), 20, "{call:?} {engine:?} {io:?}: {errors:?}");
+            errors.iter().for_each(|error| assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"));
+            let state = uringload::State::from_json(&state).expect("a state");
+            let start = Instant::now();
+            let mut resumed = skipping(&dataset, engine, io)
+                .timeout(PATIENT)
+                .epochs(2)
+                .resume(&state)
+                .build()
+                .expect("it is still that dataset");
+            let (ids, errors) = drain(&*dataset, &mut resumed);
+            assert_eq!(ids.len() + errors.len(), 20, "{call:?} {engine:?} {io:?}: {errors:?}");
+            assert!(start.elapsed() < 2 * PATIENT, "{call:?} {engine:?} {io:?}: {:?}", start.elapsed());
+        });
+    }
 }

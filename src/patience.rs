@@ -1,0 +1,218 @@
+//! Questions to storage that may never answer. They are asked on threads that nobody joins: what waits for a call into
+//! a dead mount cannot be ended, so neither the reactor nor whoever drops a loader may be the one that waits.
+
+use crate::config::Config;
+use crate::{Error, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How long to wait where the user has set no timeout, and at most. Answers take milliseconds, unless the storage is in
+/// trouble.
+const MOST: Duration = Duration::from_secs(5);
+
+/// The part of the user's timeout for reads: what is asked before them must not take longer than they may.
+const PART_OF_TIMEOUT: u32 = 8;
+
+/// How often new threads take over from those that are stuck.
+const ROUNDS: usize = 2;
+
+/// While so many questions are without an answer, nothing more is asked: each holds a thread.
+const UNANSWERED_MAX: usize = 8;
+
+/// What to do about storage that does not answer.
+pub(crate) const REMEDY: &str =
+    "see the kernel's log for the disk, or the server behind the mount; or raise the timeout";
+
+/// How long answers are waited for. Clones count together what is unanswered.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience {
+    bound: Duration,
+    unanswered: Arc<AtomicUsize>,
+}
+
+impl Patience {
+    /// That of a loader with these settings.
+    pub(crate) fn of(config: &Config) -> Patience {
+        Patience::of_timeout(config.timeout)
+    }
+
+    /// That of a loader whose reads may take so long.
+    pub(crate) fn of_timeout(timeout: Option<Duration>) -> Patience {
+        Patience::new(timeout.map_or(MOST, |timeout| (timeout / PART_OF_TIMEOUT).min(MOST)))
+    }
+
+    /// Waits so long for an answer.
+    pub(crate) fn new(bound: Duration) -> Patience {
+        Patience { bound, unanswered: Arc::default() }
+    }
+
+    /// How long that is.
+    pub(crate) fn bound(&self) -> Duration {
+        self.bound
+    }
+
+    /// The same, but no shorter than `bound`.
+    pub(crate) fn at_least(&self, bound: Duration) -> Patience {
+        Patience { bound: self.bound.max(bound), unanswered: Arc::clone(&self.unanswered) }
+    }
+
+    /// The error of what has not answered in time.
+    pub(crate) fn over(&self, path: &Path) -> Error {
+        Error::new(ErrorKind::Timeout, format!("it did not answer within {:?}", self.bound))
+            .with_path(path)
+            .with_remedy(REMEDY)
+    }
+
+    /// The answers to questions 0 to `count`, by up to `threads` threads; `None` for each that did not come in time. A
+    /// question that is not answered holds up no other. Waits for at most three times [`bound`](Patience::bound) behind
+    /// the last answer.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        count: usize,
+        threads: usize,
+        question: impl Fn(usize) -> T + Send + Sync + 'static,
+    ) -> Vec<Option<T>> {
+        let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
+        let (question, next) = (Arc::new(question), Arc::new(AtomicUsize::new(0)));
+        let (tell, told) = channel();
+        let mut missing = count;
+        for _ in 0..=ROUNDS {
+            let started = (0..threads.min(missing)).filter(|_| self.start(&question, &next, count, &tell)).count();
+            if started == 0 && next.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            while missing > 0 {
+                match told.recv_timeout(self.bound) {
+                    Ok((number, answer)) => {
+                        answers[number] = Some(answer);
+                        missing -= 1;
+                    }
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            if missing == 0 || next.load(Ordering::Relaxed) >= count {
+                break;
+            }
+        }
+        answers
+    }
+
+    /// What the first question gives that gives something, asked one after the other.
+    pub(crate) fn first_of<T: Send + 'static>(
+        &self,
+        count: usize,
+        question: impl Fn(usize) -> Option<T> + Send + Sync + 'static,
+    ) -> Option<T> {
+        let is_found = AtomicBool::new(false);
+        let question = move |number| {
+            let given = if is_found.load(Ordering::Relaxed) { None } else { question(number) };
+            is_found.fetch_or(given.is_some(), Ordering::Relaxed);
+            given
+        };
+        self.ask(count, 1, question).into_iter().flatten().flatten().next()
+    }
+
+    /// The answer to one question.
+    pub(crate) fn ask_one<T: Send + 'static>(&self, question: impl Fn() -> T + Send + Sync + 'static) -> Option<T> {
+        self.ask(1, 1, move |_| question()).pop().flatten()
+    }
+
+    /// Starts a thread that asks what nobody has asked yet. Returns whether there is one.
+    fn start<T: Send + 'static>(
+        &self,
+        question: &Arc<impl Fn(usize) -> T + Send + Sync + 'static>,
+        next: &Arc<AtomicUsize>,
+        count: usize,
+        tell: &Sender<(usize, T)>,
+    ) -> bool {
+        if self.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
+            return false;
+        }
+        let (unanswered, tell) = (Arc::clone(&self.unanswered), tell.clone());
+        let (question, next) = (Arc::clone(question), Arc::clone(next));
+        let work = move || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return;
+                }
+                let asked = Asked::new(&unanswered);
+                let answer = question(number);
+                drop(asked);
+                if tell.send((number, answer)).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("uringload-ask".into()).spawn(work).is_ok()
+    }
+}
+
+/// A question that is not answered yet. It is no longer counted when its answer is there, or its thread has panicked.
+struct Asked<'a>(&'a AtomicUsize);
+
+impl Asked<'_> {
+    fn new(unanswered: &AtomicUsize) -> Asked<'_> {
+        unanswered.fetch_add(1, Ordering::Relaxed);
+        Asked(unanswered)
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Condvar, Mutex};
+    use std::time::Instant;
+
+    #[test]
+    fn all_answers_come_in_their_places() {
+        let patience = Patience::new(Duration::from_secs(60));
+        assert_eq!(
+            patience.ask(100, 3, |number| number * 2),
+            (0..100).map(|number| Some(number * 2)).collect::<Vec<_>>()
+        );
+        assert!(patience.ask(0, 3, |number| number).is_empty());
+        assert_eq!(patience.ask_one(|| 7), Some(7));
+    }
+
+    #[test]
+    fn what_is_not_answered_holds_up_nothing_else() {
+        let patience = Patience::new(Duration::from_millis(50));
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let held = Arc::clone(&gate);
+        let question = move |number: usize| {
+            if number % 40 == 5 {
+                let open = held.0.lock().unwrap();
+                drop(held.1.wait_while(open, |open| !*open).unwrap());
+            }
+            number
+        };
+        for threads in [1, 2] {
+            let answers = patience.ask(60, threads, question.clone());
+            let missing: Vec<usize> = (0..60).filter(|&number| answers[number].is_none()).collect();
+            assert_eq!(missing, [5, 45], "{threads} threads");
+        }
+        assert_eq!(patience.unanswered.load(Ordering::Relaxed), 4);
+        let start = Instant::now();
+        // Each pass leaves more behind, until there are too many.
+        let asked = (0..20).take_while(|_| patience.ask(60, 1, question.clone())[0].is_some()).count();
+        assert_eq!(asked, 2);
+        assert_eq!(patience.ask_one(|| 1), None);
+        assert!(start.elapsed() < Duration::from_secs(30));
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        while patience.unanswered.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(patience.ask_one(|| 1), Some(1), "the storage answers again");
+    }
+}
