@@ -1,6 +1,7 @@
 //! The files of a dataset in compact memory: 24 bytes a file beside its name.
 
 use crate::FileId;
+use crate::fingerprint::Fingerprint;
 use crate::stamp::Stamp;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -207,6 +208,17 @@ impl FileTable {
     pub fn is_still(&self, file: FileId, found: &Identity, inodes_vary: impl FnOnce() -> bool) -> Result<()> {
         let change = self.stamp(file).change(self.size(file), found, inodes_vary);
         change.map_or(Ok(()), |error| Err(error.with_path(self.path(file))))
+    }
+
+    /// A hash of what files are known by: their sizes, times and places.
+    #[doc(hidden)]
+    pub fn stamps(&self) -> u64 {
+        let mut hash = Fingerprint::new("stamps");
+        self.sizes.iter().zip(&self.stamps).for_each(|(&size, stamp)| {
+            hash.number(size);
+            hash.number(stamp.number());
+        });
+        hash.finish()
     }
 
     /// All sizes, by file number.

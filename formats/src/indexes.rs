@@ -129,7 +129,7 @@ pub(super) struct Indexed {
     origin: Origin,
     bytes_read: u64,
     refused: Vec<(PathBuf, String)>,
-    untrusted: Option<(PathBuf, String)>,
+    untrusted: Vec<(PathBuf, String)>,
     foreign: Option<(PathBuf, String)>,
     kept: Option<Kept>,
     /// Why the file cannot be read to its end.
@@ -297,14 +297,14 @@ impl Job<'_> {
             origin: Origin::Scan,
             foreign: None,
         };
-        let (mut refused, mut untrusted) = (Vec::new(), None);
+        let (mut refused, mut untrusted) = (Vec::new(), Vec::new());
         if !self.wanted.common.rebuild {
             match self.wanted.places.find(path, (&shard, opened.file.as_fd()), &self.memory) {
                 Ok(sidecar) => match format.refuses(&pass, &sidecar)? {
                     None => {
                         pass.add(shard.size);
                         let (origin, foreign, kept, damage) = (Origin::Sidecar, None, None, None);
-                        let untrusted = None;
+                        let untrusted = Vec::new();
                         return Ok(Indexed {
                             sidecar,
                             origin,
@@ -424,7 +424,7 @@ impl Notes {
             if let Some((place, reason)) = &indexed.foreign {
                 foreign.add(place.clone(), reason, None);
             }
-            if let Some((place, reason)) = &indexed.untrusted {
+            for (place, reason) in &indexed.untrusted {
                 untrusted.add(place.clone(), reason, None);
             }
             for (code, count, first) in indexed.sidecar.left_out() {
@@ -441,7 +441,8 @@ impl Notes {
         let cached = cached.into_fallback(Cause::IndexPlace, format!("indexes in {cache:?}"));
         let foreign = foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into());
         let untrusted = untrusted.into_fallback(Cause::ForeignIndex, "a look through the files".into());
-        let untrusted = untrusted.map(|step| step.with_remedy("use a cache folder that nobody else may write to"));
+        let untrusted = untrusted
+            .map(|step| step.with_remedy("delete them, and index again; keep indexes where nobody else may write"));
         notes.fallbacks.extend([cached, in_memory, foreign, untrusted].into_iter().flatten());
         notes
     }

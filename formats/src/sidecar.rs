@@ -141,7 +141,7 @@ impl Sidecar {
         (shard, shard_file): (&Shard, BorrowedFd<'_>),
         memory: &Memory,
     ) -> Result<Sidecar, String> {
-        let (file, len) = (File::from(opened.file), opened.identity.size);
+        let (file, len, written) = (File::from(opened.file), opened.identity.size, opened.identity.modified.0);
         let store = if memory.take(len) {
             // Fits: at most RESIDENT_BYTES.
             let mut bytes = vec![0; len as usize];
@@ -151,7 +151,7 @@ impl Sidecar {
             Store::OnDisk(OnDisk::new(file, len, memory.pieces()))
         };
         let sidecar = Sidecar::new(store, shard, Some(path.to_path_buf()))?;
-        sidecar.prove(shard, shard_file).map(|()| sidecar)
+        sidecar.prove(shard, shard_file, written).map(|()| sidecar)
     }
 
     /// Opens the index in `image`, as created by [`Builder::finish`].
@@ -179,10 +179,12 @@ impl Sidecar {
     }
 
     /// Compares the shard's content with what the index says of it, unless it certainly is the file that was indexed.
-    fn prove(&self, shard: &Shard, file: BorrowedFd<'_>) -> Result<(), String> {
+    /// The index was `written` by the file system's clock: one of a machine that was ahead says too late when the shard
+    /// was seen.
+    fn prove(&self, shard: &Shard, file: BorrowedFd<'_>, written: i64) -> Result<(), String> {
         let Head { own, seen, proof, .. } = &self.head;
         let last_written = shard.modified.0.max(shard.own.changed.0);
-        let is_racy = last_written.saturating_add(RACY_SECONDS) >= *seen;
+        let is_racy = last_written.saturating_add(RACY_SECONDS) >= *seen.min(&written);
         if *own == shard.own && !is_racy {
             return Ok(());
         }

@@ -27,6 +27,11 @@ impl Stamp {
         Stamp(hashes.max(1))
     }
 
+    /// All of it.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
     /// Why the file with the identity `found` is not the one of this stamp and `size` bytes; the error names no file.
     /// Its place does not count where `inodes_vary`, which is asked only if it matters.
     pub(super) fn change(self, size: u64, found: &Identity, inodes_vary: impl FnOnce() -> bool) -> Option<Error> {

@@ -147,7 +147,7 @@ fn stored_bytes(dataset: &dyn Dataset, id: SampleId, spans: &mut Vec<crate::data
     spans.iter().map(|span| span.len).sum()
 }
 
-/// What decides the pixels that are kept: the dataset and some of its bytes, what is done to images,
+/// What decides the pixels that are kept: the dataset, its files' stamps and some of their bytes, what is done to images,
 /// and the decoder. A shard of the same name and size that took another's place has another stamp.
 fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience) -> Origin {
     let mut words = String::new();
@@ -156,7 +156,7 @@ fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience) -> Origi
     of_columns.sort_unstable();
     write!(words, "{}: {:?}, {:?}", env!("CARGO_PKG_VERSION"), of_columns, uringload_images::decoder())
         .expect("a String takes everything");
-    let of_dataset = [dataset.fingerprint(), dataset.len()];
+    let of_dataset = [dataset.fingerprint(), dataset.len(), dataset.files().stamps()];
     let hashes = content_hashes(dataset, patience).into_iter().map(|hash| hash.unwrap_or(0));
     let numbers = words.bytes().map(u64::from).chain(of_dataset).chain(hashes);
     Origin(numbers.fold(0, |sum, number| hash(sum ^ number)))

@@ -8,6 +8,7 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 use uringload_images::Image;
+use uringload_sys::file;
 
 /// The first bytes of a file. The last one is the version.
 const MAGIC: [u8; 8] = *b"ULimage\x01";
@@ -69,10 +71,13 @@ impl Folder {
         };
         // Nobody else should be able to change what a training sees.
         let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+        make(&path).map_err(|error| failed("cannot make the folder for decoded images", &path, error))?;
+        trusted(&path)?;
         let mut known = HashMap::new();
         for number in 0..FOLDERS {
             let path = path.join(format!("{number:02x}"));
             make(&path).map_err(|error| failed("cannot make the folder for decoded images", &path, error))?;
+            trusted(&path)?;
             let entries = fs::read_dir(&path).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
             for entry in entries.map_err(|error| failed("cannot list decoded images", &path, error))? {
                 match parse_name(&entry.file_name().to_string_lossy()) {
@@ -133,6 +138,16 @@ impl Folder {
     fn path_of(&self, id: SampleId, bytes: u64) -> PathBuf {
         self.path.join(format!("{:02x}/{:x}-{bytes:x}", hash(id.0) % FOLDERS, id.0))
     }
+}
+
+/// Refuses a folder that another user has made, or may write to.
+fn trusted(path: &Path) -> Result<()> {
+    let folder = file::open_folder(path).map_err(|error| Error::io("cannot open the folder", error).with_path(path))?;
+    file::distrust(folder.as_fd(), None).map_or(Ok(()), |reason| {
+        let what = format!("the decoded images in the folder are not believed: {reason}");
+        let error = Error::new(ErrorKind::PermissionDenied, what).with_path(path);
+        Err(error.with_remedy("delete the folder, or keep decoded images where nobody else may write"))
+    })
 }
 
 /// The sample and the length that a file's name tells.

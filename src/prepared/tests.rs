@@ -128,3 +128,27 @@ fn a_disk_that_takes_nothing_more_ends_the_filling() {
     assert!(cache.fill(SampleId(6), 100, std::iter::empty()).is_none());
     assert!(cache.get(SampleId(4)).is_none(), "gone with the folder");
 }
+
+/// A folder that another user has made, or may write to, in a place for all: what lies in it may be anybody's pixels.
+#[test]
+fn what_others_may_have_written_is_not_believed() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = on_disk(folder.path(), ORIGIN);
+    disk.keep(SampleId(4), entry(4));
+    drop(disk);
+    assert!(on_disk(folder.path(), ORIGIN).has(SampleId(4)));
+    let made = folder.path().join("images-000000000000004d");
+    let refused = |words: &str| {
+        let error = Prepared::on_disk((folder.path(), ORIGIN), all(), ROOM, 3).expect_err("it is not believed");
+        assert_eq!(error.kind(), crate::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
+    };
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o777)).expect("its rights");
+    refused("others may write it");
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).expect("its rights");
+    // Only root may give files away.
+    if chown(made.join("04"), Some(12345), None).is_ok() {
+        refused("another user (12345)");
+    }
+}

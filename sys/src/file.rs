@@ -5,6 +5,7 @@ mod extents;
 mod mapping;
 mod once;
 mod temporary;
+mod trust;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ pub use extents::{EXTENTS_MAX, Extent, extents};
 pub use mapping::Mapping;
 pub use once::{read_once_at, write_once_at};
 pub use temporary::{create_temporary, delete_abandoned};
+pub use trust::distrust;
 
 /// How to open a file for reading. Every open is read-only, and none makes a terminal the controlling one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -301,3 +301,32 @@ fn broken_images_fail_in_every_epoch_and_are_not_kept() {
         assert_eq!(kept.stats().snapshot().count.cache_hits, 32);
     }
 }
+
+/// A shard of the same name and size took the place of the one that was decoded. Few of its blocks are looked at.
+#[test]
+fn a_shard_that_was_replaced_is_decoded_anew() {
+    let (root, dataset) = archive(60, |_| (40, 30));
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let cached = |dataset| builder(dataset, FIXED).epochs(1).cache_images(ImageCache::disk(folder.path(), 1 << 30));
+    let (before, ..) = all(cached(&dataset));
+    let shard = root.path().join("train.tar");
+    let mut bytes = fs::read(&shard).expect("the archive");
+    // Of each label, and of each image's pixels, one byte is another.
+    for number in 0..60_u32 {
+        let name = format!("{number:05}.cls");
+        let at = bytes.windows(name.len()).position(|window| window == name.as_bytes()).expect("its header");
+        let label = &mut bytes[at + 512..at + 512 + number.to_string().len()];
+        label[0] = if label[0] == b'9' { b'0' } else { label[0] + 1 };
+        let name = format!("{number:05}.bmp");
+        let at = bytes.windows(name.len()).position(|window| window == name.as_bytes()).expect("its header");
+        bytes[at + 512 + 54..at + 512 + 54 + 3600].iter_mut().for_each(|level| *level = !*level);
+    }
+    let modified = fs::metadata(&shard).and_then(|data| data.modified()).expect("its time");
+    fs::write(&shard, &bytes).expect("another archive");
+    fs::File::options().write(true).open(&shard).and_then(|file| file.set_modified(modified)).expect("the same time");
+    let now = dataset::open(&[root.path()], &Options::new()).expect("a dataset");
+    let (after, count, ..) = all(cached(&now));
+    assert_eq!((count.cache_hits, count.cache_misses), (0, 60));
+    assert!(before.iter().all(|(key, (pixels, label))| after[key].0 != *pixels && after[key].1 != *label));
+    assert!(after == all(builder(&now, FIXED).epochs(1)).0);
+}

@@ -14,6 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uringload_sys::file::distrust;
 
 /// Appended to a shard's name.
 pub(crate) const EXTENSION: &str = "uidx";
@@ -43,8 +44,8 @@ pub(crate) enum Kept {
 pub(crate) struct Refused {
     /// Existing files that are not its index, and why.
     pub(crate) unfit: Vec<(PathBuf, String)>,
-    /// A file in the cache that may be its index, and why it is not trusted.
-    pub(crate) untrusted: Option<(PathBuf, String)>,
+    /// Files that may be its index, and why they are not trusted.
+    pub(crate) untrusted: Vec<(PathBuf, String)>,
 }
 
 impl Places {
@@ -61,21 +62,17 @@ impl Places {
         memory: &Memory,
     ) -> Result<Sidecar, Refused> {
         let mut refused = Refused::default();
-        let place = beside(path);
-        match Sidecar::open(&place, shard, memory) {
-            Ok(sidecar) => return Ok(sidecar),
-            Err(_) if !place.exists() => {}
-            Err(reason) => refused.unfit.push((place, reason)),
-        }
-        let Some(place) = self.cached(path) else { return Err(refused) };
-        match open_identified(&place).map(|opened| (distrust(opened.file.as_fd()), opened)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => refused.unfit.push((place, error.to_string())),
-            Ok((Some(reason), _)) => refused.untrusted = Some((place, reason)),
-            Ok((None, opened)) => match Sidecar::of_file(opened, &place, shard, memory) {
-                Ok(sidecar) => return Ok(sidecar),
-                Err(reason) => refused.unfit.push((place, reason)),
-            },
+        let cached = self.cached(path).map(|place| (place, None));
+        for (place, owner) in [(beside(path), Some(shard.1))].into_iter().chain(cached) {
+            match open_identified(&place).map(|opened| (distrust(opened.file.as_fd(), owner), opened)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => refused.unfit.push((place, error.to_string())),
+                Ok((Some(reason), _)) => refused.untrusted.push((place, reason)),
+                Ok((None, opened)) => match Sidecar::of_file(opened, &place, shard, memory) {
+                    Ok(sidecar) => return Ok(sidecar),
+                    Err(reason) => refused.unfit.push((place, reason)),
+                },
+            }
         }
         Err(refused)
     }
@@ -154,18 +151,6 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Why a file in the cache is not trusted: somebody else may have written it. Root could change this process too.
-fn distrust(file: BorrowedFd<'_>) -> Option<String> {
-    let stat = match rustix::fs::fstat(file) {
-        Ok(stat) => stat,
-        Err(errno) => return Some(errno.to_string()),
-    };
-    if stat.st_uid != rustix::process::geteuid().as_raw() && stat.st_uid != 0 {
-        return Some(format!("it belongs to another user ({})", stat.st_uid));
-    }
-    (stat.st_mode & 0o022 != 0).then(|| format!("others may write it (mode {:o})", stat.st_mode & 0o777))
-}
-
 /// A file without a byte is being created, or was abandoned before it was locked. After this long it was abandoned.
 const BEGUN_WITHIN: Duration = Duration::from_secs(3600);
 
@@ -235,21 +220,6 @@ mod tests {
             let Kept::Beside(place) = Places::default().keep(&path, shard.as_fd(), b"index") else { panic!("{name}") };
             let mode = fs::metadata(place).unwrap().permissions().mode() & 0o777;
             assert!(mode & !(rights & 0o644) == 0 && mode & least == least, "{name}: {mode:o}");
-        }
-    }
-
-    #[test]
-    fn what_others_may_write_is_not_trusted() {
-        use std::os::unix::fs::PermissionsExt;
-        let file = tempfile::NamedTempFile::new().unwrap();
-        for (mode, is_trusted) in [(0o600, true), (0o644, true), (0o664, false), (0o646, false)] {
-            file.as_file().set_permissions(fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(distrust(file.as_file().as_fd()).is_none(), is_trusted, "{mode:o}");
-        }
-        if rustix::process::geteuid().is_root() {
-            file.as_file().set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
-            std::os::unix::fs::fchown(file.as_file(), Some(12345), None).unwrap();
-            assert!(distrust(file.as_file().as_fd()).unwrap().contains("another user (12345)"));
         }
     }
 }

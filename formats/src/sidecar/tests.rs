@@ -402,6 +402,12 @@ fn content_tells_shards_apart() {
             let opened = Sidecar::open(&path, (&found, file.as_fd()), &Memory::new(RESIDENT_BYTES));
             assert_eq!(opened.is_ok(), fits, "{found:?}: {opened:?}");
         }
+        // The machine that made the index was ahead: by the file system's clock it was just written, too.
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(young as u64)).unwrap();
+        let opened = Sidecar::open(&path, (&found, file_of(&other).as_fd()), &Memory::new(RESIDENT_BYTES));
+        assert!(opened.is_err(), "{found:?}");
+        file.set_modified(std::time::SystemTime::now()).unwrap();
         // A file that ends before the pieces do is another one, and no error.
         let opened = Sidecar::open(&path, (&found, file_of(b"").as_fd()), &Memory::new(RESIDENT_BYTES));
         assert_eq!(opened.is_ok(), differs);
