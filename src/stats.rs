@@ -13,6 +13,7 @@ mod sizes;
 pub(crate) mod trace;
 mod verdict;
 
+use crate::Result;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -118,6 +119,15 @@ impl Stats {
     /// The same, with a trace of what threads do.
     pub(crate) fn traced(tracer: Option<Tracer>) -> Stats {
         Stats { tracer, ..Stats::new() }
+    }
+
+    /// Writes the rest of the loader's [trace](crate::Builder::trace) and ends it. Dropping the loader and its statistics
+    /// does that too, and tells nobody whether it went well.
+    ///
+    /// # Errors
+    /// Why the file has not all of the trace: its disk is full.
+    pub fn end_trace(&self) -> Result<()> {
+        self.tracer.as_ref().map_or(Ok(()), Tracer::end)
     }
 
     /// A clock for a thread of this role, which begins by charging `doing`.

@@ -7,7 +7,6 @@ use super::interrupt::eprintln_quietly;
 use super::output;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use uringload::internal::Samples;
 use uringload::transform::Chain;
 use uringload::{Error, ErrorKind, Loader, Result};
 use uringload_images::{Decoding, Filter, Image, Region, Scratch, decode, resize};
+use uringload_sys::file::replace;
 
 /// Rows and columns of an image on the sheet, at most.
 const BOX: u32 = 224;
@@ -151,13 +151,13 @@ impl Paper {
 
     fn write(&self, path: &Path) -> std::result::Result<(), Failure> {
         let failed = |source: io::Error| Failure::Loader(Error::io("cannot write the picture", source).with_path(path));
-        let file = File::create(path).map_err(failed)?;
-        let mut encoder = png::Encoder::new(BufWriter::new(file), self.width, self.height);
-        encoder.set_color(png::ColorType::Rgb);
-        let written = encoder.write_header().and_then(|mut writer| {
+        let written = replace(path, |file| {
+            let mut encoder = png::Encoder::new(BufWriter::new(file), self.width, self.height);
+            encoder.set_color(png::ColorType::Rgb);
+            let mut writer = encoder.write_header()?;
             writer.write_image_data(&self.pixels)?;
-            writer.finish()
+            Ok(writer.finish()?)
         });
-        written.map_err(|error| failed(io::Error::other(error)))
+        written.map_err(failed)
     }
 }

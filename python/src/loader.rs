@@ -323,13 +323,18 @@ impl Loader {
         self.memory_limit
     }
 
-    /// Ends the reads in flight. Batches that were returned stay valid.
-    fn close(&self, py: Python<'_>) {
+    /// Ends the reads in flight, and the trace: what it lacks is logged. Batches that were returned stay valid.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.lock().take();
-        outside(py, || {
+        let untraced = outside(py, || {
             drop(inner);
             *self.errands.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.stats.end_trace().err()
         });
+        if let Some(error) = untraced {
+            py.import("uringload._log")?.call_method1("warning", ("%s", error.to_string()))?;
+        }
+        Ok(())
     }
 }
 

@@ -160,3 +160,11 @@ def test_a_profile_of_torch(records: pathlib.Path, tmp_path: pathlib.Path) -> No
     batches = [event["ts"] for event in both if str(event.get("name")).startswith("batch ")]
     assert len(batches) == 32
     assert all(epoch["ts"] - 1e3 < at < epoch["ts"] + epoch["dur"] + 1e3 for at in batches)
+
+
+def test_a_trace_that_its_disk_has_no_room_for_is_told(
+    records: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with uringload.DataLoader(**of_records(records, output="dlpack", trace="/dev/full")) as loader:
+        assert len(list(loader)) == 32
+    assert any("/dev/full" in line and "No space left" in line for line in caplog.messages), caplog.messages

@@ -9,8 +9,8 @@ use super::clock::{Doing, Role};
 use crate::{Error, Result};
 use crossbeam_queue::ArrayQueue;
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -118,7 +118,8 @@ trait Form: Send {
 #[derive(Debug)]
 pub(crate) struct Tracer {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
+    writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    path: PathBuf,
     /// The process that the writer runs in.
     process: u32,
 }
@@ -148,7 +149,8 @@ impl Tracer {
         let writing = Writing { shared: Arc::clone(&shared), form, file, told: 0, bytes: Vec::new() };
         let writer =
             std::thread::Builder::new().name("uringload-trace".into()).spawn(|| writing.run()).map_err(failed)?;
-        Ok(Tracer { shared, writer: Some(writer), process: std::process::id() })
+        let writer = Mutex::new(Some(writer));
+        Ok(Tracer { shared, writer, path: path.to_path_buf(), process: std::process::id() })
     }
 
     /// A lane for a thread of this role, the one that calls.
@@ -159,6 +161,24 @@ impl Tracer {
     /// A lane for what no thread does.
     pub(crate) fn beside(&self, name: String) -> Arc<Lane> {
         self.add(name, None)
+    }
+
+    /// Writes the rest and ends the trace; again, this does nothing.
+    ///
+    /// # Errors
+    /// Why the file has not all of it.
+    pub(crate) fn end(&self) -> Result<()> {
+        self.shared.is_over.store(true, Ordering::Release);
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A forked child has no such thread.
+        let Some(writer) = writer.filter(|_| self.process == std::process::id()) else { return Ok(()) };
+        writer.thread().unpark();
+        let written = writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        written.map_err(|source| {
+            Error::io("the trace ends before the loader did", source)
+                .with_path(&self.path)
+                .with_remedy("make room on its disk, or trace to another")
+        })
     }
 
     fn add(&self, name: String, thread: Option<u32>) -> Arc<Lane> {
@@ -178,13 +198,8 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::Release);
-        // A forked child has no such thread.
-        if let Some(writer) = self.writer.take().filter(|_| self.process == std::process::id()) {
-            writer.thread().unpark();
-            // It catches what it cannot write.
-            let _ = writer.join();
-        }
+        // Who wants to know has ended it.
+        let _ = self.end();
     }
 }
 
@@ -198,18 +213,19 @@ struct Writing {
 }
 
 impl Writing {
-    fn run(mut self) {
+    /// A full disk ends the trace and not the training; the file is what it is until then.
+    fn run(mut self) -> io::Result<()> {
         loop {
             let is_over = self.shared.is_over.load(Ordering::Acquire);
-            // A full disk ends the trace and not the training; the file is what it is until then.
-            if self.write().is_err() || is_over {
-                return;
+            self.write()?;
+            if is_over {
+                return Ok(());
             }
             std::thread::park_timeout(PERIOD);
         }
     }
 
-    fn write(&mut self) -> std::io::Result<()> {
+    fn write(&mut self) -> io::Result<()> {
         let lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for lane in &lanes[self.told..] {
             self.form.lane(lane, &mut self.bytes);

@@ -1,16 +1,129 @@
-//! Files under a temporary name, and what killed processes leave of them.
+//! Files under a temporary name, which take another's place when they are whole, and what killed processes leave of them.
 //!
 //! Whoever writes such a file holds a lock on it (flock(2)), which ends with the process. So what nobody has locked is
 //! what a process has left behind. Where files cannot be locked, nothing is deleted.
 
 use super::open_regular;
 use rustix::fs::{FlockOperation, flock};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Number of names to try for a temporary file.
+const ATTEMPTS: u32 = 100;
+
+/// A file that is written beside another one and takes its place when it is whole. Until then the other is what it was;
+/// dropped before, this leaves nothing.
+#[derive(Debug)]
+pub struct Replacement {
+    file: File,
+    /// Where it is written, and where it goes. `None` for what is no regular file (a pipe, `/dev/stdout`): nothing can
+    /// take its place, and it is written to as it is.
+    names: Option<(PathBuf, PathBuf)>,
+}
+
+impl Replacement {
+    /// Begins one for `path`, or for what it links to. Deletes what killed processes have left of earlier ones.
+    ///
+    /// # Errors
+    /// What `open(2)` reports of a new file in the folder.
+    pub fn of(path: &Path) -> io::Result<Replacement> {
+        let (to, rights) = match fs::metadata(path) {
+            Ok(old) if !old.is_file() => {
+                return Ok(Replacement { file: File::options().write(true).open(path)?, names: None });
+            }
+            Ok(old) => (fs::canonicalize(path)?, Some(old.permissions())),
+            Err(_) => (path.to_path_buf(), None),
+        };
+        delete_abandoned(folder_of(&to), |name| is_beside(&to, name));
+        let (file, beside) = create_beside(&to)?;
+        let replacement = Replacement { file, names: Some((beside, to)) };
+        rights.map_or(Ok(()), |rights| replacement.file.set_permissions(rights))?;
+        Ok(replacement)
+    }
+
+    /// What to write to.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Syncs the file, and puts it in the other's place. That is durable when this returns.
+    ///
+    /// # Errors
+    /// What `fsync(2)` or `rename(2)` reports; the other file is then what it was.
+    pub fn finish(mut self) -> io::Result<()> {
+        let Some((beside, to)) = self.names.take() else { return Ok(()) };
+        if let Err(error) = self.file.sync_all().and_then(|()| fs::rename(&beside, &to)) {
+            // It is of no use now, and the first error is the one that matters.
+            let _ = fs::remove_file(&beside);
+            return Err(error);
+        }
+        // Until the folder is synced, a power failure takes the new file back.
+        match File::open(folder_of(&to)).and_then(|folder| folder.sync_all()) {
+            // Some filesystems have nothing to sync of a folder.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        }
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let Some((beside, _)) = self.names.take() {
+            // Whoever comes next to write the same file tries again.
+            let _ = fs::remove_file(beside);
+        }
+    }
+}
+
+/// Writes a file so that `path` has either its old content or all of the new, even if the disk is full or the machine
+/// stops: see [`Replacement`].
+///
+/// # Errors
+/// Those of `write`, and those of [`Replacement`].
+pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let mut replacement = Replacement::of(path)?;
+    write(replacement.file())?;
+    replacement.finish()
+}
+
+/// Creates a new file in the folder of `path`.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let Some(name) = path.file_name() else { return Err(ErrorKind::IsADirectory.into()) };
+    let mut last = ErrorKind::AlreadyExists.into();
+    for attempt in 0..ATTEMPTS {
+        let mut beside = OsString::from(".");
+        beside.push(name);
+        beside.push(format!(".{}-{attempt}.part", std::process::id()));
+        let beside = folder_of(path).join(beside);
+        match create_temporary(&beside) {
+            Ok(file) => return Ok((file, beside)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// Whether a name is one that [`create_beside`] gives.
+fn is_beside(path: &Path, name: &OsStr) -> bool {
+    let rest = path.file_name().and_then(|own| {
+        let name = name.as_bytes().strip_prefix(b".")?.strip_prefix(own.as_bytes())?;
+        name.strip_prefix(b".")?.strip_suffix(b".part")
+    });
+    rest.is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
 
 /// Creates a file that does not exist yet, and locks it until it is closed.
 ///
@@ -42,6 +155,35 @@ pub fn delete_abandoned(folder: &Path, is_temporary: impl Fn(&OsStr) -> bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        use std::io::Write as _;
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("a.json"), folder.path().join("link"));
+        let names = || {
+            let mut names: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        replace(&path, |file| file.write_all(b"first")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("a.json", &link).unwrap();
+        let full = |file: &mut File| file.write_all(b"half").and_then(|()| Err(ErrorKind::StorageFull.into()));
+        assert_eq!(replace(&link, full).unwrap_err().kind(), ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        // What a killed process has left of it.
+        fs::write(folder.path().join(".a.json.1-0.part"), "left").unwrap();
+        replace(&link, |file| file.write_all(b"second")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(names(), ["a.json", "link"]);
+        replace(Path::new("/dev/null"), |file| file.write_all(b"a device")).unwrap();
+        assert_eq!(replace(folder.path(), |_| Ok(())).unwrap_err().kind(), ErrorKind::IsADirectory);
+        assert_eq!(replace(&path.join("b"), |_| Ok(())).unwrap_err().kind(), ErrorKind::NotADirectory);
+    }
 
     #[test]
     fn what_is_being_written_stays_and_what_was_left_goes() {
