@@ -431,6 +431,17 @@ impl Pack {
         Ok(report)
     }
 
+    /// What removes half written shards, for a process that ends while [`run`](Pack::run) goes on.
+    #[doc(hidden)]
+    pub fn cleaner(&self) -> impl FnOnce() + Send + 'static {
+        let (folder, prefix, part) = (self.folder.clone(), self.options.prefix.clone(), self.options.part);
+        move || {
+            let unfinished = manifest::unfinished(&folder, &prefix, part);
+            // What cannot be removed now, the next run removes.
+            unfinished.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        }
+    }
+
     /// Samples that a shard is planned to have.
     fn samples_of(&self, shard: u64) -> u64 {
         // Fits: an index into the plan.

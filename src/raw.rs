@@ -44,7 +44,8 @@ impl RawRate {
 }
 
 /// Reads the samples of one epoch (that of `config.start`, in the order of `sampler`) for at most `limit`. A unit that
-/// samples are cut from is read once, when the first of its samples comes.
+/// samples are cut from is read once, when the first of its samples comes. Once `is_over`, this returns at once, and
+/// leaves the reads in flight with their memory to the process's end.
 ///
 /// # Errors
 /// As building a loader; and the first read that fails.
@@ -53,6 +54,7 @@ pub fn measure(
     config: &Config,
     sampler: &Arc<dyn Sampler>,
     limit: Duration,
+    is_over: impl Fn() -> bool,
 ) -> Result<RawRate> {
     let stats = Arc::new(Stats::new());
     let Opened { mut engine, route, width } = engine::open(config, dataset, &stats, &Patience::of(config))?;
@@ -78,7 +80,11 @@ pub fn measure(
             started[tag as usize] = Instant::now();
             engine.start(Read { tag, file: read.file, offset: read.offset, part, pieces: Vec::new() });
         }
-        if engine.in_flight() == 0 {
+        let is_left = is_over();
+        if engine.in_flight() == 0 || is_left {
+            if is_left {
+                std::mem::forget((engine, pool));
+            }
             return Ok(RawRate { bytes, elapsed: start.elapsed(), fastest });
         }
         engine.turn(Some(WAIT), &mut done).map_err(|source| Error::io("a raw read failed", source))?;

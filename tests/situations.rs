@@ -302,7 +302,8 @@ fn few_operations_a_second_although_reads_are_long() {
 /// A raw read in the order of the files.
 fn long_reads(dataset: &Arc<dyn Dataset>) -> Trial {
     let sampler = for_dataset(&**dataset, Shuffle::Off, 0).expect("an order");
-    let raw = raw::measure(dataset, &Config::default(), &sampler, Duration::from_millis(400)).expect("a raw read");
+    let raw =
+        raw::measure(dataset, &Config::default(), &sampler, Duration::from_millis(400), || false).expect("a raw read");
     Trial { tried: Tried::LongReads, bytes_per_second: raw.bytes_per_second() }
 }
 
@@ -407,7 +408,7 @@ fn a_depth_that_was_tried_brings_what_the_trial_showed() {
         let (before, _) = find(Bottleneck::Latency, || with(3));
         let config = Config { queue_depth: Some(12), ..Config::default() };
         let sampler = for_dataset(&*dataset, Shuffle::Off, 0).expect("an order");
-        let raw = raw::measure(&dataset, &config, &sampler, Duration::from_millis(400)).expect("a raw read");
+        let raw = raw::measure(&dataset, &config, &sampler, Duration::from_millis(400), || false).expect("a raw read");
         let trial = Trial { tried: Tried::Depth(12), bytes_per_second: raw.bytes_per_second() };
         let verdict = before.verdict_with(&Evidence { trials: vec![trial], ..Evidence::default() });
         assert!(verdict.advice.contains("less than with 12"), "{verdict}");
@@ -461,7 +462,7 @@ fn huge_files_fill_the_disk_and_others_read_from_it_too() {
         let dataset = files(disk.path());
         let sampler = for_dataset(&*dataset, Shuffle::Off, 0).expect("an order");
         // The best of a few: a busy machine makes each less, and none more.
-        let measure = || raw::measure(&dataset, &Config::default(), &sampler, Duration::from_millis(500));
+        let measure = || raw::measure(&dataset, &Config::default(), &sampler, Duration::from_millis(500), || false);
         let raw: Vec<_> = (0..3).map(|_| measure().expect("a raw read")).collect();
         let evidence = Evidence {
             raw: raw.iter().map(RawRate::bytes_per_second).max_by(f64::total_cmp),

@@ -169,7 +169,7 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
         for kind in order {
             drop_caches();
             match kind {
-                0 => disk.push(raw::measure(&work.dataset, &config, &sampler, limit)?.bytes_per_second()),
+                0 => disk.push(raw::measure(&work.dataset, &config, &sampler, limit, || false)?.bytes_per_second()),
                 1 => host.push(on_host(&work.dataset, &config, limit)?),
                 2 => auto.push(to_gpu(&work.dataset, &config, limit, Gds::Auto)?),
                 3 if no_gds.is_some() => {}
@@ -229,7 +229,7 @@ pub fn cached(_: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) 
             if !limits.goes_on(round, 1, ROUNDS) {
                 break;
             }
-            alone.push(raw::measure(&dataset, &config, &sampler, limit)?.bytes_per_second());
+            alone.push(raw::measure(&dataset, &config, &sampler, limit, || false)?.bytes_per_second());
             host.push(on_host(&dataset, &config, limit)?);
             gpu.push(on_gpu(&dataset, &config, limit)?);
         }

@@ -21,7 +21,7 @@ pub mod yardstick;
 
 use super::Done;
 use super::arguments::{Bench, EngineName, Way, config};
-use super::cold::{self, Emptied};
+use super::cold;
 use super::compare::{self, Compared};
 use super::data::{Data, Made};
 use super::failure::{Exit, Failure};
@@ -30,8 +30,7 @@ use super::output;
 use super::ranks::Ranks;
 use measure::{End, Measured, Run};
 pub use progress::Progress;
-use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +40,7 @@ use uringload::internal::raw;
 use uringload::internal::raw::bus::BusRates;
 use uringload::stats::{Evidence, Trial, Tried};
 use uringload::{Error, ErrorKind, State};
+use uringload_sys::file::replace;
 
 pub use gpus::Gpus;
 pub use report::RouteReport;
@@ -78,7 +78,7 @@ pub fn run(options: &Bench) -> Done {
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::choose(&paths, &options.format.under(&options.failing), &options.chosen)?;
     let (ranks, state) = (Ranks::of(&options.order)?, options.checkpoint.load()?);
-    let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None, yardstick: Yardstick::default() };
+    let bench = Runner { options, data: &data, interrupt: &interrupt, yardstick: Yardstick::default() };
     let result = bench.rounds(ranks, state)?;
     let report = report::Report::of(&result);
     let saved = result.rounds.last().map_or(Ok(()), |last| options.checkpoint.save(&last.measured.state));
@@ -117,8 +117,6 @@ pub struct Outcome<'a> {
     pub duration: Option<Duration>,
     /// The dataset.
     pub data: &'a Data,
-    /// How the page cache was emptied before each measurement, if it was.
-    pub emptied: Option<Emptied>,
     /// At least one.
     pub rounds: Vec<Round>,
     /// What else was tried on the storage, if it is the limit.
@@ -128,6 +126,11 @@ pub struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
+    /// Whether the page cache was emptied before each measurement.
+    pub fn is_cold(&self) -> bool {
+        is_cold(self.options)
+    }
+
     /// The round whose rate is the median (the lower one of two), with all its figures.
     pub fn median(&self) -> &Round {
         let mut order: Vec<&Round> = self.rounds.iter().collect();
@@ -169,7 +172,6 @@ struct Runner<'a> {
     options: &'a Bench,
     data: &'a Data,
     interrupt: &'a Interrupt,
-    emptied: Option<Emptied>,
     yardstick: Yardstick,
 }
 
@@ -224,7 +226,6 @@ impl<'a> Runner<'a> {
             }
         }
         let trials = if simulated { Vec::new() } else { self.trials(&run, &rounds)? };
-        let emptied = self.emptied;
         let mut outcome = Outcome {
             options,
             config: run.config.clone(),
@@ -232,7 +233,6 @@ impl<'a> Runner<'a> {
             state: run.state.clone(),
             duration,
             data: self.data,
-            emptied,
             rounds,
             trials,
             yardstick: Yardstick::default(),
@@ -242,7 +242,7 @@ impl<'a> Runner<'a> {
             let limit = raw_limit(&run);
             let checked = yardstick.check(
                 |raw| outcome.median().measured.share_of_raw(raw),
-                |anew| anew.take(&run, limit, || self.empty_cache()).map(drop),
+                |anew| anew.take(&run, limit, self.interrupt, || self.empty_cache()).map(drop),
             );
             checked.or_else(|error| untold(error).map(drop))?;
         }
@@ -281,10 +281,7 @@ impl<'a> Runner<'a> {
     }
 
     fn empty_cache(&mut self) -> uringload::Result<()> {
-        if self.options.cold && self.options.means.engine != EngineName::Sim {
-            self.emptied = Some(cold::empty(&*self.data.dataset)?);
-        }
-        Ok(())
+        if is_cold(self.options) { cold::evict(&*self.data.dataset, self.interrupt) } else { Ok(()) }
     }
 
     fn raw(&mut self, run: &Run<'_>) -> Result<Option<f64>, Failure> {
@@ -292,7 +289,7 @@ impl<'a> Runner<'a> {
             return Ok(None);
         }
         let mut yardstick = std::mem::take(&mut self.yardstick);
-        let rate = yardstick.take(run, raw_limit(run), || self.empty_cache());
+        let rate = yardstick.take(run, raw_limit(run), self.interrupt, || self.empty_cache());
         self.yardstick = yardstick;
         rate.or_else(untold)
     }
@@ -314,9 +311,12 @@ impl<'a> Runner<'a> {
         let ways = [(Tried::Depth(deeper), deep, Arc::clone(&run.sampler)), (Tried::LongReads, straight, sampler)];
         let mut trials = Vec::new();
         for (tried, config, sampler) in ways {
+            if self.interrupt.is_set() {
+                break;
+            }
             self.empty_cache()?;
             // A trial that fails shows nothing; the run itself has told what is wrong.
-            if let Ok(raw) = raw::measure(run.dataset, &config, &sampler, limit) {
+            if let Ok(raw) = raw::measure(run.dataset, &config, &sampler, limit, || self.interrupt.is_set()) {
                 trials.push(Trial { tried, bytes_per_second: raw.bytes_per_second() });
             }
         }
@@ -336,6 +336,11 @@ impl<'a> Runner<'a> {
         }
         Ok(all)
     }
+}
+
+/// Whether the page cache is emptied before each measurement. A simulated disk is behind none.
+fn is_cold(options: &Bench) -> bool {
+    options.cold && options.means.engine != EngineName::Sim
 }
 
 fn raw_limit(run: &Run<'_>) -> Duration {
@@ -367,7 +372,7 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
         let pictures = html::thumbnails::of(&outcome.data.dataset, dearest);
         // Of the text, so that the report is compiled for one serializer and not for two.
         let page = html::page(&serde_json::from_str(&json).map_err(io::Error::from)?, &pictures);
-        saved = fs::write(path, page)
+        saved = replace(path, |file| file.write_all(page.as_bytes()))
             .map_err(|source| Failure::Loader(Error::io("cannot write the page", source).with_path(path)));
     }
     let is_table = options.json.as_deref() != Some(Path::new("-"));
@@ -375,7 +380,7 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
         Some(path) if path == Path::new("-") => json,
         Some(path) => {
             saved = saved.and(
-                fs::write(path, json)
+                replace(path, |file| file.write_all(json.as_bytes()))
                     .map_err(|source| Failure::Loader(Error::io("cannot write the JSON", source).with_path(path))),
             );
             table::of(outcome)
@@ -387,6 +392,9 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
     } else {
         output::print(&text)?
     }
+    // Of rounds, the last one's trace is what is there.
+    let untraced = outcome.rounds.last().and_then(|round| round.measured.untraced.clone());
+    saved = saved.and(untraced.map_or(Ok(()), |error| Err(Failure::Loader(error))));
     if !matches!(outcome.median().measured.end, End::Complete | End::OutOfTime) {
         eprintln_quietly("uringload: the figures are of what was read before the end came early");
     }

@@ -47,6 +47,12 @@ impl<'a> Consumer<'a> {
         Consumer { interrupt, deadline, waker, tell_from: Cell::new(OUTAGE_TOLD) }
     }
 
+    /// Drops the loader. Reads that are in flight may take long to end: where the user wants to stop, they are left to
+    /// the process's end, and so is the loader.
+    pub fn leave<T: Delivered>(&self, loader: Loader<T>) {
+        if self.interrupt.is_set() { std::mem::forget(loader) } else { drop(loader) }
+    }
+
     /// Waits for the next batch.
     pub fn next<T: Delivered>(&self, loader: &mut Loader<T>) -> Next<T> {
         loop {

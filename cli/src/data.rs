@@ -87,7 +87,9 @@ pub fn open_quietly(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Data
 
 /// A dataset in a temporary folder, deleted on drop (and by the second Ctrl-C).
 pub struct Made {
-    folder: Scratch,
+    /// `None` only while this is being dropped.
+    folder: Option<Scratch>,
+    path: PathBuf,
     interrupt: Interrupt,
 }
 
@@ -108,8 +110,9 @@ impl Made {
         let place = std::env::temp_dir();
         let folder = Scratch::new_in(&place, "uringload-bench-")
             .map_err(|source| failed("cannot make a temporary folder", source, &place))?;
-        interrupt.set_folder(Some(folder.path().to_path_buf()));
-        let made = Made { folder, interrupt: interrupt.clone() };
+        interrupt.set_folder(folder.path().to_path_buf());
+        let path = folder.path().to_path_buf();
+        let made = Made { folder: Some(folder), path, interrupt: interrupt.clone() };
         let note = format!(
             "no DIR given: making {} files of around 110 KB in {} (deleted at the end)",
             units::count(MADE_FILES.into()),
@@ -125,7 +128,7 @@ impl Made {
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 
     fn write(&self) -> io::Result<bool> {
@@ -159,7 +162,9 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        self.interrupt.set_folder(None);
+        // A signal may end the process meanwhile, and then finds what is left.
+        drop(self.folder.take());
+        self.interrupt.set_cleaner(None);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the first asks the command to stop, the second ends the process.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks the command to stop, and gives it a while to do so in order; the second
+//! ends the process.
 
 use super::failure::INTERRUPTED;
 use super::output::printable;
@@ -6,20 +7,29 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a command may take to stop in order. A disk that is slow, or does not answer, keeps it no longer.
+const BOUND: Duration = Duration::from_millis(800);
+
+/// How often to try to delete a folder.
+const DELETIONS: usize = 5;
+
+/// What a command does before it is ended out of order.
+pub type Cleaner = Box<dyn FnOnce() + Send>;
 
 /// Whether the user asked to stop. Belongs to the thread that installed it, which the signal wakes up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Interrupt {
     asked: Arc<AtomicBool>,
-    /// What to delete if the second signal leaves no time for an orderly end.
-    folder: Arc<Mutex<Option<PathBuf>>>,
+    /// What to do if there is no time for an orderly end.
+    cleaner: Arc<Mutex<Option<Cleaner>>>,
 }
 
 impl Interrupt {
     /// Handles the signals from now on. If that fails, they keep their previous effect.
     pub fn install() -> Interrupt {
-        let interrupt = Interrupt { asked: Arc::default(), folder: Arc::default() };
+        let interrupt = Interrupt { asked: Arc::default(), cleaner: Arc::default() };
         let (handler, sleeper) = (interrupt.clone(), thread::current());
         if let Err(error) = ctrlc::set_handler(move || handler.signal(&sleeper)) {
             eprintln_quietly(&format!("uringload: warning: Ctrl-C will not be handled: {error}"));
@@ -32,9 +42,17 @@ impl Interrupt {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Names the temporary folder to delete, or none.
-    pub fn set_folder(&self, folder: Option<PathBuf>) {
-        *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = folder;
+    /// Sets what is done before the process is ended out of order, or nothing.
+    pub fn set_cleaner(&self, cleaner: Option<Cleaner>) {
+        *self.cleaner.lock().unwrap_or_else(PoisonError::into_inner) = cleaner;
+    }
+
+    /// The same: a temporary folder is deleted.
+    pub fn set_folder(&self, folder: PathBuf) {
+        // Another thread may be deleting or writing in it. What cannot be deleted now stays.
+        self.set_cleaner(Some(Box::new(move || {
+            let _ = (0..DELETIONS).any(|_| std::fs::remove_dir_all(&folder).is_ok() || !folder.exists());
+        })));
     }
 
     /// Sleeps until `deadline`, or until the user asks to stop.
@@ -50,12 +68,25 @@ impl Interrupt {
 
     fn signal(&self, sleeper: &Thread) {
         if self.asked.swap(true, Ordering::Relaxed) {
-            let folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner).take();
-            // The process ends either way; what cannot be deleted now stays.
-            let _ = folder.map(std::fs::remove_dir_all);
-            std::process::exit(INTERRUPTED.into());
+            self.end();
         }
         sleeper.unpark();
+        let waiting = self.clone();
+        // Without a thread, a second signal ends the process.
+        let _ = thread::Builder::new().name("uringload-end".into()).spawn(move || {
+            thread::sleep(BOUND);
+            eprintln_quietly(&format!("uringload: stopped, without the end of what was under way for {BOUND:?}"));
+            waiting.end();
+        });
+    }
+
+    /// Ends the process, whatever it does.
+    fn end(&self) {
+        let cleaner = self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(clean) = cleaner {
+            clean();
+        }
+        std::process::exit(INTERRUPTED.into());
     }
 }
 

@@ -56,6 +56,7 @@ pub fn run(options: &List) -> Done {
     // The lines first: a state past samples whose lines were lost would be a lie.
     out.flush()?;
     options.checkpoint.save(&loader.state())?;
+    consumer.leave(loader);
     end
 }
 

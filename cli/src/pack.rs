@@ -30,12 +30,14 @@ pub fn run(options: &Options) -> Done {
     }
     let pack =
         Loader::builder(Arc::clone(&dataset)).config(options.config()).pack(&options.folder, options.options()?)?;
+    interrupt.set_cleaner(Some(Box::new(pack.cleaner())));
     let progress = Progress::new(start);
     let report = pack.run(&|done| {
         progress.tell(done);
         if interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     drop(progress);
+    interrupt.set_cleaner(None);
     let report = report?;
     let predicted = pack.predict()?;
     if options.failing.on_error == OnErrorName::Warn {

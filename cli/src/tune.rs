@@ -21,7 +21,7 @@ use knobs::{Chosen, Knob};
 use others::Other;
 use probe::Point;
 use std::cell::RefCell;
-use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Instant;
 use trial::{Bed, Seen};
@@ -29,6 +29,7 @@ use uringload::config::{IoChoice, Profile};
 use uringload::internal::Config;
 use uringload::stats::{Bottleneck, Verdict};
 use uringload::{Error, ErrorKind};
+use uringload_sys::file::replace;
 use uringload_sys::{cgroup, system};
 
 /// Trials that are left for what comes after the search: the pairs, other orders, a packed sample. What is too late for
@@ -98,7 +99,7 @@ pub fn run(options: &Tune) -> Done {
     }
     if options.out != Path::new("-") {
         let text = told::profile(&outcome, &profile);
-        fs::write(&options.out, text).map_err(|source| {
+        replace(&options.out, |file| file.write_all(text.as_bytes())).map_err(|source| {
             let error = Error::io("cannot write the profile", source).with_path(&options.out);
             Failure::Loader(error.with_remedy("name another file with --out, or write none with --out -"))
         })?;
@@ -137,12 +138,12 @@ impl Outcome<'_> {
         let time = (bed.slice / 4).max(std::time::Duration::from_millis(30));
         let io = if self.now.route.direct_io { IoChoice::Direct } else { self.given.io };
         let config = Config { io, ..self.given.clone() };
-        self.points = probe::probe(bed.data, &config, time, || bed.has_time(AFTERWARDS));
+        self.points = probe::probe(bed, &config, time);
         let sampler = bed.data.sampler(&self.given, &bed.options.source.chosen)?;
         let run = Run::of(&bed.data.dataset, self.given.clone(), &bed.options.images, sampler);
         // A raw read that fails shows nothing: the loader's own trials tell what is wrong.
-        let _ = self.yardstick.take(&run, bed.slice, || {
-            if bed.options.cold { cold::empty(&*bed.data.dataset).map(drop) } else { Ok(()) }
+        let _ = self.yardstick.take(&run, bed.slice, bed.interrupt, || {
+            if bed.options.cold { cold::evict(&*bed.data.dataset, bed.interrupt) } else { Ok(()) }
         });
         let evidence = self.yardstick.evidence(self.raw(), Vec::new());
         self.verdict = self.now.snapshot.verdict_with(&evidence);
@@ -167,12 +168,12 @@ impl Outcome<'_> {
             if fills && bed.data.dataset.files().len() > EVICTED {
                 return Reading::Refused("there are too many files to empty the page cache of them".to_owned());
             }
-            if fills && let Err(error) = cold::evict(&*bed.data.dataset) {
+            if fills && let Err(error) = cold::evict(&*bed.data.dataset, bed.interrupt) {
                 return Reading::Refused(error.headline().to_string());
             }
             let result = bed.run(config);
             if fills {
-                let _ = cold::evict(&*bed.data.dataset);
+                let _ = cold::evict(&*bed.data.dataset, bed.interrupt);
             }
             match result {
                 Ok(Some(one)) => {

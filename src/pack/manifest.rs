@@ -278,23 +278,35 @@ fn remove_shards(place: &Path, manifest: &Manifest) -> Result<()> {
 /// # Errors
 /// `InvalidArgument` where another job is at one of them.
 fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
-    for name in names_in(place)? {
+    for path in temporaries(place, prefix, part)? {
+        let is_held =
+            |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
+        if open_regular(&path, "cannot open").is_ok_and(|file| is_held(&file)) {
+            return Err(busy(place));
+        }
+        remove(&path)?;
+    }
+    Ok(())
+}
+
+/// What is half written of a part while its job runs: its manifest, its shards and their indexes.
+pub(super) fn unfinished(place: &Path, prefix: &str, part: Part) -> Vec<PathBuf> {
+    let manifest = place.join(MANIFEST_NAME);
+    let manifest = if part.is_whole() { temporary_of(&manifest) } else { temporary_of_part(&manifest, part) };
+    let shards = temporaries(place, prefix, part).unwrap_or_default();
+    [manifest].into_iter().chain(shards).collect()
+}
+
+/// The shards of a part that are half written, and their indexes.
+fn temporaries(place: &Path, prefix: &str, part: Part) -> Result<Vec<PathBuf>> {
+    let is_temporary = |name: &PathBuf| {
         let of_shard = name.to_str().and_then(|name| {
             let name = name.strip_prefix('.')?;
             name.split_once(".tar.").or_else(|| name.split_once(".mds."))
         });
-        if of_shard.and_then(|(shard, _)| number(shard, prefix)).is_some_and(|number| part.has(number)) {
-            let path = place.join(name);
-            let is_held = |file: &File| {
-                flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
-            };
-            if open_regular(&path, "cannot open").is_ok_and(|file| is_held(&file)) {
-                return Err(busy(place));
-            }
-            remove(&path)?;
-        }
-    }
-    Ok(())
+        of_shard.and_then(|(shard, _)| number(shard, prefix)).is_some_and(|number| part.has(number))
+    };
+    Ok(names_in(place)?.filter(is_temporary).map(|name| place.join(name)).collect())
 }
 
 /// The number of the shard whose name without its ending is `name`.

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
+pub use cache::{CacheStat, advise_random, cachestat, evict};
 pub use extents::{EXTENTS_MAX, Extent, extents};
 pub use mapping::Mapping;
 pub use once::{read_once_at, write_once_at};

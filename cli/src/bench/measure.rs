@@ -114,6 +114,8 @@ pub struct Measured {
     pub state: State,
     /// What was delivered in the last epoch.
     pub digest: EpochDigest,
+    /// Why the trace has not all of it.
+    pub untraced: Option<Error>,
 }
 
 impl Measured {
@@ -221,10 +223,11 @@ fn follow<T: Delivered, U: User<T>>(
         route: loader.route(),
         state: loader.state(),
         digest: loader.digest(),
+        untraced: None,
     };
     // Before the trainers, because batches hold on to their streams.
-    drop(loader);
-    let measured = user.tell(measured);
+    consumer.leave(loader);
+    let measured = Measured { untraced: stats.end_trace().err(), ..user.tell(measured) };
     Ok(if measured.route.engine == EngineKind::Sim { on_virtual_clock(measured) } else { measured })
 }
 

@@ -67,8 +67,8 @@ fn subject(outcome: &Outcome<'_>) -> String {
     if let Some(Cursor { epoch, position, .. }) = outcome.state.as_ref().map(State::cursor) {
         line += &format!(", from epoch {epoch}, position {}", count(position));
     }
-    if let Some(emptied) = outcome.emptied {
-        line += &format!("; {}", emptied.words());
+    if outcome.is_cold() {
+        line += "; the files evicted from the page cache before each measurement";
     }
     if outcome.rounds.len() > 1 {
         line += &format!("; the median of {} rounds", outcome.rounds.len());

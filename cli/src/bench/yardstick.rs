@@ -1,6 +1,7 @@
 //! The yardstick of a bench: raw reads of the same files, in the depth and the length that suit the storage best,
 //! spread over the rounds. A figure that says more than the storage gives is not told.
 
+use super::super::interrupt::Interrupt;
 use super::measure::Run;
 use std::time::Duration;
 use uringload::Result;
@@ -88,18 +89,23 @@ impl Yardstick {
         &mut self,
         run: &Run<'_>,
         limit: Duration,
+        interrupt: &Interrupt,
         mut prepare: impl FnMut() -> Result<()>,
     ) -> Result<Option<f64>> {
         let mut rate_of = |shape: Shape, limit| {
             prepare()?;
             let config = Config { queue_depth: shape.depth, read_bytes: shape.read_bytes, ..run.config.clone() };
-            raw::measure(run.dataset, &config, &run.sampler, limit)
+            raw::measure(run.dataset, &config, &run.sampler, limit, || interrupt.is_set())
         };
         let shape = match self.shape {
             Some(shape) => shape,
             None => {
                 let asked = Shape { depth: run.config.queue_depth, read_bytes: run.config.read_bytes };
-                *self.shape.insert(search(asked, |shape| Ok(rate_of(shape, TRIAL.min(limit))?.bytes_per_second()))?)
+                *self.shape.insert(search(
+                    asked,
+                    || interrupt.is_set(),
+                    |shape| Ok(rate_of(shape, TRIAL.min(limit))?.bytes_per_second()),
+                )?)
             }
         };
         let raw = rate_of(shape, limit)?;
@@ -137,10 +143,10 @@ impl Yardstick {
 }
 
 /// The shape that gives most: first of the depths, then of the lengths, unless the user has fixed them.
-fn search(asked: Shape, mut rate_of: impl FnMut(Shape) -> Result<f64>) -> Result<Shape> {
+fn search(asked: Shape, is_over: impl Fn() -> bool, mut rate_of: impl FnMut(Shape) -> Result<f64>) -> Result<Shape> {
     let mut best = (asked, rate_of(asked)?);
     let mut try_out = |shapes: &mut dyn Iterator<Item = Shape>, best: &mut (Shape, f64)| {
-        for shape in shapes {
+        for shape in shapes.take_while(|_| !is_over()) {
             // One that the machine has no room for is not the best.
             let Ok(rate) = rate_of(shape) else { continue };
             if rate > best.1 {
@@ -214,7 +220,7 @@ mod tests {
             let depth = f64::from(shape.depth.unwrap_or(40) as u32);
             Ok(1000.0 - (depth - 128.0).abs() + if shape.read_bytes == Some(256 << 10) { 5.0 } else { 0.0 })
         };
-        let found = search(asked, rate_of).unwrap();
+        let found = search(asked, || false, rate_of).unwrap();
         assert_eq!(found, Shape { depth: Some(128), read_bytes: Some(256 << 10) });
         assert_eq!(tried.len(), 1 + DEPTHS.len() + READ_BYTES.len());
         // What the user has fixed stays, and is not searched.
@@ -224,6 +230,6 @@ mod tests {
             count += 1;
             Ok(1.0)
         };
-        assert_eq!((search(fixed, one).unwrap(), count), (fixed, 1));
+        assert_eq!((search(fixed, || false, one).unwrap(), count), (fixed, 1));
     }
 }

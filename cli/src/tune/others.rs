@@ -88,7 +88,7 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
     let dataset = &bed.data.dataset;
     let count = (SAMPLE_BYTES / mean.max(1)).clamp(1, SAMPLES).min(dataset.len());
     let scratch = scratch(bed, &**dataset)?;
-    bed.interrupt.set_folder(Some(scratch.path().to_path_buf()));
+    bed.interrupt.set_folder(scratch.path().to_path_buf());
     let told = |error: uringload::Error| error.headline().to_string();
     let result = (|| {
         let some: Arc<dyn Dataset> = Arc::new(View::range(Arc::clone(dataset), 0..count).map_err(told)?);
@@ -116,7 +116,9 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
         let gain = rates[1] / rates[0].max(1e-9);
         Ok(Other { what: format!("uringload pack (a sample of {count} samples)"), rate: seen.rate * gain, gain })
     })();
-    bed.interrupt.set_folder(None);
+    // A signal may end the process meanwhile, and then finds what is left.
+    drop(scratch);
+    bed.interrupt.set_cleaner(None);
     result
 }
 

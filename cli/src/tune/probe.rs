@@ -1,6 +1,7 @@
 //! The device by itself: short and long reads at random places of the dataset's largest files, few and many at a time.
 
-use super::super::data::Data;
+use super::AFTERWARDS;
+use super::trial::Bed;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,30 +37,29 @@ pub struct Point {
 }
 
 /// The device of a dataset. Where a shape cannot be had, its points are missing.
-pub fn probe(data: &Data, config: &Config, time: Duration, mut has_time: impl FnMut() -> bool) -> Vec<Point> {
+pub fn probe(bed: &Bed<'_>, config: &Config, time: Duration) -> Vec<Point> {
     let mut points = Vec::new();
     for wanted in READ_BYTES {
-        let Some((dataset, read_bytes)) = places(&*data.dataset, wanted) else { continue };
+        let Some((dataset, read_bytes)) = places(&*bed.data.dataset, wanted) else { continue };
         if points.iter().any(|point: &Point| point.read_bytes == read_bytes) {
             continue;
         }
         let Ok(sampler) = uringload::sampler::for_dataset(&*dataset, Default::default(), 0) else { continue };
         for depth in DEPTHS {
-            if !has_time() {
+            if !bed.has_time(AFTERWARDS) {
                 return points;
             }
-            points.extend(point(&dataset, &sampler, config, depth, read_bytes, time));
+            points.extend(point(bed, (&dataset, &sampler), config, (depth, read_bytes), time));
         }
     }
     points
 }
 
 fn point(
-    dataset: &Arc<dyn Dataset>,
-    sampler: &Arc<dyn Sampler>,
+    bed: &Bed<'_>,
+    (dataset, sampler): (&Arc<dyn Dataset>, &Arc<dyn Sampler>),
     config: &Config,
-    depth: usize,
-    read_bytes: u64,
+    (depth, read_bytes): (usize, u64),
     time: Duration,
 ) -> Option<Point> {
     let config = Config {
@@ -72,7 +72,8 @@ fn point(
         operation_bytes: Some(0),
         ..Config::default()
     };
-    let rate = raw::measure(dataset, &config, sampler, time).ok()?.bytes_per_second();
+    let is_over = || bed.interrupt.is_set();
+    let rate = raw::measure(dataset, &config, sampler, time, is_over).ok()?.bytes_per_second();
     let reads_per_s = rate / read_bytes as f64;
     (rate > 0.0).then(|| Point {
         read_bytes,

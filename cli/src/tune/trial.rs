@@ -114,7 +114,7 @@ impl<'a> Bed<'a> {
         images: &Images,
     ) -> Result<Option<Seen>> {
         if self.options.cold {
-            cold::empty(&**dataset)?;
+            cold::evict(&**dataset, self.interrupt)?;
         }
         let time = if config.queue_depth.is_none() { self.slice * SEARCH } else { self.slice };
         let config = Config { epochs: None, trace: None, quarantine: None, ..config.clone() };
@@ -142,6 +142,8 @@ impl<'a> Bed<'a> {
                 break;
             }
         }
+        let (route, memory_limit) = (loader.route(), loader.memory_limit());
+        consumer.leave(loader);
         let snapshot = stats.snapshot();
         if snapshot.count.batches == 0 {
             return Ok(None);
@@ -150,6 +152,6 @@ impl<'a> Bed<'a> {
         let (since, before) = warm.filter(|_| counted > 0).unwrap_or_else(|| (start, Snapshot::default()));
         let snapshot = if counted > 0 { snapshot.since(&before) } else { snapshot };
         let rate = snapshot.count.samples as f64 / (last - since).as_secs_f64().max(1e-9);
-        Ok(Some(Seen { rate, snapshot, route: loader.route(), memory_limit: loader.memory_limit(), next }))
+        Ok(Some(Seen { rate, snapshot, route, memory_limit, next }))
     }
 }

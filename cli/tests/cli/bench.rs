@@ -148,7 +148,7 @@ fn without_permission_only_the_files_leave_the_cache() {
     let arguments = format!("bench {} --cold --json -", folder.path().display());
     let Some(mut command) = as_nobody(&arguments, "cold without permission") else { return };
     let result = json(&expect(&mut command, 0).0);
-    assert_eq!(result["cold"], "fadvise");
+    assert_eq!(result["cold"], true);
 }
 
 #[test]
@@ -318,4 +318,13 @@ fn the_trace_of_a_killed_run_opens() {
         }
         assert!(packets > 5000 && rest.len() < 200, "{packets} packets, {} bytes are left", rest.len());
     }
+}
+
+/// A trace that its disk has no room for: the figures are printed, and the command fails with a word.
+#[test]
+fn a_trace_that_cannot_be_written_is_told() {
+    let folder = folder(&[("a", 50_000), ("b", 50_000)]);
+    let bench = format!("bench {} --no-raw --trace /dev/full", folder.path().display());
+    let (out, err) = expect(&mut uringload(&bench), 1);
+    assert!(out.contains("samples") && err.contains("/dev/full") && err.contains("No space left"), "{out}{err}");
 }

@@ -21,6 +21,7 @@ mod looks;
 mod outage;
 mod pack;
 mod ranks;
+mod signals;
 mod state;
 mod verify;
 mod verify_order;

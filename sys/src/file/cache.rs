@@ -64,12 +64,3 @@ pub fn evict(file: BorrowedFd<'_>) -> io::Result<()> {
 pub fn advise_random(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, Advice::Random)?)
 }
-
-/// Writes everything back and drops the page cache of the whole machine, including names and inodes.
-///
-/// # Errors
-/// `EACCES` or `EROFS` unless the caller is root of the machine, which it is not in most containers.
-pub fn drop_caches() -> io::Result<()> {
-    rustix::fs::sync();
-    std::fs::write("/proc/sys/vm/drop_caches", "3\n")
-}
