@@ -27,7 +27,8 @@ words!(Unlabelled { "error" => Error, "skip" => Skip, });
 ///
 /// A sample is found by its key (for a folder: the file's path below it), else by the last component of that, else by
 /// either without what follows the last dot. Labels that are all whole numbers become 64-bit integers, numbers become
-/// `f64`, and anything else becomes classes, sorted by their bytes.
+/// `f64`, and anything else becomes classes, sorted by their bytes. An empty label is none, and so is, among numbers, what
+/// pandas reads as none (`nan`, `NA`, `null` and their kin): its sample has no label.
 ///
 /// ```
 /// use uringload_formats::{Dataset, Labels, Options, SampleId, Unlabelled, open};
@@ -52,6 +53,10 @@ pub struct Labels {
     /// Whether the first row may hold the names of the columns.
     may_have_header: bool,
 }
+
+/// What stands for no number, in any case of letters. Source: `na_values` of `pandas.read_csv`.
+const MISSING: [&str; 12] =
+    ["nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "null", "none", "1.#ind", "-1.#ind", "#n/a n/a"];
 
 /// How many names an error shows.
 const SHOWN: usize = 3;
@@ -118,6 +123,7 @@ impl Labels {
     /// samples go by the same name; and where the dataset has a column `label`. `Empty` where no sample has a label.
     pub fn onto(self, dataset: Arc<dyn Dataset>, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
         let mut found = Matches::default();
+        let are_numbers = self.are_numbers();
         let (mut key, mut user) = (Vec::new(), vec![None; self.names.len()]);
         for id in 0..dataset.len() {
             key.clear();
@@ -128,6 +134,11 @@ impl Labels {
             };
             if let Some(other) = user[row].replace(id) {
                 return Err(self.ambiguous(&*dataset, row, (other, id)));
+            }
+            if is_missing(&self.labels[row], are_numbers) {
+                found.without.add(&key);
+                found.missing.get_or_insert(row);
+                continue;
             }
             found.ids.push(id);
             found.rows.push(row);
@@ -142,7 +153,7 @@ impl Labels {
     }
 
     fn finish(&self, dataset: Arc<dyn Dataset>, found: Matches, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
-        let Matches { ids, rows, without, unused } = found;
+        let Matches { ids, rows, without, unused, missing } = found;
         if without.count + unused.count > 0 && (unlabelled == Unlabelled::Error || ids.is_empty()) {
             let what = format!(
                 "{} samples have no label{}, and {} labels have no sample{}",
@@ -151,6 +162,9 @@ impl Labels {
                 unused.count,
                 unused.shown()
             );
+            let of_row =
+                |row: usize| format!("; row {} says {:?} of {:?}", row + 1, self.labels[row], lossy(&self.names[row]));
+            let what = what + &missing.map_or_else(String::new, of_row);
             let kind = if ids.is_empty() { ErrorKind::Empty } else { ErrorKind::InvalidArgument };
             let remedy = "name samples as they lie below the folder, or skip what has no partner (unlabelled=\"skip\")";
             return Err(self.placed(Error::new(kind, what).with_remedy(remedy)));
@@ -170,11 +184,26 @@ impl Labels {
         Ok(Arc::new(labelled.leaving_out(left_out)))
     }
 
+    /// Whether all labels are numbers but for those that are missing. The names of the columns are no label.
+    fn are_numbers(&self) -> bool {
+        let labels = || self.labels.iter().skip(self.may_have_header.into()).map(|label| label.trim());
+        let is_number = |label: &str| label.parse::<f64>().is_ok_and(|number| !number.is_nan());
+        labels().all(|label| is_number(label) || is_missing(label, true)) && labels().any(is_number)
+    }
+
     /// The column of the labels in these rows.
     fn column(&self, rows: &[usize]) -> Result<KnownColumn> {
         let labels = || rows.iter().map(|&row| self.labels[row].trim());
         if let Ok(numbers) = labels().map(str::parse).collect::<Result<Vec<i64>, _>>() {
             return Ok(KnownColumn::of_numbers("label", numbers));
+        }
+        // A float would make other numbers of them.
+        let is_large = |label: &&str| label.parse::<i64>().is_err() && label.parse::<i128>().is_ok();
+        if self.are_numbers()
+            && let Some(label) = labels().find(is_large)
+        {
+            let what = format!("the label {label} does not fit 64 bits");
+            return Err(self.placed(refused(what, "number the classes from 0 on")));
         }
         if let Ok(numbers) = labels().map(str::parse).collect::<Result<Vec<f64>, _>>() {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -213,6 +242,14 @@ struct Matches {
     rows: Vec<usize>,
     without: Names,
     unused: Names,
+    /// The first row whose label is missing.
+    missing: Option<usize>,
+}
+
+/// Whether a label is none, among numbers or among words.
+fn is_missing(label: &str, among_numbers: bool) -> bool {
+    let label = label.trim();
+    label.is_empty() || among_numbers && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(label))
 }
 
 /// How many there are, and the first of them.

@@ -160,6 +160,34 @@ fn labels_from_a_table() {
     assert_eq!(all(&dataset).column("label").unwrap().bytes_of(2).unwrap()[..], (-2e3_f64).to_le_bytes());
 }
 
+/// A label that is missing made classes of the numbers beside it, in the order of their bytes.
+#[test]
+fn a_label_that_is_missing_is_no_class() {
+    let folder = folder(&PHOTOS);
+    let path = folder.path().join("train.csv");
+    for missing in ["", " ", "nan", "NaN", "-NaN", "NA", "n/a", "#N/A", "<NA>", "null", "None"] {
+        for (others, dtype) in [(["10", "2"], DType::I64), (["1.5", "2"], DType::F64)] {
+            let table = format!("file,label\n1.jpg,{}\n2.jpg,{missing}\n3.jpg,{}\n", others[0], others[1]);
+            put(&path, table.as_bytes()).expect("a table");
+            let error = labelled(folder.path(), &path, "error").unwrap_err();
+            let row = format!("row 3 says {missing:?} of \"2.jpg\"");
+            assert!(error.what().contains("1 samples have no label (\"x/2.jpg\")"), "{error}");
+            assert!(error.what().contains(&row), "{error}");
+            let dataset = labelled(folder.path(), &path, "skip").expect("two samples");
+            assert_eq!((dataset.len(), dataset.schema().fields[1].dtype), (2, dtype), "{missing}");
+            assert!(dataset.index().classes.is_empty(), "{missing}");
+        }
+    }
+    // Words may be anything but nothing.
+    put(&path, b"1.jpg,none\n2.jpg,cat\n3.jpg,NA\n").expect("a table");
+    assert_eq!(labelled(folder.path(), &path, "error").expect("classes").index().classes, ["NA", "cat", "none"]);
+    put(&path, b"1.jpg,none\n2.jpg,\n3.jpg,NA\n").expect("a table");
+    assert!(labelled(folder.path(), &path, "error").unwrap_err().what().contains("row 2 says \"\""));
+    put(&path, b"1.jpg,1\n2.jpg,9223372036854775808\n3.jpg,3\n").expect("a table");
+    let error = labelled(folder.path(), &path, "error").unwrap_err();
+    assert!(error.what().contains("9223372036854775808 does not fit 64 bits"), "{error}");
+}
+
 #[test]
 fn labels_that_miss_files_or_have_too_many() {
     let folder = folder(&PHOTOS);
