@@ -36,6 +36,11 @@ const ROOTS_LOOKED_AT: usize = 16;
 /// The format whose every file is a sample.
 const WHOLE: &str = "folder";
 
+/// Whether a file is no sample by its name: a description, a table of labels, a checksum.
+pub(crate) fn is_beside_data(name: &[u8]) -> bool {
+    of_name(name).role != Role::Data
+}
+
 /// The format that `options` name, or that the files show. Leaves in `paths` the files that are its data.
 ///
 /// # Errors
@@ -66,6 +71,8 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
     };
     let mut look = Look::at(found);
     let (format, taken) = match asked {
+        // A label beside its image is a file of the sample.
+        Some(format) if options.is_set("pairs") => (format, (0..found.files.len() as u32).map(FileId).collect()),
         Some(format) => (format, look.taken_by(format, found)),
         None => look.decide(found)?,
     };
@@ -79,7 +86,7 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
             let error = Error::new(ErrorKind::InvalidArgument, format!("there is no split {wanted:?}, nor any other"));
             return Err(error.with_path(found.files.place()).with_remedy("leave out split"));
         }
-        (Some(wanted), Some(splits)) => match splits.choose(wanted, found)? {
+        (Some(wanted), Some(splits)) => match splits.choose(wanted, found, options.pairs_by_folder())? {
             Chosen::Folders(folders) => {
                 *paths = Paths::new(&folders);
                 return decide(paths, &options.clone().set("split", ALL));

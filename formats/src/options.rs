@@ -227,6 +227,12 @@ impl Options {
         self.values.iter().any(|(known, _)| known == name)
     }
 
+    /// Whether folders are columns, which [`Pairing::Folder`](crate::Pairing::Folder) makes of them.
+    pub(crate) fn pairs_by_folder(&self) -> bool {
+        let pairs = self.values.iter().find(|(name, _)| name == "pairs");
+        pairs.and_then(|(_, value)| String::of(value)).is_some_and(|by| by == "folder")
+    }
+
     /// The split that was asked for.
     ///
     /// # Errors

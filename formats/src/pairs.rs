@@ -1,19 +1,22 @@
 //! Files of one stem as one sample: `a.jpg` and `a.json`, or `images/a.jpg` and `masks/a.png`.
 
+use crate::detect;
 use crate::fingerprint::Fingerprint;
+use crate::headers::has_extension;
 use crate::options::words;
 use crate::paths::FoundFiles;
+use crate::skipped::SkipReason;
 use crate::tar::{Missing, split_name};
-use crate::{DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, Value};
+use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What makes files of one stem different columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Their extensions: all after the first dot, as with the members of a tar.
+    /// Their extensions: all that follows a dot and begins with a letter, as with the members of a tar.
     Extension,
     /// The folder below the root that they lie in.
     Folder,
@@ -35,18 +38,23 @@ pub struct Pairs {
 /// A table has fewer files than this.
 const NONE: u32 = u32::MAX;
 
+/// Extensions of compressed files, before which stands their own.
+const COMPRESSIONS: [&str; 6] = ["gz", "zst", "bz2", "xz", "lz4", "br"];
+
 /// Columns at most: as many as a person gives names to.
 const COLUMNS_MAX: usize = 64;
 
 impl Pairs {
     /// Pairs the files that were found. Of `fields`, if any are given, these columns in this order.
     pub(crate) fn new(found: FoundFiles, by: Pairing, fields: &[String], missing: Missing) -> Result<Pairs> {
+        let found = if by == Pairing::Folder { without_companions(found) } else { found };
         let FoundFiles { files, skips, .. } = found;
+        let ends = if are_extensions(fields, &files) { &[] } else { fields };
         let mut columns: Vec<String> = fields.to_vec();
         let mut stems: BTreeMap<Box<[u8]>, Vec<u32>> = BTreeMap::new();
         let mut unpaired: Vec<FileId> = Vec::new();
         for file in (0..files.len() as u32).map(FileId) {
-            let Some((stem, column)) = parts(files.name(file), by) else {
+            let Some((stem, column)) = parts(files.name(file), by, ends) else {
                 unpaired.push(file);
                 continue;
             };
@@ -68,8 +76,9 @@ impl Pairs {
             row.resize(row.len().max(number + 1), NONE);
             if row[number] != NONE {
                 let what = format!(
-                    "two files are {:?} of one sample: the other is {}",
+                    "two files are {:?} of the sample {:?}: the other is {}",
                     columns[number],
+                    String::from_utf8_lossy(stem),
                     files.path(FileId(row[number])).display()
                 );
                 let error = Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(file));
@@ -87,6 +96,9 @@ impl Pairs {
             return Err(error.with_remedy("name the folders that hold the samples, or move these files elsewhere"));
         }
         check_columns(&columns, &stems, &files)?;
+        if by == Pairing::Extension && fields.is_empty() {
+            check_dots(&columns, &stems, &files)?;
+        }
         let mut index = Index::new("folder", files, schema(&columns), stems.len() as u64);
         let mut pairs = Vec::with_capacity(stems.len() * columns.len());
         let mut lacking = vec![0; columns.len()];
@@ -130,19 +142,105 @@ impl Pairs {
     }
 }
 
-/// Stem and column of a file's name.
-fn parts(name: &[u8], by: Pairing) -> Option<(&[u8], String)> {
+/// Leaves out what lies beside the folders, and is no sample by its name.
+fn without_companions(found: FoundFiles) -> FoundFiles {
+    let is_beside = |number: u32| {
+        let name = found.files.name(FileId(number));
+        !name.contains(&b'/') && detect::is_beside_data(name) && !found.is_single(FileId(number))
+    };
+    // Fits: a table has fewer than 2^32 files.
+    let keep: Vec<bool> = (0..found.files.len() as u32).map(|number| !is_beside(number)).collect();
+    if keep.iter().all(|&keep| keep) { found } else { found.keep(&keep, |_| Some(SkipReason::Companion)) }
+}
+
+/// Whether each of `fields` is what an extension is by itself. Else they say where names with several dots end.
+fn are_extensions(fields: &[String], files: &FileTable) -> bool {
+    let is_one =
+        |field: &String, file: u32| at_extension(files.name(FileId(file))).1.eq_ignore_ascii_case(field.as_bytes());
+    // Fits: a table has fewer than 2^32 files.
+    fields.iter().all(|field| (0..files.len() as u32).any(|file| is_one(field, file)))
+}
+
+/// Stem and column of a file's name, which may end in one of `ends`.
+fn parts<'a>(name: &'a [u8], by: Pairing, ends: &[String]) -> Option<(&'a [u8], String)> {
     // A list may name "./a/b", whose first component is no folder below the root.
-    let (stem, extension) = split_name(name).ok().filter(|(_, extension)| !extension.is_empty())?;
+    split_name(name).ok().filter(|(_, extension)| !extension.is_empty())?;
     match by {
-        Pairing::Extension => Some((stem, String::from_utf8_lossy(extension).to_lowercase())),
+        Pairing::Extension => {
+            let given = ends.iter().filter(|field| has_extension(name, field)).max_by_key(|field| field.len());
+            if let Some(field) = given {
+                return Some((&name[..name.len() - field.len() - 1], field.clone()));
+            }
+            let (stem, extension) = at_extension(name);
+            Some((stem, String::from_utf8_lossy(extension).to_lowercase()))
+        }
         Pairing::Folder => {
+            let stem = at_last_dot(name);
             let slash = stem.iter().position(|&byte| byte == b'/')?;
             let folder = std::str::from_utf8(&stem[..slash]).ok();
             let folder = folder.filter(|folder| !matches!(*folder, "" | "." | ".."))?;
             Some((&stem[slash + 1..], folder.to_owned()))
         }
     }
+}
+
+/// A name before and behind the dot of its extension. That begins with a letter: what follows other dots is a number, a
+/// time or a sentence, and part of the stem. `a.seg.png` has the extension `seg.png`, `frame.0001.png` has `png`.
+fn at_extension(name: &[u8]) -> (&[u8], &[u8]) {
+    let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let is_part = |part: &[u8]| {
+        let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        part.first().is_some_and(u8::is_ascii_alphabetic) && part.iter().all(is_letter)
+    };
+    let mut dot = None;
+    // The first dot of a name is none of an extension: `.hidden`.
+    for at in (base + 1..name.len()).rev().filter(|&at| name[at] == b'.') {
+        if dot.is_some() && !is_part(&name[at + 1..dot.unwrap_or(name.len())]) {
+            break;
+        }
+        dot = Some(at);
+    }
+    dot.map_or((name, &[]), |dot| (&name[..dot], &name[dot + 1..]))
+}
+
+/// A name before its last dot, and before that of a compressed file's own extension.
+fn at_last_dot(name: &[u8]) -> &[u8] {
+    let before = |name: &[u8]| {
+        let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        name[base..].iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0).map_or(name.len(), |dot| base + dot)
+    };
+    let stem = &name[..before(name)];
+    if COMPRESSIONS.iter().any(|extension| has_extension(name, extension)) { &stem[..before(stem)] } else { stem }
+}
+
+/// Refuses names with dots of which nobody can say where their stem ends: cut at their last dots, all samples would have
+/// the same columns; cut as extensions are, they have not.
+fn check_dots(columns: &[String], stems: &BTreeMap<Box<[u8]>, Vec<u32>>, files: &FileTable) -> Result<()> {
+    let is_whole = |row: &Vec<u32>| row.len() == columns.len() && !row.contains(&NONE);
+    if !columns.iter().any(|column| column.contains('.')) || stems.len() > 1 && stems.values().all(is_whole) {
+        return Ok(());
+    }
+    let mut by_last_dot: BTreeMap<&[u8], BTreeSet<&[u8]>> = BTreeMap::new();
+    for &file in stems.values().flatten().filter(|&&file| file != NONE) {
+        let name = files.name(FileId(file));
+        let stem = at_last_dot(name);
+        by_last_dot.entry(stem).or_default().insert(&name[stem.len()..]);
+    }
+    let mut kinds = by_last_dot.values();
+    let first = kinds.next();
+    if by_last_dot.len() < 2 || first.is_none_or(|kinds| kinds.len() < 2) || !kinds.all(|kinds| Some(kinds) == first) {
+        return Ok(());
+    }
+    let dotted = |column: &&String| column.contains('.');
+    let column = columns.iter().find(dotted).map_or("", |column| column.as_str());
+    let what = format!("names have several dots, so that a column would be called {column:?}");
+    let ends: Vec<String> = first.into_iter().flatten().map(|end| lossy_end(end)).collect();
+    let remedy = format!("say where stems end: name the extensions (fields), such as {}", ends.join(", "));
+    Err(Error::new(ErrorKind::InvalidArgument, what).with_path(files.place()).with_remedy(remedy))
+}
+
+fn lossy_end(end: &[u8]) -> String {
+    String::from_utf8_lossy(end.strip_prefix(b".").unwrap_or(end)).to_lowercase()
 }
 
 /// Whether each column has a file, and some sample two.

@@ -286,12 +286,77 @@ fn folders_of_one_stem() {
     assert_eq!((numbers(&batch, "label"), texts(&batch, "masks").len()), (vec![5, 6], 2));
 }
 
+/// Only what begins with a letter is an extension: time stamps and numbers have dots of their own.
+#[test]
+fn stems_with_dots() {
+    let open = |files: &[(&str, &str)], options: Options| {
+        let folder = folder(files);
+        dataset::open(&[folder.path()], &options).map(|dataset| {
+            let names: Vec<String> = dataset.schema().fields.iter().map(|field| field.name.clone()).collect();
+            let keys: Vec<String> = (0..dataset.len()).map(|id| key(&*dataset, id)).collect();
+            (names, keys)
+        })
+    };
+    let told = |names: &[&str], keys: &[&str]| {
+        (names.iter().map(ToString::to_string).collect(), keys.iter().map(ToString::to_string).collect())
+    };
+    let stamps = [("1403.763.png", ""), ("1403.763.json", ""), ("1403.764.png", ""), ("1403.764.json", "")];
+    assert_eq!(open(&stamps, paired("extension")).unwrap(), told(&["json", "png"], &["1403.763", "1403.764"]));
+    let frames = [("images/f.1.png", ""), ("images/f.2.png", ""), ("masks/f.1.png", ""), ("masks/f.2.npy.gz", "")];
+    assert_eq!(open(&frames, paired("folder")).unwrap(), told(&["images", "masks"], &["f.1", "f.2"]));
+    let scans = [("images/scan.001.png", ""), ("masks/scan.002.png", "")];
+    assert!(open(&scans, paired("folder")).unwrap_err().what().contains("no two files have one stem"));
+    let mixed = [("f.01.seg.png", ""), ("f.01.JPG", ""), ("v1.5_a.jpg", ""), ("v1.5_a.seg.png", "")];
+    assert_eq!(open(&mixed, paired("extension")).unwrap(), told(&["jpg", "seg.png"], &["f.01", "v1.5_a"]));
+    // Words behind dots are extensions unless it is said where stems end.
+    let people = [("a.roe.jpg", ""), ("a.roe.json", ""), ("a.doe.jpg", ""), ("a.doe.json", "")];
+    let error = open(&people, paired("extension")).unwrap_err();
+    assert!(error.what().contains("would be called \"doe.jpg\""), "{error}");
+    assert!(error.remedy().is_some_and(|remedy| remedy.contains("jpg, json")), "{error}");
+    let said = paired("extension").set("fields", ["jpg", "json"]);
+    assert_eq!(open(&people, said.clone()).unwrap(), told(&["jpg", "json"], &["a.doe", "a.roe"]));
+    let other = [("a.jpg", ""), ("a.json", ""), ("a.seg.json", "")];
+    assert_eq!(open(&other, said).unwrap(), told(&["jpg", "json"], &["a"]));
+}
+
+/// The layout of YOLO: a split lies below the folders that are columns, and a description beside them.
+#[test]
+fn splits_below_columns() {
+    let files = [
+        ("images/train/0.jpg", "i0"),
+        ("images/train/1.jpg", "i1"),
+        ("images/val/2.jpg", "i2"),
+        ("labels/train/0.txt", "l0"),
+        ("labels/train/1.txt", "l1"),
+        ("labels/val/2.txt", "l2"),
+        ("data.yaml", "train: images/train"),
+    ];
+    let folder = folder(&files);
+    let whole = dataset::open(&[folder.path()], &paired("folder")).expect("pairs");
+    let left_out: Vec<(&str, u64)> = whole.index().left_out.iter().map(|it| (it.what, it.count)).collect();
+    assert_eq!((whole.len(), left_out), (3, vec![("companions of the data", 1)]));
+    for (split, images, labels) in [("train", vec!["i0", "i1"], vec!["l0", "l1"]), ("val", vec!["i2"], vec!["l2"])] {
+        let some = dataset::open(&[folder.path()], &paired("folder").set("split", split)).expect("pairs");
+        let batch = all(&some);
+        assert_eq!((texts(&batch, "images"), texts(&batch, "labels")), (strings(&images), strings(&labels)), "{split}");
+    }
+    // Above the columns, a split is a folder as any other.
+    let folder =
+        self::folder(&[("train/x/0.jpg", "i"), ("train/y/0.txt", "l"), ("val/x/1.jpg", ""), ("val/y/1.txt", "")]);
+    let some = dataset::open(&[folder.path()], &paired("folder").set("split", "train")).expect("pairs");
+    assert_eq!((texts(&all(&some), "x"), texts(&all(&some), "y")), (strings(&["i"]), strings(&["l"])));
+}
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(ToString::to_string).collect()
+}
+
 #[test]
 fn pairs_that_are_none() {
     for (files, by, words) in [
         (&[("a/1.jpg", ""), ("a/2.jpg", "")][..], "folder", ""),
         (&[("a/1.jpg", ""), ("b/2.jpg", "")], "folder", "no two files have one stem"),
-        (&[("a/1.jpg", ""), ("a/1.png", ""), ("b/1.png", "")], "folder", "two files are \"a\" of one sample"),
+        (&[("a/1.jpg", ""), ("a/1.png", ""), ("b/1.png", "")], "folder", "two files are \"a\" of the sample \"1\""),
         (&[("1.jpg", ""), ("b/1.png", "")], "folder", "lies in no folder"),
         (&[("1.jpg", ""), ("1", "")], "extension", "has no extension"),
     ] {

@@ -109,11 +109,11 @@ impl Splits {
         listed.collect::<Vec<_>>().join(", ")
     }
 
-    /// The files of one split.
+    /// The files of one split. Of folders that lie below `columns`, single files are chosen, so that these stay.
     ///
     /// # Errors
     /// `InvalidArgument` for a split that is not there.
-    pub(super) fn choose(&self, wanted: &str, found: &FoundFiles) -> Result<Chosen> {
+    pub(super) fn choose(&self, wanted: &str, found: &FoundFiles, columns: bool) -> Result<Chosen> {
         let means = |name: &str| word_of(name).is_some() && word_of(name) == word_of(wanted);
         let alike: Vec<&String> = self.counts.keys().filter(|name| means(name)).collect();
         let name = match (self.counts.get_key_value(wanted), &alike[..]) {
@@ -130,6 +130,13 @@ impl Splits {
         match self.by {
             By::Name => {
                 let is_of = |file| named(found.files.name(file)).unwrap_or_else(|| OTHERS.into()) == *name;
+                Ok(Chosen::Files(all.map(is_of).collect()))
+            }
+            By::Folder(depth) if depth > 0 && columns => {
+                let is_of = |file| {
+                    let path = found.name_in_pattern(file);
+                    folder_at(&path, depth).is_some_and(|folder| String::from_utf8_lossy(folder) == **name)
+                };
                 Ok(Chosen::Files(all.map(is_of).collect()))
             }
             By::Folder(depth) => {
