@@ -132,6 +132,7 @@ pub mod internal {
     };
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
+    pub use crate::npy::array_of as npy_array_of;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::ranges::Numbers;

@@ -8,7 +8,7 @@ use crate::arrays::{Array, DIMENSIONS_MAX, array_bytes};
 use crate::headers::{Source, u16_at, u32_at};
 use std::num::IntErrorKind;
 use std::ops::Range;
-use uringload_core::{Error, Result};
+use uringload_core::{Error, ErrorKind, Result};
 
 /// The first bytes of every file.
 pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
@@ -66,6 +66,47 @@ impl Holder for Part<'_> {
             return self.source.truncated("the .npy array");
         }
         self.source.corrupt(self.place.end, "the array is longer than the archive's member that holds it")
+    }
+}
+
+/// The array of an `.npy` file in memory: its type, its shape, and its elements, little endian and row by row.
+///
+/// # Errors
+/// As [`read_from`], with offsets in `file`; `Unavailable` for elements in another order.
+pub fn array_of(file: &[u8]) -> Result<(DType, Vec<u64>, &[u8])> {
+    let Array { dtype, shape, offset, is_fortran, is_big_endian, .. } = read_from(&mut InMemory(file))?;
+    if is_fortran || is_big_endian && dtype.size() > 1 {
+        let what = if is_fortran { "lies column by column" } else { "is big endian" };
+        let error = Error::new(ErrorKind::Unavailable, format!("the array {what}"));
+        return Err(error.with_remedy("save numpy.ascontiguousarray of it, little endian"));
+    }
+    // It fills the file from there on, as was checked.
+    Ok((dtype, shape, &file[usize::try_from(offset).unwrap_or(usize::MAX).min(file.len())..]))
+}
+
+/// A file in memory.
+struct InMemory<'a>(&'a [u8]);
+
+impl Holder for InMemory<'_> {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = usize::try_from(at).ok().and_then(|at| self.0.get(at..at.checked_add(len)?));
+        bytes.map(<[u8]>::to_vec).ok_or_else(|| self.ends_early())
+    }
+
+    fn corrupt(&self, at: u64, what: String) -> Error {
+        Error::new(ErrorKind::Corrupt, what).with_offset(at)
+    }
+
+    fn unavailable(&self, at: u64, what: String) -> Error {
+        Error::new(ErrorKind::Unavailable, what).with_offset(at)
+    }
+
+    fn ends_early(&self) -> Error {
+        Error::new(ErrorKind::Truncated, "the bytes end before the .npy array does")
     }
 }
 

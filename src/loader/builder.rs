@@ -486,7 +486,7 @@ impl Builder {
             return Err(wrong);
         }
         check_errors(&config, &*dataset, on_failed.is_some())?;
-        let maps = columns::resolved(maps, &follows, &arrays, dataset.schema())?;
+        let maps = columns::resolved(maps, &follows, &arrays, dataset.index())?;
         let mixer = mix.map(|mix| Mixer::new(mix, &maps, config.seed)).transpose()?;
         mixer.iter().try_for_each(|mixer| check_labels(mixer, &*dataset, &maps))?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;

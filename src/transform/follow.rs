@@ -3,9 +3,11 @@
 
 use super::map::{Map, MapOutput};
 use super::refused;
-use crate::dataset::{DType, Field, Schema};
+use crate::dataset::internal::npy_array_of;
+use crate::dataset::{DType, Field, Index, Role};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::Arc;
 use uringload_images::{Chain, Color, Decoding, Limits, Plan, Rectangle, Scratch, decode_with, dimensions};
@@ -197,19 +199,72 @@ impl Follow {
 #[derive(Clone, Debug)]
 pub(crate) enum Followed {
     Mask { mask: Mask, chain: Arc<Chain>, size: (u32, u32) },
-    Boxes { boxes: Boxes, chain: Arc<Chain>, stored: DType },
-    Labels { boxes: Boxes, chain: Arc<Chain>, stored: DType, element_bytes: usize },
+    Boxes { boxes: Boxes, chain: Arc<Chain>, stored: Stored },
+    Labels { boxes: Boxes, chain: Arc<Chain>, stored: Stored, labels: Stored },
 }
 
-/// Adds what columns of `schema` that follow others are made by to `maps`.
+/// How a column holds numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stored {
+    /// As elements of this type, end to end.
+    Elements(DType),
+    /// As a file of NumPy, which says the type.
+    Npy,
+}
+
+impl Stored {
+    /// What a column says of itself. A file that holds something else than numbers is not taken for numbers of 8 bits.
+    fn of(index: &Index, place: usize) -> Result<Stored> {
+        let field = &index.schema.fields[place];
+        let role = index.encodings.get(place).map(|encoding| &encoding.role);
+        let is_file = ["tar", "folder"].contains(&index.format);
+        match role {
+            Some(Role::Encoded(name)) if name == "npy" => Ok(Stored::Npy),
+            Some(Role::Encoded(_) | Role::Text) => Err(of_files(field)),
+            _ if is_file && field.dtype == DType::U8 => Err(of_files(field)),
+            _ => Ok(Stored::Elements(field.dtype)),
+        }
+    }
+
+    /// The type and the elements of a value, which has rows of so many of them.
+    fn elements(self, value: &[u8], row: usize) -> Result<(DType, &[u8])> {
+        match self {
+            Stored::Elements(dtype) => Ok((dtype, value)),
+            Stored::Npy => {
+                let (dtype, shape, elements) = npy_array_of(value)?;
+                let is_list = match shape[..] {
+                    [] => row == 1,
+                    [_] => true,
+                    [_, columns] => columns == row as u64,
+                    _ => false,
+                };
+                if !is_list {
+                    let what = format!("the array has the shape {shape:?}");
+                    let remedy =
+                        if row == 1 { "store one number for each box" } else { "store four numbers in each row" };
+                    return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(remedy));
+                }
+                Ok((dtype, elements))
+            }
+        }
+    }
+}
+
+fn of_files(field: &Field) -> Error {
+    let what = format!("column {:?} has files, and no numbers", field.name);
+    refused(what, "store boxes and labels as .npy, or take numbers of messages: json(bbox, f32, most=1024)")
+}
+
+/// Adds what columns of a dataset that follow others are made by to `maps`.
 ///
 /// # Errors
 /// `InvalidArgument` for a column that follows nothing, or what it cannot, and for numbers of no sense.
 pub(crate) fn resolve(
     mut maps: Vec<(String, Map)>,
     follows: &[(String, Follow)],
-    schema: &Schema,
+    index: &Index,
 ) -> Result<Vec<(String, Map)>> {
+    let schema = &index.schema;
     let place = |name: &str| schema.fields.iter().position(|field| field.name == name);
     let field = |name: &str| {
         let names: Vec<&str> = schema.fields.iter().map(|field| field.name.as_str()).collect();
@@ -232,10 +287,10 @@ pub(crate) fn resolve(
             }
             Follow::Boxes(boxes) => {
                 let (place, chain) = chain_of(&maps, &boxes.of)?;
-                boxes_map(boxes, chain, field(name)?.1, place)?
+                boxes_map(boxes, chain, check_boxes(boxes, index, field(name)?.0)?, place)?
             }
             Follow::Labels { boxes: of } => {
-                let (boxes_place, boxes_field) = field(of)?;
+                let (boxes_place, _) = field(of)?;
                 let boxes = follows.iter().find_map(|(other, follow)| match follow {
                     Follow::Boxes(boxes) if other == of => Some(boxes),
                     _ => None,
@@ -245,9 +300,14 @@ pub(crate) fn resolve(
                     return Err(refused(what, format!("follow {of:?} by boxes(image)")));
                 };
                 let (place, chain) = chain_of(&maps, &boxes.of)?;
-                let (stored, dtype) = (check_boxes(boxes, boxes_field)?, field(name)?.1.dtype);
-                let element_bytes = dtype.size() as usize;
-                let made = Followed::Labels { boxes: boxes.clone(), chain, stored, element_bytes };
+                let stored = check_boxes(boxes, index, boxes_place)?;
+                let labels = Stored::of(index, field(name)?.0)?;
+                let dtype = match labels {
+                    Stored::Elements(dtype) => dtype,
+                    // Files of a column may be of several.
+                    Stored::Npy => DType::I64,
+                };
+                let made = Followed::Labels { boxes: boxes.clone(), chain, stored, labels };
                 Map::followed(MapOutput::varying(dtype, boxes.most), made, vec![boxes_place, place])
             }
         };
@@ -267,26 +327,35 @@ fn mask_map(mask: &Mask, chain: Arc<Chain>, place: usize) -> Result<Map> {
     Ok(Map::followed(output, Followed::Mask { mask: mask.clone(), chain, size }, vec![place]))
 }
 
-fn boxes_map(boxes: &Boxes, chain: Arc<Chain>, field: &Field, place: usize) -> Result<Map> {
-    let stored = check_boxes(boxes, field)?;
+fn boxes_map(boxes: &Boxes, chain: Arc<Chain>, stored: Stored, place: usize) -> Result<Map> {
     let output = MapOutput::varying(DType::F32, boxes.most.saturating_mul(EDGES as u64));
     Ok(Map::followed(output, Followed::Boxes { boxes: boxes.clone(), chain, stored }, vec![place]))
 }
 
-/// The type of the stored numbers, if boxes can be of it.
-fn check_boxes(boxes: &Boxes, field: &Field) -> Result<DType> {
-    let name = &field.name;
-    if !matches!(field.dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U16 | DType::U8) {
-        let what = format!("column {name:?} has no boxes: its values are {}", field.dtype);
-        return Err(refused(what, "store boxes as f32, f64, i32, i64, u16 or u8, four numbers each"));
+/// How the numbers are stored, if boxes can be of them.
+fn check_boxes(boxes: &Boxes, index: &Index, place: usize) -> Result<Stored> {
+    let field = &index.schema.fields[place];
+    let (name, stored) = (&field.name, Stored::of(index, place)?);
+    if let Stored::Elements(dtype) = stored {
+        check_type(dtype).map_err(|error| refused(format!("column {name:?} has no boxes: {}", error.what()), TYPES))?;
     }
     let is_least = boxes.min_size >= 0.0 && boxes.min_size.is_finite();
     if !is_least || !(1..=1 << 20).contains(&boxes.most) {
         let what = format!("boxes of {name:?} cannot have min_size {} and most {}", boxes.min_size, boxes.most);
         return Err(refused(what, "give a finite min_size from 0 on, and most from 1 to 1048576"));
     }
-    Ok(field.dtype)
+    Ok(stored)
 }
+
+/// Refuses numbers that boxes cannot be of.
+fn check_type(dtype: DType) -> Result<()> {
+    if matches!(dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U16 | DType::U8) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, format!("its values are {dtype}")).with_remedy(TYPES))
+}
+
+const TYPES: &str = "store boxes as f32, f64, i32, i64, u16 or u8, four numbers each";
 
 impl Followed {
     /// Whether it decodes images.
@@ -338,19 +407,25 @@ impl Followed {
                 })?;
                 Ok(end)
             }
-            Followed::Labels { boxes, chain, stored, element_bytes } => {
+            Followed::Labels { boxes, chain, stored, labels } => {
                 let plan = draw(chain, (height, width))?;
                 let of = beside.first().map_or(&[][..], |boxes| boxes);
-                let count = of.len() / (EDGES * stored.size() as usize);
-                if bytes.len() != count * element_bytes {
-                    let what = format!("{} elements belong to {count} boxes", bytes.len() / element_bytes);
+                let (dtype, elements) = labels.elements(bytes, 1)?;
+                let elements = match labels {
+                    Stored::Elements(_) => Cow::Borrowed(elements),
+                    Stored::Npy => Cow::Owned(whole_numbers(elements, dtype)?),
+                };
+                let size = if matches!(labels, Stored::Npy) { 8 } else { dtype.size() as usize };
+                let (of_dtype, of_elements) = stored.elements(of, EDGES)?;
+                let count = of_elements.len() / (EDGES * of_dtype.size() as usize);
+                if elements.len() != count * size {
+                    let what = format!("{} elements belong to {count} boxes", elements.len() / size);
                     return Err(Error::new(ErrorKind::Corrupt, what).with_remedy("store one element for each box"));
                 }
                 let mut end = 0;
                 boxes.each(of, *stored, &plan, (height, width), |index, _| {
-                    let element = &bytes[index * element_bytes..][..*element_bytes];
-                    out[end..end + element_bytes].copy_from_slice(element);
-                    end += element_bytes;
+                    out[end..end + size].copy_from_slice(&elements[index * size..][..size]);
+                    end += size;
                 })?;
                 Ok(end)
             }
@@ -363,11 +438,13 @@ impl Boxes {
     fn each(
         &self,
         bytes: &[u8],
-        stored: DType,
+        stored: Stored,
         plan: &Plan,
         (height, width): (u32, u32),
         mut kept: impl FnMut(usize, [f32; EDGES]),
     ) -> Result<()> {
+        let (stored, bytes) = stored.elements(bytes, EDGES)?;
+        check_type(stored)?;
         let one = EDGES * stored.size() as usize;
         let count = bytes.len() / one;
         if !bytes.len().is_multiple_of(one) {
@@ -424,6 +501,29 @@ impl Boxes {
             BoxFormat::Cxcywh => [(left + right) / 2.0, (top + bottom) / 2.0, right - left, bottom - top],
         }
     }
+}
+
+/// Stored whole numbers, as those of 64 bits.
+fn whole_numbers(bytes: &[u8], stored: DType) -> Result<Vec<u8>> {
+    let number = |element: &[u8]| -> Option<i64> {
+        let mut word = [0; 8];
+        word[..element.len()].copy_from_slice(element);
+        let word = u64::from_le_bytes(word);
+        match stored {
+            DType::I8 => Some(i64::from(word as u8 as i8)),
+            DType::I16 => Some(i64::from(word as u16 as i16)),
+            DType::I32 => Some(i64::from(word as u32 as i32)),
+            DType::I64 => Some(word as i64),
+            DType::Bool | DType::U8 | DType::U16 | DType::U32 => Some(word as i64),
+            DType::U64 => i64::try_from(word).ok(),
+            _ => None,
+        }
+    };
+    let numbers = bytes.chunks_exact(stored.size() as usize).map(|element| number(element).map(i64::to_le_bytes));
+    numbers.collect::<Option<Vec<_>>>().map(|numbers| numbers.concat()).ok_or_else(|| {
+        let what = format!("labels in an .npy file are {stored}, and not all of them whole numbers of 64 bits");
+        Error::new(ErrorKind::Corrupt, what).with_remedy("store integers")
+    })
 }
 
 /// Four stored numbers.

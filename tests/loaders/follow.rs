@@ -1,6 +1,7 @@
 //! Masks, boxes and labels that follow the images of another column: by the same random numbers, whatever the threads;
 //! and what becomes of those that do not fit.
 
+use crate::common::archive::Archive;
 use crate::common::within;
 use bytes::Bytes;
 use std::fs;
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 use uringload::batch::{Batch, Data};
 use uringload::config::{ImageCache, OnError};
 use uringload::dataset::{
-    DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value,
+    self, DType, Dataset, Field, FileId, FileTable, Index, Options, Sample, SampleId, Schema, Shape, Span, Value,
 };
 use uringload::transform::{BoxFormat, Boxes, Chain, Follow, Mask};
 use uringload::{Builder, ErrorKind, Loader, Result};
@@ -258,4 +259,87 @@ fn what_cannot_follow_is_refused() {
     refused(images().follow("boxes", Boxes::of("image").min_size(f32::NAN)), "min_size");
     refused(images().follow("mask", Mask::of("image")).follow("mask", Mask::of("image")), "two transforms");
     refused(images().follow("mask", Mask::of("image")).cache_images(ImageCache::memory(1 << 20)), "masks or boxes");
+}
+
+/// A file of NumPy.
+fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    text.extend(std::iter::repeat_n(' ', 117 - text.len()));
+    [b"\x93NUMPY\x01\x00\x76\x00", text.as_bytes(), b"\n", elements].concat()
+}
+
+/// In a tar, boxes and labels are files of NumPy: their numbers follow, and not their bytes.
+#[test]
+fn boxes_and_labels_of_numpy_files_follow() {
+    type Make = fn(&[[f32; 4]]) -> (&'static str, Vec<u8>);
+    let kinds: [Make; 3] = [
+        |boxes| ("<f4", boxes.iter().flatten().flat_map(|edge| edge.to_le_bytes()).collect()),
+        |boxes| ("<f8", boxes.iter().flatten().flat_map(|&edge| f64::from(edge).to_le_bytes()).collect()),
+        |boxes| ("<i4", boxes.iter().flatten().flat_map(|&edge| (edge as i32).to_le_bytes()).collect()),
+    ];
+    let mut archive = Archive::new();
+    for number in 0..SAMPLES {
+        let (boxes, name) = (boxes(number), format!("{number:03}"));
+        let (descr, elements) = kinds[number as usize % 2](&boxes);
+        let classes: Vec<u8> =
+            (0..boxes.len() as i32).flat_map(|one| (one + 100 * number as i32).to_le_bytes()).collect();
+        archive = archive
+            .file(&format!("{name}.bmp"), &encode_bmp(&photo(number)).unwrap())
+            .file(&format!("{name}.boxes.npy"), &npy(descr, &format!("({}, 4)", boxes.len()), &elements))
+            .file(&format!("{name}.classes.npy"), &npy("<i4", &format!("({},)", boxes.len()), &classes));
+    }
+    let root = tempfile::tempdir().expect("a folder");
+    fs::write(root.path().join("scenes.tar"), archive.end().0).expect("an archive");
+    let dataset = dataset::open(&[root.path()], &Options::new()).expect("a dataset");
+    let followed = |follow: &str| {
+        Loader::builder(Arc::clone(&dataset))
+            .seed(SEED)
+            .batch_size(6)
+            .shuffle(true)
+            .transform("bmp", CHAIN.parse::<Chain>().unwrap())
+            .transform_by("boxes.npy", follow)
+            .and_then(|builder| builder.transform_by("classes.npy", "labels(boxes.npy)"))
+    };
+    let mut count = 0;
+    for batch in followed("boxes(bmp, format=xywh)").unwrap().build().expect("a loader") {
+        let batch = batch.expect("a batch");
+        for (index, id) in batch.ids.iter().enumerate() {
+            let bytes = |name: &str| batch.column(name).expect("the column").bytes_of(index).expect("a value").to_vec();
+            let (_, edges, classes) = by_hand(id.0, batch.cursor.epoch);
+            assert_eq!(
+                bytes("boxes.npy"),
+                edges.iter().flat_map(|edge| edge.to_le_bytes()).collect::<Vec<_>>(),
+                "{id:?}"
+            );
+            assert_eq!(bytes("classes.npy"), classes.iter().flat_map(|class| class.to_le_bytes()).collect::<Vec<_>>());
+            count += 1;
+        }
+    }
+    assert_eq!(count, SAMPLES);
+    // What breaks off, has another shape, or another type, is an error of its sample.
+    for (file, words) in [
+        (npy("<f4", "(2, 3)", &[0; 24]), "shape [2, 3]"),
+        (npy("<f4", "(2, 4)", &[0; 24]), "end before the .npy array"),
+        (npy("<u4", "(1, 4)", &[0; 16]), "u32"),
+        (npy(">f4", "(1, 4)", &[0; 16]), "big endian"),
+        (vec![1, 2, 3, 4], "no .npy array"),
+    ] {
+        let archive = Archive::new().file("0.bmp", &encode_bmp(&photo(0)).unwrap()).file("0.boxes.npy", &file);
+        fs::write(root.path().join("one.tar"), archive.end().0).expect("an archive");
+        let one = dataset::open(&[root.path().join("one.tar")], &Options::new()).expect("a dataset");
+        let builder = Loader::builder(one).transform("bmp", CHAIN.parse::<Chain>().unwrap());
+        let mut loader = builder.follow("boxes.npy", Boxes::of("bmp")).build().expect("a loader");
+        let error = loader.next().expect("a batch").unwrap_err();
+        assert!(error.to_string().contains(words), "{words}: {error}");
+    }
+    // A file that is something else is not taken for numbers of 8 bits.
+    for name in ["json", "bin", "txt"] {
+        let archive =
+            Archive::new().file("0.bmp", &encode_bmp(&photo(0)).unwrap()).file(&format!("0.{name}"), b"[1, 2]");
+        fs::write(root.path().join("one.tar"), archive.end().0).expect("an archive");
+        let one = dataset::open(&[root.path().join("one.tar")], &Options::new()).expect("a dataset");
+        let builder = Loader::builder(one).transform("bmp", CHAIN.parse::<Chain>().unwrap());
+        let Err(error) = builder.follow(name, Boxes::of("bmp")).build() else { panic!("{name}") };
+        assert!(error.to_string().contains("has files, and no numbers"), "{error}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::Builder;
 use crate::collate::{Collation, longest_value};
-use crate::dataset::{Dataset, Field, Schema, Shape};
+use crate::dataset::{Dataset, Field, Index, Shape};
 use crate::prepared::Prepared;
 use crate::stage::Maps;
 use crate::transform::{
@@ -144,7 +144,7 @@ impl Builder {
     /// Each column of the dataset as it comes out of the loader's threads, with the bytes of its longest value.
     pub(super) fn columns_made(&self) -> Result<Vec<(Field, u64)>> {
         let schema = self.dataset.schema();
-        let maps = resolved(self.maps.clone(), &self.follows, &self.arrays, schema)?;
+        let maps = resolved(self.maps.clone(), &self.follows, &self.arrays, self.dataset.index())?;
         let made = |(index, field): (usize, &Field)| match maps.iter().find(|(name, _)| *name == field.name) {
             Some((name, map)) => (map.output().field(name), map.output().bytes()),
             None => (field.clone(), longest_value(&*self.dataset, index)),
@@ -201,7 +201,7 @@ impl Builder {
     }
 }
 
-/// Everything that becomes of columns of `schema`.
+/// Everything that becomes of columns of a dataset.
 ///
 /// # Errors
 /// `InvalidArgument` for a column that does not exist or cannot become that.
@@ -209,9 +209,10 @@ pub(super) fn resolved(
     maps: Vec<(String, Map)>,
     follows: &[(String, Follow)],
     arrays: &[(String, Array)],
-    schema: &Schema,
+    index: &Index,
 ) -> Result<Vec<(String, Map)>> {
-    let mut maps = resolve(maps, follows, schema)?;
+    let schema = &index.schema;
+    let mut maps = resolve(maps, follows, index)?;
     for (name, array) in arrays {
         let field = schema.fields.iter().find(|field| field.name == *name).ok_or_else(|| {
             let names: Vec<&str> = schema.fields.iter().map(|field| field.name.as_str()).collect();
