@@ -380,8 +380,14 @@ fn form(field: &Field, named: Option<Collate>, default: Collate, is_plain: bool)
         (Shape::Ragged, Collate::Ragged) => Ok(Form::Ragged { element_bytes }),
         (Shape::Ragged, Collate::Padded(padding)) => padded_form(field, padding),
         (Shape::Ragged, Collate::Dense) => {
-            let what = format!("column {:?} cannot be dense: its values differ in length", field.name);
-            Err(refused(what, "ask for ragged, padded or views, or for auto"))
+            let what = format!(
+                "column {:?} cannot be dense: its type does not say that all values have one length",
+                field.name
+            );
+            Err(refused(
+                what,
+                "ask for padded, where values of one length need no padding; or for ragged, views or auto",
+            ))
         }
         (Shape::Fixed(_), Collate::Auto) if !is_plain => Ok(Form::Views),
         (Shape::Fixed(_), Collate::Ragged | Collate::Padded(_)) if named.is_some() => {

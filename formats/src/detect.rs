@@ -448,6 +448,38 @@ fn bytes_show_nothing(count: u64, path: &Path) -> Error {
     )
 }
 
+/// Refuses files of raw elements whose first bytes are the header of a known format: it would be data.
+///
+/// # Errors
+/// `InvalidArgument`, with what the files are. Few files are looked at.
+pub(crate) fn refuse_headers(files: &FileTable, elements: &str) -> Result<()> {
+    let all: Vec<FileId> = all(files).collect();
+    for file in spread(&all) {
+        let path = files.path(file);
+        let head = head(&path);
+        let (name, remedy) = match vote_of(&head).filter(|_| !head.starts_with(&PICKLE)) {
+            Some(Vote::Format(at)) => (FORMATS[usize::from(at)].name, "open it as that format"),
+            Some(Vote::Unread(at)) if UNREAD[usize::from(at)].magic.len() >= MAGIC_BYTES_LEAST => {
+                (UNREAD[usize::from(at)].name, UNREAD[usize::from(at)].remedy)
+            }
+            _ if LLM_C.iter().any(|magic| head.starts_with(&magic.to_le_bytes())) => {
+                ("llm.c", "its tokens begin behind 256 integers: give header_bytes=1024 (--header-size 1024)")
+            }
+            _ => continue,
+        };
+        let what = format!("the file begins with a header of {name}, which would be taken for {elements}");
+        return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(path).with_remedy(remedy));
+    }
+    Ok(())
+}
+
+/// The first number of llm.c's files of tokens: those of GPT-2 (u16), and of Llama 3 (u32). Source: `dev/data/data_common.py`.
+const LLM_C: [u32; 2] = [20_240_520, 20_240_801];
+/// How a pickle begins. So may elements.
+const PICKLE: [u8; 1] = [0x80];
+/// Shorter magic numbers may be elements.
+const MAGIC_BYTES_LEAST: usize = 4;
+
 /// What the first bytes of a file vote for, whatever its name.
 fn vote_of(head: &[u8]) -> Option<Vote> {
     let known: [(&[u8], &str); 4] =

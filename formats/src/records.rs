@@ -2,6 +2,7 @@
 
 mod fields;
 
+use crate::detect::refuse_headers;
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
 use crate::paths::FoundFiles;
@@ -70,7 +71,11 @@ impl Records {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(mut paths: Paths, options: &RecordOptions) -> Result<Records> {
         with_fields(options)?;
-        Records::from_index(paths.files(options.common.threads)?, options)
+        let found = paths.files(options.common.threads)?;
+        if options.header_bytes == 0 {
+            refuse_headers(&found.files, "records")?;
+        }
+        Records::from_index(found, options)
     }
 
     pub(crate) fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {

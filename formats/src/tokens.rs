@@ -1,5 +1,6 @@
 //! Streams of tokens, raw or of Megatron-LM, cut into windows of one length.
 
+use crate::detect::refuse_headers;
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, head, map_files};
 use crate::megatron::{self, MegatronIndex};
@@ -91,6 +92,9 @@ impl Tokens {
             }
         };
         let FoundFiles { files, mut skips, .. } = found;
+        if options.token_dtype.is_some() && options.header_bytes == 0 {
+            refuse_headers(&files, "tokens")?;
+        }
         let all = 0..files.len() as u32;
         let cut = Cut { window_tokens, stride, whole_windows: options.whole_windows };
         let found = map_files(all, threads, |file| match options.token_dtype {

@@ -91,8 +91,8 @@ fn forms_that_cannot_be_are_refused() {
     for (dataset, config, words) in [
         (&both, named(&[("label", Collate::Dense)]), "\"label\", which is no column"),
         (&both, named(&[("image", Collate::Dense), ("image", Collate::Views)]), "two forms"),
-        (&both, named(&[("tokens", Collate::Dense)]), "differ in length"),
-        (&both, Config { collate: Collate::Dense, ..Config::default() }, "differ in length"),
+        (&both, named(&[("tokens", Collate::Dense)]), "have one length"),
+        (&both, Config { collate: Collate::Dense, ..Config::default() }, "have one length"),
         (&both, named(&[("image", Collate::Ragged)]), "one shape"),
         (&both, named(&[("image", padding(None, 1))]), "one shape"),
         (&both, named(&[("tokens", padding(None, 0))]), "0"),

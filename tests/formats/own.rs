@@ -426,3 +426,32 @@ fn single_samples_of_every_format() {
         assert!(error.kind() == ErrorKind::Truncated && error.path() == Some(&*path), "{error}");
     }
 }
+
+/// Elements without a header of their own: that of another format would be the first of them.
+#[test]
+fn headers_of_known_formats_are_no_elements() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("train.bin");
+    let tokens = || Options::new().set("window_tokens", 8).set("token_dtype", "u16");
+    let records = || Options::new().format("records").set("record_bytes", 16);
+    for (head, words, remedy) in [
+        (&20_240_520_u32.to_le_bytes()[..], "header of llm.c", "header_bytes=1024"),
+        (&20_240_801_u32.to_le_bytes(), "header of llm.c", "header_bytes=1024"),
+        (b"\x93NUMPY", "header of npy", "open it as that format"),
+        (b"PAR1", "header of parquet", "open it as that format"),
+        (b"PK\x03\x04", "header of zip", "unpack it"),
+    ] {
+        put(&path, &[head, &[7; 2048][head.len()..]].concat()).expect("a file");
+        for options in [tokens(), records()] {
+            let error = dataset::open(&[&path], &options).unwrap_err();
+            assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(&*path)));
+            assert!(error.what().contains(words), "{error}");
+            assert!(error.remedy().is_some_and(|told| told.contains(remedy)), "{error}");
+        }
+        let behind = dataset::open(&[&path], &tokens().set("header_bytes", 1024)).expect("tokens");
+        assert_eq!(behind.len(), (512 - 8) / 7 + 1);
+    }
+    // What begins like a pickle, or with any number, may be elements.
+    put(&path, &[&[0x80, 2, b'}'][..], &[7; 2045]].concat()).expect("a file");
+    assert_eq!(dataset::open(&[&path], &records()).expect("records").len(), 128);
+}

@@ -406,7 +406,7 @@ fn a_form_that_cannot_be_is_refused_by_build() {
     let builder = || Loader::builder(Arc::clone(&dataset));
     for (builder, words) in [
         (builder().collate_column("labels", Collate::Ragged), "\"labels\", which is no column"),
-        (builder().collate_column("data", Collate::Dense), "differ in length"),
+        (builder().collate_column("data", Collate::Dense), "have one length"),
         (builder().collate_column("data", padded(PadValue::Int(3), None, 1)), "Int(3) is no f16"),
         (builder().collate_column("data", padded(PadValue::Int(0), None, 0)), "multiple"),
     ] {

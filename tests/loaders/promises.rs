@@ -111,7 +111,7 @@ fn what_cannot_work_is_refused_in_words() {
         (builder(&dataset).rank(4, 4), ["rank 4", "world size 4"]),
         (builder(&dataset).rank(0, 0), ["world size", "0"]),
         (builder(&dataset).start(Cursor::new(2, FILES + 1)), ["101", "100"]),
-        (builder(&dataset).collate(Collate::Dense), ["\"data\"", "differ in length"]),
+        (builder(&dataset).collate(Collate::Dense), ["\"data\"", "have one length"]),
     ] {
         let error = refused(builder);
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
