@@ -213,10 +213,20 @@ impl FileTable {
     /// A hash of what files are known by: their sizes, times and places.
     #[doc(hidden)]
     pub fn stamps(&self) -> u64 {
+        self.hash_of(Stamp::number)
+    }
+
+    /// A hash of the files' sizes and times of modification, which machines that share them agree on.
+    #[doc(hidden)]
+    pub fn modified(&self) -> u64 {
+        self.hash_of(Stamp::modified)
+    }
+
+    fn hash_of(&self, part: impl Fn(Stamp) -> u64) -> u64 {
         let mut hash = Fingerprint::new("stamps");
-        self.sizes.iter().zip(&self.stamps).for_each(|(&size, stamp)| {
+        self.sizes.iter().zip(&self.stamps).for_each(|(&size, &stamp)| {
             hash.number(size);
-            hash.number(stamp.number());
+            hash.number(part(stamp));
         });
         hash.finish()
     }

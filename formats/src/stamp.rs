@@ -32,6 +32,11 @@ impl Stamp {
         self.0
     }
 
+    /// What every copy that keeps its times shares.
+    pub(super) fn modified(self) -> u64 {
+        self.0 & MODIFIED
+    }
+
     /// Why the file with the identity `found` is not the one of this stamp and `size` bytes; the error names no file.
     /// Its place does not count where `inodes_vary`, which is asked only if it matters.
     pub(super) fn change(self, size: u64, found: &Identity, inodes_vary: impl FnOnce() -> bool) -> Option<Error> {

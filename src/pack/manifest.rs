@@ -4,6 +4,9 @@ use super::archive::{failed, sync_folder, temporary_of};
 use super::{Pack, PackImages, TAR_ENDING, dense, shard_name};
 use crate::config::Part;
 use crate::dataset::internal::{MANIFEST_NAME, open_regular};
+use crate::patience::Patience;
+use crate::sampler::hash;
+use crate::state::content_hashes;
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -27,6 +30,9 @@ pub(super) struct Manifest {
     version: u32,
     format: String,
     fingerprint: String,
+    /// Some blocks of the source's files, and their times: others may have the same names and sizes.
+    content: String,
+    modified: String,
     source_samples: u64,
     prefix: String,
     align: u64,
@@ -45,11 +51,15 @@ pub(super) struct Manifest {
 
 impl Manifest {
     fn of(pack: &Pack) -> Manifest {
-        let options = &pack.options;
+        let (options, files) = (&pack.options, pack.dataset.files());
+        let blocks = content_hashes(&pack.dataset, &Patience::of_timeout(None));
+        let content = blocks.into_iter().fold(0, |sum, block| hash(sum ^ block.unwrap_or(0)));
         Manifest {
             version: VERSION,
             format: pack.dataset.format().into(),
             fingerprint: format!("{:016x}", pack.dataset.fingerprint()),
+            content: format!("{content:016x}"),
+            modified: format!("{:016x}", files.modified()),
             source_samples: pack.dataset.len(),
             prefix: options.prefix.clone(),
             align: options.align,
@@ -107,10 +117,14 @@ impl Manifest {
 
     /// The names of what differs.
     fn differences(&self, other: &Manifest) -> Vec<&'static str> {
+        // Of another source, what its files hold says nothing more.
+        let is_other = self.fingerprint != other.fingerprint;
         let pairs = [
             ("version", self.version == other.version),
             ("format", self.format == other.format),
             ("source", self.fingerprint == other.fingerprint && self.source_samples == other.source_samples),
+            ("bytes of the source", is_other || self.content == other.content),
+            ("times of the source", is_other || self.modified == other.modified),
             ("prefix", self.prefix == other.prefix),
             ("align", self.align == other.align),
             ("shard size", self.shard_bytes == other.shard_bytes),

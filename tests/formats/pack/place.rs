@@ -76,6 +76,19 @@ fn shards_of_another_plan_stay_unless_they_are_to_be_replaced() {
         let error = pack(folder_at(source.path()), to.path(), options).unwrap_err();
         refused(error, &format!("other settings: {what}\n"), "overwrite");
     }
+    // Files of the same names and sizes, that hold something else, or were written to.
+    let file = source.path().join("cat/1.jpg");
+    let (bytes, modified) = (fs::read(&file).unwrap(), fs::metadata(&file).unwrap().modified().unwrap());
+    let write = |bytes: &[u8], time| {
+        fs::write(&file, bytes).unwrap();
+        fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
+        pack(folder_at(source.path()), to.path(), one_each())
+    };
+    let others: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+    refused(write(&others, modified).unwrap_err(), "other settings: bytes of the source\n", "overwrite");
+    let later = modified + std::time::Duration::from_secs(9);
+    refused(write(&bytes, later).unwrap_err(), "other settings: times of the source\n", "overwrite");
+    write(&bytes, modified).expect("the source is as it was");
     fs::write(source.path().join("cat/9.jpg"), b"another source").unwrap();
     let error = pack(folder_at(source.path()), to.path(), one_each()).unwrap_err();
     refused(error, "other settings: source, number of samples, number of shards\n", "overwrite");
