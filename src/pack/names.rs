@@ -6,7 +6,7 @@ use crate::dataset::internal::{KEY_BYTES_MAX, split_name};
 use crate::dataset::{DType, Dataset, Field, SampleId, Shape};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -42,6 +42,9 @@ pub(super) struct Names {
     columns: Vec<Column>,
     /// Digits of a number.
     width: usize,
+    /// What all images are called behind their key, where files have several endings and each sample has one image: a
+    /// reader makes a column of each field, and each sample would lack the others.
+    image_ending: Option<Vec<u8>>,
 }
 
 struct Column {
@@ -63,6 +66,9 @@ enum Form {
 
 /// Fewest digits of a number, as webdataset's writers have it in their examples.
 const DIGITS: usize = 9;
+
+/// Endings of images. Whoever decodes them goes by their first bytes.
+const IMAGES: [&[u8]; 8] = [b"jpg", b"jpeg", b"png", b"webp", b"bmp", b"gif", b"tif", b"tiff"];
 
 /// The field of a file whose name has no ending.
 const NO_ENDING: &[u8] = b"bin";
@@ -94,7 +100,30 @@ impl Names {
         let keys = if is_files || is_tar { keys } else { Keys::Numbers };
         let width = dataset.len().saturating_sub(1).to_string().len().max(DIGITS);
         drop(fields);
-        Ok(Names { dataset, is_files, keys, columns, width })
+        let mut names = Names { dataset, is_files, keys, columns, width, image_ending: None };
+        names.image_ending = if is_files { names.common_image_ending() } else { None };
+        Ok(names)
+    }
+
+    /// The most frequent ending of images, if there are several and each sample has one image.
+    fn common_image_ending(&self) -> Option<Vec<u8>> {
+        let mut counts: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        let mut has_image = true;
+        for id in 0..self.dataset.len() {
+            if self.begins(id) && !std::mem::take(&mut has_image) {
+                return None;
+            }
+            let ending = lower(&self.own_ending(SampleId(id)));
+            if !IMAGES.contains(&&*ending) {
+                continue;
+            }
+            if std::mem::replace(&mut has_image, true) {
+                return None;
+            }
+            *counts.entry(ending).or_default() += 1;
+        }
+        let most = counts.iter().max_by_key(|(_, count)| **count).map(|(ending, _)| ending.clone());
+        most.filter(|_| has_image && counts.len() > 1)
     }
 
     /// How samples are called in the end.
@@ -214,9 +243,18 @@ impl Names {
         member.value = bytes;
     }
 
+    /// What a file is called behind its key.
+    fn file_ending(&self, id: SampleId) -> Vec<u8> {
+        let own = self.own_ending(id);
+        match &self.image_ending {
+            Some(common) if IMAGES.contains(&&*lower(&own)) => common.clone(),
+            _ => own,
+        }
+    }
+
     /// What stands behind the key in the name of a file, from the first dot on, or from the last where samples are
     /// called by number.
-    fn file_ending(&self, id: SampleId) -> Vec<u8> {
+    fn own_ending(&self, id: SampleId) -> Vec<u8> {
         let mut path = Vec::new();
         self.dataset.key(id, &mut path);
         let dot = match self.keys {

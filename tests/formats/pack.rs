@@ -375,3 +375,21 @@ fn shards_hang_on_nothing_but_source_and_options() {
     let report = pack(folder_at(source.path()), to.path(), options().align(512)).unwrap();
     assert_eq!((report.padding_bytes, report.shards), (0, 1));
 }
+
+/// Each sample of a folder is one image, whatever its ending: the shards have one column of images.
+#[test]
+fn images_of_several_endings_are_one_column() {
+    let fields = |files: &[&str]| {
+        let (source, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        files.iter().for_each(|name| write_file(&source.path().join(name), 100).unwrap());
+        let report = pack(folder_at(source.path()), to.path(), options()).unwrap();
+        let tar = dataset::open(&[to.path()], &Options::new()).unwrap();
+        let mut batches = Loader::builder(Arc::clone(&tar)).batch_size(100).build().unwrap();
+        let whole = batches.next().unwrap().is_ok_and(|batch| batch.len() as u64 == report.samples);
+        (tar.schema().fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>(), whole)
+    };
+    assert_eq!(fields(&["a.jpg", "b.JPEG", "c.png", "d.JPG"]), (vec!["jpg".to_owned()], true));
+    assert!(fields(&["a.png", "a.json", "b.JPEG", "b.json", "c.png", "c.json"]).1);
+    // Of two images in a sample each keeps its ending.
+    assert_eq!(fields(&["a.jpg", "a.png", "b.jpg"]).0, ["jpg", "png"]);
+}
