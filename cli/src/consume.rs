@@ -50,7 +50,7 @@ impl<'a> Consumer<'a> {
     /// Drops the loader. Reads that are in flight may take long to end: where the user wants to stop, they are left to
     /// the process's end, and so is the loader.
     pub fn leave<T: Delivered>(&self, loader: Loader<T>) {
-        if self.interrupt.is_set() { std::mem::forget(loader) } else { drop(loader) }
+        if self.interrupt.is_set() { loader.leave() } else { drop(loader) }
     }
 
     /// Waits for the next batch.

@@ -3,15 +3,18 @@
 use super::Done;
 use super::arguments::Top;
 use super::failure::{Exit, Failure};
-use super::interrupt::Interrupt;
+use super::interrupt::{Interrupt, eprintln_quietly};
 use super::output::{self, Table, one_line};
 use super::units;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uringload::{Error, ErrorKind};
+use uringload_sys::file::open_regular;
 
 /// Of the pages that are understood.
 const VERSION: u64 = 1;
@@ -39,9 +42,14 @@ struct Page {
 pub fn run(options: &Top) -> Done {
     let interrupt = Interrupt::install();
     let is_screen = !options.once && !options.json && io::stdout().is_terminal();
-    let mut has_shown = false;
+    let (mut has_shown, mut told) = (false, BTreeSet::new());
     loop {
-        let pages = pages(&options.at, options.pid)?;
+        let (pages, passed_over) = pages(&options.at, options.pid)?;
+        for line in passed_over {
+            if told.insert(line.clone()) {
+                eprintln_quietly(&line);
+            }
+        }
         if pages.is_empty() {
             // Those that were shown have ended.
             return if has_shown { Ok(Exit::Done) } else { Err(none(options)) };
@@ -69,10 +77,11 @@ fn none(options: &Top) -> Failure {
     error.with_remedy(remedy).into()
 }
 
-/// The pages of processes that live, by process.
-fn pages(at: &Path, pid: Option<u32>) -> Result<Vec<Page>, Failure> {
+/// The pages of processes that live, by process; and what was passed over, and why. In a folder that all may write to,
+/// anybody may put a page: what is none, or belongs to another user than its process, is not believed.
+fn pages(at: &Path, pid: Option<u32>) -> Result<(Vec<Page>, Vec<String>), Failure> {
     let failed = |source| Error::io("cannot look for loaders", source).with_path(at);
-    let mut found = Vec::new();
+    let (mut found, mut passed_over) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(at).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let of = path.file_name().and_then(|name| process(name.to_str()?));
@@ -81,16 +90,17 @@ fn pages(at: &Path, pid: Option<u32>) -> Result<Vec<Page>, Failure> {
         else {
             continue;
         };
-        match read(&path) {
+        match read(&path, of) {
             Ok(value) => found.push(Page { pid: of, path, value }),
             // It has just ended, or it is another user's, of whom nobody asked.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if error.kind() == ErrorKind::PermissionDenied && pid.is_none() => {}
+            Err(error) if pid.is_none() => passed_over.push(format!("uringload: passed over: {}", error.headline())),
             Err(error) => return Err(error.into()),
         }
     }
     found.sort_by(|a, b| (a.pid, &a.path).cmp(&(b.pid, &b.path)));
-    Ok(found)
+    Ok((found, passed_over))
 }
 
 /// The process of `uringload-PID-NUMBER.json`.
@@ -99,10 +109,18 @@ fn process(name: &str) -> Option<u32> {
     u64::from_str_radix(number, 16).ok().and_then(|_| pid.parse().ok())
 }
 
-fn read(path: &Path) -> uringload::Result<Value> {
+/// The page of a process.
+fn read(path: &Path, pid: u32) -> uringload::Result<Value> {
+    let failed = |source| Error::io("cannot read the loader's page", source).with_path(path);
+    // What is no file is not waited for.
+    let file = open_regular(path).map_err(failed)?;
+    let owner = file.metadata().map_err(failed)?.uid();
+    if fs::metadata(format!("/proc/{pid}")).map_err(failed)?.uid() != owner {
+        let what = format!("the page belongs to user {owner}, and process {pid} to another");
+        return Err(Error::new(ErrorKind::Corrupt, what).with_path(path));
+    }
     let mut text = String::new();
-    let file = fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
-    file.map_err(|source| Error::io("cannot read the loader's page", source).with_path(path))?;
+    file.take(MOST_BYTES).read_to_string(&mut text).map_err(failed)?;
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).with_path(path);
     let page: Value =
         serde_json::from_str(&text).map_err(|error| corrupt("the page is no JSON".into()).with_source(error))?;
@@ -213,17 +231,25 @@ mod tests {
         let path = folder.path().join("page");
         for (text, told) in [("{", "no JSON"), ("{}", "version is none"), ("{\"version\": 2}", "version is 2")] {
             fs::write(&path, text).unwrap();
-            let error = read(&path).unwrap_err();
+            let error = read(&path, std::process::id()).unwrap_err();
             assert!(error.kind() == ErrorKind::Corrupt && error.what().contains(told), "{error}");
         }
         fs::write(&path, "{\"version\": 1, \"now\": {\"in_flight\": -3}}").unwrap();
-        let text = table(&Page { pid: std::process::id(), path: path.clone(), value: read(&path).unwrap() });
+        let text = table(&Page {
+            pid: std::process::id(),
+            path: path.clone(),
+            value: read(&path, std::process::id()).unwrap(),
+        });
         assert!(text.contains("limit     unknown") && text.contains("[...."), "{text}");
         assert!(!text.contains("GPU"), "batches stay on the host: {text}");
         let device = "{\"names\": [\"H200\", \"H200\"], \"copied_bytes_per_s\": 2e9, \"copy_busy\": 0.25, \
                       \"kernel_busy\": 0.034}";
         fs::write(&path, format!("{{\"version\": 1, \"now\": {{\"device\": {device}}}}}")).unwrap();
-        let text = table(&Page { pid: std::process::id(), path: path.clone(), value: read(&path).unwrap() });
+        let text = table(&Page {
+            pid: std::process::id(),
+            path: path.clone(),
+            value: read(&path, std::process::id()).unwrap(),
+        });
         let told = "GPU       2.00 GB/s copied, at copies for 25 % and at columns for 3 % of it: H200, H200\n";
         assert!(text.contains(told), "{text}");
         assert_eq!(bar(2.0), format!("[{}]", "#".repeat(BAR)));

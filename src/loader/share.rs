@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,6 +50,7 @@ impl Sharing {
         };
         let is_over = Arc::new(AtomicBool::new(false));
         let mut page = Page { path: path.clone(), stats, route, dataset, recent: VecDeque::new() };
+        remove_left(folder);
         page.write().map_err(failed)?;
         let over = Arc::clone(&is_over);
         let write = move || {
@@ -76,6 +77,29 @@ impl Drop for Sharing {
     }
 }
 
+/// A page that was not written for so long, of a process that is not there, was left by one that was killed. One in
+/// another container may have a number that means nothing here; it writes its page again.
+const LEFT_AFTER: Duration = Duration::from_secs(10);
+
+/// Removes what killed processes of this user have left. What cannot be looked at or removed stays.
+fn remove_left(folder: &Path) {
+    let Ok(own) = fs::metadata("/proc/self").map(|process| process.uid()) else { return };
+    let is_left = |path: &Path| {
+        let name = path.file_name()?.to_str()?.strip_prefix("uringload-")?;
+        let (process, rest) = name.split_once('-')?;
+        let is_page = rest.ends_with(".json") || rest.ends_with(".new");
+        let process: u32 = process.parse().ok().filter(|_| is_page)?;
+        let about = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
+        let is_old = about.modified().ok()?.elapsed().is_ok_and(|age| age > LEFT_AFTER);
+        (about.uid() == own && is_old && !Path::new(&format!("/proc/{process}")).exists()).then_some(())
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if is_left(&entry.path()).is_some() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 struct Page {
     path: PathBuf,
     stats: Arc<Stats>,
@@ -93,8 +117,8 @@ impl Page {
         let _ = fs::remove_file(&beside);
         // For this user alone, and never through a link that somebody else has put there.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&beside, &self.path)
+        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, &self.path));
+        written.inspect_err(|_| drop(fs::remove_file(&beside)))
     }
 
     fn text(&mut self) -> Value {

@@ -55,3 +55,40 @@ fn a_running_loader_is_shown_until_it_ends() {
     let (_, err) = expect(&mut uringload(&format!("top --at {at}")), 1);
     assert!(err.contains("version is 9"), "{err}");
 }
+
+/// Anybody may put a page where all may write: it stops nobody from seeing his own loaders.
+#[test]
+fn pages_that_others_have_put_there_are_passed_over() {
+    let (_folder, dir) = files(200);
+    let pages = tempfile::tempdir().unwrap();
+    let (at, page) =
+        (pages.path().display(), |pid: u32, number| pages.path().join(format!("uringload-{pid}-{number}.json")));
+    // Left by processes that were killed: the next loader removes its user's.
+    let left = [page(4_194_305, 0), page(4_194_305, 0).with_extension("new")];
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
+    for path in &left {
+        fs::write(path, "{}").unwrap();
+        fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+    }
+    let share = format!("bench {dir} --duration 600s --emulate-step 5 --no-raw --batch-size 8 --share-stats={at}");
+    let mut bench = uringload(&share).stdout(Stdio::null()).spawn().unwrap();
+    let end = Instant::now() + common::HANG;
+    while !run(&mut uringload(&format!("top {} --once --json --at {at}", bench.id()))).status.success() {
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(50));
+    }
+    assert!(left.iter().all(|path| !path.exists()));
+    let own = std::process::id();
+    fs::write(page(own, 0), "junk").unwrap();
+    assert!(Command::new("mkfifo").arg(page(own, 1)).status().unwrap().success());
+    fs::write(page(own, 2), "{\"version\": 1}").unwrap();
+    let is_given = std::os::unix::fs::chown(page(own, 2), Some(12345), None).is_ok();
+    let output = run(&mut uringload(&format!("top --once --json --at {at}")));
+    let (out, err) = (stdout(&output), stderr(&output));
+    let shown: Vec<_> = out.lines().map(|line| json(line)["pid"].clone()).filter(|pid| *pid != own).collect();
+    assert_eq!(shown, [bench.id()], "{out}{err}");
+    assert!(err.contains("no JSON") && err.contains("passed over"), "{err}");
+    assert!(!is_given || err.contains("belongs to user 12345") && !out.contains(&own.to_string()), "{out}{err}");
+    signal(&bench, "-INT");
+    assert_eq!(bench.wait().unwrap().code(), Some(130));
+}
