@@ -76,13 +76,17 @@ impl Patience {
         question: impl Fn(usize) -> T + Send + Sync + 'static,
     ) -> Vec<Option<T>> {
         let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
+        if self.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
+            return answers;
+        }
         let (question, next) = (Arc::new(question), Arc::new(AtomicUsize::new(0)));
         let (tell, told) = channel();
         let mut missing = count;
         for _ in 0..=ROUNDS {
             let started = (0..threads.min(missing)).filter(|_| self.start(&question, &next, count, &tell)).count();
             if started == 0 && next.load(Ordering::Relaxed) == 0 {
-                break;
+                // The system has no thread to give. Most storage answers.
+                return (0..count).map(|number| Some(question(number))).collect();
             }
             while missing > 0 {
                 match told.recv_timeout(self.bound) {
@@ -128,9 +132,6 @@ impl Patience {
         count: usize,
         tell: &Sender<(usize, T)>,
     ) -> bool {
-        if self.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
-            return false;
-        }
         let (unanswered, tell) = (Arc::clone(&self.unanswered), tell.clone());
         let (question, next) = (Arc::clone(question), Arc::clone(next));
         let work = move || {

@@ -41,11 +41,29 @@ use clap::{ColorChoice, FromArgMatches};
 use failure::{Exit, Failure};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::thread;
 
 /// Parses the arguments (the first is the program's name), runs the command, reports errors on stderr, in one line, and
 /// returns the exit code. A process calls it once: the handlers of signals that a command sets stay.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // The main thread's stack may be as small as `ulimit -s` says.
+    let thread = thread::Builder::new().name("uringload".into()).stack_size(STACK_BYTES);
+    let copy = arguments.clone();
+    match thread.spawn(move || run_here(copy)) {
+        Ok(thread) => thread.join().unwrap_or(PANICKED),
+        // The system has no thread to give.
+        Err(_) => run_here(arguments),
+    }
+}
+
+/// What Linux gives a main thread by default.
+const STACK_BYTES: usize = 8 << 20;
+
+/// The exit code of a program of Rust that has panicked.
+const PANICKED: u8 = 101;
+
+fn run_here(arguments: Vec<OsString>) -> u8 {
     // Help is written while arguments are parsed, so this one is looked for before.
     let parsed = examples::whole().color(help_color(&arguments)).try_get_matches_from(arguments);
     let code = match parsed.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches)) {

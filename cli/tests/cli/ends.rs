@@ -196,3 +196,13 @@ fn json_that_cannot_be_written_does_not_cost_the_table() {
     let (out, err) = expect(&mut uringload(&arguments), 1);
     assert!(out.contains("throughput") && err.contains("/nonexistent/file.json"), "{out}{err}");
 }
+
+/// The main thread's stack is as small as the user's limit says: the command takes one of its own.
+#[test]
+fn a_small_stack_is_enough() {
+    let folder = folder(&[("a", 50_000), ("b", 50_000)]);
+    let bench = format!("ulimit -s 64; exec \"$0\" bench {} --no-raw --json -", folder.path().display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &bench, env!("CARGO_BIN_EXE_uringload")]);
+    assert_eq!(json(&expect(&mut command, 0).0)["samples"], 2);
+}
