@@ -1,28 +1,34 @@
 //! Folders that are gone when they are dropped.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use uringload_sys::file::{create_temporary_folder, delete_abandoned_folders};
 
 /// How many names are tried. They are random, so that one is taken says that somebody guesses.
 const NAMES_TRIED: usize = 16;
 
-/// A folder of this process, which nobody else may enter. Deleted on drop; what cannot be deleted stays.
+/// A folder of this process, which nobody else may enter. Deleted on drop; what cannot be deleted stays, as that of a
+/// process that is killed does, until the next one comes.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    /// Holds its lock.
+    _folder: File,
+}
 
 impl Scratch {
     /// Creates one in this place, with a name that begins so.
     pub fn new_in(place: &Path, prefix: &str) -> io::Result<Scratch> {
+        delete_abandoned_folders(place, |name| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
         let mut taken = io::ErrorKind::AlreadyExists.into();
         for _ in 0..NAMES_TRIED {
             // Each of these hashes differently, by the system's random numbers.
             let name = format!("{prefix}{:016x}", RandomState::new().hash_one(std::process::id()));
             let path = std::path::absolute(place.join(name))?;
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Scratch(path)),
+            match create_temporary_folder(&path) {
+                Ok(folder) => return Ok(Scratch { path, _folder: folder }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
                 Err(error) => return Err(error),
             }
@@ -32,13 +38,13 @@ impl Scratch {
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

@@ -4,13 +4,13 @@
 //! what a process has left behind. Where files cannot be locked, nothing is deleted.
 
 use super::open_regular;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Number of names to try for a temporary file.
@@ -152,6 +152,37 @@ pub fn delete_abandoned(folder: &Path, is_temporary: impl Fn(&OsStr) -> bool) ->
     names.filter(|name| is_deleted(&folder.join(name))).count()
 }
 
+/// Creates a folder that does not exist yet, which nobody else may enter, and locks it until it is closed.
+///
+/// # Errors
+/// As [`create_temporary`].
+pub fn create_temporary_folder(path: &Path) -> io::Result<File> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    let folder = File::open(path)?;
+    // Where folders cannot be locked, none is taken for abandoned.
+    let is_taken = flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
+    if is_taken || !path.exists() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    Ok(folder)
+}
+
+/// Deletes, with all that is in them, the folders in a place that have a temporary name and that no process holds. What
+/// another user has left stays, as does what cannot be looked at or deleted.
+pub fn delete_abandoned_folders(place: &Path, is_temporary: impl Fn(&OsStr) -> bool) {
+    let Ok(entries) = place.read_dir() else { return };
+    let names = entries.flatten().map(|entry| entry.file_name()).filter(|name| is_temporary(name));
+    for path in names.map(|name| place.join(name)) {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let Ok(folder) = open(&path, flags, Mode::empty()) else { continue };
+        if super::distrust(folder.as_fd(), None).is_none()
+            && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,5 +232,24 @@ mod tests {
         drop(written);
         assert_eq!(delete_abandoned(folder.path(), is_temporary), 1);
         assert_eq!(delete_abandoned(&at("none"), is_temporary), 0);
+    }
+
+    #[test]
+    fn folders_that_a_process_has_left_go_with_what_is_in_them() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let held = create_temporary_folder(&at("x-held")).unwrap();
+        for name in ["x-left/deep", "other", "x-link-target"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        fs::write(at("x-left/deep/file"), "left").unwrap();
+        fs::rename(at("x-link-target"), at("target")).unwrap();
+        std::os::unix::fs::symlink(at("target"), at("x-link")).unwrap();
+        let is_temporary = |name: &OsStr| name.to_string_lossy().starts_with("x-");
+        delete_abandoned_folders(place.path(), is_temporary);
+        assert!(at("x-held").exists() && !at("x-left").exists() && at("other").exists() && at("target").exists());
+        drop(held);
+        delete_abandoned_folders(place.path(), is_temporary);
+        assert!(!at("x-held").exists());
     }
 }
