@@ -4,7 +4,7 @@ use super::{content, folder, uringload, write};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a word, which comes after five seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -45,3 +45,30 @@ fn an_outage_is_told_on_stderr_and_waited_out() {
     let out = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{out}{all:?}");
 }
+
+/// A call into the storage that does not end: its sample fails, the others are listed, and the command comes to its end.
+/// The process ends when the kernel lets go of the call.
+#[test]
+fn a_file_that_hangs_costs_its_sample_alone() {
+    use crate::common::faulty::{Call, Fault, Faulty, Spec};
+    let file = |number| Spec { name: format!("{number:03}.dat"), size: 20_000, fault: Fault::None };
+    for call in [Call::Open, Call::Read] {
+        let Ok(faulty) = Faulty::mount((0..120).map(file).collect()).map_err(crate::common::skip) else { return };
+        faulty.hang(call, 7);
+        let arguments = format!("list {} --timeout 2s --on-error skip", faulty.path().display());
+        let mut child = uringload(&arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (out, start) = (BufReader::new(child.stdout.take().unwrap()), Instant::now());
+        let (tell, told) = channel();
+        std::thread::spawn(move || out.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line))));
+        let lines: Vec<String> = (0..120).map_while(|_| told.recv_timeout(2 * LIMIT).ok()).collect();
+        let took = start.elapsed();
+        faulty.release();
+        let failed = lines.iter().filter(|line| line.contains("\"error\"") && line.contains("was given up")).count();
+        assert_eq!((lines.len(), failed), (120, 1), "{call:?}: {lines:?}");
+        assert!(took < 2 * LIMIT, "{call:?}: {took:?}");
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+    }
+}
+
+/// How long a read may take.
+const LIMIT: Duration = Duration::from_secs(2);
