@@ -303,8 +303,8 @@ impl<T: Delivered> Loader<T> {
         self.clock.switch(if begins { Doing::Decode } else { behind });
     }
 
-    /// Ends what others see of the loader, and leaves the rest, with the reads in flight, to the end of the process: they
-    /// may take long.
+    /// Ends what others see of the loader, and leaves the rest, with the reads in flight, to the end of the process:
+    /// they may take long.
     #[doc(hidden)]
     pub fn leave(mut self) {
         self.sharing = None;

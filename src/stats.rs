@@ -121,8 +121,8 @@ impl Stats {
         Stats { tracer, ..Stats::new() }
     }
 
-    /// Writes the rest of the loader's [trace](crate::Builder::trace) and ends it. Dropping the loader and its statistics
-    /// does that too, and tells nobody whether it went well.
+    /// Writes the rest of the loader's [trace](crate::Builder::trace) and ends it. Dropping the loader and its
+    /// statistics does that too, and tells nobody whether it went well.
     ///
     /// # Errors
     /// Why the file has not all of the trace: its disk is full.

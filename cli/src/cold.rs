@@ -6,8 +6,8 @@ use uringload::dataset::{Dataset, FileId};
 use uringload::{Error, Result};
 use uringload_sys as sys;
 
-/// Evicts the dataset's files from the page cache, and nothing else: names and inodes stay, which a loader has looked up
-/// before it reads.
+/// Evicts the dataset's files from the page cache, and nothing else: names and inodes stay, which a loader has looked
+/// up before it reads.
 pub fn evict(dataset: &dyn Dataset, interrupt: &Interrupt) -> Result<()> {
     let files = dataset.files();
     for path in (0..files.len() as u32).map(|index| files.path(FileId(index))) {

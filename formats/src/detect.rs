@@ -473,7 +473,8 @@ pub(crate) fn refuse_headers(files: &FileTable, elements: &str) -> Result<()> {
     Ok(())
 }
 
-/// The first number of llm.c's files of tokens: those of GPT-2 (u16), and of Llama 3 (u32). Source: `dev/data/data_common.py`.
+/// The first number of llm.c's files of tokens: those of GPT-2 (u16), and of Llama 3 (u32). Source:
+/// `dev/data/data_common.py`.
 const LLM_C: [u32; 2] = [20_240_520, 20_240_801];
 /// How a pickle begins. So may elements.
 const PICKLE: [u8; 1] = [0x80];

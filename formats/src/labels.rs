@@ -27,8 +27,8 @@ words!(Unlabelled { "error" => Error, "skip" => Skip, });
 ///
 /// A sample is found by its key (for a folder: the file's path below it), else by the last component of that, else by
 /// either without what follows the last dot. Labels that are all whole numbers become 64-bit integers, numbers become
-/// `f64`, and anything else becomes classes, sorted by their bytes. An empty label is none, and so is, among numbers, what
-/// pandas reads as none (`nan`, `NA`, `null` and their kin): its sample has no label.
+/// `f64`, and anything else becomes classes, sorted by their bytes. An empty label is none, and so is, among numbers,
+/// what pandas reads as none (`nan`, `NA`, `null` and their kin): its sample has no label.
 ///
 /// ```
 /// use uringload_formats::{Dataset, Labels, Options, SampleId, Unlabelled, open};

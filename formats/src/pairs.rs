@@ -213,8 +213,8 @@ fn at_last_dot(name: &[u8]) -> &[u8] {
     if COMPRESSIONS.iter().any(|extension| has_extension(name, extension)) { &stem[..before(stem)] } else { stem }
 }
 
-/// Refuses names with dots of which nobody can say where their stem ends: cut at their last dots, all samples would have
-/// the same columns; cut as extensions are, they have not.
+/// Refuses names with dots of which nobody can say where their stem ends: cut at their last dots, all samples would
+/// have the same columns; cut as extensions are, they have not.
 fn check_dots(columns: &[String], stems: &BTreeMap<Box<[u8]>, Vec<u32>>, files: &FileTable) -> Result<()> {
     let is_whole = |row: &Vec<u32>| row.len() == columns.len() && !row.contains(&NONE);
     if !columns.iter().any(|column| column.contains('.')) || stems.len() > 1 && stems.values().all(is_whole) {

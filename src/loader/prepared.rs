@@ -147,8 +147,8 @@ fn stored_bytes(dataset: &dyn Dataset, id: SampleId, spans: &mut Vec<crate::data
     spans.iter().map(|span| span.len).sum()
 }
 
-/// What decides the pixels that are kept: the dataset, its files' stamps and some of their bytes, what is done to images,
-/// and the decoder. A shard of the same name and size that took another's place has another stamp.
+/// What decides the pixels that are kept: the dataset, its files' stamps and some of their bytes, what is done to
+/// images, and the decoder. A shard of the same name and size that took another's place has another stamp.
 fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience) -> Origin {
     let mut words = String::new();
     let kind = |map: &Map| map.fixed().map(|fixed| format!("{:?}", fixed.ops()));

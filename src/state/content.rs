@@ -140,8 +140,8 @@ impl Content {
     }
 }
 
-/// A hash of each of [`content_files`], in their order. `None` for a file that cannot be read, is no longer the one that
-/// was found, or does not answer.
+/// A hash of each of [`content_files`], in their order. `None` for a file that cannot be read, is no longer the one
+/// that was found, or does not answer.
 pub(crate) fn content_hashes(dataset: &Arc<dyn Dataset>, patience: &Patience) -> Vec<Option<u64>> {
     let (asked, chosen) = (Arc::clone(dataset), content_files(dataset.files()));
     let of_file = move |number: usize| content_of_file(asked.files(), chosen[number]);

@@ -46,8 +46,8 @@ fn an_outage_is_told_on_stderr_and_waited_out() {
     assert_eq!(output.status.code(), Some(0), "{out}{all:?}");
 }
 
-/// A call into the storage that does not end: its sample fails, the others are listed, and the command comes to its end.
-/// The process ends when the kernel lets go of the call.
+/// A call into the storage that does not end: its sample fails, the others are listed, and the command comes to its
+/// end. The process ends when the kernel lets go of the call.
 #[test]
 fn a_file_that_hangs_costs_its_sample_alone() {
     use crate::common::faulty::{Call, Fault, Faulty, Spec};

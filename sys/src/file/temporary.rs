@@ -1,4 +1,5 @@
-//! Files under a temporary name, which take another's place when they are whole, and what killed processes leave of them.
+//! Files under a temporary name, which take another's place when they are whole, and what killed processes leave of
+//! them.
 //!
 //! Whoever writes such a file holds a lock on it (flock(2)), which ends with the process. So what nobody has locked is
 //! what a process has left behind. Where files cannot be locked, nothing is deleted.
