@@ -29,7 +29,8 @@ use uringload_core::{Error, ErrorKind, Result};
 pub struct Decoding {
     /// What a pixel becomes. Default: [`Color::Rgb`].
     pub color: Color,
-    /// Whether the image is turned and mirrored as its EXIF orientation says. Default: true.
+    /// Whether the image is turned and mirrored as its EXIF or XMP orientation says. That of a TIFF is always applied,
+    /// as Pillow does it: it is a part of the format. Default: true.
     pub orient: bool,
     /// What one image may take.
     pub limits: Limits,
@@ -252,7 +253,8 @@ pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Resul
         #[allow(unreachable_patterns)]
         absent => Err(not_built_in(absent.name(), &absent.name().to_ascii_lowercase())),
     }?;
-    Ok(if how.orient { exif::oriented(image, orientation) } else { image })
+    // Of a TIFF it is a part of the format, and Pillow turns it whether it is asked to or not.
+    Ok(if how.orient || format == Format::Tiff { exif::oriented(image, orientation) } else { image })
 }
 
 /// Rows and columns of the image as it is seen: of a JPEG by its header, of the others by decoding them.

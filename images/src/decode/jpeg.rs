@@ -12,6 +12,7 @@ use crate::image::memory;
 use crate::plan::Plan;
 use crate::ready::Decoded;
 use crate::{Image, Region};
+use std::borrow::Cow;
 use uringload_core::Result;
 use zune_core::bytestream::{ZByteIoError, ZCursor};
 use zune_core::colorspace::ColorSpace;
@@ -39,6 +40,9 @@ pub const SCANS_MAX: usize = 100;
 
 /// That of the embedded decoder, as Cargo.toml has it.
 pub const ZUNE_VERSION: &str = "0.5";
+
+/// What a segment with XMP begins with.
+const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 
 /// The image as it is stored, and its orientation.
 pub fn decode(bytes: &[u8], how: &Decoding, buffers: &mut JpegBuffers) -> Result<(Image, u16)> {
@@ -248,7 +252,8 @@ impl Head {
     fn read(bytes: &[u8]) -> Result<Head> {
         let cut = || truncated(FORMAT, bytes);
         let mut at = 2;
-        let (mut frame, mut arithmetic, mut orientation) = (None, None, None);
+        let (mut frame, mut arithmetic) = (None, None);
+        let (mut exif, mut xmp) = (Cow::Borrowed(&[][..]), &[][..]);
         loop {
             // Any number of fill bytes may stand in front of a marker, and libjpeg skips garbage between segments.
             let found = bytes
@@ -287,16 +292,21 @@ impl Head {
                     let has_scans = matches!(marker, 0xc2 | 0xca);
                     frame = Some((size, head[5], coefficients(size, factors), has_scans));
                 }
-                // The first one counts.
-                0xe1 if orientation.is_none() => {
+                0xe1 => {
                     let segment = &payload[..length.saturating_sub(2).min(payload.len())];
-                    orientation = segment.starts_with(b"Exif\0\0").then(|| exif::orientation(segment));
+                    match (segment.strip_prefix(b"Exif\0\0"), segment.strip_prefix(XMP)) {
+                        // What one segment has no room for goes on in the next.
+                        (Some(more), _) if !exif.is_empty() => exif.to_mut().extend_from_slice(more),
+                        (Some(first), _) => exif = Cow::Borrowed(first),
+                        (None, Some(found)) => xmp = found,
+                        (None, None) => {}
+                    }
                 }
                 0xda => {
                     let no_frame = || corrupt(FORMAT, "a scan comes before the frame").with_offset(at as u64);
                     let ((height, width), components, coefficients, has_scans) = frame.ok_or_else(no_frame)?;
                     let is_split = !has_scans && payload.first() != Some(&components);
-                    let orientation = orientation.unwrap_or(1);
+                    let orientation = exif::orientation(&exif, xmp);
                     let a_pixel = if components == 4 { BYTES_A_PIXEL_OF_FOUR } else { BYTES_A_PIXEL };
                     let kept = if has_scans || is_split { COEFFICIENT_BYTES * coefficients } else { 0 };
                     let strip = u64::from(components) * u64::from(width).next_multiple_of(64) * STRIP_BYTES;

@@ -1,7 +1,7 @@
 //! The first page of a TIFF, by `tiff`.
 
 use super::pixels::{Kind, converted, of_palette, spread, unpacked};
-use super::{Color, Decoding, Format, corrupt, no_index, read_error, unsupported};
+use super::{Color, Decoding, Format, corrupt, exif, no_index, read_error, unsupported};
 use crate::Image;
 use std::io::Cursor;
 use tiff::decoder::{Decoder, DecodingResult, Limits};
@@ -17,6 +17,9 @@ const BYTES_A_PIXEL: u64 = 8 + 4 + 3;
 /// Most bytes of one tag's value.
 const TAG_BYTES_MAX: usize = 1 << 20;
 
+/// The tag of XMP metadata.
+const XMP: Tag = Tag::Unknown(700);
+
 pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
     let wrong = |error: TiffError| wrong(bytes, &error);
     let most = usize::try_from(how.limits.bytes).unwrap_or(usize::MAX);
@@ -29,8 +32,11 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
     how.limits.check(height, width, BYTES_A_PIXEL)?;
     let size = (height, width);
     let color = decoder.colortype().map_err(wrong)?;
-    let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).ok().flatten();
-    let orientation = orientation.filter(|value| (1..=8).contains(value)).unwrap_or(1);
+    let mut tag = |tag| decoder.find_tag(tag).ok().flatten();
+    let orientation = match tag(Tag::Orientation) {
+        Some(value) => value.into_u16().unwrap_or(1),
+        None => exif::orientation(&[], &tag(XMP).and_then(|xmp| xmp.into_u8_vec().ok()).unwrap_or_default()),
+    };
     let palette = decoder.get_tag_u16_vec(Tag::ColorMap).ok();
     let mut pixels = match decoder.read_image().map_err(wrong)? {
         DecodingResult::U8(pixels) => pixels,

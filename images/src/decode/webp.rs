@@ -33,7 +33,9 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
         decoder.read_image(&mut pixels).map_err(wrong)?;
     }
     // Broken metadata is no reason to lose the image.
-    let orientation = decoder.exif_metadata().ok().flatten().map_or(1, |exif| exif::orientation(&exif));
+    let exif = decoder.exif_metadata().ok().flatten().unwrap_or_default();
+    let xmp = decoder.xmp_metadata().ok().flatten().unwrap_or_default();
+    let orientation = exif::orientation(&exif, &xmp);
     Ok((converted(FORMAT, (height, width), kind, pixels, how.color)?, orientation))
 }
 
