@@ -1,6 +1,6 @@
-//! Resampling by Pillow's arithmetic: two passes, columns before rows, with weights of 22 bits and levels rounded to 8
-//! bits between the passes. So the result is Pillow's to the bit where it makes columns first too (`docs/images.md`),
-//! while only the rows and columns that are seen are computed.
+//! Resampling by Pillow's arithmetic: two passes, in the order that Pillow takes, with weights of 22 bits and levels
+//! rounded to 8 bits between the passes. So the result is Pillow's to the bit, while only the rows and columns that are
+//! seen are computed.
 //!
 //! Our own and not `fast_image_resize`, whose weights have 16 bits, which cannot resample a window of its output, and
 //! whose second pass writes pixels where normalized numbers are wanted. The loops themselves are in `lanes`.
@@ -262,6 +262,8 @@ impl Weights {
 pub struct Buffers {
     columns: Weights,
     rows: Weights,
+    /// What the first pass made, where it made rows.
+    middle: Image,
     /// What the first pass made: the rows that the second one uses.
     between: Vec<u8>,
     lanes: Lanes,
@@ -324,6 +326,13 @@ pub fn taps(filter: Filter, (start, len): (u32, u32), to: u32, wanted: Range<u32
     taps
 }
 
+/// Whether Pillow, from version 13 on, makes rows before columns: where more than twice as many rows as columns go.
+pub fn is_rows_first(region: Region, size: (u32, u32), filter: Filter) -> bool {
+    let gone = |from: u32, to: u32| i64::from(from) - i64::from(to);
+    let (rows, columns) = (gone(region.h, size.0), gone(region.w, size.1));
+    filter != Filter::Nearest && rows > 0 && columns != 0 && rows > 2 * columns
+}
+
 impl<'a> Resampling<'a> {
     /// Prepares these rows and columns of the output, the columns in reverse order if they are to be mirrored and the
     /// result says that they are.
@@ -339,6 +348,9 @@ impl<'a> Resampling<'a> {
     {
         let Resampling { part, region, size, filter } = self;
         let Part { image, place, divisor } = part;
+        if divisor == 1 && is_rows_first(region, size, filter) {
+            return self.rows_first(rows, columns, is_mirrored, buffers);
+        }
         let channels = image.channels() as usize;
         let vertical = Axis::new(region.y, region.h, divisor);
         buffers.rows.fill(filter, vertical, size.0, rows.clone());
@@ -369,6 +381,34 @@ impl<'a> Resampling<'a> {
         let source = &buffers.between;
         Rows { source, stride, width, used, rows: &buffers.rows, start, is_same, is_mirrored }
     }
+
+    /// The same with rows before columns: both passes are made at once.
+    fn rows_first(self, rows: Range<u32>, columns: Range<u32>, is_mirrored: bool, buffers: &mut Buffers) -> Rows<'_> {
+        let Resampling { part: Part { image, place, .. }, region, size, filter } = self;
+        let channels = image.channels() as usize;
+        let width = columns.len() * channels;
+        buffers.rows.fill(filter, Axis::new(region.y, region.h, 1), size.0, rows.clone());
+        buffers.columns.fill(filter, Axis::new(region.x, region.w, 1), size.1, columns);
+        let wide = buffers.columns.used();
+        let mut made = std::mem::take(&mut buffers.middle).into_pixels();
+        made.resize(rows.len() * wide.len() * channels, 0);
+        for (index, to) in made.chunks_exact_mut((wide.len() * channels).max(1)).enumerate() {
+            let (first, weights) = buffers.rows.of(index);
+            let (top, left) = (region.y + first as u32 - place.0, region.x + wide.start - place.1);
+            let from = &image.pixels()[top as usize * image.row_bytes() + left as usize * channels..];
+            lanes::row(from, image.row_bytes(), weights, to);
+        }
+        buffers.middle = Image::new(rows.len() as u32, wide.len() as u32, image.channels(), made).unwrap_or_default();
+        let stride = width + 4;
+        buffers.between.resize(rows.len().next_multiple_of(lanes::ROWS) * stride, 0);
+        if width > 0 && !rows.is_empty() {
+            let (from, to) = (&buffers.middle, &mut buffers.between);
+            let left = -i64::from(wide.start);
+            buffers.lanes.columns(from, (0, left), &buffers.columns, is_mirrored, to, (stride, rows.len()));
+        }
+        let (source, start) = (&buffers.between, rows.start);
+        Rows { source, stride, width, used: rows, rows: &buffers.rows, start, is_same: true, is_mirrored }
+    }
 }
 
 /// Rows of the output, made one by one.
@@ -381,6 +421,7 @@ pub struct Rows<'a> {
     used: Range<u32>,
     rows: &'a Weights,
     start: u32,
+    /// Whether the rows of `source` are those of the output.
     is_same: bool,
     /// Whether the columns are in reverse order.
     pub is_mirrored: bool,
@@ -389,12 +430,15 @@ pub struct Rows<'a> {
 impl Rows<'_> {
     /// Writes row `y` of the output.
     pub fn write(&self, y: u32, to: &mut [u8]) {
+        if self.is_same {
+            // The row at the same place: Pillow leaves a pass out that changes nothing.
+            let at = (y - self.used.start) as usize * self.stride;
+            to.copy_from_slice(&self.source[at..][..self.width]);
+            return;
+        }
         let (first, weights) = self.rows.of((y - self.start) as usize);
         let from = &self.source[(first - self.used.start as usize) * self.stride..];
-        if self.is_same || weights.len() == 1 {
-            // The row at the same place: Pillow leaves a pass out that changes nothing.
-            let at = if self.is_same { (y - self.used.start) as usize * self.stride } else { 0 };
-            let from = if self.is_same { &self.source[at..] } else { from };
+        if weights.len() == 1 {
             to.copy_from_slice(&from[..self.width]);
             return;
         }

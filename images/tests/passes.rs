@@ -61,19 +61,23 @@ fn two_passes_and_the_rest_are_the_plan() {
     ];
     let mut scratch = Scratch::default();
     let image = photo("photo.jpg");
+    let mut split = 0;
     for text in chains {
         let chain: Chain = text.parse().unwrap();
         for sample in 0..8 {
             let plan = chain.draw(1, 2, sample, image.height(), image.width()).unwrap();
             let mut wanted = vec![0; plan.output(3).bytes()];
             plan.run(&image, &mut wanted, &mut scratch).unwrap();
-            let (passes, rest) = plan.split().unwrap_or_else(|| panic!("{text}"));
+            // Where rows come first, nothing else makes them.
+            let Some((passes, rest)) = plan.split() else { continue };
+            split += 1;
             assert_eq!(rest.output(3), plan.output(3), "{text}");
             let mut made = vec![0xaa; wanted.len()];
             rest.run(&applied(&image, &passes), &mut made, &mut scratch).unwrap();
             assert!(made == wanted, "{text}, sample {sample}");
         }
     }
+    assert!(split > chains.len() * 8 * 3 / 4, "{split}");
 }
 
 #[test]
