@@ -153,8 +153,8 @@ impl View {
         if is_empty { (0..0, 0..0) } else { (range(shown.y, shown.h), range(shown.x, shown.w)) }
     }
 
-    /// As two passes of weights, columns first; `None` where nothing is to be done, where rows come first, and where not
-    /// all of what comes out shows pixels.
+    /// As two passes of weights, columns first; `None` where nothing is to be done, where rows come first, and where
+    /// not all of what comes out shows pixels.
     pub fn passes(&self) -> Option<Passes> {
         let is_whole = self.seen.contains(self.window) && self.window.h > 0 && self.window.w > 0;
         if self.is_identity() || !is_whole || is_rows_first(self.region, self.size, self.filter) {

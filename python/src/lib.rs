@@ -45,7 +45,7 @@ mod _uringload {
     #[pymodule_export]
     use super::into::read_into;
     #[pymodule_export]
-    use super::loader::{Loader, batches, replacement};
+    use super::loader::{Loader, batches, check_chain, replacement};
     #[pymodule_export]
     use super::options::profile;
     #[pymodule_export]

@@ -23,6 +23,7 @@ use uringload::device::PinnedMemory;
 use uringload::internal::{Errands, Strided};
 use uringload::sampler::Cursor;
 use uringload::stats::{Remedy, Stats};
+use uringload::transform::Chain;
 use uringload::{Builder, DeviceLoader};
 use uringload::{Error, ErrorKind, State};
 
@@ -443,6 +444,7 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     for (column, text) in options.chains() {
         builder = builder.transform_by(column, text)?;
     }
+    options.check_apart(&builder)?;
     let devices = options.devices()?;
     if devices.is_empty() {
         return builder.build().map(Inner::Host);
@@ -452,6 +454,12 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
         builder = builder.transform(column, transform);
     }
     builder.build().map(Inner::Device)
+}
+
+/// Raises the error of a chain that cannot be.
+#[pyfunction]
+pub(crate) fn check_chain(py: Python<'_>, text: &str) -> PyResult<()> {
+    text.parse::<Chain>().map(drop).map_err(|error| raised(py, &error))
 }
 
 /// The sample that stands in for sample `id` of `len` under `on_error="replace"`; None: there is no other.

@@ -14,7 +14,7 @@ use uringload::internal::Batching;
 use uringload::internal::Config;
 use uringload::internal::Transform;
 use uringload::transform::{Crop, Images, Tokens};
-use uringload::{Error, Result};
+use uringload::{Builder, Error, Result};
 
 /// The settings of a profile: the loader's argument, and its value as text.
 #[pyfunction]
@@ -125,6 +125,7 @@ pub(crate) struct Options {
     cache_images: Option<u64>,
     cache_images_dir: Option<PathBuf>,
     exact_images: bool,
+    orient_images: bool,
     on_error: String,
     max_failures: Option<Failures>,
     quarantine: Option<PathBuf>,
@@ -153,6 +154,8 @@ pub(crate) struct Options {
     transforms: Vec<(String, Transformed)>,
     /// What is done to encoded images, by column.
     chains: Vec<(String, String)>,
+    /// Columns of images on which something works behind the chains, what that is, and whether it may move pixels.
+    apart: Vec<(String, String, bool)>,
 }
 
 impl Options {
@@ -195,6 +198,28 @@ impl Options {
         &self.chains
     }
 
+    /// Refuses columns that belong to images on which something works behind the chains.
+    pub(crate) fn check_apart(&self, builder: &Builder) -> Result<()> {
+        for (images, step, moves) in &self.apart {
+            let (mixed, followed) = builder.belonging(images);
+            let (column, does) = match (mixed, followed) {
+                (Some(labels), _) => (labels, "mixes"),
+                (None, Some(column)) if *moves => (column, "follows"),
+                _ => continue,
+            };
+            let what = format!(
+                "column {column:?} {does} the images of {images:?}, and {step} works on these behind that, where \
+                 nothing goes along with them"
+            );
+            return Err(invalid(
+                what,
+                "write the steps as a chain or leave that one out, or give images and what belongs to them to one \
+                 function: transform= or batch_transform=",
+            ));
+        }
+        Ok(())
+    }
+
     /// The library's configuration for `dataset`, for an endless run of epochs. `views` names columns whose values do
     /// not become tensors.
     pub(crate) fn config(&self, dataset: &dyn Dataset, views: &[String]) -> Result<Config> {
@@ -222,6 +247,7 @@ impl Options {
                 Some(folder) => ImageCache::disk(folder, bytes),
             }),
             exact_images: self.exact_images,
+            orient_images: self.orient_images,
             on_error: self.on_error.parse()?,
             max_failures: self.max_failures.as_ref().map(Failures::limit),
             quarantine: self.quarantine.clone(),

@@ -6,19 +6,19 @@ import importlib.util
 import logging
 import pathlib
 import shutil
-import types
 from typing import Any
 
 import pytest
 from conftest import needs_numpy
 
 import uringload
-from uringload import _compose
 
 DATA = pathlib.Path(__file__).parents[2] / "images/tests/data"
 CHAIN = "random_resized_crop(24), hflip, normalize(imagenet)"
 
 HAS_TORCHVISION = importlib.util.find_spec("torchvision") is not None
+HAS_ALBUMENTATIONS = importlib.util.find_spec("albumentations") is not None
+needs_albumentations = pytest.mark.skipif(not HAS_ALBUMENTATIONS, reason="skipped: Albumentations is not installed")
 needs_torchvision = pytest.mark.skipif(not HAS_TORCHVISION, reason="skipped: torchvision is not installed")
 
 
@@ -33,27 +33,21 @@ def photos(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def step(name: str, **attributes: Any) -> Any:
-    """A step of torchvision, which need not be there."""
-    return type(name, (), {"__module__": "torchvision.transforms.transforms", **attributes})()
+def known() -> Any:
+    """What torchvision composes, of which the loader does everything."""
+    from torchvision import transforms
 
-
-def compose(*steps: Any) -> Any:
-    return step("Compose", transforms=list(steps))
-
-
-MODE = types.SimpleNamespace(value="bilinear")
-CROP = step("RandomResizedCrop", size=(24, 24), scale=(0.08, 1.0), ratio=(0.75, 4 / 3), interpolation=MODE)
-FLIP = step("RandomHorizontalFlip", p=0.5)
-NORMALIZE = step("Normalize", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-KNOWN = compose(CROP, FLIP, step("ToTensor"), NORMALIZE)
+    return transforms.Compose([
+        transforms.RandomResizedCrop(24), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+        transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])  # fmt: skip
 
 
 @needs_numpy
-@pytest.mark.parametrize("transform", [CHAIN, KNOWN])
-def test_a_chain_or_a_compose_makes_one_tensor(photos: pathlib.Path, transform: Any) -> None:
+@pytest.mark.parametrize("make", [lambda: CHAIN, pytest.param(known, marks=needs_torchvision)])
+def test_a_chain_or_a_compose_makes_one_tensor(photos: pathlib.Path, make: Any) -> None:
     import numpy
 
+    transform = make()
     seen: list[dict[int, Any]] = []
     for threads in (0, 2):
         with uringload.DataLoader(photos, 5, shuffle=True, seed=3, output="numpy", index=True, num_threads=threads,
@@ -69,7 +63,7 @@ def test_a_chain_or_a_compose_makes_one_tensor(photos: pathlib.Path, transform: 
     assert all((seen[0][number] == seen[1][number]).all() for number in range(12))
 
 
-@needs_numpy
+@needs_torchvision
 def test_a_compose_is_the_chain_of_its_steps(photos: pathlib.Path) -> None:
     import numpy
 
@@ -77,77 +71,57 @@ def test_a_compose_is_the_chain_of_its_steps(photos: pathlib.Path) -> None:
         with uringload.DataLoader(photos, 12, seed=3, output="numpy", transforms={"data": transform}) as loader:
             return numpy.array(next(iter(loader))["data"])
 
-    assert (read(CHAIN) == read(KNOWN)).all()
+    assert (read(CHAIN) == read(known())).all()
 
 
 def test_what_cannot_be_is_told(photos: pathlib.Path) -> None:
-    with pytest.raises(uringload.InvalidArgumentError, match="makes no tensor"):
-        uringload.DataLoader(photos, 4, transforms={"data": compose(CROP)})
     with (
         pytest.raises(uringload.InvalidArgumentError, match=r"(?s)at character 1 .*did you mean hflip"),
         uringload.DataLoader(photos, 4, output="dlpack", transforms={"data": "hfilp"}) as loader,
     ):
         next(iter(loader))
-    lines = compose(CROP, step("RandomLines"), step("ToTensor"))
+
+
+@needs_torchvision
+def test_a_compose_that_cannot_be_is_told(photos: pathlib.Path) -> None:
+    from torchvision import transforms
+
+    crop = transforms.RandomResizedCrop(24)
+    with pytest.raises(uringload.InvalidArgumentError, match="makes no tensor"):
+        uringload.DataLoader(photos, 4, transforms={"data": transforms.Compose([crop])})
+    lines = transforms.Compose([crop, transforms.RandomPerspective(), transforms.ToTensor()])
     with pytest.raises(uringload.InvalidArgumentError, match='output="dlpack" is of no use'):
         uringload.DataLoader(photos, 4, output="dlpack", transforms={"data": lines})
 
 
-class Dark:
-    """A step that nobody knows."""
-
-    def __call__(self, image: Any) -> dict[str, Any]:
-        return {"image": image // 2}
-
-
-def albumentations(*steps: Any, **attributes: Any) -> Any:
-    """A Compose of Albumentations, which need not be there: it draws a number of its own beside its steps'."""
-
-    class Compose:
-        __module__ = "albumentations.core.composition"
-
-        def __init__(self, steps: list[Any]) -> None:
-            import random
-
-            self.transforms, self.random = steps, random.Random(0)
-            for name, value in attributes.items():
-                setattr(self, name, value)
-
-        def set_random_seed(self, seed: int) -> None:
-            self.random.seed(seed)
-
-        def __call__(self, image: Any) -> dict[str, Any]:
-            for step in self.transforms:
-                image = step(image=image)["image"]
-            return {"image": image + self.random.randrange(100)}
-
-    return Compose(list(steps))
-
-
-@needs_numpy
+@needs_albumentations
 def test_the_rest_of_a_compose_runs_in_python(photos: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    import albumentations
     import numpy
 
+    class Dark(albumentations.ImageOnlyTransform):  # type: ignore[misc]
+        """A step of the user's, which draws a number."""
+
+        def apply(self, img: Any, **params: Any) -> Any:
+            return img // 2 + self.py_random.randrange(100)
+
     caplog.set_level(logging.INFO, "uringload")
-    crop = type("RandomResizedCrop", (), {"__module__": "albumentations.x", **vars(type(CROP)), "interpolation": 1})()
-    flip = type("HorizontalFlip", (), {"__module__": "albumentations.x", "p": 0.5})()
-    both = albumentations(crop, flip, Dark())
+    both = albumentations.Compose([albumentations.RandomCrop(20, 20), albumentations.HorizontalFlip(), Dark(p=1.0)])
 
     def read(threads: int, **given: Any) -> tuple[dict[int, Any], int]:
         with uringload.DataLoader(photos, 5, shuffle=True, seed=3, output="numpy", index=True, num_threads=threads,
                                   **given) as loader:
             batches = list(loader)
-            assert all(batch["data"].shape == (len(batch.ids), 24, 24, 3) for batch in batches)
+            assert all(batch["data"].shape == (len(batch.ids), 20, 20, 3) for batch in batches)
             assert sorted(label for batch in batches for label in batch["label"].tolist()) == [0] * 6 + [1] * 6
             found = {number: image for batch in batches for number, image in zip(batch["index"].tolist(), batch["data"],
                                                                                  strict=True)}
             return found, loader.stats()["samples_decoded"]
 
-    plain, _ = read(2, transforms={"data": "random_resized_crop(24x24, 0.08..1.0, 0.75..1.3333333333333333, bilinear), "
-                                           "hflip(0.5), to_tensor(u8, hwc)"})
+    plain, _ = read(2, transforms={"data": "random_crop(20x20), hflip(0.5), to_tensor(u8, hwc)"})
     first, decoded = read(0, transforms={"data": both})
     assert decoded >= 12, "what is known runs in the loader's threads"
-    told = "RandomResizedCrop, HorizontalFlip in the loader's threads, Dark in Python's: Dark is a step"
+    told = "RandomCrop, HorizontalFlip in the loader's threads, Dark in Python's: Dark is a step"
     assert f"transforms['data']: {told}" in caplog.text
     drawn = {number: int((first[number].astype(int) - plain[number] // 2).max()) for number in first}
     assert all((first[number] == (plain[number] // 2 + drawn[number]).astype(numpy.uint8)).all() for number in drawn)
@@ -157,22 +131,22 @@ def test_the_rest_of_a_compose_runs_in_python(photos: pathlib.Path, caplog: pyte
     assert all((first[number] == again[number]).all() for number in first), "for any number of threads"
 
 
+@needs_albumentations
 def test_a_step_that_fails_is_an_error_of_its_sample(photos: pathlib.Path) -> None:
-    pytest.importorskip("PIL", reason="skipped: Pillow is not installed")
-    pytest.importorskip("numpy", reason="skipped: NumPy is not installed")
-
-    class Picky:
-        def __call__(self, image: Any) -> dict[str, Any]:
-            # All are larger than this but the one that was replaced.
-            if image.shape[0] < 10:
-                raise ValueError("too small")
-            return {"image": image[:8, :8]}
-
+    import albumentations
     from PIL import Image
+
+    class Picky(albumentations.ImageOnlyTransform):  # type: ignore[misc]
+        def apply(self, img: Any, **params: Any) -> Any:
+            # All are larger than this but the one that was replaced.
+            if img.shape[0] < 10:
+                raise ValueError("too small")
+            return img[:8, :8]
 
     Image.new("RGB", (4, 4)).save(photos / "cats" / "05.jpg", "PNG")
     # Nothing of it is known, so Pillow decodes.
-    with uringload.DataLoader(photos, 4, output="numpy", on_error="skip", transform=albumentations(Picky())) as loader:
+    picky = albumentations.Compose([Picky(p=1.0)])
+    with uringload.DataLoader(photos, 4, output="numpy", on_error="skip", transform=picky) as loader:
         batches = list(loader)
         failed = [one for batch in batches for one in batch.failed]
     assert [batch["data"].shape[1:] for batch in batches] == [(8, 8, 3)] * 3
@@ -198,30 +172,6 @@ def test_a_broken_image_fails_as_a_sample(photos: pathlib.Path) -> None:
         batches = list(loader)
         assert sum(len(batch.ids) for batch in batches) == 11
         assert loader.stats()["samples_skipped"] >= 1
-
-
-def test_what_a_compose_becomes() -> None:
-    def of(*steps: Any) -> Any:
-        return _compose.split(compose(*steps))
-
-    tensor = step("ToTensor")
-    resize = step("Resize", size=256, interpolation=MODE, max_size=None)
-    assert of(resize, tensor)[::3] == ("resize(256, bilinear), to_tensor(f32)", False)
-    unknown = step("Lambda")
-    assert of(CROP, unknown, tensor).rest == [unknown, tensor]
-    # What stands behind the conversion to numbers from 0 to 1 has other roundings.
-    assert of(tensor, resize).unknown == "Resize"
-    erasing = step("RandomErasing", p=0.5, scale=(0.02, 0.33), ratio=(0.3, 3.3), value=0)
-    assert of(CROP, tensor, NORMALIZE, erasing).chain.endswith("random_erasing(0.5, 0.02..0.33, 0.3..3.3, 0.0)")
-    assert of(CROP, tensor, erasing, NORMALIZE).unknown == "Normalize"
-    padded = step("RandomCrop", size=(32, 32), padding=4, pad_if_needed=True, fill=0, padding_mode="constant")
-    assert of(padded).unknown == "RandomCrop"
-    assert _compose.split(len) is None
-    # What leaves its steps out now and then, or moves boxes along, is more than its steps.
-    flip = type("HorizontalFlip", (), {"__module__": "albumentations.x", "p": 0.5})()
-    sometimes, boxes = albumentations(flip, p=0.5), albumentations(flip, p=1.0, processors={"bboxes": 1})
-    assert [_compose.split(one).done for one in (sometimes, boxes)] == [[], []]
-    assert len(_compose.split(albumentations(flip, p=1.0, processors={})).done) == 1
 
 
 @needs_torchvision

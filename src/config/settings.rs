@@ -58,6 +58,8 @@ pub struct Config {
     pub cache_images: Option<ImageCache>,
     /// Whether images that are decoded in parts have the bytes that decoding all of them makes.
     pub exact_images: bool,
+    /// Whether images are turned as they say.
+    pub orient_images: bool,
     /// The file that a trace is written to.
     pub trace: Option<PathBuf>,
     /// The folder in which others find the loader's statistics while it runs.
@@ -130,6 +132,7 @@ impl Default for Config {
             cache: Cache::Off,
             cache_images: None,
             exact_images: true,
+            orient_images: true,
             trace: None,
             share_stats: None,
             coalesce_gap: None,

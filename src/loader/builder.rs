@@ -398,6 +398,13 @@ impl Builder {
         self
     }
 
+    /// Whether images are turned and mirrored as their EXIF or XMP orientation says, and what follows them with them.
+    /// Default: true.
+    pub fn orient_images(mut self, orient: bool) -> Builder {
+        self.config.orient_images = orient;
+        self
+    }
+
     /// Writes what every thread does to a file while it runs, for [Perfetto](https://ui.perfetto.dev): its protobuf, or
     /// Chrome's JSON if the path ends in ".json". Threads by activity, reads in flight, and the batches as they are
     /// taken. A file that a killed process left opens too. Default: none, which costs nothing.
@@ -486,7 +493,8 @@ impl Builder {
             return Err(wrong);
         }
         check_errors(&config, &*dataset, on_failed.is_some())?;
-        let maps = columns::resolved(maps, &follows, &arrays, dataset.index())?;
+        let mut maps = columns::resolved(maps, &follows, &arrays, dataset.index())?;
+        maps.iter_mut().for_each(|(_, map)| map.set_decoding(config.exact_images, config.orient_images));
         let mixer = mix.map(|mix| Mixer::new(mix, &maps, config.seed)).transpose()?;
         mixer.iter().try_for_each(|mixer| check_labels(mixer, &*dataset, &maps))?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;
@@ -512,7 +520,7 @@ impl Builder {
         }
         let prepared = prepared::choose(&config, &order, &maps, &mut notes)?;
         let memory = DecodeMemory::new(decode_bytes, limits.threads + config.nvjpeg_threads);
-        let maps = maps_of(maps, &collation, (config.seed, config.exact_images), (memory, prepared, mixer));
+        let maps = maps_of(maps, &collation, config.seed, (memory, prepared, mixer));
         let tracer = config.trace.as_deref().map(Tracer::begin).transpose()?;
         let stats = Arc::new(Stats::traced(tracer));
         stats.set_operation_bytes(config.operation_bytes.unwrap_or(0));

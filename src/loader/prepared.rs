@@ -69,7 +69,8 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     let prepared = match &cache.folder {
         None => Prepared::in_memory(members, cache.bytes, fields),
         Some(folder) => {
-            Prepared::on_disk((folder, origin(dataset, maps, &Patience::of(config))), members, cache.bytes, fields)?
+            let origin = origin(dataset, maps, config.orient_images, &Patience::of(config));
+            Prepared::on_disk((folder, origin), members, cache.bytes, fields)?
         }
     };
     notes.locality.push(words(cache, share, all).into());
@@ -149,12 +150,12 @@ fn stored_bytes(dataset: &dyn Dataset, id: SampleId, spans: &mut Vec<crate::data
 
 /// What decides the pixels that are kept: the dataset, its files' stamps and some of their bytes, what is done to
 /// images, and the decoder. A shard of the same name and size that took another's place has another stamp.
-fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience) -> Origin {
+fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, orient: bool, patience: &Patience) -> Origin {
     let mut words = String::new();
     let kind = |map: &Map| map.fixed().map(|fixed| format!("{:?}", fixed.ops()));
     let mut of_columns: Vec<_> = maps.iter().map(|(name, map)| (name.as_str(), kind(map))).collect();
     of_columns.sort_unstable();
-    write!(words, "{}: {:?}, {:?}", env!("CARGO_PKG_VERSION"), of_columns, uringload_images::decoder())
+    write!(words, "{}: {of_columns:?}, {orient}, {:?}", env!("CARGO_PKG_VERSION"), uringload_images::decoder())
         .expect("a String takes everything");
     let of_dataset = [dataset.fingerprint(), dataset.len(), dataset.files().stamps()];
     let hashes = content_hashes(dataset, patience).into_iter().map(|hash| hash.unwrap_or(0));

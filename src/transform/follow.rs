@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::Arc;
-use uringload_images::{Chain, Color, Decoding, Limits, Plan, Rectangle, Scratch, decode_with, dimensions};
+use uringload_images::{Chain, Color, Decoding, Plan, Rectangle, Scratch, decode_with, dimensions};
 
 /// Numbers of a box.
 const EDGES: usize = 4;
@@ -132,6 +132,17 @@ impl From<Mask> for Follow {
 impl From<Boxes> for Follow {
     fn from(boxes: Boxes) -> Follow {
         Follow::Boxes(boxes)
+    }
+}
+
+impl Follow {
+    /// The column of the images; `None` of what follows boxes.
+    pub(crate) fn images(&self) -> Option<&str> {
+        match self {
+            Follow::Mask(mask) => Some(&mask.of),
+            Follow::Boxes(boxes) => Some(&boxes.of),
+            Follow::Labels { .. } => None,
+        }
     }
 }
 
@@ -370,9 +381,8 @@ impl Followed {
         (bytes, beside): (&[u8], &[Bytes]),
         draw: impl Fn(&Chain, (u32, u32)) -> Result<Plan>,
         out: &mut [u8],
-        (limits, scratch): (Limits, &mut Scratch),
+        (how, scratch): (Decoding, &mut Scratch),
     ) -> Result<usize> {
-        let how = Decoding { limits, ..Decoding::default() };
         let image =
             beside.last().ok_or_else(|| Error::new(ErrorKind::Internal, "what follows has nothing to follow"))?;
         let (height, width) = dimensions(image, &how)?;

@@ -84,8 +84,8 @@ type Closure = dyn Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync;
 pub(crate) struct Map {
     output: MapOutput,
     work: Work,
-    /// Whether parts of images have the bytes that decoding all of them makes.
-    exact: bool,
+    /// How images are decoded.
+    how: Decoding,
     /// Fields whose values it needs beside its own.
     beside: Vec<usize>,
 }
@@ -159,7 +159,7 @@ impl MapScratch {
 
 impl Map {
     fn new(output: MapOutput, work: Work) -> Map {
-        Map { output, work, exact: true, beside: Vec::new() }
+        Map { output, work, how: Decoding { exact: true, ..Decoding::default() }, beside: Vec::new() }
     }
 
     /// Values follow the images of another column. `beside` are the fields whose values are needed for that.
@@ -236,9 +236,15 @@ impl Map {
         }
     }
 
-    /// Whether parts of images have the bytes that decoding all of them makes.
-    pub(crate) fn set_exact(&mut self, exact: bool) {
-        self.exact = exact;
+    /// How images are decoded: whether parts of them have the bytes that decoding all of them makes, and whether they
+    /// are turned as they say.
+    pub(crate) fn set_decoding(&mut self, exact: bool, orient: bool) {
+        (self.how.exact, self.how.orient) = (exact, orient);
+    }
+
+    /// How images are decoded within limits.
+    fn how(&self, limits: Limits) -> Decoding {
+        Decoding { limits, ..self.how.clone() }
     }
 
     /// What comes out.
@@ -273,7 +279,7 @@ impl Map {
         let Work::Images(chains) = &self.work else { return Ok(None) };
         let mut prepared = None;
         memory.with_limits(|limits| {
-            let how = Decoding { limits, ..Decoding::default() };
+            let how = self.how(limits);
             let image = decode_with(bytes, &how, &mut scratch.images)?;
             prepared = Some(if chains.fixed.ops().is_empty() {
                 image
@@ -318,12 +324,12 @@ impl Map {
     pub(crate) fn decodable(&self, bytes: &[u8], memory: &DecodeMemory) -> Option<(u32, u32)> {
         self.chain()?;
         let limits = Limits { bytes: memory.share(), ..Limits::default() };
-        usual_jpeg(bytes, &Decoding { limits, ..Decoding::default() })
+        usual_jpeg(bytes, &self.how(limits))
     }
 
     /// What that may make of the pixels before it gives them, and what is to be done behind that.
     pub(crate) fn passes(&self, bytes: &[u8], (seed, epoch, id): (u64, u64, SampleId)) -> Option<(Passes, Plan)> {
-        self.chain()?.split_plan(bytes, &Decoding::default(), Draw { seed, epoch, sample: id.0 })
+        self.chain()?.split_plan(bytes, &self.how, Draw { seed, epoch, sample: id.0 })
     }
 
     /// As [`run`](Map::run), of an image that something else has decoded, and of its file. What the pixels lay in is
@@ -347,7 +353,7 @@ impl Map {
             }
             None => {
                 let whole = (bytes, image);
-                chains.whole.ready_with(whole, &Decoding::default(), draw, out, &mut scratch.images).map(drop)
+                chains.whole.ready_with(whole, &self.how, draw, out, &mut scratch.images).map(drop)
             }
         };
         made.map(|()| out.len())
@@ -369,7 +375,7 @@ impl Map {
                 memory.with_limits(|limits| {
                     // Exact are the bytes that decoding all of an image makes, so that a decoder that knows no parts
                     // makes them too, but for what decoders round.
-                    let how = Decoding { limits, exact: self.exact, ..Decoding::default() };
+                    let how = self.how(limits);
                     let made = chains.whole.ready(bytes, &how, draw, out, &mut scratch.images);
                     scratch.images.shrink_to(memory.kept());
                     made.map(|_| ())
@@ -378,7 +384,7 @@ impl Map {
             }
             Work::Decode => {
                 memory.with_limits(|limits| {
-                    let how = Decoding { limits, ..Decoding::default() };
+                    let how = self.how(limits);
                     let image = decode_with(bytes, &how, &mut scratch.images)?;
                     let sides = [image.height(), image.width()].map(|side| i64::from(side).to_le_bytes());
                     out.copy_from_slice(sides.as_flattened());
@@ -392,7 +398,7 @@ impl Map {
                 let draw = |chain: &Chain, (height, width)| chain.draw(seed, epoch, id.0, height, width);
                 let mut written = 0;
                 memory.with_limits(|limits| {
-                    written = followed.run((bytes, values), draw, out, (limits, &mut scratch.images))?;
+                    written = followed.run((bytes, values), draw, out, (self.how(limits), &mut scratch.images))?;
                     scratch.images.shrink_to(memory.kept());
                     Ok(())
                 })?;

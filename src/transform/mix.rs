@@ -61,6 +61,16 @@ impl Mix {
 }
 
 impl Mix {
+    /// The column of the images.
+    pub(crate) fn images(&self) -> &str {
+        &self.images
+    }
+
+    /// The column of the labels.
+    pub(crate) fn labels(&self) -> &str {
+        &self.labels
+    }
+
     /// What a string says of the column `labels`: `mix(image, classes=1000, mixup=0.2, cutmix=1, p=1)`.
     ///
     /// # Errors
@@ -136,7 +146,7 @@ impl Mixer {
 
     /// The column of the images.
     pub(crate) fn images(&self) -> &str {
-        &self.mix.images
+        self.mix.images()
     }
 
     /// The column of the labels, and the number of their classes.

@@ -1,38 +1,58 @@
 """What torchvision and Albumentations compose, as a chain of operations that the loader's own threads run.
 
-Steps are recognised by the names of their classes and by their attributes; nothing is imported.
+A step is the loader's where it gives the same result: for its exact class, its parameters, and the kind of value that
+it gets there (a PIL image, a tensor of bytes or floats, an array). The rules below say when that is. The first step
+without one, and what is behind it, is left to Python. Nothing is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import operator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
-#: Names of filters as torchvision's `InterpolationMode` and OpenCV's flags, which Albumentations takes, have them.
-_FILTERS = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic", "lanczos": "lanczos", "box": "box"}
-_OPENCV = {0: "nearest", 1: "bilinear", 2: "bicubic", 4: "lanczos"}
+from . import _uringload as native
+from .errors import Error
+
+#: Filters, by the values of torchvision's `InterpolationMode` and by Pillow's numbers, which it takes as well.
+_FILTERS = {"nearest": "nearest", "nearest-exact": "nearest", "bilinear": "bilinear", "bicubic": "bicubic",
+            "lanczos": "lanczos", "box": "box",
+            0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"}  # fmt: skip
+
+#: Levels of a pixel that a padding may have.
+_LEVELS = range(256)
+
+_DTYPES = {"torch.uint8": "u8", "torch.float32": "f32", "torch.float16": "f16", "torch.bfloat16": "bf16"}
 
 
 class Split(NamedTuple):
     """A composition of transforms: what runs in the loader's threads, and what is left to Python."""
 
-    #: The operations, or "" if the first step is unknown.
+    #: The operations, or "" if there are none.
     chain: str
-    #: The first step that is unknown, and those behind it.
+    #: The first step that is left, and those behind it.
     rest: list[Any]
-    #: Whether a tensor comes out, as torchvision's ToTensor makes it, and not an image.
-    is_tensor: bool
     #: Whether the chain makes images of one size of all, as a column needs it.
     is_sized: bool
-    #: What the first step that is left takes: "pil", "array" (Albumentations'), "tensor", or "image" (torchvision's).
-    kind: str
+    #: What the first step that is left gets, or what comes out: "pil", "array" (Albumentations'), "tensor" or "image"
+    #: (torchvision's).
+    form: str
     #: The steps that the chain stands for.
     done: list[Any]
+    #: Why the first step that is left is not the loader's.
+    reason: str
 
     @property
-    def unknown(self) -> str:
-        """The step that ended it, in words."""
-        return type(self.rest[0]).__name__ if self.rest else ""
+    def is_tensor(self) -> bool:
+        """Whether numbers come out, and not a PIL image."""
+        return self.form != "pil"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the loader can do all of it."""
+        return not self.rest and self.is_sized
 
     @property
     def is_partial(self) -> bool:
@@ -41,121 +61,172 @@ class Split(NamedTuple):
 
     def why(self) -> str:
         """Why not all of it is the loader's, in words."""
-        if self.done and not self.is_sized:
-            return f"no step before {self.unknown} makes images of one size"
-        return f"{self.unknown} is a step that the loader does not do itself"
+        if self.is_sized or not self.done:
+            return self.reason
+        return "no step makes images of one size" + (f", and {self.reason}" if self.rest else "")
 
 
 class _Unknown(Exception):
-    """A step, or an argument of it, that the loader does not do."""
-
-
-def steps_of(value: Any) -> list[Any] | None:
-    """The steps of a Compose; None for anything else."""
-    module = type(value).__module__.partition(".")[0]
-    steps = getattr(value, "transforms", None)
-    if type(value).__name__ not in ("Compose", "Sequential") or module not in ("torchvision", "albumentations"):
-        return None
-    return list(steps) if isinstance(steps, Iterable) else None
+    """A step that the loader does not do, and why, in words."""
 
 
 def split(value: Any) -> Split | None:
     """What of a Compose the loader does; None for anything else."""
-    steps = steps_of(value)
-    if steps is None:
+    kind = type(value)
+    if kind.__name__ != "Compose" or not _is_of_library(kind):
         return None
-    made = _Made("array" if type(value).__module__.startswith("albumentations") else "pil")
+    made = _Made("array" if kind.__module__.startswith("albumentations") else "pil")
+    steps, reason = list(_steps(value)), ""
     if not _is_plain(value):
-        return made.split([], steps)
+        return made.split(0, [value], "this Compose does more than its steps")
     for place, step in enumerate(steps):
         try:
             made.add(step)
-        except (_Unknown, AttributeError, KeyError, TypeError, ValueError):
-            return made.split(steps[:place], steps[place:])
-    return made.split(steps, [])
+        except _Unknown as why:
+            reason = str(why)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            reason = f"{type(step).__name__} has parameters that are not the loader's"
+        if reason:
+            return made.split(place, steps, reason)
+    return made.split(len(steps), steps, "")
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a Compose does its steps and nothing else: Albumentations' may leave them out, and move boxes along."""
-    return getattr(value, "p", 1.0) == 1.0 and not getattr(value, "processors", None)
+def is_users_own(step: Any) -> bool:
+    """Whether it is not known what a step takes: its class or its function is the user's."""
+    return type(step).__name__ == "Lambda" or not _is_of_library(type(step))
+
+
+def moves(step: Any) -> bool:
+    """Whether a step may move pixels, so that masks and boxes must go along."""
+    kind = type(step)
+    if not _is_plain(step):
+        return True
+    if kind.__name__ in _CONTAINERS:
+        return any(map(moves, step.transforms))
+    if kind.__module__.startswith("albumentations"):
+        return kind.__name__ != "ToTensorV2" and all(base.__name__ != "ImageOnlyTransform" for base in kind.__mro__)
+    return kind.__name__ not in _STILL
+
+
+def _steps(value: Any) -> Iterator[Any]:
+    """The steps of a Compose, and of those in it that do nothing else."""
+    for step in value.transforms:
+        is_within = type(step).__name__ == "Compose" and type(step).__module__.startswith("torchvision.")
+        if is_within and _is_plain(step):
+            yield from _steps(step)
+        else:
+            yield step
+
+
+def _is_of_library(kind: type) -> bool:
+    """Whether a class is the one of its name in torchvision or Albumentations."""
+    name = kind.__module__
+    known = name.partition(".")[0] in ("torchvision", "albumentations")
+    return known and getattr(sys.modules.get(name), kind.__qualname__, None) is kind
+
+
+def _is_plain(step: Any) -> bool:
+    """Whether a step does what its class does in its library, and nothing else: it has no hooks and no methods of its
+    own, nobody replaced one of the class, and a Compose of Albumentations leaves nothing out and moves no boxes.
+    """
+    kind, own = type(step), getattr(step, "__dict__", {})
+    if not _is_of_library(kind) or any(own.get(name) for name in _HOOKS):
+        return False
+    if any(callable(getattr(kind, name, None)) for name in own):
+        return False
+    library = kind.__module__.partition(".")[0]
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] == library:
+            for method in vars(base).values():
+                method = getattr(method, "__func__", method)
+                if isinstance(method, FunctionType) and method.__module__.partition(".")[0] not in (library, "torch"):
+                    return False
+    return kind.__name__ != "Compose" or (getattr(step, "p", 1.0) == 1.0 and not getattr(step, "processors", None))
+
+
+#: What torch's modules keep that runs beside their `forward`, or in its place.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_compiled_call_impl")
 
 
 class _Made:
-    """The chain, step by step."""
+    """The chain, step by step, and the kind of value that comes out of it."""
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self.dtype = "u8"
         self._ops: list[str] = []
         self._behind: list[str] = []
-        self._dtype: str | None = None
-        self.is_tensor = False
-        self.is_sized = False
+        self._is_sized = False
 
-    def text(self) -> str:
-        tensor = f"to_tensor({self._dtype or 'u8'}{'' if self.is_tensor else ', hwc'})"
-        return ", ".join([*self._ops, tensor, *self._behind]) if self._ops or self.is_tensor else ""
-
-    def split(self, done: list[Any], rest: list[Any]) -> Split:
-        # Albumentations makes arrays of numbers without a step that makes tensors.
-        is_tensor = self.is_tensor or self._dtype is not None
-        return Split(self.text(), rest, is_tensor, self.is_sized, self._kind, done)
+    def split(self, place: int, steps: list[Any], reason: str) -> Split:
+        layout = ", hwc" if self.form in ("pil", "array") else ""
+        chain = ", ".join([*self._ops, f"to_tensor({self.dtype}{layout})", *self._behind]) if place else ""
+        return Split(chain, steps[place:], self._is_sized, self.form, steps[:place], reason)
 
     def add(self, step: Any) -> None:
-        library, _, rest = type(step).__module__.partition(".")
-        table = {"torchvision": _TORCHVISION, "albumentations": _ALBUMENTATIONS}.get(library)
-        known = None if table is None else table.get(type(step).__name__)
-        if known is None:
-            raise _Unknown
-        known(self, step)
+        kind, name = type(step), type(step).__name__
+        library = kind.__module__.partition(".")[0]
+        # Until its second version, Albumentations drew other places.
+        is_known = library != "albumentations" or _version(library) == 2
+        rules = _RULES.get(library, {}) if is_known and _is_of_library(kind) else {}
+        if name not in rules:
+            raise _Unknown(f"{name} is a step that the loader does not do itself")
+        if not _is_plain(step):
+            raise _Unknown(f"this {name} has hooks or methods that are not those of its class")
+        if self.form == "image" and not _is_second(step):
+            raise _Unknown(f"{name} of the first generation makes something else of an Image of the second")
+        rules[name](self, step)
+
+    def needs(self, step: Any, *forms: str, dtype: str = "u8") -> None:
+        """Refuses a step that does something else with the kind of value that it gets here."""
+        if self.form in forms and self.dtype == dtype:
+            return
+        numbers = {"u8": "of bytes", "f32": "of floats"}.get(self.dtype, f"of {self.dtype}")
+        given = {"pil": "a PIL image"}.get(self.form, f"an {self.form} {numbers}")
+        given = given.replace("an tensor", "a tensor")
+        raise _Unknown(f"{type(step).__name__} of {given} is not what the loader does")
+
+    def moves(self, text: str, pads: bool = False) -> None:
+        """A step that moves pixels as they are, so that it may as well come before they become numbers; but for
+        padding, which is 0 then.
+        """
+        if any(step.startswith("random_erasing") or pads for step in self._behind):
+            raise _Unknown("what is behind a normalization or an erasing is not the loader's")
+        self.op(text)
 
     def op(self, text: str) -> None:
-        if self._behind or self._dtype not in (None, "u8"):
-            # What changes levels between 0 and 1 is another operation, with other roundings.
-            raise _Unknown
+        try:
+            native.check_chain(text)
+        except Error as error:
+            raise _Unknown(error.headline) from None
         self._ops.append(text)
         name, _, size = text.partition("(")
-        self.is_sized |= "crop" in name or (name == "resize" and "x" in size.partition(",")[0])
+        self._is_sized |= "crop" in name or (name == "resize" and "x" in size.partition(",")[0])
 
-    def behind(self, text: str) -> None:
-        if self._dtype != "f32":
-            raise _Unknown
+    def behind(self, step: Any, text: str) -> None:
+        self.needs(step, "tensor", "image", dtype="f32")
+        if self._behind and not text.startswith("random_erasing"):
+            raise _Unknown("what is behind a normalization or an erasing is not the loader's")
+        native.check_chain(text)
         self._behind.append(text)
 
-    def is_first_behind(self) -> None:
-        """Refuses what stands behind a normalization or an erasing."""
-        if self._behind:
-            raise _Unknown
-
-    def dtype(self, dtype: str) -> None:
-        if self._behind or self._dtype not in (None, dtype):
-            raise _Unknown
-        self._dtype = dtype
-
-    def tensor(self, dtype: str | None, kind: str = "tensor") -> None:
-        if dtype is not None:
-            self.dtype(dtype)
-        self.is_tensor = True
-        self._kind = kind
+    def becomes(self, form: str, dtype: str | None = None) -> None:
+        self.form = form
+        self.dtype = self.dtype if dtype is None else dtype
 
 
-def _only(value: Any, *expected: Any) -> None:
-    """Refuses an argument of a step that the loader does not have."""
-    if not any(value is one or (type(value) is type(one) and value == one) for one in expected):
-        raise _Unknown
+def _only(step: Any, **expected: Any) -> None:
+    """Refuses a parameter that the loader does not have."""
+    for name, value in expected.items():
+        given = getattr(step, name, value)
+        if given is not value and not (type(given) is type(value) and given == value):
+            raise _Unknown(f"{type(step).__name__}({name}={given!r}) is not what the loader does")
 
 
 def _sides(size: Any) -> str:
-    sides = [size, size] if isinstance(size, int) else [int(side) for side in size]
-    rows, columns = sides * 2 if len(sides) == 1 else sides
+    sides = [size, size] if not isinstance(size, Sequence) else [*size, *size] if len(size) == 1 else size
+    rows, columns = map(operator.index, sides)
     return f"{rows}x{columns}"
-
-
-def _filter(step: Any) -> str:
-    mode = step.interpolation
-    name = _OPENCV.get(mode) if isinstance(mode, int) else _FILTERS.get(str(getattr(mode, "value", mode)))
-    if name is None:
-        raise _Unknown
-    return name
 
 
 def _range(pair: Any) -> str:
@@ -164,115 +235,167 @@ def _range(pair: Any) -> str:
 
 
 def _list(numbers: Any) -> str:
-    many = [numbers] if isinstance(numbers, (int, float)) else list(numbers)
+    many = [numbers] if isinstance(numbers, (int, float)) else [float(number) for number in numbers]
+    if len(many) not in (1, 3):
+        raise ValueError
     return ":".join(repr(float(number)) for number in many)
 
 
-def _whole(number: Any) -> int:
-    if isinstance(number, (list, tuple)) and len({*number}) == 1:
-        number = number[0]
-    if number != int(number):
-        raise _Unknown
-    return int(number)
+def _same(numbers: Any) -> Any:
+    """The number that all of several are."""
+    if isinstance(numbers, Sequence):
+        (numbers,) = {*numbers}
+    return numbers
 
 
 # torchvision, both generations.
 
 
-def _resize(made: _Made, step: Any) -> None:
-    _only(getattr(step, "max_size", None), None)
-    # Of PIL images antialiasing is not a choice.
-    size = step.size
-    if isinstance(size, int) or len(size) == 1:
-        made.op(f"resize({size if isinstance(size, int) else size[0]}, {_filter(step)})")
+def _is_second(step: Any) -> bool:
+    return type(step).__module__.startswith("torchvision.transforms.v2.")
+
+
+def _resampled(made: _Made, step: Any) -> str:
+    """The filter. Of PIL images antialiasing is not a choice; of tensors only this is the same, within 2 levels. The first
+    generation makes floats of tensors, with other pixels where a side becomes 1.
+    """
+    name = _FILTERS[getattr(step.interpolation, "value", step.interpolation)]
+    if made.form == "pil":
+        if name in ("bicubic", "lanczos") and _version("PIL") < 13:
+            # These go beyond black and white between the passes, whose order was another one.
+            raise _Unknown(f"{type(step).__name__} by {name} is that of Pillow 13")
     else:
-        made.op(f"resize({_sides(size)}, {_filter(step)})")
+        made.needs(step, "tensor", "image")
+        if name != "bilinear" or step.antialias is not True or not _is_second(step):
+            raise _Unknown(f"{type(step).__name__} of a tensor is the loader's only as v2 does it if bilinear, with "
+                           "antialias=True")
+    return name
+
+
+def _resize(made: _Made, step: Any) -> None:
+    _only(step, max_size=None)
+    size, name = step.size, _resampled(made, step)
+    is_shorter = not isinstance(size, Sequence) or len(size) == 1
+    made.op(f"resize({operator.index(_same(size)) if is_shorter else _sides(size)}, {name})")
+
+
+def _center_crop(made: _Made, step: Any) -> None:
+    made.moves(f"center_crop({_sides(step.size)})", pads=True)
 
 
 def _random_crop(made: _Made, step: Any) -> None:
-    _only(step.pad_if_needed, False)
-    _only(step.padding_mode, "constant")
-    padding = 0 if step.padding is None else _whole(step.padding)
-    fill = step.fill if isinstance(step.fill, (int, float)) else 0 if not step.fill else -1
-    made.op(f"random_crop({_sides(step.size)}, {padding}, {_whole(fill)})")
+    _only(step, pad_if_needed=False, padding_mode="constant")
+    padding, fill = operator.index(_same(step.padding or 0)), operator.index(step.fill)
+    # The second generation looks at its own copy.
+    _only(step, _fill={"others": fill})
+    if fill not in (_LEVELS if made.dtype == "u8" else (0,)):
+        raise _Unknown(f"RandomCrop(fill={fill}) is no level of a pixel")
+    made.moves(f"random_crop({_sides(step.size)}, {padding}, {fill})", pads=padding > 0)
 
 
 def _random_resized_crop(made: _Made, step: Any) -> None:
-    made.op(f"random_resized_crop({_sides(step.size)}, {_range(step.scale)}, {_range(step.ratio)}, {_filter(step)})")
+    name = _resampled(made, step)
+    made.op(f"random_resized_crop({_sides(step.size)}, {_range(step.scale)}, {_range(step.ratio)}, {name})")
+
+
+def _flip(name: str) -> _Step:
+    return lambda made, step: made.moves(f"{name}({float(step.p)!r})")
 
 
 def _jitter(made: _Made, step: Any) -> None:
+    made.needs(step, "pil")
     names = ("brightness", "contrast", "saturation", "hue")
     given = [(name, getattr(step, name)) for name in names if getattr(step, name) is not None]
-    made.op(f"color_jitter({', '.join(f'{name}={_range(pair)}' for name, pair in given)})")
+    if given:
+        made.op(f"color_jitter({', '.join(f'{name}={_range(pair)}' for name, pair in given)})")
 
 
 def _gray(made: _Made, step: Any) -> None:
-    _only(getattr(step, "num_output_channels", 3), 3)
+    made.needs(step, "pil")
+    _only(step, num_output_channels=3)
     made.op(f"grayscale({float(getattr(step, 'p', 1.0))!r})")
 
 
 def _blur(made: _Made, step: Any) -> None:
-    made.op(f"gaussian_blur({_whole(step.kernel_size)}, {_range(step.sigma)})")
+    # PIL images become tensors for it.
+    made.needs(step, "pil", "tensor", "image")
+    made.op(f"gaussian_blur({operator.index(_same(step.kernel_size))}, {_range(step.sigma)})")
+
+
+def _augment(made: _Made, step: Any, text: str) -> None:
+    made.needs(step, "pil")
+    _only(step, num_magnitude_bins=31)
+    fills = step.fill.values() if isinstance(step.fill, dict) else [step.fill]
+    if getattr(step.interpolation, "value", step.interpolation) != "nearest" or any(fills):
+        raise ValueError
+    made.op(text)
 
 
 def _rand_augment(made: _Made, step: Any) -> None:
-    _only(step.num_magnitude_bins, 31)
-    _plain_augment(step)
-    made.op(f"rand_augment({_whole(step.num_ops)}, {_whole(step.magnitude)})")
-
-
-def _trivial_augment(made: _Made, step: Any) -> None:
-    _only(step.num_magnitude_bins, 31)
-    _plain_augment(step)
-    made.op("trivial_augment")
+    magnitude = operator.index(step.magnitude)
+    if magnitude % 2 == 0:
+        _only_first(step)
+    _augment(made, step, f"rand_augment({operator.index(step.num_ops)}, {magnitude})")
 
 
 def _auto_augment(made: _Made, step: Any) -> None:
-    _plain_augment(step)
-    made.op(f"auto_augment({step.policy.value})")
+    _only_first(step)
+    _augment(made, step, f"auto_augment({step.policy.value})")
 
 
-def _plain_augment(step: Any) -> None:
-    if getattr(step.interpolation, "value", step.interpolation) != "nearest":
-        raise _Unknown
-    fill = step.fill
-    if isinstance(fill, dict):
-        fill = None if not any(fill.values()) else fill
-    if fill not in (None, 0):
-        raise _Unknown
+def _trivial_augment(made: _Made, step: Any) -> None:
+    _only_first(step)
+    _augment(made, step, "trivial_augment")
+
+
+def _only_first(step: Any) -> None:
+    """Refuses a step of the second generation that solarizes from a whole level on: that level stays, by a rounding."""
+    if _is_second(step):
+        raise _Unknown(f"{type(step).__name__} of the second generation solarizes levels at the threshold otherwise")
+
+
+def _to_tensor(made: _Made, step: Any) -> None:
+    made.needs(step, "pil")
+    made.becomes("tensor", "f32")
+
+
+def _pil_to_tensor(made: _Made, step: Any) -> None:
+    made.needs(step, "pil")
+    made.becomes("tensor")
+
+
+def _to_pil(made: _Made, step: Any) -> None:
+    made.needs(step, "tensor", "image")
+    _only(step, mode=None)
+    made.becomes("pil")
 
 
 def _to_dtype(made: _Made, step: Any) -> None:
-    dtype, scale = step.dtype, getattr(step, "scale", True)
-    if isinstance(dtype, dict):
-        raise _Unknown
-    name = {"torch.float32": "f32", "torch.float16": "f16", "torch.bfloat16": "bf16", "torch.uint8": "u8"}[str(dtype)]
-    if not made.is_tensor or (name != "u8" and not scale):
-        raise _Unknown
-    made.dtype(name)
+    dtype = _DTYPES[str(step.dtype)]
+    if made.form == "pil" or dtype != made.dtype:
+        made.needs(step, "tensor", "image")
+        _only(step, scale=True)
+        made.becomes(made.form, dtype)
 
 
 def _normalize(made: _Made, step: Any) -> None:
-    made.is_first_behind()
-    made.behind(f"normalize({_list(step.mean)}, {_list(step.std)})")
+    made.behind(step, f"normalize({_list(step.mean)}, {_list(step.std)})")
 
 
 def _erasing(made: _Made, step: Any) -> None:
-    value = step.value
-    value = "random" if value is None or value == "random" else repr(float(_whole(value)))
-    made.behind(f"random_erasing({float(step.p)!r}, {_range(step.scale)}, {_range(step.ratio)}, {value})")
+    value = "random" if step.value in (None, "random") else repr(float(_same(step.value)))
+    made.behind(step, f"random_erasing({float(step.p)!r}, {_range(step.scale)}, {_range(step.ratio)}, {value})")
 
 
 _Step = Callable[[_Made, Any], None]
 
 _TORCHVISION: dict[str, _Step] = {
     "Resize": _resize,
-    "CenterCrop": lambda made, step: made.op(f"center_crop({_sides(step.size)})"),
+    "CenterCrop": _center_crop,
     "RandomCrop": _random_crop,
     "RandomResizedCrop": _random_resized_crop,
-    "RandomHorizontalFlip": lambda made, step: made.op(f"hflip({float(step.p)!r})"),
-    "RandomVerticalFlip": lambda made, step: made.op(f"vflip({float(step.p)!r})"),
+    "RandomHorizontalFlip": _flip("hflip"),
+    "RandomVerticalFlip": _flip("vflip"),
     "ColorJitter": _jitter,
     "Grayscale": _gray,
     "RandomGrayscale": _gray,
@@ -280,74 +403,60 @@ _TORCHVISION: dict[str, _Step] = {
     "RandAugment": _rand_augment,
     "TrivialAugmentWide": _trivial_augment,
     "AutoAugment": _auto_augment,
-    "ToTensor": lambda made, _: made.tensor("f32"),
-    "PILToTensor": lambda made, _: made.tensor(None),
-    "ToImage": lambda made, _: made.tensor(None, "image"),
-    "ToPureTensor": lambda made, _: made.tensor(None),
+    "ToTensor": _to_tensor,
+    "PILToTensor": _pil_to_tensor,
+    "ToImage": lambda made, _: made.becomes("image"),
+    "ToPureTensor": lambda made, _: made.becomes("tensor" if made.form == "image" else made.form),
+    "ToPILImage": _to_pil,
     "ToDtype": _to_dtype,
     "ConvertImageDtype": _to_dtype,
     "Normalize": _normalize,
     "RandomErasing": _erasing,
-    # Nothing is to be done: it is decoded.
-    "ToPILImage": lambda made, step: None if not made.is_tensor else _only(made, None),
+    # Nothing is to be done: images are decoded so.
     "RGB": lambda made, _: None,
 }
 
 
-# Albumentations.
-
-
-def _a_always(step: Any) -> None:
-    if getattr(step, "p", 1.0) != 1.0:
-        raise _Unknown
-
-
-def _a_resize(made: _Made, step: Any) -> None:
-    _a_always(step)
-    made.op(f"resize({step.height}x{step.width}, {_filter(step)})")
-
-
-def _a_shorter(made: _Made, step: Any) -> None:
-    _a_always(step)
-    made.op(f"resize({_whole(step.max_size)}, {_filter(step)})")
-
-
-def _a_center(made: _Made, step: Any) -> None:
-    _a_always(step)
-    made.op(f"center_crop({step.height}x{step.width})")
+# Albumentations, from version 2 on. It resizes, normalizes and finds the middle by an arithmetic of its own.
 
 
 def _a_crop(made: _Made, step: Any) -> None:
-    _a_always(step)
-    _only(getattr(step, "pad_if_needed", False), False)
-    made.op(f"random_crop({step.height}x{step.width})")
+    _only(step, p=1.0, pad_if_needed=False)
+    made.moves(f"random_crop({_sides([step.height, step.width])})")
 
 
-def _a_resized(made: _Made, step: Any) -> None:
-    _a_always(step)
-    _random_resized_crop(made, step)
-
-
-def _a_normalize(made: _Made, step: Any) -> None:
-    _a_always(step)
-    _only(getattr(step, "normalization", "standard"), "standard")
-    if step.max_pixel_value != 255.0:
-        raise _Unknown
-    made.dtype("f32")
-    made.behind(f"normalize({_list(step.mean)}, {_list(step.std)})")
+def _a_tensor(made: _Made, step: Any) -> None:
+    made.needs(step, "array")
+    _only(step, p=1.0)
+    made.becomes("tensor")
 
 
 _ALBUMENTATIONS: dict[str, _Step] = {
-    "Resize": _a_resize,
-    "SmallestMaxSize": _a_shorter,
-    "CenterCrop": _a_center,
     "RandomCrop": _a_crop,
-    "RandomResizedCrop": _a_resized,
-    "HorizontalFlip": lambda made, step: made.op(f"hflip({float(step.p)!r})"),
-    "VerticalFlip": lambda made, step: made.op(f"vflip({float(step.p)!r})"),
-    "Normalize": _a_normalize,
-    "ToTensorV2": lambda made, _: made.tensor(None),
+    "HorizontalFlip": _flip("hflip"),
+    "VerticalFlip": _flip("vflip"),
+    "ToTensorV2": _a_tensor,
 }
+
+_RULES = {"torchvision": _TORCHVISION, "albumentations": _ALBUMENTATIONS}
+
+
+def _version(library: str) -> int:
+    """The first number of a version; 0 where there is none."""
+    first = str(getattr(sys.modules.get(library), "__version__", "")).partition(".")[0]
+    return int(first) if first.isdigit() else 0
+
+
+#: Steps of torchvision that leave every pixel in its place.
+_STILL = frozenset((
+    "ColorJitter", "ConvertImageDtype", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity", "JPEG", "Normalize",
+    "PILToTensor", "RGB", "RandomAdjustSharpness", "RandomAutocontrast", "RandomChannelPermutation", "RandomEqualize",
+    "RandomErasing", "RandomGrayscale", "RandomInvert", "RandomPhotometricDistort", "RandomPosterize", "RandomSolarize",
+    "ToDtype", "ToImage", "ToPILImage", "ToPureTensor", "ToTensor",
+))  # fmt: skip
+
+#: Steps that do some of theirs.
+_CONTAINERS = frozenset(("Compose", "OneOf", "RandomApply", "RandomChoice", "RandomOrder", "Sequential", "SomeOf"))
 
 
 def names(steps: Sequence[Any]) -> str:

@@ -105,18 +105,28 @@ class OnWay(NamedTuple):
     chains: list[tuple[str, str]]
     #: What Python does to columns behind that, or instead of it.
     tails: list[tuple[str, Tail]]
+    #: Whether images are turned as they say.
+    orient: bool
 
     def add(self, name: str, where: str, compose: Any, split: Split) -> None:
         """Adds a Compose: a chain, or as much of one as the loader knows."""
-        if not split.rest:
-            if not split.is_tensor:
-                raise refused(f"{where} makes no tensor", "end it with ToTensor, or with ToImage and ToDtype")
+        if not split.rest and not split.is_tensor:
+            raise refused(f"{where} makes no tensor", "end it with ToTensor, or with ToImage and ToDtype")
+        if split.is_whole:
             self.chains.append((name, split.chain))
             return
         _log.info("%s", words(where, split))
         if split.is_partial:
             self.chains.append((name, split.chain))
-        self.tails.append((name, Tail(compose, split)))
+        self.tails.append((name, Tail(compose, split, self.orient)))
+
+    @property
+    def apart(self) -> list[tuple[str, str, bool]]:
+        """Columns of images on which something works behind the loader's chains, what that is, and whether it may move
+        pixels.
+        """
+        kernels = [(name, "Images", _moves(wishes)) for name, wishes in self.kernels]
+        return [*kernels, *((name, tail.step, tail.moves) for name, tail in self.tails)]
 
     @property
     def stored(self) -> list[str]:
@@ -124,9 +134,9 @@ class OnWay(NamedTuple):
         return [name for name, tail in self.tails if tail.takes_bytes]
 
 
-def transforms(value: Any) -> OnWay:
+def transforms(value: Any, orient: bool = True) -> OnWay:
     """The transforms by column, checked."""
-    made = OnWay([], [], [])
+    made = OnWay([], [], [], orient)
     if value is None:
         return made
     if not isinstance(value, Mapping):
@@ -152,6 +162,11 @@ def transforms(value: Any) -> OnWay:
                            "center_crop(224)', or a Compose; a function of your own is transform")
         made.kernels.append((name, transform._wishes(where)))
     return made
+
+
+def _moves(wishes: Mapping[str, Any]) -> bool:
+    """Whether `Images` move pixels."""
+    return bool(wishes.get("size") or wishes.get("flip")) or wishes.get("crop", "none") != "none"
 
 
 def _both(where: str, steps: Sequence[Any]) -> tuple[str, Images]:

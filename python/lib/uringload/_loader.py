@@ -150,6 +150,9 @@ class DataLoader:
         cache_images_dir: a folder to keep them in instead, where other processes and later runs find them.
         exact_images: whether the tensors of images are those that decoding all of an image makes, to the bit. False
             decodes large images at a part of their size and repeats chroma, which is faster by libjpeg-turbo.
+        orient: whether images are turned as their EXIF or XMP orientation says, and what follows them with them. The
+            default is True for paths. An object of Python is read as it reads itself: torchvision's folders do not
+            turn.
         engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
             there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
@@ -238,6 +241,7 @@ class DataLoader:
         cache_images: int | str | None = None,
         cache_images_dir: str | os.PathLike[str] | None = None,
         exact_images: bool = True,
+        orient: bool | None = None,
         starved_after: float = 10.0,
         trace: str | os.PathLike[str] | None = None,
         reindex: bool = False,
@@ -255,7 +259,8 @@ class DataLoader:
             process_group,
         )
         output = arguments.text("output", output, OUTPUTS)
-        on_way = _device.transforms(transforms)
+        orient = self._orientation(orient, source)
+        on_way = _device.transforms(transforms, orient)
         if source is not None:
             source.choose(transform is None and batch_transform is None and collate_fn is None and collate == "auto")
             output, pin_memory = self._of_source(source, output, pin_memory, device)
@@ -286,6 +291,7 @@ class DataLoader:
             "cache": None if cache is None else arguments.text("cache", cache, _settings.CACHES),
             "share_stats": _settings.share_stats(share_stats),
             "cache_images": optional(arguments.size, "cache_images", cache_images),
+            "orient_images": orient,
             "exact_images": arguments.boolean("exact_images", exact_images),
             "cache_images_dir": _settings.cache_folder(cache_images, cache_images_dir),
             "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
@@ -311,6 +317,7 @@ class DataLoader:
             "nvjpeg_places": _device.nvjpeg_places() if nvjpeg else [],
             "transforms": on_way.kernels,
             "chains": on_way.chains,
+            "apart": [],
         }
         if profile is not None:
             _settings.fill(self._options, profile)
@@ -328,6 +335,7 @@ class DataLoader:
         self._asked_text = None if text is None else arguments.names("text", text)
         if source is None:
             transform = self._recognised(transform, on_way)
+        self._options["apart"] = on_way.apart
         self._tails = self._checked(on_way, devices)
         self._binary += on_way.stored
         self._own = ((transform, collate, function, batch_transform), scopes, worker_init_fn, workers)
@@ -376,6 +384,17 @@ class DataLoader:
 
     # Helpers of __init__, which check the arguments.
 
+    @staticmethod
+    def _orientation(orient: Any, source: _sources.Source | None) -> bool:
+        """Whether images are turned: as the object does that is read natively, or as is wished."""
+        if orient is None:
+            # What Pillow opens for torchvision is not turned.
+            return source is None or source.chain is None
+        if source is not None:
+            raise refused("orient is for images that are read by their paths", "give the paths, or leave it out: an "
+                          "object of Python turns its images or not, and so does this loader")
+        return arguments.boolean("orient", orient)
+
     def _make_reindex(self, reindex: Any, is_source: bool, sampler: Any) -> Any:
         if not arguments.boolean("reindex", reindex):
             return None
@@ -392,13 +411,15 @@ class DataLoader:
         One of torchvision whose first step is the user's own is left alone: that step may well take samples.
         """
         split = _compose.split(transform)
-        if split is None or on_way.chains or on_way.tails or (split.rest and not split.done and split.kind == "pil"):
+        if split is None or on_way.chains or on_way.tails:
+            return transform
+        if split.rest and not split.done and split.form == "pil" and _compose.is_users_own(split.rest[0]):
             return transform
         columns = native.Samples(self.dataset._native).image_columns()
         if len(columns) != 1:
             return transform
         where = f"transform, for the images of column {columns[0]!r}"
-        if not split.rest:
+        if split.is_whole:
             _log.info("%s: %s in the loader's threads", where, _compose.names(split.done))
         on_way.add(columns[0], where, transform, split)
         return None

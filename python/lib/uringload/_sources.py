@@ -333,9 +333,9 @@ def _photos(given: Any, kind: Any) -> Source | None:
     if split.is_partial:
         ours = words(f"{reads}; its transform", split)
         return Source(dataset, ours, prepare, binary=["data"], collates=True, chain=("data", split.chain), without=says,
-                      behind=Ready(Tail(given.transform, split)))
-    if split.rest or not split.is_tensor or not split.is_sized:
-        why = split.why() if split.rest else "no tensor of one size"
+                      behind=Ready(Tail(given.transform, split, orient=False)))
+    if not split.is_whole or not split.is_tensor:
+        why = split.why() or "it makes no tensor"
         return Source(dataset, f"{says} ({why})", prepare, binary=["data"], collates=True)
     ours = f"{reads}, decoded and transformed in the loader's threads ({_compose.names(split.done)})"
     return Source(dataset, ours, prepare, binary=["data"], collates=True, chain=("data", split.chain), without=says)

@@ -21,16 +21,23 @@ class Tail:
     the Compose, as a function of an image's bytes.
     """
 
-    def __init__(self, compose: Any, split: Split) -> None:
+    def __init__(self, compose: Any, split: Split, orient: bool) -> None:
         self._decodes = not split.is_partial
-        steps = [*split.done, *split.rest] if self._decodes else split.rest
-        self._input = _inputs(type(compose).__module__.startswith("albumentations"), self._decodes, split.kind)
-        if type(compose).__module__.startswith("albumentations"):
+        is_albumentations = type(compose).__module__.startswith("albumentations")
+        if self._decodes:
+            self._input: Callable[[Any], Any] = _Decoded(is_albumentations, orient)
+        else:
+            self._input = _INPUTS[split.form]
+        if is_albumentations:
             self._run: Callable[[Any, int | None], Any] = _Albumentations(
                 compose if self._decodes else type(compose)(split.rest)
             )
         else:
-            self._run = _Steps(steps)
+            self._run = _Steps([compose] if self._decodes else split.rest)
+        moving = [step for step in split.rest if _compose.moves(step)]
+        #: The step for which nothing goes along with the images, and whether it may move pixels.
+        self.step = type([*moving, *split.rest, compose][0]).__name__
+        self.moves = bool(moving) or self._decodes
 
     @property
     def takes_bytes(self) -> bool:
@@ -94,27 +101,26 @@ class _Albumentations:
         return compose(image=value)["image"]
 
 
-def _inputs(is_albumentations: bool, decodes: bool, kind: str) -> Callable[[Any], Any]:
-    """A function that makes of a column's value what the first step takes."""
-    if decodes:
-        return _array_of_bytes if is_albumentations else _decoded
-    return {"pil": _photo, "array": _array, "tensor": _tensor, "image": _image}[kind]
+class _Decoded:
+    """Pillow's image of an image's bytes, or the array of it."""
 
+    def __init__(self, is_array: bool, orient: bool) -> None:
+        self._is_array, self._orient = is_array, orient
 
-def _decoded(value: bytes) -> Any:
-    import io
+    def __call__(self, value: bytes) -> Any:
+        import io
 
-    try:
-        from PIL import Image, ImageOps
-    except ImportError as error:
-        raise unavailable("a Compose that the loader cannot begin needs Pillow", "pip install pillow") from error
-    return ImageOps.exif_transpose(Image.open(io.BytesIO(value))).convert("RGB")
+        try:
+            from PIL import Image, ImageOps
+        except ImportError as error:
+            raise unavailable("a Compose that the loader cannot begin needs Pillow", "pip install pillow") from error
+        image: Any = Image.open(io.BytesIO(value))
+        image = (ImageOps.exif_transpose(image) if self._orient else image).convert("RGB")
+        if not self._is_array:
+            return image
+        import numpy
 
-
-def _array_of_bytes(value: bytes) -> Any:
-    import numpy
-
-    return numpy.array(_decoded(value))
+        return numpy.array(image)
 
 
 def _array(value: Any) -> Any:
@@ -136,3 +142,7 @@ def _tensor(value: Any) -> Any:
 def _image(value: Any) -> Any:
     # A step of torchvision's has made it, so it is imported.
     return sys.modules["torchvision.tv_tensors"].Image(_tensor(value))
+
+
+#: What makes of a column's value what the first step takes, by its form.
+_INPUTS: dict[str, Callable[[Any], Any]] = {"pil": _photo, "array": _array, "tensor": _tensor, "image": _image}

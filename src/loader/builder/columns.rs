@@ -152,6 +152,14 @@ impl Builder {
         Ok(schema.fields.iter().enumerate().map(made).collect())
     }
 
+    /// The column of the labels that are mixed with the images of a column, and the first that follows these.
+    #[doc(hidden)]
+    pub fn belonging(&self, images: &str) -> (Option<&str>, Option<&str>) {
+        let mixed = self.mix.as_ref().filter(|mix| mix.images() == images).map(Mix::labels);
+        let follows = self.follows.iter().find(|(_, follow)| follow.images() == Some(images));
+        (mixed, follows.map(|(column, _)| column.as_str()))
+    }
+
     /// Makes of columns what `other` makes of them.
     pub(crate) fn maps_of(mut self, other: &Builder) -> Builder {
         self.maps.clone_from(&other.maps);
@@ -228,11 +236,10 @@ pub(super) fn resolved(
 pub(super) fn maps_of(
     mut maps: Vec<(String, Map)>,
     collation: &Collation,
-    (seed, exact): (u64, bool),
+    seed: u64,
     (memory, prepared, mixer): (DecodeMemory, Option<Arc<Prepared>>, Option<Mixer>),
 ) -> Option<Arc<Maps>> {
     let fields = collation.mapped_fields();
-    maps.iter_mut().for_each(|(_, map)| map.set_exact(exact));
     maps.sort_by_key(|(name, _)| fields.iter().position(|(_, field)| field.name == *name));
     (!maps.is_empty()).then(|| Arc::new(Maps { columns: maps, seed, memory, prepared, mixer: mixer.map(Arc::new) }))
 }
