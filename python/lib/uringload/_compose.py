@@ -181,10 +181,8 @@ class _Made:
         """Refuses a step that does something else with the kind of value that it gets here."""
         if self.form in forms and self.dtype == dtype:
             return
-        numbers = {"u8": "of bytes", "f32": "of floats"}.get(self.dtype, f"of {self.dtype}")
-        given = {"pil": "a PIL image"}.get(self.form, f"an {self.form} {numbers}")
-        given = given.replace("an tensor", "a tensor")
-        raise _Unknown(f"{type(step).__name__} of {given} is not what the loader does")
+        words = {"pil": "a PIL image", "array": "an array", "tensor": "a tensor", "image": "an Image"}
+        raise _Unknown(f"{type(step).__name__} of {words[self.form]} of {self.dtype} is not what the loader does")
 
     def moves(self, text: str, pads: bool = False) -> None:
         """A step that moves pixels as they are, so that it may as well come before they become numbers; but for
@@ -219,7 +217,8 @@ def _only(step: Any, **expected: Any) -> None:
     """Refuses a parameter that the loader does not have."""
     for name, value in expected.items():
         given = getattr(step, name, value)
-        if given is not value and not (type(given) is type(value) and given == value):
+        are_numbers = {type(given), type(value)} <= {int, float}
+        if given is not value and not ((are_numbers or type(given) is type(value)) and given == value):
             raise _Unknown(f"{type(step).__name__}({name}={given!r}) is not what the loader does")
 
 
@@ -256,8 +255,8 @@ def _is_second(step: Any) -> bool:
 
 
 def _resampled(made: _Made, step: Any) -> str:
-    """The filter. Of PIL images antialiasing is not a choice; of tensors only this is the same, within 2 levels. The first
-    generation makes floats of tensors, with other pixels where a side becomes 1.
+    """The filter. Of PIL images antialiasing is not a choice; of tensors only this is the same, within 2 levels. The
+    first generation makes floats of tensors, with other pixels where a side becomes 1.
     """
     name = _FILTERS[getattr(step.interpolation, "value", step.interpolation)]
     if made.form == "pil":

@@ -125,7 +125,7 @@ class OnWay(NamedTuple):
         """Columns of images on which something works behind the loader's chains, what that is, and whether it may move
         pixels.
         """
-        kernels = [(name, "Images", _moves(wishes)) for name, wishes in self.kernels]
+        kernels = [(name, "Images", True) for name, wishes in self.kernels if _moves(wishes)]
         return [*kernels, *((name, tail.step, tail.moves) for name, tail in self.tails)]
 
     @property

@@ -416,7 +416,11 @@ class DataLoader:
         if split.rest and not split.done and split.form == "pil" and _compose.is_users_own(split.rest[0]):
             return transform
         columns = native.Samples(self.dataset._native).image_columns()
-        if len(columns) != 1:
+        if len(columns) > 1:
+            # It would pass over what is no image to it, encoded ones among it.
+            raise refused(f"transform is a Compose, and there are {len(columns)} columns of images",
+                          f"name one: transforms={{{columns[0]!r}: ...}}")
+        if not columns:
             return transform
         where = f"transform, for the images of column {columns[0]!r}"
         if split.is_whole:
