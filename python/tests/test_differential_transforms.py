@@ -97,6 +97,9 @@ def with_hook(step: Any) -> Any:
     return step
 
 
+UNKNOWN = (0, 0)
+
+
 class Chain:
     """A chain as it is drawn, and the size of images in it."""
 
@@ -126,10 +129,17 @@ class Chain:
         shape = self.one("both", "both", "square", "short", "list", "limited")
         side, most = self.side(), 41 if shape == "limited" else None
         if shape in ("short", "list", "limited"):
+            self.cut()
             self.size = tuple(_compute_resized_output_size(self.size, [side], most))
             return self.make("Resize", [side] if shape == "list" else side, max_size=most, **named)
         self.size = (side, side if shape == "square" else self.side())
         self.make("Resize", self.size, **named)
+
+    def cut(self) -> None:
+        """Makes images of a size that is known, behind a step that may change it."""
+        if self.size == UNKNOWN:
+            self.size = (20, 20)
+            self.make("CenterCrop", 20)
 
     def center_crop(self) -> None:
         side = self.side()
@@ -138,6 +148,7 @@ class Chain:
         self.make("CenterCrop", size)
 
     def random_crop(self) -> None:
+        self.cut()
         padding = self.one(None, None, 0, 1, 3, [2, 2], [1, 2, 3, 4])
         if padding == [1, 2, 3, 4]:
             added = (6, 4)
@@ -148,6 +159,7 @@ class Chain:
                   padding_mode=self.one("constant", "constant", "reflect", "edge"), pad_if_needed=self.one(False, True))
 
     def resized_crop(self) -> None:
+        self.cut()
         if self.size[0] != self.size[1]:
             self.make("CenterCrop", self.size[0])
         self.size = (self.side(), self.side())
@@ -194,6 +206,7 @@ class Chain:
 
     def others(self) -> None:
         """Steps that the loader does not do, or that only look like its own."""
+        self.size = UNKNOWN
         self.steps.append(self.one(
             v1.Lambda(lambda image: image), v1.RandomRotation((90, 90)), v1.RandomInvert(1.0), v1.Pad(1), v2.Identity(),
             v1.RandomApply([v1.RandomHorizontalFlip(1.0)], p=1.0), v1.RandomChoice([v1.RandomHorizontalFlip(1.0)]),
