@@ -311,9 +311,12 @@ def album(draw: Any, size: tuple[int, int]) -> list[Any]:
             steps.append(draw(st.sampled_from([album.Normalize(), album.Normalize(max_pixel_value=1.0, p=p),
                                                album.ToFloat(255.0), album.InvertImg(p=p)])))
         else:
+            # Of what is square, all is taken.
+            resized = album.RandomResizedCrop((side, wide), scale=(1, 1), ratio=(1, 1))
+            resized = resized if height == width else album.Resize(side, wide)
             steps.append(draw(st.sampled_from([
                 album.Resize(side, wide), album.Resize(side, wide, interpolation=0), album.SmallestMaxSize(side),
-                album.CenterCrop(side, wide), album.RandomResizedCrop((side, wide), scale=(1, 1), ratio=(1, 1)),
+                album.CenterCrop(side, wide), resized,
                 album.PadIfNeeded(height + 3, width + 2, border_mode=4), album.Transpose(p=p), album.NoOp(),
                 album.OneOf([album.HorizontalFlip(p=1.0)], p=1.0), album.Sequential([album.VerticalFlip(p=1.0)], p=1.0),
                 album.Compose([album.HorizontalFlip(p=1.0)], p=p), album.Affine(translate_px=(2, 2), p=1.0)])))

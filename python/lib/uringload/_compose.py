@@ -43,6 +43,9 @@ class Split(NamedTuple):
     done: list[Any]
     #: Why the first step that is left is not the loader's.
     reason: str
+    #: Whether the channels of what it gets lie apart. torchvision's tensors mostly are views of pixels, and what its
+    #: steps make of a few sizes depends on that.
+    is_planar: bool
 
     @property
     def is_tensor(self) -> bool:
@@ -154,14 +157,16 @@ class _Made:
     def __init__(self, form: str) -> None:
         self.form = form
         self.dtype = "u8"
+        self.is_planar = False
         self._ops: list[str] = []
         self._behind: list[str] = []
         self._is_sized = False
 
     def split(self, place: int, steps: list[Any], reason: str) -> Split:
-        layout = ", hwc" if self.form in ("pil", "array") else ""
+        is_planar = self.is_planar or (place == len(steps) and self.form in ("tensor", "image"))
+        layout = "" if is_planar else ", hwc"
         chain = ", ".join([*self._ops, f"to_tensor({self.dtype}{layout})", *self._behind]) if place else ""
-        return Split(chain, steps[place:], self._is_sized, self.form, steps[:place], reason)
+        return Split(chain, steps[place:], self._is_sized, self.form, steps[:place], reason, is_planar)
 
     def add(self, step: Any) -> None:
         kind, name = type(step), type(step).__name__
@@ -356,6 +361,7 @@ def _only_first(step: Any) -> None:
 def _to_tensor(made: _Made, step: Any) -> None:
     made.needs(step, "pil")
     made.becomes("tensor", "f32")
+    made.is_planar = True
 
 
 def _pil_to_tensor(made: _Made, step: Any) -> None:

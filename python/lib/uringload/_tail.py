@@ -27,10 +27,10 @@ class Tail:
         if self._decodes:
             self._input: Callable[[Any], Any] = _Decoded(is_albumentations, orient)
         else:
-            self._input = _INPUTS[split.form]
+            self._input = _INPUTS.get(split.form) or _Tensor(split.is_planar, split.form)
         if is_albumentations:
             self._run: Callable[[Any, int | None], Any] = _Albumentations(
-                compose if self._decodes else type(compose)(split.rest)
+                compose if self._decodes else type(compose)(copy.deepcopy(split.rest))
             )
         else:
             self._run = _Steps([compose] if self._decodes else split.rest)
@@ -133,16 +133,20 @@ def _photo(value: Any) -> Any:
     return Image.fromarray(_array(value))
 
 
-def _tensor(value: Any) -> Any:
-    import torch
+class _Tensor:
+    """A tensor, or torchvision's Image, of shape [channels, height, width]."""
 
-    return torch.from_numpy(value) if not isinstance(value, torch.Tensor) else value
+    def __init__(self, is_planar: bool, form: str) -> None:
+        self._is_planar, self._form = is_planar, form
+
+    def __call__(self, value: Any) -> Any:
+        import torch
+
+        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+        tensor = tensor if self._is_planar else tensor.permute(2, 0, 1)
+        # A step of torchvision's has made an Image, so it is imported.
+        return tensor if self._form == "tensor" else sys.modules["torchvision.tv_tensors"].Image(tensor)
 
 
-def _image(value: Any) -> Any:
-    # A step of torchvision's has made it, so it is imported.
-    return sys.modules["torchvision.tv_tensors"].Image(_tensor(value))
-
-
-#: What makes of a column's value what the first step takes, by its form.
-_INPUTS: dict[str, Callable[[Any], Any]] = {"pil": _photo, "array": _array, "tensor": _tensor, "image": _image}
+#: What makes of a column's value what the first step takes, by its form, where that is no tensor.
+_INPUTS: dict[str, Callable[[Any], Any]] = {"pil": _photo, "array": _array}
