@@ -7,6 +7,7 @@ p=1, a crop of the whole), so that both give one result.
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import pathlib
 import tempfile
@@ -485,6 +486,25 @@ def test_random_steps_draw_what_theirs_draw(library: Any, name: str) -> None:
     found = {image.permute(1, 2, 0).contiguous().numpy().tobytes() for image in got}
     known = results(image, library.Compose(make), 15000 if name == "TrivialAugmentWide" else 3000)
     assert found <= known and len(found) >= min(len(known), 8) / 2, (len(found), len(known), len(found - known))
+
+
+@pytest.mark.parametrize(("mode", "of_pillow"), [(Mode.BILINEAR, 2), (Mode.BICUBIC, 3)])
+def test_random_boxes_are_boxes_of_the_image(mode: Any, of_pillow: int) -> None:
+    """Any, of all shapes; and of those of one shape each is as probable."""
+    image = np.random.default_rng(5).integers(0, 256, (9, 7, 3), np.uint8)
+    crop = v1.RandomResizedCrop((4, 5), interpolation=mode)
+    made = ours([image] * 300, v1.Compose([crop, v1.PILToTensor()]))
+    found = [one.permute(1, 2, 0).numpy().tobytes() for one in made]
+    photo, known = Image.fromarray(image), {}
+    for top, left, height, width in itertools.product(range(9), range(7), range(1, 10), range(1, 8)):
+        if top + height <= 9 and left + width <= 7:
+            box = photo.crop((left, top, left + width, top + height)).resize((5, 4), of_pillow)
+            known[np.array(box).tobytes()] = (height, width)
+    assert {*found} <= {*known}
+    shapes = collections.Counter(map(known.__getitem__, found))
+    theirs = collections.Counter(crop.get_params(photo, crop.scale, crop.ratio)[2:] for _ in range(20000))
+    assert all(theirs[shape] for shape in shapes), "of no shape that torchvision does not draw"
+    assert all(abs(shapes[shape] / 300 - count / 20000) < 0.08 for shape, count in theirs.items())
 
 
 # What has rules of its own.
