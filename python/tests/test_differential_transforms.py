@@ -571,6 +571,10 @@ F32 = v2.ToDtype(torch.float32, scale=True)
     [v1.CenterCrop(24), v1.ToTensor(), v1.RandomHorizontalFlip(1.0), v1.Normalize((0.5,), (0.2,))],
     [v1.CenterCrop(24), v1.ToTensor(), v1.Normalize((0.5,), (0.2,)), v1.RandomVerticalFlip(1.0)],
     [v1.CenterCrop(24), v1.ToTensor(), v1.Normalize((0.5,), (0.2,)), v1.CenterCrop(60)],
+    [v1.CenterCrop(24), v1.ToTensor(), v1.Normalize((0.5,), (-0.2,))],
+    # A crop that only fits what is long.
+    [v1.CenterCrop((4, 9)), v1.Resize(8), v1.RandomCrop((8, 18)), v1.PILToTensor()],
+    [v1.Resize(8), v1.RandomCrop((8, 11)), v1.PILToTensor()],
     # A Compose whose images happen to be of one size.
     [v1.Resize(12), v1.ToTensor()],
 ])  # fmt: skip

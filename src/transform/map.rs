@@ -23,6 +23,9 @@ const KEPT_PART: u64 = 16;
 /// Rows and columns of the image that a chain is tried with.
 const PROBE_SIDE: u32 = 4096;
 
+/// How many times as long as wide such an image may be.
+const LONG: u32 = 64;
+
 /// A value to be mapped, and whose it is.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -458,10 +461,14 @@ impl DecodeMemory {
 
 /// The tensor that a chain that makes images of one size makes.
 fn tensor(chain: &Chain) -> Result<uringload_images::Output> {
-    // A plan tells type and layout, whatever image it is for; one that no crop is too large for.
+    // A plan tells type and layout, whatever image it is for; one that no crop is too large for. Where the shorter side
+    // decides, a crop may want a long one.
     let (height, width) = chain.size().unwrap_or((0, 0));
     let side = height.max(width).clamp(PROBE_SIDE, SIDE_MAX);
-    Ok(chain.draw(0, 0, 0, side, side)?.output(CHANNELS))
+    let long = side.saturating_mul(LONG).min(SIDE_MAX);
+    let plan = chain.draw(0, 0, 0, side, side);
+    let plan = plan.or_else(|error| chain.draw(0, 0, 0, side, long).map_err(|_| error));
+    Ok(plan.or_else(|error| chain.draw(0, 0, 0, long, side).map_err(|_| error))?.output(CHANNELS))
 }
 
 fn no_image() -> Error {

@@ -238,11 +238,15 @@ def _range(pair: Any) -> str:
     return f"{low!r}..{high!r}"
 
 
-def _list(numbers: Any) -> str:
-    many = [numbers] if isinstance(numbers, (int, float)) else [float(number) for number in numbers]
+def _channels(numbers: Any) -> list[float]:
+    many = [float(number) for number in ([numbers] if isinstance(numbers, (int, float)) else numbers)]
     if len(many) not in (1, 3):
         raise ValueError
-    return ":".join(repr(float(number)) for number in many)
+    return many
+
+
+def _list(numbers: list[float]) -> str:
+    return ":".join(map(repr, numbers))
 
 
 def _same(numbers: Any) -> Any:
@@ -384,7 +388,10 @@ def _to_dtype(made: _Made, step: Any) -> None:
 
 
 def _normalize(made: _Made, step: Any) -> None:
-    made.behind(step, f"normalize({_list(step.mean)}, {_list(step.std)})")
+    mean, std = _channels(step.mean), _channels(step.std)
+    if not all(number > 0 for number in std):
+        raise ValueError
+    made.behind(step, f"normalize({_list(mean)}, {_list(std)})")
 
 
 def _erasing(made: _Made, step: Any) -> None:
