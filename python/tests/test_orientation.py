@@ -137,3 +137,30 @@ def test_orient_is_for_paths(tmp_path: pathlib.Path) -> None:
     (tmp_path / "0.dat").write_bytes(b"0")
     with pytest.raises(uringload.ArgumentTypeError, match="orient"):
         uringload.DataLoader(tmp_path, 1, orient="up")
+
+
+def test_an_image_folder_is_not_turned(tmp_path: pathlib.Path) -> None:
+    """As torchvision opens it, wherever its transform runs; by their paths the same photos are turned."""
+    pytest.importorskip("torchvision", reason="skipped: torchvision is not installed")
+    import torch
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    (tmp_path / "a").mkdir()
+    pixels = np.zeros((20, 30, 3), np.uint8)
+    pixels[:8, :8], pixels[15:] = (250, 20, 20), (20, 20, 250)
+    for value in (1, 3, 6, 8):
+        (tmp_path / f"a/{value}.png").write_bytes(png(pixels, [chunk(b"eXIf", exif(value, 3, 1, "<"))], False))
+    resize, tensor = transforms.Resize((16, 16)), transforms.ToTensor()
+    for steps in ([resize, tensor], [resize, transforms.RandomPerspective(p=0), tensor],
+                  [transforms.Lambda(lambda image: image), resize, tensor]):  # fmt: skip
+        compose = transforms.Compose(steps)
+        folder = ImageFolder(str(tmp_path), compose)
+        theirs = torch.stack([image for image, _ in folder])
+        with uringload.DataLoader(folder, 4) as loader:
+            assert (next(iter(loader))[0] - theirs).abs().max() < 1e-6
+        for orient in (True, False):
+            with uringload.DataLoader(tmp_path, 4, transforms={"data": compose}, orient=orient) as loader:
+                ours = next(iter(loader))["data"]
+            same = [bool((image - other).abs().max() < 1e-6) for image, other in zip(ours, theirs, strict=True)]
+            assert same == ([True, False, False, False] if orient else [True] * 4)

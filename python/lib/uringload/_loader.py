@@ -335,7 +335,7 @@ class DataLoader:
         self._asked_text = None if text is None else arguments.names("text", text)
         if source is None:
             transform = self._recognised(transform, on_way)
-        self._options["apart"] = on_way.apart
+        self._options["apart"] = [*on_way.apart, *self._moved(transform, on_way)]
         self._tails = self._checked(on_way, devices)
         self._binary += on_way.stored
         self._own = ((transform, collate, function, batch_transform), scopes, worker_init_fn, workers)
@@ -427,6 +427,15 @@ class DataLoader:
             _log.info("%s: %s in the loader's threads", where, _compose.names(split.done))
         on_way.add(columns[0], where, transform, split)
         return None
+
+    def _moved(self, transform: Any, on_way: _device.OnWay) -> list[tuple[str, str, bool]]:
+        """Columns whose images a Compose moves that takes whole samples: masks are no masks to it."""
+        split = _compose.split(transform)
+        steps = [] if split is None else [*split.done, *split.rest]
+        if not steps or _compose.is_users_own(steps[0]):
+            return []
+        moving = [type(step).__name__ for step in steps if _compose.moves(step)]
+        return [(name, moving[0], True) for name, _ in on_way.chains if moving]
 
     def _checked(self, on_way: _device.OnWay, devices: list[str]) -> list[tuple[str, Any]]:
         """What Python does to images."""
