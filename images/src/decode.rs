@@ -248,7 +248,7 @@ pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Resul
         #[cfg(feature = "gif")]
         Format::Gif => gif::decode(bytes, how).map(|image| (image, 1)),
         #[cfg(feature = "tiff")]
-        Format::Tiff => tiff::decode(bytes, how),
+        Format::Tiff => tiff::decode(bytes, how, &mut scratch.jpeg),
         // With every feature on, no format is left.
         #[allow(unreachable_patterns)]
         absent => Err(not_built_in(absent.name(), &absent.name().to_ascii_lowercase())),

@@ -1,8 +1,8 @@
 //! From the pixels that files have to those that are asked for, as Pillow's `convert` does it.
 
 use super::{Color, Format, no_index};
-use crate::Image;
 use crate::image::memory;
+use crate::{Image, refused};
 use uringload_core::Result;
 
 /// What a file has for a pixel, 8 bits each.
@@ -91,6 +91,16 @@ pub fn spread(levels: &mut [u8], bits: u32) {
         _ => return,
     };
     levels.iter_mut().for_each(|level| *level *= factor);
+}
+
+/// Levels of 16 bits as 8: their upper ones. The numbers of a mask are kept or refused: their upper bits are other ones.
+pub fn narrowed(format: Format, levels: &[u16], color: Color) -> Result<Vec<u8>> {
+    let most = levels.iter().copied().max().unwrap_or(0);
+    if color == Color::Index && most > 255 {
+        let what = format!("the {format} has numbers of 16 bits, up to {most}, and masks may have 8 bits");
+        return Err(refused(what, "store it with 8 bits, or as an array"));
+    }
+    Ok(levels.iter().map(|level| if color == Color::Index { *level as u8 } else { (level >> 8) as u8 }).collect())
 }
 
 /// Pillow's `L`: rounded, of 16 bits of weight.

@@ -1,6 +1,6 @@
 //! PNG, by `png`.
 
-use super::pixels::{Kind, converted, of_palette, spread, unpacked};
+use super::pixels::{Kind, converted, narrowed, of_palette, spread, unpacked};
 use super::{Color, Decoding, Format, corrupt, exif, read_error, truncated};
 use crate::Image;
 use crate::image::memory;
@@ -12,8 +12,8 @@ use uringload_core::{Error, Result};
 
 const FORMAT: Format = Format::Png;
 
-/// Bytes for a pixel: four channels of 16 bits, and three to which they are converted.
-const BYTES_A_PIXEL: u64 = 8 + 3;
+/// Bytes for a pixel: four channels of 16 bits, twice, and three to which they are converted.
+const BYTES_A_PIXEL: u64 = 8 + 8 + 3;
 
 /// Most bytes of what is no pixel: text, profiles and the like.
 const METADATA_BYTES_MAX: usize = 8 << 20;
@@ -41,7 +41,9 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
     let info = reader.info();
     let (color, depth) = (info.color_type, info.bit_depth);
     if depth == BitDepth::Sixteen {
-        pixels = pixels.as_chunks::<2>().0.iter().map(|level| level[0]).collect();
+        let levels: Vec<u16> = pixels.as_chunks::<2>().0.iter().map(|level| u16::from_be_bytes(*level)).collect();
+        let is_gray = matches!(color, ColorType::Grayscale | ColorType::GrayscaleAlpha);
+        pixels = narrowed(FORMAT, &levels, if is_gray { how.color } else { Color::Rgb })?;
     } else if depth != BitDepth::Eight {
         pixels = unpacked(&pixels, depth as u32, size)?;
     }
