@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
         let broken = || self.source.corrupt(message.at, "a dictionary is broken");
         let data = data.ok_or_else(broken)?;
         let is_view = **values == Storage::View;
-        let node = Node { buffers: values.buffers(), is_view };
+        let node = Node { buffers: values.buffers(), is_view, is_union: false };
         let found = Found::of(data, message, std::slice::from_ref(&node)).ok_or_else(broken)?;
         let leaf = Leaf { storage: (**values).clone(), node: 0, parents: Vec::new() };
         let width = self.listing.columns[number].kind.width();
@@ -459,6 +459,7 @@ impl Found {
         for node in nodes {
             firsts.push(first);
             let more = if node.is_view { usize::try_from(variadic.next()?).ok()? } else { 0 };
+            let more = more.checked_add(usize::from(node.is_union && header.has_union_bits))?;
             first = first.checked_add(node.buffers)?.checked_add(more)?;
         }
         firsts.push(first);

@@ -68,6 +68,8 @@ pub(super) struct Node {
     pub(super) buffers: usize,
     /// Whether a batch says how many more it has.
     pub(super) is_view: bool,
+    /// Whether it has one more in a batch whose unions say which of their values are there.
+    pub(super) is_union: bool,
 }
 
 /// A column of a file.
@@ -121,7 +123,7 @@ impl Layout {
         let node = self.nodes.len();
         // Fields of structs are columns of their own.
         if field.kind == Type::Struct && field.dictionary.is_none() {
-            self.nodes.push(Node { buffers: 1, is_view: false });
+            self.nodes.push(Node { buffers: 1, is_view: false, is_union: false });
             let (prefix, parents) = (format!("{name}."), [parents, &[node]].concat());
             return field.children.iter().try_for_each(|child| self.add(child, &prefix, &parents, is_nullable));
         }
@@ -131,7 +133,9 @@ impl Layout {
         }
         let column = match column_of(field) {
             Ok((mut kind, storage)) => {
-                kind.is_nullable = is_nullable;
+                let has_elements = matches!(storage, Storage::List { .. } | Storage::FixedList { .. });
+                let inside = has_elements && field.children.iter().any(|element| element.is_nullable);
+                kind.is_nullable = is_nullable || inside;
                 Ok((kind, Leaf { storage, node, parents: parents.to_vec() }))
             }
             Err(what) => {
@@ -145,7 +149,7 @@ impl Layout {
     /// Appends the nodes of a field and of all fields below it.
     fn pass(&mut self, field: &Field<'_>) {
         if field.dictionary.is_some() {
-            return self.nodes.push(Node { buffers: 2, is_view: false });
+            return self.nodes.push(Node { buffers: 2, is_view: false, is_union: false });
         }
         let is_view = matches!(field.kind, Type::BinaryView | Type::Utf8View);
         let buffers = match field.kind {
@@ -156,7 +160,7 @@ impl Layout {
             Type::Binary | Type::Utf8 | Type::LargeBinary | Type::LargeUtf8 | Type::ListView | Type::LargeListView => 3,
             _ => 2,
         };
-        self.nodes.push(Node { buffers, is_view });
+        self.nodes.push(Node { buffers, is_view, is_union: matches!(field.kind, Type::Union { .. }) });
         field.children.iter().for_each(|child| self.pass(child));
     }
 }

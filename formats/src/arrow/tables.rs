@@ -8,6 +8,9 @@ use super::flat::{Flat, Read, Table};
 /// The deepest nesting of tables. A field has another one for its type.
 const DEPTH_MAX: usize = 64;
 
+/// The number of version 4 of the metadata, which Arrow wrote before 1.0.
+const VERSION_4: i16 = 3;
+
 /// What a message holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message<'a> {
@@ -115,6 +118,8 @@ pub struct Batch<'a> {
     /// The codec, and the method.
     pub compression: Option<(i8, i8)>,
     pub variadic: &'a [[u8; 8]],
+    /// Whether a union says which of its values are there, as it did up to version 4 of the metadata.
+    pub has_union_bits: bool,
 }
 
 /// The number at byte `at` of a structure, which has it.
@@ -134,8 +139,34 @@ impl<'a> Message<'a> {
             other => Some(Header::Other(other)),
         };
         let body_len = flat.int(message, (3, "bodyLength"), 0, i64::from_le_bytes)?;
-        Ok(Message { header: header.unwrap_or(Header::Other(0)), body_len })
+        let mut header = header.unwrap_or(Header::Other(0));
+        if flat.int(message, (0, "version"), 0, i16::from_le_bytes)? <= VERSION_4 {
+            let early = early_compression(flat, message)?;
+            match &mut header {
+                Header::Batch(batch) | Header::Dictionary { data: Some(batch), .. } => {
+                    batch.compression = batch.compression.or(early);
+                    batch.has_union_bits = true;
+                }
+                _ => {}
+            }
+        }
+        Ok(Message { header, body_len })
     }
+}
+
+/// The compression that Arrow 0.17 wrote beside a batch, before a batch had a place for it.
+fn early_compression(flat: &mut Flat<'_>, message: Table<'_>) -> Read<Option<(i8, i8)>> {
+    let pairs = flat.tables(message, (4, "custom_metadata"), "KeyValue", |flat, pair| {
+        Ok((flat.vector::<1>(pair, (0, "key"))?.as_flattened(), flat.vector::<1>(pair, (1, "value"))?.as_flattened()))
+    })?;
+    let found = pairs.iter().find(|(key, _)| *key == b"ARROW:experimental_compression");
+    Ok(found.and_then(|(_, codec)| match &codec.to_ascii_lowercase()[..] {
+        b"uncompressed" => None,
+        b"lz4" | b"lz4_frame" => Some((0, 0)),
+        b"zstd" => Some((1, 0)),
+        // One that is not known, as others are that a batch tells.
+        _ => Some((-1, 0)),
+    }))
 }
 
 fn dictionary<'a>(flat: &mut Flat<'a>, table: Table<'_>) -> Read<Header<'a>> {
@@ -259,6 +290,7 @@ impl<'a> Batch<'a> {
             buffers: flat.vector(batch, (2, "buffers"))?,
             compression: flat.table(batch, (3, "compression"), "BodyCompression", compression)?,
             variadic: flat.vector(batch, (4, "variadicBufferCounts"))?,
+            has_union_bits: false,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Column, SAME_COLUMNS};
 use crate::skipped::SkipReason;
+use std::collections::HashSet;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Which columns of a file are wanted.
@@ -25,7 +26,7 @@ pub(super) struct Chosen {
 /// Returns the numbers of the wanted columns. A name with an error cannot be read.
 ///
 /// # Errors
-/// `InvalidArgument` for a name that does not exist or is given twice; `Corrupt` for one that only the first file has;
+/// `InvalidArgument` for a name that does not exist, is given twice or stands for two columns; `Corrupt` for one that only the first file has;
 /// the error of a column that is asked for, or of the first if none can be read; `Empty` if there is none.
 pub(super) fn choose(names: &[(String, Result<()>)], wanted: Wanted<'_>) -> Result<Chosen> {
     let mut chosen = Chosen { columns: Vec::new(), left_out: Vec::new() };
@@ -48,7 +49,13 @@ pub(super) fn choose(names: &[(String, Result<()>)], wanted: Wanted<'_>) -> Resu
         }
         Wanted::Like(first) => chosen.like(names, first)?,
     }
-    if chosen.columns.is_empty() { Err(Error::new(ErrorKind::Empty, "the file has no column")) } else { Ok(chosen) }
+    if chosen.columns.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "the file has no column"));
+    }
+    if !matches!(wanted, Wanted::Like(_)) {
+        chosen.check_names(names)?;
+    }
+    Ok(chosen)
 }
 
 impl Chosen {
@@ -80,6 +87,15 @@ impl Chosen {
             self.columns.push(number);
         }
         Ok(())
+    }
+
+    /// Refuses two columns of one name: samples have their values by name, and one would hide the other.
+    fn check_names(&self, names: &[(String, Result<()>)]) -> Result<()> {
+        let mut seen = HashSet::new();
+        let twice = self.columns.iter().map(|&number| &names[number].0).find(|name| !seen.insert(*name));
+        let Some(name) = twice else { return Ok(()) };
+        Err(Error::new(ErrorKind::InvalidArgument, format!("two columns of the file are called {name:?}"))
+            .with_remedy("rename one of them, or choose other columns"))
     }
 
     /// Adds the columns of the first file, in its order, wherever they are in this one.
@@ -163,6 +179,10 @@ mod tests {
         assert!(error.contains("the file has no column \"b\", which the first file has"), "{error}");
         assert_eq!(like(&["m"]).unwrap_err().kind(), ErrorKind::Unavailable);
         let twice = [names(), names()].concat();
+        for wanted in [Wanted::All, Wanted::Named(&["a".to_owned()])] {
+            let error = choose(&twice, wanted).unwrap_err().to_string();
+            assert!(error.contains("two columns of the file are called \"a\""), "{error}");
+        }
         let both = choose(&twice, Wanted::Like(&first(&["a", "i.bytes", "i.path", "a"]))).unwrap();
         assert_eq!(both.columns, [0, 1, 2, 5]);
     }
