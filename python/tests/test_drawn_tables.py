@@ -267,3 +267,22 @@ def written(table: pa.Table, version: Any = pa.ipc.MetadataVersion.V5) -> bytes:
     with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(metadata_version=version)) as writer:
         writer.write_table(table)
     return file.getvalue()
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("values", [list(range(100)), [f"word {number}" for number in range(100)]])
+def test_a_chunk_that_says_it_has_no_decoded_bytes_is_read(
+    tmp_path: pathlib.Path, values: list[Any], compression: str
+) -> None:
+    table = pa.table({"x": values})
+    pa.parquet.write_table(table, tmp_path / "0.parquet", compression=compression, data_page_size=64)
+    file = bytearray((tmp_path / "0.parquet").read_bytes())
+    said = pa.parquet.read_metadata(tmp_path / "0.parquet").row_group(0).column(0).total_uncompressed_size
+    footer = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
+    # Field 6, an integer in zigzag: as many bytes that say 0.
+    number = b"\x16" + bytes([said * 2 & 127 | 128, said * 2 >> 7])
+    assert number in file[footer:]
+    at = file.index(number, footer)
+    file[at + 1 : at + 3] = b"\x80\0"
+    (tmp_path / "0.parquet").write_bytes(file)
+    assert check("0 bytes", bytes(file), table, "parquet") == []

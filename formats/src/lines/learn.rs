@@ -9,6 +9,7 @@ use crate::headers::{Source, map_files};
 use crate::packed::{in_decoded, undecodable};
 use crate::sidecar::Sidecar;
 use crate::{DType, FileId, FileTable};
+use serde::de::IgnoredAny;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
@@ -63,20 +64,35 @@ impl Indexes<'_> {
         Ok(Some((offset, source.bytes(offset, usize::try_from(len).unwrap_or(usize::MAX), "a line")?)))
     }
 
-    /// Refuses a file that is called `.json` and is one document, whose lines are no samples.
+    /// Refuses files of JSON that are one document, whose lines are no samples: a first line that does not end what it
+    /// begins, and a list of objects that is the only line. One that is called `.json` begins with an object.
     pub(super) fn refuse_documents(&self) -> Result<()> {
         let has_lines = |file: &FileId| self.indexes[file.0 as usize].len() > 0;
-        let Some(file) = self.all().find(|file| is_json(self.files.name(*file)) && has_lines(file)) else {
-            return Ok(());
-        };
-        let Some((offset, line)) = self.read(file, 0)? else { return Ok(()) };
-        let line = line.trim_ascii();
-        if line.starts_with(b"{") && line.ends_with(b"}") {
-            return Ok(());
+        let length = |file: &FileId| line(&self.indexes[file.0 as usize], 0).map_or(0, |line| line.1);
+        let first = self.all().find(has_lines).filter(|file| length(file) <= LEARNED_BYTES_MAX);
+        let called = self.all().find(|file| is_json(self.files.name(*file)) && has_lines(file));
+        for file in first.into_iter().chain(called) {
+            let Some((offset, line)) = self.read(file, 0)? else { continue };
+            let line = line.trim_ascii();
+            let is_alone = self.indexes[file.0 as usize].len() == 1;
+            let is_document = match line {
+                b"{" => true,
+                [b'[', inside @ ..] => {
+                    is_alone && inside.trim_ascii_start().starts_with(b"{")
+                        || serde_json::from_slice::<IgnoredAny>(line).is_err()
+                }
+                _ => false,
+            };
+            let is_object = line.starts_with(b"{") && line.ends_with(b"}");
+            if !is_document && (is_object || !is_json(self.files.name(file))) {
+                continue;
+            }
+            let what = "the first line is no JSON of its own: this is one document, and no file of lines";
+            let error = Error::new(ErrorKind::InvalidArgument, what);
+            let error = error.with_path(self.files.path(file)).with_offset(offset);
+            return Err(error.with_remedy("write each sample as a line (jq -c '.[]'), and call the file .jsonl"));
         }
-        let what = "the first line is no JSON object: this is one document, and no file of lines";
-        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files.path(file)).with_offset(offset);
-        Err(error.with_remedy("write each sample as a line (jq -c '.[]'), and call the file .jsonl"))
+        Ok(())
     }
 
     fn all(&self) -> impl Iterator<Item = FileId> + use<> {

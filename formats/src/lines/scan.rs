@@ -56,6 +56,9 @@ pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Res
             let what = "the file became shorter while it was indexed";
             return Err(Error::new(ErrorKind::Truncated, what).with_offset(offset + have as u64));
         }
+        if offset == 0 {
+            refuse_other_text(&buffer[..len], rule)?;
+        }
         scanner.feed(&buffer[..len], sink)?;
         offset += len as u64;
         pass.passed(offset);
@@ -82,7 +85,8 @@ pub(super) fn scan_decoded(
     let mut buffer = vec![0; READ_BYTES as usize];
     loop {
         let (have, error) = read_full(&mut *reader, &mut buffer);
-        let fed = scanner.feed(&buffer[..have], sink);
+        let text = if scanner.at == 0 { refuse_other_text(&buffer[..have], rule) } else { Ok(()) };
+        let fed = text.and_then(|()| scanner.feed(&buffer[..have], sink));
         let damage = match (fed, error) {
             (Err(fault), _) => Some(fault),
             (Ok(()), Some(error)) => Some(undecoded(error, scanner.at)),
@@ -256,6 +260,36 @@ impl Scanner {
     fn before(&self, piece: &[u8], place: usize) -> Option<u8> {
         if place == 0 { self.last } else { piece.get(place - 1).copied() }
     }
+}
+
+/// Bytes at the beginning of a file that are looked at to see what text it is.
+const LOOKED_AT_BYTES: usize = 4096;
+
+/// Refuses text whose lines end otherwise, or whose characters have two or four bytes: each line, or all of the file,
+/// would be one wrong sample. Lines of plain text may hold a few zeros.
+fn refuse_other_text(piece: &[u8], rule: Rule) -> Result<()> {
+    let head = &piece[..piece.len().min(LOOKED_AT_BYTES)];
+    let refused = |what: &str, at: usize, remedy: &'static str| {
+        Err(Error::new(ErrorKind::InvalidArgument, what.to_owned()).with_offset(at as u64).with_remedy(remedy))
+    };
+    let has_mark = matches!(head, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]);
+    // Every other byte of English text is one.
+    let is_usual = rule == Rule::Text && memchr_iter(0, head).count() < head.len() * 2 / 5;
+    let zero = memchr(0, head).filter(|_| !is_usual);
+    if has_mark || zero.is_some() {
+        let what =
+            if has_mark { "this is text of UTF-16 or UTF-32" } else { "there is a zero byte, as UTF-16 has them" };
+        return refused(what, zero.unwrap_or(0), "write it as UTF-8 (iconv -f UTF-16 -t UTF-8)");
+    }
+    // A quoted field may hold any.
+    let is_quoted = matches!(rule, Rule::Csv { .. }) && memchr(b'"', piece).is_some();
+    if !is_quoted && memchr(b'\n', piece).is_none() {
+        if let Some(place) = memchr(b'\r', head).filter(|place| place + 1 < piece.len()) {
+            let what = "lines end in a carriage return alone, and there is no newline";
+            return refused(what, place, "write them with newlines (tr '\\r' '\\n')");
+        }
+    }
+    Ok(())
 }
 
 fn never_closed(opened: u64) -> Error {

@@ -120,6 +120,18 @@ pub(super) fn elements<'a>(
     Ok((scratch, count))
 }
 
+/// The bytes of all pages of a chunk when they are decompressed, with their headers, as the pages say it.
+pub(super) fn decoded_bytes(source: &Source, place: Place) -> Result<u64> {
+    let (end, mut at, mut decoded) = (place.offset + place.len, place.offset, 0_u64);
+    while at < end {
+        let header = header_at(source, at, end)?;
+        let next = header.len.checked_add(header.stored).filter(|&len| len <= end - at);
+        at += next.ok_or_else(|| source.corrupt(at, "a page leads out of its column chunk"))?;
+        decoded = decoded.saturating_add(header.len).saturating_add(header.decoded);
+    }
+    Ok(decoded)
+}
+
 /// The total length of all strings of a chunk, or an upper bound of it. Reads the pages at its beginning that do not
 /// hold strings one by one: a dictionary, and references to it. They are short; what does not fit into a dictionary
 /// follows.

@@ -1,7 +1,7 @@
 //! Reads the metadata of a Parquet file: which row groups there are, where the chunks of the wanted columns lie, and
 //! how much memory they take when they are decoded.
 
-use super::decode::total_bytes;
+use super::decode::{decoded_bytes, total_bytes};
 use super::metadata::{ChunkMetadata, Metadata, RowGroup};
 use super::schema::{Build, Form, Leaf, Stem, columns_of};
 use super::types::{Compression, Encoding};
@@ -154,6 +154,8 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroup, leaf: &Leaf, st
         return Err(error.with_remedy("write the file with another compression"));
     }
     let place = Place { offset: start, len };
+    // As the first writers of DuckDB and some of fastparquet say it.
+    let decoded = if decoded == 0 && len > 0 { decoded_bytes(source, place)? } else { decoded };
     let mut found = Chunk { place, values, decoded, compression, room: 0, scratch: 0 };
     found.room = room(source, chunk, &found, leaf, stem)?;
     found.scratch = scratch(chunk, &found, stem);
