@@ -2,12 +2,14 @@
 
 use crate::SHARD_SAMPLES;
 use crate::fingerprint::Fingerprint;
+use crate::hdf5::group::joined;
 use crate::sizes;
 use crate::{
     Check, DType, Dataset, Field, FileId, FileTable, Index, Origin, Sample, SampleId, Schema, Shape, Span, UnitId,
     Units, Value,
 };
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
@@ -132,7 +134,7 @@ fn first_units(parts: &[Arc<dyn Dataset>]) -> Result<Vec<u32>> {
     Ok(firsts)
 }
 
-/// The columns of all parts, which must agree.
+/// The columns of all parts, which must agree. Paths within HDF5 files may differ in their groups.
 fn merged(parts: &[Arc<dyn Dataset>]) -> Result<Schema> {
     let Some(first) = parts.first() else {
         let error = Error::new(ErrorKind::Empty, "no dataset was given");
@@ -147,15 +149,24 @@ fn merged(parts: &[Arc<dyn Dataset>]) -> Result<Schema> {
             return Err(differ(what));
         }
         for (field, other) in schema.fields.iter_mut().zip(fields) {
-            if (&field.name, field.dtype) != (&other.name, other.dtype) || is_index(field) != is_index(other) {
+            let name = if field.name == other.name { None } else { joined(&field.name, &other.name) };
+            let has_name = field.name == other.name || name.is_some();
+            if !has_name || field.dtype != other.dtype || is_index(field) != is_index(other) {
                 let what =
                     format!("dataset 0 has the column {}, and dataset {number} has {}", words(field), words(other));
                 return Err(differ(what));
+            }
+            if let Some(name) = name {
+                field.name = name;
             }
             if field.shape != other.shape {
                 field.shape = Shape::Ragged;
             }
         }
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = schema.fields.iter().find(|field| !seen.insert(&*field.name)) {
+        return Err(differ(format!("the datasets have several columns of the form {}", words(twice))));
     }
     Ok(schema)
 }

@@ -6,8 +6,9 @@
 
 mod array;
 mod bands;
+mod episodes;
 mod filters;
-mod group;
+pub(crate) mod group;
 mod header;
 mod heap;
 mod index;
@@ -73,7 +74,7 @@ pub struct Hdf5 {
     /// The shards are the rows of one unit (of the tallest, if columns differ), or a file if it has no units.
     index: Index,
     opened: Vec<Opened>,
-    /// Total samples up to and including each file.
+    /// Total samples up to and including each file, or group.
     ends: Vec<u64>,
     /// The first unit of each column that has any: file by file, then column by column.
     units: Vec<(u32, Owner)>,
@@ -83,7 +84,7 @@ pub struct Hdf5 {
     fingerprint: u64,
 }
 
-/// The file and column that units belong to.
+/// The file, or group, and column that units belong to: numbers in `opened`.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     file: u32,
@@ -104,17 +105,24 @@ impl Hdf5 {
         let mut opened = Vec::with_capacity(files.len());
         if names.is_empty() {
             let (first, left_out) = open::open_all(&files, FileId(0))?;
-            names.extend(first.columns.iter().map(|column| column.field.name.clone()));
+            names.extend(first[0].columns.iter().map(|column| column.field.name.clone()));
             for (reason, names) in
                 [(SkipReason::OtherDataset, left_out.others), (SkipReason::UnreadableDataset, left_out.unreadable)]
             {
                 names.iter().for_each(|name| skips.add(reason, &files.path(FileId(0)).join(name)));
             }
-            opened.push(first);
+            opened.extend(first);
         }
+        let has_groups = opened.len() > 1;
         // Fits: a table has fewer files than 2^32.
-        let rest = opened.len() as u32..files.len() as u32;
-        opened.extend(map_files(rest, threads, |file| open::open_named(&files, file, &names))?);
+        let rest = u32::from(!opened.is_empty())..files.len() as u32;
+        let others = map_files(rest, threads, |file| {
+            if has_groups {
+                return open::open_all(&files, file).map(|(opened, _)| opened);
+            }
+            open::open_named(&files, file, &names).map(|opened| vec![opened])
+        })?;
+        opened.extend(others.into_iter().flatten());
         let mut hdf5 = Hdf5::assemble(files, opened, &place)?;
         hdf5.index.left_out = skips.into_vec();
         Ok(hdf5)
@@ -124,7 +132,13 @@ impl Hdf5 {
         let (mut ends, mut shards, mut end) = (Vec::with_capacity(opened.len()), Vec::new(), 0_u64);
         let (mut units, mut unit_count, mut largest_decoded, mut largest_stored) = (Vec::new(), 0_u32, 1, 0);
         let of_first = |column: usize| &opened[0].columns[column].field;
-        for (number, (file, path)) in opened.iter().zip((0..).map(|file| files.path(FileId(file)))).enumerate() {
+        for (number, file) in opened.iter().enumerate() {
+            let path = files.path(file.file);
+            if file.columns.len() != opened[0].columns.len() {
+                let what = format!("there are {} columns, and {}", file.columns.len(), opened[0].columns.len());
+                let error = Error::new(ErrorKind::InvalidArgument, format!("{what} in the first file")).with_path(path);
+                return Err(error.with_remedy("open files with different datasets one by one"));
+            }
             let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what).with_path(&path);
             let start = end;
             end = end.checked_add(file.rows).ok_or_else(|| invalid("the files have more than 2^64 rows".into()))?;
@@ -162,7 +176,7 @@ impl Hdf5 {
         }
         let first = &opened[0].columns;
         let fields: Vec<_> = first.iter().map(|column| column.field.clone()).collect();
-        let fingerprint = fingerprint(&fields, &files, &ends);
+        let fingerprint = fingerprint(&fields, &files, &ends, opened.iter().map(|opened| &*opened.group));
         let mut index = Index::new("hdf5", files, Schema { fields }, end);
         let columns = || opened.iter().flat_map(|file| file.columns.iter().zip(std::iter::repeat(file.rows)));
         index.bytes = columns().fold(0, |sum: u64, (column, rows)| {
@@ -179,7 +193,7 @@ impl Hdf5 {
         Ok(Hdf5 { index, opened, ends, units, unit_count, largest_decoded, largest_stored, fingerprint })
     }
 
-    /// The file of a sample, and its row in that file.
+    /// Which of `opened` has a sample, and its row there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
         crate::locate(&self.ends, id.0)
     }
@@ -189,14 +203,14 @@ impl Hdf5 {
         let owner = self.units.partition_point(|&(first, _)| first <= unit.0) - 1;
         let (first, Owner { file, column }) = self.units[owner];
         match &self.opened[file as usize].columns[column as usize].part {
-            Part::Bands(bands) => (bands, FileId(file), u64::from(unit.0 - first)),
+            Part::Bands(bands) => (bands, self.opened[file as usize].file, u64::from(unit.0 - first)),
             Part::Rows(_) | Part::Runs { .. } | Part::Values(_) => unreachable!("units belong to columns with bands"),
         }
     }
 }
 
 /// FNV-1a over "hdf5", the names, types and shapes of all columns, and the names, sizes and rows of all files.
-fn fingerprint(fields: &[Field], files: &FileTable, ends: &[u64]) -> u64 {
+fn fingerprint<'a>(fields: &[Field], files: &FileTable, ends: &[u64], groups: impl Iterator<Item = &'a str>) -> u64 {
     let mut fingerprint = Fingerprint::new("hdf5");
     fingerprint.number(fields.len() as u64);
     for field in fields {
@@ -211,6 +225,7 @@ fn fingerprint(fields: &[Field], files: &FileTable, ends: &[u64]) -> u64 {
     }
     fingerprint.files(files);
     ends.iter().for_each(|&end| fingerprint.number(end));
+    groups.filter(|group| !group.is_empty()).for_each(|group| fingerprint.bytes(group.as_bytes()));
     fingerprint.finish()
 }
 
@@ -270,7 +285,7 @@ impl Dataset for Hdf5 {
                 }
                 Part::Bands(_) => continue,
             };
-            out.push(Span { file: FileId(file as u32), offset, len });
+            out.push(Span { file: self.opened[file].file, offset, len });
         }
     }
 
@@ -306,11 +321,13 @@ impl Dataset for Hdf5 {
         (self.unit_count > 0).then_some(self)
     }
 
-    /// The file name and the row in that file: "train.h5#17".
+    /// The file name and the row in that file, or in its group: "train.h5#17", "train.h5/data/demo_1#17".
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (file, row) = self.locate(id);
-        out.extend_from_slice(self.files().name(FileId(file as u32)));
-        write!(out, "#{row}").expect("a Vec takes everything");
+        let Opened { file, group, .. } = &self.opened[file];
+        out.extend_from_slice(self.files().name(*file));
+        let before = if group.is_empty() { "" } else { "/" };
+        write!(out, "{before}{group}#{row}").expect("a Vec takes everything");
     }
 
     fn largest(&self, count: u64) -> u64 {

@@ -4,7 +4,8 @@ use super::header::{LINK, LINK_INFO, Message, SYMBOL_TABLE, messages};
 use super::heap::Heap;
 use super::meta::{Block, Meta};
 use super::tree;
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Deepest nesting of groups, and longest chain of soft links.
@@ -25,6 +26,28 @@ enum Target {
     Soft(String),
     /// In another file, or in a form that only its writer knows.
     Elsewhere(String),
+}
+
+/// The links of groups, by address: many datasets are found in one group.
+pub(super) type Known = HashMap<u64, Vec<Link>>;
+
+/// What two paths have in common that differ in their groups alone: "data/*/actions".
+pub(crate) fn joined(one: &str, other: &str) -> Option<String> {
+    let (one, other): (Vec<&str>, Vec<&str>) = (one.split('/').collect(), other.split('/').collect());
+    let is_form = one.len() == other.len() && one.len() > 1 && one.last() == other.last();
+    let parts = one.iter().zip(&other).map(|(one, other)| if one == other { *one } else { "*" });
+    is_form.then(|| parts.collect::<Vec<_>>().join("/"))
+}
+
+/// The forms of a path with any other name in the place of one of its groups.
+pub(super) fn forms(path: &str) -> Vec<String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let form = |group: usize| {
+        let mut form = parts.clone();
+        form[group] = "*";
+        form.join("/")
+    };
+    (0..parts.len() - 1).map(form).collect()
 }
 
 /// All objects that hard links lead to, with their paths ("train/x"), sorted by path. Groups are entered, not shown. An
@@ -67,13 +90,22 @@ pub(super) fn walk<'a>(
 ///
 /// # Errors
 /// `InvalidArgument` if there is none; `Unavailable` if it is in another file.
-pub(super) fn find<'a>(meta: &Meta<'a>, root: u64, path: &str) -> Result<(Vec<Message<'a>>, String)> {
+pub(super) fn find<'a>(
+    meta: &Meta<'a>,
+    root: u64,
+    path: &str,
+    known: &mut Known,
+) -> Result<(Vec<Message<'a>>, String)> {
     let mut steps: Vec<String> = parts(path).rev().collect();
     let (mut address, mut followed) = (root, 0);
     loop {
         let of_object = messages(meta, address)?;
         let Some(step) = steps.last() else { return Ok((of_object, String::new())) };
-        let Some(links) = links(meta, path, &of_object)? else {
+        let links = match known.entry(address) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(free) => links(meta, path, &of_object)?.map(|links| free.insert(links)),
+        };
+        let Some(links) = links else {
             let fields = steps.iter().rev().map(|step| format!("/{step}")).collect();
             return Ok((of_object, fields));
         };

@@ -1,7 +1,8 @@
 //! Fractal heaps, which hold the links of large groups in the later format.
 
 use super::meta::{ARE_CHECKED, Block, Meta, lookup3};
-use uringload_core::Result;
+use std::collections::{HashMap, HashSet};
+use uringload_core::{Error, Result};
 
 const WHAT: &str = "a fractal heap";
 
@@ -21,8 +22,11 @@ pub(super) struct Heap<'m, 'a> {
     root: Option<u64>,
     /// Rows of the root if it is an indirect block; 0 if it is a direct one.
     root_rows: u32,
-    /// Address of the direct block that was verified last.
-    verified: Option<u64>,
+    /// Addresses of the direct blocks that were verified.
+    verified: HashSet<u64>,
+    /// The children of the indirect blocks that were read. Names come in the order of their hashes, so that every
+    /// block is asked for again and again.
+    children: HashMap<u64, Vec<Option<u64>>>,
 }
 
 impl<'m, 'a> Heap<'m, 'a> {
@@ -66,7 +70,8 @@ impl<'m, 'a> Heap<'m, 'a> {
             has_checksums: flags & 0x02 != 0,
             root,
             root_rows,
-            verified: None,
+            verified: HashSet::new(),
+            children: HashMap::new(),
         })
     }
 
@@ -102,18 +107,13 @@ impl<'m, 'a> Heap<'m, 'a> {
     }
 
     /// The direct block that holds a heap offset: its address, its own offset and its bytes.
-    fn locate(&self, mut address: u64, mut rows: u32, mut begins: u64, offset: u64) -> Result<(u64, u64, u64)> {
+    fn locate(&mut self, mut address: u64, mut rows: u32, mut begins: u64, offset: u64) -> Result<(u64, u64, u64)> {
         let first_row = self.width.saturating_mul(self.first_bytes);
         loop {
             let entries = u64::from(rows) * self.width;
             let direct = entries.min(u64::from(self.direct_rows) * self.width);
-            let before = 5 + self.meta.address_bytes + self.offset_bytes;
-            let len = before as u64 + entries * self.meta.address_bytes as u64 + 4;
-            let mut block = self.meta.signed(address, len, b"FHIB", 0, "an indirect block of a fractal heap")?;
-            block.check()?;
-            block.skip(before - 5)?;
             let Some(within) = offset.checked_sub(begins) else {
-                return Err(block.corrupt("an object begins before its block of a fractal heap"));
+                return Err(self.corrupt(address, "an object begins before its block of a fractal heap"));
             };
             let row = if within < first_row { 0 } else { (within / first_row).ilog2() + 1 };
             // Cannot overflow: the row begins at or before `within`.
@@ -123,12 +123,12 @@ impl<'m, 'a> Heap<'m, 'a> {
             };
             let column = (within - row_begins) / bytes;
             let entry = u64::from(row) * self.width + column;
-            if entry >= entries {
-                return Err(block.corrupt("an object lies behind the end of a fractal heap"));
-            }
-            block.skip(entry as usize * self.meta.address_bytes)?;
-            let child = self.meta.address(&mut block)?;
-            let child = child.ok_or_else(|| block.corrupt("an object lies in a missing block of a fractal heap"))?;
+            let child = usize::try_from(entry).ok().zip(Some(self.children(address, entries)?));
+            let Some(child) = child.and_then(|(entry, children)| children.get(entry).copied()) else {
+                return Err(self.corrupt(address, "an object lies behind the end of a fractal heap"));
+            };
+            let missing = "an object lies in a missing block of a fractal heap";
+            let child = child.ok_or_else(|| self.corrupt(address, missing))?;
             begins += row_begins + column * bytes;
             if entry < direct {
                 return Ok((child, begins, bytes));
@@ -137,15 +137,33 @@ impl<'m, 'a> Heap<'m, 'a> {
             // Fewer than before: a block of this row is larger than the first row, or it would be direct.
             let fewer = (bytes / first_row).max(1).ilog2() + 1;
             if fewer >= rows {
-                return Err(block.corrupt("the blocks of a fractal heap form a loop"));
+                return Err(self.corrupt(address, "the blocks of a fractal heap form a loop"));
             }
             rows = fewer;
         }
     }
 
-    /// Reads a direct block and verifies its checksum, if it has one. Consecutive objects of a block cause one read.
+    /// The addresses of the blocks below an indirect block of so many.
+    fn children(&mut self, address: u64, entries: u64) -> Result<&[Option<u64>]> {
+        if !self.children.contains_key(&address) {
+            let before = 5 + self.meta.address_bytes + self.offset_bytes;
+            let len = before as u64 + entries * self.meta.address_bytes as u64 + 4;
+            let mut block = self.meta.signed(address, len, b"FHIB", 0, "an indirect block of a fractal heap")?;
+            block.check()?;
+            block.skip(before - 5)?;
+            let children = (0..entries).map(|_| self.meta.address(&mut block)).collect::<Result<_>>()?;
+            self.children.insert(address, children);
+        }
+        Ok(&self.children[&address])
+    }
+
+    fn corrupt(&self, address: u64, what: &'static str) -> Error {
+        self.meta.source.corrupt(self.meta.base.saturating_add(address), what)
+    }
+
+    /// Reads a direct block and verifies its checksum, if it has one. It is read once.
     fn verify(&mut self, address: u64, bytes: u64) -> Result<()> {
-        if self.verified == Some(address) {
+        if self.verified.contains(&address) {
             return Ok(());
         }
         let mut block = self.meta.signed(address, bytes, b"FHDB", 0, "a direct block of a fractal heap")?;
@@ -162,7 +180,7 @@ impl<'m, 'a> Heap<'m, 'a> {
                 return Err(block.wrong_checksum());
             }
         }
-        self.verified = Some(address);
+        self.verified.insert(address);
         Ok(())
     }
 }

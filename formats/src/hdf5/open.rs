@@ -1,6 +1,7 @@
 //! Opens one file and turns its datasets, named or found, into columns.
 
 use super::bands::{Bands, Part};
+use super::episodes;
 use super::group;
 use super::index::{Grid, chunks};
 use super::meta::Meta;
@@ -17,13 +18,18 @@ use uringload_core::{Error, ErrorKind, Result};
 /// Most columns of a file if none are requested by name. A file with more datasets of equal length stores one dataset
 /// per sample, not rows.
 const COLUMNS_MAX: usize = 256;
+/// Bytes of a band of a dataset that was never written.
+const FILLED_BYTES: u64 = 64 << 10;
 /// Bands that a dataset may have for each byte of its file, and at least. Chunks that were never written take no space,
 /// so a header can claim any number of them.
 const BANDS_MIN: u64 = 1 << 16;
 
-/// The columns of a file, all with the same number of rows.
+/// The columns of a file, or of a group in it, all with the same number of rows.
 #[derive(Debug)]
 pub(super) struct Opened {
+    pub(super) file: FileId,
+    /// The group, if others of the file are read like it.
+    pub(super) group: String,
     pub(super) rows: u64,
     pub(super) columns: Vec<Column>,
 }
@@ -37,13 +43,24 @@ pub(super) struct LeftOut {
     pub(super) unreadable: Vec<String>,
 }
 
+/// A dataset: its rows, its path, and what it is.
+pub(super) type Found = (u64, String, Object);
+
+/// The most frequent number of rows, and how many datasets have it. Of equally frequent ones it is the largest.
+pub(super) fn usual_rows(rows: impl Iterator<Item = u64>) -> Option<(u64, usize)> {
+    let mut lengths: BTreeMap<u64, usize> = BTreeMap::new();
+    rows.for_each(|rows| *lengths.entry(rows).or_default() += 1);
+    lengths.into_iter().max_by_key(|&(_, count)| count)
+}
+
 /// Opens the datasets, or fields of datasets, with these names.
 pub(super) fn open_named(files: &FileTable, file: FileId, names: &[String]) -> Result<Opened> {
     let source = Source::open(files, file)?;
     let (meta, root) = superblock::read(&source)?;
-    let mut opened = Opened { rows: 0, columns: Vec::with_capacity(names.len()) };
+    let mut opened = Opened::new(file, String::new());
+    let mut known = group::Known::new();
     for name in names {
-        let (messages, fields) = group::find(&meta, root, name)?;
+        let (messages, fields) = group::find(&meta, root, name, &mut known)?;
         let dataset = name.strip_suffix(&*fields).unwrap_or(name);
         let object = describe(&meta, dataset, messages)?;
         let taken = taken(&meta, name, &object, &fields).map_err(|error| of_dataset(dataset, error))?;
@@ -70,8 +87,9 @@ fn taken(meta: &Meta<'_>, name: &str, object: &Object, fields: &str) -> Result<T
     Err(if is_compound { error.with_remedy(format!("name its fields: {}", fields_of(name))) } else { error })
 }
 
-/// Opens the datasets of the most frequent length that can be read, and lists those that were left out.
-pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, LeftOut)> {
+/// Opens the datasets of the most frequent length that can be read, or those of all groups of one form, and lists
+/// those that were left out.
+pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Vec<Opened>, LeftOut)> {
     let source = Source::open(files, file)?;
     let (meta, root) = superblock::read(&source)?;
     let (mut found, mut left_out, mut refused) = (Vec::new(), LeftOut::default(), None);
@@ -99,15 +117,16 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, LeftO
         }
         Ok(())
     })?;
-    let mut lengths: BTreeMap<u64, usize> = BTreeMap::new();
-    found.iter().for_each(|(rows, ..)| *lengths.entry(*rows).or_default() += 1);
-    // Of equally frequent lengths, the last one, which is the largest.
-    let Some((&rows, &count)) = lengths.iter().max_by_key(|&(_, &count)| count) else {
+    let Some((rows, count)) = usual_rows(found.iter().map(|(rows, ..)| *rows)) else {
         return Err(refused.unwrap_or_else(|| {
             let error = Error::new(ErrorKind::Empty, "the file has no dataset with rows").with_path(source.path());
             error.with_remedy("list its datasets with h5ls -r")
         }));
     };
+    if let Some(opened) = episodes::joined(&meta, file, &found, count > COLUMNS_MAX, &mut left_out)? {
+        left_out.others.sort_unstable();
+        return Ok((opened, left_out));
+    }
     if count > COLUMNS_MAX {
         let what = format!("{count} datasets have {rows} rows; without names at most {COLUMNS_MAX} are read");
         let error = Error::new(ErrorKind::InvalidArgument, what).with_path(source.path());
@@ -116,23 +135,24 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, LeftO
     let (wanted, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(of, ..)| *of == rows);
     left_out.others.extend(others.into_iter().map(|(_, name, _)| name));
     left_out.others.sort_unstable();
-    let mut opened = Opened { rows: 0, columns: Vec::with_capacity(wanted.len()) };
+    let mut opened = Opened::new(file, String::new());
     for (_, name, object) in wanted {
         for (field, taken) in object.of.columns() {
             opened.add(&meta, format!("{name}{field}"), &object, &taken)?;
         }
     }
-    Ok((opened, left_out))
+    Ok((vec![opened], left_out))
 }
 
-/// Refuses what is no column whatever is in the file: what was never written, and rows of several compounds.
+/// Refuses what is no column whatever is in the file: compounds that were never written, and rows of several.
 fn check(meta: &Meta<'_>, name: &str, object: &Object) -> Result<()> {
     let extent = &object.extent;
-    if matches!(object.layout, Layout::Nowhere) && !extent.shape.contains(&0) {
+    let is_plain = matches!(object.of.kind, Kind::Plain(_));
+    if matches!(object.layout, Layout::Nowhere) && !is_plain && !extent.shape.contains(&0) {
         let error = meta.source.unavailable(meta.base, format!("dataset {name:?} was created and never written"));
         return Err(error.with_remedy("write it, or name other datasets"));
     }
-    if extent.file_rank > 1 && !matches!(object.of.kind, Kind::Plain(_)) {
+    if extent.file_rank > 1 && !is_plain {
         let what = format!("rows of dataset {name:?} have several elements that are {}", object.of.in_words());
         return Err(meta.source.unavailable(meta.base, what).with_remedy("write one element to each row"));
     }
@@ -140,8 +160,12 @@ fn check(meta: &Meta<'_>, name: &str, object: &Object) -> Result<()> {
 }
 
 impl Opened {
+    pub(super) fn new(file: FileId, group: String) -> Opened {
+        Opened { file, group, rows: 0, columns: Vec::new() }
+    }
+
     /// Adds a column.
-    fn add(&mut self, meta: &Meta<'_>, name: String, object: &Object, taken: &Taken) -> Result<()> {
+    pub(super) fn add(&mut self, meta: &Meta<'_>, name: String, object: &Object, taken: &Taken) -> Result<()> {
         let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what).with_path(meta.source.path());
         let extent = &object.extent;
         let Some((&rows, shape)) = extent.shape.split_first().filter(|_| extent.file_rank > 0) else {
@@ -229,8 +253,19 @@ fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(Part, String)> 
             }
             Ok((Part::Rows(offset), "contiguous".into()))
         }
-        // Without an element; `check` has refused others.
-        Layout::Nowhere => Ok((Part::Rows(0), "no element".into())),
+        // All of it is the fill value, as chunks are that were never written.
+        Layout::Nowhere => {
+            let mut chunk = extent.shape.clone();
+            chunk[0] = (FILLED_BYTES / (bytes / chunk[0]).max(1)).clamp(1, chunk[0]);
+            let grid = Grid::new(chunk, &extent, atom_bytes, false);
+            let grid = grid.filter(|grid| grid.counts[0] <= source.size().max(BANDS_MIN)).ok_or_else(|| {
+                let what = format!("dataset {name:?} was never written, and has more rows than the file has bytes");
+                source.unavailable(meta.base, what).with_remedy("write it, or name other datasets")
+            })?;
+            let (element_bytes, chunks) = (atom_bytes, Vec::new());
+            let bands = Bands { grid, shape: extent.shape, element_bytes, chunks, filters, plain_edges: false, fill };
+            Ok((Part::Bands(bands), "never written".into()))
+        }
         Layout::Chunks { chunk, index, plain_edges } => {
             let names = filters.names();
             let encoding = match names.as_str() {
