@@ -257,6 +257,26 @@ def test_samples_that_look_like_an_entry_of_the_directory_are_kept() -> None:
     assert check([Written("", file.getvalue(), file.getvalue())]) == []
 
 
+@pytest.mark.parametrize("background", [0, 1, 200])
+def test_around_a_small_first_frame_is_what_pillow_puts_there(background: int) -> None:
+    file = io.BytesIO()
+    image("P", 3, "few", 10, 12).save(file, "GIF")
+    whole = bytearray(file.getvalue())
+    whole[6:12] = bytes([20, 0, 16, 0, whole[10], background])
+    frame = whole.index(b"\x2c\0\0\0\0\x0c\0\x0a\0")
+    whole[frame + 1 : frame + 5] = bytes([3, 0, 2, 0])
+    assert check([Written("", bytes(whole), bytes(whole))]) == []
+
+
+@pytest.mark.parametrize("offset", [0, 54])
+def test_a_bmp_whose_offset_forgets_the_palette_is_read(offset: int) -> None:
+    file = io.BytesIO()
+    image("P", 3, "few", 10, 12).save(file, "BMP")
+    whole = bytearray(file.getvalue())
+    whole[10:14] = offset.to_bytes(4, "little")
+    assert check([Written("", bytes(whole), bytes(whole))]) == []
+
+
 @settings()
 @hypothesis.given(st.lists(written(), min_size=TOGETHER, max_size=TOGETHER))
 def test_files_of_pillow(files: list[Written | None]) -> None:

@@ -40,7 +40,15 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
     // Rows end at multiples of four bytes.
     let row = (u64::from(size.1) * u64::from(bits)).div_ceil(8);
     let (row, stride) = (row as usize, row.next_multiple_of(4) as usize);
-    let start = long(10).ok_or_else(cut)? as usize;
+    let colors = long(46).ok_or_else(cut)?;
+    let colors = if bits > 8 { 0 } else { (if colors == 0 { 1 << bits } else { colors.min(256) }) as usize };
+    let head = 14 + header as usize;
+    let start = match long(10).ok_or_else(cut)? as usize {
+        // Some writers forget the palette, or all of it, as Pillow knows.
+        0 => head + 4 * colors + if has_masks && header == 40 { 12 } else { 0 },
+        start if start == head => head + 4 * colors,
+        start => start,
+    };
     // The last row may lack its padding.
     let rows = bytes.get(start..).filter(|rest| rest.len() >= (size.0 as usize - 1) * stride + row).ok_or_else(cut)?;
     let mut pixels = memory(size.0, u32::try_from(row).map_err(|_| corrupt(FORMAT, "its rows are too long"))?, 1, 0)?;
@@ -55,9 +63,7 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
         let kind = if channels == 3 { Kind::Rgb } else { Kind::Rgba };
         return converted(FORMAT, size, kind, pixels, how.color);
     }
-    let colors = long(46).ok_or_else(cut)?.min(256) as usize;
-    let colors = if colors == 0 { 1 << bits } else { colors };
-    let palette = bytes.get(14 + header as usize..).and_then(|rest| rest.get(..4 * colors)).ok_or_else(cut)?;
+    let palette = bytes.get(head..).and_then(|rest| rest.get(..4 * colors)).ok_or_else(cut)?;
     let palette: Vec<[u8; 3]> = palette.as_chunks::<4>().0.iter().map(|&[b, g, r, _]| [r, g, b]).collect();
     let indexes = if bits == 8 { pixels } else { unpacked(&pixels, bits.into(), size)? };
     of_palette(size, indexes, &palette, how.color)
