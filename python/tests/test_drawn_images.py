@@ -92,7 +92,8 @@ def options(draw: st.DrawFn, form: str, mode: str) -> dict[str, Any]:
         }
         compressions = OF_BITS if mode == "1" and draw(st.booleans()) else COMPRESSIONS
         # Pillow writes wrong offsets of several strips into a BigTIFF.
-        return {"compression": draw(st.sampled_from(compressions)), "big_tiff": tags[278] is None and draw(st.booleans()),
+        return {"compression": draw(st.sampled_from(compressions)),
+                "big_tiff": tags[278] is None and draw(st.booleans()),
                 "tiffinfo": {tag: value for tag, value in tags.items() if value is not None}}  # fmt: skip
     return {}
 
@@ -299,6 +300,7 @@ def test_broken_files_are_pixels_or_errors(files: list[Written | None], seed: in
             broken = bytearray(drawn.file)
             for _ in range(chance.randrange(1, 8)):
                 broken[chance.randrange(len(broken))] = chance.randrange(256)
-            (pathlib.Path(folder) / f"{number}.img").write_bytes(broken[: chance.randrange(len(broken) // 2, len(broken))])
+            end = chance.randrange(len(broken) // 2, len(broken))
+            (pathlib.Path(folder) / f"{number}.img").write_bytes(broken[:end])
         for found in decoded(pathlib.Path(folder), CHAIN)[0].values():
             assert "panic" not in str(found)

@@ -44,7 +44,8 @@ def types(draw: st.DrawFn, has_views: bool, depth: int = 0) -> pa.DataType:
     if kind == "text":
         return draw(st.sampled_from([*TEXTS, *VIEWS] if has_views else TEXTS))
     if kind == "dictionary":
-        return pa.dictionary(draw(st.sampled_from([pa.int8(), pa.int32()])), draw(st.sampled_from([pa.string(), pa.int64()])))
+        words = draw(st.sampled_from([pa.string(), pa.int64()]))
+        return pa.dictionary(draw(st.sampled_from([pa.int8(), pa.int32()])), words)
     if kind == "null":
         return pa.null()
     field = of("item", draw(st.sampled_from(NUMBERS) | inner), draw(st.booleans()))

@@ -52,7 +52,7 @@ pub(super) fn joined(
             None => first = Some((group, names)),
             Some((first, of_first)) => {
                 let what = format!(
-                    "groups of one form have different datasets with rows: {prefix}{first} has {}, and {prefix}{group} {}",
+                    "groups of one form have different datasets: {prefix}{first} has {}, and {prefix}{group} {}",
                     of_first.join(", "),
                     names.join(", ")
                 );

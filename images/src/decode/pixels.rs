@@ -93,7 +93,7 @@ pub fn spread(levels: &mut [u8], bits: u32) {
     levels.iter_mut().for_each(|level| *level *= factor);
 }
 
-/// Levels of 16 bits as 8: their upper ones. The numbers of a mask are kept or refused: their upper bits are other ones.
+/// Levels of 16 bits as 8: their upper ones. Numbers of a mask are kept, or refused.
 pub fn narrowed(format: Format, levels: &[u16], color: Color) -> Result<Vec<u8>> {
     let most = levels.iter().copied().max().unwrap_or(0);
     if color == Color::Index && most > 255 {

@@ -1,5 +1,5 @@
-//! The samples of a page, by `tiff`, which is told nothing of their colours: it would leave out samples before it undoes
-//! the predictor, and knows fewer kinds of colours than of samples.
+//! The samples of a page, by `tiff`, which is told nothing of their colours: it would leave out samples before it
+//! undoes the predictor, and knows fewer kinds of colours than of samples.
 
 use super::{BLACK_IS_ZERO, Decoding, FORMAT, File, Page, corrupt, opened, unsupported, wrong};
 use std::borrow::Cow;
