@@ -283,11 +283,12 @@ fn refuse_other_text(piece: &[u8], rule: Rule) -> Result<()> {
     }
     // A quoted field may hold any.
     let is_quoted = matches!(rule, Rule::Csv { .. }) && memchr(b'"', piece).is_some();
-    if !is_quoted && memchr(b'\n', piece).is_none() {
-        if let Some(place) = memchr(b'\r', head).filter(|place| place + 1 < piece.len()) {
-            let what = "lines end in a carriage return alone, and there is no newline";
-            return refused(what, place, "write them with newlines (tr '\\r' '\\n')");
-        }
+    if !is_quoted
+        && memchr(b'\n', piece).is_none()
+        && let Some(place) = memchr(b'\r', head).filter(|place| place + 1 < piece.len())
+    {
+        let what = "lines end in a carriage return alone, and there is no newline";
+        return refused(what, place, "write them with newlines (tr '\\r' '\\n')");
     }
     Ok(())
 }
