@@ -558,7 +558,7 @@ def test_what_is_returned_is_stacked(records: pathlib.Path) -> None:
         assert next(iter(loader)).shape == (32, 3)
     with DataLoader(**of_records(records, transform=transform, collate="list")) as loader:
         listed = next(iter(loader))
-    assert type(listed) is list and len(listed) == 32 and listed[5]["n"] == 5 and listed[5]["x"].shape == (2, 2)
+    assert isinstance(listed, list) and len(listed) == 32 and listed[5]["n"] == 5 and listed[5]["x"].shape == (2, 2)
 
 
 def test_what_cannot_be_stacked_stays_a_list_and_the_log_says_so_once(

@@ -17,7 +17,7 @@ from . import _arguments as arguments
 from . import _accelerate, _compose, _device, _lightning, _log, _order, _ranks, _settings, _sources
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
-from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
+from ._output import OUTPUTS, Batch, Facts, Raw, as_list, as_tuple, converter
 from ._report import Remedy, Route, Stats, Verdict, table
 from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mistyped, refused
 
@@ -344,8 +344,11 @@ class DataLoader:
         self._take_columns()
         self._pool = self._make_pool(*self._own)
         # What the user gets of a batch that no transform works on.
-        is_tuple = collate == "tuple" or (source is not None and source.chain is not None)
-        self._finish = as_tuple(self._convert) if is_tuple else self._convert
+        self._finish: Callable[[Raw], Any] = self._convert
+        if collate == "tuple":
+            self._finish = as_tuple(self._convert)
+        elif source is not None and source.chain is not None:
+            self._finish = as_list(self._convert)
         # What the ranks decide, which may not be known yet.
         self._sizes = (1, None) if has_sizes else (batch_size, global_batch_size)
         self._asked_order = (order, sampler)
@@ -375,6 +378,7 @@ class DataLoader:
         # The next epoch's first batch, which came early because an error took the place of this epoch's last batch.
         self._early: Raw | None = None
         self._was_told = False
+        self._last: native.Meta | Facts | None = None
         self._pass: object | None = None
         self._number = next(_numbers)
         _open_loaders.add(self)
@@ -636,6 +640,14 @@ class DataLoader:
         """The epoch of the next pass."""
         return self._next_epoch
 
+    @property
+    def last_batch(self) -> native.Meta | Facts | None:
+        """What is known of the samples of the batch that was handed out last: its ``ids``, ``padding``, ``failed``,
+        ``epoch`` and ``position``. A batch that is a dictionary, a list or a tuple has them itself; anything else (one
+        tensor, an object of a collate function), and what other code makes of a batch, does not. None before the first.
+        """
+        return self._last
+
     def __len__(self) -> int:
         """Batches per epoch on this rank; the same number on every rank."""
         self._len_found = self._settled()
@@ -802,7 +814,7 @@ class DataLoader:
             ids = raw[1].ids
             if self._pool is None:
                 return self._finish(raw), ids
-            made, error, _ = self._pool.work(raw, reading).take()
+            made, error, _, _ = self._pool.work(raw, reading).take()
             if error is not None:
                 raise error
             return made, ids
@@ -1031,7 +1043,7 @@ class _Pass:
             raw = self._take(loader, wait=True)
             if raw is None:
                 raise self._over()
-            return loader._finish(raw)
+            return self._finished(loader, raw)
 
     def poll(self) -> tuple[bool, Any]:
         """True and the next batch, if it is there; else False, and what to wait for: the work on it (a future) or the
@@ -1049,7 +1061,7 @@ class _Pass:
             if pool is None:
                 raw = self._take(loader, wait=False)
                 if raw is not None:
-                    return True, loader._finish(raw)
+                    return True, self._finished(loader, raw)
             else:
                 self._fill(loader, pool, wait=False)
                 if self._pending and self._pending[0][0].done():
@@ -1071,6 +1083,11 @@ class _Pass:
         if raw is not None and self._ended:
             self.last_position = raw[1].position
         return raw
+
+    @staticmethod
+    def _finished(loader: DataLoader, raw: Raw) -> Any:
+        loader._last = raw[1]
+        return loader._finish(raw)
 
     def _transformed(self, loader: DataLoader, pool: Any) -> Any:
         native_loader, pending = loader._native, self._pending
@@ -1138,7 +1155,7 @@ class _Pass:
         # An error leaves the state before the batch, so that a resume tries the batch again.
         _, state = self._pending.popleft()
         try:
-            value, error, beside = settled(made, loader._native, loader._options["on_error"])
+            value, error, beside, facts = settled(made, loader._native, loader._options["on_error"])
         except TooManyFailuresError:
             # As where the reactor counts them: nothing comes after it, and the next pass begins anew.
             self._ended, loader._stands_at = True, None
@@ -1148,7 +1165,7 @@ class _Pass:
             self._pending.appendleft((failed(beside), state))
         if error is not None:
             raise error
-        loader._state = state
+        loader._state, loader._last = state, facts
         return value
 
     def _refuse(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from . import _log
@@ -94,18 +95,16 @@ class Facts:
         return Facts, (self.ids, self.padding, self.failed, self.epoch, self.position)
 
 
-class Batch(dict[str, Column], Generic[Column]):
-    """A batch: a dictionary of its columns by name, with facts about its samples.
+class Told:
+    """What is known of the samples of a batch, beside its columns.
 
-    A batch that other code builds from this mapping (such as a copy on a device) has the same columns but no facts
-    about its samples.
+    A batch that other code builds from this one (a copy on a device, say) has the same columns, and nothing of this:
+    `DataLoader.last_batch` tells it then.
     """
 
-    __slots__ = ("_meta",)
+    __slots__ = ()
 
-    def __init__(self, columns: Any = (), meta: native.Meta | Facts | None = None) -> None:
-        super().__init__(columns)
-        self._meta = meta
+    _meta: native.Meta | Facts | None
 
     @property
     def ids(self) -> list[int]:
@@ -131,6 +130,50 @@ class Batch(dict[str, Column], Generic[Column]):
     def position(self) -> int | None:
         """Samples of the epoch, over all ranks, before this batch."""
         return None if self._meta is None else self._meta.position
+
+    def _facts(self) -> Facts | None:
+        """The same, as something that can be pickled."""
+        meta = self._meta
+        if meta is None or isinstance(meta, Facts):
+            return meta
+        return Facts(meta.ids, meta.padding, meta.failed, meta.epoch, meta.position)
+
+
+class ListBatch(list[Any], Told):
+    """A batch that is a list: what torch's default_collate makes of tuples, say."""
+
+    def __init__(self, columns: Iterable[Any] = (), meta: native.Meta | Facts | None = None) -> None:
+        super().__init__(columns)
+        self._meta = meta
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ListBatch, (list(self), self._facts())
+
+
+class TupleBatch(tuple[Any, ...], Told):
+    """A batch that is a tuple: ``for x, y in loader``."""
+
+    def __new__(cls, columns: Iterable[Any] = (), meta: native.Meta | Facts | None = None) -> TupleBatch:
+        made = super().__new__(cls, columns)
+        made._meta = meta
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TupleBatch, (tuple(self), self._facts())
+
+
+class Batch(dict[str, Column], Told, Generic[Column]):
+    """A batch: a dictionary of its columns by name, with facts about its samples.
+
+    A batch that other code builds from this mapping (such as a copy on a device) has the same columns but no facts
+    about its samples.
+    """
+
+    __slots__ = ("_meta",)
+
+    def __init__(self, columns: Any = (), meta: native.Meta | Facts | None = None) -> None:
+        super().__init__(columns)
+        self._meta = meta
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Iterates over the samples: a dictionary each, with the sample's value of every column."""
@@ -161,10 +204,17 @@ class Batch(dict[str, Column], Generic[Column]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays pickle in their own way.
-        meta = self._meta
-        if meta is None or isinstance(meta, Facts):
-            return Batch, (dict(self), meta)
-        return Batch, (dict(self), Facts(meta.ids, meta.padding, meta.failed, meta.epoch, meta.position))
+        return Batch, (dict(self), self._facts())
+
+
+#: Plain containers, and what takes their place in order to tell of its samples.
+_TELLING: dict[type, Callable[[Any, Any], Any]] = {dict: Batch, list: ListBatch, tuple: TupleBatch}
+
+
+def told(batch: Any, meta: native.Meta | Facts) -> Any:
+    """A batch with what is known of its samples beside it, if it is a plain dictionary, list or tuple."""
+    telling = _TELLING.get(type(batch))
+    return batch if telling is None else telling(batch, meta)
 
 
 def _split(column: Any) -> Any:
@@ -184,17 +234,26 @@ def _split(column: Any) -> Any:
     return column
 
 
-def as_tuple(convert: Callable[[Raw], Batch]) -> Callable[[Raw], tuple[Any, ...]]:
-    """A function that gives the columns of a batch as a tuple. The log tells their order, once."""
-    told = False
+def as_list(convert: Callable[[Raw], Batch]) -> Callable[[Raw], ListBatch]:
+    """A function that gives the columns of a batch as a list."""
 
-    def columns(raw: Raw) -> tuple[Any, ...]:
-        nonlocal told
+    def columns(raw: Raw) -> ListBatch:
+        return ListBatch(convert(raw).values(), raw[1])
+
+    return columns
+
+
+def as_tuple(convert: Callable[[Raw], Batch]) -> Callable[[Raw], TupleBatch]:
+    """A function that gives the columns of a batch as a tuple. The log tells their order, once."""
+    has_logged = False
+
+    def columns(raw: Raw) -> TupleBatch:
+        nonlocal has_logged
         batch = convert(raw)
-        if not told:
-            told = True
+        if not has_logged:
+            has_logged = True
             _log.info('collate="tuple" gives (%s)', ", ".join(batch))
-        return tuple(batch.values())
+        return TupleBatch(batch.values(), raw[1])
 
     return columns
 
@@ -212,6 +271,7 @@ def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[R
         def several(payload: Any) -> Any:
             return map(tensor, payload)
 
+    _as_trees()
     tensors = _torch_tensors() if output == "torch" and not on_device else lambda payload: list(map(tensor, payload))
 
     ragged: Callable[[Any, Any], Any] = _nested() if nested else Ragged
@@ -346,6 +406,18 @@ def _nested() -> Callable[[Any, Any], Any]:
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
     return nested
+
+
+def _as_trees() -> None:
+    """Has `torch.utils._pytree` look into batches, as it does into a plain dictionary, list or tuple."""
+    trees: Any = sys.modules.get("torch.utils._pytree")
+    # Before torch 2.2 it was private.
+    if not hasattr(trees, "register_pytree_node") or Batch in trees.SUPPORTED_NODES:
+        return
+    trees.register_pytree_node(Batch, lambda batch: ([*batch.values()], [*batch]),
+                               lambda values, names: Batch(zip(names, values)))
+    trees.register_pytree_node(ListBatch, lambda batch: ([*batch], None), lambda values, _: ListBatch(values))
+    trees.register_pytree_node(TupleBatch, lambda batch: ([*batch], None), lambda values, _: TupleBatch(values))
 
 
 def _import_torch(what: str) -> Any:

@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from . import _blame, _log
 from . import _uringload as native
 from ._collate import Stack
 from ._order import BY_NUMBER
-from ._output import Batch, Facts, Raw, as_tuple
+from ._output import Batch, Facts, Raw, as_tuple, told
 from ._random import Keyed, keyed
 from ._tail import OfSamples, Tail
 from .errors import Error, InternalError
@@ -41,20 +42,24 @@ class Made:
     it kept the exception, the circle would keep the memory of the batch until the garbage collector comes.
     """
 
-    __slots__ = ("_value", "_error", "_lost", "meta")
+    __slots__ = ("_value", "_error", "_lost", "_facts", "meta")
 
-    def __init__(self, value: Any, error: Exception | None, lost: list[Lost], meta: native.Meta) -> None:
+    def __init__(
+        self, value: Any, error: Exception | None, lost: list[Lost], meta: native.Meta, facts: Any = None
+    ) -> None:
         self._value = value
         self._error = error
         self._lost = lost
+        self._facts = meta if facts is None else facts
         self.meta = meta
 
-    def take(self) -> tuple[Any, Exception | None, list[Lost]]:
-        """Value, error and failed samples, which are then no longer here."""
-        value, error, lost = self._value, self._error, self._lost.copy()
+    def take(self) -> tuple[Any, Exception | None, list[Lost], native.Meta | Facts]:
+        """Value, error, failed samples, and what is known of the others, which are then no longer here."""
+        value, error, lost, facts = self._value, self._error, self._lost.copy(), self._facts
         self._value = self._error = None
         self._lost.clear()
-        return value, error, lost
+        self._facts = self.meta
+        return value, error, lost, facts
 
 
 class Samples(NamedTuple):
@@ -98,7 +103,8 @@ class Work:
         cpu = time.thread_time_ns()
         clock.transform()
         try:
-            return Made(self._made(raw, lost, clock), None, lost, meta)
+            value, facts = self._made(raw, lost, clock)
+            return Made(value, None, lost, meta, facts)
         except Exception as error:
             return Made(None, _blame.trimmed(error), lost, meta)
         finally:
@@ -112,12 +118,12 @@ class Work:
         clock: native.Clock = known[1]
         return clock
 
-    def _made(self, raw: Raw, lost: list[Lost], clock: native.Clock) -> Any:
+    def _made(self, raw: Raw, lost: list[Lost], clock: native.Clock) -> tuple[Any, Any]:
         meta = raw[1]
         batch: Any = self._convert(raw)
+        facts: Any = meta
         if self._transform is not None or self._collate is not None:
             samples: list[Any] = list(batch.samples())
-            facts: Any = meta
             if self._transform is not None:
                 samples, facts = self._transformed(self._transform, samples, meta, lost)
             clock.collate()
@@ -128,7 +134,7 @@ class Work:
                 batch = self._batch_transform(batch)
             except Exception as error:
                 raise _blame.of_batch(error, "batch_transform", meta)
-        return batch
+        return told(batch, facts), facts
 
     def _collated(self, samples: list[Any], facts: Any, meta: native.Meta) -> Any:
         if not samples:
@@ -256,14 +262,17 @@ def reader(
     return read
 
 
-def settled(made: Made, loader: native.Loader | None, on_error: str) -> tuple[Any, Exception | None, Exception | None]:
-    """The value of a batch that is handed out, the error in its place, and an error that stands beside the batches: the
-    list cannot be written. Counts and lists the failed samples. Raises `TooManyFailuresError`.
+def settled(
+    made: Made, loader: native.Loader | None, on_error: str
+) -> tuple[Any, Exception | None, Exception | None, native.Meta | Facts]:
+    """The value of a batch that is handed out, the error in its place, an error that stands beside the batches (the
+    list cannot be written), and what is known of the samples. Counts and lists the failed samples. Raises
+    `TooManyFailuresError`.
     """
-    value, error, lost = made.take()
+    value, error, lost, facts = made.take()
     beside: Exception | None = None
     if not lost or loader is None:
-        return value, error, beside
+        return value, error, beside, facts
     entries = []
     for id, failure, replaced_by in lost:
         try:
@@ -271,13 +280,16 @@ def settled(made: Made, loader: native.Loader | None, on_error: str) -> tuple[An
         except Error as ended:
             raise ended from failure
         entry[2].__cause__ = failure
+        if error is None:
+            # Its frames hold the sample. Lines stay.
+            traceback.clear_frames(failure.__traceback__)
         entries.append(entry)
         beside = beside or unwritten
         if on_error == "warn" and error is None:
             _log.warning("%s", entry[2].headline)
-    if isinstance(value, Batch) and isinstance(value._meta, Facts):
-        value._meta.failed = [*value._meta.failed, *entries]
-    return value, error, beside
+    if isinstance(facts, Facts):
+        facts.failed = [*facts.failed, *entries]
+    return value, error, beside, facts
 
 
 class Pool:
