@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 /// The field that the checksum is in.
 const CHECKSUM: &str = "checksum";
 
+/// The field that Python adds to a written state: what a sampler of its own drew, with a digest.
+const SAMPLER: &str = "sampler";
+
 /// Maximum number of samples in a digest: no real count is higher, and adding up cannot overflow.
 const SAMPLES_MAX: u64 = 1 << 62;
 
@@ -202,12 +205,14 @@ impl State {
     }
 }
 
-/// The sum over all fields but itself, whatever their order and the space between them: programs that keep a state as a
-/// dictionary may write it back differently.
+/// The sum over all fields but itself and what Python adds, whatever their order and the space between them: programs
+/// that keep a state as a dictionary may write it back differently.
 fn checksum(state: &Value) -> u64 {
     let mut text = String::new();
     match state {
-        Value::Object(map) => sorted(map.iter().filter(|(name, _)| *name != CHECKSUM), &mut text),
+        Value::Object(map) => {
+            sorted(map.iter().filter(|(name, _)| ![CHECKSUM, SAMPLER].contains(&name.as_str())), &mut text);
+        }
         other => canonical(other, &mut text),
     }
     text.bytes().fold(0, |sum, byte| hash(sum ^ u64::from(byte)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import operator
 import os
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _accelerate, _compose, _device, _lightning, _log, _order, _ranks, _settings, _sources
+from . import _accelerate, _compose, _device, _draws, _lightning, _log, _order, _ranks, _settings, _sources
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Facts, Raw, as_list, as_tuple, converter
@@ -546,7 +547,7 @@ class DataLoader:
             if world_size > 1:
                 # The sampler has this rank's samples already.
                 self._options.update(rank=0, world_size=1)
-            return _order.sampled(sampler, len(self.dataset))
+            return self._order if isinstance(self._order, _order.Sampled) else _order.sampled(sampler)
         if order is None:
             return None
         arguments.text("order", order, ("distributed",))
@@ -696,6 +697,8 @@ class DataLoader:
         if arguments.integer("epoch", epoch) >= LAST_EPOCH:
             raise refused(f"epoch cannot be {epoch}", "2**64 - 2 is the last")
         with self._lock:
+            if isinstance(self._order, _order.Sampled) and (epoch != self._next_epoch or self._resume is None):
+                self._order.draws.set_epoch(epoch)
             if epoch != self._next_epoch:
                 if self._resume is not None:
                     _log.warning("the state that was loaded stands in epoch %d, and set_epoch(%d) leaves it unused",
@@ -710,10 +713,20 @@ class DataLoader:
             self._begin_at = batches * self._options["batch_size"] * self._options["world_size"]
 
     def _build(
-        self, epoch: int, resume: str | None = None, epochs: int | None = None, position: int = 0, is_pass: bool = True
+        self,
+        epoch: int,
+        resume: str | None = None,
+        epochs: int | None = None,
+        position: int = 0,
+        is_pass: bool = True,
+        ids: bytes | None = None,
     ) -> native.Loader:
-        order = None
-        if self._order is not None:
+        order: tuple[Any, Any] | None = None
+        if isinstance(self._order, _order.Sampled):
+            if ids is None:
+                ids = self._drawn(self._order.draws, epoch, epochs != 0, is_pass)
+            order = (ids, self._order.identity())
+        elif self._order is not None:
             order = (self._order.ids(epoch), self._order.identity())
         if epochs is None and self._is_of_one_epoch:
             epochs = 1
@@ -733,6 +746,15 @@ class DataLoader:
             text=self._text,
             binary=self._binary,
         )
+
+    def _drawn(self, draws: _draws.Draws, epoch: int, reads: bool, is_pass: bool) -> bytes:
+        """What the sampler gives. Only a pass draws from it for good."""
+        if not reads:
+            return draws.unread()
+        return draws.of_pass(epoch, self._rank_now()) if is_pass else draws.look()
+
+    def _rank_now(self) -> int:
+        return 0 if self._found is None else self._found.rank
 
     @property
     def _is_of_one_epoch(self) -> bool:
@@ -846,6 +868,8 @@ class DataLoader:
                 text = probe.state()
                 probe.close()
             state: dict[str, Any] = json.loads(text or "{}")
+            if isinstance(self._order, _order.Sampled):
+                state["sampler"] = self._order.draws.saved(state["epoch"], self._rank_now())
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -865,8 +889,12 @@ class DataLoader:
             # What is no epoch is refused with the rest of the state.
             epoch = epoch if isinstance(epoch, int) and 0 <= epoch < 1 << 64 else 0
             # Refuses a state that does not belong here, before the current reader is closed.
-            self._build(epoch, text, epochs=0).close()
-            _lightning.check(self, dict(state_dict))
+            drawn: Any = contextlib.nullcontext()
+            if isinstance(self._order, _order.Sampled):
+                drawn = self._order.draws.resumed(state_dict, self._rank_now())
+            with drawn as ids:
+                self._build(epoch, text, epochs=0, ids=ids).close()
+                _lightning.check(self, dict(state_dict))
             self._let_go()
             self._pass, self._state, self._begin_at = None, None, 0
             self._resume, self._next_epoch = text, epoch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from . import _arguments as arguments
+from ._draws import Draws
 from ._output import _import_torch
 from .errors import mistyped
 
@@ -52,14 +52,7 @@ class Sampled(NamedTuple):
     """The order of the caller's own sampler: the samples of this rank."""
 
     sampler: Any
-    samples: int
-
-    def ids(self, epoch: int) -> bytes:
-        """The samples of an epoch, packed. A sampler with `set_epoch` is told the epoch first."""
-        told = getattr(self.sampler, "set_epoch", None)
-        if callable(told):
-            told(epoch)
-        return arguments.ids("sampler", self.sampler)
+    draws: Draws
 
     def identity(self) -> dict[str, Any]:
         """The sampler's type, and its own `order_id` if it has one.
@@ -84,11 +77,11 @@ class Sampled(NamedTuple):
         return len(self.sampler)
 
 
-def sampled(sampler: Any, samples: int) -> Sampled:
+def sampled(sampler: Any) -> Sampled:
     """An order from an iterable of numbers."""
     if not isinstance(sampler, Iterable) or not hasattr(sampler, "__len__"):
         raise mistyped(f"sampler is a {type(sampler).__name__}, which has no len() or cannot be iterated",
                        "give a torch sampler or a list of numbers of samples")
-    order = Sampled(sampler, samples)
+    order = Sampled(sampler, Draws(sampler))
     order.identity()  # Refuses a bad order_id before anything is read.
     return order

@@ -213,6 +213,13 @@ def refused(what: str, remedy: str) -> InvalidArgumentError:
     return error
 
 
+def mismatched(what: str, remedy: str) -> StateMismatchError:
+    """The error for a state that belongs to something else, with its remedy."""
+    error = StateMismatchError(f"{what}\nhelp: {remedy}")
+    error.remedy = remedy
+    return error
+
+
 def mistyped(what: str, remedy: str) -> ArgumentTypeError:
     """The error for an argument of the wrong type, with its remedy."""
     error = ArgumentTypeError(f"{what}\nhelp: {remedy}")
