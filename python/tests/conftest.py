@@ -115,3 +115,26 @@ def numbers(batch: object) -> list[int]:
     data = batch["data"]  # type: ignore[index]
     assert all((row == row[0]).all() for row in data), "a record is torn"
     return [int(row[0]) for row in data]
+
+
+def same(mine: Any, theirs: Any) -> bool:
+    """Whether two batches are the same, types and containers included. A subclass of a container will do."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    if isinstance(theirs, torch.Tensor):
+        return (isinstance(mine, torch.Tensor) and mine.dtype == theirs.dtype and mine.shape == theirs.shape
+                and torch.equal(torch.nan_to_num(mine), torch.nan_to_num(theirs)))
+    if isinstance(theirs, np.ndarray):
+        return (type(mine) is type(theirs) and mine.dtype == theirs.dtype and mine.shape == theirs.shape
+                and all(map(same, mine, theirs) if theirs.dtype == object else [np.array_equal(mine, theirs)]))
+    if isinstance(theirs, dict):
+        return isinstance(mine, dict) and [*mine] == [*theirs] and all(same(mine[name], theirs[name]) for name in theirs)
+    if isinstance(theirs, (list, tuple)):
+        return isinstance(mine, type(theirs)) and len(mine) == len(theirs) and all(map(same, mine, theirs))
+    if isinstance(theirs, Image.Image):
+        return isinstance(mine, Image.Image) and mine.mode == theirs.mode and mine.tobytes() == theirs.tobytes()
+    if hasattr(theirs, "equals"):
+        return type(mine) is type(theirs) and bool(mine.equals(theirs))
+    return type(mine) is type(theirs) and bool(mine == theirs or mine != mine)

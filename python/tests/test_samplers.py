@@ -171,7 +171,7 @@ def torchs(sampler: Any, size: int, drop_last: bool, epochs: list[int | None]) -
 @given(st.data())
 def test_orders_and_resumes_are_torchs(numbered: uringload.Dataset, drawn: Any) -> None:
     make, is_held = KINDS[drawn.draw(st.sampled_from(sorted(KINDS)), label="sampler")]
-    seed, size = drawn.draw(st.integers(0, 1 << 40), label="seed"), drawn.draw(st.integers(1, 17), label="size")
+    seed, size = drawn.draw(st.integers(0, (1 << 32) - 2), label="seed"), drawn.draw(st.integers(1, 17), label="size")
     drop_last, threads = drawn.draw(st.booleans(), label="drop_last"), drawn.draw(st.integers(0, 2), label="threads")
     tells = drawn.draw(st.booleans(), label="set_epoch")
     passes = drawn.draw(st.integers(0, 2), label="passes before")
@@ -195,7 +195,7 @@ def test_orders_and_resumes_are_torchs(numbered: uringload.Dataset, drawn: Any) 
                 loader.load_state_dict(loader.state_dict())
             elif what == "len":
                 len(loader)
-            else:
+            elif expected[0]:
                 loader._first_batch()
 
     seed_all(seed)
@@ -225,8 +225,9 @@ def test_orders_and_resumes_are_torchs(numbered: uringload.Dataset, drawn: Any) 
         loader.load_state_dict(state)
         if drawn.draw(st.booleans(), label="saved again"):
             again = loader.state_dict()
-            # Between epochs, the length is what the sampler says.
-            told_only = dict.fromkeys(("delivered", "checksum", "length"))
+            # Between epochs, the length is what the sampler says; accelerate's makes its generator when it is drawn.
+            names = ["delivered", "checksum", "length", *(["sampler"] if make is accelerates else [])]
+            told_only = dict.fromkeys(names)
             assert {**again, **told_only} == {**state, **told_only}
             loader.load_state_dict(again)
         is_over = taken == len(expected[passes])

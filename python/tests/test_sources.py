@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from conftest import needs_numpy, needs_torch
+from conftest import needs_numpy, needs_torch, same
 
 import uringload
 
@@ -239,7 +239,7 @@ def test_subsets_and_splits(records: pathlib.Path) -> None:
 
     def read(dataset: object) -> list[int]:
         with uringload.DataLoader(dataset, 64) as loader:  # type: ignore[arg-type]
-            assert loader.dataset.format == "records"
+            assert loader._dataset.format == "records"
             return [int(row[0]) for batch in loader for row in batch["data"]]
 
     assert read(train) == list(train.indices) and sorted(read(train) + read(test)) == list(range(1000))
@@ -290,7 +290,7 @@ def test_an_image_folder(images: pathlib.Path, caplog: pytest.LogCaptureFixture)
     dataset = datasets.ImageFolder(images, transforms.ToTensor(), target_transform=lambda label: label + 10)
     for given in (dataset, Subset(dataset, [7, 3, 30])):
         with uringload.DataLoader(given, batch_size=16) as loader:
-            assert loader.dataset.format == "ranges"
+            assert loader._dataset.format == "ranges"
             for (x, y), (a, b) in zip(loader, DataLoader(given, batch_size=16), strict=True):
                 assert torch.equal(x, a) and torch.equal(y, b)
     assert "ImageFolder is read natively" in caplog.text
@@ -329,4 +329,241 @@ def test_hugging_faces_datasets(tmp_path: pathlib.Path, caplog: pytest.LogCaptur
         caplog.clear()
         with uringload.DataLoader(given, 16) as loader:
             assert [int(label) for batch in loader for label in batch["label"]] == given["label"][:]
-        assert "sample by sample" in caplog.text
+        assert "asked a batch at a time, because its table is not all of its files" in caplog.text
+
+
+def of_torch(given: Any, **more: Any) -> list[Any]:
+    """What torch's loader gives."""
+    from torch.utils.data import DataLoader
+
+    return list(DataLoader(given, 4, **more))
+
+
+@pytest.fixture
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A dataset of Hugging Face on disk."""
+    datasets, _ = pytest.importorskip("datasets"), pytest.importorskip("torch")
+    place = tmp_path_factory.mktemp("saved") / "d"
+    rows = {"text": ["a"] * 8, "ids": [[n] * 6 for n in range(8)], "label": list(range(8)),
+            "score": [n / 3 for n in range(8)], "small": list(range(8)), "other": list(range(8, 16))}
+    kinds = {"text": "string", "label": "int64", "score": "float64", "small": "int8", "other": "int64"}
+    features = datasets.Features({"ids": datasets.Sequence(datasets.Value("int32")),
+                                  **{name: datasets.Value(kind) for name, kind in kinds.items()}})
+    datasets.Dataset.from_dict({name: rows[name] for name in features}, features=features).save_to_disk(place)
+    return datasets.load_from_disk(str(place))
+
+
+def test_formats_are_what_the_dataset_says(saved: Any, caplog: pytest.LogCaptureFixture) -> None:
+    import numpy
+    import torch
+
+    caplog.set_level(logging.INFO, "uringload")
+    natively: list[Any] = [
+        saved, saved.shuffle(seed=1), saved.select_columns(["small", "score"]), saved.remove_columns("text"),
+        saved.with_format("torch"), saved.with_format("torch", columns=["label", "ids"]),
+        saved.with_format("torch", columns=["score", "small"], dtype=torch.float16),
+        saved.with_format("torch", columns=["score"], dtype=torch.int32),
+        saved.cast_column("small", type(saved.features["small"])("float64")),
+    ]
+    for given in natively:
+        caplog.clear()
+        with uringload.DataLoader(given, 4) as loader:
+            assert same(list(loader), of_torch(given)), given.format
+        assert "is read natively from its 1 Arrow files" in caplog.text
+    asked: list[tuple[Any, str]] = [
+        (saved.with_format("numpy"), "its format (numpy)"),
+        (saved.with_format("numpy", dtype=numpy.float64, columns=["score"]), "its format (numpy)"),
+        (saved.with_format("torch", columns=["label"], output_all_columns=True), "its format (torch, with"),
+        (saved.with_transform(lambda batch: {"n": [len(batch["text"])] * len(batch["text"])}), "its format (custom)"),
+        (saved.select(range(2, 7)), "its table is not all of its files"),
+        (saved.rename_columns({"label": "other", "other": "label"}), "its table is not all of its files"),
+    ]
+    for given, why in asked:
+        caplog.clear()
+        with uringload.DataLoader(given, 4) as loader:
+            assert same(list(loader), of_torch(given)), why
+        assert f"is asked a batch at a time, because {why}" in caplog.text
+
+
+def test_functions_get_the_samples_that_the_dataset_has(saved: Any) -> None:
+    def whole(samples: list[Any]) -> Any:
+        return samples
+
+    for given in (saved, saved.with_format("torch"), saved.with_format("numpy")):
+        with uringload.DataLoader(given, 4, collate_fn=whole) as loader:
+            assert same(list(loader), of_torch(given, collate_fn=whole))
+    # The loader's own ways to collate are about its columns.
+    with uringload.DataLoader(saved, 4, collate={"ids": "ragged"}) as loader:
+        assert isinstance(next(iter(loader))["ids"], uringload.Ragged)
+
+
+def test_tables_that_have_the_rows_of_their_files_otherwise(saved: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    halves = datasets.concatenate_datasets([saved.select(range(4, 8)), saved.select(range(4))])
+    with uringload.DataLoader(halves, 4) as loader:
+        assert [int(label) for batch in loader for label in batch["label"]] == [4, 5, 6, 7, 0, 1, 2, 3]
+    twice = datasets.concatenate_datasets([saved, saved])
+    with uringload.DataLoader(twice, 4) as loader:
+        assert same(list(loader), of_torch(twice)) and "natively" in loader._source.says
+
+
+@needs_torch
+def test_classes_of_a_script_are_asked(images: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    folders = pytest.importorskip("torchvision.datasets")
+    from torch.utils.data import Subset
+
+    caplog.set_level(logging.INFO, "uringload")
+
+    class Shorter(folders.ImageFolder):  # type: ignore[misc, name-defined]
+        def __len__(self) -> int:
+            return 5
+
+    class Together(folders.ImageFolder):  # type: ignore[misc, name-defined]
+        def __getitems__(self, ids: list[int]) -> list[Any]:
+            return [(number, len(ids)) for number in ids]
+
+    class Property(folders.ImageFolder):  # type: ignore[misc, name-defined]
+        target_transform = property(lambda self: lambda label: label + 7, lambda self, value: None)
+
+    def size(image: Any) -> Any:
+        return image.size
+
+    patched = folders.ImageFolder(images, size)
+    patched.__getitems__ = lambda ids: [(number, 3) for number in ids]
+    loads = folders.ImageFolder(images, size, loader=lambda path: folders.folder.pil_loader(path).resize((3, 2)))
+    subset = Subset(folders.ImageFolder(images, size), [3, 1])
+    subset.__getitems__ = lambda ids: [(number, 4) for number in ids]  # type: ignore[method-assign]
+    own = {"own __len__": Shorter(images, size), "own __getitems__": Together(images, size),
+           "own way to target_transform": Property(images, size), "its loader": loads}
+    for why, given in [*own.items(), ("own __getitems__", patched), ("own __getitems__", subset)]:
+        caplog.clear()
+        with uringload.DataLoader(given, 4) as loader:
+            assert same(list(loader), of_torch(given)), why
+        assert "is asked" in caplog.text and why in caplog.text
+
+    class Plain(folders.ImageFolder):  # type: ignore[misc, name-defined]
+        """As torchvision's own classes are derived from it."""
+
+    with uringload.DataLoader(Plain(images, size), 4) as loader:
+        assert same(list(loader), of_torch(Plain(images, size))) and "natively" in loader._source.says
+
+
+@needs_torch
+def test_what_changes_counts_from_the_next_pass_on(images: pathlib.Path, saved: Any) -> None:
+    folders = pytest.importorskip("torchvision.datasets")
+    transforms = pytest.importorskip("torchvision.transforms")
+    import torch
+    from torch.utils.data import Subset, TensorDataset
+
+    folder = folders.ImageFolder(images, transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()]))
+    part = Subset(folder, range(6))
+    steps = [
+        lambda: setattr(folder, "transform", transforms.Compose([transforms.CenterCrop(2), transforms.ToTensor()])),
+        lambda: folder.transform.transforms.insert(0, transforms.CenterCrop(1)),
+        lambda: setattr(folder, "target_transform", lambda label: label + 5),
+        lambda: setattr(folder, "transform", lambda image: len(image.getbands())),
+        lambda: setattr(folder, "samples", folder.samples[::-3]),
+        lambda: setattr(part, "indices", [5, 5]),
+        lambda: setattr(folder, "loader", lambda path: folders.folder.pil_loader(path).convert("L")),
+    ]
+    with uringload.DataLoader(folder, 4) as whole, uringload.DataLoader(part, 4) as some:
+        for step in [lambda: None, *steps]:
+            step()
+            assert same(list(whole), of_torch(folder)) and same(list(some), of_torch(part))
+        assert whole.epoch == len(steps) + 1 and whole.dataset is folder and some.dataset is part
+    with uringload.DataLoader(saved, 4) as loader:
+        for form in ({}, {"type": "torch", "columns": ["label"]}, {"type": "numpy", "columns": ["score"]}, {}):
+            saved.set_format(**form)
+            assert same(list(loader), of_torch(saved)), form
+    tensors = TensorDataset(torch.arange(6), torch.ones(6))
+    with uringload.DataLoader(tensors, 4) as loader:
+        list(loader)
+        tensors.tensors = (torch.arange(9),)
+        assert same(list(loader), of_torch(tensors))
+    squares = Squares(6)
+    with uringload.DataLoader(squares, 4) as loader:
+        list(loader)
+        squares.count = 9
+        assert same(list(loader), of_torch(squares))
+
+
+@needs_torch
+def test_a_change_that_cannot_be_read_leaves_the_loader(images: pathlib.Path) -> None:
+    folders = pytest.importorskip("torchvision.datasets")
+    folder = folders.ImageFolder(images, lambda image: image.size)
+    with uringload.DataLoader(folder, 4, sampler=[0, 1, 2]) as loader:
+        first, state = list(loader), loader.state_dict()
+        samples, folder.samples = folder.samples, [(str(images / "gone.png"), 0)]
+        for _ in range(2):
+            with pytest.raises(uringload.NotFoundError, match=r"gone\.png"):
+                list(loader)
+        folder.samples = samples
+        loader.load_state_dict(state)
+        assert same(list(loader), first) and loader.epoch == 2
+
+
+@needs_torch
+def test_a_loader_has_the_dataset_that_it_was_given(images: pathlib.Path, records: pathlib.Path) -> None:
+    folders = pytest.importorskip("torchvision.datasets")
+    from torch.utils.data import ConcatDataset, Subset
+
+    one, two = folders.ImageFolder(images), folders.ImageFolder(images, target_transform=lambda label: label + 2)
+    for given in (one, Subset(one, [1, 2]), ConcatDataset([one, two])):
+        with uringload.DataLoader(given, 4) as loader:
+            assert loader.dataset is given
+    assert uringload.DataLoader(one, 4).dataset.classes == ["cat", "dog"]
+    with uringload.DataLoader(records, 4, record_bytes=256) as loader:
+        assert isinstance(loader.dataset, uringload.Dataset) and loader.dataset.classes == []
+    both = ConcatDataset([folders.ImageFolder(images, lambda image: image.size),
+                          folders.ImageFolder(images, lambda image: image.size, lambda label: label + 2)])
+    with uringload.DataLoader(both, 4) as loader:
+        assert same(list(loader), of_torch(both))
+
+
+def test_a_dictionary_of_datasets_is_refused(saved: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    with pytest.raises(uringload.ArgumentTypeError, match="DatasetDict is a dictionary") as caught:
+        uringload.DataLoader(datasets.DatasetDict(train=saved, test=saved), 4)
+    assert "'train', 'test'" in str(caught.value.remedy)
+
+
+class Together(Squares):
+    """Asked for a batch at once."""
+
+    def __getitems__(self, ids: list[int]) -> list[Any]:
+        return [self[number] for number in ids]
+
+
+class Tensors(Squares):
+    """Gives a batch that is one already."""
+
+    def __getitems__(self, ids: list[int]) -> Any:
+        import torch
+
+        return torch.tensor(ids)
+
+
+@needs_torch
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_a_batch_at_once(workers: str) -> None:
+    import torch
+
+    given: dict[str, Any] = dict(workers=workers, num_workers=1)
+    with uringload.DataLoader(Together(9), 4, **given) as loader:
+        assert same(list(loader), of_torch(Together(9)))
+    with uringload.DataLoader(Tensors(9), 4, collate_fn=lambda batch: batch, num_workers=1) as loader:
+        assert torch.equal(torch.cat(list(loader)), torch.arange(9))
+    with uringload.DataLoader(Tensors(9), 4, transform=lambda sample: sample, num_workers=1) as loader:
+        with pytest.raises(uringload.InvalidArgumentError, match="gives no list of 4 samples"):
+            next(iter(loader))
+
+
+def test_an_error_of_one_sample_of_a_batch_at_once() -> None:
+    for on_error, expected in (("skip", [0, 1, 3]), ("replace", None)):
+        with uringload.DataLoader(Together(4, bad=2), 4, on_error=on_error, collate_fn=first_of_each) as loader:
+            (batch,) = loader
+            assert loader.last_batch.failed[0][0] == 2
+            assert batch == expected if expected else len(batch) == 4 and 2 not in batch
+    with uringload.DataLoader(Together(4, bad=2), 4, collate_fn=first_of_each) as loader:
+        with pytest.raises(KeyError, match="no square of 2"):
+            next(iter(loader))

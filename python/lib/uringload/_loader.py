@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _accelerate, _compose, _device, _draws, _lightning, _log, _order, _ranks, _settings, _sources
+from . import _accelerate, _compose, _device, _draws, _lightning, _log, _order, _ranks, _settings, _sources, _tables
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Facts, Raw, as_list, as_tuple, converter
@@ -263,7 +263,9 @@ class DataLoader:
         orient = self._orientation(orient, source)
         on_way = _device.transforms(transforms, orient)
         if source is not None:
-            source.choose(transform is None and batch_transform is None and collate_fn is None and collate == "auto")
+            is_alone = transform is None and collate_fn is None and not callable(collate)
+            is_plain = is_alone and batch_transform is None and collate == "auto" and packing is None
+            source.choose(is_plain and bucket_boundaries is None, is_alone)
             output, pin_memory = self._of_source(source, output, pin_memory, device)
             on_way.chains.extend([] if source.chain is None else [source.chain])
         devices = _device.devices(device, output, bool(on_way.kernels), device_memory, nvjpeg, device_allocator)
@@ -329,10 +331,12 @@ class DataLoader:
             arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
             any(name != "host" for name in devices),
         )
+        if source is not None and source.table is not None:
+            self._convert = _tables.formatted(self._convert, source.table, collate == "auto")
         self._stream = _device.stream(pin, output)
         scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
         opened = path_or_dataset if source is None else source.dataset
-        self.dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
+        self._dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
         self._asked_text = None if text is None else arguments.names("text", text)
         if source is None:
             transform = self._recognised(transform, on_way)
@@ -408,7 +412,7 @@ class DataLoader:
             raise refused(f"{what} cannot be made anew by reindex", "leave out reindex, or give paths and shuffle")
         from . import _reindex
 
-        return _reindex.Reindex(self.dataset)
+        return _reindex.Reindex(self._dataset)
 
     def _recognised(self, transform: Any, on_way: _device.OnWay) -> Any:
         """The transform; or None, if it is a Compose for the dataset's only column of images, which it is added to.
@@ -420,7 +424,7 @@ class DataLoader:
             return transform
         if split.rest and not split.done and split.form == "pil" and _compose.is_users_own(split.rest[0]):
             return transform
-        columns = native.Samples(self.dataset._native).image_columns()
+        columns = native.Samples(self._dataset._native).image_columns()
         if len(columns) > 1:
             # It would pass over what is no image to it, encoded ones among it.
             raise refused(f"transform is a Compose, and there are {len(columns)} columns of images",
@@ -454,17 +458,31 @@ class DataLoader:
 
     def _take_columns(self) -> None:
         """Sets what depends on the dataset's columns."""
-        declared = [name for name in self.dataset.text_columns if name not in self._binary]
+        declared = [name for name in self._dataset.text_columns if name not in self._binary]
         self._text = declared if self._asked_text is None else self._asked_text
-        _device.fit_windows(self._options["transforms"], self.dataset)
+        _device.fit_windows(self._options["transforms"], self._dataset)
+
+    def _look_again(self) -> None:
+        """Has the loader read the object that it was given as it is now, where that has changed."""
+        if self._source is None or not self._source.has_changed():
+            return
+        # If this raises an error, the next look finds the change again.
+        made = DataLoader(**self._arguments)
+        self._let_go()
+        if self._pool is not None:
+            self._pool.close()
+        self._source.close()
+        _open_loaders.discard(made)
+        kept = set(_KEPT) | ({"_order"} if isinstance(self._order, _order.Sampled) else set())
+        self.__dict__.update({name: value for name, value in made.__dict__.items() if name not in kept})
 
     def _index_anew(self) -> None:
         """Opens the dataset again if its files have changed since the last epoch began."""
-        made = self._reindex.of(self.dataset)
+        made = self._reindex.of(self._dataset)
         if made is None:
             return
         self._let_go()
-        pool, self.dataset, self._found = self._pool, made, None
+        pool, self._dataset, self._found = self._pool, made, None
         self._take_columns()
         self._pool = self._make_pool(*self._own)
         if pool is not None:
@@ -512,13 +530,15 @@ class DataLoader:
                             ("worker_init_fn", init)):
             if value is not None and not callable(value):
                 raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
+        many = None
         if self._source is not None:
             from ._transform import threads_of
 
-            count = threads_of(self._options["num_threads"])
+            count, own = threads_of(self._options["num_threads"]), transform
             transform, function = self._source.functions(
                 transform, function, workers, count, how, self._options["timeout"]
             )
+            many = self._source.many(own, self._options["on_error"])
         if transform is None and batch_transform is None and function is None and not self._tails:
             if init is not None:
                 arguments.ignored("worker_init_fn", "without a transform there are no threads to initialise")
@@ -531,10 +551,10 @@ class DataLoader:
                           "give batch_transform, which takes the rows")
         from . import _transform
 
-        native_dataset, options = self.dataset._native, self._options
+        native_dataset, options = self._dataset._native, self._options
         read = _transform.reader(native_dataset, options, self._text, self._binary, self._convert)
         samples = _transform.Samples(native_dataset, read, options["on_error"], options["seed"])
-        functions = _transform.Own(transform, how, function, batch_transform, self._tails)
+        functions = _transform.Own(transform, how, function, batch_transform, self._tails, many)
         work = functions.work(self._convert, self._output, samples)
         return _transform.Pool(work, options["num_threads"], scopes, init)
 
@@ -554,7 +574,7 @@ class DataLoader:
         shuffle, seed = self._options["shuffle"], self._options["seed"]
         if shuffle not in ("off", "auto", "full"):
             raise refused(f'shuffle={shuffle!r} is of no use to order="distributed"', "give True or False")
-        return _order.Distributed(len(self.dataset), world_size, seed, shuffle != "off")
+        return _order.Distributed(len(self._dataset), world_size, seed, shuffle != "off")
 
     # Ranks.
 
@@ -575,7 +595,7 @@ class DataLoader:
             self._options.update(batch_size=size, rank=found.rank, world_size=found.world_size)
             self._order = self._make_order(*self._asked_order, found.world_size)
             total = None if self._order is None else self._order.total()
-            self._batches = native.batches(self.dataset._native, self._options, total)
+            self._batches = native.batches(self._dataset._native, self._options, total)
             self._found = found
         if found.source is not None and (found.world_size > 1 or self._ranks.among is not None):
             _log.info("rank %d of %d (from %s)", *found)
@@ -593,6 +613,11 @@ class DataLoader:
                          "unknown" if self._batches is None else self._batches)
 
     # Properties.
+
+    @property
+    def dataset(self) -> Any:
+        """The object that was given; of paths, the `Dataset` that was opened."""
+        return self._dataset if self._source is None else self._source.given
 
     @property
     def rank(self) -> int:
@@ -667,6 +692,7 @@ class DataLoader:
             self._check()
             if self._reindex is not None:
                 self._index_anew()
+            self._look_again()
             self._settle_for_pass()
             _lightning.warn(self)
             epoch = self._next_epoch
@@ -737,7 +763,7 @@ class DataLoader:
         elif self._trace is not None:
             options = {**options, "trace": self._trace.next(options["rank"], options["world_size"])}
         return native.Loader(
-            self.dataset._native,
+            self._dataset._native,
             options,
             start=(epoch, position),
             resume=resume,
@@ -789,7 +815,7 @@ class DataLoader:
 
         Each call sets up its own reader, which takes about a millisecond and works in any process.
         """
-        count, wanted = len(self.dataset), []
+        count, wanted = len(self._dataset), []
         for index in indices:
             number = operator.index(index)
             if not -count <= number < count:
@@ -800,7 +826,7 @@ class DataLoader:
         alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False,
                  "devices": ["host"] if self._options["transforms"] else [], "pin": None, "nvjpeg": 0.0}
         reading = native.Loader(
-            self.dataset._native,
+            self._dataset._native,
             {**self._options, **alone, "packing": None, "buckets": None},
             epochs=1,
             order=(wanted, _order.BY_NUMBER),
@@ -880,6 +906,7 @@ class DataLoader:
             raise mistyped(f"state_dict is a {type(state_dict).__name__}", "give what state_dict() returned")
         with self._lock:
             self._check()
+            self._look_again()
             self._settled()
             try:
                 text = json.dumps(dict(state_dict))
@@ -972,10 +999,10 @@ class DataLoader:
     def __repr__(self) -> str:
         size = self._options["batch_size"]
         shown = f"batch_size={size}, {self._ranks.words()}, epoch {self._next_epoch} next"
-        return f"<uringload.DataLoader of {self.dataset!r}, {shown}>"
+        return f"<uringload.DataLoader of {self._dataset!r}, {shown}>"
 
     def _repr_html_(self) -> str:
-        rows = [("dataset", repr(self.dataset).strip("<>")), ("batch size", str(self._options["batch_size"])),
+        rows = [("dataset", repr(self._dataset).strip("<>")), ("batch size", str(self._options["batch_size"])),
                 ("rank", self._ranks.words().removeprefix("rank "))]
         if self._native is not None:
             rows += [*self.stats().rows(), ("verdict", str(self.verdict())), ("route", str(self.route()))]
@@ -1019,6 +1046,13 @@ _PARAMETERS = [
                                                               + DataLoader.__init__.__code__.co_kwonlyargcount]
     if name != "self"
 ]  # fmt: skip
+
+
+#: What a loader is, whatever it reads.
+_KEPT = (
+    "_arguments", "_ranks", "_process", "_lock", "_number", "_next_epoch", "_resume", "_begin_at", "_last", "_trace",
+    "_was_told",
+)  # fmt: skip
 
 
 def _closed_meanwhile() -> Error:

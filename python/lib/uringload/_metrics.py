@@ -102,12 +102,12 @@ def _activities(stats: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 
 def _labels(number: int, loader: DataLoader) -> str:
-    paths = loader.dataset._paths
+    paths = loader._dataset._paths
     try:
         rank = str(loader.rank)
     except Error:
         rank = ""
-    return f'loader="{number}",dataset="{_escaped(paths[0] if paths else loader.dataset.format)}",rank="{rank}"'
+    return f'loader="{number}",dataset="{_escaped(paths[0] if paths else loader._dataset.format)}",rank="{rank}"'
 
 
 def _escaped(value: str) -> str:

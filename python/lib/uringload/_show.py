@@ -300,13 +300,13 @@ def of_loader(loader: Any, column: str | None, samples: int) -> Sheet:
 
 def _before(loader: Any, column: str | None, ids: list[int]) -> Iterator[Picture | None]:
     """The images as they are stored, where something is done to them."""
-    reader = native.Samples(loader.dataset._native)
+    reader = native.Samples(loader._dataset._native)
     images = reader.image_columns()
     if column in images:
         images = [str(column)]
     if len(images) != 1 or not ids or not loader._changes_images():
         return
-    place = list(loader.dataset.columns).index(images[0])
-    reader = native.Samples(loader.dataset._native, binary=images)
+    place = list(loader._dataset.columns).index(images[0])
+    reader = native.Samples(loader._dataset._native, binary=images)
     for values in reader.read(ids):
         yield stored(values[place])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +12,8 @@ from typing import Any
 from . import _arguments as arguments
 from . import _compose
 from . import _log
+from . import _said
+from . import _tables
 from . import _uringload as native
 from ._dataset import Dataset
 from ._tail import Tail, words
@@ -32,9 +36,13 @@ class Source:
         chain: tuple[str, str] | None = None,
         without: str = "",
         behind: Callable[[dict[str, Any]], Any] | None = None,
+        table: _tables.Table | None = None,
+        said: Callable[[], list[Any]] = list,
     ) -> None:
         #: The order's samples.
         self.dataset = dataset
+        #: The object that is read.
+        self.given: Any = dataset
         #: For the log: which way, and what it costs.
         self.says = says
         self._prepare = prepare
@@ -47,11 +55,20 @@ class Source:
         self.chain = chain
         #: What is left of `prepare` behind the chain, if something is.
         self._behind = behind
+        #: The columns of `datasets`, where that is what samples are.
+        self.table = table
         #: For the log, where the chain is not used.
         self._without = without
+        #: What the object says that decides all this, and what it said.
+        self._says_now = said
+        self._said = said()
         #: The object, where its own code makes the samples: nothing of it lies in the loader's memory.
         self.item: Any = None
         self._workers: Any = None
+
+    def has_changed(self) -> bool:
+        """Whether the object says something else than it did."""
+        return _said.differs(self._said, self._says_now())
 
     @property
     def works(self) -> bool:
@@ -63,8 +80,13 @@ class Source:
         """Whether samples are made by Python alone."""
         return self.item is not None or self._gather is not None
 
-    def choose(self, is_plain: bool) -> None:
-        """Settles whether the chain is used: one that does all, only where nobody else works on samples."""
+    def choose(self, is_plain: bool, is_alone: bool) -> None:
+        """Settles whether the chain is used: one that does all, only where nobody else works on samples; and whether
+        columns are: where nobody works on samples (`is_alone`) and they are collated as torch does (`is_plain`), only
+        if that is the same.
+        """
+        if self.table is not None and is_alone and not (is_plain and self.table.is_python and self.table.lists):
+            self._prepare, self._collates = None, False
         if self.chain is None:
             return
         if self._behind is not None:
@@ -73,6 +95,11 @@ class Source:
             self._prepare, self._collates, self.binary = None, False, []
         else:
             self.chain, self.says = None, self._without
+
+    def many(self, transform: Any, on_error: str) -> Many | None:
+        """What asks the object for the samples of a batch at once, where it can be asked so, as torch's loader does."""
+        can = self.item is not None and self._workers is None and getattr(self.item, "__getitems__", None)
+        return Many(self.item, transform is None, on_error == "raise") if can else None
 
     def functions(
         self, transform: Any, collate: Any, workers: str, threads: int, form: Any = "auto", timeout: float | None = None
@@ -99,14 +126,12 @@ class Source:
             return transform, collate
         return prepare if transform is None else chained(prepare, transform), collate
 
-    def select(self, indices: Sequence[int]) -> Source | None:
-        """Some of its samples; None where the object of the subset must be asked itself."""
-        if self.item is not None:
-            return None
+    def select(self, indices: Sequence[int]) -> Source:
+        """Some of its samples."""
+        part = copy.copy(self)
         # Views keep the keys of the samples, so what goes by key needs no other number.
-        part = self.dataset.select(indices)
-        collates, chain, without, behind = self._collates, self.chain, self._without, self._behind
-        return Source(part, self.says, self._prepare, self._gather, self.binary, collates, chain, without, behind)
+        part.dataset = self.dataset.select(indices)
+        return part
 
     def close(self) -> None:
         """Ends the worker processes."""
@@ -120,8 +145,40 @@ class Item:
     def __init__(self, item: Any) -> None:
         self._item = item
 
-    def __call__(self, sample: dict[str, Any]) -> Any:
-        return self._item[int(sample["key"])]
+    def __call__(self, sample: Any) -> Any:
+        return sample.value if type(sample) is Got else self._item[int(sample["key"])]
+
+
+class Got:
+    """A sample that the object has made."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Many:
+    """Asks an object for the samples of a batch at once (`__getitems__`). What is no list with a value for each is the
+    batch itself, for whoever collates. Where an error is one sample's, the object is asked for each of them.
+    """
+
+    def __init__(self, item: Any, is_alone: bool, raises: bool) -> None:
+        self._item, self._is_alone, self._raises = item, is_alone, raises
+
+    def __call__(self, samples: list[Any]) -> Any:
+        try:
+            made = self._item.__getitems__([int(sample["key"]) for sample in samples])
+        except Exception:
+            if self._raises:
+                raise
+            return samples
+        if isinstance(made, list) and len(made) == len(samples):
+            return [Got(value) for value in made]
+        if self._is_alone:
+            return made
+        raise refused(f"__getitems__ of {described(self._item)} gives no list of {len(samples)} samples, which a "
+                      "transform would be called with", "leave out transform, or have it return a list of samples")
 
 
 class ByNumber:
@@ -142,7 +199,7 @@ class Make:
 
     def __call__(self, ids: list[int]) -> Any:
         many = getattr(self._item, "__getitems__", None)
-        samples = list(many(ids)) if callable(many) else [self._item[number] for number in ids]
+        samples = many(ids) if many else [self._item[number] for number in ids]
         if self._transform is not None:
             samples = [self._transform(sample) for sample in samples]
         return samples if self._collate is None else self._collate(samples)
@@ -151,18 +208,19 @@ class Make:
 class Photo:
     """What torchvision's folders make of a file: a PIL image, transformed, and its label."""
 
-    def __init__(self, transform: Any, target_transform: Any) -> None:
-        self._transform, self._target_transform = transform, target_transform
+    def __init__(self, folder: Any) -> None:
+        self._folder = folder
 
     def __call__(self, sample: dict[str, Any]) -> Any:
         import io
 
         from PIL import Image
 
+        transform, target_transform = self._folder.transform, self._folder.target_transform
         image: Any = Image.open(io.BytesIO(sample["data"])).convert("RGB")
         label = int(sample["label"])
-        image = image if self._transform is None else self._transform(image)
-        return image, label if self._target_transform is None else self._target_transform(label)
+        image = image if transform is None else transform(image)
+        return image, label if target_transform is None else target_transform(label)
 
 
 class Ready:
@@ -188,16 +246,18 @@ class Rows:
 def find(given: Any, workers: str) -> Source | None:
     """How an object that is no path is read; None for paths, and for datasets of ours that need nothing more."""
     arguments.text("workers", workers, WORKERS)
+    if isinstance(given, Mapping):
+        raise mistyped(f"{described(given)} is a dictionary, which has no samples by number",
+                       f"give what is in it under one of its keys: {', '.join(map(repr, [*given][:4]))}")
     if _is_paths(given) or (isinstance(given, Dataset) and given._prepare is None):
         if workers == "processes":
             raise refused('workers="processes" is for datasets in Python, and this is read natively',
                           "leave it out; a transform runs in threads")
         return None
-    if workers == "threads":
-        source = _native(given)
-        if source is not None:
-            return source
-    return _slow(given, workers)
+    found = _native(given) if workers == "threads" else ""
+    source = found if isinstance(found, Source) else _slow(given, workers, found)
+    source.given = given
+    return source
 
 
 def log(source: Source) -> None:
@@ -233,24 +293,23 @@ def _is_paths(given: Any) -> bool:
         return True
     if isinstance(given, (list, tuple)):
         return all(isinstance(item, (str, bytes, os.PathLike)) for item in given)
-    # A dictionary has no samples by number. What is neither is refused as the path that it is not.
-    return isinstance(given, Mapping) or not hasattr(type(given), "__getitem__")
+    # What is neither is refused as the path that it is not.
+    return not hasattr(type(given), "__getitem__")
 
 
-def _native(given: Any) -> Source | None:
+def _native(given: Any) -> Source | str:
+    """How an object is read natively; or why it is not, if it might have been."""
     if isinstance(given, Dataset):
         binary = () if given._prepare is None else ("data",)
         return Source(given, f"{given!r} is read natively", given._prepare, binary=binary)
     for module, name, recognised in _KNOWN:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(given, kind):
-            source = recognised(given, kind)
-            if source is not None:
-                return source
-    return None
+            return recognised(given, kind)
+    return ""
 
 
-def _slow(given: Any, workers: str) -> Source:
+def _slow(given: Any, workers: str, why: str = "") -> Source:
     what = described(given)
     stream = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
     if stream is not None and isinstance(given, stream):
@@ -264,13 +323,16 @@ def _slow(given: Any, workers: str) -> Source:
     except (OverflowError, ValueError) as error:
         raise refused(f"the __len__ of {what} is of no use: {error}", "return the number of samples") from None
     dataset = Dataset._of(native.numbers(count, what), (_again, (given,)))
+    asked = "a batch at a time" if getattr(given, "__getitems__", None) else "sample by sample"
+    because = f", because {why}" if why else ""
     ways = {
-        "threads": f"{what} is asked sample by sample, in threads that share one interpreter: code that holds its lock "
+        "threads": f"{what} is asked {asked}{because}, in threads that share one interpreter: code that holds its lock "
                    'runs on one core (workers="processes" has one interpreter each)',
-        "processes": f"{what} is asked sample by sample, in worker processes: each has a copy of it, and results come "
-                     "in shared memory",
+        "processes": f"{what} is asked {asked}, in worker processes: each has a copy of it, and results come in shared "
+                     "memory",
     }  # fmt: skip
-    source = Source(dataset, ways[workers])
+    # What else it is, it is asked.
+    source = Source(dataset, ways[workers], said=lambda: [len(given)])
     source.item = given
     return source
 
@@ -279,98 +341,152 @@ def _again(given: Any) -> Dataset:
     return _slow(given, "threads").dataset
 
 
-def _subset(given: Any, kind: Any) -> Source | None:
-    if type(given) is not kind:
-        return None
+def _subset(given: Any, kind: Any) -> Source | str:
+    why = _said.unlike(given, kind, ("__getitem__", "__getitems__", "__len__"))
+    if why is not None:
+        return why
     whole = _native(given.dataset)
-    return None if whole is None else whole.select(list(given.indices))
+    if isinstance(whole, str):
+        return whole
+
+    def said() -> list[Any]:
+        return [given.dataset, whole._says_now(), [operator.index(number) for number in given.indices]]
+
+    try:
+        part = whole.select(said()[-1])
+    except (Error, IndexError, TypeError) as error:
+        # It has its own word on that, for the samples that it is about.
+        return f"its indices are not numbers of samples ({error})"
+    part._says_now, part._said = said, said()
+    return part
 
 
-def _concat(given: Any, kind: Any) -> Source | None:
-    if type(given) is not kind:
-        return None
-    parts = [_native(part) for part in given.datasets]
-    # Work that differs from part to part is left to the parts.
-    if any(part is None or part._prepare is not None or part._gather is not None for part in parts):
-        return None
-    datasets = [part.dataset for part in parts if part is not None]
+def _concat(given: Any, kind: Any) -> Source | str:
+    why = _said.unlike(given, kind, ("__getitem__", "__len__"))
+    if why is not None:
+        return why
+    parts = []
+    for one in given.datasets:
+        part = _native(one)
+        # Work that differs from part to part is left to the parts.
+        if isinstance(part, str) or part._prepare is not None or part.is_python or part.table is not None:
+            return "Python makes the samples of its parts"
+        parts.append(part)
+    datasets = [part.dataset for part in parts]
+    if any(dataset.columns != datasets[0].columns for dataset in datasets):
+        return "its parts have other columns"
     opened = native.concat([part._native for part in datasets])
     whole = Dataset._of(opened, (_concatenated, (datasets,)), [path for part in datasets for path in part._paths])
-    return Source(whole, f"{len(datasets)} datasets end to end are read natively")
+
+    def said() -> list[Any]:
+        return [*given.datasets, *(part._says_now() for part in parts)]
+
+    return Source(whole, f"{len(datasets)} datasets end to end are read natively", said=said)
 
 
 def _concatenated(datasets: list[Dataset]) -> Dataset:
     return Dataset._of(native.concat([part._native for part in datasets]), (_concatenated, (datasets,)))
 
 
-def _ours(given: Any, kind: Any) -> Source | None:
-    if type(given) is not kind:
-        return None
+def _ours(given: Any, kind: Any) -> Source | str:
+    why = _said.unlike(given, kind, ("__getitem__", "__getitems__", "__len__"))
+    if why is not None:
+        return why
     prepare, transform = given.dataset._prepare, given._transform
     if prepare is not None and transform is not None:
         transform = chained(prepare, transform)
     binary = () if prepare is None else ("data",)
-    return Source(given.dataset, f"{given.dataset!r} is read natively", transform or prepare, binary=binary)
+    return Source(given.dataset, f"{given.dataset!r} is read natively", transform or prepare, binary=binary,
+                  said=lambda: [given.dataset, given._transform])
 
 
-def _photos(given: Any, kind: Any) -> Source | None:
-    folder = sys.modules["torchvision.datasets.folder"]
-    base = folder.DatasetFolder
-    loaders = (folder.default_loader, folder.pil_loader)
-    backend = sys.modules["torchvision"].get_image_backend()
-    if type(given).__getitem__ is not base.__getitem__ or given.loader not in loaders or backend != "PIL":
-        return None
+def _photos(given: Any, kind: Any) -> Source | str:
+    attributes = ("samples", "loader", "transform", "target_transform")
+    why = _said.unlike(given, kind, ("__getitem__", "__len__"), attributes)
+    if why is not None:
+        return why
+    if not _opens_by_pillow(given.loader):
+        return "its loader does not open images by Pillow as it stands"
+    if not all(type(pair) is tuple and [*map(type, pair)] == [str, int] for pair in given.samples):
+        return "its samples are not paths with whole numbers"
+
+    def said() -> list[Any]:
+        split = _compose.split(given.transform)
+        chain = [] if split is None else [split.chain, split.is_tensor, split.is_sized, *split.rest]
+        return [given.transform, given.target_transform, given.loader, _opens_by_pillow(given.loader),
+                [*given.samples], chain]
+
     labels = [label for _, label in given.samples]
-    if not all(type(label) is int for label in labels):
-        return None
     dataset = Dataset.from_index([path for path, _ in given.samples], columns={"label": labels})
     reads = f"{described(given)} is read natively: its files by one thread"
     says = f"{reads}, decoded by PIL and transformed in threads"
-    prepare = Photo(given.transform, given.target_transform)
+    prepare = Photo(given)
     split = _compose.split(given.transform)
     if split is None or given.target_transform is not None:
-        return Source(dataset, says, prepare, binary=["data"], collates=True)
+        return Source(dataset, says, prepare, binary=["data"], collates=True, said=said)
     if split.is_partial:
         ours = words(f"{reads}; its transform", split)
-        return Source(dataset, ours, prepare, binary=["data"], collates=True, chain=("data", split.chain), without=says,
-                      behind=Ready(Tail(given.transform, split, orient=False)))
+        return Source(dataset, ours, prepare, binary=["data"], collates=True, said=said, chain=("data", split.chain),
+                      without=says, behind=Ready(Tail(given.transform, split, orient=False)))
     if not split.is_whole or not split.is_tensor:
         why = split.why() or "it makes no tensor"
-        return Source(dataset, f"{says} ({why})", prepare, binary=["data"], collates=True)
+        return Source(dataset, f"{says} ({why})", prepare, binary=["data"], collates=True, said=said)
     ours = f"{reads}, decoded and transformed in the loader's threads ({_compose.names(split.done)})"
-    return Source(dataset, ours, prepare, binary=["data"], collates=True, chain=("data", split.chain), without=says)
+    return Source(dataset, ours, prepare, binary=["data"], collates=True, said=said, chain=("data", split.chain),
+                  without=says)
 
 
-def _tensors(given: Any, kind: Any) -> Source | None:
-    if type(given) is not kind:
-        return None
+def _opens_by_pillow(loader: Any) -> bool:
+    """Whether torchvision's folders open their files by Pillow, and Pillow refuses what is cut off."""
+    folder, backend = sys.modules["torchvision.datasets.folder"], sys.modules["torchvision"].get_image_backend()
+    known = [function for function in (folder.default_loader, folder.pil_loader)
+             if getattr(function, "__globals__", None) is vars(folder)]
+    file = sys.modules.get("PIL.ImageFile")
+    refuses = not getattr(file, "LOAD_TRUNCATED_IMAGES", False)
+    return loader in known and len(known) == 2 and backend == "PIL" and refuses
+
+
+def _tensors(given: Any, kind: Any) -> Source | str:
+    torch = sys.modules["torch"]
+    why = _said.unlike(given, kind, ("__getitem__", "__len__"))
+    if why is not None:
+        return why
+    if not all(type(one) is torch.Tensor and one.layout is torch.strided for one in given.tensors):
+        return "it has something else than plain tensors"
     what = described(given)
     dataset = Dataset._of(native.numbers(len(given), what), (_again, (given,)))
     says = f"{what} is gathered a batch at a time, in threads: pages of mapped files are read when they are touched"
-    return Source(dataset, says, Item(given), Rows(given.tensors), collates=True)
+    return Source(dataset, says, Item(given), Rows(given.tensors), collates=True, said=lambda: [*given.tensors])
 
 
-def _arrow(given: Any, kind: Any) -> Source | None:
+def _arrow(given: Any, kind: Any) -> Source | str:
     """Hugging Face's dataset, where its table is its files, plain columns, in an order of its own at most."""
-    # Those of its order are among its files, too.
-    files = list(sys.modules["datasets.table"].list_table_cache_files(given._data))
-    features = {type(feature).__name__ for feature in (given.features or {}).values()}
-    is_plain = features <= {"Value", "ClassLabel", "Sequence", "List", "LargeList"}
-    if type(given) is not kind or not files or not is_plain or given.format["type"] not in (None, "torch", "numpy"):
-        return None
+    why = _said.unlike(given, kind, ("__getitem__", "__getitems__", "__len__", "_getitem"))
+    if why is not None:
+        return why
+    table = _tables.plain(given)
+    if isinstance(table, str):
+        return table
     try:
-        dataset = Dataset(files, format="arrow", columns=list(given.column_names))
-    except Error:
-        return None
-    if len(dataset) != given._data.num_rows or [*dataset.columns] != given.column_names:
-        return None
-    if given._indices is not None:
-        dataset = dataset.select(given._indices.column(0).to_pylist())
-    return Source(dataset, f"{described(given)} is read natively from its {len(files)} Arrow files")
+        dataset = Dataset(table.files, format="arrow", columns=table.columns)
+    except Error as error:
+        return f"its files cannot be read: {error.headline}"
+    if len(dataset) != given._data.num_rows or [*dataset.columns] != table.columns:
+        return "its files have other rows or columns"
+    if table.rows is not None:
+        dataset = dataset.select(table.rows)
+
+    def said() -> list[Any]:
+        form = given.format
+        return [given._data, given._indices, form["type"], [*form["columns"]], form["output_all_columns"],
+                {**form["format_kwargs"]}]
+
+    says = f"{described(given)} is read natively from its {len(table.files)} Arrow files"
+    return Source(dataset, says, _tables.of_python if table.is_python else None, collates=True, table=table, said=said)
 
 
 #: Modules, classes and what recognises their objects; nothing here imports any of them.
-_KNOWN: list[tuple[str, str, Callable[[Any, Any], Source | None]]] = [
+_KNOWN: list[tuple[str, str, Callable[[Any, Any], Source | str]]] = [
     ("uringload.torch", "Dataset", _ours),
     ("torch.utils.data", "Subset", _subset),
     ("torch.utils.data", "ConcatDataset", _concat),

@@ -90,8 +90,10 @@ class Work:
         collate: Callable[[list[Any], Any], Any] | None,
         batch_transform: Callable[[Any], Any] | None,
         samples: Samples,
+        many: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         self._convert = convert
+        self._many = many
         self._transform = transform
         self._collate = collate
         self._batch_transform = batch_transform
@@ -123,8 +125,11 @@ class Work:
         batch: Any = self._convert(raw)
         facts: Any = meta
         if self._transform is not None or self._collate is not None:
-            samples: list[Any] = list(batch.samples())
-            if self._transform is not None:
+            samples: Any = list(batch.samples())
+            if self._many is not None:
+                samples = self._asked(self._many, samples, meta)
+            # What is no list is a batch already.
+            if self._transform is not None and type(samples) is list:
                 samples, facts = self._transformed(self._transform, samples, meta, lost)
             clock.collate()
             batch = self._collated(samples, facts, meta)
@@ -136,8 +141,15 @@ class Work:
                 raise _blame.of_batch(error, "batch_transform", meta)
         return told(batch, facts), facts
 
-    def _collated(self, samples: list[Any], facts: Any, meta: native.Meta) -> Any:
-        if not samples:
+    @staticmethod
+    def _asked(many: Callable[[list[Any]], Any], samples: list[Any], meta: native.Meta) -> Any:
+        try:
+            return many(samples)
+        except Exception as error:
+            raise _blame.of_batch(error, "__getitems__", meta)
+
+    def _collated(self, samples: Any, facts: Any, meta: native.Meta) -> Any:
+        if type(samples) is list and not samples:
             # Every sample failed. The other ranks have this batch, so this one has it too.
             return Batch((), facts)
         if self._collate is None:
@@ -212,6 +224,8 @@ class Own(NamedTuple):
     batch_transform: Callable[[Any], Any] | None
     #: What Python does to columns of images before that.
     tails: list[tuple[str, Tail]]
+    #: What asks an object of Python for a whole batch.
+    many: Callable[[list[Any]], Any] | None = None
 
     def work(self, convert: Callable[[Raw], Batch], output: str, samples: Samples) -> Work:
         """The work on a batch whose arrays are of the kind `output`."""
@@ -229,7 +243,7 @@ class Own(NamedTuple):
             collate = Stack(output, is_tuple=self.form == "tuple")
         elif transform is None and self.form == "tuple":
             made = as_tuple(convert)
-        return Work(made, transform, collate, self.batch_transform, samples)
+        return Work(made, transform, collate, self.batch_transform, samples, self.many)
 
 
 def reader(

@@ -34,7 +34,7 @@ class Batches:
                 raise refused(f"{name} is of no use to DALI, which takes arrays", f"leave out {name}")
         #: The loader that reads.
         self.loader = DataLoader(path_or_dataset, output="numpy", text=[], **given)
-        known = [*self.loader.dataset.columns]
+        known = [*self.loader._dataset.columns]
         for name in columns or ():
             if name not in known:
                 raise refused(f"there is no column {name!r}", f"choose from {', '.join(known)}")
