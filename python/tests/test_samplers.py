@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -401,3 +403,16 @@ def test_a_damaged_draw_is_refused(numbered: uringload.Dataset) -> None:
         with loader_of(numbered, make(2), 4) as loader:
             with pytest.raises(uringload.StateMismatchError):
                 loader.load_state_dict(broken)
+
+
+def test_the_command_line_reads_such_a_state(numbered: uringload.Dataset, tmp_path: pathlib.Path) -> None:
+    make = KINDS["RandomSampler"][0]
+    with loader_of(numbered, make(1), 4) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    assert state["checksum"] and state["sampler"]
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(state))
+    main = "import sys; from uringload._command import main; sys.exit(main())"
+    told = subprocess.run([sys.executable, "-c", main, "state", "show", path], capture_output=True, text=True)
+    assert told.returncode == 0 and "RandomSampler" in told.stdout, told

@@ -392,6 +392,8 @@ def test_functions_get_the_samples_that_the_dataset_has(saved: Any) -> None:
     for given in (saved, saved.with_format("torch"), saved.with_format("numpy")):
         with uringload.DataLoader(given, 4, collate_fn=whole) as loader:
             assert same(list(loader), of_torch(given, collate_fn=whole))
+        with uringload.DataLoader(given, 4, batch_transform=whole) as loader:
+            assert same(list(loader), of_torch(given))
     # The loader's own ways to collate are about its columns.
     with uringload.DataLoader(saved, 4, collate={"ids": "ragged"}) as loader:
         assert isinstance(next(iter(loader))["ids"], uringload.Ragged)

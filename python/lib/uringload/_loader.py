@@ -264,8 +264,8 @@ class DataLoader:
         on_way = _device.transforms(transforms, orient)
         if source is not None:
             is_alone = transform is None and collate_fn is None and not callable(collate)
-            is_plain = is_alone and batch_transform is None and collate == "auto" and packing is None
-            source.choose(is_plain and bucket_boundaries is None, is_alone)
+            is_auto = collate == "auto" and packing is None and bucket_boundaries is None
+            source.choose(is_alone, is_auto, is_alone and is_auto and batch_transform is None)
             output, pin_memory = self._of_source(source, output, pin_memory, device)
             on_way.chains.extend([] if source.chain is None else [source.chain])
         devices = _device.devices(device, output, bool(on_way.kernels), device_memory, nvjpeg, device_allocator)

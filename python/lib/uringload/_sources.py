@@ -80,12 +80,12 @@ class Source:
         """Whether samples are made by Python alone."""
         return self.item is not None or self._gather is not None
 
-    def choose(self, is_plain: bool, is_alone: bool) -> None:
-        """Settles whether the chain is used: one that does all, only where nobody else works on samples; and whether
-        columns are: where nobody works on samples (`is_alone`) and they are collated as torch does (`is_plain`), only
-        if that is the same.
+    def choose(self, is_alone: bool, is_auto: bool, is_plain: bool) -> None:
+        """Settles what is left to Python. Columns are what samples are where nobody works on samples (`is_alone`) and
+        torch would collate them to the same, unless the loader's own ways are asked for (not `is_auto`). The chain does
+        all only where nobody else does anything (`is_plain`).
         """
-        if self.table is not None and is_alone and not (is_plain and self.table.is_python and self.table.lists):
+        if self.table is not None and is_alone and not (is_auto and self.table.is_python and self.table.lists):
             self._prepare, self._collates = None, False
         if self.chain is None:
             return
