@@ -130,7 +130,7 @@ def same(mine: Any, theirs: Any) -> bool:
         return (type(mine) is type(theirs) and mine.dtype == theirs.dtype and mine.shape == theirs.shape
                 and all(map(same, mine, theirs) if theirs.dtype == object else [np.array_equal(mine, theirs)]))
     if isinstance(theirs, dict):
-        return isinstance(mine, dict) and [*mine] == [*theirs] and all(same(mine[name], theirs[name]) for name in theirs)
+        return isinstance(mine, dict) and [*mine] == [*theirs] and all(map(same, mine.values(), theirs.values()))
     if isinstance(theirs, (list, tuple)):
         return isinstance(mine, type(theirs)) and len(mine) == len(theirs) and all(map(same, mine, theirs))
     if isinstance(theirs, Image.Image):

@@ -62,8 +62,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def _table(shift: int) -> Any:
     numbers = range(shift, shift + ROWS)
     kinds = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-    columns: dict[str, Any] = {kind: (tables.Value(kind), [number % 100 / (3 if "float" in kind else 1) if "float" in kind
-                                                           else number % 100 for number in numbers]) for kind in kinds}
+    columns: dict[str, Any] = {}
+    for kind in kinds:
+        part = 3 if "float" in kind else None
+        columns[kind] = (tables.Value(kind), [number % 100 / part if part else number % 100 for number in numbers])
     columns["flag"] = (tables.Value("bool"), [number % 3 == 0 for number in numbers])
     columns["text"] = (tables.Value("string"), [f"line {number}" for number in numbers])
     columns["label"] = (tables.ClassLabel(names=["a", "b"]), [number % 2 for number in numbers])
@@ -202,8 +204,8 @@ def images(draw: Any, place: Place) -> Any:
     root = draw(st.sampled_from([place.one, place.two]))
     more = {"transform": TRANSFORMS[draw(st.sampled_from(sorted(TRANSFORMS)))](),
             "target_transform": TARGETS[draw(st.sampled_from(sorted(TARGETS)))]}
-    kind = draw(st.sampled_from(["ImageFolder"] * 10 + ["Shorter", "Twice", "Together", "Reversing", "valid", "gray", "sizes",
-                                "folder", "patched", "edited"]))
+    others = ["Shorter", "Twice", "Together", "Reversing", "valid", "gray", "sizes", "folder", "patched", "edited"]
+    kind = draw(st.sampled_from([*["ImageFolder"] * 10, *others]))
     if kind == "valid":
         return folders.ImageFolder(root, is_valid_file=lambda path: int(pathlib.Path(path).stem) % 2 == 0,
                                    allow_empty=True, **more)
@@ -249,7 +251,8 @@ def rows(draw: Any, place: Place) -> Any:
     found = tables.load_from_disk(str(place.table))
     # Two of three are what is read natively.
     is_easy = draw(st.sampled_from([True, True, False]))
-    columns = draw(st.lists(st.sampled_from(EASY if is_easy else found.column_names), min_size=1, max_size=4, unique=True))
+    names = EASY if is_easy else found.column_names
+    columns = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
     for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2]))):
         step = draw(st.sampled_from(STEPS[:6] if is_easy else STEPS))
         if step == "shuffle":
@@ -297,7 +300,8 @@ def _few(row: Any, index: int) -> bool:
 
 
 def formatted(draw: Any, found: Any, columns: list[str], is_easy: bool = False) -> Any:
-    how = draw(st.sampled_from(["format", "columns"] if is_easy else ["format", "format", "columns", "transform", "pad"]))
+    ways = ["format", "columns"] if is_easy else ["format", "format", "columns", "transform", "pad"]
+    how = draw(st.sampled_from(ways))
     if how == "pad" and "uneven" in found.column_names:
         return found.with_transform(padded)
     if how == "transform":
@@ -344,8 +348,9 @@ def datasets(draw: Any, place: Place) -> Any:
         elif how == "same":
             made = data.ConcatDataset([made, made])
         else:
-            made = data.Subset(made, range(count))
-            made.__getitems__ = lambda indices, of=made: [of.dataset[index] for index in reversed(indices)]  # type: ignore[method-assign]
+            part: Any = data.Subset(made, range(count))
+            part.__getitems__ = lambda indices, of=made: [of[index] for index in reversed(indices)]
+            made = part
     return made
 
 

@@ -522,6 +522,26 @@ def test_a_loader_has_the_dataset_that_it_was_given(images: pathlib.Path, record
         assert same(list(loader), of_torch(both))
 
 
+@needs_torch
+def test_parts_that_a_script_changed(records: pathlib.Path) -> None:
+    from torch.utils.data import ConcatDataset
+
+    import uringload.torch
+
+    whole = uringload.Dataset(records, record_bytes=256, dtype="i32")
+    both = ConcatDataset([whole[:6], whole[6:10]])
+    with uringload.DataLoader(both, 4) as loader:
+        assert same(list(loader), of_torch(both)) and "natively" in loader._source.says
+        # Its length stays what it was.
+        both.datasets.append(whole[10:20])
+        assert same(list(loader), of_torch(both)) and len(both) == 10
+    for more in ({}, {"key": True}, {"output": "numpy"}, {"engine": "threads"}):
+        own = uringload.torch.Dataset(records, record_bytes=256, dtype="i32", only=range(9), **more)
+        with uringload.DataLoader(own, 4) as loader:
+            assert same(list(loader), of_torch(own)), more
+            assert ("natively" in loader._source.says) == (more.keys() <= {"engine"})
+
+
 def test_a_dictionary_of_datasets_is_refused(saved: Any) -> None:
     datasets = pytest.importorskip("datasets")
     with pytest.raises(uringload.ArgumentTypeError, match="DatasetDict is a dictionary") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import operator
 import os
 import sys
@@ -20,6 +21,10 @@ from ._tail import Tail, words
 from .errors import Error, mistyped, refused
 
 WORKERS = ("threads", "processes")
+
+#: Arguments that say how bytes are read, and not what a sample is.
+_HOW = {"engine", "io", "queue_depth", "read_size", "io_threads", "coalesce_gap", "memory_limit", "num_threads",
+        "timeout", "outage_timeout", "profile", "share_stats", "starved_after"}
 
 
 class Source:
@@ -372,6 +377,8 @@ def _concat(given: Any, kind: Any) -> Source | str:
         if isinstance(part, str) or part._prepare is not None or part.is_python or part.table is not None:
             return "Python makes the samples of its parts"
         parts.append(part)
+    if [*given.cumulative_sizes] != [*itertools.accumulate(map(len, given.datasets))]:
+        return "it counts its parts otherwise"
     datasets = [part.dataset for part in parts]
     if any(dataset.columns != datasets[0].columns for dataset in datasets):
         return "its parts have other columns"
@@ -379,7 +386,7 @@ def _concat(given: Any, kind: Any) -> Source | str:
     whole = Dataset._of(opened, (_concatenated, (datasets,)), [path for part in datasets for path in part._paths])
 
     def said() -> list[Any]:
-        return [*given.datasets, *(part._says_now() for part in parts)]
+        return [[*given.cumulative_sizes], *given.datasets, *(part._says_now() for part in parts)]
 
     return Source(whole, f"{len(datasets)} datasets end to end are read natively", said=said)
 
@@ -393,6 +400,10 @@ def _ours(given: Any, kind: Any) -> Source | str:
     if why is not None:
         return why
     prepare, transform = given.dataset._prepare, given._transform
+    output, wishes = given._wishes
+    told = wishes.keys() - _HOW - (set() if prepare is None else {"binary"})
+    if output != "torch" or told:
+        return f"it was made with {', '.join(sorted(told)) or 'output'}"
     if prepare is not None and transform is not None:
         transform = chained(prepare, transform)
     binary = () if prepare is None else ("data",)
@@ -461,6 +472,8 @@ def _tensors(given: Any, kind: Any) -> Source | str:
 
 def _arrow(given: Any, kind: Any) -> Source | str:
     """Hugging Face's dataset, where its table is its files, plain columns, in an order of its own at most."""
+    if type(given) is not kind:
+        return "its class is derived from that of datasets"
     why = _said.unlike(given, kind, ("__getitem__", "__getitems__", "__len__", "_getitem"))
     if why is not None:
         return why
