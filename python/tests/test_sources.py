@@ -394,6 +394,10 @@ def test_functions_get_the_samples_that_the_dataset_has(saved: Any) -> None:
             assert same(list(loader), of_torch(given, collate_fn=whole))
         with uringload.DataLoader(given, 4, batch_transform=whole) as loader:
             assert same(list(loader), of_torch(given))
+    # Lists of Python are made on the host.
+    with pytest.raises(uringload.InvalidArgumentError, match="samples that Python makes") as caught:
+        uringload.DataLoader(saved, 4, device="cuda:0")
+    assert 'with_format("torch")' in str(caught.value.remedy)
     # The loader's own ways to collate are about its columns.
     with uringload.DataLoader(saved, 4, collate={"ids": "ragged"}) as loader:
         assert isinstance(next(iter(loader))["ids"], uringload.Ragged)

@@ -76,8 +76,9 @@ class DataLoader:
         process_group: the process group of torch.distributed, or the device mesh of one dimension, whose ranks share
             the samples, where those are not all ranks: the data-parallel ones beside tensor-parallel ones.
         order: "distributed" for the exact order of torch's DistributedSampler.
-        sampler: the numbers of this rank's samples, in order: a torch sampler or a list. States identify it by its
-            type and by its ``order_id`` (text or a number), if it has one.
+        sampler: the numbers of this rank's samples, in order: a torch sampler or a list. Each pass draws from it once,
+            as torch's loader does. States keep what a resume needs to draw the same, and identify it by its type, by
+            what it drew and by its ``order_id`` (text or a number), if it has one.
         output: "torch", "numpy" or "dlpack".
         device: "cpu"; "cuda:0", or a list of GPUs that batches go to in turn; "auto" for the first GPU if there is one.
             On a GPU, a column is one tensor where samples have the same shape, else `Ragged`.
@@ -518,8 +519,10 @@ class DataLoader:
         if not source.is_python and not source.works:
             return output, pin_memory
         if str(device) != "cpu":
-            raise refused(f"device={device!r} is of no use to samples that Python makes",
-                          "move batches to the device in the training loop, or in batch_transform")
+            remedy = "move batches to the device in the training loop, or in batch_transform"
+            if source.table is not None:
+                remedy = f'give the dataset with_format("torch"), whose columns need no Python; or {remedy}'
+            raise refused(f"device={device!r} is of no use to samples that Python makes", remedy)
         if pin_memory:
             _log.warning("pin_memory is of no use to samples that Python makes: batches are not pinned")
         return "dlpack" if source.is_python else output, False

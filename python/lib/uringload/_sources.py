@@ -78,7 +78,8 @@ class Source:
     @property
     def works(self) -> bool:
         """Whether Python makes something else of samples that are read natively."""
-        return bool(self.binary) or (self._behind is not None and self._prepare is self._behind)
+        makes = self.table is not None and self._prepare is not None
+        return bool(self.binary) or makes or (self._behind is not None and self._prepare is self._behind)
 
     @property
     def is_python(self) -> bool:
