@@ -54,9 +54,12 @@ pub struct Labels {
     may_have_header: bool,
 }
 
-/// What stands for no number, in any case of letters. Source: `na_values` of `pandas.read_csv`.
-const MISSING: [&str; 12] =
-    ["nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "null", "none", "1.#ind", "-1.#ind", "#n/a n/a"];
+/// What stands for no number, in any case of letters. Source: the values that `pandas.read_csv` takes for missing by
+/// default, and those that a float is parsed of.
+const MISSING: [&str; 15] = [
+    "nan", "-nan", "+nan", "na", "n/a", "#n/a", "#na", "<na>", "null", "none", "1.#ind", "-1.#ind", "1.#qnan",
+    "-1.#qnan", "#n/a n/a",
+];
 
 /// How many names an error shows.
 const SHOWN: usize = 3;
@@ -188,7 +191,8 @@ impl Labels {
     fn are_numbers(&self) -> bool {
         let labels = || self.labels.iter().skip(self.may_have_header.into()).map(|label| label.trim());
         let is_number = |label: &str| label.parse::<f64>().is_ok_and(|number| !number.is_nan());
-        labels().all(|label| is_number(label) || is_missing(label, true)) && labels().any(is_number)
+        let is_float = |label: &str| label.parse::<f64>().is_ok();
+        labels().all(|label| is_number(label) || is_missing(label, true)) && labels().any(is_float)
     }
 
     /// The column of the labels in these rows.

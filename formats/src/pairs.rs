@@ -9,7 +9,7 @@ use crate::skipped::SkipReason;
 use crate::tar::{Missing, split_name};
 use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -50,18 +50,27 @@ impl Pairs {
         let found = if by == Pairing::Folder { without_companions(found) } else { found };
         let FoundFiles { files, skips, .. } = found;
         let ends = if are_extensions(fields, &files) { &[] } else { fields };
+        let stem_of = if by == Pairing::Folder && !meet(&files, at_last_dot) { before_extension } else { at_last_dot };
+        // Files of a field that belong to no sample that is known yet.
+        let mut passed_over: Vec<(&[u8], FileId)> = Vec::new();
         let mut columns: Vec<String> = fields.to_vec();
         let mut stems: BTreeMap<Box<[u8]>, Vec<u32>> = BTreeMap::new();
         let mut unpaired: Vec<FileId> = Vec::new();
         for file in (0..files.len() as u32).map(FileId) {
-            let Some((stem, column)) = parts(files.name(file), by, ends) else {
+            let Some((stem, column)) = parts(files.name(file), (by, stem_of), ends) else {
                 unpaired.push(file);
                 continue;
             };
             let known = columns.iter().position(|known| *known == column);
             let number = match known {
                 Some(number) => number,
-                None if !fields.is_empty() => continue,
+                None if !fields.is_empty() => {
+                    let name = files.name(file);
+                    if by == Pairing::Extension && fields.iter().any(|field| has_extension(name, field)) {
+                        passed_over.push((stem, file));
+                    }
+                    continue;
+                }
                 None => {
                     columns.push(column);
                     columns.len() - 1
@@ -94,6 +103,11 @@ impl Pairs {
             let what = format!("{} files belong to no column: the first {where_it_lies}", unpaired.len());
             let error = Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(first));
             return Err(error.with_remedy("name the folders that hold the samples, or move these files elsewhere"));
+        }
+        if let Some(&(_, file)) = passed_over.iter().find(|(stem, _)| !stems.contains_key(*stem)) {
+            let what = "the name has several dots: it ends in a field, and is a file of no sample";
+            let error = Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(file));
+            return Err(error.with_remedy("give all samples names of one form, or leave the file out (exclude)"));
         }
         check_columns(&columns, &stems, &files)?;
         if by == Pairing::Extension && fields.is_empty() {
@@ -162,7 +176,11 @@ fn are_extensions(fields: &[String], files: &FileTable) -> bool {
 }
 
 /// Stem and column of a file's name, which may end in one of `ends`.
-fn parts<'a>(name: &'a [u8], by: Pairing, ends: &[String]) -> Option<(&'a [u8], String)> {
+fn parts<'a>(
+    name: &'a [u8],
+    (by, stem_of): (Pairing, fn(&[u8]) -> &[u8]),
+    ends: &[String],
+) -> Option<(&'a [u8], String)> {
     // A list may name "./a/b", whose first component is no folder below the root.
     split_name(name).ok().filter(|(_, extension)| !extension.is_empty())?;
     match by {
@@ -175,7 +193,7 @@ fn parts<'a>(name: &'a [u8], by: Pairing, ends: &[String]) -> Option<(&'a [u8], 
             Some((stem, String::from_utf8_lossy(extension).to_lowercase()))
         }
         Pairing::Folder => {
-            let stem = at_last_dot(name);
+            let stem = stem_of(name);
             let slash = stem.iter().position(|&byte| byte == b'/')?;
             let folder = std::str::from_utf8(&stem[..slash]).ok();
             let folder = folder.filter(|folder| !matches!(*folder, "" | "." | ".."))?;
@@ -203,6 +221,22 @@ fn at_extension(name: &[u8]) -> (&[u8], &[u8]) {
     dot.map_or((name, &[]), |dot| (&name[..dot], &name[dot + 1..]))
 }
 
+/// A name before its extension.
+fn before_extension(name: &[u8]) -> &[u8] {
+    at_extension(name).0
+}
+
+/// Whether two files in different folders below the root have one stem.
+fn meet(files: &FileTable, stem_of: fn(&[u8]) -> &[u8]) -> bool {
+    let mut folders: HashMap<&[u8], &[u8]> = HashMap::new();
+    // Fits: a table has fewer than 2^32 files.
+    (0..files.len() as u32).any(|file| {
+        let stem = stem_of(files.name(FileId(file)));
+        let Some(slash) = stem.iter().position(|&byte| byte == b'/') else { return false };
+        folders.insert(&stem[slash + 1..], &stem[..slash]).is_some_and(|other| other != &stem[..slash])
+    })
+}
+
 /// A name before its last dot, and before that of a compressed file's own extension.
 fn at_last_dot(name: &[u8]) -> &[u8] {
     let before = |name: &[u8]| {
@@ -213,8 +247,8 @@ fn at_last_dot(name: &[u8]) -> &[u8] {
     if COMPRESSIONS.iter().any(|extension| has_extension(name, extension)) { &stem[..before(stem)] } else { stem }
 }
 
-/// Refuses names with dots of which nobody can say where their stem ends: cut at their last dots, all samples would
-/// have the same columns; cut as extensions are, they have not.
+/// Refuses names with dots of which nobody can say where their stem ends: cut at their last dots, most would be samples
+/// of several files; cut as extensions are, not all samples have the same columns.
 fn check_dots(columns: &[String], stems: &BTreeMap<Box<[u8]>, Vec<u32>>, files: &FileTable) -> Result<()> {
     let is_whole = |row: &Vec<u32>| row.len() == columns.len() && !row.contains(&NONE);
     if !columns.iter().any(|column| column.contains('.')) || stems.len() > 1 && stems.values().all(is_whole) {
@@ -226,15 +260,15 @@ fn check_dots(columns: &[String], stems: &BTreeMap<Box<[u8]>, Vec<u32>>, files: 
         let stem = at_last_dot(name);
         by_last_dot.entry(stem).or_default().insert(&name[stem.len()..]);
     }
-    let mut kinds = by_last_dot.values();
-    let first = kinds.next();
-    if by_last_dot.len() < 2 || first.is_none_or(|kinds| kinds.len() < 2) || !kinds.all(|kinds| Some(kinds) == first) {
+    let several = by_last_dot.values().filter(|kinds| kinds.len() > 1).count();
+    if several < 2 || several * 2 < by_last_dot.len() {
         return Ok(());
     }
+    let ends: BTreeSet<&[u8]> = by_last_dot.into_values().flatten().collect();
     let dotted = |column: &&String| column.contains('.');
     let column = columns.iter().find(dotted).map_or("", |column| column.as_str());
     let what = format!("names have several dots, so that a column would be called {column:?}");
-    let ends: Vec<String> = first.into_iter().flatten().map(|end| lossy_end(end)).collect();
+    let ends: Vec<String> = ends.into_iter().map(lossy_end).collect();
     let remedy = format!("say where stems end: name the extensions (fields), such as {}", ends.join(", "));
     Err(Error::new(ErrorKind::InvalidArgument, what).with_path(files.place()).with_remedy(remedy))
 }

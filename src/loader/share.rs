@@ -24,6 +24,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// What is told of "now" is the mean of so many periods.
 const RECENT: usize = 4;
 
+/// How pages' names begin.
+const PREFIX: &str = "uringload-";
+
 /// A page that is being written. Dropping it removes the page.
 #[derive(Debug)]
 pub(super) struct Sharing {
@@ -43,7 +46,7 @@ impl Sharing {
         let process = std::process::id();
         // An address that no other loader of this process has while this one lives.
         let number = Arc::as_ptr(&stats).addr();
-        let path = folder.join(format!("uringload-{process}-{number:x}.json"));
+        let path = folder.join(format!("{PREFIX}{process}-{number:x}.json"));
         let failed = |source| {
             let error = Error::io("cannot share the loader's statistics", source).with_path(&path);
             error.with_remedy("name a folder that this user can write to, such as /dev/shm, or share none")
@@ -85,10 +88,7 @@ const LEFT_AFTER: Duration = Duration::from_secs(10);
 fn remove_left(folder: &Path) {
     let Ok(own) = fs::metadata("/proc/self").map(|process| process.uid()) else { return };
     let is_left = |path: &Path| {
-        let name = path.file_name()?.to_str()?.strip_prefix("uringload-")?;
-        let (process, rest) = name.split_once('-')?;
-        let is_page = rest.ends_with(".json") || rest.ends_with(".new");
-        let process: u32 = process.parse().ok().filter(|_| is_page)?;
+        let process = process_of(path)?;
         let about = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         let is_old = about.modified().ok()?.elapsed().is_ok_and(|age| age > LEFT_AFTER);
         (about.uid() == own && is_old && !Path::new(&format!("/proc/{process}")).exists()).then_some(())
@@ -98,6 +98,14 @@ fn remove_left(folder: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
+}
+
+/// The process of a page that [`Sharing::begin`] names, or of the one that is to take its place.
+fn process_of(path: &Path) -> Option<u32> {
+    let (process, rest) = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+    let number = rest.strip_suffix(".json").or_else(|| rest.strip_suffix(".new"))?;
+    let is_address = (8..=16).contains(&number.len()) && u64::from_str_radix(number, 16).is_ok();
+    process.parse().ok().filter(|_| is_address)
 }
 
 struct Page {

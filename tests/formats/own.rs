@@ -165,7 +165,7 @@ fn labels_from_a_table() {
 fn a_label_that_is_missing_is_no_class() {
     let folder = folder(&PHOTOS);
     let path = folder.path().join("train.csv");
-    for missing in ["", " ", "nan", "NaN", "-NaN", "NA", "n/a", "#N/A", "<NA>", "null", "None"] {
+    for missing in ["", " ", "nan", "NaN", "-NaN", "NA", "n/a", "#N/A", "<NA>", "null", "None", "1.#QNAN"] {
         for (others, dtype) in [(["10", "2"], DType::I64), (["1.5", "2"], DType::F64)] {
             let table = format!("file,label\n1.jpg,{}\n2.jpg,{missing}\n3.jpg,{}\n", others[0], others[1]);
             put(&path, table.as_bytes()).expect("a table");
@@ -178,6 +178,8 @@ fn a_label_that_is_missing_is_no_class() {
             assert!(dataset.index().classes.is_empty(), "{missing}");
         }
     }
+    put(&path, b"1.jpg,nan\n2.jpg,+nan\n3.jpg,NaN\n").expect("a table");
+    assert_eq!(labelled(folder.path(), &path, "skip").unwrap_err().kind(), ErrorKind::Empty);
     // Words may be anything but nothing.
     put(&path, b"1.jpg,none\n2.jpg,cat\n3.jpg,NA\n").expect("a table");
     assert_eq!(labelled(folder.path(), &path, "error").expect("classes").index().classes, ["NA", "cat", "none"]);
@@ -315,6 +317,13 @@ fn stems_with_dots() {
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("jpg, json")), "{error}");
     let said = paired("extension").set("fields", ["jpg", "json"]);
     assert_eq!(open(&people, said.clone()).unwrap(), told(&["jpg", "json"], &["a.doe", "a.roe"]));
+    let lacking = [("m.a.jpg", ""), ("m.a.json", ""), ("m.b.jpg", ""), ("m.b.json", ""), ("m.c.jpg", "")];
+    assert!(open(&lacking, paired("extension")).unwrap_err().what().contains("several dots"));
+    let mixed = [("a.jpg", ""), ("a.json", ""), ("m.roe.jpg", ""), ("m.roe.json", "")];
+    let error = open(&mixed, said.clone()).unwrap_err();
+    assert!(error.what().contains("a file of no sample") && error.path().is_some(), "{error}");
+    let masks = [("images/a.jpg", ""), ("images/b.jpg", ""), ("masks/a.mask.png", ""), ("masks/b.mask.png", "")];
+    assert_eq!(open(&masks, paired("folder")).unwrap(), told(&["images", "masks"], &["a", "b"]));
     let other = [("a.jpg", ""), ("a.json", ""), ("a.seg.json", "")];
     assert_eq!(open(&other, said).unwrap(), told(&["jpg", "json"], &["a"]));
 }

@@ -64,9 +64,10 @@ fn pages_that_others_have_put_there_are_passed_over() {
     let (at, page) =
         (pages.path().display(), |pid: u32, number| pages.path().join(format!("uringload-{pid}-{number}.json")));
     // Left by processes that were killed: the next loader removes its user's.
-    let left = [page(4_194_305, 0), page(4_194_305, 0).with_extension("new")];
+    let page_of = |end| pages.path().join(format!("uringload-4194305-7f0011223344.{end}"));
+    let (left, other) = ([page_of("json"), page_of("new")], pages.path().join("uringload-4194305-results.json"));
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
-    for path in &left {
+    for path in left.iter().chain([&other]) {
         fs::write(path, "{}").unwrap();
         fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
     }
@@ -77,7 +78,7 @@ fn pages_that_others_have_put_there_are_passed_over() {
         assert!(Instant::now() < end);
         sleep(Duration::from_millis(50));
     }
-    assert!(left.iter().all(|path| !path.exists()));
+    assert!(left.iter().all(|path| !path.exists()) && other.exists());
     let own = std::process::id();
     fs::write(page(own, 0), "junk").unwrap();
     assert!(Command::new("mkfifo").arg(page(own, 1)).status().unwrap().success());
