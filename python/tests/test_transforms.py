@@ -9,6 +9,8 @@ import os
 import pathlib
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -646,3 +648,48 @@ def test_packed_rows_have_no_samples_to_transform(tmp_path: pathlib.Path) -> Non
     (tmp_path / "0.dat").write_bytes(bytes(100))
     with pytest.raises(uringload.InvalidArgumentError, match="packed rows hold pieces of samples"):
         DataLoader(tmp_path, **given)
+
+
+@pytest.mark.parametrize("how", ["interrupt", "break"])
+def test_what_is_queued_keeps_no_process(how: str, records: pathlib.Path) -> None:
+    """At Ctrl-C, and behind a loop that was left, the sample in work is the last: a batch takes two seconds."""
+    script = f"""
+import os, signal, threading, time, uringload
+def slow(sample):
+    time.sleep(0.1)
+    return sample
+loader = uringload.DataLoader({str(records)!r}, format="records", record_bytes=256, batch_size=20, transform=slow,
+                              collate_fn=len, output="numpy", num_threads=2)
+if {how!r} == "interrupt":
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    for batch in loader:
+        break
+finally:
+    print(time.time(), flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    took = time.time() - float(ended.stdout.split()[-1])
+    assert took < 1.5, (took, ended.stderr)
+    assert ended.returncode == (0 if how == "break" else -2), ended.stderr
+
+
+def test_replacements_of_a_batch_are_read_at_once(records: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader is made for each batch with failed samples, and not for each of these."""
+    from uringload import _transform
+
+    made = []
+    plain = _transform.native.Loader
+    monkeypatch.setattr(_transform.native, "Loader", lambda *given, **named: made.append(1) or plain(*given, **named))
+
+    def half(sample: Any) -> Any:
+        if sample["data"][0] % 2:
+            raise ValueError("odd")
+        return sample
+
+    with DataLoader(**of_records(records, batch_size=100, output="numpy", on_error="replace", transform=half)) as loader:
+        batches = list(loader)
+    assert sum(len(batch.ids) for batch in batches) == RECORDS
+    assert all(number % 2 == 0 for batch in batches for number in batch.ids)
+    # The batches' own, and for each of ten batches one for each attempt that any of its samples needs.
+    assert len(made) <= 1 + 10 * _transform.ATTEMPTS

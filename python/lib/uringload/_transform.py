@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -66,8 +68,8 @@ class Samples(NamedTuple):
     """What the work needs to know of the samples' dataset, and what happens where one fails."""
 
     dataset: native.Dataset
-    #: Reads a sample again, in an epoch: to replace another.
-    read: Callable[[int, int], dict[str, Any]]
+    #: Reads samples, by number, in an epoch: to replace others. What becomes of those that fail is its last argument.
+    read: Callable[[list[int], int, str], dict[int, list[dict[str, Any]]]]
     on_error: str
     seed: int
 
@@ -99,6 +101,8 @@ class Work:
         self._batch_transform = batch_transform
         self._samples = samples
         self._local = threading.local()
+        #: Whether nobody wants what is made: the sample in work is the last.
+        self.is_over = False
 
     def __call__(self, raw: Raw, loader: native.Loader) -> Made:
         clock, meta, lost = self._clock(loader), raw[1], []  # type: native.Clock, native.Meta, list[Lost]
@@ -163,55 +167,80 @@ class Work:
         self, transform: Keyed, samples: list[Any], meta: native.Meta, lost: list[Lost]
     ) -> tuple[list[Any], Any]:
         """The samples as the transform returns them, without those that failed, and what is known of them."""
-        made, ids, epoch = [], meta.ids, meta.epoch
-        left: list[tuple[int, int]] = []
-        for index, number in enumerate(ids):
+        epoch = meta.epoch
+        done: list[tuple[int, int, Any]] = []
+        failures: list[tuple[int, int, Exception]] = []
+        for index, number in enumerate(meta.ids):
+            if self.is_over:
+                raise InternalError("the loader was closed")
             try:
-                made.append(transform(samples[index], epoch, number))
-                left.append((index, number))
+                done.append((index, number, transform(samples[index], epoch, number)))
             except MemoryError as no_memory:
                 # The machine's trouble and no fault of the sample's.
                 raise _blame.of_sample(no_memory, self._samples.dataset, epoch, number)
             except Exception as failure:
-                # No local variable may hold the error: see `Made`.
-                other = self._instead(transform, _blame.trimmed(failure), epoch, number, lost)
-                if other is not None:
-                    made.append(other[1])
-                    left.append((index, other[0]))
+                # No local variable may hold the error for longer: see `Made`.
+                failures.append((index, number, self._blamed(_blame.trimmed(failure), epoch, number, lost)))
+        try:
+            self._settle(transform, failures, epoch, lost, done)
+        finally:
+            failures.clear()
+        made = [sample for _, _, sample in done]
         if not lost:
             return made, meta
         padding = meta.padding
-        kept = None if padding is None else [padding[index] for index, _ in left]
-        return made, Facts([number for _, number in left], kept, meta.failed, epoch, meta.position)
+        kept = None if padding is None else [padding[index] for index, _, _ in done]
+        return made, Facts([number for _, number, _ in done], kept, meta.failed, epoch, meta.position)
 
-    def _instead(
-        self, transform: Keyed, error: Exception, epoch: int, number: int, lost: list[Lost]
-    ) -> tuple[int, Any] | None:
-        """What comes in the place of a sample that failed: the number of another and that sample, or None."""
+    def _blamed(self, error: Exception, epoch: int, number: int, lost: list[Lost]) -> Exception:
+        """The error of a sample, which is raised if it takes the place of the batch."""
         error = _blame.of_sample(error, self._samples.dataset, epoch, number)
         if self._samples.on_error == "raise":
             lost.append(Lost(number, error, None))
             raise error
+        return error
+
+    def _settle(
+        self,
+        transform: Keyed,
+        failures: list[tuple[int, int, Exception]],
+        epoch: int,
+        lost: list[Lost],
+        done: list[tuple[int, int, Any]],
+    ) -> None:
+        """Puts other samples in the places of those that failed, or leaves these out."""
         if self._samples.on_error != "replace":
-            lost.append(Lost(number, error, None))
-            return None
-        tried = "the dataset has no other"
+            lost.extend(Lost(number, error, None) for _, number, error in failures)
+            return
+        seed, count = self._samples.seed, len(self._samples.dataset)
+        found: dict[int, tuple[int, Any]] = {}
+        tried: dict[int, str] = {}
         for attempt in range(ATTEMPTS):
-            other = native.replacement(self._samples.seed, number, attempt, len(self._samples.dataset))
-            if other is None:
+            left = [(index, number) for index, number, _ in failures if index not in found]
+            others = {index: native.replacement(seed, number, attempt, count) for index, number in left}
+            # At once, because a reader takes milliseconds.
+            ahead = self._samples.read([other for other in others.values() if other is not None], epoch, "skip")
+            for index, other in others.items():
+                if other is None:
+                    continue
+                try:
+                    read = ahead.get(other) or self._samples.read([other], epoch, "raise")[other]
+                    found[index] = (other, transform(read.pop(), epoch, other))
+                except MemoryError:
+                    raise
+                except Exception as last:
+                    tried[index] = f"{attempt + 1} failed, the last of them sample {other} ({_blame.text(last)})"
+            if all(other is None for other in others.values()):
                 break
-            try:
-                made = transform(self._samples.read(other, epoch), epoch, other)
-            except MemoryError:
-                raise
-            except Exception as last:
-                tried = f"{attempt + 1} failed, the last of them sample {other} ({_blame.text(last)})"
-                continue
-            lost.append(Lost(number, error, other))
-            return other, made
-        _blame.note(error, f"no other sample could take its place: {tried}")
-        lost.append(Lost(number, error, None))
-        raise error
+        for index, number, error in failures:
+            if index not in found:
+                why = tried.get(index, "the dataset has no other")
+                _blame.note(error, f"no other sample could take its place: {why}")
+                lost.append(Lost(number, error, None))
+                raise error
+            lost.append(Lost(number, error, found[index][0]))
+            done.append((index, *found[index]))
+        done.sort(key=lambda one: one[0])
 
 
 class Own(NamedTuple):
@@ -252,18 +281,21 @@ def reader(
     text: list[str],
     binary: list[str],
     convert: Callable[[Raw], Batch],
-) -> Callable[[int, int], dict[str, Any]]:
-    """A function that reads one sample by its number, as it comes in an epoch.
+) -> Callable[[list[int], int, str], dict[int, list[dict[str, Any]]]]:
+    """A function that reads samples by their numbers, as they come in an epoch.
 
-    It sets up a reader for each, which takes about a millisecond: it is for the few that replace others.
+    It sets up a reader each time, which takes some milliseconds: it is for the few that replace others.
     """
-    alone = {"batch_size": 1, "rank": 0, "world_size": 1, "drop_last": False, "packing": None, "buckets": None,
-             "pin": None, "cache": None, "cache_images": None, "cache_images_dir": None, "share_stats": None,
-             "on_error": "raise", "max_failures": None, "quarantine": None}
+    alone = {"rank": 0, "world_size": 1, "drop_last": False, "packing": None, "buckets": None, "pin": None,
+             "cache": None, "cache_images": None, "cache_images_dir": None, "share_stats": None, "max_failures": None,
+             "quarantine": None}
 
-    def read(number: int, epoch: int) -> dict[str, Any]:
-        order = ([number], BY_NUMBER)
-        loader = native.Loader(dataset, {**options, **alone}, start=(epoch, 0), epochs=1, order=order, text=text,
+    def read(numbers: list[int], epoch: int, on_error: str) -> dict[int, list[dict[str, Any]]]:
+        found: dict[int, list[dict[str, Any]]] = {}
+        if not numbers:
+            return found
+        wanted = {**options, **alone, "batch_size": len(numbers), "on_error": on_error}
+        loader = native.Loader(dataset, wanted, start=(epoch, 0), epochs=1, order=(numbers, BY_NUMBER), text=text,
                                binary=binary)
         try:
             raw = loader.next()
@@ -271,7 +303,9 @@ def reader(
             loader.close()
         if raw is None:
             raise InternalError("no batch came: this is a bug of uringload (please report it)")
-        return next(convert(raw).samples())
+        for number, sample in zip(raw[1].ids, convert(raw).samples()):
+            found.setdefault(number, []).append(sample)
+        return found
 
     return read
 
@@ -316,7 +350,7 @@ class Pool:
 
     def __init__(
         self,
-        work: Callable[[Raw, native.Loader], Made],
+        work: Work,
         threads: int | None,
         scopes: Callable[[], Any] | None = None,
         init: Callable[[int], Any] | None = None,
@@ -329,6 +363,7 @@ class Pool:
         self._local = threading.local()
         self.threads = threads_of(threads)
         self._executor: ThreadPoolExecutor | None = None
+        _pools.add(self)
 
     @property
     def depth(self) -> int:
@@ -342,6 +377,7 @@ class Pool:
             done.set_result(self.work(raw, loader))
             return done
         if self._executor is None:
+            self.work.is_over = False
             self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix="uringload-transform")
         scope = None if self._scopes is None else self._scopes()
         return self._executor.submit(self._within, scope, raw, loader)
@@ -367,10 +403,24 @@ class Pool:
             local.has_begun = True
 
     def close(self) -> None:
-        """Stops the threads. Work in progress finishes; queued work is cancelled."""
+        """Stops the threads: the sample in work finishes; all else is cancelled."""
         if self._executor is not None:
+            self.work.is_over = True
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _end() -> None:
+    for pool in list(_pools):
+        pool.close()
+
+
+# concurrent.futures waits for all that is queued when the interpreter ends, behind Ctrl-C too. What was registered last
+# is called first. (`atexit` comes behind that, where Python does not have this.)
+getattr(threading, "_register_atexit", atexit.register)(_end)
 
 
 def failed(error: Exception) -> Future[Made]:
