@@ -244,6 +244,8 @@ pub struct Pack {
     images: Option<Making>,
     /// How samples are stored, if not in archives.
     dense: Option<Dense>,
+    /// Whether the folder is this pack's.
+    is_writing: Arc<AtomicBool>,
 }
 
 /// The progress of a pack.
@@ -340,7 +342,7 @@ impl Builder {
             }
         };
         let config = reading(&asked, &*dataset, threads(&options));
-        Ok(Pack { dataset, folder, options, asked, config, names, plan, images, dense })
+        Ok(Pack { dataset, folder, options, asked, config, names, plan, images, dense, is_writing: Arc::default() })
     }
 }
 
@@ -396,6 +398,8 @@ impl Pack {
     /// shards stay.
     pub fn run(&self, tell: &(dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Result<PackReport> {
         let _destination = Destination::prepare(self)?;
+        // What lies there is this run's from here on.
+        self.is_writing.store(true, Ordering::Relaxed);
         let (there, missing): (Vec<u64>, Vec<u64>) = self.own_shards().partition(|&shard| self.path(shard).exists());
         let job = Job::new(self, tell);
         for &shard in &there {
@@ -435,7 +439,11 @@ impl Pack {
     #[doc(hidden)]
     pub fn cleaner(&self) -> impl FnOnce() + Send + 'static {
         let (folder, prefix, part) = (self.folder.clone(), self.options.prefix.clone(), self.options.part);
+        let is_writing = Arc::clone(&self.is_writing);
         move || {
+            if !is_writing.load(Ordering::Relaxed) {
+                return;
+            }
             let unfinished = manifest::unfinished(&folder, &prefix, part);
             // What cannot be removed now, the next run removes.
             unfinished.iter().for_each(|path| drop(std::fs::remove_file(path)));

@@ -13,23 +13,31 @@ use std::time::Duration;
 /// trouble.
 const MOST: Duration = Duration::from_secs(5);
 
-/// The part of the user's timeout for reads: what is asked before them must not take longer than they may.
+/// The part of the user's timeout for reads: what is asked before them must not take longer than they may. No less than
+/// a busy machine needs to start a thread.
 const PART_OF_TIMEOUT: u32 = 8;
+const LEAST: Duration = Duration::from_millis(100);
+
+/// How long what nothing goes without is waited for where the user has set no timeout: a mount that is being made, a
+/// disk that begins to turn.
+const WHOLE: Duration = Duration::from_secs(60);
 
 /// How often new threads take over from those that are stuck.
 const ROUNDS: usize = 2;
 
-/// While so many questions are without an answer, nothing more is asked: each holds a thread.
+/// While so many questions are without an answer, no thread is started for more.
 const UNANSWERED_MAX: usize = 8;
 
 /// What to do about storage that does not answer.
 pub(crate) const REMEDY: &str =
-    "see the kernel's log for the disk, or the server behind the mount; or raise the timeout";
+    "see the kernel's log for the disk, or the server behind the mount; with a longer timeout it is waited for longer";
 
 /// How long answers are waited for. Clones count together what is unanswered.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     bound: Duration,
+    /// For what nothing goes without.
+    whole: Duration,
     unanswered: Arc<AtomicUsize>,
 }
 
@@ -41,12 +49,13 @@ impl Patience {
 
     /// That of a loader whose reads may take so long.
     pub(crate) fn of_timeout(timeout: Option<Duration>) -> Patience {
-        Patience::new(timeout.map_or(MOST, |timeout| (timeout / PART_OF_TIMEOUT).min(MOST)))
+        let bound = timeout.map_or(MOST, |timeout| (timeout / PART_OF_TIMEOUT).clamp(LEAST, MOST));
+        Patience { whole: timeout.unwrap_or(WHOLE), ..Patience::new(bound) }
     }
 
     /// Waits so long for an answer.
     pub(crate) fn new(bound: Duration) -> Patience {
-        Patience { bound, unanswered: Arc::default() }
+        Patience { bound, whole: bound, unanswered: Arc::default() }
     }
 
     /// How long that is.
@@ -56,7 +65,22 @@ impl Patience {
 
     /// The same, but no shorter than `bound`.
     pub(crate) fn at_least(&self, bound: Duration) -> Patience {
-        Patience { bound: self.bound.max(bound), unanswered: Arc::clone(&self.unanswered) }
+        Patience { bound: self.bound.max(bound), ..self.clone() }
+    }
+
+    /// The same for what nothing goes without: the whole timeout.
+    pub(crate) fn whole(&self) -> Patience {
+        self.at_least(self.whole)
+    }
+
+    /// Whether something that was asked earlier has no answer yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether so much has no answer that nothing more is asked.
+    pub(crate) fn is_over(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX
     }
 
     /// The error of what has not answered in time.
@@ -76,14 +100,15 @@ impl Patience {
         question: impl Fn(usize) -> T + Send + Sync + 'static,
     ) -> Vec<Option<T>> {
         let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
-        if self.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
+        if self.is_over() {
             return answers;
         }
         let (question, next) = (Arc::new(question), Arc::new(AtomicUsize::new(0)));
         let (tell, told) = channel();
         let mut missing = count;
         for _ in 0..=ROUNDS {
-            let started = (0..threads.min(missing)).filter(|_| self.start(&question, &next, count, &tell)).count();
+            let starts = (0..threads.min(missing)).take_while(|_| !self.is_over());
+            let started = starts.filter(|_| self.start(&question, &next, count, &tell)).count();
             if started == 0 && next.load(Ordering::Relaxed) == 0 {
                 // The system has no thread to give. Most storage answers.
                 return (0..count).map(|number| Some(question(number))).collect();
@@ -187,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_is_not_answered_holds_up_nothing_else() {
-        let patience = Patience::new(Duration::from_millis(50));
+        let patience = Patience::new(Duration::from_millis(250));
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
         let held = Arc::clone(&gate);
         let question = move |number: usize| {

@@ -16,7 +16,7 @@ use std::path::Path;
 use uringload::{Error, ErrorKind};
 
 /// The version of the JSON that is understood.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// How often rounds are drawn anew.
 const RESAMPLES: usize = 10_000;
@@ -284,7 +284,7 @@ mod tests {
 
     fn result(rates: &[f64], host: &str) -> Value {
         let rounds: Vec<Value> = rates.iter().map(|rate| json!({"samples_per_s": rate, "cpu_s_per_gb": 1.0})).collect();
-        json!({"version": 2, "machine": {"host": host}, "rounds": rounds})
+        json!({"version": VERSION, "machine": {"host": host}, "rounds": rounds})
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub fn open_quietly(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Data
     dataset::open(paths, &options.clone().progress(bar.progress()))
 }
 
-/// A dataset in a temporary folder, deleted on drop (and by the second Ctrl-C).
+/// A dataset in a temporary folder, deleted on drop, and where a signal ends the process.
 pub struct Made {
     /// `None` only while this is being dropped.
     folder: Option<Scratch>,

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// How long a command may take to stop in order. A disk that is slow, or does not answer, keeps it no longer.
 const BOUND: Duration = Duration::from_millis(800);
 
+/// How long cleaning up may take then.
+const CLEANING: Duration = Duration::from_millis(700);
+
 /// How often to try to delete a folder.
 const DELETIONS: usize = 5;
 
@@ -47,7 +50,7 @@ impl Interrupt {
         *self.cleaner.lock().unwrap_or_else(PoisonError::into_inner) = cleaner;
     }
 
-    /// The same: a temporary folder is deleted.
+    /// Deletes a temporary folder before the process is ended out of order.
     pub fn set_folder(&self, folder: PathBuf) {
         // Another thread may be deleting or writing in it. What cannot be deleted now stays.
         self.set_cleaner(Some(Box::new(move || {
@@ -68,25 +71,31 @@ impl Interrupt {
 
     fn signal(&self, sleeper: &Thread) {
         if self.asked.swap(true, Ordering::Relaxed) {
-            self.end();
+            self.end(None);
         }
         sleeper.unpark();
         let waiting = self.clone();
         // Without a thread, a second signal ends the process.
         let _ = thread::Builder::new().name("uringload-end".into()).spawn(move || {
             thread::sleep(BOUND);
-            eprintln_quietly(&format!("uringload: stopped, without the end of what was under way for {BOUND:?}"));
-            waiting.end();
+            waiting.end(Some(&format!("uringload: stopped, without the end of what was under way for {BOUND:?}")));
         });
     }
 
-    /// Ends the process, whatever it does.
-    fn end(&self) {
-        let cleaner = self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(clean) = cleaner {
+    /// Ends the process, whatever it does: within another while, should nobody read stderr, or a disk not answer.
+    fn end(&self, word: Option<&str>) {
+        let exit = || std::process::exit(INTERRUPTED.into());
+        let _ = thread::Builder::new().spawn(move || {
+            thread::sleep(CLEANING);
+            exit();
+        });
+        word.into_iter().for_each(eprintln_quietly);
+        // A second signal waits for what the first one cleans up.
+        let mut cleaner = self.cleaner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(clean) = cleaner.take() {
             clean();
         }
-        std::process::exit(INTERRUPTED.into());
+        exit();
     }
 }
 

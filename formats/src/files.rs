@@ -210,10 +210,10 @@ impl FileTable {
         change.map_or(Ok(()), |error| Err(error.with_path(self.path(file))))
     }
 
-    /// A hash of what files are known by: their sizes, times and places.
+    /// A hash of the files' sizes and of their times of modification and of change.
     #[doc(hidden)]
     pub fn stamps(&self) -> u64 {
-        self.hash_of(Stamp::number)
+        self.hash_of(Stamp::times)
     }
 
     /// A hash of the files' sizes and times of modification, which machines that share them agree on.

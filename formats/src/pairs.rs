@@ -175,12 +175,11 @@ fn are_extensions(fields: &[String], files: &FileTable) -> bool {
     fields.iter().all(|field| (0..files.len() as u32).any(|file| is_one(field, file)))
 }
 
+/// What of a name is its stem.
+type StemOf = fn(&[u8]) -> &[u8];
+
 /// Stem and column of a file's name, which may end in one of `ends`.
-fn parts<'a>(
-    name: &'a [u8],
-    (by, stem_of): (Pairing, fn(&[u8]) -> &[u8]),
-    ends: &[String],
-) -> Option<(&'a [u8], String)> {
+fn parts<'a>(name: &'a [u8], (by, stem_of): (Pairing, StemOf), ends: &[String]) -> Option<(&'a [u8], String)> {
     // A list may name "./a/b", whose first component is no folder below the root.
     split_name(name).ok().filter(|(_, extension)| !extension.is_empty())?;
     match by {
@@ -227,7 +226,7 @@ fn before_extension(name: &[u8]) -> &[u8] {
 }
 
 /// Whether two files in different folders below the root have one stem.
-fn meet(files: &FileTable, stem_of: fn(&[u8]) -> &[u8]) -> bool {
+fn meet(files: &FileTable, stem_of: StemOf) -> bool {
     let mut folders: HashMap<&[u8], &[u8]> = HashMap::new();
     // Fits: a table has fewer than 2^32 files.
     (0..files.len() as u32).any(|file| {

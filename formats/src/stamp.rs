@@ -27,9 +27,9 @@ impl Stamp {
         Stamp(hashes.max(1))
     }
 
-    /// All of it.
-    pub(super) fn number(self) -> u64 {
-        self.0
+    /// Its times: the device's number may be another tomorrow.
+    pub(super) fn times(self) -> u64 {
+        self.0 & !PLACE
     }
 
     /// What every copy that keeps its times shares.

@@ -39,14 +39,15 @@ impl Roots {
     /// Names the root that is missing, that this process may not open, or that does not answer.
     pub(super) fn open(dataset: Arc<dyn Dataset>, patience: Patience) -> Result<Roots> {
         let asked = Arc::clone(&dataset);
-        let folders = patience.ask(dataset.files().roots().len(), 1, move |root| {
+        let whole = patience.whole();
+        let folders = whole.ask(dataset.files().roots().len(), 1, move |root| {
             let folder = file::open_folder(&asked.files().roots()[root])?;
             let first = Identity::of(folder.as_fd()).ok();
             Ok((folder, first))
         });
         let of_path = |(path, folder): (&PathBuf, Option<io::Result<_>>)| {
             let (folder, first) = folder
-                .ok_or_else(|| patience.over(path))?
+                .ok_or_else(|| whole.over(path))?
                 .map_err(|source| Error::io("cannot open the folder", source).with_path(path))?;
             Ok(Root { folder: Mutex::new(Arc::new(folder)), first, reopening: AtomicBool::new(false) })
         };
@@ -62,6 +63,10 @@ impl Roots {
     /// Why no file of the root of `file` can be found, after this one could not: the folder is gone, another is in its
     /// place, or a sample of the other files is gone too, or does not answer. `None` if other files are there.
     pub(super) fn lost(self: &Arc<Self>, file: FileId) -> Option<String> {
+        if self.patience.is_over() {
+            // Nothing is asked any more, and silence says nothing.
+            return None;
+        }
         let files = self.dataset.files();
         let root = files.root_of(file);
         let asked = Arc::clone(self);

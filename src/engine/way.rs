@@ -109,7 +109,7 @@ pub(super) fn choose(config: &Config, dataset: &Arc<dyn Dataset>, patience: &Pat
     })
 }
 
-/// Whether `O_DIRECT` would be chosen now. `None` if the choice is not automatic.
+/// Whether `O_DIRECT` would be chosen now. `None` if the choice is not automatic, or files do not answer.
 ///
 /// # Errors
 /// Same as opening an engine.
@@ -118,7 +118,9 @@ pub(crate) fn would_be_direct(
     dataset: &Arc<dyn Dataset>,
     patience: &Patience,
 ) -> Result<Option<bool>> {
-    if config.io != IoChoice::Auto || config.engine == crate::config::EngineChoice::Sim {
+    // Files that have not answered yet would not now, each at the price of a thread.
+    let is_settled = config.io != IoChoice::Auto || patience.is_waiting();
+    if is_settled || config.engine == crate::config::EngineChoice::Sim {
         return Ok(None);
     }
     choose(config, dataset, patience).map(|way| Some(way.direct))
@@ -158,6 +160,7 @@ fn probe_others(dataset: &Arc<dyn Dataset>, root: usize, first: Option<Error>, p
 fn silent(dataset: &Arc<dyn Dataset>, root: usize, first: FileId, patience: &Patience) -> Result<Direct> {
     let path = dataset.files().roots()[root].clone();
     let asked = path.clone();
+    let patience = patience.whole();
     let folder = patience.ask_one(move || {
         file::open_folder(&asked).map(|folder| file::file_system(folder.as_fd()).is_ok_and(|name| name == "fuse"))
     });

@@ -5,7 +5,6 @@ use super::{Pack, PackImages, TAR_ENDING, dense, shard_name};
 use crate::config::Part;
 use crate::dataset::internal::{MANIFEST_NAME, open_regular};
 use crate::patience::Patience;
-use crate::sampler::hash;
 use crate::state::content_hashes;
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -30,8 +29,11 @@ pub(super) struct Manifest {
     version: u32,
     format: String,
     fingerprint: String,
-    /// Some blocks of the source's files, and their times: others may have the same names and sizes.
-    content: String,
+    /// Some blocks of the source's files, as a hash of each file's, and their times: others may have the same names and
+    /// sizes. Zeros stand for a file that cannot be read.
+    #[serde(default)]
+    content: Vec<String>,
+    #[serde(default)]
     modified: String,
     source_samples: u64,
     prefix: String,
@@ -52,13 +54,12 @@ pub(super) struct Manifest {
 impl Manifest {
     fn of(pack: &Pack) -> Manifest {
         let (options, files) = (&pack.options, pack.dataset.files());
-        let blocks = content_hashes(&pack.dataset, &Patience::of_timeout(None));
-        let content = blocks.into_iter().fold(0, |sum, block| hash(sum ^ block.unwrap_or(0)));
+        let blocks = content_hashes(&pack.dataset, &Patience::of_timeout(None).whole());
         Manifest {
             version: VERSION,
             format: pack.dataset.format().into(),
             fingerprint: format!("{:016x}", pack.dataset.fingerprint()),
-            content: format!("{content:016x}"),
+            content: blocks.into_iter().map(|block| format!("{:016x}", block.unwrap_or(0))).collect(),
             modified: format!("{:016x}", files.modified()),
             source_samples: pack.dataset.len(),
             prefix: options.prefix.clone(),
@@ -115,6 +116,13 @@ impl Manifest {
         put_text(&text, path, temporary, put)
     }
 
+    /// Whether the blocks are the same that are known of both.
+    fn has_bytes_of(&self, other: &Manifest) -> bool {
+        let is_unknown = |block: &str| block.bytes().all(|digit| digit == b'0');
+        let is_same = |(one, other): (&String, &String)| one == other || is_unknown(one) || is_unknown(other);
+        self.content.len() == other.content.len() && self.content.iter().zip(&other.content).all(is_same)
+    }
+
     /// The names of what differs.
     fn differences(&self, other: &Manifest) -> Vec<&'static str> {
         // Of another source, what its files hold says nothing more.
@@ -123,7 +131,7 @@ impl Manifest {
             ("version", self.version == other.version),
             ("format", self.format == other.format),
             ("source", self.fingerprint == other.fingerprint && self.source_samples == other.source_samples),
-            ("bytes of the source", is_other || self.content == other.content),
+            ("bytes of the source", is_other || self.has_bytes_of(other)),
             ("times of the source", is_other || self.modified == other.modified),
             ("prefix", self.prefix == other.prefix),
             ("align", self.align == other.align),

@@ -12,6 +12,7 @@ use crate::plan::{Grid, Stretch};
 use crate::queue::Bell;
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_sys::copy;
@@ -35,6 +36,8 @@ pub struct Kept {
     home: Arc<Home>,
     /// Stretches that were read with failures since the last epoch began.
     broken: Vec<u32>,
+    /// Files that did not answer when they were looked at.
+    silent: HashSet<FileId>,
     /// How many in memory lack bytes. Batches of the last epoch may still need one that is to be read again in this.
     lacking: usize,
 }
@@ -84,7 +87,8 @@ impl Kept {
         let home = Home { spare: ArrayQueue::new(SPARE_MAX), bytes: AtomicU64::new(0), bell };
         let places = vec![0; grid.len()];
         let (stretches, free, broken) = (Vec::new(), Vec::new(), Vec::new());
-        Kept { grid, places, stretches, free, most, home: Arc::new(home), broken, lacking: 0 }
+        let (home, silent) = (Arc::new(home), HashSet::new());
+        Kept { grid, places, stretches, free, most, home, broken, silent, lacking: 0 }
     }
 
     /// Bytes of all stretches in memory, and of those that were given up and are still in use.
@@ -194,7 +198,7 @@ impl Kept {
         let first = epoch.wrapping_mul(looked_at) % files.len().max(1) as u64;
         let is_kept = |file: &FileId| self.grid.of_file(*file).any(|number| self.places[number as usize] > 0);
         let looked_at = (0..looked_at).map(|index| FileId(((first + index) % files.len() as u64) as u32));
-        let kept: Vec<FileId> = looked_at.filter(is_kept).collect();
+        let kept: Vec<FileId> = looked_at.filter(|file| !self.silent.contains(file) && is_kept(file)).collect();
         let (asked, numbered) = (Arc::clone(dataset), kept.clone());
         let is_other = move |number: usize| {
             let (files, file) = (asked.files(), numbered[number]);
@@ -204,8 +208,9 @@ impl Kept {
                 Err(error) => error.kind() == std::io::ErrorKind::NotFound,
             }
         };
-        // What does not answer is read when it is needed, and that has its own limit.
+        // A file that does not answer cannot be read either: what is kept of it stays, and it is asked no more.
         let answers = patience.ask(kept.len(), 1, is_other);
+        self.silent.extend(kept.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(&file, _)| file));
         let changed = kept.into_iter().zip(answers).filter(|(_, is_other)| *is_other == Some(true));
         let changed: Vec<FileId> = changed.map(|(file, _)| file).collect();
         for &file in &changed {

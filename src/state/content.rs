@@ -24,6 +24,9 @@ const DIGITS_MOST: usize = 16;
 /// Hexadecimal digits of the hash of a group.
 const GROUP_DIGITS: usize = 4;
 
+/// How long the look waits for the next answer, on a disk that a loader keeps busy.
+const ANSWERS: Duration = Duration::from_secs(5);
+
 /// The files may be on a disk, which answers several questions at a time.
 const THREADS: usize = 8;
 
@@ -207,7 +210,8 @@ impl Look {
             let (tell, told) = channel();
             let dataset = Arc::clone(dataset);
             let look = move || {
-                let patience = Patience::new(PATIENCE / 4);
+                // The caller waits for a second. An answer behind it is the next state's.
+                let patience = Patience::new(ANSWERS);
                 let content = Content::of(&dataset, &patience);
                 let _ = tell.send(content.clone());
                 if let Some(content) = content.filter(|_| dataset.files().len() > CONTENT_FILES_MAX) {

@@ -23,7 +23,7 @@ use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Decision, Distribution, Processors, Remedy, Snapshot, Trial, Tried, Verdict};
 
 /// Incremented when a key is removed or changes its meaning.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The whole result.
 #[derive(Debug, Serialize)]

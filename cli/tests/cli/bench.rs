@@ -81,7 +81,7 @@ fn json_has_every_promised_key() {
     ] {
         assert!(result.pointer(&format!("/{key}")).is_some(), "{key} is missing in {result:#}");
     }
-    assert_eq!((&result["version"], &result["samples"], &result["batches"]), (&2.into(), &6.into(), &4.into()));
+    assert_eq!((&result["version"], &result["samples"], &result["batches"]), (&3.into(), &6.into(), &4.into()));
     assert_eq!(result["bytes"], 2 * 200_000);
     assert!(result["au_percent"].is_null() && result["cold"].is_null());
     assert_eq!(result["rounds"].as_array().unwrap().len(), 2);

@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 100;
 /// A file that is written beside another one and takes its place when it is whole. Until then the other is what it was;
 /// dropped before, this leaves nothing.
 #[derive(Debug)]
-pub struct Replacement {
+struct Replacement {
     file: File,
     /// Where it is written, and where it goes. `None` for what is no regular file (a pipe, `/dev/stdout`): nothing can
     /// take its place, and it is written to as it is.
@@ -32,10 +32,12 @@ impl Replacement {
     ///
     /// # Errors
     /// What `open(2)` reports of a new file in the folder.
-    pub fn of(path: &Path) -> io::Result<Replacement> {
+    fn of(path: &Path) -> io::Result<Replacement> {
+        // Of this process's own descriptors, too: a shell may have opened the file for others.
+        let is_descriptor = ["/dev", "/proc"].iter().any(|place| path.starts_with(place));
         let (to, rights) = match fs::metadata(path) {
-            Ok(old) if !old.is_file() => {
-                return Ok(Replacement { file: File::options().write(true).open(path)?, names: None });
+            Ok(old) if !old.is_file() || is_descriptor => {
+                return Ok(Replacement { file: File::options().append(true).open(path)?, names: None });
             }
             Ok(old) => (fs::canonicalize(path)?, Some(old.permissions())),
             Err(_) => (path.to_path_buf(), None),
@@ -48,7 +50,7 @@ impl Replacement {
     }
 
     /// What to write to.
-    pub fn file(&mut self) -> &mut File {
+    fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
@@ -56,7 +58,7 @@ impl Replacement {
     ///
     /// # Errors
     /// What `fsync(2)` or `rename(2)` reports; the other file is then what it was.
-    pub fn finish(mut self) -> io::Result<()> {
+    fn finish(mut self) -> io::Result<()> {
         let Some((beside, to)) = self.names.take() else { return Ok(()) };
         if let Err(error) = self.file.sync_all().and_then(|()| fs::rename(&beside, &to)) {
             // It is of no use now, and the first error is the one that matters.
@@ -82,10 +84,10 @@ impl Drop for Replacement {
 }
 
 /// Writes a file so that `path` has either its old content or all of the new, even if the disk is full or the machine
-/// stops: see [`Replacement`].
+/// stops. It keeps rights and links; what is no regular file is written to as it is.
 ///
 /// # Errors
-/// Those of `write`, and those of [`Replacement`].
+/// Those of `write`; what `open(2)`, `fsync(2)` or `rename(2)` report. The old file is then what it was.
 pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut replacement = Replacement::of(path)?;
     write(replacement.file())?;
@@ -213,6 +215,10 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(names(), ["a.json", "link"]);
         replace(Path::new("/dev/null"), |file| file.write_all(b"a device")).unwrap();
+        let opened = File::options().append(true).open(&path).unwrap();
+        let descriptor = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&opened)));
+        replace(&descriptor, |file| file.write_all(b", third")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second, third");
         assert_eq!(replace(folder.path(), |_| Ok(())).unwrap_err().kind(), ErrorKind::IsADirectory);
         assert_eq!(replace(&path.join("b"), |_| Ok(())).unwrap_err().kind(), ErrorKind::NotADirectory);
     }
