@@ -72,7 +72,7 @@ impl Holder for Part<'_> {
 /// The array of an `.npy` file in memory: its type, its shape, and its elements, little endian and row by row.
 ///
 /// # Errors
-/// As [`read_from`], with offsets in `file`; `Unavailable` for elements in another order.
+/// As `read_from`, with offsets in `file`; `Unavailable` for elements in another order.
 pub fn array_of(file: &[u8]) -> Result<(DType, Vec<u64>, &[u8])> {
     let Array { dtype, shape, offset, is_fortran, is_big_endian, .. } = read_from(&mut InMemory(file))?;
     if is_fortran || is_big_endian && dtype.size() > 1 {
