@@ -437,17 +437,8 @@ impl Pack {
 
     /// What removes half written shards, for a process that ends while [`run`](Pack::run) goes on.
     #[doc(hidden)]
-    pub fn cleaner(&self) -> impl FnOnce() + Send + 'static {
-        let (folder, prefix, part) = (self.folder.clone(), self.options.prefix.clone(), self.options.part);
-        let is_writing = Arc::clone(&self.is_writing);
-        move || {
-            if !is_writing.load(Ordering::Relaxed) {
-                return;
-            }
-            let unfinished = manifest::unfinished(&folder, &prefix, part);
-            // What cannot be removed now, the next run removes.
-            unfinished.iter().for_each(|path| drop(std::fs::remove_file(path)));
-        }
+    pub fn cleaner(&self) -> impl FnOnce() + Send + use<> {
+        manifest::cleaner(self)
     }
 
     /// Samples that a shard is planned to have.

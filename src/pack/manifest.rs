@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The number of the layout and of the plan: shards of another one do not stand beside those of this one.
 const VERSION: u32 = 1;
@@ -311,8 +313,20 @@ fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
     Ok(())
 }
 
+/// What removes what is half written, if this pack was writing in its folder.
+pub(super) fn cleaner(pack: &Pack) -> impl FnOnce() + Send + use<> {
+    let (folder, prefix, part) = (pack.folder.clone(), pack.options.prefix.clone(), pack.options.part);
+    let is_writing = Arc::clone(&pack.is_writing);
+    move || {
+        let is_own = is_writing.load(Ordering::Relaxed);
+        let unfinished = if is_own { unfinished(&folder, &prefix, part) } else { Vec::new() };
+        // What cannot be removed now, the next run removes.
+        unfinished.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
 /// What is half written of a part while its job runs: its manifest, its shards and their indexes.
-pub(super) fn unfinished(place: &Path, prefix: &str, part: Part) -> Vec<PathBuf> {
+fn unfinished(place: &Path, prefix: &str, part: Part) -> Vec<PathBuf> {
     let manifest = place.join(MANIFEST_NAME);
     let manifest = if part.is_whole() { temporary_of(&manifest) } else { temporary_of_part(&manifest, part) };
     let shards = temporaries(place, prefix, part).unwrap_or_default();
