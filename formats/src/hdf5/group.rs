@@ -109,6 +109,10 @@ pub(super) fn find<'a>(
             let fields = steps.iter().rev().map(|step| format!("/{step}")).collect();
             return Ok((of_object, fields));
         };
+        if is_nothing(step) {
+            steps.pop();
+            continue;
+        }
         let Some(link) = links.iter().find(|link| link.name == *step) else {
             let names: Vec<&str> = links.iter().take(8).map(|link| link.name.as_str()).collect();
             let error = Error::new(ErrorKind::InvalidArgument, format!("the file has no dataset {path:?}"));
@@ -138,7 +142,18 @@ pub(super) fn find<'a>(
 }
 
 fn parts(path: &str) -> impl DoubleEndedIterator<Item = String> {
-    path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned)
+    path.split('/').map(str::to_owned)
+}
+
+/// Whether a step of a path leads nowhere in a group. A field of a compound may be called so.
+fn is_nothing(step: &str) -> bool {
+    step.is_empty() || step == "."
+}
+
+/// Whether two names of fields are the same but for the number of slashes.
+pub(super) fn are_same(one: &str, other: &str) -> bool {
+    let steps = [one, other].map(|fields| fields.split('/').filter(|step| !step.is_empty()).collect::<Vec<_>>());
+    steps[0] == steps[1]
 }
 
 /// The links of an object; `None` if it is not a group.

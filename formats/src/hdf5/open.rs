@@ -72,19 +72,28 @@ pub(super) fn open_named(files: &FileTable, file: FileId, names: &[String]) -> R
 /// What `fields` of the elements of a dataset is.
 fn taken(meta: &Meta<'_>, name: &str, object: &Object, fields: &str) -> Result<Taken> {
     let mut columns = object.of.columns();
-    if let Some(found) = columns.iter().position(|(of, _)| of == fields) {
+    let exact = columns.iter().position(|(of, _)| of == fields);
+    if let Some(found) = exact.or_else(|| columns.iter().position(|(of, _)| group::are_same(of, fields))) {
         return Ok(columns.swap_remove(found).1);
     }
-    let fields_of = |prefix: &str| columns.iter().map(|(of, _)| format!("{prefix}{of}")).collect::<Vec<_>>().join(", ");
-    if !fields.is_empty() {
+    let dataset = name.strip_suffix(fields).unwrap_or(name);
+    let below = |of: &&String| of.strip_prefix(fields).is_some_and(|rest| rest.starts_with('/'));
+    let names = |names: &mut dyn Iterator<Item = &String>| {
+        names.map(|of| format!("{dataset}{of}")).collect::<Vec<_>>().join(", ")
+    };
+    let Some(of) = object.of.field(fields) else {
         let what = format!("the file has no dataset {name:?}, and no such field in a dataset");
         let error = Error::new(ErrorKind::InvalidArgument, what).with_path(meta.source.path());
-        return Err(error.with_remedy(format!("fields that can be read are {}", fields_of(""))));
-    }
-    let what = format!("elements are {}, which no column can hold", object.of.in_words());
+        let names = names(&mut columns.iter().map(|(of, _)| of));
+        return Err(error.with_remedy(format!("fields that can be read are {names}")));
+    };
+    let subject = if fields.is_empty() { "elements".into() } else { format!("values of field {name:?}") };
+    let what = format!("{subject} are {}, which no column can hold", of.in_words());
     let error = meta.source.unavailable(meta.base, what);
-    let is_compound = matches!(object.of.kind, Kind::Compound(_)) && !columns.is_empty();
-    Err(if is_compound { error.with_remedy(format!("name its fields: {}", fields_of(name))) } else { error })
+    Err(match &*names(&mut columns.iter().map(|(of, _)| of).filter(below)) {
+        "" => error,
+        names => error.with_remedy(format!("name its fields: {names}")),
+    })
 }
 
 /// Opens the datasets of the most frequent length that can be read, or those of all groups of one form, and lists
@@ -137,6 +146,7 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Vec<Opened>, 
     left_out.others.sort_unstable();
     let mut opened = Opened::new(file, String::new());
     for (_, name, object) in wanted {
+        left_out.unreadable.extend(object.of.odd_fields().iter().map(|field| format!("{name}{field}")));
         for (field, taken) in object.of.columns() {
             opened.add(&meta, format!("{name}{field}"), &object, &taken)?;
         }
@@ -144,14 +154,10 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Vec<Opened>, 
     Ok((vec![opened], left_out))
 }
 
-/// Refuses what is no column whatever is in the file: compounds that were never written, and rows of several.
+/// Refuses rows of several elements that are no numbers.
 fn check(meta: &Meta<'_>, name: &str, object: &Object) -> Result<()> {
     let extent = &object.extent;
     let is_plain = matches!(object.of.kind, Kind::Plain(_));
-    if matches!(object.layout, Layout::Nowhere) && !is_plain && !extent.shape.contains(&0) {
-        let error = meta.source.unavailable(meta.base, format!("dataset {name:?} was created and never written"));
-        return Err(error.with_remedy("write it, or name other datasets"));
-    }
     if extent.file_rank > 1 && !is_plain {
         let what = format!("rows of dataset {name:?} have several elements that are {}", object.of.in_words());
         return Err(meta.source.unavailable(meta.base, what).with_remedy("write one element to each row"));

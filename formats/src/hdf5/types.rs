@@ -78,6 +78,25 @@ impl Type {
         }
     }
 
+    /// The fields that no column can hold, with their names behind that of the dataset.
+    pub(super) fn odd_fields(&self) -> Vec<String> {
+        let Kind::Compound(members) = &self.kind else { return Vec::new() };
+        let of_member = |member: &Member| match &member.of.kind {
+            Kind::Sequence(_) | Kind::Odd(_) => vec![format!("/{}", member.name)],
+            _ => member.of.odd_fields().iter().map(|odd| format!("/{}{odd}", member.name)).collect(),
+        };
+        members.iter().flat_map(of_member).collect()
+    }
+
+    /// The type of a field, whether or not a column can hold it.
+    pub(super) fn field(&self, fields: &str) -> Option<&Type> {
+        if fields.is_empty() {
+            return Some(self);
+        }
+        let (Kind::Compound(members), Some(fields)) = (&self.kind, fields.strip_prefix('/')) else { return None };
+        members.iter().find_map(|member| member.of.field(fields.strip_prefix(&*member.name)?))
+    }
+
     /// What no column can hold of it, in words.
     pub(super) fn in_words(&self) -> String {
         match &self.kind {
@@ -126,7 +145,10 @@ pub(super) fn type_of(body: &mut Block<'_>, depth: usize) -> Result<Type> {
         }
         10 => array(body, version, bytes, depth)?,
         2 => odd(body, 2, "times")?,
-        4 => odd(body, 4, "fields of bits")?,
+        4 => match integer(body, bytes, false)? {
+            Ok(dtype) => plain(dtype),
+            Err(bits) => Kind::Odd(format!("fields of {bits} bits in {bytes} bytes")),
+        },
         5 => odd(body, (flags & 0xff) as usize, "opaque")?,
         7 => Kind::Odd("references".into()),
         11 => {
@@ -245,12 +267,15 @@ fn name_of(body: &mut Block<'_>, version: u8) -> Result<String> {
 /// booleans.
 fn enumeration(body: &mut Block<'_>, version: u8, count: u64, depth: usize) -> Result<Kind> {
     let base = type_of(body, depth + 1)?;
-    let Kind::Plain(plain) = base.kind else { return Err(body.corrupt("an enumeration is of no numbers")) };
-    if !plain.shape.is_empty() {
-        return Err(body.corrupt("an enumeration has arrays"));
-    }
     let names = (0..count).map(|_| name_of(body, version)).collect::<Result<Vec<_>>>()?;
     let values = body.take(usize::try_from(count.saturating_mul(base.bytes)).unwrap_or(usize::MAX))?;
-    let is_bool = names == ["FALSE", "TRUE"] && values == [0, 1];
-    Ok(Kind::Plain(Plain { dtype: if is_bool { DType::Bool } else { plain.dtype }, ..plain }))
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let is_bool = matches!((&*names, values), (["FALSE", "TRUE"], [0, 1]) | (["TRUE", "FALSE"], [1, 0]));
+    match base.kind {
+        Kind::Plain(plain) if plain.shape.is_empty() => {
+            Ok(Kind::Plain(Plain { dtype: if is_bool { DType::Bool } else { plain.dtype }, ..plain }))
+        }
+        Kind::Odd(what) => Ok(Kind::Odd(format!("enumerations of {what}"))),
+        _ => Err(body.corrupt("an enumeration is of no numbers")),
+    }
 }
