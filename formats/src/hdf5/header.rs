@@ -72,7 +72,8 @@ pub(super) fn resolved<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Mess
     }
     let (version, place) = (body.u8()?, body.u8()?);
     match (version, place) {
-        (1, _) => body.skip(6)?,
+        // What follows is an entry of a group: the name, which means nothing here, then the address.
+        (1, _) => body.skip(6 + meta.length_bytes)?,
         (2, _) | (3, 2) => {}
         (3, _) => {
             let error = body.unavailable("messages of object headers are shared through a heap");

@@ -229,6 +229,9 @@ fn layout_of<'a>(
     inner: &[u64],
 ) -> Result<Layout> {
     let version = body.u8()?;
+    if (1..=2).contains(&version) {
+        return old_layout_of(meta, body, rank, element_bytes, inner);
+    }
     if !(3..=5).contains(&version) {
         let error = body.unavailable(format!("the layout of dataset {name:?} has the unknown version {version}"));
         return Err(error.with_remedy("write the file again with h5repack"));
@@ -258,13 +261,7 @@ fn layout_of<'a>(
                 let sizes = sizes(&mut body, dimensions, width)?;
                 (index_of(meta, &mut body, flags)?, sizes)
             };
-            let (&last, chunk) = sizes.split_last().unwrap_or((&0, &[]));
-            if last != element_bytes || chunk.contains(&0) {
-                return Err(body.corrupt(format!(
-                    "chunks cannot have the sizes {sizes:?} with elements of {element_bytes} bytes"
-                )));
-            }
-            let chunk = chunk.iter().chain(inner).copied().collect();
+            let chunk = chunk_of(&body, &sizes, element_bytes, inner)?;
             Ok(Layout::Chunks { chunk, index, plain_edges: flags & 0x01 != 0 })
         }
         3 => {
@@ -273,6 +270,43 @@ fn layout_of<'a>(
         }
         class => Err(body.corrupt(format!("a layout has the unknown class {class}"))),
     }
+}
+
+/// A layout of version 1 or 2: libraries before 1.6.3.
+fn old_layout_of<'a>(
+    meta: &Meta<'a>,
+    mut body: Block<'a>,
+    rank: usize,
+    element_bytes: u64,
+    inner: &[u64],
+) -> Result<Layout> {
+    let (dimensions, class) = (usize::from(body.u8()?), body.u8()?);
+    body.skip(5)?;
+    let address = if class == 0 { None } else { meta.address(&mut body)? };
+    let sizes = sizes(&mut body, dimensions, 4)?;
+    match class {
+        0 => {
+            let len = body.u32()?;
+            Ok(Layout::At(body.offset(), len.into()))
+        }
+        // The sizes have 32 bits, and may be cut off: the dataset's own count. It is compared with the file's end.
+        1 => Ok(address.map_or(Layout::Nowhere, |address| Layout::At(meta.base.saturating_add(address), u64::MAX))),
+        2 if rank > 0 && dimensions == rank + 1 => {
+            let chunk = chunk_of(&body, &sizes, element_bytes, inner)?;
+            Ok(Layout::Chunks { chunk, index: address.map_or(Index::Nothing, Index::OldTree), plain_edges: false })
+        }
+        _ => Err(body.corrupt(format!("a layout of class {class} has {dimensions} dimensions, its dataset {rank}"))),
+    }
+}
+
+/// The lengths of chunks: the last of `sizes` is that of an element in bytes.
+fn chunk_of(body: &Block<'_>, sizes: &[u64], element_bytes: u64, inner: &[u64]) -> Result<Vec<u64>> {
+    let (&last, chunk) = sizes.split_last().unwrap_or((&0, &[]));
+    if last != element_bytes || chunk.contains(&0) {
+        let what = format!("chunks cannot have the sizes {sizes:?} with elements of {element_bytes} bytes");
+        return Err(body.corrupt(what));
+    }
+    Ok(chunk.iter().chain(inner).copied().collect())
 }
 
 fn sizes(body: &mut Block<'_>, count: usize, width: usize) -> Result<Vec<u64>> {
