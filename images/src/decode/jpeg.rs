@@ -75,7 +75,7 @@ pub fn usual_upright(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
 fn usual_head(bytes: &[u8], how: &Decoding) -> Option<Head> {
     let head = Head::checked(bytes, how).ok()?;
     let is_usual = head.components == 3 && head.arithmetic.is_none() && !head.is_split;
-    (is_usual && is_ycc(&bytes[..head.scan])).then_some(head)
+    (is_usual && head.signs.agree_on_ycc()).then_some(head)
 }
 
 /// The image of a file, turned as it is seen. `image` has its pixels as they are stored.
@@ -85,31 +85,6 @@ pub fn as_seen(bytes: &[u8], image: Image, how: &Decoding) -> Result<Image> {
         return Err(corrupt(FORMAT, "it has two headers, of different sizes"));
     }
     Ok(if how.orient { exif::oriented(image, head.orientation) } else { image })
-}
-
-/// Whether three components are luminance and chroma, as libjpeg tells it: by JFIF's segment, by Adobe's, or by the
-/// components' names. `head` is what stands before the first scan. False where that is not plain.
-fn is_ycc(head: &[u8]) -> bool {
-    let (mut at, mut is_jfif, mut adobe, mut names) = (2, false, None, None);
-    while let Some([0xff, marker, rest @ ..]) = head.get(at..) {
-        match (*marker, rest) {
-            // A fill byte, and markers without a length.
-            (0xff, _) => at += 1,
-            (0x01 | 0xd0..=0xd8, _) => at += 2,
-            (marker, [high, low, payload @ ..]) => {
-                match marker {
-                    0xe0 => is_jfif |= payload.starts_with(b"JFIF\0"),
-                    0xee if payload.starts_with(b"Adobe") => adobe = payload.get(11).copied(),
-                    0xc0..=0xc2 => names = payload.get(6..15).map(|list| [list[0], list[3], list[6]]),
-                    _ => {}
-                }
-                at += 2 + usize::from(u16::from_be_bytes([*high, *low])).max(2);
-            }
-            _ => return false,
-        }
-    }
-    let by_name = names != Some(*b"RGB");
-    at >= head.len() && names.is_some() && (is_jfif || adobe.map_or(by_name, |transform| transform == 1))
 }
 
 /// At least what a plan uses of the image, as it is seen.
@@ -181,13 +156,20 @@ fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers
     let options = options.set_max_width(usize::from(u16::MAX)).set_max_height(usize::from(u16::MAX));
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(|error| wrong(bytes, error))?;
-    let from = decoder.input_colorspace().unwrap_or(ColorSpace::YCbCr);
-    let (to, kind) = match from {
-        ColorSpace::Luma => (ColorSpace::Luma, Kind::Gray),
-        ColorSpace::YCbCr | ColorSpace::RGB => (ColorSpace::RGB, Kind::Rgb),
+    let from = match (head.components, decoder.input_colorspace().unwrap_or(ColorSpace::YCbCr)) {
+        // It thinks better of four colours in three components when it decodes.
+        (3, ColorSpace::CMYK) => ColorSpace::RGB,
+        (3, ColorSpace::YCCK) => ColorSpace::YCbCr,
+        (_, from) => from,
+    };
+    let is = head.signs.colors(head.components);
+    let (to, kind) = match (head.components, from) {
+        (1, ColorSpace::Luma) => (ColorSpace::Luma, Kind::Gray),
+        // What the decoder takes for something else is left as it is stored.
+        (3, ColorSpace::YCbCr | ColorSpace::RGB) => (if from == is { ColorSpace::RGB } else { from }, Kind::Rgb),
         // As they are stored: the conversion is Pillow's and not the decoder's.
-        ColorSpace::CMYK | ColorSpace::YCCK => (from, Kind::Cmyk),
-        other => return Err(unsupported(FORMAT, format_args!("the colours {other:?}"))),
+        (4, ColorSpace::CMYK | ColorSpace::YCCK) => (from, Kind::Cmyk),
+        (_, other) => return Err(unsupported(FORMAT, format_args!("the colours {other:?}"))),
     };
     decoder.set_options(options.jpeg_set_out_colorspace(to));
     let (height, width) = (head.height, head.width);
@@ -197,7 +179,10 @@ fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers
         return Err(corrupt(FORMAT, "it has two headers, of different sizes"));
     }
     decoder.decode_into(&mut pixels).map_err(|error| wrong(bytes, error))?;
-    match from {
+    match is {
+        ColorSpace::YCbCr if from != is => {
+            pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = of_ycc(*pixel));
+        }
         ColorSpace::YCCK => pixels.as_chunks_mut::<4>().0.iter_mut().for_each(|pixel| *pixel = of_ycck(*pixel)),
         // Adobe's files store paper and not ink, and Pillow takes all for Adobe's.
         ColorSpace::CMYK => pixels.iter_mut().for_each(|level| *level = 255 - *level),
@@ -208,13 +193,50 @@ fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers
 
 /// Ink from luminance, two chroma and paper, by libjpeg's conversion of YCC to RGB.
 fn of_ycck([y, cb, cr, k]: [u8; 4]) -> [u8; 4] {
+    let [red, green, blue] = of_ycc([y, cb, cr]);
+    [red, green, blue, 255 - k]
+}
+
+fn of_ycc([y, cb, cr]: [u8; 3]) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
     let clip = |level: i32| level.clamp(0, 255) as u8;
     let half = 1 << 15;
     let red = y + ((91881 * cr + half) >> 16);
     let green = y + ((-22554 * cb - 46802 * cr + half) >> 16);
     let blue = y + ((116_130 * cb + half) >> 16);
-    [clip(red), clip(green), clip(blue), 255 - k]
+    [clip(red), clip(green), clip(blue)]
+}
+
+/// What tells the colours of the components.
+struct Signs {
+    is_jfif: bool,
+    /// The transform of Adobe's segment.
+    adobe: Option<u8>,
+    /// Names of the first three components.
+    names: Option<[u8; 3]>,
+    /// Whether nothing but segments stands before the first scan.
+    is_plain: bool,
+}
+
+impl Signs {
+    /// The colours, as libjpeg tells them (`default_decompress_parms`): of signs that contradict, the first.
+    fn colors(&self, components: u8) -> ColorSpace {
+        match (components, self.adobe) {
+            (1, _) => ColorSpace::Luma,
+            (3, _) if self.is_jfif => ColorSpace::YCbCr,
+            (3, Some(0)) => ColorSpace::RGB,
+            (3, None) if self.names == Some(*b"RGB") => ColorSpace::RGB,
+            (3, _) => ColorSpace::YCbCr,
+            (_, None | Some(0)) => ColorSpace::CMYK,
+            _ => ColorSpace::YCCK,
+        }
+    }
+
+    /// Whether three components are luminance and chroma by all signs, so that every decoder takes them for that.
+    fn agree_on_ycc(&self) -> bool {
+        let named = self.names.is_some_and(|names| names != *b"RGB");
+        self.is_plain && named && matches!(self.adobe, None | Some(1))
+    }
 }
 
 /// What stands before the first scan.
@@ -232,6 +254,7 @@ struct Head {
     arithmetic: Option<usize>,
     /// As EXIF says it: 1 to 8.
     orientation: u16,
+    signs: Signs,
 }
 
 impl Head {
@@ -254,6 +277,7 @@ impl Head {
         let mut at = 2;
         let (mut frame, mut arithmetic) = (None, None);
         let (mut exif, mut xmp) = (Cow::Borrowed(&[][..]), &[][..]);
+        let mut signs = Signs { is_jfif: false, adobe: None, names: None, is_plain: true };
         loop {
             // Any number of fill bytes may stand in front of a marker, and libjpeg skips garbage between segments.
             let found = bytes
@@ -261,7 +285,9 @@ impl Head {
                 .ok_or_else(cut)?
                 .windows(2)
                 .position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff));
-            at += found.ok_or_else(cut)?;
+            let found = found.ok_or_else(cut)?;
+            signs.is_plain &= bytes[at..at + found].iter().all(|&byte| byte == 0xff);
+            at += found;
             let marker = bytes[at + 1];
             // Markers without a length.
             if matches!(marker, 0x01 | 0xd0..=0xd8) {
@@ -287,10 +313,15 @@ impl Head {
                         return Err(unsupported(FORMAT, depth).with_offset(at as u64));
                     }
                     let side = |high: u8, low: u8| u32::from(u16::from_be_bytes([high, low]));
+                    signs.names = payload.get(6..15).map(|list| [list[0], list[3], list[6]]);
                     let factors = payload[6..].chunks_exact(3).take(head[5].into()).map(|component| component[1]);
                     let size = (side(head[1], head[2]), side(head[3], head[4]));
                     let has_scans = matches!(marker, 0xc2 | 0xca);
                     frame = Some((size, head[5], coefficients(size, factors), has_scans));
+                }
+                0xe0 => signs.is_jfif |= length >= 16 && payload.starts_with(b"JFIF\0"),
+                0xee if length >= 14 && payload.starts_with(b"Adobe") => {
+                    signs.adobe = payload.get(11).copied().or(signs.adobe);
                 }
                 0xe1 => {
                     let segment = &payload[..length.saturating_sub(2).min(payload.len())];
@@ -311,7 +342,18 @@ impl Head {
                     let kept = if has_scans || is_split { COEFFICIENT_BYTES * coefficients } else { 0 };
                     let strip = u64::from(components) * u64::from(width).next_multiple_of(64) * STRIP_BYTES;
                     let bytes = u64::from(height) * u64::from(width) * a_pixel + kept + strip;
-                    return Ok(Head { height, width, components, bytes, is_split, scan: at, arithmetic, orientation });
+                    let scan = at;
+                    return Ok(Head {
+                        height,
+                        width,
+                        components,
+                        bytes,
+                        is_split,
+                        scan,
+                        arithmetic,
+                        orientation,
+                        signs,
+                    });
                 }
                 _ => {}
             }
