@@ -72,7 +72,7 @@ def write(path: pathlib.Path, plan: dict[str, Any]) -> dict[str, Any]:
     return held
 
 
-@settings(1)
+@settings(2)
 @hypothesis.given(plans())
 def test_files_of_h5py(plan: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -87,6 +87,65 @@ def test_files_of_h5py(plan: dict[str, Any]) -> None:
         if want.dtype.kind == "S":
             want = want.view("u1").reshape(*want.shape, 5)
         assert found.shape == want.shape and (found == want).all(), f"{name}: {plan}"
+
+
+NUMBERS = [of for of in TYPES if of != "S5"]
+# A path that ends with a slash is taken for one without.
+NAMES = st.text("ab./ é", min_size=1, max_size=4).filter(lambda name: not name.endswith("/"))
+
+
+def compounds(of: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    arrays = st.tuples(of, st.lists(st.integers(1, 3), min_size=1, max_size=2).map(tuple))
+    fields = st.dictionaries(NAMES, of | arrays, min_size=1, max_size=4)
+    return fields.map(lambda fields: [(name, *(of if isinstance(of, tuple) else (of,))) for name, of in fields.items()])
+
+
+def leaves(values: Any, path: str) -> list[tuple[str, Any]]:
+    """The fields of compounds with their paths; without what arrays of compounds have."""
+    if values.dtype.names is None:
+        return [(path, values)]
+    if values.ndim > 1:
+        return []
+    return [leaf for name in values.dtype.names for leaf in leaves(values[name], f"{path}/{name}")]
+
+
+@settings(2)
+@hypothesis.given(
+    fields=compounds(st.sampled_from(NUMBERS) | compounds(st.sampled_from(NUMBERS))), rows=st.integers(1, 9),
+    libver=st.sampled_from(["earliest", "v108", "latest"]), chunks=st.sampled_from([None, (1,), (3,)]),
+    is_written=st.booleans(), is_filled=st.booleans(), seed=st.integers(0, 255),
+)  # fmt: skip
+def test_compounds_of_h5py(
+    fields: Any, rows: int, libver: str, chunks: Any, is_written: bool, is_filled: bool, seed: int
+) -> None:
+    of = np.dtype(fields)
+
+    def values(count: int) -> Any:
+        random = np.random.default_rng(seed).integers(0, 2, count * of.itemsize, dtype="u1")
+        return random.view(of)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "0.h5"
+        with h5py.File(path, "w", libver=libver) as file:
+            fill = values(1)[0] if is_filled else None
+            made = file.create_dataset("t", (rows,), of, chunks=chunks and (min(rows, *chunks),), fillvalue=fill)
+            if is_written:
+                made[...] = values(rows)
+            found = leaves(made[...], "t")
+        held = dict(found)
+        hypothesis.assume(held)
+        if len(held) < len(found):
+            with pytest.raises(uringload.InvalidArgumentError, match="two fields are called"):
+                uringload.Dataset(path)
+            return
+        for wanted in (None, list(held)):
+            dataset = uringload.Dataset(path, tensors=wanted)
+            with uringload.DataLoader(dataset, rows, output="numpy") as loader:
+                batch = next(iter(loader))
+            assert list(dataset.columns) == list(held)
+            for name, want in held.items():
+                read = np.asarray(batch[name])
+                assert read.shape == want.shape and np.array_equal(read, want, equal_nan=want.dtype.kind == "f"), name
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])

@@ -119,3 +119,10 @@ def test_what_was_never_written_has_the_fill_value(tmp_path: pathlib.Path, chunk
         for name in ("text", "words"):
             assert [bytes(value) for value in batch[name]] == file[name][...].tolist()
         assert [len(value) for value in batch["lists"]] == [len(value) for value in file["lists"][...]]
+
+
+def test_two_fields_of_one_path_are_refused(tmp_path: pathlib.Path) -> None:
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file.create_dataset("t", (3,), np.dtype([("a/b", "i4"), ("a", [("b", "f4")])]))
+    with pytest.raises(uringload.InvalidArgumentError, match='two fields are called "t/a/b"'):
+        uringload.Dataset(tmp_path)

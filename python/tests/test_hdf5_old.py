@@ -17,7 +17,7 @@ import numpy as np
 import uringload
 from h5py import h5d, h5p, h5s, h5t
 
-DATATYPE, LAYOUT, SHARED = 0x03, 0x08, 0x02
+DATATYPE, LAYOUT, FILTERS = 0x03, 0x08, 0x0B
 PAIR = np.dtype([("x", "<i4"), ("y", "<f8")])
 
 
@@ -104,3 +104,18 @@ def test_shared_types(tmp_path: pathlib.Path, version: int) -> None:
 
     rewritten(path, "d", DATATYPE, change)
     is_read(path, "d")
+
+
+NAMED = {4: "szip", 5: "nbit", 305: "lzo", 32001: "blosc", 32008: "bitshuffle", 32013: "zfp", 32026: "blosc2"}
+
+
+@pytest.mark.parametrize("number", [*NAMED, 40000])
+def test_filters_that_are_refused_by_name(tmp_path: pathlib.Path, number: int) -> None:
+    path = tmp_path / "0.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("d", data=np.arange(10), chunks=(5,), compression="gzip")
+    one = struct.pack("<BB6xHHHH", 1, 1, number, 0, 0, 0)
+    rewritten(path, "d", FILTERS, lambda body: one)
+    name = NAMED.get(number, "without a name")
+    with pytest.raises(uringload.UnavailableError, match=rf"(?s)filter {number} \({name}\).*h5repack"):
+        uringload.Dataset(path)

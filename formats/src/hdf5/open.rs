@@ -148,7 +148,14 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Vec<Opened>, 
     for (_, name, object) in wanted {
         left_out.unreadable.extend(object.of.odd_fields().iter().map(|field| format!("{name}{field}")));
         for (field, taken) in object.of.columns() {
-            opened.add(&meta, format!("{name}{field}"), &object, &taken)?;
+            let name = format!("{name}{field}");
+            // A slash may be part of a field's name.
+            if opened.columns.iter().any(|column| column.field.name == name) {
+                let what = format!("two fields are called {name:?}");
+                let error = Error::new(ErrorKind::InvalidArgument, what).with_path(source.path());
+                return Err(error.with_remedy("name the datasets to read, without these fields"));
+            }
+            opened.add(&meta, name, &object, &taken)?;
         }
     }
     Ok((vec![opened], left_out))
