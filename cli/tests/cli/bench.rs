@@ -83,7 +83,7 @@ fn json_has_every_promised_key() {
     }
     assert_eq!((&result["version"], &result["samples"], &result["batches"]), (&3.into(), &6.into(), &4.into()));
     assert_eq!(result["bytes"], 2 * 200_000);
-    assert!(result["au_percent"].is_null() && result["cold"].is_null());
+    assert!(result["au_percent"].is_null() && result["cold"] == false);
     assert_eq!(result["rounds"].as_array().unwrap().len(), 2);
     // Files so small say little, and a share that cannot be is not told.
     let raw = &result["raw_read"];

@@ -88,7 +88,9 @@ fn the_first_line_tells_what_fields_are() {
     let unknown = open(b"\n{\"a\": 1}\n", &jsonl(&["b"]));
     let error = assert_error(unknown, ErrorKind::InvalidArgument, &["no field \"b\"", "give a type"]);
     assert_eq!(error.offset(), Some(1));
-    let broken = open(b"{\n[]\n", &jsonl(&["b"]));
+    let document = open(b"{\n\"b\": 1\n}\n", &jsonl(&["b"]));
+    assert_error(document, ErrorKind::InvalidArgument, &["this is one document"]);
+    let broken = open(b"{\"\n[]\n", &jsonl(&["b"]));
     let error = assert_error(broken, ErrorKind::Corrupt, &["no JSON object (EOF while parsing"]);
     assert!(error.offset().is_some(), "{error}");
 }

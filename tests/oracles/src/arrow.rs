@@ -217,13 +217,14 @@ fn translated_schema(schema: theirs::Schema<'_>) -> ours::Schema<'_> {
     }
 }
 
-fn translated_batch(batch: theirs::RecordBatch<'_>) -> ours::Batch<'_> {
+fn translated_batch(batch: theirs::RecordBatch<'_>, version: theirs::MetadataVersion) -> ours::Batch<'_> {
     ours::Batch {
         rows: batch.length(),
         nodes: batch.nodes().map_or(&[], |nodes| nodes.bytes().as_chunks().0),
         buffers: batch.buffers().map_or(&[], |buffers| buffers.bytes().as_chunks().0),
         compression: batch.compression().map(|how| (how.codec().0, how.method().0)),
         variadic: batch.variadicBufferCounts().map_or(&[], |counts| counts.bytes().as_chunks().0),
+        has_union_bits: version <= theirs::MetadataVersion::V4,
     }
 }
 
@@ -233,10 +234,12 @@ fn translated_message<'a>(bytes: &'a [u8]) -> Result<ours::Message<'a>, String> 
         1 => message.header_as_schema().map(|schema| ours::Header::Schema(translated_schema(schema))),
         2 => message.header_as_dictionary_batch().map(|dictionary| ours::Header::Dictionary {
             id: dictionary.id(),
-            data: dictionary.data().map(translated_batch),
+            data: dictionary.data().map(|batch| translated_batch(batch, message.version())),
             is_delta: dictionary.isDelta(),
         }),
-        3 => message.header_as_record_batch().map(|batch| ours::Header::Batch(translated_batch(batch))),
+        3 => message
+            .header_as_record_batch()
+            .map(|batch| ours::Header::Batch(translated_batch(batch, message.version()))),
         other => Some(ours::Header::Other(other)),
     };
     Ok(ours::Message { header: header.expect("a header"), body_len: message.bodyLength() })
