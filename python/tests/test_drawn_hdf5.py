@@ -183,8 +183,11 @@ def test_groups_that_are_no_numbers_are_not_joined(tmp_path: pathlib.Path) -> No
     episodes(tmp_path / "0.h5", {"train": 20, "test": 10})
     with pytest.raises(uringload.InvalidArgumentError, match="groups of one form have different numbers of rows"):
         uringload.Dataset(tmp_path)
-    with uringload.DataLoader(tmp_path, 30, tensors=["test/actions"], output="numpy") as loader:
-        assert next(iter(loader))["test/actions"].tolist() == list(range(20, 30))
+    parts = [uringload.Dataset(tmp_path, tensors=[f"{group}/actions"]) for group in ("train", "test")]
+    torch = pytest.importorskip("torch", reason="skipped: torch is not installed")
+    both = torch.utils.data.ConcatDataset(parts)
+    with uringload.DataLoader(both, 30, output="numpy") as loader:
+        assert next(iter(loader))["*/actions"].tolist() == list(range(30))
 
 
 def test_a_group_that_lacks_a_dataset_is_told(tmp_path: pathlib.Path) -> None:

@@ -18,7 +18,7 @@ from . import _tables
 from . import _uringload as native
 from ._dataset import Dataset
 from ._tail import Tail, words
-from .errors import Error, mistyped, refused
+from .errors import Error, InvalidArgumentError, mistyped, refused
 
 WORKERS = ("threads", "processes")
 
@@ -381,9 +381,14 @@ def _concat(given: Any, kind: Any) -> Source | str:
     if [*given.cumulative_sizes] != [*itertools.accumulate(map(len, given.datasets))]:
         return "it counts its parts otherwise"
     datasets = [part.dataset for part in parts]
-    if any(dataset.columns != datasets[0].columns for dataset in datasets):
+    is_alike = all(dataset.columns == datasets[0].columns for dataset in datasets)
+    try:
+        opened = native.concat([part._native for part in datasets])
+    except InvalidArgumentError:
         return "its parts have other columns"
-    opened = native.concat([part._native for part in datasets])
+    # Columns that differ in their group alone (`demo_0/x`, `demo_1/x`) are one, which torch could not collate.
+    if not is_alike and not any("*" in name for name, *_ in opened.columns):
+        return "its parts have other columns"
     whole = Dataset._of(opened, (_concatenated, (datasets,)), [path for part in datasets for path in part._paths])
 
     def said() -> list[Any]:
