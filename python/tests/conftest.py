@@ -138,3 +138,16 @@ def same(mine: Any, theirs: Any) -> bool:
     if hasattr(theirs, "equals"):
         return type(mine) is type(theirs) and bool(mine.equals(theirs))
     return type(mine) is type(theirs) and bool(mine == theirs or mine != mine)
+
+
+class Listed:
+    """A dataset of these samples."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]

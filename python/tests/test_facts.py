@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import RECORDS, needs_torch, of_records
+from conftest import RECORDS, Listed, needs_torch, of_records
 
 import uringload
 from uringload import DataLoader
@@ -181,16 +181,3 @@ def test_datasets_of_others_tell_too(tmp_path: pathlib.Path) -> None:
             (batch,) = loader
         assert batch.padding == [False, True] and batch.ids[0] == 1, dataset
         assert isinstance(batch, (list, dict))
-
-
-class Listed:
-    """A dataset of these samples."""
-
-    def __init__(self, samples: list[Any]) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.samples[index]

@@ -17,10 +17,9 @@ hypothesis = pytest.importorskip("hypothesis", reason="skipped: hypothesis is no
 folders = pytest.importorskip("torchvision.datasets", reason="skipped: torchvision is not installed")
 tables = pytest.importorskip("datasets", reason="skipped: datasets is not installed")
 import numpy as np
-from conftest import same
+from conftest import Listed, same
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from conftest import same
 from PIL import Image
 from torch.utils import data
 from torchvision import transforms as v1
@@ -170,15 +169,8 @@ def grayed(path: str) -> Any:
     return Image.open(path).convert("L")
 
 
-class Listed(data.Dataset):  # type: ignore[misc, type-arg]
-    def __init__(self, samples: list[Any]) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.samples[index]
+class ListedForTorch(Listed, data.Dataset):  # type: ignore[misc, type-arg]
+    """The same as torch has datasets."""
 
 
 Pair = collections.namedtuple("Pair", ["x", "y"])
@@ -323,7 +315,7 @@ def tensors(draw: Any, place: Place) -> Any:
 
 def objects(draw: Any, place: Place) -> Any:
     make = SAMPLES[draw(st.sampled_from(sorted(SAMPLES)))]
-    return Listed([make(number) for number in range(draw(st.integers(1, 12)))])
+    return ListedForTorch([make(number) for number in range(draw(st.integers(1, 12)))])
 
 
 def leaves(draw: Any, place: Place) -> Any:
