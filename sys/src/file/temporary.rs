@@ -135,11 +135,17 @@ fn folder_of(path: &Path) -> &Path {
 /// name.
 pub fn create_temporary(path: &Path) -> io::Result<File> {
     let file = File::create_new(path)?;
-    let is_taken = flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
-    if is_taken || file.metadata()?.nlink() == 0 {
+    let is_gone = |file: &File| Ok(file.metadata()?.nlink() == 0);
+    held(file, is_gone)
+}
+
+/// What was just created, locked. Where nothing can be locked, nobody takes it for abandoned.
+fn held(created: File, is_gone: impl Fn(&File) -> io::Result<bool>) -> io::Result<File> {
+    let is_taken = flock(&created, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
+    if is_taken || is_gone(&created)? {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    Ok(file)
+    Ok(created)
 }
 
 /// Deletes the files of a folder that have a temporary name and that nobody writes. Returns how many. What cannot be
@@ -161,13 +167,7 @@ pub fn delete_abandoned(folder: &Path, is_temporary: impl Fn(&OsStr) -> bool) ->
 /// As [`create_temporary`].
 pub fn create_temporary_folder(path: &Path) -> io::Result<File> {
     DirBuilder::new().mode(0o700).create(path)?;
-    let folder = File::open(path)?;
-    // Where folders cannot be locked, none is taken for abandoned.
-    let is_taken = flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
-    if is_taken || !path.exists() {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    Ok(folder)
+    held(File::open(path)?, |_| Ok(!path.exists()))
 }
 
 /// Deletes, with all that is in them, the folders in a place that have a temporary name and that no process holds. What
