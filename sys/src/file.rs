@@ -258,12 +258,15 @@ pub fn direct_alignment(file: BorrowedFd<'_>) -> Option<DirectAlignment> {
 }
 
 /// Name of the file system that the file is on, such as "ext4"; its magic number in hexadecimal if this crate does not
-/// know it.
+/// know it. Where nobody answers (`ENOSYS`), it is "fuse": only there does that depend on a server.
 ///
 /// # Errors
 /// What `fstatfs(2)` reports.
 pub fn file_system(file: BorrowedFd<'_>) -> io::Result<Cow<'static, str>> {
-    let magic = rustix::fs::fstatfs(file)?.f_type as u32;
+    let magic = match rustix::fs::fstatfs(file) {
+        Err(Errno::NOSYS) => return Ok("fuse".into()),
+        answer => answer?.f_type as u32,
+    };
     let known = FILE_SYSTEMS.iter().find(|(known, _)| *known == magic);
     Ok(known.map_or_else(|| Cow::Owned(format!("{magic:#x}")), |(_, name)| Cow::Borrowed(*name)))
 }
