@@ -127,7 +127,8 @@ pub(crate) fn open(
     route.queue_depth = width.most.min(depth);
     let width = Width { most: route.queue_depth, ..width };
     let engine = Threads::new(Arc::new(Pread::new(files)), threads, helps, (depth, spare(config)), stats)
-        .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
+        .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?
+        .joined_within(config.timeout);
     Ok(Opened { engine: Box::new(engine), route, width })
 }
 

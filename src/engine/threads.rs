@@ -16,8 +16,8 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long dropping the engine waits for a thread that is inside a read. After that the thread is left alone: it owns
-/// the memory it reads into, and it ends when its read does.
+/// How long dropping the engine waits at most for a thread that is inside a read. After that the thread is left alone:
+/// it owns the memory it reads into, and it ends when its read does.
 const JOIN_BOUND: Duration = Duration::from_secs(5);
 
 /// The reactor is woken once this many reads are done, or half of those in flight. A wake-up costs as much as a 64 KiB
@@ -83,6 +83,7 @@ pub(super) struct Threads<R: Reader> {
     fewer: Option<Fallback>,
     has_told: bool,
     stats: Arc<Stats>,
+    join_bound: Duration,
 }
 
 /// One reading thread and its current read.
@@ -169,12 +170,19 @@ impl<R: Reader> Threads<R> {
             fewer: None,
             has_told: false,
             stats: Arc::clone(stats),
+            join_bound: JOIN_BOUND,
         };
         // One must be had.
         if !helps {
             engine.add_worker()?;
         }
         Ok(engine)
+    }
+
+    /// Waits no longer than that when it is dropped: how long a read may take.
+    pub(super) fn joined_within(mut self, timeout: Option<Duration>) -> Threads<R> {
+        self.join_bound = timeout.map_or(JOIN_BOUND, |timeout| timeout.min(JOIN_BOUND));
+        self
     }
 
     /// Starts another thread if there is work for one and none sleeps. If the system has none to give, those that there
@@ -369,7 +377,7 @@ impl<R: Reader> Drop for Threads<R> {
         for Worker { thread, reading } in self.workers.drain(..) {
             // Do not wait for a thread that is known to be stuck.
             let is_lost = || self.abandoned.contains(&reading.tag.load(Ordering::Relaxed));
-            while !thread.is_finished() && !is_lost() && start.elapsed() < JOIN_BOUND {
+            while !thread.is_finished() && !is_lost() && start.elapsed() < self.join_bound {
                 std::thread::sleep(Duration::from_micros(200));
             }
             if thread.is_finished() {
