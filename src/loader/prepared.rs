@@ -14,6 +14,7 @@ use crate::state::content_hashes;
 use crate::transform::Map;
 use crate::{Error, ErrorKind, Result};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_images::{Decoding, JpegDecoder, Op, dimensions};
 
@@ -62,7 +63,7 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
         |map: &&Map| map.fixed().is_some_and(|fixed| fixed.ops().iter().any(|op| matches!(op, Op::Resize { .. })));
     let by_length = chains.iter().all(resizes) && dataset.units().is_none();
     let mut tally = Tally::new(by_length);
-    look(dataset, maps, &mut tally)?;
+    look(dataset, maps, &Patience::of(config), &mut tally)?;
     count(&**dataset, &mut tally);
     let Some((members, share, all)) = tally.members(cache.bytes) else { return Ok(None) };
     let fields = dataset.schema().fields.len();
@@ -94,16 +95,20 @@ fn words(cache: &ImageCache, share: f64, all: u64) -> String {
 }
 
 /// Looks at some samples: what they take when they are kept.
-fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, tally: &mut Tally) -> Result<()> {
+fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience, tally: &mut Tally) -> Result<()> {
     let samples = Samples::new(Arc::clone(dataset))?;
     let row = if dataset.units().is_some() { ROW_SAMPLES } else { 1 };
     let (rows, len) = (SAMPLES_SEEN / row, dataset.len());
     let first = |number: u64| (u128::from(len) * u128::from(number) / u128::from(rows)) as u64;
     let ids = (0..rows).flat_map(|number| first(number)..first(number + 1).min(first(number) + row));
+    let ids: Vec<SampleId> = ids.map(SampleId).collect();
+    let (count, asked, columns) = (ids.len(), Arc::clone(dataset), maps.to_vec());
+    let answers = patience.ask(count, 1, move |number| taken(&samples, &asked, &columns, ids[number]));
     let mut seen = Err(Error::new(ErrorKind::Empty, "no sample was looked at"));
-    let mut any = false;
-    for id in ids.map(SampleId) {
-        seen = taken(&samples, dataset, maps, id).map(|(stored, bytes)| tally.see(stored, bytes));
+    let (mut any, place) = (false, dataset.files().roots().first().map_or(Path::new(""), PathBuf::as_path));
+    for answer in answers {
+        let answer = answer.unwrap_or_else(|| Err(patience.over(place)));
+        seen = answer.map(|(stored, bytes)| tally.see(stored, bytes));
         any |= seen.is_ok();
     }
     // A sample that fails here fails again when its turn comes.
