@@ -2,6 +2,7 @@
 //! a dead mount cannot be ended, so neither the reactor nor whoever drops a loader may be the one that waits.
 
 use crate::config::Config;
+use crate::dataset::internal::NO_ANSWER;
 use crate::{Error, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,10 +28,6 @@ const ROUNDS: usize = 2;
 
 /// While so many questions are without an answer, no thread is started for more.
 const UNANSWERED_MAX: usize = 8;
-
-/// What to do about storage that does not answer.
-pub(crate) const REMEDY: &str =
-    "see the kernel's log for the disk, or the server behind the mount; with a longer timeout it is waited for longer";
 
 /// How long answers are waited for. Clones count together what is unanswered.
 #[derive(Clone, Debug)]
@@ -87,7 +84,7 @@ impl Patience {
     pub(crate) fn over(&self, path: &Path) -> Error {
         Error::new(ErrorKind::Timeout, format!("it did not answer within {:?}", self.bound))
             .with_path(path)
-            .with_remedy(REMEDY)
+            .with_remedy(NO_ANSWER)
     }
 
     /// The answers to questions 0 to `count`, by up to `threads` threads; `None` for each that did not come in time. A

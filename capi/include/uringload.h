@@ -50,9 +50,9 @@ void ul_error_free(ul_error *error);
 /* ---- Datasets. Threads may share one. ---- */
 
 /* Opens files and folders. `options` is a JSON object or NULL, with the names of the command line:
- * {"format": "records", "record_bytes": 4096}. "only" (numbers of samples, or files that list them) and "exclude" (such
- * files) choose samples; with "weights", a number for each path, and "stopping", each path is a dataset of its own, and
- * loaders mix them. */
+ * {"format": "records", "record_bytes": 4096}; "timeout" is how many seconds storage may take to answer a call. "only"
+ * (numbers of samples, or files that list them) and "exclude" (such files) choose samples; with "weights", a number for
+ * each path, and "stopping", each path is a dataset of its own, and loaders mix them. */
 int32_t ul_dataset_open(const char *const *paths, size_t path_count, const char *options, ul_dataset **out,
                         ul_error **error);
 

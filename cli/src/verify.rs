@@ -24,7 +24,8 @@ pub fn run(options: &Verify) -> Done {
     let start = Instant::now();
     let interrupt = Interrupt::install();
     let console = Console::new(&interrupt, options.max_findings, options.json);
-    let (data, errors) = open::all_that_can_be(&options.paths, &options.format.for_verify(), &interrupt)?;
+    let (data, errors) =
+        open::all_that_can_be(&options.paths, &options.format.for_verify(options.timeout), &interrupt)?;
     let mut summary = Summary::default();
     summary.findings = errors.len() as u64;
     errors.into_iter().for_each(|error| console.found(&Finding::new(error)));

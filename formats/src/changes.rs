@@ -4,10 +4,11 @@ use crate::fingerprint::Fingerprint;
 use crate::headers::{has_extension, open_identified};
 use crate::parallel::in_parallel;
 use crate::paths::{index, thread_count};
+use crate::watched::{LIMIT, watched};
 use crate::{FileId, FileTable, sidecar};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use uringload_core::{Error, Result};
 use uringload_sys::file::{Identity, inodes_vary};
 
@@ -69,7 +70,12 @@ impl FileTable {
 /// # Errors
 /// As [`open`](crate::open) for paths that cannot be listed.
 pub fn names<P: AsRef<Path>>(paths: &[P]) -> Result<u64> {
-    let files = index(paths, thread_count(0))?.files;
+    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
+    let place = paths.first().cloned().unwrap_or_default();
+    watched(LIMIT, &place, move || names_of(&index(&paths, thread_count(0))?.files))
+}
+
+fn names_of(files: &FileTable) -> Result<u64> {
     let all = (0..files.len() as u32).map(|file| (files.root_of(FileId(file)), files.name(FileId(file))));
     let mut names: Vec<_> = all.filter(|(_, name)| !has_extension(name, sidecar::EXTENSION)).collect();
     // A folder is walked by several threads, and in another order each time.

@@ -3,6 +3,7 @@
 use crate::absent::advised;
 use crate::parallel::try_in_parallel;
 use crate::stamp::Stamp;
+use crate::watched::asking;
 use crate::{FileId, FileTable};
 use rustix::fs::{Advice, CWD};
 use std::borrow::Cow;
@@ -70,6 +71,7 @@ impl Source {
         if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size) {
             return Err(self.truncated(what));
         }
+        let _asking = asking(&self.path);
         self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => self.truncated(what),
             _ => Error::io(format!("cannot read {what}"), error).with_path(&self.path).with_offset(offset),
@@ -178,6 +180,7 @@ fn open(path: &Path) -> Result<Opened> {
 
 /// Opens a file only if it is a regular one: opening a FIFO would wait for a writer.
 pub(super) fn open_identified(path: &Path) -> std::io::Result<Opened> {
+    let _asking = asking(path);
     // Reads of a regular file block whatever O_NONBLOCK says.
     uringload_sys::file::open(CWD, path.as_os_str().as_bytes(), OpenFlags::default().nonblock(true))
 }

@@ -5,6 +5,7 @@ use crate::options::Common;
 use crate::parallel::try_in_parallel;
 use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::{SkipReason, Skips};
+use crate::watched::asking;
 use crate::window::Plain;
 use crate::{FileId, FileTable, Index};
 use std::cell::Cell;
@@ -166,7 +167,7 @@ const TELL_BYTES: u64 = 64 << 20;
 impl<'a> Pass<'a> {
     /// The file as it is.
     pub(super) fn plain(&self) -> Plain<'a> {
-        Plain { file: self.file, size: self.size }
+        Plain { path: self.path, file: self.file, size: self.size }
     }
 
     /// The file, of which the headers alone are looked at.
@@ -283,7 +284,9 @@ impl Job<'_> {
     fn index(&self, file: FileId, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
         let failed = |error: io::Error| Error::io("cannot open", error);
         let failed_to_read = |error: io::Error| Error::io("cannot read", error);
+        let asking = asking(path);
         let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
+        drop(asking);
         let opened = opened.map_err(failed)?;
         self.files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
         let shard = Shard::new(format.name(), path, &opened.identity);

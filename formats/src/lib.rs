@@ -89,6 +89,7 @@ mod tokens;
 mod units;
 mod view;
 mod walk;
+mod watched;
 mod window;
 mod zip;
 
@@ -139,6 +140,7 @@ pub mod internal {
     pub use crate::registry::{FORMATS, Format, all_options, detect, formats_with, of_files};
     pub use crate::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::tar::{MANIFEST_NAME, split_name};
+    pub use crate::watched::REMEDY as NO_ANSWER;
 }
 
 /// The number of a sample in its dataset, from 0.

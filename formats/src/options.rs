@@ -2,9 +2,11 @@
 //! derive their arguments from the same declaration.
 
 use crate::IndexProgress;
+use crate::watched::LIMIT;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use uringload_core::internal::parse_bytes;
 use uringload_core::{DType, Error, ErrorKind, Part, Result};
 
@@ -116,13 +118,15 @@ pub(crate) struct Common {
     /// Whether the dataset is opened to be checked: nothing is written, and files that are sound but do not fit
     /// together as samples are opened one by one.
     pub(crate) verifying: bool,
+    /// How long storage may take to answer one call.
+    pub(crate) timeout: Duration,
     pub(crate) progress: Progress,
 }
 
 impl Default for Common {
     fn default() -> Common {
-        let (part, progress) = (Part::WHOLE, Progress(None));
-        Common { threads: 0, sidecars: true, rebuild: false, part, verifying: false, progress }
+        let (part, progress, timeout) = (Part::WHOLE, Progress(None), LIMIT);
+        Common { threads: 0, sidecars: true, rebuild: false, part, verifying: false, timeout, progress }
     }
 }
 
@@ -178,6 +182,14 @@ impl Options {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Options {
         self.common.threads = threads;
+        self
+    }
+
+    /// How long storage may take to answer one call (a listing, an open, a read); 60 seconds by default. Then
+    /// [`open`](crate::open) fails with `Timeout`. Storage that answers slowly, call by call, is waited for.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Options {
+        self.common.timeout = timeout;
         self
     }
 

@@ -1,5 +1,6 @@
 //! Runs the same work on many items, on the caller's and other threads: opening shards, reading headers.
 
+use crate::watched::Watch;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
@@ -62,8 +63,14 @@ pub(super) fn some_threads<'scope, 'env, R: Send + 'scope>(
     work: impl Fn() -> R + Copy + Send + 'scope,
 ) -> (Vec<ScopedJoinHandle<'scope, R>>, Option<io::Error>) {
     let mut handles = Vec::with_capacity(count);
+    let watch = Watch::current();
     for _ in 0..count {
-        match Builder::new().spawn_scoped(scope, work) {
+        let watch = watch.clone();
+        let watched = move || {
+            let _watched = watch.map(|watch| watch.enter());
+            work()
+        };
+        match Builder::new().spawn_scoped(scope, watched) {
             Ok(handle) => handles.push(handle),
             Err(error) => return (handles, Some(error)),
         }

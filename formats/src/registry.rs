@@ -8,6 +8,7 @@ use crate::options::{OptionKind, OptionSpec, Options};
 use crate::paths::{FoundFiles, index, refuse_remote, thread_count};
 use crate::records::Records;
 use crate::skipped::SkipReason;
+use crate::watched::watched;
 use crate::{Dataset, FileId, FileTable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -158,15 +159,27 @@ pub const FORMATS: &[Format] = &[
 /// - `Corrupt` and `Truncated`, with file and offset, for files that break their format.
 /// - `Unavailable` for what is sound but cannot be read, such as an unsupported compression.
 pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Dataset>> {
-    refuse_remote(paths)?;
+    asked(paths, options, |mut paths, options| {
+        let format = decide(&mut paths, options)?;
+        check(format, options)?;
+        (format.open)(paths, options)
+    })
+}
+
+/// What `ask` finds out about paths, or that storage does not answer.
+fn asked<P: AsRef<Path>, T: Send + 'static>(
+    paths: &[P],
+    options: &Options,
+    ask: impl FnOnce(Paths, &Options) -> Result<T> + Send + 'static,
+) -> Result<T> {
     let options = options.clone().with_declared_names(&all_options());
-    let mut paths = Paths::new(paths);
-    let opened = decide(&mut paths, &options).and_then(|format| {
-        check(format, &options)?;
-        (format.open)(paths, &options)
-    });
-    // Here and not where each format looks, so that whoever names a path that is not there is told the same.
-    opened.map_err(advised)
+    let paths = Paths::new(paths);
+    let place = paths.first().cloned().unwrap_or_default();
+    watched(options.common().timeout, &place, move || {
+        refuse_remote(&paths)?;
+        // Here and not where each format looks, so that whoever names a path that is not there is told the same.
+        ask(paths, &options).map_err(advised)
+    })
 }
 
 /// A dataset of files that are known already, without a look at them: as "records" or "folder", whichever `options`
@@ -187,8 +200,7 @@ pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>>
 /// # Errors
 /// `InvalidArgument` for a name that no format has; what the system says of paths that cannot be listed.
 pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static Format> {
-    refuse_remote(paths)?;
-    decide(&mut Paths::new(paths), &options.clone().with_declared_names(&all_options())).map_err(advised)
+    asked(paths, options, |mut paths, options| decide(&mut paths, options))
 }
 
 /// The format of that name.

@@ -11,6 +11,7 @@ use crate::headers;
 use crate::parallel::in_parallel;
 use crate::paths::thread_count;
 use crate::patterns::{Place, expand};
+use crate::watched::asking;
 use crate::{FileId, FileTable, Index, SampleId, Schema, Span, too_many_files};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -355,6 +356,7 @@ pub(super) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> 
 }
 
 fn index_of(path: PathBuf) -> Result<PathBuf> {
+    let _asking = asking(&path);
     let metadata = std::fs::metadata(&path).map_err(|source| Error::io("cannot find", source).with_path(&path))?;
     if !metadata.is_dir() {
         return Ok(path);
@@ -385,6 +387,7 @@ const PARTS_NAMED: usize = 5;
 
 /// Reads an index: JSON of the shape `T`.
 pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let _asking = asking(path);
     let metadata = std::fs::metadata(path).map_err(|source| Error::io("cannot find", source).with_path(path))?;
     if !metadata.is_file() {
         return Err(Error::new(ErrorKind::WrongFileType, "the index is not a regular file").with_path(path));

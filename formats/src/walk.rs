@@ -8,6 +8,7 @@ use crate::files::SEGMENT_BYTES;
 use crate::parallel::{in_parallel, some_threads};
 use crate::skipped::{SkipReason, Skips};
 use crate::stamp::Stamp;
+use crate::watched::asking;
 use crate::{FileTable, too_many_files};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::Errno;
@@ -33,8 +34,10 @@ const LISTING_BYTES: usize = 64 << 10;
 /// Appends every file below the folder `root` to `files`, sorted by the bytes of their relative paths.
 pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let asking = asking(root);
     let fd = rustix::fs::open(root, flags, Mode::empty())
         .map_err(|errno| Error::io("cannot open the folder", errno.into()).with_path(root))?;
+    drop(asking);
     let walk = Walk {
         root: fd,
         root_path: root,
@@ -215,6 +218,8 @@ impl Walk<'_> {
 
     /// Reads the names of a folder and creates tasks for its files and subfolders.
     fn list(&self, folder: Folder, buffer: &mut Vec<u8>, worker: &mut Worker, tasks: &mut Vec<Task>) -> Result<()> {
+        let asking = asking(self.root_path);
+        asking.next(self.root_path, &folder.path, b"");
         let Some((fd, ancestor)) = self.open(&folder, worker)? else { return Ok(()) };
         let failed = |errno: Errno| self.error("cannot list the folder", &folder.path, errno);
         let (mut names, mut entries) = (Vec::new(), Vec::new());
@@ -291,8 +296,10 @@ impl Walk<'_> {
         worker: &mut Worker,
         tasks: &mut Vec<Task>,
     ) -> Result<()> {
+        let asking = asking(self.root_path);
         for entry in &listing.entries[range] {
             let name = entry.name(&listing.names);
+            asking.next(self.root_path, &listing.path, name);
             match stat(&listing.fd, entry.c_name(&listing.names)) {
                 Ok((FileType::RegularFile, size, stamp)) => worker.push(&listing.path, name, (size, stamp)),
                 Ok((FileType::Directory, ..)) => {
@@ -420,7 +427,11 @@ impl Part {
 /// Types, sizes in bytes and stamps of the targets of `paths`, in order, measured by up to `threads` threads. Paths are
 /// relative to `base`.
 pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
-    let measure = |path: &P| stat(CWD, base.join(path));
+    let measure = |path: &P| {
+        let path = base.join(path);
+        let _asking = asking(&path);
+        stat(CWD, &path)
+    };
     let share = paths.len().div_ceil(threads.max(1)).max(TASK_FILES);
     let shares: Vec<&[P]> = paths.chunks(share).collect();
     let measured = in_parallel(&shares, threads, |share| share.iter().map(measure).collect::<Vec<_>>());

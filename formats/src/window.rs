@@ -1,8 +1,10 @@
 //! Scanning files: keeps a piece of a file in memory while its headers are looked at. Reads are short where payloads
 //! are worth skipping, and long where they are not.
 
+use crate::watched::asking;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use uringload_core::{Error, Result};
 
 /// Something with bytes at offsets, read from front to back.
@@ -32,12 +34,14 @@ pub(super) trait Source {
 
 /// A file that is read as is.
 pub(super) struct Plain<'a> {
+    pub(super) path: &'a Path,
     pub(super) file: &'a OwnedFd,
     pub(super) size: u64,
 }
 
 impl Source for Plain<'_> {
     fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
+        let _asking = asking(self.path);
         loop {
             match uringload_sys::file::read_at(self.file.as_fd(), into, offset) {
                 Ok(bytes) => return Ok(bytes),
@@ -58,6 +62,7 @@ impl Source for Plain<'_> {
 
 /// Reads the bytes of a file from first to last, and reports its progress.
 pub(super) struct Stored<'a, F> {
+    pub(super) path: &'a Path,
     pub(super) file: &'a OwnedFd,
     pub(super) at: u64,
     pub(super) passed: F,
@@ -65,6 +70,7 @@ pub(super) struct Stored<'a, F> {
 
 impl<F: FnMut(u64)> Read for Stored<'_, F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let _asking = asking(self.path);
         let bytes = uringload_sys::file::read_at(self.file.as_fd(), into, self.at)?;
         self.at += bytes as u64;
         (self.passed)(self.at);

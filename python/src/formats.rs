@@ -38,6 +38,10 @@ pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<Options> {
         let name: String = name.extract()?;
         options = match &*name {
             "format" => options.format(value.extract::<String>()?),
+            "timeout" => {
+                let timeout = crate::options::seconds("timeout", value.extract()?);
+                options.timeout(timeout.map_err(|error| raised(given.py(), &error))?)
+            }
             _ => options.set(name, value.extract::<Value>()?),
         };
     }

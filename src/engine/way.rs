@@ -2,11 +2,12 @@
 
 use super::files::has_no_descriptor;
 use crate::config::{Cause, Config, Fallback, IoChoice};
+use crate::dataset::internal::NO_ANSWER;
 use crate::dataset::{Dataset, FileId, FileTable};
-use crate::patience::{self, Patience};
+use crate::patience::Patience;
 use crate::{Error, ErrorKind, Result};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::file::{self, OpenFlags, Opened};
@@ -91,7 +92,7 @@ pub(super) fn choose(config: &Config, dataset: &Arc<dyn Dataset>, patience: &Pat
         if let Some(silent) = roots.iter().find(|root| !root.answers) {
             let reason = format!("{} did not answer within {:?}", silent.file.display(), patience.bound());
             let step = Fallback::new(Cause::DirectOpen, "the page cache", None).with_reason(reason);
-            return Ok(buffered(vec![step.with_remedy(patience::REMEDY)]));
+            return Ok(buffered(vec![step.with_remedy(NO_ANSWER)]));
         }
         if roots.iter().any(|root| root.alignment.is_none()) {
             return Ok(buffered(vec![Fallback::new(Cause::DirectAlignment, "the page cache", None)]));
@@ -161,9 +162,7 @@ fn silent(dataset: &Arc<dyn Dataset>, root: usize, first: FileId, patience: &Pat
     let path = dataset.files().roots()[root].clone();
     let asked = path.clone();
     let patience = patience.whole();
-    let folder = patience.ask_one(move || {
-        file::open_folder(&asked).map(|folder| file::file_system(folder.as_fd()).is_ok_and(|name| name == "fuse"))
-    });
+    let folder = patience.ask_one(move || file::open_folder(&asked).map(|folder| is_fuse(folder.as_fd())));
     let fuse = folder
         .ok_or_else(|| patience.over(&path))?
         .map_err(|source| Error::io("cannot open the folder", source).with_path(&path))?;
@@ -176,7 +175,7 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     let path = files.path(id);
     let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_path(&path))?;
     let device = BlockDevice::of(plain.file.as_fd());
-    let fuse = file::file_system(plain.file.as_fd()).is_ok_and(|name| name == "fuse");
+    let fuse = is_fuse(plain.file.as_fd());
     // Where one descriptor is left, it is for the next.
     drop(plain);
     match open(files, id, true) {
@@ -189,6 +188,11 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
         Err(error) if has_no_descriptor(&error) => Err(Error::io("cannot open the file", error).with_path(path)),
         Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device, fuse, answers: true }),
     }
+}
+
+/// Whether a file lies on FUSE. Where that cannot be learned, a server has failed to answer, as those of FUSE may.
+fn is_fuse(file: BorrowedFd<'_>) -> bool {
+    file::file_system(file).map_or(true, |name| name == "fuse")
 }
 
 /// Whether files of all roots can be read without leaving anything in the page cache, judging by one of each.

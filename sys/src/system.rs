@@ -165,6 +165,30 @@ pub fn thread_cpu_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
 }
 
+/// The CPU time of one thread, which any thread of the process may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadClock(libc::clockid_t);
+
+impl ThreadClock {
+    /// That of the calling thread; `None` where the system has none.
+    pub fn of_this() -> Option<ThreadClock> {
+        let mut id = 0;
+        // SAFETY: it has no conditions (pthread_self(3)).
+        let this = unsafe { libc::pthread_self() };
+        // SAFETY: `this` is a thread that lives, and `id` is written to in this call alone.
+        let errno = unsafe { libc::pthread_getcpuclockid(this, &raw mut id) };
+        (errno == 0).then_some(ThreadClock(id))
+    }
+
+    /// The CPU time that it has used. Behind the end of the thread `None`, or that of another one that got its number.
+    pub fn now(self) -> Option<Duration> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel checks the clock's number, and writes to `time` in this call alone.
+        let result = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        (result == 0).then(|| Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0)))
+    }
+}
+
 /// Time since the machine was started, sleep included.
 pub fn time_since_boot() -> Duration {
     clock(ClockId::Boottime)

@@ -6,7 +6,7 @@ use crate::common::faulty::{Call, Fault, Faulty, Spec};
 use crate::common::{HANG, skip, within};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::config::{EngineChoice, EngineKind, IoChoice, OnError};
+use uringload::config::{EngineChoice, EngineKind, ImageCache, IoChoice, OnError};
 use uringload::dataset::{self, Dataset, Options};
 use uringload::stats::Snapshot;
 use uringload::{Builder, Loader};
@@ -219,4 +219,43 @@ fn a_call_that_hangs_costs_its_sample_alone() {
             assert!(start.elapsed() < 2 * PATIENT, "{call:?} {engine:?} {io:?}: {:?}", start.elapsed());
         });
     }
+}
+
+/// The same while a dataset is opened, which looks at every file: an error in time, with the path that was asked for.
+#[test]
+fn a_call_that_hangs_ends_the_opening() {
+    // The answer to a lookup tells the attributes, so nobody asks for them.
+    for call in [Call::Lookup, Call::Open, Call::Read, Call::Readdir] {
+        let Ok(faulty) = Faulty::mount(files(&[])).map_err(skip) else { return };
+        faulty.hang(call, 0);
+        let options = Options::new().format("text").timeout(PATIENT);
+        let all: Vec<_> = files(&[]).iter().map(|file| faulty.path().join(&file.name)).collect();
+        let (first, folder) = (all[0].clone(), vec![faulty.path().to_path_buf()]);
+        let (place, paths) = if call == Call::Readdir { (folder[0].clone(), folder) } else { (first, all) };
+        let start = Instant::now();
+        let error = within(HANG, move || dataset::open(&paths, &options).map(drop)).expect_err("it hangs");
+        let took = start.elapsed();
+        faulty.release();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{call:?}: {error}");
+        assert!((PATIENT..2 * PATIENT).contains(&took), "{call:?}: {took:?}");
+        assert_eq!(error.path(), Some(&*place), "{call:?}: {error}");
+    }
+}
+
+/// The same while a loader that keeps decoded images looks at what they take.
+#[test]
+fn a_call_that_hangs_does_not_hold_up_a_look_at_images() {
+    let Ok(faulty) = Faulty::mount(files(&[])).map_err(skip) else { return };
+    let dataset = dataset::open(&[faulty.path()], &Options::new()).expect("a dataset");
+    std::thread::sleep(Duration::from_millis(150));
+    faulty.hang(Call::Read, 0);
+    let start = Instant::now();
+    let built = within(HANG, move || {
+        let builder = Loader::builder(dataset).transform("data", "resize(8)".parse().expect("a chain"));
+        builder.cache_images(ImageCache::memory(MIB)).timeout(PATIENT).build().map(drop)
+    });
+    faulty.release();
+    // None of the others is an image.
+    assert_ne!(built.expect_err("no image").kind(), ErrorKind::Timeout);
+    assert!(start.elapsed() < 2 * PATIENT, "{:?}", start.elapsed());
 }

@@ -30,7 +30,7 @@ const LOUD: [&str; 10] = [
 /// The statics that a library may have, each with its file and the reason. A global belongs to the whole process, so
 /// two loaders share it and no test can have its own: only what is one for the process anyway may be one, or, in a
 /// `thread_local!`, one for the thread.
-pub const GLOBALS_OF_THE_PROCESS: [(&str, &str, &str); 5] = [
+pub const GLOBALS_OF_THE_PROCESS: [(&str, &str, &str); 6] = [
     // cuFile is configured by the environment and may close standard input while it opens. The process has one of each,
     // so one thread opens it at a time.
     ("sys/src/cufile.rs", "OPENING", "the turn to open cuFile"),
@@ -43,6 +43,8 @@ pub const GLOBALS_OF_THE_PROCESS: [(&str, &str, &str); 5] = [
     // The driver keeps a current context and a mode for captures for each thread. What notes them is the thread's too:
     // whoever drops an event or a stream there must find them as they are, whichever loader they belong to.
     ("sys/src/cuda/capture.rs", "ADOPTED", "what the driver has current in a thread of ours"),
+    // What a thread of an opening asks storage about, noted where it asks: a hundred functions below whoever watches.
+    ("formats/src/watched.rs", "SELF", "the watched thread itself"),
 ];
 
 /// The library's modules in the order of src/lib.rs: one may import only what stands before it.

@@ -6,6 +6,7 @@ use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser};
 use clap::error::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use std::path::PathBuf;
+use std::time::Duration;
 use uringload::config::OnError;
 use uringload::dataset::internal::{self, FORMATS, OptionKind, OptionSpec, all_options, formats_with};
 use uringload::dataset::{OptionValue, Options};
@@ -16,9 +17,15 @@ use uringload::internal::parse_bytes;
 pub struct Format(pub Options);
 
 impl Format {
-    /// The same, with samples that cannot be read handled as `failing` says.
+    /// The same, with samples that cannot be read, and storage that does not answer, handled as `failing` says.
     pub fn under(&self, failing: &Failing) -> Options {
-        self.0.clone().prefer("keep_damaged", failing.on_error() != OnError::Raise)
+        self.within(failing.timeout).prefer("keep_damaged", failing.on_error() != OnError::Raise)
+    }
+
+    /// The same, with so long for storage to answer.
+    pub fn within(&self, timeout: Option<Duration>) -> Options {
+        let options = self.0.clone();
+        timeout.map_or(options.clone(), |timeout| options.timeout(timeout))
     }
 }
 

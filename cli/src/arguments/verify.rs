@@ -52,9 +52,8 @@ Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 
 
 impl Format {
     /// Options that find every problem: no fault may keep the rest from being opened.
-    pub fn for_verify(&self) -> Options {
-        self.0
-            .clone()
+    pub fn for_verify(&self, timeout: Option<Duration>) -> Options {
+        self.within(timeout)
             .prefer("split", "all")
             .prefer("keep_damaged", true)
             .prefer("allow_bad_shards", true)

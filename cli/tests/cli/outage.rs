@@ -70,5 +70,27 @@ fn a_file_that_hangs_costs_its_sample_alone() {
     }
 }
 
+/// The same while the dataset is opened: an error in time, with the path that was asked for.
+#[test]
+fn a_file_that_hangs_ends_the_opening() {
+    use crate::common::faulty::{Call, Fault, Faulty, Spec};
+    let file = |number| Spec { name: format!("{number:03}.dat"), size: 20_000, fault: Fault::None };
+    for call in [Call::Lookup, Call::Readdir] {
+        let Ok(faulty) = Faulty::mount((0..120).map(file).collect()).map_err(crate::common::skip) else { return };
+        faulty.hang(call, 7);
+        let arguments = format!("list {} --timeout 2s --on-error skip", faulty.path().display());
+        let start = Instant::now();
+        let mut child = uringload(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said =
+            BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok).next().unwrap_or_default();
+        let took = start.elapsed();
+        faulty.release();
+        assert!(said.contains("did not answer within 2s"), "{call:?}: {said}");
+        assert!(said.contains("007.dat") || call == Call::Readdir, "{said}");
+        assert!(took < 2 * LIMIT, "{call:?}: {took:?}");
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+    }
+}
+
 /// How long a read may take.
 const LIMIT: Duration = Duration::from_secs(2);

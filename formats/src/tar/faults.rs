@@ -81,7 +81,7 @@ fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, f
             faults.extend(refused.unfit.into_iter().map(wrong));
         }
     }
-    let mut plain = Plain { file: &file, size: identity.size };
+    let mut plain = Plain { path, file: &file, size: identity.size };
     if found.decoded().is_none()
         && let Some((place, Err(reason))) = dali::import(path, &identity, &mut plain)
     {

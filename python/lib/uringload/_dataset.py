@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _dtypes, _log, _samples
+from . import _dtypes, _log, _samples, _settings
 from . import _uringload as native
 from .errors import mistyped, refused
 
@@ -61,6 +61,8 @@ class Dataset:
             order), or sample numbers, which also set the order of the dataset.
         exclude: the samples to leave out: quarantine files, or files with one number per line. With `only`, these
             numbers count the samples that `only` keeps.
+        timeout: seconds that storage may take to answer one call while the files are looked at (60): then a
+            `ReadTimeoutError` names the path.
 
     ``labels`` also takes a file of ``name,label`` rows (as `label_file` does) or a dictionary of labels by name.
 
@@ -79,6 +81,7 @@ class Dataset:
         *,
         only: Paths | Iterable[int] | None = None,
         exclude: Paths | None = None,
+        timeout: float | None = None,
         **options: Unpack[FormatOptions],
     ) -> None:
         for name in options:
@@ -95,6 +98,8 @@ class Dataset:
         if by_name is not None:
             options["labels"], unlabelled = False, options.pop("unlabelled", None) or "error"
         self._options = {name: _OPTIONS[name](name, value) for name, value in options.items() if value is not None}
+        if seconds := _settings.timeout(timeout):
+            self._options["timeout"] = seconds
         if by_name is not None and "pairs" in self._options:
             self._options.pop("labels")
         self._native = native.Dataset.open(self._paths, self._options)

@@ -337,7 +337,7 @@ class DataLoader:
         self._stream = _device.stream(pin, output)
         scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
         opened = path_or_dataset if source is None else source.dataset
-        self._dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
+        self._dataset = opened if isinstance(opened, Dataset) else Dataset(opened, timeout=timeout, **wishes)
         self._asked_text = None if text is None else arguments.names("text", text)
         if source is None:
             transform = self._recognised(transform, on_way)

@@ -155,7 +155,7 @@ def pack(
         "timeout": _settings.timeout(timeout),
     }
     place = arguments.paths("folder", folder)[0]
-    dataset = _opened(source, options)
+    dataset = _opened(source, timeout, options)
     _check_apart(dataset, place)
     told = native.pack(dataset._native, place, asked, progress)
     images, predicted = told.pop("images"), told.pop("predicted")
@@ -166,9 +166,9 @@ def pack(
     )
 
 
-def _opened(source: Any, options: Any) -> Dataset:
+def _opened(source: Any, timeout: float | None, options: Any) -> Dataset:
     if not isinstance(source, Dataset):
-        return Dataset(source, **options)
+        return Dataset(source, timeout=timeout, **options)
     if options:
         raise refused(f"{next(iter(options))} is of use where a path is opened", "give it to uringload.Dataset")
     if source._mixed is not None:
