@@ -122,7 +122,7 @@ def parquet(draw: st.DrawFn) -> tuple[str, bytes, pa.Table]:
     try:
         pa.parquet.write_table(table, file, **given)
         read = pa.parquet.read_table(io.BytesIO(file.getvalue()))
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError):
         # What it cannot write, and a few that it cannot read again.
         hypothesis.reject()
     hypothesis.assume(len(read) == len(table))
