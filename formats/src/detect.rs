@@ -388,13 +388,7 @@ impl Look {
                     its.iter().for_each(|file| self.shown[file.0 as usize].vote = Vote::Whole);
                 }
                 Vote::Whole => {
-                    if let Some(&file) = looked_at.iter().find(|&&file| is_json_lines(&files.path(file))) {
-                        let what =
-                            format!("this is one of {} files that are called .json and hold JSON Lines", its.len());
-                        return Err(Error::new(ErrorKind::InvalidArgument, what)
-                            .with_path(files.path(file))
-                            .with_remedy("name the files themselves and the format jsonl, or call them .jsonl"));
-                    }
+                    look_for_rows_of_json(files, &its, &looked_at)?;
                     let shown: Vec<Option<Vote>> = looked_at
                         .iter()
                         .filter(|&&file| !is_media(files.name(file)))
@@ -496,17 +490,56 @@ fn vote_of(head: &[u8]) -> Option<Vote> {
     matches!(head, [0x80, 2..=5, b'}' | b']' | 0x95 | b'c', ..]).then(|| unread("pickle"))
 }
 
-/// Whether a file that is called `.json` has more than one object, each on its line.
-fn is_json_lines(path: &Path) -> bool {
-    if path.extension().is_none_or(|extension| extension != "json") {
-        return false;
+/// Refuses files called `.json` that hold many samples each: as samples of their own they would be far too few.
+fn look_for_rows_of_json(files: &FileTable, its: &[FileId], looked_at: &[FileId]) -> Result<()> {
+    let refused = |file: FileId, what: &str, remedy: &'static str| {
+        let what = match its.len() {
+            1 => format!("this file is called .json and holds {what}"),
+            count => format!("this is one of {count} files that are called .json and hold {what}"),
+        };
+        Err(Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(file)).with_remedy(remedy))
+    };
+    let mut arrays = 0;
+    for &file in looked_at {
+        match rows_of_json(&files.path(file)) {
+            Some(Rows::Lines) => {
+                let remedy = "name the files themselves and the format jsonl, or call them .jsonl";
+                return refused(file, "JSON Lines", remedy);
+            }
+            Some(Rows::Array) => arrays += 1,
+            None => {}
+        }
     }
+    // Many such files are what belongs to a sample each: the objects of an image.
+    if arrays > 0 && arrays == looked_at.len() && its.len() <= LOOKS {
+        let remedy = "write a line for each element, jq -c '.[]' FILE > FILE.jsonl, or name the format: folder takes every \
+                      file as a sample";
+        return refused(looked_at[0], "an array of objects", remedy);
+    }
+    Ok(())
+}
+
+/// How a file has rows of JSON.
+enum Rows {
+    /// Objects, each on its line.
+    Lines,
+    /// One array of objects.
+    Array,
+}
+
+/// How a file that is called `.json` has rows, if it does.
+fn rows_of_json(path: &Path) -> Option<Rows> {
+    path.extension().filter(|extension| *extension == "json")?;
     let mut text = Vec::new();
-    let read = open_regular(path, "cannot open").map(|file| file.take(LINES_LOOKED_AT_BYTES).read_to_end(&mut text));
+    open_regular(path, "cannot open").ok()?.take(LINES_LOOKED_AT_BYTES).read_to_end(&mut text).ok()?;
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii_start();
+    if let Some(elements) = text.strip_prefix(b"[") {
+        return elements.trim_ascii_start().starts_with(b"{").then_some(Rows::Array);
+    }
     let mut lines = text.split(|&byte| byte == b'\n');
     let first = lines.next().unwrap_or_default();
     let is_object = first.starts_with(b"{") && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok();
-    read.is_ok() && is_object && lines.next().is_some_and(|second| second.starts_with(b"{"))
+    (is_object && lines.next().is_some_and(|second| second.starts_with(b"{"))).then_some(Rows::Lines)
 }
 
 /// Whether a folder holds the metadata of an Iceberg table.

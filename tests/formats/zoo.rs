@@ -53,6 +53,9 @@ const TEXTS: &[(&str, &[u8])] = &[
     ("idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 2, 4, 5]),
     (".pkl", b"\x80\x04\x95\x00"),
     ("rows-0.json", b"{\"a\":1}\n{\"a\":2}\n"),
+    ("alpaca.json", b"\n [ {\"a\": 1},\n{\"a\": 2}]"),
+    ("objects.json", b"[{\"a\": 1}]"),
+    ("numbers.json", b"[1, 2]"),
     (".json", b"{}"),
 ];
 
