@@ -234,7 +234,9 @@ def off(found: Any, want: Any, file: bytes, by_turbo: bool) -> tuple[int, int]:
         ("P", {"compression": "tiff_lzw"}, None),
         ("1", {"compression": "group4"}, None),
         ("1", {"compression": "group3"}, "Group 3"),
-        ("RGB", {"compression": "zstd"}, "ZSTD"),
+        ("RGB", {"compression": "zstd"}, None),
+        ("RGB", {"compression": "zstd", "tiffinfo": {317: 2}}, None),
+        ("RGB", {"compression": "lzma"}, "LZMA"),
         ("F", {}, "a fraction"),
     ],
 )

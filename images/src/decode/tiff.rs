@@ -157,6 +157,7 @@ impl Page {
             CompressionMethod::PackBits => Some("PackBits"),
             CompressionMethod::Fax4 => Some("CCITT Group 4"),
             CompressionMethod::ModernJPEG => Some("JPEG"),
+            CompressionMethod::ZSTD if cfg!(feature = "zstd") => Some("ZSTD"),
             _ => None,
         }
     }

@@ -42,8 +42,10 @@ fn plain<'a>(bytes: &'a [u8], file: &mut File<'_>, page: &Page) -> Result<Cow<'a
     let is_gray = page.photometric == BLACK_IS_ZERO;
     let predictor = file.find_tag_unsigned::<u16>(Tag::Predictor).map_err(wrong)?.unwrap_or(1);
     // libtiff asks for it in these alone.
-    let is_predicted =
-        matches!(page.compression, CompressionMethod::LZW | CompressionMethod::Deflate | CompressionMethod::OldDeflate);
+    let is_predicted = matches!(
+        page.compression,
+        CompressionMethod::LZW | CompressionMethod::Deflate | CompressionMethod::OldDeflate | CompressionMethod::ZSTD
+    );
     if is_gray && (is_predicted || predictor == 1) && !page.is_reversed {
         return Ok(Cow::Borrowed(bytes));
     }
