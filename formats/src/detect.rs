@@ -512,8 +512,8 @@ fn look_for_rows_of_json(files: &FileTable, its: &[FileId], looked_at: &[FileId]
     }
     // Many such files are what belongs to a sample each: the objects of an image.
     if arrays > 0 && arrays == looked_at.len() && its.len() <= LOOKS {
-        let remedy = "write a line for each element, jq -c '.[]' FILE > FILE.jsonl, or name the format: folder takes every \
-                      file as a sample";
+        let remedy = "write a line for each element, jq -c '.[]' FILE > FILE.jsonl, or name the format: folder takes \
+                      every file as a sample";
         return refused(looked_at[0], "an array of objects", remedy);
     }
     Ok(())
