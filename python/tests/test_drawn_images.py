@@ -6,6 +6,7 @@ import importlib.util
 import io
 import pathlib
 import random
+import struct
 import tempfile
 import warnings
 from typing import Any
@@ -153,6 +154,67 @@ def written_by_tifffile(draw: st.DrawFn) -> Written | None:
     return Written(what, file.getvalue(), twin.getvalue())
 
 
+#: Masks of red, green, blue and alpha that Pillow knows, by the bits of a pixel.
+MASKS = {
+    16: [(0xF800, 0x7E0, 0x1F, 0), (0x7C00, 0x3E0, 0x1F, 0)],
+    24: [(0xFF0000, 0xFF00, 0xFF, 0)],
+    32: [(0xFF0000, 0xFF00, 0xFF, 0), (0xFF000000, 0xFF0000, 0xFF00, 0), (0xFF000000, 0xFF00, 0xFF, 0), (0, 0, 0, 0)],
+}
+
+
+@st.composite
+def bitmaps(draw: st.DrawFn) -> Written:
+    """A BMP that no library writes: of 16 bits, with masks, run lengths or an old header."""
+    width, height = draw(st.integers(1, 24)), draw(st.integers(1, 24))
+    head = draw(st.sampled_from([12, 40, 40, 52, 56, 64, 108, 124]))
+    bits, compression = draw(st.sampled_from([(4, 2), (8, 1), (16, 0), (16, 3), (24, 3), (32, 3), (1, 0), (4, 0), (8, 0)]))
+    if head == 12:
+        bits, compression = draw(st.sampled_from([1, 4, 8, 24])), 0
+    seed = draw(st.integers(0, 1 << 32))
+    chance = random.Random(seed)
+    colors = draw(st.sampled_from([0, 1 << bits])) if bits <= 8 else 0
+    palette = b"".join(chance.randbytes(3) + bytes(head != 12) for _ in range(1 << bits)) if bits <= 8 else b""
+    masks = draw(st.sampled_from(MASKS[bits])) if compression == 3 else (0, 0, 0, 0)
+    if compression in (1, 2):
+        pixels = runs(chance, bits, width * height)
+    else:
+        pixels = chance.randbytes((width * bits + 31) // 32 * 4 * height)
+    if head == 12:
+        header = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    else:
+        up = draw(st.booleans()) or compression in (1, 2)
+        numbers = (head, width, height if up else -height, 1, bits, compression, len(pixels), 0, 0, colors, 0)
+        header = struct.pack("<IiiHHIIiiII", *numbers) + struct.pack("<4I", *masks) + bytes(124)
+        header = header[: head if head > 40 or compression != 3 else 52]
+    start = 14 + len(header) + len(palette)
+    given = draw(st.sampled_from([start, start, 0])) if compression != 3 or head == 40 else start
+    file = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, given) + header + palette + pixels
+    return Written(f"BMP {head} {bits} {compression} {masks} {height} x {width} {colors} {given} of {seed}", file, file)
+
+
+def runs(chance: random.Random, bits: int, pixels: int) -> bytes:
+    """Codes for at least so many pixels, most of which fit their rows."""
+    codes, done = bytearray(), 0
+    while done < pixels:
+        kind, count = chance.randrange(8), chance.randrange(1, 12)
+        if kind < 4:
+            codes += bytes([count, chance.randrange(256)])
+        elif kind < 6:
+            count += 2
+            literal = chance.randbytes((count + 1) // 2 if bits == 4 else count)
+            codes += bytes([0, count]) + literal + bytes(len(literal) % 2)
+        elif kind == 6:
+            count = 0
+            codes += bytes([0, 0])
+        else:
+            count = 0
+            codes += bytes([0, 2, chance.randrange(4), chance.randrange(2)])
+        done += count
+    # Those that did not fit are made up for.
+    codes += b"\0\0\x03\x05" * pixels if chance.randrange(4) else b""
+    return bytes(codes) + b"\0\1"
+
+
 def expected(file: bytes) -> Any:
     """What Pillow reads as RGB, in the middle of the square; `None` where it refuses."""
     with warnings.catch_warnings():
@@ -291,6 +353,13 @@ def test_files_of_pillow(files: list[Written | None]) -> None:
 @hypothesis.given(st.lists(written_by_tifffile(), min_size=TOGETHER, max_size=TOGETHER))
 def test_files_of_tifffile(files: list[Written | None]) -> None:
     check([file for file in files if file])
+
+
+@settings()
+@hypothesis.given(st.lists(bitmaps(), min_size=TOGETHER, max_size=TOGETHER))
+def test_bitmaps(files: list[Written]) -> None:
+    refused = check(files)
+    assert [file.what for file in files if file.what in refused and expected(file.file) is not None] == []
 
 
 @settings()
