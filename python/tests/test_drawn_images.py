@@ -173,7 +173,9 @@ def bitmaps(draw: st.DrawFn) -> Written:
     seed = draw(st.integers(0, 1 << 32))
     chance = random.Random(seed)
     colors = draw(st.sampled_from([0, 1 << bits])) if bits <= 8 else 0
-    palette = b"".join(chance.randbytes(3) + bytes(head != 12) for _ in range(1 << bits)) if bits <= 8 else b""
+    # Small files may have fewer than all.
+    entries = 0 if bits > 8 else draw(st.sampled_from([1 << bits, 1 << bits, min(16, 1 << bits)]))
+    palette = b"".join(chance.randbytes(3) + bytes(head != 12) for _ in range(entries))
     masks = draw(st.sampled_from(MASKS[bits])) if compression == 3 else (0, 0, 0, 0)
     if compression in (1, 2):
         pixels = runs(chance, bits, width * height)
@@ -187,7 +189,8 @@ def bitmaps(draw: st.DrawFn) -> Written:
         header = struct.pack("<IiiHHIIiiII", *numbers) + struct.pack("<4I", *masks) + bytes(124)
         header = header[: head if head > 40 or compression != 3 else 52]
     start = 14 + len(header) + len(palette)
-    given = draw(st.sampled_from([start, start, 0])) if compression != 3 or head == 40 else start
+    is_whole = entries == 1 << bits or bits > 8
+    given = draw(st.sampled_from([start, start, 0])) if is_whole and (compression != 3 or head == 40) else start
     file = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, given) + header + palette + pixels
     return Written(f"BMP {head} {bits} {compression} {masks} {height} x {width} {colors} {given} of {seed}", file, file)
 

@@ -50,8 +50,8 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
         return converted(FORMAT, size, kind, stored, how.color);
     }
     let (at, colors, color_bytes) = header.palette;
-    let palette = bytes.get(at..).and_then(|rest| rest.get(..color_bytes * colors));
-    let palette = palette.ok_or_else(|| truncated(FORMAT, bytes))?.chunks_exact(color_bytes);
+    // Colours that are not there are black: small files have fewer than their header says.
+    let palette = bytes.get(at..).unwrap_or_default().chunks_exact(color_bytes).take(colors);
     let palette: Vec<[u8; 3]> = palette.map(|color| [color[2], color[1], color[0]]).collect();
     let is_packed = header.compression == UNCOMPRESSED && bits < 8;
     let indexes = if is_packed { unpacked(&stored, bits.into(), size)? } else { stored };
@@ -81,7 +81,7 @@ fn header(bytes: &[u8]) -> Result<Header> {
         return Err(corrupt(FORMAT, "it has a negative width").with_offset(18));
     }
     if !matches!(bits, 1 | 4 | 8 | 16 | 24 | 32) {
-        return Err(unsupported(FORMAT, format_args!("{bits} bits a pixel")).with_offset(28));
+        return Err(unsupported(FORMAT, format_args!("{bits} bits a pixel")).with_offset(if is_old { 24 } else { 28 }));
     }
     let colors = if bits > 8 { 0 } else { (if colors == 0 { 1 << bits } else { colors.min(256) }) as usize };
     let color_bytes = if is_old { 3 } else { 4 };
@@ -156,7 +156,7 @@ fn unsupported_masks([red, green, blue]: [u32; 3]) -> Error {
     unsupported(FORMAT, format_args!("colours of the masks {red:#x}, {green:#x} and {blue:#x}")).with_offset(54)
 }
 
-/// Rows from the bottom up, from the top down.
+/// Turns rows that are stored from the bottom up.
 fn upside_down(mut rows: Vec<u8>, header: &Header) -> Vec<u8> {
     let (height, width) = (header.size.0 as usize, header.size.1 as usize);
     if header.is_upward {
