@@ -71,8 +71,7 @@ impl FileTable {
 /// As [`open`](crate::open) for paths that cannot be listed.
 pub fn names<P: AsRef<Path>>(paths: &[P]) -> Result<u64> {
     let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
-    let place = paths.first().cloned().unwrap_or_default();
-    watched(LIMIT, &place, move || names_of(&index(&paths, thread_count(0))?.files))
+    watched(LIMIT, move || names_of(&index(&paths, thread_count(0))?.files))
 }
 
 fn names_of(files: &FileTable) -> Result<u64> {

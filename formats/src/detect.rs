@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::paths::FoundFiles;
 use crate::registry::{FORMATS, Format, Paths, Shows, named};
 use crate::skipped::SkipReason;
+use crate::watched::asking;
 use crate::{FileId, FileTable};
 pub(crate) use nearest::nearest;
 use roles::{Role, Shown, UNREAD, Vote, format, is_loose, is_media, of_name, unread};
@@ -185,6 +186,7 @@ impl Look {
     fn see_stores(&mut self, found: &FoundFiles) {
         let files = &found.files;
         for (number, root) in files.roots().iter().enumerate().take(ROOTS_LOOKED_AT) {
+            let _asking = asking(root);
             let has = |name: &str| root.join(name).exists();
             let is_named = |ending: &str| root.extension().is_some_and(|extension| extension == ending);
             let store =
@@ -530,6 +532,7 @@ enum Rows {
 /// How a file that is called `.json` has rows, if it does.
 fn rows_of_json(path: &Path) -> Option<Rows> {
     path.extension().filter(|extension| *extension == "json")?;
+    let _asking = asking(path);
     let mut text = Vec::new();
     open_regular(path, "cannot open").ok()?.take(LINES_LOOKED_AT_BYTES).read_to_end(&mut text).ok()?;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii_start();
@@ -544,6 +547,7 @@ fn rows_of_json(path: &Path) -> Option<Rows> {
 
 /// Whether a folder holds the metadata of an Iceberg table.
 fn has_iceberg_metadata(root: &Path) -> bool {
+    let _asking = asking(root);
     let Ok(entries) = root.join("metadata").read_dir() else { return false };
     entries.flatten().take(LOOKS).any(|entry| {
         let name = entry.file_name();

@@ -187,7 +187,7 @@ pub(super) fn open_identified(path: &Path) -> std::io::Result<Opened> {
 
 /// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.
 pub(super) fn head(path: &Path) -> Vec<u8> {
-    let mut head = Vec::new();
+    let (mut head, _asking) = (Vec::new(), asking(path));
     // Bytes read before an error still count: whoever opens the file gets the error.
     let _ = open_identified(path).and_then(|opened| File::from(opened.file).take(HEAD_BYTES).read_to_end(&mut head));
     head

@@ -5,7 +5,7 @@ use crate::options::Common;
 use crate::parallel::try_in_parallel;
 use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::{SkipReason, Skips};
-use crate::watched::asking;
+use crate::watched::{asking, is_given_up};
 use crate::window::Plain;
 use crate::{FileId, FileTable, Index};
 use std::cell::Cell;
@@ -225,6 +225,7 @@ pub(super) fn foreign<T>(
 }
 
 fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, String> {
+    let _asking = asking(place);
     let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
     if (metadata.mtime(), metadata.mtime_nsec()) < (identity.modified.0, identity.modified.1.into()) {
         return Err("the file has changed since".into());
@@ -284,9 +285,8 @@ impl Job<'_> {
     fn index(&self, file: FileId, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
         let failed = |error: io::Error| Error::io("cannot open", error);
         let failed_to_read = |error: io::Error| Error::io("cannot read", error);
-        let asking = asking(path);
+        let _asking = asking(path);
         let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
-        drop(asking);
         let opened = opened.map_err(failed)?;
         self.files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
         let shard = Shard::new(format.name(), path, &opened.identity);
@@ -340,6 +340,9 @@ impl Job<'_> {
         } else {
             Proof::default()
         };
+        if is_given_up() {
+            return Err(Error::new(ErrorKind::Timeout, "nobody waits for it any more"));
+        }
         // Before the index is written: it carries the identity of the file as it was when it was opened.
         if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
             return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was indexed")

@@ -5,6 +5,7 @@
 //! are not UTF-8.
 
 use crate::absent::advice;
+use crate::watched::asking;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -216,12 +217,14 @@ fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) ->
 fn list(path: &Path) -> Result<Vec<(OsString, bool)>> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     let failed = |error| Error::io("cannot list the folder", error).with_path(path);
+    let asking = asking(path);
     let entries = match std::fs::read_dir(path) {
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };
     entries
         .map(|entry| {
+            asking.again();
             let entry = entry.map_err(failed)?;
             Ok((entry.file_name(), entry.file_type().map_err(failed)?.is_dir()))
         })

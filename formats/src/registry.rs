@@ -173,9 +173,12 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
     ask: impl FnOnce(Paths, &Options) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let options = options.clone().with_declared_names(&all_options());
-    let paths = Paths::new(paths);
-    let place = paths.first().cloned().unwrap_or_default();
-    watched(options.common().timeout, &place, move || {
+    let (paths, timeout) = (Paths::new(paths), options.common().timeout);
+    if timeout.is_zero() {
+        let error = Error::new(ErrorKind::InvalidArgument, "no storage answers within a timeout of 0");
+        return Err(error.with_remedy("give a longer one, or none"));
+    }
+    watched(timeout, move || {
         refuse_remote(&paths)?;
         // Here and not where each format looks, so that whoever names a path that is not there is told the same.
         ask(paths, &options).map_err(advised)
@@ -259,6 +262,13 @@ fn check(format: &Format, options: &Options) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_time_at_all_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = open(&[folder.path()], &Options::new().timeout(std::time::Duration::ZERO)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
 
     #[test]
     fn files_are_listed_once() {

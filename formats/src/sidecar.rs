@@ -31,6 +31,7 @@ mod proof;
 
 use crate::compression::{Coding, Compression};
 use crate::headers::open_identified;
+use crate::watched::asking;
 use layout::{Head, KEYS_PER_GROUP};
 use pieces::OnDisk;
 use std::fs::File;
@@ -56,7 +57,7 @@ const CHECKED_BYTES: u64 = 4096;
 
 /// Whether the file at `path` begins as an index does. One that cannot be read is none.
 pub(super) fn is_sidecar(path: &Path) -> bool {
-    let mut begin = [0; layout::MAGIC.len()];
+    let (mut begin, _asking) = ([0; layout::MAGIC.len()], asking(path));
     let opened = open_identified(path).map(|opened| File::from(opened.file));
     opened.is_ok_and(|file| file.read_exact_at(&mut begin, 0).is_ok() && begin == layout::MAGIC)
 }
@@ -130,6 +131,7 @@ impl Sidecar {
         (shard, shard_file): (&Shard, BorrowedFd<'_>),
         memory: &Memory,
     ) -> Result<Sidecar, String> {
+        let _asking = asking(path);
         let opened = open_identified(path).map_err(|error| error.to_string())?;
         Sidecar::of_file(opened, path, (shard, shard_file), memory)
     }

@@ -8,6 +8,7 @@ use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, thread_count};
 use crate::registry::{Format, Paths, Shows};
 use crate::skipped::{SkipReason, Skips};
+use crate::watched::asking;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::ffi::OsString;
@@ -55,6 +56,7 @@ pub(crate) const FORMAT: Format = Format {
 /// Whether a path is a pair of Megatron-LM's, by the name of either or by what both names begin with: raw tokens do not
 /// show what they are.
 fn detect(path: &Path) -> bool {
+    let _asking = asking(path);
     bins(&[path]).iter().all(|bin| bin.extension().is_some_and(|it| it == "bin") && bin.is_file() && has_index(bin))
 }
 

@@ -225,6 +225,7 @@ impl Walk<'_> {
         let (mut names, mut entries) = (Vec::new(), Vec::new());
         let mut directory = RawDir::new(&fd, buffer.spare_capacity_mut());
         while let Some(entry) = directory.next() {
+            asking.again();
             let entry = match entry {
                 // Removed after it was opened.
                 Err(Errno::NOENT) => {

@@ -1,11 +1,13 @@
 //! Ends the opening of a dataset whose storage does not answer. Threads that nobody joins do the work, because what
-//! waits for a call into a dead mount cannot be ended. A thread that waits uses no processor time: if none of them uses
-//! any for as long as one call may take, that call is given up, and with it the work.
+//! waits for a call into a dead mount cannot be ended. A thread that waits makes no calls and uses next to no processor
+//! time: where none of them does for as long as one call may take, the work is given up.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::mem::take;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
@@ -20,6 +22,10 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 pub const REMEDY: &str =
     "see the kernel's log for the disk, or the server behind the mount; with a longer timeout it is waited for longer";
 
+/// Processor time that a thread uses at most while it waits. The client of an NFS server that is down wakes every three
+/// seconds to try again, some 20 times in a minute.
+const IDLE: Duration = Duration::from_millis(2);
+
 /// How often threads are looked at while one call may last.
 const LOOKS: u32 = 16;
 
@@ -28,14 +34,12 @@ thread_local! {
     static SELF: RefCell<Option<Thread>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`, and gives up when the storage answers none of its calls for `limit`. `place` is named if it is not
-/// known which call that is.
+/// Runs `work`, and gives up when the storage answers none of its calls for `limit`.
 ///
 /// # Errors
-/// `Timeout` with the path that is asked for; those of `work`.
+/// `Timeout` with the path that is asked for, if that is known; those of `work`.
 pub(super) fn watched<T: Send + 'static>(
     limit: Duration,
-    place: &Path,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     if Watch::current().is_some() {
@@ -58,19 +62,17 @@ pub(super) fn watched<T: Send + 'static>(
         let work = lock(&work).take();
         return work.expect("no thread has taken it")();
     };
-    let (mut used, mut since) = (Vec::new(), Instant::now());
+    let (mut before, mut since) = (None, Instant::now());
     loop {
         match told.recv_timeout(limit / LOOKS) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Timeout) => {
-                let now = watch.used();
-                if now.is_empty() || now != used {
-                    (used, since) = (now, Instant::now());
+                let now = watch.done();
+                if has_gone_on(before.as_deref(), now.as_deref()) {
+                    (before, since) = (now, Instant::now());
                 } else if since.elapsed() >= limit {
-                    let path = watch.asked().unwrap_or_else(|| place.to_path_buf());
-                    return Err(Error::new(ErrorKind::Timeout, format!("it did not answer within {limit:?}"))
-                        .with_path(path)
-                        .with_remedy(REMEDY));
+                    watch.0.given_up.store(true, Ordering::Relaxed);
+                    return Err(watch.over(limit));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -82,42 +84,73 @@ pub(super) fn watched<T: Send + 'static>(
     }
 }
 
-/// Notes that this thread now asks storage about `path`, until the guard is dropped. One thread asks one thing at a
-/// time.
+/// Whether any thread has made a call, or has worked, since `before` was asked for.
+fn has_gone_on(before: Option<&[(u64, Duration)]>, now: Option<&[(u64, Duration)]>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return true };
+    before.len() != now.len()
+        || before.iter().zip(now).any(|(before, now)| before.0 != now.0 || before.1.abs_diff(now.1) > IDLE)
+}
+
+/// Whether nobody waits for the work of this thread any more.
+pub(super) fn is_given_up() -> bool {
+    SELF.with_borrow(|thread| thread.as_ref().is_some_and(|thread| thread.watch.0.given_up.load(Ordering::Relaxed)))
+}
+
+/// Notes that this thread now asks storage about `path`, until the guard is dropped. Then what it asked about before
+/// counts again.
 pub(super) fn asking(path: &Path) -> Asking {
-    let asking = Asking(SELF.with_borrow(Clone::clone));
+    let thread = SELF.with_borrow(Clone::clone);
+    let before = thread.as_ref().map(|thread| take(&mut *lock(&thread.asks))).unwrap_or_default();
+    let asking = Asking { thread, before };
     asking.next(path, b"", b"");
     asking
 }
 
 /// A thread asks storage for something.
-pub(super) struct Asking(Option<Thread>);
+pub(super) struct Asking {
+    thread: Option<Thread>,
+    before: Vec<u8>,
+}
 
 impl Asking {
     /// From now on it asks about `name` in `folder`, a path that is empty or ends in a slash, below `root`.
     pub(super) fn next(&self, root: &Path, folder: &[u8], name: &[u8]) {
-        if let Some(thread) = &self.0 {
-            let mut path = lock(&thread.asks);
-            path.clear();
-            path.extend_from_slice(root.as_os_str().as_bytes());
-            if !folder.is_empty() || !name.is_empty() {
-                path.extend([b"/", folder, name].into_iter().flatten());
-            }
+        let Some(thread) = &self.thread else { return };
+        let mut path = lock(&thread.asks);
+        path.clear();
+        path.extend_from_slice(root.as_os_str().as_bytes());
+        let is_below = !folder.is_empty() || !name.is_empty();
+        let slash: &[u8] = if is_below && !path.ends_with(b"/") { b"/" } else { b"" };
+        path.extend([slash, folder, name].into_iter().flatten());
+        drop(path);
+        self.again();
+    }
+
+    /// It makes another call about the same.
+    pub(super) fn again(&self) {
+        if let Some(thread) = &self.thread {
+            thread.calls.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if let Some(thread) = &self.0 {
-            lock(&thread.asks).clear();
+        if let Some(thread) = &self.thread {
+            *lock(&thread.asks) = take(&mut self.before);
         }
     }
 }
 
 /// The threads that do one work.
 #[derive(Clone, Default)]
-pub(super) struct Watch(Arc<Mutex<Vec<Thread>>>);
+pub(super) struct Watch(Arc<Work>);
+
+#[derive(Default)]
+struct Work {
+    threads: Mutex<Vec<Thread>>,
+    given_up: AtomicBool,
+}
 
 impl Watch {
     /// That of this thread.
@@ -127,22 +160,30 @@ impl Watch {
 
     /// From now on this thread is one of them, until the guard is dropped.
     pub(super) fn enter(&self) -> Entered {
-        let thread = Thread { watch: self.clone(), clock: ThreadClock::of_this(), asks: Arc::default() };
-        lock(&self.0).push(thread.clone());
+        let (clock, asks, calls) = (ThreadClock::of_this(), Arc::default(), Arc::default());
+        let thread = Thread { watch: self.clone(), clock, asks, calls };
+        lock(&self.0.threads).push(thread.clone());
         SELF.set(Some(thread));
         Entered
     }
 
-    /// The processor time of each; empty if that of one is not known.
-    fn used(&self) -> Vec<Duration> {
-        let used = lock(&self.0).iter().map(|thread| thread.clock?.now()).collect::<Option<_>>();
-        used.unwrap_or_default()
+    /// The calls and the processor time of each; `None` if the time of one is not known.
+    fn done(&self) -> Option<Vec<(u64, Duration)>> {
+        let of = |thread: &Thread| Some((thread.calls.load(Ordering::Relaxed), thread.clock?.now()?));
+        lock(&self.0.threads).iter().map(of).collect()
     }
 
-    /// The path that one of them asks about.
-    fn asked(&self) -> Option<PathBuf> {
-        let asks = lock(&self.0).iter().map(|thread| lock(&thread.asks).clone()).find(|path| !path.is_empty())?;
-        Some(OsString::from_vec(asks).into())
+    fn over(&self, limit: Duration) -> Error {
+        let threads = lock(&self.0.threads);
+        let asks = threads.iter().map(|thread| lock(&thread.asks).clone()).find(|path| !path.is_empty());
+        let error = |what: &str| {
+            let error = Error::new(ErrorKind::Timeout, format!("{what} did not answer within {limit:?}"));
+            error.with_remedy(REMEDY)
+        };
+        match asks {
+            Some(path) => error("it").with_path(PathBuf::from(OsString::from_vec(path))),
+            None => error("the storage"),
+        }
     }
 }
 
@@ -152,7 +193,7 @@ pub(super) struct Entered;
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(thread) = SELF.take() {
-            lock(&thread.watch.0).retain(|other| !Arc::ptr_eq(&other.asks, &thread.asks));
+            lock(&thread.watch.0.threads).retain(|other| !Arc::ptr_eq(&other.asks, &thread.asks));
         }
     }
 }
@@ -163,6 +204,8 @@ struct Thread {
     clock: Option<ThreadClock>,
     /// The path that it asks about; empty if it asks about none.
     asks: Arc<Mutex<Vec<u8>>>,
+    /// How often it has asked.
+    calls: Arc<AtomicU64>,
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -182,50 +225,69 @@ mod tests {
         for threads in [1, 4] {
             let end = Arc::new(Barrier::new(2));
             let theirs = Arc::clone(&end);
+            let (tell, told) = channel();
             let start = Instant::now();
-            let error = watched(LIMIT, Path::new("/"), move || {
+            let error = watched(LIMIT, move || {
                 let files: Vec<u32> = (0..40).collect();
-                try_in_parallel(&files, threads, |file| {
-                    let asking = asking(Path::new("/data"));
-                    asking.next(Path::new("/data"), b"", file.to_string().as_bytes());
+                let done = try_in_parallel(&files, threads, |file| {
+                    let asks = asking(Path::new("/data/"));
+                    asks.next(Path::new("/data/"), b"", file.to_string().as_bytes());
+                    drop(asking(Path::new("/other")));
                     if *file == 20 {
                         theirs.wait();
                     }
                     Ok(())
-                })
+                });
+                let _ = tell.send(is_given_up());
+                done
             })
             .unwrap_err();
             assert_eq!((error.kind(), error.path()), (ErrorKind::Timeout, Some(Path::new("/data/20"))), "{error}");
             assert!(start.elapsed() >= LIMIT);
             end.wait();
+            assert!(told.recv().unwrap());
         }
     }
 
     #[test]
-    fn without_a_note_the_place_is_named() {
+    fn without_a_note_nothing_is_named() {
         let (end, theirs) = channel::<()>();
-        let error = watched(LIMIT, Path::new("/data"), move || Ok(theirs.recv().is_ok())).unwrap_err();
-        assert_eq!(error.path(), Some(Path::new("/data")));
+        let error = watched(LIMIT, move || Ok(theirs.recv().is_ok())).unwrap_err();
+        assert_eq!((error.path(), error.what()), (None, "the storage did not answer within 200ms"));
         drop(end);
+    }
+
+    /// As the client of a server that is down does.
+    #[test]
+    fn who_wakes_to_try_again_has_not_gone_on() {
+        let error = watched(LIMIT, move || {
+            let _asking = asking(Path::new("/data"));
+            while !is_given_up() {
+                std::thread::sleep(LIMIT / 5);
+            }
+            Ok(())
+        });
+        assert_eq!(error.unwrap_err().path(), Some(Path::new("/data")));
     }
 
     #[test]
     fn slow_answers_and_long_work_are_waited_for() {
-        let answers = watched(LIMIT, Path::new("/data"), || {
-            (0..30).for_each(|_| std::thread::sleep(LIMIT / 10));
+        let answers = watched(LIMIT, || {
+            for _ in 0..30 {
+                let _asking = asking(Path::new("/data"));
+                std::thread::sleep(LIMIT / 10);
+            }
             Ok(7)
         });
         assert_eq!(answers.unwrap(), 7);
         let start = Instant::now();
-        let works = watched(LIMIT, Path::new("/data"), move || {
-            Ok((0_u64..).take_while(|_| start.elapsed() < 3 * LIMIT).count())
-        });
+        let works = watched(LIMIT, move || Ok((0_u64..).take_while(|_| start.elapsed() < 3 * LIMIT).count()));
         assert!(works.unwrap() > 0);
     }
 
     #[test]
     fn a_panic_goes_on_where_the_result_was_wanted() {
-        let panic = std::panic::catch_unwind(|| watched::<()>(LIMIT, Path::new("/"), || panic!("here"))).unwrap_err();
+        let panic = std::panic::catch_unwind(|| watched::<()>(LIMIT, || panic!("here"))).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"here"));
     }
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,8 +65,11 @@ def started(files: Hanging, options: dict[str, Any]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def line_of(reader: subprocess.Popen[str]) -> str:
+def line_of(reader: subprocess.Popen[str], files: Hanging) -> str:
     assert reader.stdout is not None
+    if not select.select([reader.stdout], [], [], 60)[0]:
+        files.release()
+        pytest.fail("nothing is said within a minute")
     return reader.stdout.readline()
 
 
@@ -73,13 +77,13 @@ def line_of(reader: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_hangs_costs_its_sample_alone(mounted: Hanging, call: str, io: str) -> None:
     reader = started(mounted, {"timeout": TIMEOUT, "io": io})
-    assert line_of(reader) == "open\n"
+    assert line_of(reader, mounted) == "open\n"
     wait_until_forgotten()
     mounted.hang(CALLS[call], HANGS)
     assert reader.stdin is not None
     reader.stdin.write("go on\n")
     reader.stdin.flush()
-    took, ids, failed, engine = json.loads(line_of(reader))
+    took, ids, failed, engine = json.loads(line_of(reader, mounted))
     mounted.release()
     assert reader.wait(60) == 0
     # A file that is looked for tells its attributes, and nobody lists the folder again.
@@ -96,7 +100,7 @@ def test_a_call_that_hangs_costs_its_sample_alone(mounted: Hanging, call: str, i
 def test_a_call_that_hangs_ends_the_opening(mounted: Hanging, call: str) -> None:
     mounted.hang(CALLS[call], HANGS)
     reader = started(mounted, {"given": {"timeout": TIMEOUT}})
-    took, error = json.loads(line_of(reader))
+    took, error = json.loads(line_of(reader, mounted))
     mounted.release()
     assert reader.wait(60) == 3
     assert TIMEOUT <= took < 2 * TIMEOUT

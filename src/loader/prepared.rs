@@ -63,7 +63,7 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
         |map: &&Map| map.fixed().is_some_and(|fixed| fixed.ops().iter().any(|op| matches!(op, Op::Resize { .. })));
     let by_length = chains.iter().all(resizes) && dataset.units().is_none();
     let mut tally = Tally::new(by_length);
-    look(dataset, maps, &Patience::of(config), &mut tally)?;
+    look(dataset, maps, &Patience::of(config).whole(), &mut tally)?;
     count(&**dataset, &mut tally);
     let Some((members, share, all)) = tally.members(cache.bytes) else { return Ok(None) };
     let fields = dataset.schema().fields.len();

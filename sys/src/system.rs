@@ -180,7 +180,8 @@ impl ThreadClock {
         (errno == 0).then_some(ThreadClock(id))
     }
 
-    /// The CPU time that it has used. Behind the end of the thread `None`, or that of another one that got its number.
+    /// The CPU time that it has used. `None` when the thread has ended; or the time of a later thread that has its
+    /// number.
     pub fn now(self) -> Option<Duration> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel checks the clock's number, and writes to `time` in this call alone.

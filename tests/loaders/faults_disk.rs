@@ -227,11 +227,14 @@ fn a_call_that_hangs_ends_the_opening() {
     // The answer to a lookup tells the attributes, so nobody asks for them.
     for call in [Call::Lookup, Call::Open, Call::Read, Call::Readdir] {
         let Ok(faulty) = Faulty::mount(files(&[])).map_err(skip) else { return };
-        faulty.hang(call, 0);
+        faulty.hang(call, 7);
         let options = Options::new().format("text").timeout(PATIENT);
         let all: Vec<_> = files(&[]).iter().map(|file| faulty.path().join(&file.name)).collect();
-        let (first, folder) = (all[0].clone(), vec![faulty.path().to_path_buf()]);
-        let (place, paths) = if call == Call::Readdir { (folder[0].clone(), folder) } else { (first, all) };
+        // What is named first answers.
+        let healthy = tempfile::tempdir().expect("a folder");
+        std::fs::write(healthy.path().join("a.txt"), "a\n").expect("a file");
+        let folders = vec![healthy.path().to_path_buf(), faulty.path().to_path_buf()];
+        let (place, paths) = if call == Call::Readdir { (folders[1].clone(), folders) } else { (all[7].clone(), all) };
         let start = Instant::now();
         let error = within(HANG, move || dataset::open(&paths, &options).map(drop)).expect_err("it hangs");
         let took = start.elapsed();

@@ -81,8 +81,9 @@ fn a_file_that_hangs_ends_the_opening() {
         let arguments = format!("list {} --timeout 2s --on-error skip", faulty.path().display());
         let start = Instant::now();
         let mut child = uringload(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let said =
-            BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok).next().unwrap_or_default();
+        let (errors, (tell, told)) = (BufReader::new(child.stderr.take().unwrap()), channel());
+        std::thread::spawn(move || errors.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line))));
+        let said = told.recv_timeout(2 * LIMIT).unwrap_or_default();
         let took = start.elapsed();
         faulty.release();
         assert!(said.contains("did not answer within 2s"), "{call:?}: {said}");

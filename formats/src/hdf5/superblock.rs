@@ -3,6 +3,7 @@
 use super::header::{self, CACHE_IMAGE, DRIVER};
 use super::meta::Meta;
 use crate::headers::Source;
+use crate::watched::asking;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use uringload_core::{ErrorKind, Result};
@@ -30,6 +31,7 @@ fn find(size: u64, mut read: impl FnMut(u64, &mut [u8; 8]) -> Result<()>) -> Res
 
 /// Whether a file has a superblock.
 pub(super) fn is_there(path: &Path) -> bool {
+    let _asking = asking(path);
     let Ok(file) = uringload_sys::file::open_regular(path) else { return false };
     let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return false };
     let read = |at, into: &mut [u8; 8]| {

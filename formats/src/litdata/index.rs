@@ -4,6 +4,7 @@ use super::leaves::Leaves;
 use crate::compression::Compression;
 use crate::shards::{Listed, Listing, Zipped, folder_of};
 use crate::skipped::{SkipReason, Skips};
+use crate::watched::asking;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::path::Path;
@@ -114,6 +115,7 @@ pub(super) fn read(
 /// Lists one chunk. `compression` applies to whole files: those with its name in theirs, unless a reader of the format
 /// has already replaced them with the raw chunk. In both cases the index states the size of the raw chunk.
 fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) -> Listed {
+    let _asking = asking(root);
     let Chunk { chunk_bytes: raw_bytes, chunk_size: items, filename: name, .. } = chunk;
     let raw_name = compression.map(|compression| name.replace(&format!(".{compression}"), ""));
     match raw_name.filter(|raw_name| *raw_name != name) {

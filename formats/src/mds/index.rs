@@ -3,6 +3,7 @@
 use super::columns::Columns;
 use crate::compression::Compression;
 use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
+use crate::watched::asking;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -86,6 +87,7 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
                     .with_remedy("open datasets with different columns one by one"));
             }
         }
+        let _asking = asking(&root);
         // Readers of the format put the raw file next to the compressed one, or in its place.
         let zip = shard.zip_data.filter(|_| !root.join(&name).exists());
         shards.push(listed(&root, shard.raw_data, shard.samples, zip, shard.compression.as_deref()));

@@ -1,6 +1,7 @@
 //! Recognizes TFRecord files by name and by their first bytes.
 
 use super::frame::{HEADER_BYTES, Header, compression, length};
+use crate::watched::asking;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -29,6 +30,7 @@ pub(super) fn begins_with_a_record(path: &Path) -> bool {
         let mut header: Header = [0; HEADER_BYTES as usize];
         reader.read_exact(&mut header).is_ok().then_some(header)
     };
+    let _asking = asking(path);
     let open = || uringload_sys::file::open_regular(path).map(BufReader::new);
     let head = open().ok().and_then(|mut stored| header(&mut stored));
     match head.map(|head| compression(&head)) {
