@@ -186,7 +186,8 @@ impl Options {
     }
 
     /// How long storage may take to answer one call (a listing, an open, a read); 60 seconds by default. Then
-    /// [`open`](crate::open) fails with `Timeout`. Storage that answers slowly, call by call, is waited for.
+    /// [`open`](crate::open) fails with `Timeout`. Storage that answers slowly, call by call, is waited for. With
+    /// `Duration::MAX` there is no limit, and no thread is started to keep one.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Options {
         self.common.timeout = timeout;

@@ -358,7 +358,8 @@ fn the_header_of_a_deflated_array_is_all_that_opening_looks_at() {
     let middle = archive.len() / 2;
     archive[middle] ^= 0x10;
     fs::write(&path, &archive).unwrap();
-    let dataset = dataset::open(&[&path], &rows().format("npz")).unwrap();
+    let dataset =
+        dataset::open(&[&path], &rows().format("npz").timeout(crate::formats::memory::ON_THIS_THREAD)).unwrap();
     assert_eq!((dataset.len(), dataset.units().unwrap().largest_decoded()), (1000, 5_000_128));
     let error = decoded(&*dataset, dataset.units().unwrap(), UnitId(0)).unwrap_err();
     assert_eq!((error.kind(), error.path(), error.offset()), (ErrorKind::Corrupt, Some(&*path), Some(38)), "{error}");

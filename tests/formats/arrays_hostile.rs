@@ -1,7 +1,7 @@
 //! Bad files of arrays and tokens: cut at every byte, mutated, with sizes of 2^60. None panics, none has memory taken
 //! by what a header claims, and what is accepted lies within its file.
 
-use super::memory::LARGEST;
+use super::memory::{LARGEST, ON_THIS_THREAD};
 use crate::common::content::put;
 use crate::common::direct;
 use proptest::prelude::*;
@@ -46,12 +46,17 @@ const ARRAYS: [(&str, &str); 10] = [
 ];
 
 fn open(format: &str, path: &Path, samples: &str) -> Result<Arc<dyn Dataset>, Error> {
-    frugal(|| dataset::open(&[path], &Options::new().set("samples", samples).threads(1).format(format)))
+    frugal(|| {
+        dataset::open(
+            &[path],
+            &Options::new().set("samples", samples).threads(1).format(format).timeout(ON_THIS_THREAD),
+        )
+    })
 }
 
 fn open_tokens(path: &Path, documents: bool) -> Result<Arc<dyn Dataset>, Error> {
     let options = Options::new().format("tokens").set("documents", documents).set("window_tokens", 4).threads(1);
-    frugal(|| dataset::open(&[path], &options))
+    frugal(|| dataset::open(&[path], &options.timeout(ON_THIS_THREAD)))
 }
 
 /// Whatever was accepted can be asked for everything, and lies within its file.

@@ -28,7 +28,7 @@ fn folder(files: &[(&str, &[u8])]) -> TempDir {
 
 /// Without sidecars, so that each look is a new one.
 fn quiet(format: &str) -> Options {
-    Options::new().format(format).sidecars(false).threads(2)
+    Options::new().format(format).sidecars(false).threads(2).timeout(crate::formats::memory::ON_THIS_THREAD)
 }
 
 /// With these columns and the types behind their colons.

@@ -4,6 +4,10 @@
 use crate::common::allocator::Watched;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A timeout with which a dataset is opened on the thread that a test watches.
+pub const ON_THIS_THREAD: Duration = Duration::MAX;
 
 /// No thread allocates more at once, in bytes, unless it has a [`Limit`] of its own.
 const ALLOCATION_MAX: usize = 8 << 20;

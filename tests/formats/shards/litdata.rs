@@ -64,7 +64,7 @@ fn dataset(leaves: &[&str], items: &[Vec<u8>]) -> TempDir {
 }
 
 pub fn open(root: impl AsRef<Path>) -> Result<Arc<dyn Dataset>, Error> {
-    dataset::open(&[root], &Options::new().format("litdata"))
+    dataset::open(&[root], &Options::new().format("litdata").timeout(crate::formats::memory::ON_THIS_THREAD))
 }
 
 fn blocks(root: &Path, block_size: u64) -> Result<Arc<dyn Dataset>, Error> {

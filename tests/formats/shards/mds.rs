@@ -67,7 +67,7 @@ fn one(encoding: &str, size: Option<u64>, samples: &[&[u8]]) -> TempDir {
 }
 
 pub fn open(root: impl AsRef<Path>) -> Result<Arc<dyn Dataset>, Error> {
-    dataset::open(&[root], &Options::new().format("mds"))
+    dataset::open(&[root], &Options::new().format("mds").timeout(crate::formats::memory::ON_THIS_THREAD))
 }
 
 fn sized(bytes: &[u8]) -> Vec<u8> {

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use uringload::dataset;
 
 fn open(root: impl AsRef<Path>, options: Options) -> Result<Arc<dyn Dataset>, Error> {
-    dataset::open(&[root], &options)
+    dataset::open(&[root], &options.timeout(crate::formats::memory::ON_THIS_THREAD))
 }
 
 /// What a null is becomes a zero, as in the script's `expected.json`.
