@@ -36,10 +36,7 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
     how.limits.check(size.0, size.1, BYTES_A_PIXEL)?;
     let (kind, stored) = match (header.compression, bits) {
         (UNCOMPRESSED, 1 | 4 | 8) => (None, rows(bytes, &header)?),
-        (RUNS_OF_8, 8) | (RUNS_OF_4, 4) => {
-            let indexes = memory(size.0, size.1, 1, 0)?;
-            (None, upside_down(runs(bytes, &header, indexes)?, &header))
-        }
+        (RUNS_OF_8, 8) | (RUNS_OF_4, 4) => (None, runs(bytes, &header)?),
         (UNCOMPRESSED | MASKED, 16) => (Some(Kind::Rgb), of_16_bits(&rows(bytes, &header)?, masks(bytes, &header)?)?),
         (UNCOMPRESSED | MASKED, 24 | 32) => of_bytes(rows(bytes, &header)?, bits, masks(bytes, &header)?)?,
         (compression, _) => {
@@ -55,7 +52,11 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
     let palette: Vec<[u8; 3]> = palette.map(|color| [color[2], color[1], color[0]]).collect();
     let is_packed = header.compression == UNCOMPRESSED && bits < 8;
     let indexes = if is_packed { unpacked(&stored, bits.into(), size)? } else { stored };
-    of_palette(size, indexes, &palette, how.color)
+    let mut image = of_palette(size, indexes, &palette, how.color)?;
+    if header.compression != UNCOMPRESSED && header.is_upward {
+        image.flip_vertically();
+    }
+    Ok(image)
 }
 
 fn header(bytes: &[u8]) -> Result<Header> {
@@ -156,25 +157,14 @@ fn unsupported_masks([red, green, blue]: [u32; 3]) -> Error {
     unsupported(FORMAT, format_args!("colours of the masks {red:#x}, {green:#x} and {blue:#x}")).with_offset(54)
 }
 
-/// Turns rows that are stored from the bottom up.
-fn upside_down(mut rows: Vec<u8>, header: &Header) -> Vec<u8> {
-    let (height, width) = (header.size.0 as usize, header.size.1 as usize);
-    if header.is_upward {
-        for y in 0..height / 2 {
-            let (above, below) = rows.split_at_mut((height - 1 - y) * width);
-            above[y * width..][..width].swap_with_slice(&mut below[..width]);
-        }
-    }
-    rows
-}
-
 /// Run lengths as indexes into the palette, the rows as they are stored. Source: Microsoft's "Bitmap Compression";
 /// where a file breaks its rules, Pillow's `BmpRleDecoder`.
-fn runs(bytes: &[u8], header: &Header, mut indexes: Vec<u8>) -> Result<Vec<u8>> {
+fn runs(bytes: &[u8], header: &Header) -> Result<Vec<u8>> {
+    // What no code says is 0.
+    let mut indexes = memory(header.size.0, header.size.1, 1, 0)?;
     let (width, len) = (header.size.1 as usize, indexes.len());
     let half = |byte: u8, number: usize| if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
     let of_4 = header.compression == RUNS_OF_4;
-    // What no code says is 0.
     let (mut at, mut done, mut x) = (header.start, 0, 0);
     while done < len {
         let Some(&[count, byte]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else { break };
