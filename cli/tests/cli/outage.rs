@@ -1,9 +1,9 @@
 //! Storage that is away for a while: stderr tells of it, and nothing is lost.
 
 use super::{content, folder, uringload, write};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Longest wait for a word, which comes after five seconds.
@@ -57,9 +57,7 @@ fn a_file_that_hangs_costs_its_sample_alone() {
         faulty.hang(call, 7);
         let arguments = format!("list {} --timeout 2s --on-error skip", faulty.path().display());
         let mut child = uringload(&arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let (out, start) = (BufReader::new(child.stdout.take().unwrap()), Instant::now());
-        let (tell, told) = channel();
-        std::thread::spawn(move || out.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line))));
+        let (told, start) = (lines_of(child.stdout.take().unwrap()), Instant::now());
         let lines: Vec<String> = (0..120).map_while(|_| told.recv_timeout(2 * LIMIT).ok()).collect();
         let took = start.elapsed();
         faulty.release();
@@ -81,8 +79,7 @@ fn a_file_that_hangs_ends_the_opening() {
         let arguments = format!("list {} --timeout 2s --on-error skip", faulty.path().display());
         let start = Instant::now();
         let mut child = uringload(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let (errors, (tell, told)) = (BufReader::new(child.stderr.take().unwrap()), channel());
-        std::thread::spawn(move || errors.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line))));
+        let told = lines_of(child.stderr.take().unwrap());
         let said = told.recv_timeout(2 * LIMIT).unwrap_or_default();
         let took = start.elapsed();
         faulty.release();
@@ -91,6 +88,14 @@ fn a_file_that_hangs_ends_the_opening() {
         assert!(took < 2 * LIMIT, "{call:?}: {took:?}");
         assert_eq!(child.wait().unwrap().code(), Some(1));
     }
+}
+
+/// What a command says, line by line, for who does not wait for ever.
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (tell, told) = channel();
+    let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+    std::thread::spawn(move || lines.for_each(|line| drop(tell.send(line))));
+    told
 }
 
 /// How long a read may take.
