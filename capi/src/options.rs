@@ -173,7 +173,10 @@ pub(crate) fn dataset(json: Option<&str>) -> Result<(Options, Choice)> {
             }
             ("format", _) => options.format(given.text()?),
             ("threads", _) => options.threads(given.count()?),
-            ("timeout", _) => given.seconds()?.map_or(options.clone(), |timeout| options.timeout(timeout)),
+            ("timeout", _) => match given.seconds()? {
+                Some(timeout) => options.timeout(timeout),
+                None => options,
+            },
             (_, Value::Bool(flag)) => options.set(&name, *flag),
             (_, Value::String(text)) => options.set(&name, &**text),
             (_, Value::Number(_)) => options.set(&name, given.number()?),

@@ -24,8 +24,10 @@ impl Format {
 
     /// The same, with so long for storage to answer.
     pub fn within(&self, timeout: Option<Duration>) -> Options {
-        let options = self.0.clone();
-        timeout.map_or(options.clone(), |timeout| options.timeout(timeout))
+        match timeout {
+            Some(timeout) => self.0.clone().timeout(timeout),
+            None => self.0.clone(),
+        }
     }
 }
 
