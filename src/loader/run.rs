@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use uringload_sys::Arena;
 use uringload_sys::cuda::{Context, Pinned};
 use uringload_sys::numa::Near;
@@ -101,6 +102,10 @@ pub(super) struct Feeding {
 /// Maximum number of blocks waiting to be copied before their batch is complete. A block that finds no room is copied
 /// with its batch.
 const EARLY_BLOCKS: usize = 256;
+
+/// How long the way that files are read is kept without looking again. Epochs of one batch begin by the hundred while
+/// the first is waited for, and each look opens files and asks the kernel about disks.
+const WAY_KEPT: Duration = Duration::from_secs(1);
 
 /// Sent by the reactor's thread once its engine is open.
 struct Started {
@@ -302,6 +307,8 @@ struct Running {
     prepared_bytes: Option<u64>,
     /// Whether this is the first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
+    /// When the way that files are read was last found to be the right one.
+    way_seen: Instant,
     /// Whether files are read straight into a device's memory. That never changes.
     is_straight: bool,
     /// How long files may take to answer that are asked between epochs.
@@ -414,6 +421,7 @@ impl Running {
             prepared,
             prepared_bytes: None,
             first_epoch,
+            way_seen: Instant::now(),
             is_straight,
             patience,
         };
@@ -449,9 +457,9 @@ impl Running {
         Ok(())
     }
 
-    /// Before an epoch, if the choice is automatic, checks whether the files are now in the page cache. If the way
-    /// stays the same, the epoch begins while the last one is still being read; otherwise it waits for the engine to be
-    /// idle.
+    /// Before an epoch, if the choice is automatic, checks whether the files are now in the page cache, but not again
+    /// within a second. If the way stays the same, the epoch begins while the last one is still being read; otherwise
+    /// it waits for the engine to be idle.
     fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
         if let Some(prepared) = self.prepared.as_ref().filter(|_| !self.first_epoch) {
             let bytes = Some(prepared.taken());
@@ -481,6 +489,7 @@ impl Running {
                 *old = Route { devices, locality, pinned: old.pinned, ..route };
             });
             self.adopt()?;
+            self.way_seen = Instant::now();
         }
         self.first_epoch = false;
         self.begin_epoch(epoch);
@@ -505,11 +514,18 @@ impl Running {
         self.reactor.start_epoch(epoch);
     }
 
-    fn way_has_changed(&self) -> bool {
+    fn way_has_changed(&mut self) -> bool {
+        if self.way_seen.elapsed() < WAY_KEPT {
+            return false;
+        }
         // If this cannot be determined (files are missing), keep the way. Each file's own error says why.
         let direct = engine::would_be_direct(&self.config, &self.dataset, &self.patience).unwrap_or(None);
         let now = self.route.lock().unwrap_or_else(PoisonError::into_inner).direct_io;
-        direct.is_some_and(|direct| direct != now)
+        let has_changed = direct.is_some_and(|direct| direct != now);
+        if !has_changed {
+            self.way_seen = Instant::now();
+        }
+        has_changed
     }
 
     fn with_route(&self, change: impl FnOnce(&mut Route)) {
