@@ -127,7 +127,7 @@ pub mod internal {
     pub use crate::sampler::window::Windowed;
     pub use crate::samples::Samples;
     pub use crate::stage::Errands;
-    pub use crate::state::{Identity, Saved, VERSION};
+    pub use crate::state::{Identity, VERSION};
     pub use crate::stats::clock::{Clock, Doing, Role, ThreadSnapshot};
     pub use crate::stats::counters::{Counter, Counters, Gauge};
     pub use crate::stats::histogram::Histogram;

@@ -4,7 +4,6 @@ mod content;
 mod file;
 mod identities;
 mod json;
-mod v1;
 
 use crate::dataset::Dataset;
 use crate::patience::Patience;
@@ -19,8 +18,8 @@ use std::time::Duration;
 
 pub(crate) use content::{Look, content_hashes};
 
-/// The version of the JSON that this library writes. It also reads version 1. The version increases when a field
-/// changes its meaning, or when a new field must not be ignored. Other fields may be added within a version.
+/// The version of the JSON that this library reads and writes. It increases when a field changes its meaning, or when a
+/// new field must not be ignored. Other fields may be added within a version.
 pub const VERSION: u64 = 2;
 
 /// A checkpoint: the position of a loader, and what identifies the dataset and the order that the position belongs to.
@@ -58,10 +57,10 @@ pub struct State {
     pub content: Option<Content>,
     /// The order.
     #[doc(hidden)]
-    pub order: Saved<OrderId>,
+    pub order: OrderId,
     /// How samples become rows. Matters only within a window of rows.
     #[doc(hidden)]
-    pub batching: Saved<BatchingId>,
+    pub batching: BatchingId,
     /// The place.
     #[doc(hidden)]
     pub cursor: Cursor,
@@ -101,26 +100,6 @@ impl Identity {
             samples: dataset.len(),
             files: dataset.files().len() as u64,
             bytes: dataset.bytes(),
-        }
-    }
-}
-
-/// How a state identifies an order or a batching.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Saved<Id> {
-    /// Its identity.
-    Id(Id),
-    /// The sentence that a version 1 state has instead. A loader that resumes the state saves the identity.
-    V1(String),
-}
-
-/// Writes it in words, on one line.
-impl<Id: fmt::Display> fmt::Display for Saved<Id> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Saved::Id(id) => id.fmt(f),
-            Saved::V1(sentence) => OnLine(sentence).fmt(f),
         }
     }
 }
@@ -198,16 +177,11 @@ impl State {
     pub fn check_order(&self, sampler: &dyn Sampler) -> Result<()> {
         let here = sampler.id();
         let another = |differing| mismatch(format!("the state was saved in another order: {differing}"));
-        match &self.order {
-            Saved::Id(saved) if *saved == here => {}
-            Saved::V1(sentence) if v1::is_order(sentence, &here) => {}
-            Saved::V1(sentence) => return Err(another(quoted(sentence, &v1::order(&here))).with_remedy(OTHER_ORDER)),
-            Saved::Id(saved) => {
-                let differences = saved.differences(&here);
-                let is_version = matches!(&differences[..], [Difference { name: "version", .. }]);
-                let remedy = if is_version { OTHER_VERSION } else { OTHER_ORDER };
-                return Err(another(both(saved, &here, &differences)).with_remedy(remedy));
-            }
+        if self.order != here {
+            let differences = self.order.differences(&here);
+            let is_version = matches!(&differences[..], [Difference { name: "version", .. }]);
+            let remedy = if is_version { OTHER_VERSION } else { OTHER_ORDER };
+            return Err(another(both(&self.order, &here, &differences)).with_remedy(remedy));
         }
         let Cursor { epoch, position, .. } = self.cursor;
         let length = sampler.len_of(epoch);
@@ -236,13 +210,10 @@ impl State {
     /// `StateMismatch`, with both ways and what differs.
     #[doc(hidden)]
     pub fn check_batching(&self, here: &BatchingId) -> Result<()> {
-        let differing = match &self.batching {
-            _ if self.cursor.rows == 0 => return Ok(()),
-            Saved::Id(saved) if saved == here => return Ok(()),
-            Saved::Id(saved) => both(saved, here, &saved.differences(here)),
-            Saved::V1(sentence) if *sentence == v1::batching(here) => return Ok(()),
-            Saved::V1(sentence) => quoted(sentence, &v1::batching(here)),
-        };
+        if self.cursor.rows == 0 || self.batching == *here {
+            return Ok(());
+        }
+        let differing = both(&self.batching, here, &self.batching.differences(here));
         let rows = self.cursor.rows;
         Err(mismatch(format!("the state stands {rows} rows into a window of other rows: {differing}")).with_remedy(
             "pack or bucket as before, or seek the state to its position, which repeats those rows' samples",
@@ -257,11 +228,8 @@ const OTHER_VERSION: &str =
 /// Both identities in words, and each field that differs.
 fn both(saved: &impl fmt::Display, here: &impl fmt::Display, differences: &[Difference]) -> String {
     let differences: Vec<String> = differences.iter().map(Difference::to_string).collect();
-    format!("{} ({})", quoted(&saved.to_string(), &here.to_string()), differences.join("; "))
-}
-
-fn quoted(saved: &str, here: &str) -> String {
-    format!("\"{}\" in the state, \"{}\" here", OnLine(saved), OnLine(here))
+    let (saved, here) = (saved.to_string(), here.to_string());
+    format!("\"{}\" in the state, \"{}\" here ({})", OnLine(&saved), OnLine(&here), differences.join("; "))
 }
 
 /// Writes it in words, on one line.
@@ -273,7 +241,8 @@ impl fmt::Display for State {
             write!(f, " and {rows} rows")?;
         }
         let Identity { format, fingerprint, samples, .. } = &self.dataset;
-        write!(f, ", in the order \"{}\" of {samples} samples ({format:?} {fingerprint:016x})", self.order)
+        let order = self.order.to_string();
+        write!(f, ", in the order \"{}\" of {samples} samples ({format:?} {fingerprint:016x})", OnLine(&order))
     }
 }
 

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use uringload::Builder;
 use uringload::internal::BatchingId;
-use uringload::internal::{Identity, Saved};
+use uringload::internal::Identity;
 use uringload::sampler::Cursor;
 use uringload::{Error, ErrorKind, State};
 
@@ -86,7 +86,7 @@ fn table(state: &State) -> String {
     table
         .row("place", format!("epoch {epoch}, position {} of {} ({share:.1} %)", count(position), count(state.length)));
     table.row("order", state.order.to_string());
-    if state.batching != Saved::Id(BatchingId::Samples) {
+    if state.batching != BatchingId::Samples {
         let within = if rows > 0 { format!(", {} rows into a window", count(rows)) } else { String::new() };
         table.row("rows", format!("{}{within}", state.batching));
     }

@@ -68,12 +68,6 @@ def test_a_state_in_the_order_of_the_distributed_sampler(records: pathlib.Path) 
     with uringload.DataLoader(**{**given, "seed": seed + 1}) as loader:
         with pytest.raises(uringload.StateMismatchError, match=f"seed {seed} in the state, {seed + 1} here"):
             loader.load_state_dict(state)
-    sentence = f"torch's DistributedSampler, shuffled by seed {seed}, for a multiple of 2 ranks"
-    with uringload.DataLoader(**given) as loader:
-        # States of version 1 had no checksum.
-        first = {name: value for name, value in state.items() if name != "checksum"}
-        loader.load_state_dict({**first, "version": 1, "order": sentence, "batching": None})
-        assert [numbers(batch) for batch in loader] + [numbers(batch) for batch in loader] == rest
 
 
 def test_a_sampler_of_the_callers(records: pathlib.Path) -> None:

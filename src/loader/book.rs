@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::dataset::{Dataset, SampleId};
 use crate::sampler::{Cursor, EpochDigest, Order, Selection};
-use crate::state::{Delivered, Identity, Look, Saved, State};
+use crate::state::{Delivered, Identity, Look, State};
 
 /// Updated when batches are delivered, so it knows nothing of what was only read ahead.
 pub(super) struct Book {
@@ -25,8 +25,8 @@ impl Book {
         let template = State {
             dataset: Identity::of(&**order.dataset()),
             content: None,
-            order: Saved::Id(sampler.id()),
-            batching: Saved::Id(order.batching_id().clone()),
+            order: sampler.id(),
+            batching: order.batching_id().clone(),
             cursor: start,
             length: sampler.len_of(start.epoch),
             mixer: None,

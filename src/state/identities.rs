@@ -1,43 +1,31 @@
 //! The identities of orders and batchings in the JSON of a state.
 
-use super::Saved;
 use super::json::{Fields, Hex};
 use crate::Result;
 use crate::sampler::{BatchingId, Field, Identified, KnownOrder, METHODS, OrderId, Parts, Stopping, method_name};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// The kind used to write a version 1 state's sentence, if no loader has resumed the state in between.
-const V1: &str = "v1";
-
 /// The kinds of orders, for messages.
-const ORDERS: [&str; 9] =
-    ["sequential", "shuffled", "windows", "shards", "pieces", "mixed", "torch_distributed", "custom", V1];
+const ORDERS: [&str; 8] =
+    ["sequential", "shuffled", "windows", "shards", "pieces", "mixed", "torch_distributed", "custom"];
 
 /// The kinds of batchings, for messages.
-const BATCHINGS: [&str; 4] = ["samples", "packed", "buckets", V1];
+const BATCHINGS: [&str; 3] = ["samples", "packed", "buckets"];
 
 const STOPPINGS: [&str; 4] = ["first_exhausted", "all_exhausted", "all_exhausted_without_replacement", "after:N"];
 
-pub(super) struct WrittenId<'a, Id>(pub(super) &'a Saved<Id>);
+pub(super) struct WrittenId<'a, Id>(pub(super) &'a Id);
 
 impl<Id: Identified> Serialize for WrittenId<'_, Id> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        match self.0 {
-            Saved::V1(sentence) => {
-                map.serialize_entry("kind", V1)?;
-                map.serialize_entry("text", sentence)?;
-            }
-            Saved::Id(id) => {
-                map.serialize_entry("kind", id.kind())?;
-                for (name, field) in id.fields() {
-                    match field {
-                        Field::Number(number) => map.serialize_entry(name, &number)?,
-                        Field::Digest(digest) => map.serialize_entry(name, &Hex(digest))?,
-                        Field::Text(text) => map.serialize_entry(name, &text)?,
-                    }
-                }
+        map.serialize_entry("kind", self.0.kind())?;
+        for (name, field) in self.0.fields() {
+            match field {
+                Field::Number(number) => map.serialize_entry(name, &number)?,
+                Field::Digest(digest) => map.serialize_entry(name, &Hex(digest))?,
+                Field::Text(text) => map.serialize_entry(name, &text)?,
             }
         }
         map.end()
@@ -45,7 +33,7 @@ impl<Id: Identified> Serialize for WrittenId<'_, Id> {
 }
 
 /// Reads the order of a state.
-pub(super) fn order(fields: &Fields<'_>) -> Result<Saved<OrderId>> {
+pub(super) fn order(fields: &Fields<'_>) -> Result<OrderId> {
     let seed = || fields.number("seed");
     let version = || fields.number("version");
     let order = match fields.text("kind")? {
@@ -81,15 +69,14 @@ pub(super) fn order(fields: &Fields<'_>) -> Result<Saved<OrderId>> {
             digest: fields.hex("digest")?,
             version: version()?,
         },
-        V1 => return Ok(Saved::V1(fields.text("text")?.to_owned())),
         other => return Err(fields.unknown("kind", other, &ORDERS)),
     };
-    Ok(Saved::Id(order.into()))
+    Ok(order.into())
 }
 
 /// Reads the batching of a state.
-pub(super) fn batching(fields: &Fields<'_>) -> Result<Saved<BatchingId>> {
-    Ok(Saved::Id(match fields.text("kind")? {
+pub(super) fn batching(fields: &Fields<'_>) -> Result<BatchingId> {
+    Ok(match fields.text("kind")? {
         "samples" => BatchingId::Samples,
         "packed" => {
             let name = fields.text("method")?;
@@ -111,9 +98,8 @@ pub(super) fn batching(fields: &Fields<'_>) -> Result<Saved<BatchingId>> {
             seed: optional_seed(fields)?,
             version: fields.number("version")?,
         },
-        V1 => return Ok(Saved::V1(fields.text("text")?.to_owned())),
         other => return Err(fields.unknown("kind", other, &BATCHINGS)),
-    }))
+    })
 }
 
 fn optional_seed(fields: &Fields<'_>) -> Result<Option<u64>> {

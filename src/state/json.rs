@@ -4,7 +4,7 @@
 use super::content::Content;
 use super::file::STATE_BYTES_MAX;
 use super::identities::{self, WrittenId};
-use super::{Delivered, Identity, Saved, State, VERSION};
+use super::{Delivered, Identity, State, VERSION};
 use crate::sampler::{BatchingId, Cursor, Digest, EpochDigest, Mixer, OrderId, hash};
 use crate::{Error, ErrorKind, Result};
 use serde::{Serialize, Serializer};
@@ -132,8 +132,7 @@ impl State {
         serde_json::to_string_pretty(&written).expect("numbers and strings become JSON")
     }
 
-    /// Reads JSON written by [`to_json`](State::to_json), in this version of the library or an earlier one. Ignores
-    /// unknown fields.
+    /// Reads JSON written by [`to_json`](State::to_json), and ignores fields that it does not know.
     ///
     /// # Errors
     /// `Corrupt` for text that is not JSON, is cut off, lacks a field or has an impossible value in one.
@@ -157,25 +156,20 @@ impl State {
             return Err(corrupt(format!("the state is {}, not an object", kind(&value))));
         };
         let fields = Fields { map, inside: "" };
-        // A state that another program wrote, or a version before there were checksums, has none.
+        // A state that another program wrote has none.
         if fields.optional(CHECKSUM).is_some() && fields.hex(CHECKSUM)? != checksum(&value) {
             let error = corrupt("the state was changed since it was saved: its checksum does not match".into());
             let remedy = "use another checkpoint; to go elsewhere, use uringload state seek or remove \"checksum\"";
             return Err(error.with_remedy(remedy));
         }
         let version = fields.number("version")?;
-        let (order, batching) = match version {
-            1 => sentences(&fields)?,
-            VERSION => {
-                let order = identities::order(&fields.object("order")?)?;
-                (order, identities::batching(&fields.object("batching")?)?)
-            }
-            _ => {
-                return Err(newer(format!(
-                    "the state has version {version}; this version of uringload understands versions 1 to {VERSION}"
-                )));
-            }
-        };
+        if version != VERSION {
+            return Err(newer(format!(
+                "the state has version {version}; this version of uringload understands version {VERSION}"
+            )));
+        }
+        let order = identities::order(&fields.object("order")?)?;
+        let batching = identities::batching(&fields.object("batching")?)?;
         let of = fields.object("dataset")?;
         let dataset = dataset(&of)?;
         let state = State {
@@ -247,16 +241,6 @@ fn sorted<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, text: &mut 
     text.push('}');
 }
 
-/// Order and batching of a version 1 state.
-fn sentences(fields: &Fields<'_>) -> Result<(Saved<OrderId>, Saved<BatchingId>)> {
-    let order = Saved::V1(fields.text("order")?.to_owned());
-    let batching = match fields.optional("batching") {
-        Some(_) => Saved::V1(fields.text("batching")?.to_owned()),
-        None => Saved::Id(BatchingId::Samples),
-    };
-    Ok((order, batching))
-}
-
 fn dataset(fields: &Fields<'_>) -> Result<Identity> {
     Ok(Identity {
         format: fields.text("format")?.to_owned(),
@@ -315,7 +299,7 @@ fn check(state: &State) -> Result<()> {
     if position > length {
         return refuse(format!("position is {position}, behind the end of an epoch of {length}"));
     }
-    if *rows > 0 && state.batching == Saved::Id(BatchingId::Samples) {
+    if *rows > 0 && state.batching == BatchingId::Samples {
         return refuse(format!("rows is {rows}, and batching says that each sample is a row"));
     }
     if let Some(Mixer { slots, given, .. }) = &state.mixer {
@@ -338,7 +322,7 @@ fn check(state: &State) -> Result<()> {
             return refuse(format!("delivered has {samples} samples and {lost} lost"));
         }
         // Rows may hold samples from behind the position, and what came before the digest's epoch ended is not told.
-        if state.batching == Saved::Id(BatchingId::Samples) && digest.epoch == *epoch {
+        if state.batching == BatchingId::Samples && digest.epoch == *epoch {
             let (passed, told) = (position - digest.since, samples + lost);
             let most = passed.div_ceil(*world_size);
             // At the end of an epoch samples that fill no batch may have been dropped.

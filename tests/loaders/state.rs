@@ -18,10 +18,7 @@ const FOLDER: &str = include_str!("../golden/state-v2-folder.json");
 const RECORDS: &str = include_str!("../golden/state-v2-records.json");
 const MIXTURE: &str = include_str!("../golden/state-v2-mixture.json");
 const ROWS: &str = include_str!("../golden/state-v2-rows.json");
-const FOLDER_V1: &str = include_str!("../golden/state-v1-folder.json");
-const RECORDS_V1: &str = include_str!("../golden/state-v1-records.json");
-const MIXER_V1: &str = include_str!("../golden/state-v1-mixer.json");
-const ROWS_V1: &str = include_str!("../golden/state-v1-rows.json");
+const MIXER: &str = include_str!("../golden/state-v2-mixer.json");
 
 /// The text as it was before states had a checksum, which comes last.
 fn unsummed(text: &str) -> String {

@@ -69,7 +69,6 @@ class Sampled(NamedTuple):
             import hashlib
 
             digest = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little")
-        # States of version 1 are recognized by this name.
         return {"name": f"python:{type(self.sampler).__name__}", "digest": digest, "version": 1}
 
     def total(self) -> int:

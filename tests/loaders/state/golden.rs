@@ -1,5 +1,5 @@
-//! The states in tests/golden: those of version 1, which the library only reads, and those of version 2, which it
-//! writes byte by byte. Do not change the files: users have such states.
+//! The states in tests/golden, which the library reads, and writes byte by byte. Do not change the files: users have
+//! such states.
 
 use super::*;
 use uringload::ErrorKind;
@@ -7,8 +7,8 @@ use uringload::config::{Buckets, EngineChoice, PackMethod, Packing, Shuffle};
 use uringload::dataset::Concat;
 use uringload::internal::Batching;
 use uringload::internal::BatchingId;
+use uringload::internal::Identity;
 use uringload::internal::KnownOrder;
-use uringload::internal::{Identity, Saved};
 use uringload::sampler::{Mixed, Mixer, Stopping, epoch_digest, for_dataset};
 
 /// Reads nothing: the files of the golden states need not be there.
@@ -37,7 +37,7 @@ fn known(id: OrderId, positions: u64) -> Builder {
 }
 
 /// A state of each kind that version 2 can have, and what resumes it.
-fn version_2() -> Vec<(&'static str, Builder)> {
+fn written() -> Vec<(&'static str, Builder)> {
     let distributed = KnownOrder::TorchDistributed { ranks: 3, seed: Some(5), version: 1 }.into();
     vec![
         (FOLDER, unread(golden_folder())),
@@ -61,7 +61,7 @@ fn version_2() -> Vec<(&'static str, Builder)> {
 /// What is the same state, however a program wrote it, has the same checksum; one digit that differs has another.
 #[test]
 fn a_state_that_was_changed_is_refused() {
-    for (text, _) in version_2() {
+    for (text, _) in written() {
         let state = State::from_json(text).unwrap();
         let json = state.to_json();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -95,8 +95,8 @@ fn a_position_that_what_was_delivered_contradicts_is_refused() {
 }
 
 #[test]
-fn version_2_is_read_resumed_and_written_byte_by_byte() {
-    for (text, builder) in version_2() {
+fn each_is_read_resumed_and_written_byte_by_byte() {
+    for (text, builder) in written() {
         let state = State::from_json(text).unwrap();
         assert_eq!(unsummed(&state.to_json()) + "\n", text);
         assert!(text.len() < 1000, "{text}");
@@ -106,43 +106,8 @@ fn version_2_is_read_resumed_and_written_byte_by_byte() {
 }
 
 #[test]
-fn version_1_is_read_resumed_and_saved_as_version_2() {
-    let mixer = Arc::new(identities::Counted(None));
-    for (text, builder, resumed) in [
-        (FOLDER_V1, unread(golden_folder()), Some(FOLDER)),
-        (RECORDS_V1, unread(golden_records()).shuffle(false), Some(RECORDS)),
-        (ROWS_V1, of_rows(), Some(ROWS)),
-        (MIXER_V1, unread(golden_folder()).sampler(mixer), None),
-    ] {
-        let state = State::from_json(text).unwrap();
-        let loader = builder.resume(&state).build().unwrap_or_else(|error| panic!("{error}: {text}"));
-        let saved = loader.state();
-        assert_eq!((saved.cursor(), saved.dataset.clone()), (state.cursor(), state.dataset));
-        assert!(saved.to_json().contains("\"version\": 2"), "{}", saved.to_json());
-        if let Some(resumed) = resumed {
-            assert_eq!(unsummed(&saved.to_json()) + "\n", resumed);
-        }
-    }
-}
-
-/// What is moved without the dataset at hand keeps the sentence, as version 2.
-#[test]
-fn version_1_that_nobody_resumed_keeps_its_sentence() {
-    let text = include_str!("../../golden/state-v2-from-v1.json");
-    let mut state = State::from_json(ROWS_V1).unwrap();
-    state.cursor.epoch = 2;
-    assert_eq!(unsummed(&state.to_json()) + "\n", text);
-    assert_eq!(State::from_json(text).unwrap(), state);
-    of_rows().resume(&state).build().expect("the same order and rows");
-    let error = of_rows().seed(43).resume(&state).build().expect_err("another seed");
-    assert!(error.to_string().contains("\"shuffled, seed 42\" in the state, \"shuffled, seed 43\" here"), "{error}");
-}
-
-#[test]
 fn golden_states_match_their_datasets_and_orders() {
     for (text, dataset, cursor, shuffle) in [
-        (FOLDER_V1, golden_folder(), Cursor::new(3, 64), Shuffle::Full),
-        (RECORDS_V1, golden_records(), Cursor::new(0, 20_000), Shuffle::Off),
         (FOLDER, golden_folder(), Cursor::new(3, 64), Shuffle::Full),
         (RECORDS, golden_records(), Cursor::new(0, 20_000), Shuffle::Off),
     ] {
@@ -151,7 +116,7 @@ fn golden_states_match_their_datasets_and_orders() {
         state.check_dataset(&Identity::of(&*dataset)).unwrap();
         let sampler = for_dataset(&*dataset, shuffle, 42).expect("an order");
         state.check_order(&*sampler).unwrap();
-        let samples = Saved::Id(BatchingId::Samples);
+        let samples = BatchingId::Samples;
         assert_eq!((state.length, &state.mixer, &state.batching), (sampler.len(), &None, &samples));
         // One rank of one, so it must have had all of the epoch up to here: the order and the hash are what they were.
         let delivered = state.delivered.unwrap();
@@ -162,19 +127,15 @@ fn golden_states_match_their_datasets_and_orders() {
 
 #[test]
 fn golden_states_of_mixtures_and_rows_load() {
-    let state = State::from_json(MIXER_V1).unwrap();
+    let state = State::from_json(MIXER).unwrap();
     let mixer = Mixer { slots: vec![3, 1], epoch: 3, since: 40, given: vec![30, 10] };
     assert_eq!((state.mixer.as_ref(), state.delivered), (Some(&mixer), None));
-    assert_eq!(State::from_json(&state.to_json()).unwrap(), state);
-    let state = State::from_json(ROWS_V1).unwrap();
-    assert_eq!(state.cursor(), Cursor { epoch: 1, position: 32, rows: 12 });
-    assert_eq!(state.batching, Saved::V1("packed, first fit, rows of 2048, windows of 8192".into()));
     assert_eq!(State::from_json(&state.to_json()).unwrap(), state);
     let state = State::from_json(ROWS).unwrap();
     assert_eq!(state.cursor(), Cursor { epoch: 1, position: 32, rows: 12 });
     let packed =
         BatchingId::Packed { method: PackMethod::FirstFit, seq_len: 2048, window: 8192, seed: Some(42), version: 1 };
-    assert_eq!(state.batching, Saved::Id(packed));
+    assert_eq!(state.batching, packed);
 }
 
 #[test]
@@ -185,15 +146,13 @@ fn every_golden_state_loads() {
         State::read(&path).unwrap_or_else(|error| panic!("{error}"));
         count += 1;
     }
-    assert_eq!(count, 4 + version_2().len() + 1, "each file is tested above");
+    assert_eq!(count, written().len() + 1, "each file is tested above");
 }
 
 #[test]
 fn a_later_library_may_have_added_fields() {
-    for golden in [FOLDER_V1, FOLDER] {
-        let text = golden.replacen('{', "{\n  \"added\": {\"later\": [1, 2.5, null]},", 1);
-        let text = text.replace("\"format\"", "\"added\": true,\n    \"format\"");
-        let text = text.replace("\"kind\"", "\"added\": [],\n    \"kind\"");
-        assert_eq!(State::from_json(&text).unwrap(), State::from_json(golden).unwrap());
-    }
+    let text = FOLDER.replacen('{', "{\n  \"added\": {\"later\": [1, 2.5, null]},", 1);
+    let text = text.replace("\"format\"", "\"added\": true,\n    \"format\"");
+    let text = text.replace("\"kind\"", "\"added\": [],\n    \"kind\"");
+    assert_eq!(State::from_json(&text).unwrap(), State::from_json(FOLDER).unwrap());
 }
