@@ -153,18 +153,6 @@ impl Cufile {
         self.driver.standard_input.was_closed
     }
 
-    /// Size of BAR1 of the GPU with this index, in bytes, which bounds what can be registered; `None` if cuFile cannot
-    /// tell.
-    pub fn bar_bytes(&self, gpu: u32) -> Option<u64> {
-        let get = self.driver.table.get_bar_size?;
-        let gpu = gpu.try_into().ok()?;
-        let mut kib = 0usize;
-        // SAFETY: the type matches the header, and the function writes one `size_t` to the address of a local one.
-        let status = unsafe { get(gpu, &raw mut kib) };
-        CufileError::check(status).ok()?;
-        (kib as u64).checked_mul(1024)
-    }
-
     /// Registers a file, whose descriptor stays open until the handle is dropped. It takes milliseconds for the first
     /// file of a file system, which is fine for shards and not for millions of files.
     ///

@@ -1,7 +1,6 @@
 //! Opening files for reading, and asking the kernel about them.
 
 mod cache;
-mod extents;
 mod mapping;
 mod once;
 mod temporary;
@@ -17,7 +16,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub use cache::{CacheStat, advise_random, cachestat, evict};
-pub use extents::{EXTENTS_MAX, Extent, extents};
 pub use mapping::Mapping;
 pub use once::{read_once_at, write_once_at};
 pub use temporary::{create_temporary, create_temporary_folder, delete_abandoned, delete_abandoned_folders, replace};

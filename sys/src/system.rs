@@ -43,26 +43,14 @@ pub fn open_files_limit() -> Limit {
     rustix::process::getrlimit(Resource::Nofile).into()
 }
 
-/// Sets the soft limit on locked memory, in bytes.
-///
-/// # Errors
-/// `EINVAL` or `EPERM` above the hard limit.
-pub fn set_locked_memory_limit(soft: Option<u64>) -> io::Result<()> {
-    set_limit(Resource::Memlock, soft)
-}
-
 /// Sets the soft limit on open descriptors, for the whole process.
 ///
 /// # Errors
 /// `EINVAL` or `EPERM` above the hard limit.
 pub fn set_open_files_limit(soft: Option<u64>) -> io::Result<()> {
-    set_limit(Resource::Nofile, soft)
-}
-
-fn set_limit(resource: Resource, soft: Option<u64>) -> io::Result<()> {
-    let mut limit = rustix::process::getrlimit(resource);
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
     limit.current = soft;
-    Ok(rustix::process::setrlimit(resource, limit)?)
+    Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
 /// Whether this process has the capability of this number in effect; `None` if `/proc` does not say.
@@ -146,13 +134,6 @@ pub fn huge_pages() -> HugePages {
 pub fn memory_available() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     Some(leading_number(field(&meminfo, "MemAvailable")?)? * 1024)
-}
-
-/// Number of kernel worker threads (`iou-wrk`) that serve this process's rings: they run reads and opens that block.
-pub fn ring_workers() -> usize {
-    let Ok(threads) = fs::read_dir("/proc/self/task") else { return 0 };
-    let name = |thread: io::Result<fs::DirEntry>| fs::read_to_string(thread.ok()?.path().join("comm")).ok();
-    threads.filter_map(name).filter(|name| name.starts_with("iou-wrk")).count()
 }
 
 /// CPU time that this process has used, in user space and in the kernel, including the kernel's ring workers.
@@ -284,6 +265,5 @@ mod tests {
         assert!(limit.soft.is_some_and(|soft| soft >= 16));
         set_open_files_limit(limit.soft).unwrap();
         assert_eq!(open_files_limit(), limit);
-        set_locked_memory_limit(locked_memory_limit().soft).unwrap();
     }
 }

@@ -45,7 +45,6 @@ pub(super) type BufDeregister = unsafe extern "C" fn(*const c_void) -> Status;
 pub(super) type Read = unsafe extern "C" fn(Handle, *mut c_void, usize, libc::off_t, libc::off_t) -> isize;
 pub(super) type GetVersion = unsafe extern "C" fn(*mut c_int) -> Status;
 pub(super) type UseCount = unsafe extern "C" fn() -> c_long;
-pub(super) type GetBarSize = unsafe extern "C" fn(c_int, *mut usize) -> Status;
 
 /// Bytes given to `cuFileDriverGetProperties`. `CUfileDrvProps_t` has 56 bytes in 1.20 and has grown before: additions
 /// by later libraries must fit.

@@ -27,8 +27,6 @@ pub(super) struct Table {
     /// Since CUDA 12.
     pub(super) get_version: Option<abi::GetVersion>,
     pub(super) use_count: Option<abi::UseCount>,
-    /// Since CUDA 13.
-    pub(super) get_bar_size: Option<abi::GetBarSize>,
 }
 
 impl Table {
@@ -84,7 +82,6 @@ impl Table {
             read: required!(abi::Read, c"cuFileRead"),
             get_version: function!(abi::GetVersion, c"cuFileGetVersion"),
             use_count: function!(abi::UseCount, c"cuFileUseCount"),
-            get_bar_size: function!(abi::GetBarSize, c"cuFileGetBARSizeInKB"),
         })
     }
 }

@@ -108,39 +108,6 @@ fn cached_pages_are_counted_and_evicted() {
 }
 
 #[test]
-fn extents_cover_the_file_and_leave_out_holes() {
-    let (_folder, path) = written(100_000);
-    let file = File::options().write(true).read(true).open(&path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[1; 4096], 8 << 20).unwrap();
-    file.sync_all().unwrap();
-    let extents = match extents(file.as_fd()) {
-        Ok(extents) => extents,
-        Err(error) => return eprintln!("skipped: no extents for {}: {error}", path.display()),
-    };
-    assert!(extents.len() >= 2, "{extents:?}");
-    assert!(extents.is_sorted_by_key(|extent| extent.logical));
-    let covers = |byte: u64| extents.iter().any(|extent| (extent.logical..extent.logical + extent.len).contains(&byte));
-    assert!(covers(0) && covers(99_999) && covers(8 << 20), "{extents:?}");
-    assert!(!covers(4 << 20), "a hole: {extents:?}");
-    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-    assert!(self::extents(socket.as_fd()).is_err());
-}
-
-#[test]
-fn many_extents_take_many_calls() {
-    let (_folder, path) = written(0);
-    let file = File::options().write(true).read(true).open(&path).unwrap();
-    for index in 0..600 {
-        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 4096], index * (1 << 20)).unwrap();
-    }
-    file.sync_all().unwrap();
-    match extents(file.as_fd()) {
-        Ok(extents) => assert_eq!(extents.len(), 600),
-        Err(error) => eprintln!("skipped: no extents for {}: {error}", path.display()),
-    }
-}
-
-#[test]
 fn a_mapping_copies_bytes_out() {
     let (_folder, path) = written(5000);
     let file = File::open(&path).unwrap();

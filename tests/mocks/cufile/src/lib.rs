@@ -349,17 +349,6 @@ pub unsafe extern "C" fn cuFileDriverGetProperties(properties: *mut c_void) -> S
 /// As in cufile.h.
 ///
 /// # Safety
-/// `size` is the address of a `size_t`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuFileGetBARSizeInKB(_gpu: c_int, size: *mut usize) -> Status {
-    // SAFETY: the caller promises that.
-    unsafe { size.write(value(Knob::BarBytes) as usize / 1024) };
-    status(0)
-}
-
-/// As in cufile.h.
-///
-/// # Safety
 /// Both addresses point to what the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descriptor: *mut Descriptor) -> Status {

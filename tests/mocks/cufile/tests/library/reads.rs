@@ -17,8 +17,6 @@ fn an_open_driver_tells_its_version_and_mode_and_is_closed_at_the_end() {
     assert_eq!((cufile.properties().nvidia_fs, cufile.properties().mode()), ((2, 30), GdsMode::NvidiaFs));
     assert_eq!((cufile.properties().max_direct_io_kib, cufile.properties().max_pinned_kib), (16384, u32::MAX));
     assert!(!cufile.is_shared() && mock.get(Knob::Uses) == 1);
-    mock.set(Knob::BarBytes, 1 << 30);
-    assert_eq!(cufile.bar_bytes(0), Some(1 << 30));
     drop(cufile.clone());
     assert_eq!(mock.get(Knob::Uses), 1, "a clone shares it");
     drop(cufile);
