@@ -113,7 +113,7 @@ def main():
     if not os.path.exists(f"{folder}/all.bin"):
         with open(f"{folder}/all.bin", "wb") as file:
             file.write(os.urandom(64 << 20))
-    trace = os.path.join(arguments.folder, "run.pftrace")
+    trace = os.path.join(arguments.folder, "run.json")
     rows = [("full shuffle", ["--shuffle=full"]), ("windows", ["--shuffle=window:4096"])]
     rows += [(f"{name}, traced", [*options, "--trace", trace]) for name, options in rows]
     for name, options in rows:

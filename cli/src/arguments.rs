@@ -212,8 +212,8 @@ pub struct Bench {
     /// Also write the result as one page for a browser: verdict, what to try, rates, latencies, threads, machine.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
     pub html: Option<PathBuf>,
-    /// Write what every thread does to this file, for ui.perfetto.dev: its protobuf, or Chrome's JSON if the name ends
-    /// in ".json". With several rounds, of the last one.
+    /// Write what every thread does to this file, for ui.perfetto.dev, as Chrome's JSON. With several rounds, of the
+    /// last one.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
     pub trace: Option<PathBuf>,
     /// Also write the result as JSON; "-" writes it to stdout instead of the table.

@@ -405,9 +405,9 @@ impl Builder {
         self
     }
 
-    /// Writes what every thread does to a file while it runs, for [Perfetto](https://ui.perfetto.dev): its protobuf, or
-    /// Chrome's JSON if the path ends in ".json". Threads by activity, reads in flight, and the batches as they are
-    /// taken. A file that a killed process left opens too. Default: none, which costs nothing.
+    /// Writes what every thread does to a file while it runs, in Chrome's JSON, for
+    /// [Perfetto](https://ui.perfetto.dev): threads by activity, reads in flight, and the batches as they are taken. A
+    /// file that a killed process left opens too. Default: none, which costs nothing.
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Builder {
         self.config.trace = Some(path.into());
         self

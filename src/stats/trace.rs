@@ -1,12 +1,11 @@
-//! What every thread did when, written to a file while it happens: Perfetto's protobuf, or Chrome's JSON. A thread
-//! leaves events in a ring of its own, and one thread writes them. A file that ends in the middle still opens, because
-//! every packet of the protobuf and every line of the JSON stands for itself.
+//! What every thread did when, written to a file in Chrome's JSON while it happens. A thread leaves events in a ring of
+//! its own, and one thread writes them.
 
 mod chrome;
-mod perfetto;
 
 use super::clock::{Doing, Role};
 use crate::{Error, Result};
+use chrome::Chrome;
 use crossbeam_queue::ArrayQueue;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -104,16 +103,6 @@ impl Lane {
     }
 }
 
-/// A form of the file.
-trait Form: Send {
-    /// A thread that is new.
-    fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>);
-    /// An event.
-    fn event(&mut self, lane: &Lane, event: Event, out: &mut Vec<u8>);
-    /// Events that were lost.
-    fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>);
-}
-
 /// A trace that is being written. Dropping it writes the rest.
 #[derive(Debug)]
 pub(crate) struct Tracer {
@@ -132,7 +121,7 @@ struct Shared {
 }
 
 impl Tracer {
-    /// Begins a trace: JSON if the path ends in ".json", else protobuf. An old file of that name is replaced.
+    /// Begins a trace. It replaces an old file of that name.
     ///
     /// # Errors
     /// That the file or the thread that writes it cannot be made.
@@ -141,10 +130,7 @@ impl Tracer {
         let file = BufWriter::with_capacity(BUFFER_BYTES, File::create(path).map_err(failed)?);
         let start = Instant::now();
         // The clock of Perfetto, which goes on while the machine sleeps.
-        let boot = system::time_since_boot().as_nanos() as u64;
-        let is_json = path.extension().is_some_and(|extension| extension == "json");
-        let form: Box<dyn Form> =
-            if is_json { Box::new(chrome::Chrome::new(boot)) } else { Box::new(perfetto::Perfetto::new(boot)) };
+        let form = Chrome::new(system::time_since_boot().as_nanos() as u64);
         let shared = Arc::new(Shared { start, lanes: Mutex::default(), is_over: AtomicBool::new(false) });
         let writing = Writing { shared: Arc::clone(&shared), form, file, told: 0, bytes: Vec::new() };
         let writer =
@@ -205,7 +191,7 @@ impl Drop for Tracer {
 
 struct Writing {
     shared: Arc<Shared>,
-    form: Box<dyn Form>,
+    form: Chrome,
     file: BufWriter<File>,
     /// Lanes that the file knows.
     told: usize,
@@ -219,7 +205,8 @@ impl Writing {
             let is_over = self.shared.is_over.load(Ordering::Acquire);
             self.write()?;
             if is_over {
-                return Ok(());
+                self.file.write_all(self.form.end_of_array().as_bytes())?;
+                return self.file.flush();
             }
             std::thread::park_timeout(PERIOD);
         }
@@ -252,36 +239,9 @@ impl Writing {
 mod tests {
     use super::*;
 
-    /// The whole fields of a message, which may be cut off: number, value or length, and bytes.
-    fn fields(mut message: &[u8]) -> Vec<(u64, u64, &[u8])> {
-        let varint = |message: &mut &[u8]| {
-            let mut value = 0;
-            for shift in (0..64).step_by(7) {
-                let (first, rest) = message.split_first()?;
-                *message = rest;
-                value |= u64::from(first & 0x7f) << shift;
-                if first & 0x80 == 0 {
-                    return Some(value);
-                }
-            }
-            None
-        };
-        let mut next = || {
-            let tag = varint(&mut message)?;
-            let value = varint(&mut message)?;
-            let bytes: &[u8] = if tag & 7 == 2 { message.split_off(..usize::try_from(value).ok()?)? } else { &[] };
-            Some((tag >> 3, value, bytes))
-        };
-        std::iter::from_fn(&mut next).collect()
-    }
-
-    fn field<'a>(of: &[(u64, u64, &'a [u8])], number: u64) -> Option<(u64, &'a [u8])> {
-        of.iter().find(|one| one.0 == number).map(|one| (one.1, one.2))
-    }
-
-    fn written(name: &str, events: u64) -> Vec<u8> {
+    fn written(events: u64) -> String {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(name);
+        let path = folder.path().join("run.json");
         let tracer = Tracer::begin(&path).unwrap();
         let (reactor, consumer) = (tracer.lane(Role::Reactor), tracer.lane(Role::Consumer));
         let device = tracer.beside("cuda:0 copies".into());
@@ -296,58 +256,28 @@ mod tests {
         }
         reactor.ended(Instant::now());
         drop(tracer);
-        std::fs::read(path).unwrap()
+        std::fs::read_to_string(path).unwrap()
     }
 
     #[test]
-    fn every_packet_of_the_protobuf_says_what_happened() {
-        const EVENTS: u64 = 300;
-        let file = written("run.pftrace", EVENTS);
-        let packets = fields(&file);
-        assert!(packets.iter().all(|packet| packet.0 == 1));
-        let (mut open, mut kinds, mut last, mut names, mut longest) = ([0_i64; 8], [0_u64; 5], [0; 8], 0, 0);
-        let (mut counted, mut beside) = ([0_u64; 8], false);
-        for (_, _, packet) in &packets {
-            let packet_fields = fields(packet);
-            assert_eq!(field(&packet_fields, 10).unwrap().0, 1, "one sequence");
-            if let Some((_, interned)) = field(&packet_fields, 12) {
-                names = fields(interned).len();
-            }
-            if let Some((_, track)) = field(&packet_fields, 60) {
-                // A track of its own, below the process, and no thread.
-                let track = fields(track);
-                beside |= field(&track, 2).is_some_and(|(_, name)| name == b"cuda:0 copies")
-                    && field(&track, 4).is_none()
-                    && field(&track, 5).is_some();
-            }
-            let Some((_, event)) = field(&packet_fields, 11) else { continue };
-            longest = longest.max(packet.len() + 2);
-            let event = fields(event);
-            let (kind, track) = (field(&event, 9).unwrap().0, field(&event, 11).unwrap().0 as usize);
-            let at = field(&packet_fields, 8).unwrap().0;
-            assert!(at >= last[track], "the time of a track goes on");
-            last[track] = at;
-            kinds[kind as usize] += 1;
-            counted[track] += u64::from(kind == 4);
-            open[track] += i64::from(kind == 1) - i64::from(kind == 2);
-            assert!((0..=1).contains(&open[track]), "slices do not overlap");
-        }
-        assert!(open == [0; 8] && beside);
-        assert_eq!((kinds, names), ([0, 2 * EVENTS, 2 * EVENTS, EVENTS, 2 * EVENTS], Doing::ALL.len() + 1));
-        assert_eq!(counted[2..4], [EVENTS, EVENTS], "reads in flight, and batches that lie ready");
-        assert!(longest <= 40, "{longest} bytes for an event");
-        // Cut off anywhere, all packets but the last one are there.
-        assert_eq!(fields(&file[..file.len() - 7]).len(), packets.len() - 1);
-    }
-
-    #[test]
-    fn the_json_opens_without_its_end() {
-        let file = String::from_utf8(written("run.json", 50)).unwrap();
-        let whole: Vec<serde_json::Value> = serde_json::from_str(&(file.clone() + "]")).unwrap();
+    fn every_line_says_what_happened_and_the_file_opens_without_its_end() {
+        let file = written(50);
+        let whole: Vec<serde_json::Value> = serde_json::from_str(&file).unwrap();
         let of = |phase: &str| whole.iter().filter(|event| event["ph"] == phase).count();
         assert_eq!([of("B"), of("E"), of("C"), of("i"), of("M")], [100, 100, 100, 50, 4]);
         assert_eq!(whole.iter().filter(|event| event["name"] == KERNELS).count(), 25);
         assert!(whole.iter().all(|event| event["ph"] == "M" || event["ts"].as_f64().unwrap() > 0.0));
+        let longest = file.lines().map(str::len).max();
+        assert!(longest.is_some_and(|bytes| bytes <= 120), "{longest:?} bytes for an event");
+        let (mut open, mut last) = ([0_i64; 8], [0.0; 8]);
+        for event in whole.iter().filter(|event| event["tid"].is_u64() && event["ph"] != "M") {
+            let (lane, at) = (event["tid"].as_u64().unwrap() as usize, event["ts"].as_f64().unwrap());
+            assert!(at >= last[lane], "the time of a lane goes on");
+            last[lane] = at;
+            open[lane] += i64::from(event["ph"] == "B") - i64::from(event["ph"] == "E");
+            assert!((0..=1).contains(&open[lane]), "slices do not overlap");
+        }
+        assert_eq!(open, [0; 8]);
         let end = file[..file.len() - 9].rfind(",\n").unwrap();
         assert!(serde_json::from_str::<Vec<serde_json::Value>>(&(file[..end].to_owned() + "]")).is_ok());
     }

@@ -165,9 +165,9 @@ class DataLoader:
         share_stats: True shares the loader's statistics with ``uringload top`` while it runs, by a page in /dev/shm (or
             in the folder that is named), which only this user can read; None does if URINGLOAD_SHARE_STATS is 1.
         starved_after: seconds until an error says that the program holds all batches' memory.
-        trace: a file that tells what each thread does when, written meanwhile, for https://ui.perfetto.dev: its
-            protobuf, or Chrome's JSON if it ends in ".json". With several ranks, "{rank}" in it stands for the rank. If reading
-            begins anew (after a state was loaded, or another epoch was set), a number is added: "run.2.json".
+        trace: a file that tells what each thread does when, written meanwhile in Chrome's JSON, for
+            https://ui.perfetto.dev. With several ranks, "{rank}" in it stands for the rank. If reading begins anew
+            (after a state was loaded, or another epoch was set), a number is added: "run.2.json".
             `merge_traces` puts it beside what torch.profiler exports.
         reindex: look at the files again when an epoch begins, and index the dataset anew if some changed, were added or
             are gone, which a line in the log tells. Without it, a file that changed is an error of its samples. For one

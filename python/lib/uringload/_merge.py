@@ -66,7 +66,7 @@ def _trace(path: str) -> list[dict[str, Any]]:
     # An event stands on a line of its own, and of the last one only a part may be there.
     for end in (len(text), text.rfind(",\n"), text.rfind(",\n", 0, max(text.rfind(",\n"), 0))):
         try:
-            events: list[dict[str, Any]] = json.loads(text[: max(end, 1)].rstrip().rstrip(",") + "]")
+            events: list[dict[str, Any]] = json.loads(text[: max(end, 1)].rstrip().rstrip(",").removesuffix("]") + "]")
             return events
         except ValueError as error:
             last = error

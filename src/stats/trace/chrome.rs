@@ -1,10 +1,11 @@
-//! Chrome's JSON: an array of events, a line each. Its readers do without the end of the array.
+//! Chrome's JSON: an array of events, a line each. Readers do without the end of the array, which a killed process
+//! never writes.
 
-use super::{Event, Form, KERNELS, Lane, What};
+use super::{Event, KERNELS, Lane, What};
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The form.
+/// Writes events.
 pub(super) struct Chrome {
     boot: u64,
     /// The same moment as nanoseconds of the time of day.
@@ -25,6 +26,11 @@ impl Chrome {
         let before = if std::mem::replace(&mut self.has_begun, true) { ",\n" } else { "[\n" };
         // Writing to memory cannot fail.
         let _ = write!(out, "{before}{{\"pid\":{},{line}}}", std::process::id());
+    }
+
+    /// What ends the array.
+    pub(super) fn end_of_array(&self) -> &'static str {
+        if self.has_begun { "\n]\n" } else { "[]\n" }
     }
 
     /// Says what the clock of the events stands for, so that other traces can be put beside this one.
@@ -58,10 +64,9 @@ impl Chrome {
             self.line(format_args!("\"tid\":{},\"ph\":\"E\",\"ts\":{at}", lane.number), out);
         }
     }
-}
 
-impl Form for Chrome {
-    fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>) {
+    /// A thread that is new.
+    pub(super) fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>) {
         if !self.has_begun {
             self.clock(out);
         }
@@ -72,7 +77,7 @@ impl Form for Chrome {
         self.line(format_args!("\"tid\":{number},{line}:{{\"name\":\"{name}{thread}\"}}"), out);
     }
 
-    fn event(&mut self, lane: &Lane, Event { at, what }: Event, out: &mut Vec<u8>) {
+    pub(super) fn event(&mut self, lane: &Lane, Event { at, what }: Event, out: &mut Vec<u8>) {
         match what {
             What::Ended => self.end(lane, at, out),
             What::Doing(doing) => self.begin(lane, (at, doing.name()), out),
@@ -87,7 +92,8 @@ impl Form for Chrome {
         }
     }
 
-    fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>) {
+    /// Events that were lost.
+    pub(super) fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>) {
         let at = self.micros(lane.start.elapsed().as_nanos() as u64);
         let name = format!("\"s\":\"t\",\"name\":\"{count} events were lost\"");
         self.line(format_args!("\"tid\":{},\"ph\":\"i\",\"ts\":{at},{name}", lane.number), out);
