@@ -231,7 +231,7 @@ def test_threads_read_at_the_same_time(path: pathlib.Path) -> None:
 def test_the_guide_loads_a_checkpoint(tmp_path: pathlib.Path) -> None:
     import torch
 
-    guide = pathlib.Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md"
+    guide = pathlib.Path(__file__).resolve().parents[2] / "docs" / "read-into.md"
     (code,) = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, str(guide), "exec"), names)
