@@ -1,4 +1,4 @@
-"""Metrics in the user's own training: `watch`, `serve_metrics`, `write_metrics`, `report` and callbacks."""
+"""Metrics in the user's own training: `watch`, `report`, Prometheus and callbacks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import io
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from typing import Any
 
 import pytest
@@ -22,46 +19,27 @@ from conftest import RECORDS, needs_numpy, needs_torch, of_records
 import uringload
 
 pytestmark = needs_numpy
-#: A sample in the text format of Prometheus: a name, labels and a number.
-SAMPLE = re.compile(r'^[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\\\|\\"|\\n)*"(?:,|(?=\})))*\} -?[0-9.e+-]+$')
+needs_prometheus = pytest.mark.skipif(
+    importlib.util.find_spec("prometheus_client") is None, reason="skipped: prometheus_client is not installed"
+)
+if importlib.util.find_spec("prometheus_client") is not None:
+    import prometheus_client
+    from prometheus_client import parser
+
+    from uringload import prometheus
 
 
 def loader_of(records: pathlib.Path, **given: Any) -> uringload.DataLoader:
     return uringload.DataLoader(**of_records(records, **given))
 
 
-def parsed(text: str) -> dict[str, float]:
-    """Checks the format and returns the samples."""
-    found, types = {}, {}
-    assert text.endswith("\n")
-    for line in text.splitlines():
-        if line.startswith("# "):
-            _, word, name, rest = line.split(" ", 3)
-            assert word in ("HELP", "TYPE")
-            if word == "TYPE":
-                assert name not in types and rest in ("counter", "gauge", "summary"), line
-                types[name] = rest
-            continue
-        assert SAMPLE.match(line), line
-        name, value = line.rsplit(" ", 1)
-        family = re.sub("_(sum|count)$", "", name.split("{")[0])
-        assert family in types, line
-        assert name not in found, f"{name} comes twice"
-        found[name] = float(value)
-    return found
-
-
-def value(samples: dict[str, float], name: str, *labels: str) -> float:
-    (found,) = [number for key, number in samples.items()
-                if key.startswith(name + "{") and all(label in key for label in labels)]
-    return found
-
-
-def fetch(server: Any, path: str = "/metrics") -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        body: str = answer.read().decode()
-    return body
+def collected(loaders: list[uringload.DataLoader] | None = None) -> dict[tuple[str, ...], float]:
+    """What a registry gets: names, values of labels by their names, and numbers."""
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(prometheus.Collector(loaders))
+    text = prometheus_client.generate_latest(registry).decode()
+    families = parser.text_string_to_metric_families(text)
+    return {(each.name, *(each.labels[name] for name in sorted(each.labels))): each.value for family in families for each in family.samples}
 
 
 def test_a_line_now_and_then_and_a_report_at_the_end(records: pathlib.Path) -> None:
@@ -126,125 +104,60 @@ def test_what_is_watched_is_a_loader(records: pathlib.Path) -> None:
             watch.__enter__()
 
 
-def test_prometheus_is_served(records: pathlib.Path) -> None:
-    with loader_of(records) as loader, uringload.serve_metrics(0) as server:
-        assert value(parsed(fetch(server)), "uringload_loaders") == len(
-            [each for each in uringload._loader.open_loaders() if each.stats()])
+@needs_prometheus
+def test_prometheus_gets_what_was_measured(records: pathlib.Path) -> None:
+    with loader_of(records) as loader:
+        assert collected([loader]) == {("uringload_loaders", str(os.getpid())): 0}
         for _ in loader:
             pass
-        mine = f'dataset="{records}"'
-        samples = parsed(fetch(server, "/metrics?x=1"))
-        stats = loader.stats()
-        assert value(samples, "uringload_samples_total", mine) == RECORDS
-        assert value(samples, "uringload_batches_total", mine) == stats["batches"] == 32
-        assert value(samples, "uringload_delivered_bytes_total", mine) == RECORDS * 256
-        assert value(samples, "uringload_read_bytes_total", mine) >= RECORDS * 256
-        assert value(samples, "uringload_batch_wait_seconds_count", mine) == stats["batch_wait"]["count"]
-        assert value(samples, "uringload_waiting_for_storage", mine) == 0
-        assert value(samples, "uringload_thread_seconds_total", mine, 'thread="reactor"', 'activity="plan"') > 0
-        assert 0 <= value(samples, "uringload_bottleneck", mine) <= 1
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            fetch(server, "/elsewhere")
-        port = server.port
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
+        samples, stats = collected([loader]), loader.stats()
+    labels = (str(records), "0", "0")
+    assert samples["uringload_loaders", str(os.getpid())] == 1
+    assert samples["uringload_samples_total", *labels] == RECORDS
+    assert samples["uringload_batches_total", *labels] == stats["batches"] == 32
+    assert samples["uringload_bytes_delivered_total", *labels] == RECORDS * 256
+    assert samples["uringload_bytes_read_total", *labels] >= RECORDS * 256
+    assert samples["uringload_batch_wait_seconds_count", *labels] == stats["batch_wait"]["count"]
+    assert 0 < samples["uringload_batch_wait_seconds_sum", *labels] <= stats["elapsed_s"]
+    assert samples["uringload_waiting_for_storage", *labels] == 0
+    assert samples["uringload_epoch", *labels] == 1
+    assert samples["uringload_thread_seconds_total", "plan", *labels, "reactor"] > 0
+    (verdict,) = (key for key in samples if key[0] == "uringload_verdict_info")
+    assert verdict[1].isalpha() and verdict[2:] == labels
 
 
-def test_only_this_machine_is_listened_to() -> None:
-    with uringload.serve_metrics(0) as server:
-        assert server._listener.server_address[0] == "127.0.0.1" and str(server.port) in repr(server)
-
-
-def test_a_port_that_is_taken_is_said() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(uringload.InvalidArgumentError, match=f"127.0.0.1:{port}: .*in use") as error:
-            uringload.serve_metrics(port)
-        assert "another port" in str(error.value.remedy)
-    with uringload.serve_metrics(0) as server:
-        with pytest.raises(uringload.InvalidArgumentError, match="in use"):
-            uringload.serve_metrics(server.port)
-        server.close()
-        server.close()
-    for wrong in (-1, 65536):
-        with pytest.raises(ValueError, match="port"):
-            uringload.serve_metrics(wrong)
-    with pytest.raises(uringload.InvalidArgumentError, match="no.such.host.invalid"):
-        uringload.serve_metrics(0, host="no.such.host.invalid")
-
-
-def test_clients_that_say_nothing_block_nobody(records: pathlib.Path) -> None:
-    with loader_of(records) as loader, uringload.serve_metrics(0, loaders=[loader]) as server:
-        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
-        silent[0].sendall(b"\x00\xff\r\n\r\n")
-        silent[1].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        silent[1].close()
-        list(loader)
-        assert value(parsed(fetch(server)), "uringload_samples_total") == RECORDS
-        for each in silent:
-            each.close()
-
-
-def test_the_textfile_appears_as_a_whole(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "uringload.prom"
+@needs_prometheus
+def test_prometheus_gets_the_loaders_that_are_open(records: pathlib.Path) -> None:
     with loader_of(records) as loader:
         list(loader)
-        stop = threading.Event()
-        torn: list[str] = []
-
-        def look() -> None:
-            while not stop.is_set():
-                if path.exists():
-                    try:
-                        assert value(parsed(path.read_text()), "uringload_samples_total") == RECORDS
-                    except Exception as error:
-                        torn.append(repr(error))
-
-        reader = threading.Thread(target=look)
-        reader.start()
-        for _ in range(100):
-            uringload.write_metrics(path, [loader])
-        stop.set()
-        reader.join()
-        assert not torn and os.listdir(tmp_path) == ["uringload.prom"]
-        with pytest.raises(uringload.InvalidArgumentError, match=".prom"):
-            uringload.write_metrics(tmp_path / "metrics.txt")
-        with pytest.raises(FileNotFoundError):
-            uringload.write_metrics(tmp_path / "none" / "a.prom", [loader])
-        (tmp_path / "folder.prom").mkdir()
-        with pytest.raises(OSError):
-            uringload.write_metrics(tmp_path / "folder.prom", [loader])
-        assert sorted(os.listdir(tmp_path)) == ["folder.prom", "uringload.prom"], "nothing is left behind"
+        assert ("uringload_samples_total", str(records)) in {key[:2] for key in collected()}
+    assert ("uringload_samples_total", str(records)) not in {key[:2] for key in collected()}
+    with pytest.raises(TypeError, match="str"):
+        prometheus.Collector(["one"])  # type: ignore[list-item]
 
 
-def test_watch_writes_the_textfile(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "a.prom"
-    with loader_of(records) as loader:
-        with uringload.watch(loader, 100, file=io.StringIO(), metrics=path):
-            assert path.exists(), "at once, so that a bad path is told at once"
-            list(loader)
-        assert value(parsed(path.read_text()), "uringload_samples_total") == RECORDS
-        with pytest.raises(FileNotFoundError):
-            uringload.watch(loader, metrics=tmp_path / "none" / "a.prom").__enter__()
-
-
-def test_names_of_folders_are_escaped(tmp_path: pathlib.Path) -> None:
+@needs_prometheus
+def test_names_of_folders_may_be_anything(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / 'a "quoted"\nback\\slash'
     folder.mkdir()
     (folder / "one.bin").write_bytes(bytes(64))
     with uringload.DataLoader(folder, batch_size=1, output="numpy", format="folder") as loader:
         list(loader)
-        samples = parsed(uringload._metrics.text([loader]))
-    assert value(samples, "uringload_samples_total", '\\"quoted\\"\\nback\\\\slash') == 1
+        samples = collected([loader])
+    assert samples["uringload_samples_total", str(folder), "0", "0"] == 1
 
 
-def test_a_process_ends_while_it_serves_and_watches(records: pathlib.Path) -> None:
+def test_prometheus_needs_its_client() -> None:
+    script = "import sys; sys.modules['prometheus_client'] = None; import uringload.prometheus"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert "InvalidArgumentError: prometheus_client is not installed" in done.stderr, done.stderr
+    assert "pip install prometheus_client" in done.stderr
+
+
+def test_a_process_ends_while_it_watches(records: pathlib.Path) -> None:
     script = f"""
 import uringload
 loader = uringload.DataLoader({str(records)!r}, batch_size=32, record_bytes=256, output="numpy")
-server = uringload.serve_metrics(0)
 watch = uringload.watch(loader, 0.01)
 watch.__enter__()
 for batch in loader:

@@ -48,7 +48,6 @@ from .errors import (
 if TYPE_CHECKING:
     from ._into import read_into
     from ._merge import merge_traces
-    from ._metrics import serve_metrics, write_metrics
     from ._pack import PackedImages, PackPrediction, PackReport, pack
     from ._watch import watch
 
@@ -60,9 +59,7 @@ _LATER = {
     "merge_traces": "_merge",
     "pack": "_pack",
     "read_into": "_into",
-    "serve_metrics": "_metrics",
     "watch": "_watch",
-    "write_metrics": "_metrics",
 }
 
 
@@ -119,7 +116,5 @@ __all__ = [
     "mix",
     "pack",
     "read_into",
-    "serve_metrics",
     "watch",
-    "write_metrics",
 ]

@@ -19,7 +19,7 @@ from . import _accelerate, _compose, _device, _draws, _lightning, _log, _order, 
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Facts, Raw, as_list, as_tuple, converter
-from ._report import Remedy, Route, Stats, Verdict, table
+from ._report import Remedy, Route, Stats, Verdict, numbers, table
 from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mistyped, refused
 
 if TYPE_CHECKING:
@@ -966,9 +966,7 @@ class DataLoader:
         """The most important numbers under names for loggers: ``wandb.log(loader.metrics())``; empty before the first
         batch.
         """
-        from ._metrics import numbers
-
-        return numbers(self)
+        return numbers(self.stats())
 
     # Closing.
 

@@ -98,6 +98,26 @@ def _time(seconds: float | None) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+#: The statistics that only grow.
+COUNTS = (
+    "batches", "batches_ready", "samples", "samples_failed", "samples_skipped", "samples_replaced", "bytes_delivered",
+    "bytes_read",
+)  # fmt: skip
+
+
+def numbers(stats: Stats) -> dict[str, float]:
+    """The most important statistics as one dictionary of numbers, for loggers; empty before the first batch."""
+    if not stats:
+        return {}
+    wait = waited(stats)
+    return {f"loader/{name}": float(stats[name]) for name in (*COUNTS, "reads_in_flight")} | {
+        "loader/samples_per_s": float(stats["samples_per_s"]),
+        "loader/bytes_per_s": float(stats["bytes_per_s"]),
+        "loader/waited_s": wait,
+        "loader/waited_share": wait / stats["elapsed_s"] if stats["elapsed_s"] else 0.0,
+    }
+
+
 def waited(stats: Stats) -> float:
     """Seconds that the program waited for batches. (The histogram of waits has them by size only.)"""
     return float(sum(times.get("wait for batch", 0.0) for thread, times in stats["threads"] if thread == "consumer"))

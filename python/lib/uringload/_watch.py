@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -20,7 +19,6 @@ def watch(
     every: float = 60.0,
     *,
     file: TextIO | None = None,
-    metrics: str | os.PathLike[str] | None = None,
     log: Callable[[dict[str, float], int], Any] | None = None,
 ) -> Watch:
     """Prints a line a minute about a loader, and a report when the ``with`` block ends.
@@ -33,7 +31,6 @@ def watch(
         loader: a `DataLoader`, or a `uringload.torch.IterableDataset`.
         every: seconds between two lines.
         file: where to print; None: stderr.
-        metrics: a file that is written anew with each line, as `write_metrics` does.
         log: what gets `DataLoader.metrics`, and the batches that were taken since the block began, with each line and
             at the end: `uringload.tensorboard.Metrics`, `uringload.wandb.Metrics`, or a function of your own. It is
             called in a thread of its own; where it fails, that is said and it is called no more.
@@ -46,18 +43,17 @@ def watch(
         raise refused(f"every={every!r} is no time between two lines", "give seconds, such as 60")
     if log is not None and not callable(log):
         raise mistyped(f"log is a {type(log).__name__}", "give a function of a dictionary and a step")
-    return Watch(loader, seconds, file, metrics, log)
+    return Watch(loader, seconds, file, log)
 
 
 @final
 class Watch:
     """A ``with`` block that is watched."""
 
-    def __init__(self, loader: DataLoader, every: float, file: TextIO | None, metrics: Any, log: Any = None) -> None:
+    def __init__(self, loader: DataLoader, every: float, file: TextIO | None, log: Any = None) -> None:
         self._loader = loader
         self._every = every
         self._file = file
-        self._metrics = metrics
         self._log = log
         # Batches since the block began, and what the loader counted then.
         self._step, self._batches = 0, 0
@@ -69,8 +65,6 @@ class Watch:
     def __enter__(self) -> DataLoader:
         if self._thread is not None:
             raise refused("this watch is in use already", "call watch() for each block")
-        # What cannot be written is told here, and not after a minute.
-        self._write_metrics()
         self._last = (time.monotonic(), *self._counts())
         self._step, self._batches = 0, self._loader.stats().get("batches", 0)
         self._over.clear()
@@ -85,7 +79,6 @@ class Watch:
         self._thread = None
         self._tell()
         try:
-            self._write_metrics()
             self._print(self._loader.report())
         except OSError as error:
             # The block is over and went well: a log that is full is no reason to fail now.
@@ -96,7 +89,6 @@ class Watch:
             try:
                 self._tell()
                 self._print(self.line())
-                self._write_metrics()
             except (OSError, ValueError) as error:
                 # A full disk, or a file that was closed: training goes on.
                 self._complain(error)
@@ -153,12 +145,6 @@ class Watch:
 
             _log.warning("watch() logs no more: %s: %s", type(error).__name__, error)
             self._log = None
-
-    def _write_metrics(self) -> None:
-        if self._metrics is not None:
-            from ._metrics import write_metrics
-
-            write_metrics(self._metrics, [self._loader])
 
     def _print(self, text: str) -> None:
         print(text, file=sys.stderr if self._file is None else self._file, flush=True)
