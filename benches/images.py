@@ -47,7 +47,7 @@ def of_uringload(folder, exact, workers):
     from torchvision.datasets import ImageFolder
 
     loader = uringload.DataLoader(ImageFolder(folder, transform=compose()), batch_size=BATCH, shuffle=True,
-                                  drop_last=True, num_workers=workers, exact_images=exact)
+                                  drop_last=True, num_workers=workers, fast_images=not exact)
     while True:
         for images, _ in loader:
             yield len(images)

@@ -60,7 +60,7 @@ fn main() {
         case("bare loop: all of the chain, fast", Box::new(|| loop_of(&default))),
         case("bare loop: all of the chain, embedded", Box::new(|| loop_of(&embedded))),
         case("loader, 1 thread, exact", Box::new(|| load(loader(1), images))),
-        case("loader, 1 thread, fast", Box::new(|| load(loader(1).exact_images(false), images))),
+        case("loader, 1 thread, fast", Box::new(|| load(loader(1).fast_images(true), images))),
         case("loader, 2 threads, exact", Box::new(|| load(loader(2), images))),
         case("loader, no thread, exact", Box::new(|| load(loader(0), images))),
         case(

@@ -10,6 +10,7 @@ mod errors;
 pub(crate) mod order;
 mod profile;
 pub(crate) mod settings;
+mod value;
 mod words;
 
 use std::borrow::Cow;
@@ -25,6 +26,7 @@ pub use errors::{MaxFailures, OnError};
 pub use order::{Buckets, PackMethod, Packing, Shuffle};
 pub use profile::Profile;
 pub use uringload_core::{Cause, Fallback, Part};
+pub use value::{Kind, Setting, Value};
 
 pub(crate) use cursor::Cursor;
 pub(crate) use device::{DeviceKind, GdsRoute, GdsTrial};

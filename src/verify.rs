@@ -182,7 +182,7 @@ impl Run<'_> {
             engine: config.engine,
             io: config.io,
             queue_depth: config.queue_depth,
-            read_bytes: config.read_bytes,
+            read_size: config.read_size,
             io_threads: config.io_threads,
             num_threads: config.num_threads,
             memory_limit: config.memory_limit,

@@ -133,7 +133,7 @@ fn allocates_by_batch(ways: &[(EngineChoice, IoChoice)], dataset: &Arc<dyn Datas
             epochs: None,
             shuffle: Shuffle::Full,
             queue_depth: Some(16),
-            read_bytes: Some(16 << 10),
+            read_size: Some(16 << 10),
             // Few batches, so that the warm-up goes through all of them many times.
             memory_limit: Some(1 << 20),
             collate,
@@ -142,7 +142,7 @@ fn allocates_by_batch(ways: &[(EngineChoice, IoChoice)], dataset: &Arc<dyn Datas
         };
         let many = match more {
             More::BatchSize => Config { batch_size: 32, ..few.clone() },
-            More::ShorterReads => Config { read_bytes: Some(4 << 10), ..few.clone() },
+            More::ShorterReads => Config { read_size: Some(4 << 10), ..few.clone() },
         };
         let (Some((few, few_reads)), Some((many, many_reads))) = (measure(dataset, few), measure(dataset, many)) else {
             continue;

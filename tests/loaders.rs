@@ -40,6 +40,7 @@ mod loaders {
     mod reader;
     mod resume;
     mod rows;
+    mod settings;
     mod sharding;
     mod state;
     mod units;

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use uringload::config::{
-    Buckets, Cache, Collate, Device, Gds, ImageCache, MaxFailures, PackMethod, Packing, PadValue, Padding, Profile,
-    Shuffle,
+    self, Buckets, Collate, Device, Gds, ImageCache, PackMethod, Packing, PadValue, Padding, Profile, Shuffle,
 };
 use uringload::dataset::{DType, Dataset, OptionValue, Options, Schema, Shape};
 use uringload::internal::{Config, Samples, WINDOW_SAMPLES};
@@ -21,13 +20,11 @@ const SECONDS_MAX: f64 = 1e15;
 /// The folder for `share_stats: true`, as on the command line.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// What the loader's options are.
-const LOADER: &str = "batch_size, epochs, more_epochs, shuffle, seed, rank, world_size, drop_last, engine, io, \
-    queue_depth, read_size, io_threads, num_threads, memory_limit, coalesce_gap, cache, share_stats, profile, \
-    on_error, max_failures, quarantine, timeout, outage_timeout, starved_after, collate, collate_columns, pad_value, \
-    max_length, pad_multiple, pack, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, key_column, \
-    index_column, transform, image_column, image_dtype, image_layout, fast_images, cache_images, cache_images_dir, \
-    transform_column, decode, device, device_memory, cuda_library, gds, cufile_library, trace";
+/// The options of a loader beside its settings: objects, and what several of them say together.
+const BESIDE: &str = "more_epochs, share_stats, profile, collate, collate_columns, pad_value, max_length, \
+    pad_multiple, pack, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, transform, image_column, \
+    image_dtype, image_layout, cache_images, cache_images_dir, transform_column, decode, device, device_memory, \
+    cuda_library, gds, cufile_library";
 
 const READER: &str = "engine, io, queue_depth, io_threads, memory_limit, timeout, outage_timeout, starved_after";
 
@@ -76,6 +73,20 @@ impl Given<'_> {
         let Given(name, value) = self;
         Error::new(ErrorKind::InvalidArgument, format!("{name} cannot be {value}"))
             .with_remedy(format!("give {wanted}"))
+    }
+
+    /// As a setting of the loader has it.
+    fn value(&self) -> Result<config::Value> {
+        Ok(match &self.1 {
+            Value::Null => config::Value::Null,
+            Value::Bool(flag) => (*flag).into(),
+            Value::String(text) => text.as_str().into(),
+            Value::Number(number) => match number.as_u64() {
+                Some(whole) => whole.into(),
+                None => number.as_f64().unwrap_or(f64::NAN).into(),
+            },
+            _ => return Err(self.wrong("a number, a text, true, false or null")),
+        })
     }
 
     fn is_null(&self) -> bool {
@@ -223,45 +234,22 @@ pub(crate) fn loader(ul_dataset { dataset, mixture }: &ul_dataset, json: Option<
     let padding = padding(&group)?;
     for (name, value) in object.clone() {
         let given = Given(&name, value);
-        let number_or_none = |given: &Given<'_>| if given.is_null() { Ok(None) } else { given.count().map(Some) };
         builder = match &*name {
-            "batch_size" => builder.batch_size(given.number()?),
-            "epochs" if given.is_null() => builder.epochs(None),
-            "epochs" => builder.epochs(given.number()?),
             "more_epochs" => builder.more_epochs(given.number()?),
-            "shuffle" => builder.shuffle(given.shuffle()?),
-            "seed" => builder.seed(given.number()?),
-            "drop_last" => builder.drop_last(given.flag()?),
-            "engine" => builder.engine(given.text()?.parse()?),
-            "io" => builder.io(given.text()?.parse()?),
-            "queue_depth" => builder.queue_depth(given.count()?),
-            "read_size" => builder.read_bytes(Some(given.bytes()? as usize)),
-            "io_threads" => builder.io_threads(number_or_none(&given)?),
-            "num_threads" => builder.num_threads(number_or_none(&given)?),
-            "memory_limit" if given.is_null() => builder,
-            "memory_limit" => builder.memory_limit(given.bytes()?),
-            "coalesce_gap" => builder.coalesce_gap(Some(given.bytes()?)),
-            "cache" if given.is_null() => builder,
-            "cache" if given.text()? == "memory" => builder.cache(Cache::Memory),
-            "cache" => return Err(given.wrong("\"memory\" or null")),
             "share_stats" if given.1 == Value::Bool(false) => builder,
             "share_stats" if given.1 == Value::Bool(true) => builder.share_stats(SHARED_MEMORY),
             "share_stats" => builder.share_stats(given.text()?),
-            "on_error" => builder.on_error(given.text()?.parse()?),
-            "max_failures" if given.is_null() => builder,
-            "max_failures" => builder.max_failures(max_failures(&given)?),
-            "quarantine" => builder.quarantine(given.text()?),
-            "timeout" => builder.timeout(given.seconds()?),
-            "outage_timeout" => builder.outage_timeout(given.seconds()?),
-            "starved_after" => builder.starved_after(given.seconds()?.unwrap_or(Duration::MAX)),
             "collate" => builder.collate(collate(&given, given.text()?, &padding)?),
             "collate_columns" => columns(builder, &given, &padding)?,
-            "key_column" => builder.key_column(given.flag()?),
-            "index_column" => builder.index_column(given.flag()?),
-            "trace" => builder.trace(given.text()?),
-            // Options that are of use together: one function reads each group of them, below.
-            known if LOADER.split(", ").any(|name| name == known) => builder,
-            _ => return Err(unknown(&name, "a loader", LOADER)),
+            // Groups of options, each of which one function reads, below.
+            known if BESIDE.split(", ").any(|name| name == known) => builder,
+            known if Builder::settings().iter().any(|setting| setting.name == known) => {
+                builder.set(known, given.value()?)?
+            }
+            _ => {
+                let settings: Vec<&str> = Builder::settings().iter().map(|setting| setting.name).collect();
+                return Err(unknown(&name, "a loader", &format!("{}, {BESIDE}", settings.join(", "))));
+            }
         };
     }
     if let Some(mixture) = mixture {
@@ -342,10 +330,8 @@ impl Group<'_> {
                 let Some(folder) = &folder else { return Ok(ImageCache::memory(bytes)) };
                 Ok(ImageCache::disk(folder.text()?, bytes))
             });
-            builder = builder
-                .transform(self.image_column(dataset)?, self.chain(transform)?)
-                .cache_images(cache.transpose()?)
-                .exact_images(!self.flag("fast_images")?);
+            builder =
+                builder.transform(self.image_column(dataset)?, self.chain(transform)?).cache_images(cache.transpose()?);
         } else if decode {
             builder = builder.decode(self.image_column(dataset)?);
         }
@@ -459,13 +445,6 @@ fn columns(mut builder: Builder, given: &Given<'_>, padding: &Padding) -> Result
         builder = builder.collate_column(column, collate(given, form.as_str().ok_or_else(wrong)?, padding)?);
     }
     Ok(builder)
-}
-
-/// A whole number is a count, a fraction a share of an epoch.
-fn max_failures(given: &Given<'_>) -> Result<MaxFailures> {
-    let share = || given.1.as_f64().map(MaxFailures::Fraction);
-    let told = given.1.as_u64().map(MaxFailures::Count).or_else(share);
-    told.ok_or_else(|| given.wrong("a number of samples, or a share of them such as 0.01"))
 }
 
 /// What a reader's options say.

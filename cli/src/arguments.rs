@@ -512,7 +512,7 @@ impl Means {
             IoName::Buffered => IoChoice::Buffered,
         };
         config.queue_depth = self.queue_depth;
-        config.read_bytes = self.read_size;
+        config.read_size = self.read_size;
         config.io_threads = self.io_threads;
         config.num_threads = self.num_threads;
         config.memory_limit = self.memory_limit;

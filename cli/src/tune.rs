@@ -190,7 +190,7 @@ impl Outcome<'_> {
         climb.leave_to_the_loader();
         // What a raw read found out need not be searched again.
         if let Some(Shape { depth, read_bytes }) = self.yardstick.shape().filter(|_| self.raw().is_some()) {
-            climb.consider(Config { queue_depth: depth, read_bytes, ..climb.best.clone() });
+            climb.consider(Config { queue_depth: depth, read_size: read_bytes, ..climb.best.clone() });
         }
         if self.verdict.bottleneck.is_storage() {
             climb.read_long();

@@ -119,7 +119,7 @@ impl Profile {
             config.cache = Cache::Memory;
         }
         config.queue_depth = config.queue_depth.or(self.0.queue_depth.map(NonZeroUsize::get));
-        config.read_bytes = config.read_bytes.or(self.0.read_size.and_then(|bytes| usize::try_from(bytes).ok()));
+        config.read_size = config.read_size.or(self.0.read_size.and_then(|bytes| usize::try_from(bytes).ok()));
         config.io_threads = config.io_threads.or(self.0.io_threads.map(NonZeroUsize::get));
         config.num_threads = config.num_threads.or(self.0.num_threads);
         config.coalesce_gap = config.coalesce_gap.or(self.0.coalesce_gap);
@@ -142,7 +142,7 @@ impl Profile {
                 IoChoice::Buffered => Some(Io::Buffered),
             },
             queue_depth: config.queue_depth.and_then(NonZeroUsize::new),
-            read_size: config.read_bytes.map(|bytes| bytes as u64),
+            read_size: config.read_size.map(|bytes| bytes as u64),
             io_threads: config.io_threads.and_then(NonZeroUsize::new),
             num_threads: config.num_threads,
             coalesce_gap: config.coalesce_gap,

@@ -212,7 +212,7 @@ impl Straight {
         let processors = uringload_sys::cgroup::processors();
         let threads = config.io_threads.unwrap_or(processors.clamp(least, most)).max(1);
         let [shortest, longest] = READ_BYTES_BOUNDS;
-        let read_bytes = config.read_bytes.map_or(STRAIGHT_READ_BYTES, |bytes| bytes.clamp(shortest, longest));
+        let read_bytes = config.read_size.map_or(STRAIGHT_READ_BYTES, |bytes| bytes.clamp(shortest, longest));
         // So that each thread that finishes finds its next read waiting.
         let queue_depth = config.queue_depth.unwrap_or(2 * threads).max(1);
         let engine = Threads::new(Arc::clone(self), threads, false, (queue_depth, ABANDONED_MAX), stats)

@@ -171,7 +171,7 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
         reads_once: false,
         alignment: 512,
         queue_depth: config.queue_depth.unwrap_or(DEPTH_START).max(1),
-        read_bytes: config.read_bytes.unwrap_or(READ_BYTES).next_multiple_of(512),
+        read_bytes: config.read_size.unwrap_or(READ_BYTES).next_multiple_of(512),
         registered_buffers: false,
         backing: "".into(),
         pinned: false,
@@ -201,7 +201,7 @@ fn depth(config: &Config, way: &Way) -> usize {
 }
 
 fn read_bytes(config: &Config, way: &Way) -> usize {
-    let wanted = config.read_bytes.unwrap_or_else(|| {
+    let wanted = config.read_size.unwrap_or_else(|| {
         let limits = way.devices.iter().map(|device| device.request_bytes() as usize).filter(|&bytes| bytes > 0);
         let of_device = limits.min().unwrap_or(READ_BYTES).min(READ_BYTES);
         // Where an operation costs as much as many bytes, a read has at least as many, in several requests if need be.

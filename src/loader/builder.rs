@@ -12,7 +12,7 @@ use crate::batch::FailedSample;
 use crate::collate::Collation;
 use crate::config::{
     Batching, Cache, Collate, Config, Cursor, Device, EngineChoice, ImageCache, IoChoice, MaxFailures, MemoryBudget,
-    OnError, Profile, Shuffle,
+    OnError, Profile, Setting, Shuffle, Value,
 };
 use crate::dataset::Dataset;
 use crate::device;
@@ -113,6 +113,34 @@ impl Builder {
         self.config = config;
         self.resume = None;
         self
+    }
+
+    /// Sets a setting by its name, for programs that get names and values from elsewhere: a file, another language.
+    ///
+    /// ```
+    /// # use uringload::{Loader, dataset};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::fs::write(folder.path().join("a.bin"), [0; 10]).unwrap();
+    /// # let dataset = dataset::open(&[folder.path()], &dataset::Options::new().format("folder"))?;
+    /// let builder = Loader::builder(dataset).set("batch_size", 1)?.set("memory_limit", "64MiB")?;
+    /// assert!(builder.set("batch_size", "many").is_err());
+    /// # Ok::<(), uringload::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that is none of [`settings`](Builder::settings), or a value that it cannot have.
+    pub fn set(mut self, name: &str, value: impl Into<Value>) -> Result<Builder> {
+        if self.config.set(name, &value.into())? {
+            return Ok(self);
+        }
+        let names: Vec<&str> = Builder::settings().iter().map(|setting| setting.name).collect();
+        Err(Error::new(ErrorKind::InvalidArgument, format!("a loader has no setting {name:?}"))
+            .with_remedy(format!("its settings are {}", names.join(", "))))
+    }
+
+    /// The settings that [`set`](Builder::set) knows.
+    pub fn settings() -> &'static [Setting] {
+        Config::NAMED
     }
 
     /// Samples in a batch, or rows if samples are packed. Default: 64.
@@ -332,8 +360,8 @@ impl Builder {
     }
 
     /// The length of the longest read, in bytes. `None`, the default: the library chooses by the device.
-    pub fn read_bytes(mut self, bytes: impl Into<Option<usize>>) -> Builder {
-        self.config.read_bytes = bytes.into();
+    pub fn read_size(mut self, bytes: impl Into<Option<usize>>) -> Builder {
+        self.config.read_size = bytes.into();
         self
     }
 
@@ -389,12 +417,12 @@ impl Builder {
         self
     }
 
-    /// Whether the tensors of a [`transform`](Builder::transform) are those that decoding all of an image makes, to the
-    /// bit. Default: true. If not, chroma is repeated instead of interpolated, and an image that is much larger than
-    /// what comes out is decoded at a half, a quarter or an eighth of its size: faster where libjpeg-turbo decodes, and
-    /// the same as before where it does not. `docs/images.md` has the difference.
-    pub fn exact_images(mut self, exact: bool) -> Builder {
-        self.config.exact_images = exact;
+    /// Repeats chroma instead of interpolating it, and decodes an image that is much larger than what comes out at a
+    /// half, a quarter or an eighth of its size: faster where libjpeg-turbo decodes, and the same as before where it
+    /// does not. `docs/images.md` has the difference. Default: false, and the tensors of a
+    /// [`transform`](Builder::transform) are those that decoding all of an image makes, to the bit.
+    pub fn fast_images(mut self, fast: bool) -> Builder {
+        self.config.fast_images = fast;
         self
     }
 
@@ -494,7 +522,7 @@ impl Builder {
         }
         check_errors(&config, &*dataset, on_failed.is_some())?;
         let mut maps = columns::resolved(maps, &follows, &arrays, dataset.index())?;
-        maps.iter_mut().for_each(|(_, map)| map.set_decoding(config.exact_images, config.orient_images));
+        maps.iter_mut().for_each(|(_, map)| map.set_decoding(!config.fast_images, config.orient_images));
         let mixer = mix.map(|mix| Mixer::new(mix, &maps, config.seed)).transpose()?;
         mixer.iter().try_for_each(|mixer| check_labels(mixer, &*dataset, &maps))?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;
@@ -516,7 +544,7 @@ impl Builder {
         limits.bound_gaps();
         let rows = rows::choose(&config, &order, &maps, stretches.as_ref(), &mut notes);
         if decodes {
-            notes.locality.push(prepared::decoder(config.exact_images).into());
+            notes.locality.push(prepared::decoder(!config.fast_images).into());
         }
         let prepared = prepared::choose(&config, &order, &maps, &mut notes)?;
         let memory = DecodeMemory::new(decode_bytes, limits.threads + config.nvjpeg_threads);

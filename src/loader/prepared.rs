@@ -47,10 +47,10 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     if maps.iter().any(|(_, map)| !map.beside().is_empty()) {
         return refused("decoded images are to be kept, and masks or boxes follow how they are stored", "keep none");
     }
-    if !config.exact_images {
+    if config.fast_images {
         return refused(
             "images that are kept are exact, and those that are not kept would differ",
-            "keep exact_images",
+            "leave out fast_images",
         );
     }
     if matches!(config.batching, Batching::Packed(_)) {

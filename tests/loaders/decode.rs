@@ -138,9 +138,9 @@ fn the_fast_way_is_near_and_told() {
     let root = tempfile::tempdir().expect("a folder");
     put(&root.path().join("0.jpg"), IMAGES[3].1).expect("a file");
     let dataset = open(root.path());
-    let made = |exact| {
+    let made = |exact: bool| {
         let chain = "resize(32), center_crop(24), to_tensor(u8)".parse().expect("a chain");
-        let builder = Loader::builder(Arc::clone(&dataset)).transform("data", chain).exact_images(exact);
+        let builder = Loader::builder(Arc::clone(&dataset)).transform("data", chain).fast_images(!exact);
         let mut loader = builder.build().expect("a loader");
         let route = loader.route().to_string();
         let batch = loader.next().expect("one").expect("a batch");

@@ -123,7 +123,7 @@ impl Images {
             Some(folder) => ImageCache::disk(folder, bytes),
         });
         Ok(match self.chain()? {
-            Some(chain) => builder.transform(column, chain).cache_images(cache).exact_images(!self.fast_images),
+            Some(chain) => builder.transform(column, chain).cache_images(cache).fast_images(self.fast_images),
             None => builder.decode(column),
         })
     }

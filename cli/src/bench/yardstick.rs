@@ -94,13 +94,13 @@ impl Yardstick {
     ) -> Result<Option<f64>> {
         let mut rate_of = |shape: Shape, limit| {
             prepare()?;
-            let config = Config { queue_depth: shape.depth, read_bytes: shape.read_bytes, ..run.config.clone() };
+            let config = Config { queue_depth: shape.depth, read_size: shape.read_bytes, ..run.config.clone() };
             raw::measure(run.dataset, &config, &run.sampler, limit, || interrupt.is_set())
         };
         let shape = match self.shape {
             Some(shape) => shape,
             None => {
-                let asked = Shape { depth: run.config.queue_depth, read_bytes: run.config.read_bytes };
+                let asked = Shape { depth: run.config.queue_depth, read_bytes: run.config.read_size };
                 *self.shape.insert(search(
                     asked,
                     || interrupt.is_set(),

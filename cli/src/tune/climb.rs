@@ -218,7 +218,7 @@ mod tests {
         /// Samples a second: the least of what storage, reactor and decoding allow.
         fn rate(&self, config: &Config) -> f64 {
             let depth = config.queue_depth.unwrap_or(64) as f64;
-            let most = config.read_bytes.unwrap_or(256 << 10) as f64;
+            let most = config.read_size.unwrap_or(256 << 10) as f64;
             let joined = config.coalesce_gap.unwrap_or(0) as f64 >= self.gap_bytes;
             let (samples, bytes) =
                 if joined { (2.0, 2.0 * self.sample_bytes + self.gap_bytes) } else { (1.0, self.sample_bytes) };
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_brings_nothing_is_left_to_the_loader_and_the_end_of_time_ends_it() {
-        let start = Config { queue_depth: Some(2), read_bytes: Some(64 << 10), ..Config::default() };
+        let start = Config { queue_depth: Some(2), read_size: Some(64 << 10), ..Config::default() };
         // Only depth counts, and the loader's own choice of it is bad.
         let rate = |config: &Config| config.queue_depth.unwrap_or(8).min(256) as f64;
         let mut measure = |config: &Config| match config.io {

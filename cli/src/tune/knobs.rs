@@ -117,7 +117,7 @@ impl Knob {
         match self {
             Knob::Depth => config.queue_depth.map(|depth| depth as u64),
             Knob::IoThreads => config.io_threads.map(|threads| threads as u64),
-            Knob::ReadSize => config.read_bytes.map(|bytes| bytes as u64),
+            Knob::ReadSize => config.read_size.map(|bytes| bytes as u64),
             Knob::Gap => config.coalesce_gap,
             Knob::Threads => config.num_threads.map(|threads| threads as u64),
             Knob::Engine => match config.engine {
@@ -141,7 +141,7 @@ impl Knob {
         match self {
             Knob::Depth => config.queue_depth = number,
             Knob::IoThreads => config.io_threads = number,
-            Knob::ReadSize => config.read_bytes = number,
+            Knob::ReadSize => config.read_size = number,
             Knob::Gap => config.coalesce_gap = value,
             Knob::Threads => config.num_threads = number,
             Knob::Engine => {
@@ -197,7 +197,7 @@ pub fn automatic(config: &Config) -> Config {
         engine: automatic.engine,
         io: automatic.io,
         queue_depth: None,
-        read_bytes: None,
+        read_size: None,
         io_threads: None,
         num_threads: None,
         coalesce_gap: None,

@@ -67,7 +67,7 @@ fn point(
         io: config.io,
         io_threads: config.io_threads.map(|_| depth),
         queue_depth: Some(depth),
-        read_bytes: usize::try_from(read_bytes).ok(),
+        read_size: usize::try_from(read_bytes).ok(),
         coalesce_gap: Some(0),
         operation_bytes: Some(0),
         ..Config::default()

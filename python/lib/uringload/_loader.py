@@ -150,8 +150,8 @@ class DataLoader:
             batches stay the same; ``stats()`` counts ``cache_hits`` and ``cache_misses``. In memory, beside
             ``memory_limit``.
         cache_images_dir: a folder to keep them in instead, where other processes and later runs find them.
-        exact_images: whether the tensors of images are those that decoding all of an image makes, to the bit. False
-            decodes large images at a part of their size and repeats chroma, which is faster by libjpeg-turbo.
+        fast_images: decode large images at a part of their size and repeat chroma, which is faster by libjpeg-turbo.
+            Without it the tensors of images are those that decoding all of an image makes, to the bit.
         orient: whether images are turned as their EXIF or XMP orientation says, and what follows them with them. The
             default is True for paths. An object of Python is read as it reads itself: torchvision's folders do not
             turn.
@@ -242,7 +242,7 @@ class DataLoader:
         share_stats: bool | str | os.PathLike[str] | None = None,
         cache_images: int | str | None = None,
         cache_images_dir: str | os.PathLike[str] | None = None,
-        exact_images: bool = True,
+        fast_images: bool = False,
         orient: bool | None = None,
         starved_after: float = 10.0,
         trace: str | os.PathLike[str] | None = None,
@@ -287,7 +287,7 @@ class DataLoader:
             "engine": arguments.text("engine", engine, ("auto", "uring", "threads")),
             "io": arguments.text("io", io, ("auto", "direct", "buffered")),
             "queue_depth": optional(arguments.integer, "queue_depth", queue_depth, 1),
-            "read_bytes": optional(arguments.size, "read_size", read_size),
+            "read_size": optional(arguments.size, "read_size", read_size),
             "io_threads": optional(arguments.integer, "io_threads", io_threads, 1),
             "num_threads": _settings.threads(num_threads, num_workers),
             "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
@@ -296,7 +296,7 @@ class DataLoader:
             "share_stats": _settings.share_stats(share_stats),
             "cache_images": optional(arguments.size, "cache_images", cache_images),
             "orient_images": orient,
-            "exact_images": arguments.boolean("exact_images", exact_images),
+            "fast_images": arguments.boolean("fast_images", fast_images),
             "cache_images_dir": _settings.cache_folder(cache_images, cache_images_dir),
             "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
             "max_failures": _settings.max_failures(max_failures),

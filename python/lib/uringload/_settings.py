@@ -134,8 +134,7 @@ def rows(
 
 def fill(options: dict[str, Any], profile: Any) -> None:
     """What a profile of `uringload tune` says, where the arguments leave it open."""
-    for key, value in native.profile(arguments.paths("profile", profile)[0]):
-        name = "read_bytes" if key == "read_size" else key
+    for name, value in native.profile(arguments.paths("profile", profile)[0]):
         if options[name] in (None, "auto"):
             options[name] = int(value) if value.isdigit() else value
 

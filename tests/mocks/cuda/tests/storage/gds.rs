@@ -63,7 +63,7 @@ fn every_sample_is_there_in_every_order_and_form() {
             Case::new(&files.dataset, Config { key_column: true, ..config() }),
             Case::new(&files.dataset, Config { memory_limit: Some(160 << 20), ..packed }),
             Case::new(&arrays.dataset, Config { collate: Collate::Dense, ..config() }),
-            Case::new(&arrays.dataset, Config { read_bytes: Some(16 << 20), batch_size: 9, ..config() }),
+            Case::new(&arrays.dataset, Config { read_size: Some(16 << 20), batch_size: 9, ..config() }),
             Case::new(&records.dataset, Config { coalesce_gap: Some(400_000), epochs: Some(2), ..config() }),
             Case::new(&records.dataset, Config { rank: 1, world_size: 3, drop_last: true, batch_size: 2, ..config() }),
         ];
