@@ -5,10 +5,10 @@
 mod riegeli;
 
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, decoded, head, map_files};
 use crate::options::Options;
 use crate::paths::{FoundFiles, header_thread_count};
-use crate::registry::{Format, Paths, Shows};
 use crate::units::{UnitId, Units};
 use crate::{DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;

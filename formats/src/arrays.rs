@@ -6,10 +6,10 @@ mod units;
 
 use crate::endian;
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Shows};
 use crate::headers::{Source, has_extension, head, map_files};
 use crate::options::{FormatOptions, options, words};
 use crate::paths::{FoundFiles, find, header_thread_count};
-use crate::registry::{Format, Shows};
 use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::{npy, npz, safetensors, zip};
 use bytes::Bytes;

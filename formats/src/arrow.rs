@@ -13,9 +13,9 @@ mod within;
 
 use crate::columnar::layout::ColumnWriter;
 use crate::columnar::{self, Columnar, ColumnarOptions, Group, Listing, Part, Place, find};
+use crate::format::{Format, Paths, Shows};
 use crate::headers::{has_extension, head};
 use crate::options::FormatOptions;
-use crate::registry::{Format, Paths, Shows};
 use bytes::Bytes;
 use decode::{Buffers, Memory};
 use messages::{CONTINUATION, MAGIC};

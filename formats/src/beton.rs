@@ -6,11 +6,11 @@ mod fields;
 mod table;
 
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, has_extension, u16_at, u64_at};
 use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
 use crate::paths::{FoundFiles, thread_count};
-use crate::registry::{Format, Paths, Shows};
 use crate::sizes;
 use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};
 use bytes::Bytes;

@@ -2,9 +2,9 @@
 //! sample in a folder, and refused with a remedy.
 
 use crate::Dataset;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::has_extension;
 use crate::options::Options;
-use crate::registry::{Format, Paths, Shows};
 use std::sync::Arc;
 use uringload_core::Result;
 use uringload_core::internal::not_built_in;

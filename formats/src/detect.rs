@@ -8,11 +8,12 @@ mod nearest;
 mod roles;
 mod splits;
 
+use crate::format::{Format, Paths, Shows};
 use crate::headers::{head, open_regular};
 use crate::litdata;
 use crate::options::Options;
 use crate::paths::FoundFiles;
-use crate::registry::{FORMATS, Format, Paths, Shows, named};
+use crate::registry::{FORMATS, named};
 use crate::skipped::SkipReason;
 use crate::watched::asking;
 use crate::{FileId, FileTable};

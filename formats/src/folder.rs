@@ -2,12 +2,12 @@
 
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::has_extension;
 use crate::labels::{Labels, Unlabelled};
 use crate::options::{FormatOptions, Options, options};
 use crate::pairs::{Pairing, Pairs};
 use crate::paths::FoundFiles;
-use crate::registry::{Format, Paths, Shows};
 use crate::sidecar;
 use crate::skipped::SkipReason;
 use crate::tar::Missing;

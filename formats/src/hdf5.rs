@@ -23,10 +23,10 @@ mod values;
 
 use crate::endian;
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::{has_extension, map_files};
 use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, find, thread_count};
-use crate::registry::{Format, Paths, Shows};
 use crate::sizes::sum_of_largest;
 use crate::skipped::SkipReason;
 use crate::units::{UnitId, Units};

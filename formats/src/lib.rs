@@ -53,6 +53,7 @@ mod endian;
 mod files;
 mod fingerprint;
 mod folder;
+mod format;
 mod hdf5;
 mod headers;
 mod idx;
@@ -131,13 +132,14 @@ pub mod internal {
     pub use crate::content::{
         CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
     };
+    pub use crate::format::Format;
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
     pub use crate::npy::array_of as npy_array_of;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::ranges::Numbers;
-    pub use crate::registry::{FORMATS, Format, all_options, detect, formats_with, of_files};
+    pub use crate::registry::{FORMATS, all_options, detect, formats_with, of_files};
     pub use crate::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::tar::{MANIFEST_NAME, split_name};
     pub use crate::watched::REMEDY as NO_ANSWER;

@@ -11,12 +11,12 @@ mod values;
 
 use crate::compression::Coding;
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::decoded;
 use crate::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends, index_all};
 use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, options};
 use crate::packed::{self, PackedFile};
 use crate::paths::{FoundFiles, thread_count};
-use crate::registry::{Format, Paths, Shows};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::SkipReason;

@@ -9,8 +9,8 @@ mod leaves;
 mod rows;
 
 use crate::Dataset;
+use crate::format::{Format, Shows};
 use crate::options::{FormatOptions, OptionSpec, Options, options};
-use crate::registry::{Format, Shows};
 use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index, read_json};
 use crate::skipped::Skips;
 use index::{Inside, Level};

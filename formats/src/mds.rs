@@ -6,8 +6,8 @@ mod columns;
 mod index;
 
 use crate::checks;
+use crate::format::{Format, Shows};
 use crate::options::{FormatOptions, options};
-use crate::registry::{Format, Shows};
 use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
 use crate::{FileId, Span};
 use columns::Columns;

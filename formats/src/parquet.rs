@@ -19,9 +19,9 @@ mod values;
 
 use crate::columnar::layout::ColumnWriter;
 use crate::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
+use crate::format::{Format, Paths, Shows};
 use crate::headers::{has_extension, head};
 use crate::options::FormatOptions;
-use crate::registry::{Format, Paths, Shows};
 use bytes::Bytes;
 use footer::{Chunks, MAGIC};
 use schema::Leaf;

@@ -4,9 +4,9 @@ mod fields;
 
 use crate::detect::refuse_headers;
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::options::{FormatOptions, options};
 use crate::paths::FoundFiles;
-use crate::registry::{Format, Paths, Shows};
 use crate::skipped::{SkipReason, Skips};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;

@@ -11,10 +11,10 @@ mod scan;
 mod units;
 
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
 use crate::options::{FormatOptions, options, words};
 use crate::paths::FoundFiles;
-use crate::registry::{Format, Paths, Shows};
 use crate::sidecar::{Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::Skips;

@@ -12,12 +12,12 @@ mod units;
 
 use crate::compression::Compression;
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::decoded;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
 use crate::options::{FormatOptions, OptionKind, OptionType, OptionValue, options};
 use crate::packed::PackedFile;
 use crate::paths::FoundFiles;
-use crate::registry::{Format, Paths, Shows};
 use crate::sidecar::{Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::Skips;

@@ -2,11 +2,11 @@
 
 use crate::detect::refuse_headers;
 use crate::fingerprint::Fingerprint;
+use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, head, map_files};
 use crate::megatron::{self, MegatronIndex};
 use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, thread_count};
-use crate::registry::{Format, Paths, Shows};
 use crate::skipped::{SkipReason, Skips};
 use crate::watched::asking;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};

@@ -1,7 +1,8 @@
 //! What the name of a file says of it: data of a format, or a companion of data.
 
+use crate::format::Shows;
 use crate::headers::has_extension;
-use crate::registry::{FORMATS, Shows};
+use crate::registry::FORMATS;
 
 /// What a file is in its dataset, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,96 @@
+//! What a format is: how its files show it, what may be asked of it, and how it is opened.
+
+use crate::options::{OptionSpec, Options};
+use crate::paths::{FoundFiles, index, thread_count};
+use crate::skipped::SkipReason;
+use crate::{Dataset, FileId};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uringload_core::{Error, Result};
+
+/// A format: how its files show it, what may be asked of it, and how it is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// Short name: "tar".
+    pub name: &'static str,
+    /// What makes a sample, in a sentence.
+    pub help: &'static str,
+    /// What may be asked of it.
+    pub options: &'static [OptionSpec],
+    /// Whether it keeps indexes beside its files, which `uringload index` makes ahead of time.
+    pub has_sidecars: bool,
+    pub(crate) shows: Shows,
+    pub(crate) open: Open,
+}
+
+/// Opens paths as one dataset.
+type Open = fn(Paths, &Options) -> Result<Arc<dyn Dataset>>;
+
+/// The paths that a user names. The files below them are listed once, whether detection or the format needs them first:
+/// that is a system call for each file.
+pub(crate) struct Paths {
+    named: Vec<PathBuf>,
+    found: Option<FoundFiles>,
+}
+
+impl Paths {
+    pub(crate) fn new<P: AsRef<Path>>(paths: &[P]) -> Paths {
+        Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None }
+    }
+
+    /// The error, with the first of the paths.
+    #[allow(dead_code, reason = "what is built in is not refused")]
+    pub(crate) fn at_first(&self, error: Error) -> Error {
+        let Some(path) = self.named.first() else { return error };
+        error.with_path(path)
+    }
+
+    /// The files below the paths.
+    pub(crate) fn files(&mut self, threads: usize) -> Result<FoundFiles> {
+        match self.found.take() {
+            Some(found) => Ok(found),
+            None => index(&self.named, thread_count(threads)),
+        }
+    }
+
+    pub(crate) fn list(&mut self, threads: usize) -> Result<&FoundFiles> {
+        let found = self.files(threads)?;
+        Ok(self.found.insert(found))
+    }
+
+    /// Keeps the files that were listed and for which `keep` is true. The others are counted for the reason given, if
+    /// one is.
+    pub(crate) fn keep(&mut self, keep: &[bool], reason: impl Fn(FileId) -> Option<SkipReason>) {
+        if keep.iter().all(|&keep| keep) {
+            return;
+        }
+        self.found = self.found.take().map(|found| found.keep(keep, reason));
+    }
+
+    /// The same with other names for the paths. What was listed is forgotten if any differs.
+    pub(crate) fn rename(&mut self, named: Vec<PathBuf>) {
+        if named != self.named {
+            *self = Paths { named, found: None };
+        }
+    }
+}
+
+impl std::ops::Deref for Paths {
+    type Target = [PathBuf];
+
+    fn deref(&self) -> &[PathBuf] {
+        &self.named
+    }
+}
+
+/// How files show their format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shows {
+    /// By each path that is named.
+    Path(fn(&Path, &Options) -> bool),
+    /// By the names of files below the paths, with or without folders in front, and by the first bytes of a few of
+    /// them.
+    Names { called: fn(&[u8]) -> bool, begins: fn(&Path) -> bool },
+    /// Not at all: any file can be read so.
+    Any,
+}
