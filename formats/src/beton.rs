@@ -7,7 +7,8 @@ mod table;
 
 use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
-use crate::headers::{Source, has_extension, u16_at, u64_at};
+use crate::headers::{Source, u16_at, u64_at};
+use crate::names::has_extension;
 use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
 use crate::paths::{FoundFiles, thread_count};

@@ -1,7 +1,8 @@
 //! Whether a dataset's files are still those that were indexed: what a run asks that indexes anew.
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::{has_extension, open_identified};
+use crate::headers::open_identified;
+use crate::names::has_extension;
 use crate::parallel::in_parallel;
 use crate::paths::{index, thread_count};
 use crate::watched::{LIMIT, watched};

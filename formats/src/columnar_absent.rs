@@ -3,7 +3,7 @@
 
 use crate::Dataset;
 use crate::format::{Format, Paths, Shows};
-use crate::headers::has_extension;
+use crate::names::has_extension;
 use crate::options::Options;
 use std::sync::Arc;
 use uringload_core::Result;

@@ -3,8 +3,8 @@
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
-use crate::headers::has_extension;
 use crate::labels::{Labels, Unlabelled};
+use crate::names::has_extension;
 use crate::options::{FormatOptions, Options, options};
 use crate::pairs::{Pairing, Pairs};
 use crate::paths::FoundFiles;

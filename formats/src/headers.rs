@@ -193,12 +193,6 @@ pub(super) fn head(path: &Path) -> Vec<u8> {
     head
 }
 
-/// Whether a file name has this extension, in any case.
-pub(super) fn has_extension(name: &[u8], extension: &str) -> bool {
-    let dot = name.iter().rposition(|&byte| byte == b'.');
-    dot.is_some_and(|dot| name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
-}
-
 /// Applies `work` to a range of files, with this many threads. Results are in file order.
 ///
 /// # Errors

@@ -65,6 +65,7 @@ mod lines;
 mod litdata;
 mod mds;
 mod megatron;
+mod names;
 mod npy;
 mod npz;
 mod options;
@@ -135,13 +136,13 @@ pub mod internal {
     pub use crate::format::Format;
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
+    pub use crate::names::{MANIFEST_NAME, split_name};
     pub use crate::npy::array_of as npy_array_of;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::ranges::Numbers;
     pub use crate::registry::{FORMATS, all_options, detect, formats_with, of_files};
     pub use crate::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
-    pub use crate::tar::{MANIFEST_NAME, split_name};
     pub use crate::watched::REMEDY as NO_ANSWER;
 }
 

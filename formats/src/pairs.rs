@@ -2,11 +2,12 @@
 
 use crate::detect;
 use crate::fingerprint::Fingerprint;
-use crate::headers::has_extension;
+use crate::names::has_extension;
+use crate::names::split_name;
 use crate::options::words;
 use crate::paths::FoundFiles;
 use crate::skipped::SkipReason;
-use crate::tar::{Missing, split_name};
+use crate::tar::Missing;
 use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,7 +1,7 @@
 //! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
 use crate::format::Paths;
-use crate::headers::has_extension;
+use crate::names::has_extension;
 use crate::patterns::{Place, expand};
 use crate::skipped::{SkipReason, Skips};
 use crate::stamp::Stamp;

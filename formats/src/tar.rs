@@ -13,6 +13,7 @@ mod units;
 use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
+use crate::names::MANIFEST_NAME;
 use crate::options::{FormatOptions, options, words};
 use crate::paths::FoundFiles;
 use crate::sidecar::{Places, Sidecar};
@@ -30,8 +31,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
-
-pub use keys::split as split_name;
 
 /// What happens to a sample that lacks a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -366,9 +365,6 @@ impl Run {
         Some(offset - self.start)
     }
 }
-
-/// The file in which a packer notes what the shards beside it are made of.
-pub const MANIFEST_NAME: &str = "pack.json";
 
 /// Endings of archives. Those of xz and lz4 are there to be refused by what they are.
 const ENDINGS: [&str; 10] =

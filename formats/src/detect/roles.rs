@@ -1,7 +1,7 @@
 //! What the name of a file says of it: data of a format, or a companion of data.
 
 use crate::format::Shows;
-use crate::headers::has_extension;
+use crate::names::has_extension;
 use crate::registry::FORMATS;
 
 /// What a file is in its dataset, as far as its name tells.
@@ -218,7 +218,7 @@ pub(super) fn of_name(name: &[u8]) -> Shown {
     }
     let lower = String::from_utf8_lossy(base).to_lowercase();
     let is = |role| Shown { role, vote: by_ending(&lower) };
-    if lower.ends_with(".uidx") || lower == crate::tar::MANIFEST_NAME {
+    if lower.ends_with(".uidx") || lower == crate::names::MANIFEST_NAME {
         return is(Role::Index);
     }
     if is_companion(&lower) {

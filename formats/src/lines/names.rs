@@ -1,7 +1,7 @@
 //! Recognizes files with lines by their names.
 
 use super::{Delimiter, LineFormat};
-use crate::headers::has_extension;
+use crate::names::has_extension;
 use crate::paths::FoundFiles;
 use crate::sidecar;
 use crate::{FileId, FileTable};

@@ -1,37 +1,10 @@
 //! Groups members into samples: names split into key and field as in webdataset; consecutive members with one key form
 //! a sample.
 
+use crate::names::split_name;
 use crate::sidecar::{Builder, COLUMNS_MAX, KEY_BYTES_MAX, Member};
 use crate::skipped::SkipReason;
 use std::collections::HashMap;
-
-/// Splits a member's name into key and field, or says why it has none.
-///
-/// The rule is webdataset's `base_plus_ext`, `^((?:.*/|)[^.]+)[.]([^/]*)$`: the key is everything up to the first dot
-/// of the last component, the field everything after it. With that rule, `a/.hidden.jpg` has the key `a/`. Here a last
-/// component that begins with a dot has no key, as in DALI: such a file was never meant to be a sample. `.` in the
-/// expression does not match a newline, so a dot and a later newline in a folder's name need a slash between them.
-pub fn split(name: &[u8]) -> Result<(&[u8], &[u8]), SkipReason> {
-    if is_metadata(name) {
-        return Err(SkipReason::Metadata);
-    }
-    let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let dot = name[base..].iter().position(|&byte| byte == b'.').filter(|&dot| dot > 0);
-    let dot = base + dot.ok_or(SkipReason::NoField)?;
-    if let Some(newline) = name[..base].iter().position(|&byte| byte == b'\n') {
-        let plain = name[..newline].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        if name[plain..base].contains(&b'.') {
-            return Err(SkipReason::NoField);
-        }
-    }
-    Ok((&name[..dot], &name[dot + 1..]))
-}
-
-/// Whether the first component is `__anything__`, as in webdataset's `skip_meta`.
-fn is_metadata(name: &[u8]) -> bool {
-    let first = name.split(|&byte| byte == b'/').next().unwrap_or_default();
-    first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__")
-}
 
 /// Groups members into samples.
 #[derive(Debug)]
@@ -53,7 +26,7 @@ impl Grouper {
     /// # Errors
     /// What is wrong with it, in words.
     pub(super) fn push(&mut self, name: &[u8], offset: u64, len: u64) -> Result<Option<SkipReason>, String> {
-        let (key, field) = match split(name) {
+        let (key, field) = match split_name(name) {
             Ok(parts) => parts,
             Err(reason) => return Ok(Some(reason)),
         };
@@ -97,7 +70,7 @@ impl Grouper {
 
     /// Ends the sample if a member of this name belongs to another one.
     pub(super) fn end_before(&mut self, name: &[u8]) {
-        if split(name).is_ok_and(|(key, _)| key != self.key) {
+        if split_name(name).is_ok_and(|(key, _)| key != self.key) {
             self.flush();
         }
     }
@@ -106,47 +79,5 @@ impl Grouper {
     pub(super) fn drop_open(&mut self) {
         self.members.clear();
         self.key.clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Results of webdataset 1.0.2, and of DALI for names that begin with a dot.
-    #[test]
-    fn names_split_as_webdataset_has_it() {
-        let split = |name: &str| {
-            split(name.as_bytes()).map(|(key, field)| {
-                (String::from_utf8(key.to_vec()).unwrap(), String::from_utf8(field.to_vec()).unwrap())
-            })
-        };
-        for (name, key, field) in [
-            ("a.jpg", "a", "jpg"),
-            ("a/b.output.png", "a/b", "output.png"),
-            ("a.b/c.jpg", "a.b/c", "jpg"),
-            ("./a.jpg", "./a", "jpg"),
-            ("dir.x/y.tar.gz", "dir.x/y", "tar.gz"),
-            ("a.JPG", "a", "JPG"),
-            ("a.", "a", ""),
-            ("a..b", "a", ".b"),
-            ("/a.b", "/a", "b"),
-            ("../a.b", "../a", "b"),
-            ("__x.jpg", "__x", "jpg"),
-            ("a/__meta__/x.jpg", "a/__meta__/x", "jpg"),
-            ("___.a", "___", "a"),
-            ("n\nl/a.b", "n\nl/a", "b"),
-            ("c.d/n\nl/a.b", "c.d/n\nl/a", "b"),
-        ] {
-            assert_eq!(split(name), Ok((key.into(), field.into())), "{name:?}");
-        }
-        for name in
-            [".hidden", "noext", "a/.hidden.jpg", "", ".", "..", "a/", "a.b/c", "c.d\n/a.b", "x.y/", "d/n.\nl/a.b"]
-        {
-            assert_eq!(split(name), Err(SkipReason::NoField), "{name:?}");
-        }
-        for name in ["__meta__", "__meta__/x.json", "____", "__a.b__"] {
-            assert_eq!(split(name), Err(SkipReason::Metadata), "{name:?}");
-        }
     }
 }
