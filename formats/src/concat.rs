@@ -2,7 +2,6 @@
 
 use crate::SHARD_SAMPLES;
 use crate::fingerprint::Fingerprint;
-use crate::hdf5::group::joined;
 use crate::sizes;
 use crate::{
     Check, DType, Dataset, Field, FileId, FileTable, Index, Origin, Sample, SampleId, Schema, Shape, Span, UnitId,
@@ -169,6 +168,14 @@ fn merged(parts: &[Arc<dyn Dataset>]) -> Result<Schema> {
         return Err(differ(format!("the datasets have several columns of the form {}", words(twice))));
     }
     Ok(schema)
+}
+
+/// What two names of columns have in common that are paths in HDF5 and differ in their groups alone: "data/*/actions".
+fn joined(one: &str, other: &str) -> Option<String> {
+    let (one, other): (Vec<&str>, Vec<&str>) = (one.split('/').collect(), other.split('/').collect());
+    let is_form = one.len() == other.len() && one.len() > 1 && one.last() == other.last();
+    let parts = one.iter().zip(&other).map(|(one, other)| if one == other { *one } else { "*" });
+    is_form.then(|| parts.collect::<Vec<_>>().join("/"))
 }
 
 /// Whether values may come from the index: those are numbers and no bytes.

@@ -8,7 +8,7 @@ mod array;
 mod bands;
 mod episodes;
 mod filters;
-pub(crate) mod group;
+mod group;
 mod header;
 mod heap;
 mod index;

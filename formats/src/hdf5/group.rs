@@ -31,14 +31,6 @@ enum Target {
 /// The links of groups, by address: many datasets are found in one group.
 pub(super) type Known = HashMap<u64, Vec<Link>>;
 
-/// What two paths have in common that differ in their groups alone: "data/*/actions".
-pub(crate) fn joined(one: &str, other: &str) -> Option<String> {
-    let (one, other): (Vec<&str>, Vec<&str>) = (one.split('/').collect(), other.split('/').collect());
-    let is_form = one.len() == other.len() && one.len() > 1 && one.last() == other.last();
-    let parts = one.iter().zip(&other).map(|(one, other)| if one == other { *one } else { "*" });
-    is_form.then(|| parts.collect::<Vec<_>>().join("/"))
-}
-
 /// The forms of a path with any other name in the place of one of its groups.
 pub(super) fn forms(path: &str) -> Vec<String> {
     let parts: Vec<&str> = path.split('/').collect();
