@@ -543,6 +543,18 @@ macro_rules! kind_of {
 
 pub(crate) use {default_of, kind_of, options, words};
 
+/// What happens to a sample that lacks a field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// The sample is an error that names the field; the loader's `on_error` decides.
+    #[default]
+    Error,
+    /// The field is empty.
+    Empty,
+}
+
+words!(Missing { "error" => Error, "empty" => Empty, });
+
 #[cfg(test)]
 mod tests {
     use super::*;

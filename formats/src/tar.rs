@@ -14,7 +14,7 @@ use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
 use crate::names::MANIFEST_NAME;
-use crate::options::{FormatOptions, options, words};
+use crate::options::{FormatOptions, Missing, options};
 use crate::paths::FoundFiles;
 use crate::sidecar::{Places, Sidecar};
 use crate::sizes::sum_of_runs;
@@ -31,18 +31,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
-
-/// What happens to a sample that lacks a field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
-    /// The sample is an error that names the field; the loader's `on_error` decides.
-    #[default]
-    Error,
-    /// The field is empty.
-    Empty,
-}
-
-words!(Missing { "error" => Error, "empty" => Empty, });
 
 options! {
     /// Options of tar.

@@ -5,7 +5,7 @@
 
 use super::protobuf::{Fault, Fields, Wire};
 use crate::fingerprint::Fingerprint;
-use crate::tar::Missing;
+use crate::options::Missing;
 use crate::{DType, Encoding, Field, Sample, Schema, Shape, Value};
 use bytes::Bytes;
 use std::collections::BTreeMap;
