@@ -10,15 +10,13 @@ mod splits;
 
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{head, open_regular};
-use crate::litdata;
 use crate::options::Options;
 use crate::paths::FoundFiles;
-use crate::registry::{FORMATS, named};
 use crate::skipped::SkipReason;
 use crate::watched::asking;
 use crate::{FileId, FileTable};
 pub(crate) use nearest::nearest;
-use roles::{Role, Shown, UNREAD, Vote, format, is_loose, is_media, of_name, unread};
+use roles::{Role, Shown, UNREAD, Vote, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -39,8 +37,8 @@ const ROOTS_LOOKED_AT: usize = 16;
 const WHOLE: &str = "folder";
 
 /// Whether a file is no sample by its name: a description, a table of labels, a checksum.
-pub(crate) fn is_beside_data(name: &[u8]) -> bool {
-    of_name(name).role != Role::Data
+pub(crate) fn is_beside_data(name: &[u8], formats: &[Format]) -> bool {
+    of_name(name, formats).role != Role::Data
 }
 
 /// The format that `options` name, or that the files show. Leaves in `paths` the files that are its data.
@@ -49,9 +47,10 @@ pub(crate) fn is_beside_data(name: &[u8]) -> bool {
 /// `InvalidArgument` for files of several formats, of a format that is not read, or of bytes that show nothing, and
 /// where there are splits and none is chosen; what the system says of paths that cannot be listed.
 pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Format> {
+    let formats = paths.formats();
     let asked_split = options.split()?;
     let split = asked_split.as_deref().filter(|split| *split != ALL);
-    let asked = asked(options)?;
+    let asked = asked(options, formats)?;
     if split.is_none() {
         match asked {
             Some(format) if format.name == WHOLE || matches!(format.shows, Shows::Path(_)) && !is_raw(format) => {
@@ -68,10 +67,10 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
     let found = match paths.list(options.common().threads) {
         Ok(found) => found,
         // A format may take names that are no paths: it says what is wrong with them.
-        Err(_) if asked.is_some() && split.is_none() => return Ok(asked.unwrap_or(&FORMATS[0])),
+        Err(_) if asked.is_some() && split.is_none() => return Ok(asked.unwrap_or(&formats[0])),
         Err(error) => return Err(error),
     };
-    let mut look = Look::at(found);
+    let mut look = Look::at(found, formats, options);
     let (format, taken) = match asked {
         // A label beside its image is a file of the sample.
         Some(format) if options.is_set("pairs") => (format, (0..found.files.len() as u32).map(FileId).collect()),
@@ -90,7 +89,7 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
         }
         (Some(wanted), Some(splits)) => match splits.choose(wanted, found, options.pairs_by_folder())? {
             Chosen::Folders(folders) => {
-                *paths = Paths::new(&folders);
+                *paths = Paths::new(&folders, formats);
                 return decide(paths, &options.clone().set("split", ALL));
             }
             Chosen::Files(chosen) => {
@@ -112,7 +111,7 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
 /// The format that the options name or imply: whoever gives the size of a record has records, and with the length of a
 /// window and the type of its tokens, tokens; with a type of elements, files hold numbers, whatever their names. Files
 /// that have labels, or that are paired, are samples.
-fn asked(options: &Options) -> Result<Option<&'static Format>> {
+fn asked(options: &Options, formats: &'static [Format]) -> Result<Option<&'static Format>> {
     let name = match options.format_name() {
         Some(name) => name,
         None if options.is_set("record_bytes") || options.is_set("record_fields") => "records",
@@ -120,7 +119,19 @@ fn asked(options: &Options) -> Result<Option<&'static Format>> {
         None if ["dtype", "label_file", "pairs"].iter().any(|name| options.is_set(name)) => WHOLE,
         None => return Ok(None),
     };
-    named(name).map(Some)
+    named(name, formats).map(Some)
+}
+
+/// The format of that name.
+///
+/// # Errors
+/// `InvalidArgument` where there is none.
+fn named(name: &str, formats: &'static [Format]) -> Result<&'static Format> {
+    formats.iter().find(|format| format.name == name).ok_or_else(|| {
+        let names: Vec<&str> = formats.iter().map(|format| format.name).collect();
+        let error = Error::new(ErrorKind::InvalidArgument, format!("there is no format {name:?}"));
+        error.with_remedy(nearest(name, &names))
+    })
 }
 
 /// Whether any file can be read as this format.
@@ -134,22 +145,24 @@ fn shown_by_paths(paths: &Paths, options: &Options) -> Option<&'static Format> {
         Shows::Path(shows) => !paths.is_empty() && paths.iter().all(|path| shows(path, options)),
         Shows::Names { .. } | Shows::Any => false,
     };
-    FORMATS.iter().find(shows)
+    paths.formats().iter().find(shows)
 }
 
 /// What is known of each file.
 struct Look {
+    formats: &'static [Format],
     shown: Vec<Shown>,
 }
 
 impl Look {
-    fn at(found: &FoundFiles) -> Look {
+    fn at(found: &FoundFiles, formats: &'static [Format], options: &Options) -> Look {
         let files = &found.files;
-        let mut look = Look { shown: all(files).map(|file| of_name(files.name(file))).collect() };
+        let shown = all(files).map(|file| of_name(files.name(file), formats)).collect();
+        let mut look = Look { formats, shown };
         look.see_packed(files);
         look.see_stores(found);
         look.see_archives(files);
-        look.see_tokens(files);
+        look.see_tokens(files, options);
         look.promote(found);
         look
     }
@@ -161,6 +174,11 @@ impl Look {
     /// Why a file is left out.
     fn reason(&self, file: FileId) -> SkipReason {
         if self.is_data(file) { SkipReason::OtherFormat } else { SkipReason::Companion }
+    }
+
+    /// The vote for a format that is read.
+    fn vote_for(&self, format: &str) -> Vote {
+        roles::format(format, self.formats)
     }
 
     fn has(&self, vote: Vote) -> bool {
@@ -212,7 +230,7 @@ impl Look {
 
     /// What lies beside archives and records under their names: tables of their samples, indexes of other programs.
     fn see_archives(&mut self, files: &FileTable) {
-        let (tar, records) = (format("tar"), format("tfrecord"));
+        let (tar, records) = (self.vote_for("tar"), self.vote_for("tfrecord"));
         let (has_tar, has_records) = (self.has(tar), self.has(records));
         if !has_tar && !has_records {
             return;
@@ -240,7 +258,7 @@ impl Look {
     }
 
     /// Pairs of Megatron-LM's, and chunks of LitData: files whose names alone show nothing.
-    fn see_tokens(&mut self, files: &FileTable) {
+    fn see_tokens(&mut self, files: &FileTable, options: &Options) {
         if !self.has(Vote::Bytes) {
             return;
         }
@@ -248,6 +266,11 @@ impl Look {
             .map(|file| files.name(file))
             .filter_map(|name| name.strip_suffix(b".idx").or(name.strip_suffix(b"index.json")))
             .collect();
+        let shows = |name: &str, path: &Path| {
+            let format = self.formats.iter().find(|format| format.name == name);
+            format.is_some_and(|format| matches!(format.shows, Shows::Path(shows) if shows(path, options)))
+        };
+        let (tokens, litdata) = (self.vote_for("tokens"), self.vote_for("litdata"));
         let mut known: BTreeMap<PathBuf, bool> = BTreeMap::new();
         for file in all(files) {
             if self.shown[file.0 as usize].vote != Vote::Bytes {
@@ -257,17 +280,17 @@ impl Look {
             let Some(stem) = name.strip_suffix(b".bin") else { continue };
             let folder = &name[..name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
             let path = files.path(file);
-            if indexes.contains(stem) && crate::tokens::has_index(&path) {
-                self.shown[file.0 as usize].vote = format("tokens");
+            if indexes.contains(stem) && shows("tokens", &path) {
+                self.shown[file.0 as usize].vote = tokens;
             } else if indexes.contains(folder) {
                 let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-                let is_listed = known.entry(folder).or_insert_with_key(|folder| litdata::is_listed(folder));
+                let is_listed = known.entry(folder).or_insert_with_key(|folder| shows("litdata", folder));
                 if *is_listed {
-                    self.shown[file.0 as usize].vote = format("litdata");
+                    self.shown[file.0 as usize].vote = litdata;
                 }
             }
         }
-        if self.has(format("tokens")) {
+        if self.has(tokens) {
             let is_index = |file: &FileId| files.name(*file).ends_with(b".idx");
             all(files).filter(is_index).for_each(|file| self.shown[file.0 as usize].role = Role::Index);
         }
@@ -279,7 +302,8 @@ impl Look {
         let files = &found.files;
         let is_text = |file: FileId| files.name(file).to_ascii_lowercase().ends_with(b".txt");
         if all(files).all(|file| found.is_single(file) && is_text(file)) {
-            self.shown.fill(Shown::data(format("text")));
+            let text = Shown::data(self.vote_for("text"));
+            self.shown.fill(text);
             return;
         }
         if let [only] = &mut self.shown[..]
@@ -337,8 +361,8 @@ impl Look {
         }
         let path = || files.path(first);
         let format = match winner {
-            Vote::Format(at) => &FORMATS[usize::from(at)],
-            Vote::Whole => named(WHOLE)?,
+            Vote::Format(at) => &self.formats[usize::from(at)],
+            Vote::Whole => named(WHOLE, self.formats)?,
             Vote::Bytes => return Err(bytes_show_nothing(count, &path())),
             Vote::Unread(at) => {
                 let known = &UNREAD[usize::from(at)];
@@ -372,7 +396,7 @@ impl Look {
             let looked_at: Vec<FileId> = spread(&its).filter(|&file| files.size(file) > 0).collect();
             match vote {
                 Vote::Format(at) => {
-                    let format = &FORMATS[usize::from(at)];
+                    let format = &self.formats[usize::from(at)];
                     let Shows::Names { begins, .. } = format.shows else { continue };
                     if looked_at.is_empty() || looked_at.iter().any(|&file| begins(&files.path(file))) {
                         continue;
@@ -395,7 +419,7 @@ impl Look {
                     let shown: Vec<Option<Vote>> = looked_at
                         .iter()
                         .filter(|&&file| !is_media(files.name(file)))
-                        .map(|&file| vote_of(&head(&files.path(file))))
+                        .map(|&file| vote_of(&head(&files.path(file)), self.formats))
                         .collect();
                     let Some(&Some(vote)) = shown.first() else { continue };
                     if shown.iter().all(|shown| *shown == Some(vote)) && shown.len() == looked_at.len() {
@@ -413,7 +437,7 @@ impl Look {
             .iter()
             .map(|(&vote, &(count, first))| {
                 let name = match vote {
-                    Vote::Format(at) => FORMATS[usize::from(at)].name.to_owned(),
+                    Vote::Format(at) => self.formats[usize::from(at)].name.to_owned(),
                     Vote::Unread(at) => UNREAD[usize::from(at)].name.to_owned(),
                     Vote::Bytes => "raw bytes (.bin)".to_owned(),
                     Vote::Whole => match files.path(first).extension() {
@@ -449,13 +473,13 @@ fn bytes_show_nothing(count: u64, path: &Path) -> Error {
 ///
 /// # Errors
 /// `InvalidArgument`, with what the files are. Few files are looked at.
-pub(crate) fn refuse_headers(files: &FileTable, elements: &str) -> Result<()> {
+pub(crate) fn refuse_headers(files: &FileTable, elements: &str, formats: &[Format]) -> Result<()> {
     let all: Vec<FileId> = all(files).collect();
     for file in spread(&all) {
         let path = files.path(file);
         let head = head(&path);
-        let (name, remedy) = match vote_of(&head).filter(|_| !head.starts_with(&PICKLE)) {
-            Some(Vote::Format(at)) => (FORMATS[usize::from(at)].name, "open it as that format"),
+        let (name, remedy) = match vote_of(&head, formats).filter(|_| !head.starts_with(&PICKLE)) {
+            Some(Vote::Format(at)) => (formats[usize::from(at)].name, "open it as that format"),
             Some(Vote::Unread(at)) if UNREAD[usize::from(at)].magic.len() >= MAGIC_BYTES_LEAST => {
                 (UNREAD[usize::from(at)].name, UNREAD[usize::from(at)].remedy)
             }
@@ -479,11 +503,11 @@ const PICKLE: [u8; 1] = [0x80];
 const MAGIC_BYTES_LEAST: usize = 4;
 
 /// What the first bytes of a file vote for, whatever its name.
-fn vote_of(head: &[u8]) -> Option<Vote> {
+fn vote_of(head: &[u8], formats: &[Format]) -> Option<Vote> {
     let known: [(&[u8], &str); 4] =
         [(b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\x93NUMPY", "npy"), (b"\x89HDF\r\n\x1a\n", "hdf5")];
     if let Some((_, name)) = known.iter().find(|(magic, _)| head.starts_with(magic)) {
-        return Some(format(name));
+        return Some(roles::format(name, formats));
     }
     let is_one = |known: &roles::Unread| !known.magic.is_empty() && head.starts_with(known.magic);
     if let Some(at) = UNREAD.iter().position(is_one) {

@@ -6,7 +6,7 @@ use crate::format::{Format, Paths, Shows};
 use crate::labels::{Labels, Unlabelled};
 use crate::names::has_extension;
 use crate::options::{FormatOptions, Missing, Options, options};
-use crate::pairs::{Pairing, Pairs};
+use crate::pairs::{Pairing, Pairs, without_companions};
 use crate::paths::FoundFiles;
 use crate::sidecar;
 use crate::skipped::SkipReason;
@@ -77,12 +77,16 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
         let error = Error::new(ErrorKind::InvalidArgument, format!("{idle} is of no use to pairs of files"));
         return Err(error.with_remedy("leave it out"));
     }
+    if let Some(table) = &options.label_file {
+        found = found.without(table);
+    }
+    if by == Pairing::Folder {
+        found = without_companions(found, paths.formats());
+    }
+    let pairs = Arc::new(Pairs::new(found, by, &options.fields, options.missing)?);
     match &options.label_file {
-        Some(table) => {
-            let pairs = Pairs::new(found.without(table), by, &options.fields, options.missing)?;
-            Labels::read(table)?.onto(Arc::new(pairs), options.unlabelled)
-        }
-        None => Ok(Arc::new(Pairs::new(found, by, &options.fields, options.missing)?)),
+        Some(table) => Labels::read(table)?.onto(pairs, options.unlabelled),
+        None => Ok(pairs),
     }
 }
 

@@ -26,16 +26,22 @@ pub struct Format {
 /// Opens paths as one dataset.
 type Open = fn(Paths, &Options) -> Result<Arc<dyn Dataset>>;
 
-/// The paths that a user names. The files below them are listed once, whether detection or the format needs them first:
-/// that is a system call for each file.
+/// The paths that a user names, and the formats that their files may be of. The files below them are listed once,
+/// whether detection or the format needs them first: that is a system call for each file.
 pub(crate) struct Paths {
     named: Vec<PathBuf>,
     found: Option<FoundFiles>,
+    formats: &'static [Format],
 }
 
 impl Paths {
-    pub(crate) fn new<P: AsRef<Path>>(paths: &[P]) -> Paths {
-        Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None }
+    pub(crate) fn new<P: AsRef<Path>>(paths: &[P], formats: &'static [Format]) -> Paths {
+        Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None, formats }
+    }
+
+    /// Every format, in the order in which files are held against them.
+    pub(crate) fn formats(&self) -> &'static [Format] {
+        self.formats
     }
 
     /// The error, with the first of the paths.
@@ -70,7 +76,7 @@ impl Paths {
     /// The same with other names for the paths. What was listed is forgotten if any differs.
     pub(crate) fn rename(&mut self, named: Vec<PathBuf>) {
         if named != self.named {
-            *self = Paths { named, found: None };
+            *self = Paths { named, found: None, ..*self };
         }
     }
 }

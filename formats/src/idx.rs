@@ -234,7 +234,7 @@ impl Dataset for Idx {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::registry::detect;
+    use crate::internal::detect;
 
     /// An IDX file: its magic, its dimensions and its numbers.
     fn write(path: &Path, dtype: u8, shape: &[u32], numbers: &[u8]) {

@@ -15,7 +15,7 @@ use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexe
 use crate::skipped::Skips;
 use index::{Inside, Level};
 use leaves::Leaves;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use uringload_core::internal::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
@@ -83,11 +83,6 @@ fn open(paths: &[PathBuf], given: &Options) -> Result<Arc<dyn Dataset>> {
         return Err(error.with_remedy("leave it out"));
     }
     Ok(Arc::new(sharded))
-}
-
-/// Whether a folder has an index of LitData's.
-pub(crate) fn is_listed(folder: &Path) -> bool {
-    has_index::<index::Probe>(folder)
 }
 
 /// What chunks end with that have rows as Arrow: the length of those, and this.

@@ -597,18 +597,4 @@ mod tests {
         let (what, remedy) = refused("frame_bytes", (-1).into());
         assert!(what.contains("frame_bytes cannot be \"-1\"") && remedy.contains("a whole number"), "{what}");
     }
-
-    /// The list of options that users of Rust read is complete: it has those of every feature.
-    #[test]
-    #[cfg(feature = "parquet")]
-    fn all_options_are_documented() {
-        let here: Vec<&str> =
-            include_str!("options.rs").lines().map(|line| line.trim_start_matches("///").trim()).collect();
-        let here = here.join(" ");
-        for format in crate::registry::FORMATS.iter().filter(|format| !format.options.is_empty()) {
-            let names: Vec<String> = format.options.iter().map(|spec| format!("`{}`", spec.name)).collect();
-            let wanted = format!("- `{}`: {}", format.name, names.join(", "));
-            assert!(here.contains(&format!("{wanted} -")) || here.contains(&format!("{wanted} #[")), "{wanted}");
-        }
-    }
 }

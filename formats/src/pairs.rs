@@ -1,7 +1,8 @@
 //! Files of one stem as one sample: `a.jpg` and `a.json`, or `images/a.jpg` and `masks/a.png`.
 
-use crate::detect;
+use crate::detect::is_beside_data;
 use crate::fingerprint::Fingerprint;
+use crate::format::Format;
 use crate::names::has_extension;
 use crate::names::split_name;
 use crate::options::{Missing, words};
@@ -47,7 +48,6 @@ const COLUMNS_MAX: usize = 64;
 impl Pairs {
     /// Pairs the files that were found. Of `fields`, if any are given, these columns in this order.
     pub(crate) fn new(found: FoundFiles, by: Pairing, fields: &[String], missing: Missing) -> Result<Pairs> {
-        let found = if by == Pairing::Folder { without_companions(found) } else { found };
         let FoundFiles { files, skips, .. } = found;
         let ends = if are_extensions(fields, &files) { &[] } else { fields };
         let stem_of = if by == Pairing::Folder && !meet(&files, at_last_dot) { before_extension } else { at_last_dot };
@@ -157,10 +157,10 @@ impl Pairs {
 }
 
 /// Leaves out what lies beside the folders, and is no sample by its name.
-fn without_companions(found: FoundFiles) -> FoundFiles {
+pub(crate) fn without_companions(found: FoundFiles, formats: &[Format]) -> FoundFiles {
     let is_beside = |number: u32| {
         let name = found.files.name(FileId(number));
-        !name.contains(&b'/') && detect::is_beside_data(name) && !found.is_single(FileId(number))
+        !name.contains(&b'/') && is_beside_data(name, formats) && !found.is_single(FileId(number))
     };
     // Fits: a table has fewer than 2^32 files.
     let keep: Vec<bool> = (0..found.files.len() as u32).map(|number| !is_beside(number)).collect();

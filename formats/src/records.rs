@@ -73,7 +73,7 @@ impl Records {
         with_fields(options)?;
         let found = paths.files(options.common.threads)?;
         if options.header_bytes == 0 {
-            refuse_headers(&found.files, "records")?;
+            refuse_headers(&found.files, "records", paths.formats())?;
         }
         Records::from_index(found, options)
     }

@@ -86,7 +86,7 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
     ask: impl FnOnce(Paths, &Options) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let options = options.clone().with_declared_names(&all_options());
-    let (paths, timeout) = (Paths::new(paths), options.common().timeout);
+    let (paths, timeout) = (Paths::new(paths, FORMATS), options.common().timeout);
     if timeout.is_zero() {
         let error = Error::new(ErrorKind::InvalidArgument, "no storage answers within a timeout of 0");
         return Err(error.with_remedy("give a longer one, or none"));
@@ -117,18 +117,6 @@ pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>>
 /// `InvalidArgument` for a name that no format has; what the system says of paths that cannot be listed.
 pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static Format> {
     asked(paths, options, |mut paths, options| decide(&mut paths, options))
-}
-
-/// The format of that name.
-///
-/// # Errors
-/// `InvalidArgument` where there is none.
-pub fn named(name: &str) -> Result<&'static Format> {
-    FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
-        let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
-        let error = Error::new(ErrorKind::InvalidArgument, format!("there is no format {name:?}"));
-        error.with_remedy(nearest(name, &names))
-    })
 }
 
 /// The options that every format has.
@@ -187,9 +175,23 @@ mod tests {
     fn files_are_listed_once() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "a").unwrap();
-        let mut paths = Paths::new(&[folder.path()]);
+        let mut paths = Paths::new(&[folder.path()], FORMATS);
         assert_eq!(decide(&mut paths, &Options::new()).unwrap().name, "folder");
         std::fs::remove_file(folder.path().join("a")).unwrap();
         assert_eq!(paths.files(1).unwrap().files.len(), 1, "what detection has listed");
+    }
+
+    /// The list of options that users of Rust read is complete: it has those of every feature.
+    #[test]
+    #[cfg(feature = "parquet")]
+    fn all_options_are_documented() {
+        let here: Vec<&str> =
+            include_str!("options.rs").lines().map(|line| line.trim_start_matches("///").trim()).collect();
+        let here = here.join(" ");
+        for format in FORMATS.iter().filter(|format| !format.options.is_empty()) {
+            let names: Vec<String> = format.options.iter().map(|spec| format!("`{}`", spec.name)).collect();
+            let wanted = format!("- `{}`: {}", format.name, names.join(", "));
+            assert!(here.contains(&format!("{wanted} -")) || here.contains(&format!("{wanted} #[")), "{wanted}");
+        }
     }
 }

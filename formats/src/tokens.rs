@@ -61,7 +61,7 @@ fn detect(path: &Path) -> bool {
 }
 
 /// Whether an index of Megatron-LM lies beside a file of tokens.
-pub(crate) fn has_index(bin: &Path) -> bool {
+fn has_index(bin: &Path) -> bool {
     head(&bin.with_extension("idx")) == megatron::MAGIC
 }
 
@@ -95,7 +95,7 @@ impl Tokens {
         };
         let FoundFiles { files, mut skips, .. } = found;
         if options.token_dtype.is_some() && options.header_bytes == 0 {
-            refuse_headers(&files, "tokens")?;
+            refuse_headers(&files, "tokens", paths.formats())?;
         }
         let all = 0..files.len() as u32;
         let cut = Cut { window_tokens, stride, whole_windows: options.whole_windows };

@@ -1,8 +1,7 @@
 //! What the name of a file says of it: data of a format, or a companion of data.
 
-use crate::format::Shows;
+use crate::format::{Format, Shows};
 use crate::names::has_extension;
-use crate::registry::FORMATS;
 
 /// What a file is in its dataset, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub(super) enum Role {
 /// What a file would be opened as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Vote {
-    /// A format, by its position in [`FORMATS`].
+    /// A format, by its position among all.
     Format(u8),
     /// A sample as a whole.
     Whole,
@@ -202,13 +201,13 @@ pub(super) fn unread(name: &str) -> Vote {
 }
 
 /// The vote for a format that is read.
-pub(super) fn format(name: &str) -> Vote {
+pub(super) fn format(name: &str, formats: &[Format]) -> Vote {
     // Fits: the table is short.
-    FORMATS.iter().position(|format| format.name == name).map_or(Vote::Whole, |at| Vote::Format(at as u8))
+    formats.iter().position(|format| format.name == name).map_or(Vote::Whole, |at| Vote::Format(at as u8))
 }
 
 /// What a name says; it may have folders in front.
-pub(super) fn of_name(name: &[u8]) -> Shown {
+pub(super) fn of_name(name: &[u8], formats: &[Format]) -> Shown {
     let base = name.iter().rposition(|&byte| byte == b'/').map_or(name, |slash| &name[slash + 1..]);
     if is_media(base) {
         return Shown::data(Vote::Whole);
@@ -217,15 +216,15 @@ pub(super) fn of_name(name: &[u8]) -> Shown {
         return Shown::data(vote);
     }
     let lower = String::from_utf8_lossy(base).to_lowercase();
-    let is = |role| Shown { role, vote: by_ending(&lower) };
+    let is = |role| Shown { role, vote: by_ending(&lower, formats) };
     if lower.ends_with(".uidx") || lower == crate::names::MANIFEST_NAME {
         return is(Role::Index);
     }
-    if is_companion(&lower) {
+    if is_companion(&lower, formats) {
         return is(Role::Companion);
     }
     let stem = lower.split('.').next().unwrap_or_default();
-    let vote = by_ending(&lower);
+    let vote = by_ending(&lower, formats);
     if LABELS.contains(&stem) && stem.len() < lower.len() {
         return Shown { role: Role::Labels, vote };
     }
@@ -262,10 +261,10 @@ fn of_store(name: &[u8]) -> Option<Vote> {
     })
 }
 
-fn is_companion(lower: &str) -> bool {
+fn is_companion(lower: &str, formats: &[Format]) -> bool {
     let is_for_people = |known: &&str| {
         let rest = lower.strip_prefix(*known);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']) && !is_data(rest))
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']) && !is_data(rest, formats))
     };
     COMPANIONS.contains(&lower)
         || COMPANION_ENDINGS.iter().any(|ending| lower.ends_with(ending))
@@ -275,22 +274,22 @@ fn is_companion(lower: &str) -> bool {
 }
 
 /// Whether a name has the ending of samples.
-fn is_data(lower: &str) -> bool {
-    matches!(by_ending(lower), Vote::Format(_) | Vote::Bytes)
+fn is_data(lower: &str, formats: &[Format]) -> bool {
+    matches!(by_ending(lower, formats), Vote::Format(_) | Vote::Bytes)
 }
 
 /// What the end of a name, in lower case, votes for.
-fn by_ending(lower: &str) -> Vote {
+fn by_ending(lower: &str, formats: &[Format]) -> Vote {
     let bytes = lower.as_bytes();
     let is_one = |shows: &Shows| matches!(shows, Shows::Names { called, .. } if called(bytes));
-    if let Some(at) = FORMATS.iter().position(|format| is_one(&format.shows)) {
+    if let Some(at) = formats.iter().position(|format| is_one(&format.shows)) {
         // Fits: the table is short.
         return Vote::Format(at as u8);
     }
     if let Some(at) = lower.find(".mds")
         && matches!(&lower[at + 4..], "" | ".zstd" | ".gz" | ".br" | ".bz2" | ".snappy")
     {
-        return format("mds");
+        return format("mds", formats);
     }
     if has_any(lower, &["bin"]) {
         return Vote::Bytes;
