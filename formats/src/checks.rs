@@ -1,4 +1,4 @@
-//! Checksums and hashes that formats store beside their data: how they are declared, and whether they match.
+//! Whether the checksums and hashes match that formats store beside their data.
 
 #[cfg(feature = "hashes")]
 mod hashes;
@@ -6,26 +6,10 @@ mod hashes;
 use crate::headers::Source;
 use crate::parallel::in_parallel;
 use crate::paths::thread_count;
-use crate::{Dataset, FileId, FileTable, Span};
-use std::borrow::Cow;
+use crate::{Check, Dataset, FileId, FileTable};
 use std::cell::Cell;
 use std::path::PathBuf;
 use uringload_core::{Error, Result};
-
-/// A checksum or hash of some bytes of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// The bytes.
-    pub span: Span,
-    /// Describes the bytes: "the shard", "the member \"x.npy\"".
-    pub what: String,
-    /// The algorithm: "crc32", "crc32c"; with the feature `hashes` also the names in Python's `hashlib` and `xxhash`:
-    /// "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_224" to "sha3_512", "blake2b", "blake2s", "xxh32",
-    /// "xxh64", "xxh3_64", "xxh3_128", "xxh128". Others are reported as not checked.
-    pub algorithm: Cow<'static, str>,
-    /// The expected value in hexadecimal digits, most significant first.
-    pub expected: String,
-}
 
 /// The outcome of a check.
 #[derive(Debug)]

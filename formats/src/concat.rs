@@ -1,6 +1,6 @@
 //! Several datasets end to end as one.
 
-use crate::SHARD_SAMPLES;
+use crate::dataset::{SHARD_SAMPLES, bytes_of_each};
 use crate::fingerprint::Fingerprint;
 use crate::sizes;
 use crate::{
@@ -262,7 +262,7 @@ impl Dataset for Concat {
         if count <= 1 {
             return self.parts.iter().map(|part| part.largest(count)).max().unwrap_or(0);
         }
-        match sizes::bytes_of_each(self) {
+        match bytes_of_each(self) {
             Some(each) => each.saturating_mul(count.min(self.len())),
             None if count >= self.len() => self.bytes(),
             None => {

@@ -6,7 +6,7 @@ use crate::stamp::Stamp;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use uringload_core::{Fallback, Result};
+use uringload_core::{Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::Identity;
 
 /// The files of a dataset.
@@ -277,6 +277,11 @@ impl NamePlace {
         let (segment, start, len) = (self.0 >> 40, self.0 >> 16 & OFFSET_MAX as u64, self.0 & NAME_BYTES_MAX as u64);
         (segment as usize, start as usize..(start + len) as usize)
     }
+}
+
+/// A [`FileTable`] is full.
+pub(crate) fn too_many_files(root: &Path) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "the folder has more than 4294967295 files").with_path(root)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_B
 use crate::skipped::{SkipReason, Skips};
 use crate::watched::{asking, is_given_up};
 use crate::window::Plain;
-use crate::{FileId, FileTable, Index};
+use crate::{FileId, FileTable, Index, IndexProgress, IndexReport};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -20,36 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::{Identity, OpenFlags, advise_random, inodes_vary};
-
-/// The progress of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexProgress {
-    /// Finished shards.
-    pub shards: u64,
-    /// All shards.
-    pub shards_total: u64,
-    /// Bytes of the finished shards, including bytes that did not have to be read.
-    pub bytes: u64,
-    /// Bytes of all shards.
-    pub bytes_total: u64,
-}
-
-/// Where the indexes of the shards came from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IndexReport {
-    /// Shards that already had an index.
-    pub current: u64,
-    /// Shards whose index was converted from DALI's.
-    pub imported: u64,
-    /// Shards that were scanned.
-    pub scanned: u64,
-    /// Indexes that were written.
-    pub written: u64,
-    /// Bytes of shards that were read to scan them.
-    pub bytes_read: u64,
-    /// Existing indexes that were not used, and why.
-    pub refused: Vec<(PathBuf, String)>,
-}
 
 /// A step down that several shards share: how many, the first of them, and why there.
 #[derive(Default)]

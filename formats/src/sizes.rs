@@ -1,6 +1,6 @@
 //! Sizes of samples, and the total size of the largest ones.
 
-use crate::{Dataset, SampleId, Span};
+use crate::{SampleId, Span};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -22,8 +22,8 @@ pub(super) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// The sum of the `count` largest sizes: what [`Dataset::largest`] wants to know, of datasets that know the bytes of
-/// each sample. It takes memory for `count` numbers.
+/// The sum of the `count` largest sizes: what [`Dataset::largest`](crate::Dataset::largest) wants to know, of datasets
+/// that know the bytes of each sample. It takes memory for `count` numbers.
 ///
 /// ```
 /// assert_eq!(uringload_formats::largest_of([5, 900, 70, 900].into_iter(), 2), 1800);
@@ -74,12 +74,6 @@ impl Largest {
     pub(super) fn sum(self) -> u64 {
         sum(self.kept.into_iter().map(|Reverse(size)| size))
     }
-}
-
-/// The bytes of each sample, if all have the same size.
-pub(super) fn bytes_of_each(dataset: &dyn Dataset) -> Option<u64> {
-    let longest = dataset.largest(1);
-    (longest.checked_mul(dataset.len()) == Some(dataset.bytes())).then_some(longest)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Some of a dataset's samples, or all of them several times, as a dataset.
 
+use crate::dataset::bytes_of_each;
 use crate::fingerprint::Fingerprint;
 use crate::sizes;
 use crate::{Check, Dataset, FileId, Index, Origin, Sample, SampleId, Span, UnitId, Units};
@@ -223,7 +224,7 @@ impl Dataset for View {
             sizes::sum(sizes::bytes_of(|id, out| self.dataset.spans(id, out), ids))
         };
         let all = self.dataset.bytes();
-        *self.bytes.get_or_init(|| match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
+        *self.bytes.get_or_init(|| match (&self.chosen, bytes_of_each(&*self.dataset)) {
             (Chosen::Times(times), _) => all.saturating_mul(*times),
             _ if self.dataset.units().is_some() => {
                 let bytes = u128::from(all) * u128::from(self.len()) / u128::from(self.dataset.len());
@@ -240,7 +241,7 @@ impl Dataset for View {
     /// but no more than all of the view's samples have.
     fn largest(&self, count: u64) -> u64 {
         let count = count.min(self.len());
-        match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
+        match (&self.chosen, bytes_of_each(&*self.dataset)) {
             (Chosen::Times(times), _) => {
                 let each_once = self.dataset.largest(count.div_ceil(*times)).saturating_mul(*times);
                 each_once.min(self.dataset.largest(1).saturating_mul(count))

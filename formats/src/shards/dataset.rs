@@ -1,7 +1,7 @@
 //! The dataset over shards, whatever a sample consists of: the common part of MDS and LitData.
 
 use super::{Listed, Listing, OpenFile, Shards, Table};
-use crate::checks::Check;
+use crate::Check;
 use crate::fingerprint::Fingerprint;
 use crate::sizes::Largest;
 use crate::{Dataset, Encoding, FileId, Index, Role, Sample, SampleId, Schema, Shape, Span, Units, Value};
