@@ -1,8 +1,12 @@
 //! Arrays of numbers in files of NumPy's and safetensors' formats: whole files, single arrays or rows as samples.
 
+pub(crate) mod npy;
+mod npz;
 mod order;
+mod safetensors;
 mod table;
 mod units;
+mod zip;
 
 use crate::endian;
 use crate::fingerprint::Fingerprint;
@@ -12,7 +16,6 @@ use crate::names::has_extension;
 use crate::options::{FormatOptions, options, words};
 use crate::paths::{FoundFiles, find, header_thread_count};
 use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
-use crate::{npy, npz, safetensors, zip};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::io::Write;

@@ -57,10 +57,10 @@ impl Fingerprint {
     }
 
     /// Adds names and sizes of all files, in order, but not the location of the roots: a dataset may move.
-    pub(super) fn files(&mut self, files: &super::FileTable) {
+    pub(super) fn files(&mut self, files: &crate::FileTable) {
         self.number(files.len() as u64);
         for (index, &size) in files.sizes().iter().enumerate() {
-            self.bytes(files.name(super::FileId(index as u32)));
+            self.bytes(files.name(crate::FileId(index as u32)));
             self.number(size);
         }
     }

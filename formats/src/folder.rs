@@ -1,17 +1,20 @@
 //! Every file of a folder a sample.
 
-use crate::classes::Classes;
+mod classes;
+mod pairs;
+
 use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
 use crate::labels::{Labels, Unlabelled};
 use crate::names::has_extension;
 use crate::options::{FormatOptions, Missing, Options, options};
-use crate::pairs::{Pairing, Pairs, without_companions};
 use crate::paths::FoundFiles;
 use crate::sidecar;
 use crate::skipped::SkipReason;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
+use classes::Classes;
+use pairs::{Pairing, Pairs, without_companions};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

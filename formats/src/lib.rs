@@ -40,7 +40,6 @@ mod arrow;
 mod beton;
 mod changes;
 mod checks;
-mod classes;
 #[cfg(feature = "parquet")]
 mod columnar;
 #[cfg(not(feature = "parquet"))]
@@ -65,13 +64,9 @@ mod labels;
 mod lines;
 mod litdata;
 mod mds;
-mod megatron;
 mod names;
-mod npy;
-mod npz;
 mod options;
 mod packed;
-mod pairs;
 mod parallel;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -80,7 +75,6 @@ mod patterns;
 mod ranges;
 mod records;
 mod registry;
-mod safetensors;
 mod shards;
 mod sidecar;
 mod sizes;
@@ -94,7 +88,6 @@ mod view;
 mod walk;
 mod watched;
 mod window;
-mod zip;
 
 pub use concat::Concat;
 use dataset::locate;
@@ -126,6 +119,7 @@ pub mod internal {
         parquet::{metadata as parquet_metadata, types as parquet_types},
     };
 
+    pub use crate::arrays::npy::array_of as npy_array_of;
     pub use crate::changes::names;
     pub use crate::checks::{Checked, check_all};
     pub use crate::content::{
@@ -135,7 +129,6 @@ pub mod internal {
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
     pub use crate::names::{MANIFEST_NAME, split_name};
-    pub use crate::npy::array_of as npy_array_of;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::ranges::Numbers;

@@ -1,16 +1,18 @@
 //! Streams of tokens, raw or of Megatron-LM, cut into windows of one length.
 
+mod megatron;
+
 use crate::detect::refuse_headers;
 use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, head, map_files};
-use crate::megatron::{self, MegatronIndex};
 use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, thread_count};
 use crate::skipped::{SkipReason, Skips};
 use crate::watched::asking;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
+use megatron::MegatronIndex;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ pub trait Units: Send + Sync {
     /// The number of units, at least 1.
     fn count(&self) -> u32;
 
-    /// Appends the units that a sample is cut from, in the order in which [`Dataset::parse`](super::Dataset::parse)
+    /// Appends the units that a sample is cut from, in the order in which [`Dataset::parse`](crate::Dataset::parse)
     /// wants them. None for a sample that is read by its spans.
     fn of(&self, id: SampleId, out: &mut Vec<UnitId>);
 

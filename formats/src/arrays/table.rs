@@ -386,7 +386,7 @@ impl Table {
         if self.samples == ArraySamples::Files {
             return (id as usize, 0);
         }
-        super::super::locate(&self.ends, id)
+        crate::locate(&self.ends, id)
     }
 
     /// Where the values of a sample lie: the start and the length of each column's value.

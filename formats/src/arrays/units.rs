@@ -1,11 +1,11 @@
 //! Deflated arrays, and those in Fortran order, as units: read and made plain as a whole.
 
 use super::Arrays;
+use super::npz::SUFFIX;
 use super::order::c_order;
 use super::table::{At, Unit};
 use crate::compression::Compression;
 use crate::endian::turn;
-use crate::npz::SUFFIX;
 use crate::{Dataset, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};

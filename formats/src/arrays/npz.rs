@@ -1,10 +1,10 @@
 //! NumPy's `.npz`: members of a zip archive, each a `.npy` array, found without reading what they hold. Of deflated
 //! ones the beginning is inflated, where their headers are.
 
-use crate::arrays::{Array, Deflated, Found, Listing};
+use super::npy::{self, Holder};
+use super::zip::{self, Inflated, Member};
+use super::{Array, Deflated, Found, Listing};
 use crate::headers::Source;
-use crate::npy::{self, Holder};
-use crate::zip::{self, Inflated, Member};
 use std::io;
 use uringload_core::{Error, Result};
 
