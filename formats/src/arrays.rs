@@ -8,8 +8,8 @@ mod table;
 mod units;
 mod zip;
 
+use crate::dataset::fingerprint::Fingerprint;
 use crate::endian;
-use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Shows};
 use crate::headers::{Source, head, map_files};
 use crate::names::has_extension;

@@ -1,6 +1,6 @@
 //! Whether a dataset's files are still those that were indexed: what a run asks that indexes anew.
 
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::headers::open_identified;
 use crate::names::has_extension;
 use crate::parallel::in_parallel;

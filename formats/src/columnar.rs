@@ -6,12 +6,12 @@ pub(super) mod json;
 pub(super) mod layout;
 mod nulls;
 
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::skipped::SkipReason;
 use crate::headers::{Source, map_files};
 use crate::options::{Options, options};
 pub(super) use crate::paths::find;
 use crate::paths::{FoundFiles, thread_count};
-use crate::skipped::SkipReason;
 use crate::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use bytes::Bytes;
 pub(super) use choice::Wanted;

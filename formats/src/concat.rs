@@ -1,8 +1,8 @@
 //! Several datasets end to end as one.
 
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::sizes;
 use crate::dataset::{SHARD_SAMPLES, bytes_of_each};
-use crate::fingerprint::Fingerprint;
-use crate::sizes;
 use crate::{
     Check, DType, Dataset, Field, FileId, FileTable, Index, Origin, Sample, SampleId, Schema, Shape, Span, UnitId,
     Units, Value,

@@ -1,7 +1,7 @@
 //! A look at what files hold: a few blocks of some files tell a dataset from another one whose files have the same
 //! names and sizes.
 
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::headers::Source;
 use crate::{FileId, FileTable};
 use std::ops::Range;

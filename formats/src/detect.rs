@@ -8,11 +8,11 @@ mod nearest;
 mod roles;
 mod splits;
 
+use crate::dataset::skipped::SkipReason;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{head, open_regular};
 use crate::options::Options;
 use crate::paths::FoundFiles;
-use crate::skipped::SkipReason;
 use crate::watched::asking;
 use crate::{FileId, FileTable};
 pub(crate) use nearest::nearest;

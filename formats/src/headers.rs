@@ -1,8 +1,8 @@
 //! Reads what an index needs from the files themselves: headers, directories and tables, never samples.
 
 use crate::absent::advised;
+use crate::dataset::stamp::Stamp;
 use crate::parallel::try_in_parallel;
-use crate::stamp::Stamp;
 use crate::watched::asking;
 use crate::{FileId, FileTable};
 use rustix::fs::{Advice, CWD};

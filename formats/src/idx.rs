@@ -2,8 +2,8 @@
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", section "The IDX file format".
 
+use crate::dataset::fingerprint::Fingerprint;
 use crate::endian;
-use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, head, map_files};
 use crate::paths::header_thread_count;

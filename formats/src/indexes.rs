@@ -1,10 +1,10 @@
 //! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
 //! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
+use crate::dataset::skipped::{SkipReason, Skips};
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
 use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
-use crate::skipped::{SkipReason, Skips};
 use crate::watched::{asking, is_given_up};
 use crate::window::Plain;
 use crate::{FileId, FileTable, Index, IndexProgress, IndexReport};

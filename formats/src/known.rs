@@ -1,6 +1,6 @@
 //! Columns that the program has in memory, beside those that are read: labels, captions, boxes.
 
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::{
     Check, DType, Dataset, Encoding, Field, FileId, Index, Origin, Sample, SampleId, Shape, Span, UnitId, Units, Value,
 };

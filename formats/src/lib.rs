@@ -50,14 +50,11 @@ mod content;
 mod dataset;
 mod detect;
 mod endian;
-mod files;
-mod fingerprint;
 mod folder;
 mod format;
 mod hdf5;
 mod headers;
 mod idx;
-mod index;
 mod indexes;
 mod known;
 mod labels;
@@ -77,36 +74,32 @@ mod records;
 mod registry;
 mod shards;
 mod sidecar;
-mod sizes;
-mod skipped;
-mod stamp;
 mod tar;
 mod tfrecord;
 mod tokens;
-mod units;
 mod view;
 mod walk;
 mod watched;
 mod window;
 
 pub use concat::Concat;
+pub use dataset::files::FileTable;
+use dataset::files::too_many_files;
+pub use dataset::fingerprint::Fingerprint;
+pub use dataset::index::{Encoding, Index, Role};
 use dataset::locate;
+pub use dataset::sizes::sum_of_largest as largest_of;
+pub use dataset::skipped::Skipped;
+pub use dataset::units::{UnitId, Units};
 pub use dataset::{
     Check, DType, Dataset, Field, FileId, IndexProgress, IndexReport, Origin, SHARD_SAMPLES, Sample, SampleId, Schema,
     Shape, Span, Value,
 };
-pub use files::FileTable;
-use files::too_many_files;
-pub use fingerprint::Fingerprint;
-pub use index::{Encoding, Index, Role};
 pub use known::{KnownColumn, WithColumns};
 pub use labels::{Labels, Unlabelled};
 pub use options::{OptionValue, Options};
 pub use ranges::Ranges;
 pub use registry::open;
-pub use sizes::sum_of_largest as largest_of;
-pub use skipped::Skipped;
-pub use units::{UnitId, Units};
 pub use view::View;
 
 /// What the other crates of uringload use, and nobody else should: it may change in any release.

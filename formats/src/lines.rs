@@ -10,7 +10,9 @@ mod units;
 mod values;
 
 use crate::compression::Coding;
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::sizes::sum_of_runs;
+use crate::dataset::skipped::SkipReason;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::decoded;
 use crate::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends, index_all};
@@ -18,8 +20,6 @@ use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionVa
 use crate::packed::{self, PackedFile};
 use crate::paths::{FoundFiles, thread_count};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
-use crate::sizes::sum_of_runs;
-use crate::skipped::SkipReason;
 use crate::{
     DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
     Value,

@@ -9,10 +9,10 @@ mod leaves;
 mod rows;
 
 use crate::Dataset;
+use crate::dataset::skipped::Skips;
 use crate::format::{Format, Shows};
 use crate::options::{FormatOptions, OptionSpec, Options, options};
 use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index, read_json};
-use crate::skipped::Skips;
 use index::{Inside, Level};
 use leaves::Leaves;
 use std::path::PathBuf;

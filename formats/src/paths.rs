@@ -1,10 +1,10 @@
 //! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
+use crate::dataset::skipped::{SkipReason, Skips};
+use crate::dataset::stamp::Stamp;
 use crate::format::Paths;
 use crate::names::has_extension;
 use crate::patterns::{Place, expand};
-use crate::skipped::{SkipReason, Skips};
-use crate::stamp::Stamp;
 use crate::walk::{Measured, measure_paths, walk};
 use crate::{FileId, FileTable, too_many_files};
 use rustix::fs::FileType;

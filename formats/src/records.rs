@@ -2,12 +2,12 @@
 
 mod fields;
 
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::skipped::{SkipReason, Skips};
 use crate::detect::refuse_headers;
-use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
 use crate::options::{FormatOptions, options};
 use crate::paths::FoundFiles;
-use crate::skipped::{SkipReason, Skips};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{PADDING, Place};

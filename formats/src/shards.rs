@@ -6,7 +6,7 @@ mod file;
 mod units;
 mod zipped;
 
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::headers;
 use crate::parallel::in_parallel;
 use crate::paths::thread_count;

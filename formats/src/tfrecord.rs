@@ -11,7 +11,10 @@ mod protobuf;
 mod units;
 
 use crate::compression::Compression;
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::sizes::sum_of_runs;
+use crate::dataset::skipped::Skips;
+use crate::dataset::units::{UnitId, Units};
 use crate::format::{Format, Paths, Shows};
 use crate::headers::decoded;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
@@ -19,9 +22,6 @@ use crate::options::{FormatOptions, Missing, OptionKind, OptionType, OptionValue
 use crate::packed::PackedFile;
 use crate::paths::FoundFiles;
 use crate::sidecar::{Places, Sidecar};
-use crate::sizes::sum_of_runs;
-use crate::skipped::Skips;
-use crate::units::{UnitId, Units};
 use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use example::{Columns, Learned};

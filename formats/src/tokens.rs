@@ -2,13 +2,13 @@
 
 mod megatron;
 
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::skipped::{SkipReason, Skips};
 use crate::detect::refuse_headers;
-use crate::fingerprint::Fingerprint;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, thread_count};
-use crate::skipped::{SkipReason, Skips};
 use crate::watched::asking;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;

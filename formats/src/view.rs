@@ -1,8 +1,8 @@
 //! Some of a dataset's samples, or all of them several times, as a dataset.
 
 use crate::dataset::bytes_of_each;
-use crate::fingerprint::Fingerprint;
-use crate::sizes;
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::sizes;
 use crate::{Check, Dataset, FileId, Index, Origin, Sample, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 //! column.
 
 use super::{Array, ArraySamples, DATA, Deflated, Found, Listing, NAMES_TOLD};
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::{DType, Field, FileId, Shape, UnitId};
 use std::collections::{HashMap, HashSet};
 use uringload_core::{Error, ErrorKind, Result};

@@ -1,7 +1,7 @@
 //! The fields that a .beton header describes, and the columns they become.
 
 use super::HEAD_BYTES;
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::headers::{Source, u64_at};
 use crate::{DType, Encoding, Field, Schema, Shape};
 use uringload_core::{Error, ErrorKind, Result};

@@ -1,7 +1,7 @@
 //! Which columns of a file are read, by their names, and which are left out.
 
 use super::{Column, SAME_COLUMNS};
-use crate::skipped::SkipReason;
+use crate::dataset::skipped::SkipReason;
 use std::collections::HashSet;
 use uringload_core::{Error, ErrorKind, Result};
 

@@ -1,8 +1,15 @@
 //! A dataset: where its samples lie, and how each is parsed.
 
 mod check;
+pub(crate) mod files;
+pub(crate) mod fingerprint;
+pub(crate) mod index;
 mod report;
 mod sample;
+pub(crate) mod sizes;
+pub(crate) mod skipped;
+pub(crate) mod stamp;
+pub(crate) mod units;
 
 pub use check::Check;
 pub use report::{IndexProgress, IndexReport};
@@ -10,11 +17,13 @@ pub(crate) use sample::locate;
 pub use sample::{Field, FileId, Sample, SampleId, Schema, Shape, Span, Value};
 pub use uringload_core::DType;
 
-use crate::fingerprint::Fingerprint;
-use crate::{FileTable, Index, Units, sizes};
 use bytes::Bytes;
+use files::FileTable;
+use fingerprint::Fingerprint;
+use index::Index;
 use std::ffi::OsStr;
 use std::io::Write;
+use units::Units;
 use uringload_core::{Error, Result};
 
 /// The number of samples in a shard when a dataset without shards is shuffled by shards.

@@ -1,13 +1,13 @@
 //! Files of one stem as one sample: `a.jpg` and `a.json`, or `images/a.jpg` and `masks/a.png`.
 
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::skipped::SkipReason;
 use crate::detect::is_beside_data;
-use crate::fingerprint::Fingerprint;
 use crate::format::Format;
 use crate::names::has_extension;
 use crate::names::split_name;
 use crate::options::{Missing, words};
 use crate::paths::FoundFiles;
-use crate::skipped::SkipReason;
 use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -124,7 +124,7 @@ impl Pairs {
             names.push(stem);
         }
         let bytes = pairs.iter().filter(|&&file| file != NONE).map(|&file| index.files.size(FileId(file)));
-        index.bytes = crate::sizes::sum(bytes);
+        index.bytes = crate::dataset::sizes::sum(bytes);
         index.encodings = encodings(&index, &columns, &pairs, by);
         index.plain_field = (columns.len() == 1).then_some(0);
         index.left_out = skips.into_vec();

@@ -1,7 +1,7 @@
 //! Compressed files as units: each is read and decoded as a whole.
 
 use super::Lines;
-use crate::units::{UnitId, Units};
+use crate::dataset::units::{UnitId, Units};
 use crate::{Dataset, SampleId, Span};
 use bytes::Bytes;
 use uringload_core::Result;

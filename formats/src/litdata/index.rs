@@ -2,8 +2,8 @@
 
 use super::leaves::Leaves;
 use crate::compression::Compression;
+use crate::dataset::skipped::{SkipReason, Skips};
 use crate::shards::{Listed, Listing, Zipped, folder_of};
-use crate::skipped::{SkipReason, Skips};
 use crate::watched::asking;
 use serde::Deserialize;
 use serde::de::IgnoredAny;

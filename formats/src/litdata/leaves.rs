@@ -2,7 +2,7 @@
 //! values.
 
 use super::{check_arrow, check_blocks};
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
 use crate::{DType, Encoding, Field, Schema, Shape, Value};
 use bytes::Bytes;

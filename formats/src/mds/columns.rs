@@ -1,7 +1,7 @@
 //! The columns of an MDS dataset: maps the name of an encoding to a field of the schema, and the bytes of a sample to
 //! its values.
 
-use crate::fingerprint::Fingerprint;
+use crate::dataset::fingerprint::Fingerprint;
 use crate::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
 use crate::{DType, Encoding, Field, Schema, Shape, Value};
 use bytes::Bytes;

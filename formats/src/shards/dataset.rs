@@ -2,8 +2,8 @@
 
 use super::{Listed, Listing, OpenFile, Shards, Table};
 use crate::Check;
-use crate::fingerprint::Fingerprint;
-use crate::sizes::Largest;
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::sizes::Largest;
 use crate::{Dataset, Encoding, FileId, Index, Role, Sample, SampleId, Schema, Shape, Span, Units, Value};
 use bytes::Bytes;
 use std::fmt::Debug;

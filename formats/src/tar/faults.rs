@@ -2,10 +2,10 @@
 
 use super::dali;
 use super::index::Archives;
+use crate::dataset::skipped::SkipReason;
 use crate::indexes::{Indexed, Wanted, index_all, scan_threads};
 use crate::options::Common;
 use crate::sidecar::{Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
-use crate::skipped::SkipReason;
 use crate::window::Plain;
 use crate::{FileId, FileTable};
 use std::os::fd::AsFd;

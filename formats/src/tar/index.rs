@@ -6,10 +6,10 @@ use super::packed::{self, Stream};
 use super::scan::{Entry, Sink, scan};
 use super::{dali, is_plain};
 use crate::compression::Coding;
+use crate::dataset::skipped::SkipReason;
 use crate::indexes::{Found, Indexing, Pass};
 use crate::packed::in_decoded;
 use crate::sidecar::Sidecar;
-use crate::skipped::SkipReason;
 use crate::window::{Source, Stored};
 use uringload_core::{Error, ErrorKind, Result};
 

@@ -1,9 +1,9 @@
 //! Groups members into samples: names split into key and field as in webdataset; consecutive members with one key form
 //! a sample.
 
+use crate::dataset::skipped::SkipReason;
 use crate::names::split_name;
 use crate::sidecar::{Builder, COLUMNS_MAX, KEY_BYTES_MAX, Member};
-use crate::skipped::SkipReason;
 use std::collections::HashMap;
 
 /// Groups members into samples.

@@ -39,7 +39,7 @@ impl Fingerprint {
     }
 
     /// Starts with the format's name. Change the name if the order or content of samples changes its meaning.
-    pub(super) fn new(format: &str) -> Fingerprint {
+    pub(crate) fn new(format: &str) -> Fingerprint {
         let mut fingerprint = Fingerprint(FNV_OFFSET_BASIS);
         fingerprint.bytes(format.as_bytes());
         fingerprint
@@ -57,7 +57,7 @@ impl Fingerprint {
     }
 
     /// Adds names and sizes of all files, in order, but not the location of the roots: a dataset may move.
-    pub(super) fn files(&mut self, files: &crate::FileTable) {
+    pub(crate) fn files(&mut self, files: &crate::FileTable) {
         self.number(files.len() as u64);
         for (index, &size) in files.sizes().iter().enumerate() {
             self.bytes(files.name(crate::FileId(index as u32)));

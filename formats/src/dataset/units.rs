@@ -1,6 +1,6 @@
 //! Chunks of samples that are stored in a form from which a single sample cannot be read.
 
-use crate::{SampleId, Span, sizes};
+use crate::{SampleId, Span, dataset::sizes};
 use bytes::Bytes;
 use uringload_core::Result;
 

@@ -1,8 +1,8 @@
 //! The files of a dataset in compact memory: 24 bytes a file beside its name.
 
 use crate::FileId;
-use crate::fingerprint::Fingerprint;
-use crate::stamp::Stamp;
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::stamp::Stamp;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct FileTable {
 struct NamePlace(u64);
 
 /// A segment that holds so many bytes of names is closed. What a growing `Vec` wastes is thereby bounded.
-pub(super) const SEGMENT_BYTES: usize = 64 << 10;
+pub(crate) const SEGMENT_BYTES: usize = 64 << 10;
 const SEGMENTS_MAX: usize = 1 << 24;
 const OFFSET_MAX: usize = (1 << 24) - 1;
 const NAME_BYTES_MAX: usize = (1 << 16) - 1;
@@ -60,7 +60,7 @@ impl FileTable {
     }
 
     /// Adds a file as `push` does, and what it is known by when it is read.
-    pub(super) fn push_stamped(&mut self, name: &[u8], size: u64, stamp: Stamp) -> Option<FileId> {
+    pub(crate) fn push_stamped(&mut self, name: &[u8], size: u64, stamp: Stamp) -> Option<FileId> {
         match self.segments.last_mut() {
             Some(segment) if segment.len() < SEGMENT_BYTES => segment.extend_from_slice(name),
             _ => {
@@ -73,7 +73,7 @@ impl FileTable {
     }
 
     /// Adds names for `push_in`; returns the number of the segment, or `None` when the table is full.
-    pub(super) fn push_segment(&mut self, mut names: Vec<u8>) -> Option<usize> {
+    pub(crate) fn push_segment(&mut self, mut names: Vec<u8>) -> Option<usize> {
         if self.segments.len() >= SEGMENTS_MAX {
             return None;
         }
@@ -86,12 +86,12 @@ impl FileTable {
     }
 
     /// Names of a segment.
-    pub(super) fn segment(&self, segment: usize) -> &[u8] {
+    pub(crate) fn segment(&self, segment: usize) -> &[u8] {
         &self.segments[segment]
     }
 
     /// Adds a file whose name lies in a segment, as `push` does.
-    pub(super) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64, stamp: Stamp) -> Option<FileId> {
+    pub(crate) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64, stamp: Stamp) -> Option<FileId> {
         assert!(!self.roots.is_empty(), "push_root comes first");
         assert!(name.end <= self.segments[segment].len(), "the name lies in its segment");
         let id = u32::try_from(self.sizes.len()).ok().filter(|&id| id != u32::MAX)?;
@@ -103,7 +103,7 @@ impl FileTable {
 
     /// Adds the roots and files of another table behind those of this one; returns the number that its first file has
     /// here, or `None`, with nothing added, when there is no room for all of them.
-    pub(super) fn append(&mut self, other: &FileTable) -> Option<u32> {
+    pub(crate) fn append(&mut self, other: &FileTable) -> Option<u32> {
         let base = u32::try_from(self.sizes.len()).ok()?;
         let files = self.sizes.len() + other.sizes.len();
         let segments = self.segments.len();
@@ -121,7 +121,7 @@ impl FileTable {
     }
 
     /// Makes room for exactly `files` more files.
-    pub(super) fn reserve_exact(&mut self, files: usize) {
+    pub(crate) fn reserve_exact(&mut self, files: usize) {
         self.names.reserve_exact(files);
         self.sizes.reserve_exact(files);
         self.stamps.reserve_exact(files);
@@ -138,12 +138,12 @@ impl FileTable {
     }
 
     /// Notes what did not go as asked while the files were found; the first time counts.
-    pub(super) fn set_fallback(&mut self, fallback: Fallback) {
+    pub(crate) fn set_fallback(&mut self, fallback: Fallback) {
         self.fallback.get_or_insert_with(|| Box::new(fallback));
     }
 
     /// Takes what did not go as asked.
-    pub(super) fn take_fallback(&mut self) -> Option<Fallback> {
+    pub(crate) fn take_fallback(&mut self) -> Option<Fallback> {
         self.fallback.take().map(|fallback| *fallback)
     }
 
@@ -163,7 +163,7 @@ impl FileTable {
     }
 
     /// The first root: where messages say that a dataset lies.
-    pub(super) fn place(&self) -> &Path {
+    pub(crate) fn place(&self) -> &Path {
         self.roots.first().map_or(Path::new("."), |root| root)
     }
 
@@ -190,12 +190,12 @@ impl FileTable {
     }
 
     /// What the file was known by when the index was made.
-    pub(super) fn stamp(&self, file: FileId) -> Stamp {
+    pub(crate) fn stamp(&self, file: FileId) -> Stamp {
         self.stamps[file.0 as usize]
     }
 
     /// Notes what a file is known by, of which nothing but the name was known.
-    pub(super) fn set_stamp(&mut self, file: FileId, stamp: Stamp) {
+    pub(crate) fn set_stamp(&mut self, file: FileId, stamp: Stamp) {
         self.stamps[file.0 as usize] = stamp;
     }
 

@@ -84,17 +84,17 @@ impl SkipReason {
         }
     }
 
-    pub(super) fn describe(self) -> &'static str {
+    pub(crate) fn describe(self) -> &'static str {
         self.facts().1
     }
 
     /// The code for it in files; codes are never reused.
-    pub(super) fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         self.facts().0
     }
 
     /// The reason with this [`code`](SkipReason::code), if it is one that occurs within a shard.
-    pub(super) fn of_code(code: u8) -> Option<SkipReason> {
+    pub(crate) fn of_code(code: u8) -> Option<SkipReason> {
         use SkipReason::{EmptyLine, Metadata, MissingEnd, NoField, NoRegularMember, TrailingBytes};
         let in_shards = [NoRegularMember, NoField, Metadata, TrailingBytes, MissingEnd, EmptyLine];
         in_shards.into_iter().find(|reason| reason.code() == code)
@@ -114,36 +114,36 @@ pub struct Skipped {
 
 /// A count and the first name, by bytes, for each reason, in the order of [`SkipReason`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct Skips(Vec<(SkipReason, u64, PathBuf)>);
+pub(crate) struct Skips(Vec<(SkipReason, u64, PathBuf)>);
 
 impl Skips {
     /// Counts `path`.
-    pub(super) fn add(&mut self, reason: SkipReason, path: &Path) {
+    pub(crate) fn add(&mut self, reason: SkipReason, path: &Path) {
         self.add_many(reason, 1, path);
     }
 
     /// Adds the counts of another thread.
-    pub(super) fn append(&mut self, other: Skips) {
+    pub(crate) fn append(&mut self, other: Skips) {
         for (reason, count, first) in other.0 {
             self.add_many(reason, count, &first);
         }
     }
 
     /// The counts.
-    pub(super) fn into_vec(self) -> Vec<Skipped> {
+    pub(crate) fn into_vec(self) -> Vec<Skipped> {
         let skipped = |(reason, count, first): (SkipReason, _, _)| Skipped { what: reason.describe(), count, first };
         self.0.into_iter().map(skipped).collect()
     }
 
     /// "3 hidden names, 1 dangling links", or an empty string: for messages.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let parts: Vec<String> =
             self.0.iter().map(|(reason, count, _)| format!("{count} {}", reason.describe())).collect();
         parts.join(", ")
     }
 
     /// Counts `count` things at once, `path` being the first of them.
-    pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
+    pub(crate) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
         match self.0.binary_search_by_key(&reason, |skipped| skipped.0) {
             Ok(index) => {
                 let (_, sum, first) = &mut self.0[index];

@@ -10,7 +10,7 @@ use uringload_sys::file::Identity;
 /// whose hash has 24 bits, and most often the others too: one rewrite in 16 million that keeps inode, size and time of
 /// modification would pass. 0 stands for a file that nobody has looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stamp(u64);
+pub(crate) struct Stamp(u64);
 
 /// Where the three hashes lie.
 const CHANGED: u64 = (1 << 24) - 1;
@@ -19,7 +19,7 @@ const PLACE: u64 = !(CHANGED | MODIFIED);
 
 impl Stamp {
     /// That of the file with this identity.
-    pub(super) fn of(identity: &Identity) -> Stamp {
+    pub(crate) fn of(identity: &Identity) -> Stamp {
         let time = |(seconds, nanoseconds): (i64, u32)| mixed(mixed(seconds as u64) ^ u64::from(nanoseconds));
         let (major, minor) = identity.device;
         let place = mixed(mixed((u64::from(major) << 32) | u64::from(minor)) ^ identity.inode);
@@ -28,18 +28,18 @@ impl Stamp {
     }
 
     /// Its times: the device's number may be another tomorrow.
-    pub(super) fn times(self) -> u64 {
+    pub(crate) fn times(self) -> u64 {
         self.0 & !PLACE
     }
 
     /// What every copy that keeps its times shares.
-    pub(super) fn modified(self) -> u64 {
+    pub(crate) fn modified(self) -> u64 {
         self.0 & MODIFIED
     }
 
     /// Why the file with the identity `found` is not the one of this stamp and `size` bytes; the error names no file.
     /// Its place does not count where `inodes_vary`, which is asked only if it matters.
-    pub(super) fn change(self, size: u64, found: &Identity, inodes_vary: impl FnOnce() -> bool) -> Option<Error> {
+    pub(crate) fn change(self, size: u64, found: &Identity, inodes_vary: impl FnOnce() -> bool) -> Option<Error> {
         if self.0 == 0 {
             return None;
         }

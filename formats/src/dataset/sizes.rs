@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The bytes of each of these samples.
-pub(super) fn bytes_of(
+pub(crate) fn bytes_of(
     spans_of: impl Fn(SampleId, &mut Vec<Span>),
     ids: impl Iterator<Item = u64>,
 ) -> impl Iterator<Item = u64> {
@@ -18,7 +18,7 @@ pub(super) fn bytes_of(
 }
 
 /// Saturates: sparse files may have any size, so the sum may overflow.
-pub(super) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+pub(crate) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
@@ -35,7 +35,7 @@ pub fn sum_of_largest(sizes: impl Iterator<Item = u64>, count: u64) -> u64 {
 }
 
 /// The sum of the `count` largest sizes, given as runs: a size, and how often it occurs.
-pub(super) fn sum_of_runs(mut runs: Vec<(u64, u64)>, count: u64) -> u64 {
+pub(crate) fn sum_of_runs(mut runs: Vec<(u64, u64)>, count: u64) -> u64 {
     runs.sort_unstable_by(|a, b| b.cmp(a));
     let mut left = count;
     runs.into_iter().fold(0, |sum, (size, run)| {
@@ -46,19 +46,19 @@ pub(super) fn sum_of_runs(mut runs: Vec<(u64, u64)>, count: u64) -> u64 {
 }
 
 /// Sums the largest of many sizes. Takes memory for as many as are wanted, or as there are.
-pub(super) struct Largest {
+pub(crate) struct Largest {
     count: u64,
     kept: BinaryHeap<Reverse<u64>>,
 }
 
 impl Largest {
     /// For the `count` largest.
-    pub(super) fn new(count: u64) -> Largest {
+    pub(crate) fn new(count: u64) -> Largest {
         Largest { count, kept: BinaryHeap::new() }
     }
 
     /// Adds a size `times` times.
-    pub(super) fn add(&mut self, size: u64, times: u64) {
+    pub(crate) fn add(&mut self, size: u64, times: u64) {
         for _ in 0..times.min(self.count) {
             if (self.kept.len() as u64) < self.count {
                 self.kept.push(Reverse(size));
@@ -71,7 +71,7 @@ impl Largest {
         }
     }
 
-    pub(super) fn sum(self) -> u64 {
+    pub(crate) fn sum(self) -> u64 {
         sum(self.kept.into_iter().map(|Reverse(size)| size))
     }
 }
