@@ -6,10 +6,10 @@ mod riegeli;
 
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::units::{UnitId, Units};
+use crate::find::paths::{FoundFiles, header_thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, decoded, head, map_files};
 use crate::options::Options;
-use crate::paths::{FoundFiles, header_thread_count};
 use crate::{DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use riegeli::{BLOCK_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, MAGIC, content, records, stored_bytes, varint};

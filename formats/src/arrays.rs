@@ -10,11 +10,11 @@ mod zip;
 
 use crate::dataset::fingerprint::Fingerprint;
 use crate::endian;
+use crate::find::names::has_extension;
+use crate::find::paths::{FoundFiles, find, header_thread_count};
 use crate::format::{Format, Shows};
 use crate::headers::{Source, head, map_files};
-use crate::names::has_extension;
 use crate::options::{FormatOptions, options, words};
-use crate::paths::{FoundFiles, find, header_thread_count};
 use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use bytes::Bytes;
 use std::collections::HashSet;

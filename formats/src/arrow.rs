@@ -13,9 +13,9 @@ mod within;
 
 use crate::columnar::layout::ColumnWriter;
 use crate::columnar::{self, Columnar, ColumnarOptions, Group, Listing, Part, Place, find};
+use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::head;
-use crate::names::has_extension;
 use crate::options::FormatOptions;
 use bytes::Bytes;
 use decode::{Buffers, Memory};

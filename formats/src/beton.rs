@@ -7,12 +7,12 @@ mod table;
 
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes;
+use crate::find::names::has_extension;
+use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, u16_at, u64_at};
-use crate::names::has_extension;
 use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
-use crate::paths::{FoundFiles, thread_count};
 use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{Descriptor, Descriptors, Kind};

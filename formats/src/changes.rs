@@ -1,10 +1,10 @@
 //! Whether a dataset's files are still those that were indexed: what a run asks that indexes anew.
 
 use crate::dataset::fingerprint::Fingerprint;
+use crate::find::names::has_extension;
+use crate::find::paths::{index, thread_count};
 use crate::headers::open_identified;
-use crate::names::has_extension;
 use crate::parallel::in_parallel;
-use crate::paths::{index, thread_count};
 use crate::watched::{LIMIT, watched};
 use crate::{FileId, FileTable, sidecar};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};

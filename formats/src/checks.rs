@@ -3,9 +3,9 @@
 #[cfg(feature = "hashes")]
 mod hashes;
 
+use crate::find::paths::thread_count;
 use crate::headers::Source;
 use crate::parallel::in_parallel;
-use crate::paths::thread_count;
 use crate::{Check, Dataset, FileId, FileTable};
 use std::cell::Cell;
 use std::path::PathBuf;

@@ -8,10 +8,10 @@ mod nulls;
 
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::skipped::SkipReason;
+pub(super) use crate::find::paths::find;
+use crate::find::paths::{FoundFiles, thread_count};
 use crate::headers::{Source, map_files};
 use crate::options::{Options, options};
-pub(super) use crate::paths::find;
-use crate::paths::{FoundFiles, thread_count};
 use crate::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use bytes::Bytes;
 pub(super) use choice::Wanted;

@@ -2,8 +2,8 @@
 //! sample in a folder, and refused with a remedy.
 
 use crate::Dataset;
+use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
-use crate::names::has_extension;
 use crate::options::Options;
 use std::sync::Arc;
 use uringload_core::Result;

@@ -9,10 +9,10 @@ mod roles;
 mod splits;
 
 use crate::dataset::skipped::SkipReason;
+use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{head, open_regular};
 use crate::options::Options;
-use crate::paths::FoundFiles;
 use crate::watched::asking;
 use crate::{FileId, FileTable};
 pub(crate) use nearest::nearest;

@@ -5,11 +5,11 @@ mod pairs;
 
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::skipped::SkipReason;
+use crate::find::names::has_extension;
+use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::labels::{Labels, Unlabelled};
-use crate::names::has_extension;
 use crate::options::{FormatOptions, Missing, Options, options};
-use crate::paths::FoundFiles;
 use crate::sidecar;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Reads what an index needs from the files themselves: headers, directories and tables, never samples.
 
-use crate::absent::advised;
 use crate::dataset::stamp::Stamp;
+use crate::find::absent::advised;
 use crate::parallel::try_in_parallel;
 use crate::watched::asking;
 use crate::{FileId, FileTable};

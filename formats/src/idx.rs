@@ -4,9 +4,9 @@
 
 use crate::dataset::fingerprint::Fingerprint;
 use crate::endian;
+use crate::find::paths::header_thread_count;
 use crate::format::{Format, Paths, Shows};
 use crate::headers::{Source, head, map_files};
-use crate::paths::header_thread_count;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::HashSet;

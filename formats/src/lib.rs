@@ -32,7 +32,6 @@
 //! [`Dataset`]. What each format takes for a sample is in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
-mod absent;
 mod array_record;
 mod arrays;
 #[cfg(feature = "parquet")]
@@ -50,6 +49,7 @@ mod content;
 mod dataset;
 mod detect;
 mod endian;
+mod find;
 mod folder;
 mod format;
 mod hdf5;
@@ -61,14 +61,11 @@ mod labels;
 mod lines;
 mod litdata;
 mod mds;
-mod names;
 mod options;
 mod packed;
 mod parallel;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod paths;
-mod patterns;
 mod ranges;
 mod records;
 mod registry;
@@ -78,7 +75,6 @@ mod tar;
 mod tfrecord;
 mod tokens;
 mod view;
-mod walk;
 mod watched;
 mod window;
 
@@ -118,10 +114,10 @@ pub mod internal {
     pub use crate::content::{
         CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
     };
+    pub use crate::find::names::{MANIFEST_NAME, split_name};
     pub use crate::format::Format;
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
-    pub use crate::names::{MANIFEST_NAME, split_name};
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::ranges::Numbers;

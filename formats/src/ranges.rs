@@ -1,9 +1,9 @@
 //! Samples that the program's own index names: a file, an offset and a length for each.
 
-use crate::absent::advised;
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes;
-use crate::paths::{named_files, thread_count};
+use crate::find::absent::advised;
+use crate::find::paths::{named_files, thread_count};
 use crate::{DType, Dataset, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::path::Path;

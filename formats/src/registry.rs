@@ -1,12 +1,12 @@
 //! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
 //! are given through it and derive their arguments from it.
 
-use crate::absent::advised;
 use crate::detect::{decide, nearest};
+use crate::find::absent::advised;
+use crate::find::paths::{FoundFiles, refuse_remote};
 use crate::folder::Folder;
 use crate::format::{Format, Paths};
 use crate::options::{OptionKind, OptionSpec, Options};
-use crate::paths::{FoundFiles, refuse_remote};
 use crate::records::Records;
 use crate::watched::watched;
 use crate::{Dataset, FileTable};

@@ -7,10 +7,10 @@ mod units;
 mod zipped;
 
 use crate::dataset::fingerprint::Fingerprint;
+use crate::find::paths::thread_count;
+use crate::find::patterns::{Place, expand};
 use crate::headers;
 use crate::parallel::in_parallel;
-use crate::paths::thread_count;
-use crate::patterns::{Place, expand};
 use crate::watched::asking;
 use crate::{FileId, FileTable, Index, SampleId, Schema, Span, too_many_files};
 use bytes::Bytes;

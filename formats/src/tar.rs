@@ -13,11 +13,11 @@ mod units;
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes::sum_of_runs;
 use crate::dataset::skipped::Skips;
+use crate::find::names::MANIFEST_NAME;
+use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
-use crate::names::MANIFEST_NAME;
 use crate::options::{FormatOptions, Missing, options};
-use crate::paths::FoundFiles;
 use crate::sidecar::{Places, Sidecar};
 use crate::{
     DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,

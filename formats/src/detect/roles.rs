@@ -1,7 +1,7 @@
 //! What the name of a file says of it: data of a format, or a companion of data.
 
+use crate::find::names::has_extension;
 use crate::format::{Format, Shows};
-use crate::names::has_extension;
 
 /// What a file is in its dataset, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub(super) fn of_name(name: &[u8], formats: &[Format]) -> Shown {
     }
     let lower = String::from_utf8_lossy(base).to_lowercase();
     let is = |role| Shown { role, vote: by_ending(&lower, formats) };
-    if lower.ends_with(".uidx") || lower == crate::names::MANIFEST_NAME {
+    if lower.ends_with(".uidx") || lower == crate::find::names::MANIFEST_NAME {
         return is(Role::Index);
     }
     if is_companion(&lower, formats) {

@@ -2,7 +2,7 @@
 
 use super::nearest::nearest;
 use crate::FileId;
-use crate::paths::FoundFiles;
+use crate::find::paths::FoundFiles;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

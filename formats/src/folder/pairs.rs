@@ -3,11 +3,11 @@
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::skipped::SkipReason;
 use crate::detect::is_beside_data;
+use crate::find::names::has_extension;
+use crate::find::names::split_name;
+use crate::find::paths::FoundFiles;
 use crate::format::Format;
-use crate::names::has_extension;
-use crate::names::split_name;
 use crate::options::{Missing, words};
-use crate::paths::FoundFiles;
 use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

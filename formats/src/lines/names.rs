@@ -1,8 +1,8 @@
 //! Recognizes files with lines by their names.
 
 use super::{Delimiter, LineFormat};
-use crate::names::has_extension;
-use crate::paths::FoundFiles;
+use crate::find::names::has_extension;
+use crate::find::paths::FoundFiles;
 use crate::sidecar;
 use crate::{FileId, FileTable};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! a sample.
 
 use crate::dataset::skipped::SkipReason;
-use crate::names::split_name;
+use crate::find::names::split_name;
 use crate::sidecar::{Builder, COLUMNS_MAX, KEY_BYTES_MAX, Member};
 use std::collections::HashMap;
 

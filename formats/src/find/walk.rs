@@ -32,7 +32,7 @@ const FOLDER_LINKS_MAX: u64 = 1 << 18;
 const LISTING_BYTES: usize = 64 << 10;
 
 /// Appends every file below the folder `root` to `files`, sorted by the bytes of their relative paths.
-pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
+pub(crate) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let asking = asking(root);
     let fd = rustix::fs::open(root, flags, Mode::empty())
@@ -98,7 +98,7 @@ fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Re
 }
 
 /// Type, size in bytes and stamp of a path's target.
-pub(super) type Measured = rustix::io::Result<(FileType, u64, Stamp)>;
+pub(crate) type Measured = rustix::io::Result<(FileType, u64, Stamp)>;
 
 /// State shared by all threads.
 struct Walk<'a> {
@@ -427,7 +427,7 @@ impl Part {
 
 /// Types, sizes in bytes and stamps of the targets of `paths`, in order, measured by up to `threads` threads. Paths are
 /// relative to `base`.
-pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
+pub(crate) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
     let measure = |path: &P| {
         let path = base.join(path);
         let _asking = asking(&path);

@@ -4,7 +4,7 @@
 //! The crate `glob` matches single names. The walk is our own, because the one in the crate silently skips names that
 //! are not UTF-8.
 
-use crate::absent::advice;
+use crate::find::absent::advice;
 use crate::watched::asking;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,7 +16,7 @@ const EXPANSION_MAX: usize = 1 << 20;
 
 /// What one argument stands for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// A path that was named explicitly.
     Named(PathBuf),
     /// The paths that match a pattern, relative to the part of the pattern before its first wildcard; sorted by bytes.
@@ -24,7 +24,7 @@ pub(super) enum Place {
 }
 
 /// Appends what `path` stands for. A path that exists stands for itself, whatever characters it contains.
-pub(super) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
+pub(crate) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
     if !has_any(path.as_os_str(), b"{*?[") || path.symlink_metadata().is_ok() {
         out.push(Place::Named(path.to_path_buf()));
         return Ok(());

@@ -2,10 +2,10 @@
 
 use crate::dataset::skipped::{SkipReason, Skips};
 use crate::dataset::stamp::Stamp;
+use crate::find::names::has_extension;
+use crate::find::patterns::{Place, expand};
+use crate::find::walk::{Measured, measure_paths, walk};
 use crate::format::Paths;
-use crate::names::has_extension;
-use crate::patterns::{Place, expand};
-use crate::walk::{Measured, measure_paths, walk};
 use crate::{FileId, FileTable, too_many_files};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -29,19 +29,19 @@ const HEADER_THREADS: usize = 32;
 
 /// The files that were found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FoundFiles {
-    pub(super) files: FileTable,
-    pub(super) skips: Skips,
+pub(crate) struct FoundFiles {
+    pub(crate) files: FileTable,
+    pub(crate) skips: Skips,
     /// Whether a file was named explicitly: then it is unknown which folder's subfolders would be classes.
-    pub(super) has_single_files: bool,
+    pub(crate) has_single_files: bool,
     /// The files that were named one by one.
-    pub(super) single: Vec<Range<u32>>,
+    pub(crate) single: Vec<Range<u32>>,
     /// For each root that a pattern matched, by its number: the part of the path that matched.
-    pub(super) matched: BTreeMap<usize, PathBuf>,
+    pub(crate) matched: BTreeMap<usize, PathBuf>,
 }
 
 /// Number of threads for `asked`; 0 means "as many as fit".
-pub(super) fn thread_count(asked: usize) -> usize {
+pub(crate) fn thread_count(asked: usize) -> usize {
     match asked {
         0 => uringload_sys::cgroup::processors().clamp(THREADS_MIN, THREADS_MAX),
         asked => asked,
@@ -49,7 +49,7 @@ pub(super) fn thread_count(asked: usize) -> usize {
 }
 
 /// Number of threads for reading short headers, for `asked`; 0 means "as many as suit the disk".
-pub(super) fn header_thread_count(asked: usize) -> usize {
+pub(crate) fn header_thread_count(asked: usize) -> usize {
     if asked == 0 { HEADER_THREADS } else { asked }
 }
 
@@ -74,7 +74,7 @@ fn url(path: &Path) -> Option<(&Path, &'static str)> {
 }
 
 /// Refuses what is not on a filesystem.
-pub(super) fn refuse_remote<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
+pub(crate) fn refuse_remote<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
     let Some((path, remedy)) = paths.iter().find_map(|path| url(path.as_ref())) else { return Ok(()) };
     let what = "this is not on a filesystem, and only files of one are read";
     let error = Error::new(ErrorKind::InvalidArgument, what).with_path(path);
@@ -82,7 +82,7 @@ pub(super) fn refuse_remote<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
 }
 
 /// Finds the files that `paths` stand for: folders with everything below them, files, and patterns for either.
-pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FoundFiles> {
+pub(crate) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FoundFiles> {
     let Some(first) = paths.first() else {
         return Err(Error::new(ErrorKind::InvalidArgument, "no path was given"));
     };
@@ -107,7 +107,7 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
 
 /// Finds the files that `paths` stand for and that have one of these extensions, the first of which is the usual one.
 /// Others are counted as of another format. Where a file was named by itself, all files are taken.
-pub(super) fn find(paths: &mut Paths, extensions: &[&str], threads: usize) -> Result<FoundFiles> {
+pub(crate) fn find(paths: &mut Paths, extensions: &[&str], threads: usize) -> Result<FoundFiles> {
     let found = paths.files(threads)?;
     if found.has_single_files {
         return Ok(found);
@@ -127,7 +127,7 @@ pub(super) fn find(paths: &mut Paths, extensions: &[&str], threads: usize) -> Re
 ///
 /// # Errors
 /// `WrongFileType` for what is no file; what the system says of the others.
-pub(super) fn named_files<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FileTable> {
+pub(crate) fn named_files<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FileTable> {
     let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
     let measured = measure_paths(Path::new(""), &paths, threads);
     let group = paths.into_iter().zip(measured).map(|(path, measured)| {
@@ -142,13 +142,13 @@ pub(super) fn named_files<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result
 
 impl FoundFiles {
     /// Whether a file was named by itself.
-    pub(super) fn is_single(&self, file: FileId) -> bool {
+    pub(crate) fn is_single(&self, file: FileId) -> bool {
         self.single.iter().any(|range| range.contains(&file.0))
     }
 
     /// The name of a file below its root; below the part of a pattern before its first wildcard, if one matched the
     /// root.
-    pub(super) fn name_in_pattern(&self, file: FileId) -> Cow<'_, [u8]> {
+    pub(crate) fn name_in_pattern(&self, file: FileId) -> Cow<'_, [u8]> {
         let name = self.files.name(file);
         match self.matched.get(&self.files.root_of(file)) {
             None => name.into(),
@@ -157,7 +157,7 @@ impl FoundFiles {
     }
 
     /// What [`name_in_pattern`](FoundFiles::name_in_pattern) is relative to.
-    pub(super) fn pattern_root(&self, file: FileId) -> &Path {
+    pub(crate) fn pattern_root(&self, file: FileId) -> &Path {
         let number = self.files.root_of(file);
         let root = self.files.roots()[number].as_path();
         let depth = self.matched.get(&number).map_or(0, |matched| matched.components().count());
@@ -165,7 +165,7 @@ impl FoundFiles {
     }
 
     /// Leaves out the file at this path, if it is here: it lies beside the data, and is none.
-    pub(super) fn without(self, path: &Path) -> FoundFiles {
+    pub(crate) fn without(self, path: &Path) -> FoundFiles {
         let Ok(other) = path.canonicalize() else { return self };
         let base = other.file_name().unwrap_or_default().as_bytes();
         let is_it = |files: &FileTable, file: FileId| {
@@ -179,13 +179,13 @@ impl FoundFiles {
     }
 
     /// Keeps the files for which `keep` is true. Others are counted for the reason given, if one is.
-    pub(super) fn keep(self, keep: &[bool], reason: impl Fn(FileId) -> Option<SkipReason>) -> FoundFiles {
+    pub(crate) fn keep(self, keep: &[bool], reason: impl Fn(FileId) -> Option<SkipReason>) -> FoundFiles {
         self.sort(|_, file| keep[file.0 as usize], |_, file| reason(file))
     }
 
     /// Keeps the files whose names satisfy `keep`. Of the others, those that satisfy `count` are counted as skipped for
     /// their format.
-    pub(super) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> FoundFiles {
+    pub(crate) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> FoundFiles {
         self.sort_out(SkipReason::OtherFormat, |files, file| keep(files.name(file)), count)
     }
 
@@ -194,7 +194,7 @@ impl FoundFiles {
     ///
     /// # Errors
     /// `Empty` with the text `nothing` if there are no shards.
-    pub(super) fn only_shards<P: AsRef<Path>>(
+    pub(crate) fn only_shards<P: AsRef<Path>>(
         self,
         named: &[P],
         is_shard: impl Fn(&[u8]) -> bool,
@@ -216,7 +216,7 @@ impl FoundFiles {
     ///
     /// # Errors
     /// `Empty` if it has none.
-    pub(super) fn only_part(self, part: Part) -> Result<FoundFiles> {
+    pub(crate) fn only_part(self, part: Part) -> Result<FoundFiles> {
         if part.is_whole() {
             return Ok(self);
         }

@@ -6,7 +6,7 @@ use crate::dataset::skipped::SkipReason;
 pub const MANIFEST_NAME: &str = "pack.json";
 
 /// Whether a file name has this extension, in any case.
-pub(super) fn has_extension(name: &[u8], extension: &str) -> bool {
+pub(crate) fn has_extension(name: &[u8], extension: &str) -> bool {
     let dot = name.iter().rposition(|&byte| byte == b'.');
     dot.is_some_and(|dot| name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
 }
