@@ -8,7 +8,7 @@ use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::units::{UnitId, Units};
 use crate::find::paths::{FoundFiles, header_thread_count};
 use crate::format::{Format, Paths, Shows};
-use crate::headers::{Source, decoded, head, map_files};
+use crate::index::headers::{Source, decoded, head, map_files};
 use crate::options::Options;
 use crate::{DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
@@ -258,7 +258,7 @@ impl Dataset for ArrayRecord {
             // Fits where it lies in the unit.
             let end_at = |record: u64| {
                 let at = usize::try_from(chunk.bytes + record * END_BYTES).ok()?;
-                unit.get(at..at + END_BYTES as usize).map(|bytes| crate::headers::u64_at(bytes, 0) as usize)
+                unit.get(at..at + END_BYTES as usize).map(|bytes| crate::index::headers::u64_at(bytes, 0) as usize)
             };
             let start = if record == 0 { 0 } else { end_at(record - 1)? };
             let end = end_at(record).filter(|&end| start <= end && end <= unit.len())?;

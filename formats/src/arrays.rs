@@ -13,7 +13,7 @@ use crate::endian;
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, find, header_thread_count};
 use crate::format::{Format, Shows};
-use crate::headers::{Source, head, map_files};
+use crate::index::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options, words};
 use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use bytes::Bytes;

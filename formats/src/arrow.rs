@@ -15,7 +15,7 @@ use crate::columnar::layout::ColumnWriter;
 use crate::columnar::{self, Columnar, ColumnarOptions, Group, Listing, Part, Place, find};
 use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
-use crate::headers::head;
+use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
 use decode::{Buffers, Memory};

@@ -10,7 +10,7 @@ use crate::dataset::sizes;
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
-use crate::headers::{Source, u16_at, u64_at};
+use crate::index::headers::{Source, u16_at, u64_at};
 use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
 use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};

@@ -10,7 +10,7 @@ use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::skipped::SkipReason;
 pub(super) use crate::find::paths::find;
 use crate::find::paths::{FoundFiles, thread_count};
-use crate::headers::{Source, map_files};
+use crate::index::headers::{Source, map_files};
 use crate::options::{Options, options};
 use crate::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use bytes::Bytes;

@@ -11,7 +11,7 @@ mod splits;
 use crate::dataset::skipped::SkipReason;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
-use crate::headers::{head, open_regular};
+use crate::index::headers::{head, open_regular};
 use crate::options::Options;
 use crate::watched::asking;
 use crate::{FileId, FileTable};

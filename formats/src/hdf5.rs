@@ -29,7 +29,7 @@ use crate::endian;
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, find, thread_count};
 use crate::format::{Format, Paths, Shows};
-use crate::headers::map_files;
+use crate::index::headers::map_files;
 use crate::options::{FormatOptions, options};
 use crate::{Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bands::{Bands, Part};

@@ -6,7 +6,7 @@ use crate::dataset::fingerprint::Fingerprint;
 use crate::endian;
 use crate::find::paths::header_thread_count;
 use crate::format::{Format, Paths, Shows};
-use crate::headers::{Source, head, map_files};
+use crate::index::headers::{Source, head, map_files};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::HashSet;

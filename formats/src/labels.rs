@@ -1,7 +1,7 @@
 //! Labels from a table of names: a file of `file,label` rows, or what the program has in memory.
 
 use crate::find::names::has_extension;
-use crate::headers::Source;
+use crate::index::headers::Source;
 use crate::options::words;
 use crate::{DType, Dataset, KnownColumn, SampleId, Skipped, View, WithColumns};
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};

@@ -37,15 +37,12 @@ mod arrays;
 #[cfg(feature = "parquet")]
 mod arrow;
 mod beton;
-mod changes;
-mod checks;
 #[cfg(feature = "parquet")]
 mod columnar;
 #[cfg(not(feature = "parquet"))]
 mod columnar_absent;
 mod compression;
 mod concat;
-mod content;
 mod dataset;
 mod detect;
 mod endian;
@@ -53,16 +50,14 @@ mod find;
 mod folder;
 mod format;
 mod hdf5;
-mod headers;
 mod idx;
-mod indexes;
 mod known;
 mod labels;
+mod index;
 mod lines;
 mod litdata;
 mod mds;
 mod options;
-mod packed;
 mod parallel;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -70,13 +65,11 @@ mod ranges;
 mod records;
 mod registry;
 mod shards;
-mod sidecar;
 mod tar;
 mod tfrecord;
 mod tokens;
 mod view;
 mod watched;
-mod window;
 
 pub use concat::Concat;
 pub use dataset::files::FileTable;
@@ -109,20 +102,20 @@ pub mod internal {
     };
 
     pub use crate::arrays::npy::array_of as npy_array_of;
-    pub use crate::changes::names;
-    pub use crate::checks::{Checked, check_all};
-    pub use crate::content::{
-        CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
-    };
     pub use crate::find::names::{MANIFEST_NAME, split_name};
     pub use crate::format::Format;
-    pub use crate::headers::open_regular;
+    pub use crate::index::changes::names;
+    pub use crate::index::checks::{Checked, check_all};
+    pub use crate::index::content::{
+        CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
+    };
+    pub use crate::index::headers::open_regular;
+    pub use crate::index::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::mds::array_shape;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::ranges::Numbers;
     pub use crate::registry::{FORMATS, all_options, detect, formats_with, of_files};
-    pub use crate::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::watched::REMEDY as NO_ANSWER;
 }
 

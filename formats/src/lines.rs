@@ -15,11 +15,11 @@ use crate::dataset::sizes::sum_of_runs;
 use crate::dataset::skipped::SkipReason;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
-use crate::headers::decoded;
-use crate::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends, index_all};
+use crate::index::headers::decoded;
+use crate::index::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends, index_all};
+use crate::index::packed::{self, PackedFile};
+use crate::index::sidecar::{Builder, Member, Places, Sidecar};
 use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, options};
-use crate::packed::{self, PackedFile};
-use crate::sidecar::{Builder, Member, Places, Sidecar};
 use crate::{
     DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
     Value,

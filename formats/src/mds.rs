@@ -5,8 +5,8 @@
 mod columns;
 mod index;
 
-use crate::checks;
 use crate::format::{Format, Shows};
+use crate::index::checks;
 use crate::options::{FormatOptions, options};
 use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
 use crate::{FileId, Span};

@@ -21,7 +21,7 @@ use crate::columnar::layout::ColumnWriter;
 use crate::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
 use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
-use crate::headers::head;
+use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
 use footer::{Chunks, MAGIC};

@@ -9,7 +9,7 @@ mod zipped;
 use crate::dataset::fingerprint::Fingerprint;
 use crate::find::paths::thread_count;
 use crate::find::patterns::{Place, expand};
-use crate::headers;
+use crate::index::headers;
 use crate::parallel::in_parallel;
 use crate::watched::asking;
 use crate::{FileId, FileTable, Index, SampleId, Schema, Span, too_many_files};

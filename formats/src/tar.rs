@@ -16,9 +16,9 @@ use crate::dataset::skipped::Skips;
 use crate::find::names::MANIFEST_NAME;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
-use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
+use crate::index::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
+use crate::index::sidecar::{Places, Sidecar};
 use crate::options::{FormatOptions, Missing, options};
-use crate::sidecar::{Places, Sidecar};
 use crate::{
     DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
     Value,

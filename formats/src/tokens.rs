@@ -7,7 +7,7 @@ use crate::dataset::skipped::{SkipReason, Skips};
 use crate::detect::refuse_headers;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
-use crate::headers::{Source, head, map_files};
+use crate::index::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options};
 use crate::watched::asking;
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};

@@ -3,7 +3,7 @@
 //! Source: google/riegeli, `doc/riegeli_records_file_format.md`.
 
 use crate::compression::Compression;
-use crate::headers::u64_at;
+use crate::index::headers::u64_at;
 #[cfg(feature = "array-record")]
 use highway::{HighwayHash, HighwayHasher, Key};
 use std::borrow::Cow;

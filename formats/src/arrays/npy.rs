@@ -5,7 +5,7 @@
 
 use crate::DType;
 use crate::arrays::{Array, DIMENSIONS_MAX, array_bytes};
-use crate::headers::{Source, u16_at, u32_at};
+use crate::index::headers::{Source, u16_at, u32_at};
 use std::num::IntErrorKind;
 use std::ops::Range;
 use uringload_core::{Error, ErrorKind, Result};

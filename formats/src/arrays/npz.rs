@@ -4,7 +4,7 @@
 use super::npy::{self, Holder};
 use super::zip::{self, Inflated, Member};
 use super::{Array, Deflated, Found, Listing};
-use crate::headers::Source;
+use crate::index::headers::Source;
 use std::io;
 use uringload_core::{Error, Result};
 

@@ -5,7 +5,7 @@
 
 use crate::DType;
 use crate::arrays::{Array, Found, Listing, array_bytes};
-use crate::headers::{Source, u64_at};
+use crate::index::headers::{Source, u64_at};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use std::collections::{HashMap, HashSet};

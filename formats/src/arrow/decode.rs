@@ -6,7 +6,7 @@ use crate::columnar::json::Text;
 use crate::columnar::layout::{self, ColumnWriter, Room, State, Writer, bound};
 use crate::columnar::{Fill, Place};
 use crate::compression::{Compression, fill};
-use crate::headers::{u32_at, u64_at};
+use crate::index::headers::{u32_at, u64_at};
 use bytes::Bytes;
 use std::io::Read;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use super::tables::{self, Batch, Block, Footer, Header, Schema, i64_at};
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
 use crate::columnar::{Group, LZ4_FRAME_BYTES, Listing, Place};
-use crate::headers::{Source, u32_at};
+use crate::index::headers::{Source, u32_at};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;

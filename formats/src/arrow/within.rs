@@ -9,7 +9,7 @@ use super::schema::{Layout, Leaf, Storage};
 use crate::FileId;
 use crate::columnar::{Column, Columnar, ColumnarOptions, Kind, Listing, Wanted};
 use crate::find::paths::{FoundFiles, thread_count};
-use crate::headers::{Source, map_files};
+use crate::index::headers::{Source, map_files};
 use std::collections::HashMap;
 use std::ops::Range;
 use uringload_core::{Error, ErrorKind, Result};

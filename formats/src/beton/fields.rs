@@ -2,7 +2,7 @@
 
 use super::HEAD_BYTES;
 use crate::dataset::fingerprint::Fingerprint;
-use crate::headers::{Source, u64_at};
+use crate::index::headers::{Source, u64_at};
 use crate::{DType, Encoding, Field, Schema, Shape};
 use uringload_core::{Error, ErrorKind, Result};
 

@@ -2,7 +2,7 @@
 
 use super::Head;
 use super::fields::{CHANNELS, Descriptor, Descriptors, Kind};
-use crate::headers::{Source, u16_at, u64_at};
+use crate::index::headers::{Source, u16_at, u64_at};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 

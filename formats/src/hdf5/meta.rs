@@ -1,6 +1,6 @@
 //! Metadata of a file, read block by block: numbers of the file's own widths, checksums, and a bound on the total.
 
-use crate::headers::Source;
+use crate::index::headers::Source;
 use std::cell::Cell;
 use uringload_core::{Error, Result};
 

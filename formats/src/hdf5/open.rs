@@ -10,7 +10,7 @@ use super::superblock;
 use super::types::{Kind, Taken};
 use super::values;
 use super::{Column, Row};
-use crate::headers::Source;
+use crate::index::headers::Source;
 use crate::{Field, FileId, FileTable, Shape};
 use std::collections::BTreeMap;
 use uringload_core::{Error, ErrorKind, Result};

@@ -2,7 +2,7 @@
 
 use super::header::{self, CACHE_IMAGE, DRIVER};
 use super::meta::Meta;
-use crate::headers::Source;
+use crate::index::headers::Source;
 use crate::watched::asking;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -4,7 +4,7 @@
 
 use super::bands::Bands;
 use super::meta::Meta;
-use crate::headers::u32_at;
+use crate::index::headers::u32_at;
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 

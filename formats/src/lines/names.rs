@@ -3,7 +3,7 @@
 use super::{Delimiter, LineFormat};
 use crate::find::names::has_extension;
 use crate::find::paths::FoundFiles;
-use crate::sidecar;
+use crate::index::sidecar;
 use crate::{FileId, FileTable};
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};

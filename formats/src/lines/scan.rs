@@ -1,9 +1,9 @@
 //! One pass over a file that finds where its lines begin and end.
 
 use crate::compression::{Compression, read_full};
-use crate::indexes::Pass;
-use crate::packed::{in_decoded, undecodable};
-use crate::window::{Source, Stored};
+use crate::index::indexes::Pass;
+use crate::index::packed::{in_decoded, undecodable};
+use crate::index::window::{Source, Stored};
 use memchr::{memchr, memchr_iter, memchr2};
 use std::io::BufReader;
 use uringload_core::{Error, ErrorKind, Result};

@@ -8,7 +8,7 @@ use super::thrift::PageHeader;
 use super::values::{Stored, broken};
 use crate::columnar::Place;
 use crate::columnar::layout::{ColumnWriter, State};
-use crate::headers::Source;
+use crate::index::headers::Source;
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 

@@ -10,7 +10,7 @@ use crate::FileId;
 use crate::columnar::json::{Scalar, text_room};
 use crate::columnar::layout::{Room, bound};
 use crate::columnar::{BROTLI_BYTES, Group, LZ4_FRAME_BYTES, Listing, Place, Wanted};
-use crate::headers::{Source, u32_at};
+use crate::index::headers::{Source, u32_at};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// The first and the last bytes of a file.

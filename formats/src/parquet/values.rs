@@ -4,7 +4,7 @@
 use super::delta::Delta;
 use super::hybrid::Hybrid;
 use super::types::{Physical, Primitive};
-use crate::headers::u32_at;
+use crate::index::headers::u32_at;
 use bytes::{Buf, Bytes};
 use std::borrow::Cow;
 use uringload_core::{Error, ErrorKind, Result};

@@ -1,7 +1,7 @@
 //! The source of a shard's header, which is a file or its decoded content, and the table of offsets in it.
 
 use crate::dataset::stamp::Stamp;
-use crate::headers::{Source, decoded};
+use crate::index::headers::{Source, decoded};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;

@@ -6,8 +6,8 @@
 
 use super::header::{BLOCK_BYTES, Block, Header, Kind};
 use super::keys::Grouper;
-use crate::indexes::{Foreign, foreign};
-use crate::window::Source;
+use crate::index::indexes::{Foreign, foreign};
+use crate::index::window::Source;
 use std::path::Path;
 use uringload_sys::file::Identity;
 

@@ -3,10 +3,10 @@
 use super::dali;
 use super::index::Archives;
 use crate::dataset::skipped::SkipReason;
-use crate::indexes::{Indexed, Wanted, index_all, scan_threads};
+use crate::index::indexes::{Indexed, Wanted, index_all, scan_threads};
+use crate::index::sidecar::{Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
+use crate::index::window::Plain;
 use crate::options::Common;
-use crate::sidecar::{Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
-use crate::window::Plain;
 use crate::{FileId, FileTable};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;

@@ -7,10 +7,10 @@ use super::scan::{Entry, Sink, scan};
 use super::{dali, is_plain};
 use crate::compression::Coding;
 use crate::dataset::skipped::SkipReason;
-use crate::indexes::{Found, Indexing, Pass};
-use crate::packed::in_decoded;
-use crate::sidecar::Sidecar;
-use crate::window::{Source, Stored};
+use crate::index::indexes::{Found, Indexing, Pass};
+use crate::index::packed::in_decoded;
+use crate::index::sidecar::Sidecar;
+use crate::index::window::{Source, Stored};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// See the module documentation.

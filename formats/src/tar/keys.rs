@@ -3,7 +3,7 @@
 
 use crate::dataset::skipped::SkipReason;
 use crate::find::names::split_name;
-use crate::sidecar::{Builder, COLUMNS_MAX, KEY_BYTES_MAX, Member};
+use crate::index::sidecar::{Builder, COLUMNS_MAX, KEY_BYTES_MAX, Member};
 use std::collections::HashMap;
 
 /// Groups members into samples.

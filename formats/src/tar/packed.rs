@@ -4,8 +4,8 @@
 use super::header::{BLOCK_BYTES, Block, Header};
 use super::holes::{Expanded, is_broken_map};
 use crate::compression::{Coding, Compression, fill, read_full};
-use crate::packed;
-use crate::window::{Plain, Source};
+use crate::index::packed;
+use crate::index::window::{Plain, Source};
 use std::io::{self, BufReader, Read};
 use uringload_core::{Error, ErrorKind, Result};
 

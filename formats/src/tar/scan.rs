@@ -2,7 +2,7 @@
 
 use super::header::{BLOCK_BYTES, Block, Header, Kind, Pax};
 use crate::dataset::skipped::SkipReason;
-use crate::window::{Source, Window};
+use crate::index::window::{Source, Window};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// A regular file in an archive.

@@ -6,7 +6,7 @@ use super::scan::{Entry, Sink, scan};
 use super::*;
 use crate::compression::Compression;
 use crate::dataset::skipped::SkipReason;
-use crate::window::Source;
+use crate::index::window::Source;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -5,8 +5,8 @@
 //! compared with the file's size, its times, and some of its headers. If anything does not match, the file is scanned.
 
 use super::frame::{FRAME_BYTES, HEADER_BYTES, Header, length};
-use crate::indexes::{Foreign, foreign};
-use crate::window::Source;
+use crate::index::indexes::{Foreign, foreign};
+use crate::index::window::Source;
 use std::path::{Path, PathBuf};
 use uringload_sys::file::Identity;
 

@@ -4,8 +4,8 @@
 //! Source: tensorflow `core/lib/io/record_writer.h` and `core/lib/hash/crc32c.h`.
 
 use crate::compression::Compression;
-use crate::headers::{decoded, u32_at, u64_at};
-use crate::window::{Source, Window};
+use crate::index::headers::{decoded, u32_at, u64_at};
+use crate::index::window::{Source, Window};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};

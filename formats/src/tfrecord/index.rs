@@ -3,9 +3,9 @@
 use super::dali;
 use super::frame::{HEADER_BYTES, Header, compression, scan, scan_decoded};
 use crate::compression::Compression;
-use crate::indexes::{Found, Indexing, Pass};
-use crate::sidecar::{Builder, Member};
-use crate::window::{Source, Stored};
+use crate::index::indexes::{Found, Indexing, Pass};
+use crate::index::sidecar::{Builder, Member};
+use crate::index::window::{Source, Stored};
 use uringload_core::{Error, Result};
 
 /// See the module documentation.

@@ -3,8 +3,8 @@
 use super::Shapes;
 use super::example::{Columns, Learned};
 use super::frame::{FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked, scan};
+use crate::index::window::Source;
 use crate::options::{Missing, OptionType};
-use crate::window::Source;
 use crate::{Sample, Value};
 use bytes::Bytes;
 use proptest::collection::vec;

@@ -6,7 +6,7 @@
 //! multimodal sets.
 
 use crate::DType;
-use crate::headers::{Source, u32_at, u64_at};
+use crate::index::headers::{Source, u32_at, u64_at};
 use uringload_core::Result;
 
 /// The first bytes of the file.

@@ -8,7 +8,7 @@ use std::path::Path;
 use uringload_core::{Error, Result};
 
 /// Something with bytes at offsets, read from front to back.
-pub(super) trait Source {
+pub(crate) trait Source {
     /// Reads up to `into.len()` bytes at `offset`; returns 0 past the end.
     fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize>;
 
@@ -33,10 +33,10 @@ pub(super) trait Source {
 }
 
 /// A file that is read as is.
-pub(super) struct Plain<'a> {
-    pub(super) path: &'a Path,
-    pub(super) file: &'a OwnedFd,
-    pub(super) size: u64,
+pub(crate) struct Plain<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) file: &'a OwnedFd,
+    pub(crate) size: u64,
 }
 
 impl Source for Plain<'_> {
@@ -61,11 +61,11 @@ impl Source for Plain<'_> {
 }
 
 /// Reads the bytes of a file from first to last, and reports its progress.
-pub(super) struct Stored<'a, F> {
-    pub(super) path: &'a Path,
-    pub(super) file: &'a OwnedFd,
-    pub(super) at: u64,
-    pub(super) passed: F,
+pub(crate) struct Stored<'a, F> {
+    pub(crate) path: &'a Path,
+    pub(crate) file: &'a OwnedFd,
+    pub(crate) at: u64,
+    pub(crate) passed: F,
 }
 
 impl<F: FnMut(u64)> Read for Stored<'_, F> {
@@ -87,7 +87,7 @@ const LONG_BYTES: u64 = 512 << 10;
 const WORTH_BYTES: u64 = 32 << 10;
 
 /// See the module documentation.
-pub(super) struct Window<'a, S> {
+pub(crate) struct Window<'a, S> {
     source: &'a mut S,
     start: u64,
     bytes: Vec<u8>,
@@ -97,12 +97,12 @@ pub(super) struct Window<'a, S> {
 }
 
 impl<'a, S: Source> Window<'a, S> {
-    pub(super) fn new(source: &'a mut S) -> Window<'a, S> {
+    pub(crate) fn new(source: &'a mut S) -> Window<'a, S> {
         Window { source, start: 0, bytes: Vec::new(), bytes_read: 0, worth: 0 }
     }
 
     /// The `len` bytes at `offset`; `len` is small. Fewer if the file ends within them, none if it ends before.
-    pub(super) fn bytes(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
+    pub(crate) fn bytes(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
         if offset < self.start || offset + len > self.end() {
             self.fill(offset, len)?;
         }
@@ -113,18 +113,18 @@ impl<'a, S: Source> Window<'a, S> {
 
     /// Advances to `offset`. Returns `offset`, or the file's length if that is less. Earlier bytes may not be requested
     /// then.
-    pub(super) fn reach(&mut self, offset: u64) -> Result<u64> {
+    pub(crate) fn reach(&mut self, offset: u64) -> Result<u64> {
         if offset <= self.end() { Ok(offset) } else { self.source.reach(offset) }
     }
 
     /// Reports that a payload of `len` bytes follows and is skipped.
-    pub(super) fn passed_over(&mut self, len: u64) {
+    pub(crate) fn passed_over(&mut self, len: u64) {
         if len >= WORTH_BYTES {
             self.worth += len;
         }
     }
 
-    pub(super) fn bytes_read(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 

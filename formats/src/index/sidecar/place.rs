@@ -2,7 +2,7 @@
 
 use super::{Memory, Shard, Sidecar};
 use crate::dataset::fingerprint::Fingerprint;
-use crate::headers::open_identified;
+use crate::index::headers::open_identified;
 use rustix::fs::FlockOperation;
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 //! names and sizes.
 
 use crate::dataset::fingerprint::Fingerprint;
-use crate::headers::Source;
+use crate::index::headers::Source;
 use crate::{FileId, FileTable};
 use std::ops::Range;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Files that are compressed as a whole: how they show it, and how each is decoded as a unit.
 
 use crate::compression::Compression;
-use crate::window::{Plain, Source};
+use crate::index::window::{Plain, Source};
 use crate::{FileId, FileTable, Span};
 use bytes::Bytes;
 use std::io;
@@ -9,17 +9,17 @@ use uringload_core::{Error, ErrorKind, Result};
 
 /// A compressed file.
 #[derive(Debug)]
-pub(super) struct PackedFile {
-    pub(super) file: FileId,
-    pub(super) compression: Compression,
-    pub(super) decoded_bytes: u64,
+pub(crate) struct PackedFile {
+    pub(crate) file: FileId,
+    pub(crate) compression: Compression,
+    pub(crate) decoded_bytes: u64,
     /// Whether something follows that cannot be read.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
 }
 
 impl PackedFile {
     /// Where its bytes are stored: all of the file.
-    pub(super) fn stored(&self, files: &FileTable) -> Span {
+    pub(crate) fn stored(&self, files: &FileTable) -> Span {
         Span { file: self.file, offset: 0, len: files.size(self.file) }
     }
 
@@ -27,7 +27,7 @@ impl PackedFile {
     ///
     /// # Errors
     /// `Corrupt` where that fails, or where it has another length than the index says.
-    pub(super) fn decode(&self, files: &FileTable, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+    pub(crate) fn decode(&self, files: &FileTable, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let PackedFile { file, compression, decoded_bytes, is_cut } = self;
         let stored = stored.first().map_or(&[][..], |stored| &stored[..]);
         // Fits: the caller has allocated this much.
@@ -60,7 +60,7 @@ const HEAD_BYTES: usize = 6;
 ///
 /// # Errors
 /// `Io`; `Unavailable` for a compression that is not built in.
-pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
+pub(crate) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
     let mut head = [0; HEAD_BYTES];
     let have = file.read_at_least(&mut head, 0, HEAD_BYTES)?;
     let found = Compression::of_head(&head[..have]);
@@ -69,7 +69,7 @@ pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
 }
 
 /// The error for a file, which is a `kind` of file ("archive"), that cannot be decoded.
-pub(super) fn undecodable(kind_of_file: &str, compression: Compression, error: io::Error) -> Error {
+pub(crate) fn undecodable(kind_of_file: &str, compression: Compression, error: io::Error) -> Error {
     // A failed system call is not the file's fault.
     if error.raw_os_error().is_some() {
         return Error::io("cannot read", error);
@@ -84,7 +84,7 @@ pub(super) fn undecodable(kind_of_file: &str, compression: Compression, error: i
 }
 
 /// Adds to an error that its offset counts decoded bytes.
-pub(super) fn in_decoded(error: Error) -> Error {
+pub(crate) fn in_decoded(error: Error) -> Error {
     let place = "the offset counts decoded bytes";
     let remedy = error.remedy().map_or_else(|| place.to_owned(), |remedy| format!("{remedy}; {place}"));
     error.with_remedy(remedy)

@@ -2,11 +2,11 @@
 //! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
 use crate::dataset::skipped::{SkipReason, Skips};
+use crate::index::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
+use crate::index::window::Plain;
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
-use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
 use crate::watched::{asking, is_given_up};
-use crate::window::Plain;
 use crate::{FileId, FileTable, Index, IndexProgress, IndexReport};
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -48,24 +48,24 @@ impl<'a> StepDown<'a> {
 const SCAN_THREADS: usize = 16;
 
 /// The threads for scans that only read headers.
-pub(super) fn scan_threads(common: &Common) -> usize {
+pub(crate) fn scan_threads(common: &Common) -> usize {
     if common.threads == 0 { SCAN_THREADS } else { common.threads }
 }
 
 /// How the indexes of files are found or made.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
-    pub(super) common: &'a Common,
-    pub(super) places: Places,
+pub(crate) struct Wanted<'a> {
+    pub(crate) common: &'a Common,
+    pub(crate) places: Places,
     /// Whether a damaged file has the samples in front of the damage, instead of being an error.
-    pub(super) keep_damaged: bool,
+    pub(crate) keep_damaged: bool,
     /// Whether the index of a file that was scanned is written.
-    pub(super) write_index: bool,
-    pub(super) threads: usize,
+    pub(crate) write_index: bool,
+    pub(crate) threads: usize,
 }
 
 /// A format whose files are scanned.
-pub(super) trait Indexing: Sync {
+pub(crate) trait Indexing: Sync {
     /// What the files are read as. An index that was made by another rule does not fit.
     fn name(&self) -> &'static str;
 
@@ -85,18 +85,18 @@ pub(super) trait Indexing: Sync {
 }
 
 /// What a scan of a file has found.
-pub(super) struct Found {
-    pub(super) builder: Builder,
+pub(crate) struct Found {
+    pub(crate) builder: Builder,
     /// Bytes that were read for it.
-    pub(super) bytes_read: u64,
+    pub(crate) bytes_read: u64,
     /// Why it ends before the file does; the error does not name the file.
-    pub(super) damage: Option<Error>,
+    pub(crate) damage: Option<Error>,
 }
 
 /// The index of one file, and where it comes from.
 #[derive(Debug)]
-pub(super) struct Indexed {
-    pub(super) sidecar: Sidecar,
+pub(crate) struct Indexed {
+    pub(crate) sidecar: Sidecar,
     origin: Origin,
     bytes_read: u64,
     refused: Vec<(PathBuf, String)>,
@@ -104,7 +104,7 @@ pub(super) struct Indexed {
     foreign: Option<(PathBuf, String)>,
     kept: Option<Kept>,
     /// Why the file cannot be read to its end.
-    pub(super) damage: Option<Error>,
+    pub(crate) damage: Option<Error>,
 }
 
 /// Where an index comes from.
@@ -117,13 +117,13 @@ enum Origin {
 }
 
 /// One scan of a file from its beginning to its end.
-pub(super) struct Pass<'a> {
+pub(crate) struct Pass<'a> {
     job: &'a Job<'a>,
-    pub(super) path: &'a Path,
+    pub(crate) path: &'a Path,
     /// The open file.
-    pub(super) file: &'a OwnedFd,
+    pub(crate) file: &'a OwnedFd,
     /// Its size in bytes.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     identity: &'a Identity,
     told: Cell<u64>,
     origin: Origin,
@@ -136,19 +136,19 @@ const TELL_BYTES: u64 = 64 << 20;
 
 impl<'a> Pass<'a> {
     /// The file as it is.
-    pub(super) fn plain(&self) -> Plain<'a> {
+    pub(crate) fn plain(&self) -> Plain<'a> {
         Plain { path: self.path, file: self.file, size: self.size }
     }
 
     /// The file, of which the headers alone are looked at.
-    pub(super) fn headers(&self) -> Plain<'a> {
+    pub(crate) fn headers(&self) -> Plain<'a> {
         // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
         let _ = advise_random(self.file.as_fd());
         self.plain()
     }
 
     /// The look has come to this byte.
-    pub(super) fn passed(&self, offset: u64) {
+    pub(crate) fn passed(&self, offset: u64) {
         let offset = offset.min(self.size);
         if offset.saturating_sub(self.told.get()) >= TELL_BYTES {
             self.add(offset);
@@ -161,7 +161,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Takes over the index of another program, if `find` finds one that is believed.
-    pub(super) fn import<T>(&mut self, find: impl FnOnce(&Path, &Identity) -> Option<Foreign<T>>) -> Option<T> {
+    pub(crate) fn import<T>(&mut self, find: impl FnOnce(&Path, &Identity) -> Option<Foreign<T>>) -> Option<T> {
         if self.job.wanted.common.rebuild {
             return None;
         }
@@ -179,11 +179,11 @@ impl<'a> Pass<'a> {
 }
 
 /// Where another program's index lies, and what it says or why it is not believed.
-pub(super) type Foreign<T> = (PathBuf, Result<T, String>);
+pub(crate) type Foreign<T> = (PathBuf, Result<T, String>);
 
 /// Another program's index of the file at `path`, if there is one at one of `places`. It is believed if the file has
 /// not changed since, and it is a text of at most `most` bytes of which `understand` makes something.
-pub(super) fn foreign<T>(
+pub(crate) fn foreign<T>(
     path: &Path,
     identity: &Identity,
     places: &[PathBuf],
@@ -210,7 +210,7 @@ fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, 
 }
 
 /// Whether a name is that of an index, our own or DALI's.
-pub(super) fn is_index(name: &[u8]) -> bool {
+pub(crate) fn is_index(name: &[u8]) -> bool {
     let extension = Path::new(OsStr::from_bytes(name)).extension();
     extension.is_some_and(|ending| ending == EXTENSION || ending == "idx")
 }
@@ -219,7 +219,7 @@ pub(super) fn is_index(name: &[u8]) -> bool {
 ///
 /// # Errors
 /// That of the first file, in order, that fails.
-pub(super) fn index_all(files: &FileTable, wanted: &Wanted<'_>, format: &dyn Indexing) -> Result<Vec<Indexed>> {
+pub(crate) fn index_all(files: &FileTable, wanted: &Wanted<'_>, format: &dyn Indexing) -> Result<Vec<Indexed>> {
     let (memory, shards, bytes) = (Memory::new(RESIDENT_BYTES), AtomicU64::new(0), AtomicU64::new(0));
     let job = Job { files, wanted, memory, shards, bytes };
     // Fits: a table has fewer than 2^32 files.
@@ -361,7 +361,7 @@ impl Job<'_> {
 
 /// What happened while files were opened.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(crate) struct Notes {
     report: IndexReport,
     fallbacks: Vec<Fallback>,
     damage: Vec<Error>,
@@ -370,7 +370,7 @@ pub(super) struct Notes {
 
 impl Notes {
     /// Of these files; `skips` has what was left out before they were opened.
-    pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: Skips) -> Notes {
+    pub(crate) fn of(files: &FileTable, indexed: &[Indexed], skips: Skips) -> Notes {
         let mut notes = Notes { report: IndexReport::default(), fallbacks: Vec::new(), damage: Vec::new(), skips };
         let (mut cached, mut in_memory, mut foreign) = (StepDown::default(), StepDown::default(), StepDown::default());
         let mut untrusted = StepDown::default();
@@ -424,7 +424,7 @@ impl Notes {
     }
 
     /// Puts it where everybody can see it.
-    pub(super) fn tell(self, index: &mut Index) {
+    pub(crate) fn tell(self, index: &mut Index) {
         index.report = Some(self.report);
         index.fallbacks.extend(self.fallbacks);
         index.damage = self.damage;
@@ -432,7 +432,7 @@ impl Notes {
     }
 
     /// The error for files without a sample: their damage if there is any, else `what`.
-    pub(super) fn nothing(self, files: &FileTable, what: &'static str) -> Error {
+    pub(crate) fn nothing(self, files: &FileTable, what: &'static str) -> Error {
         self.damage.into_iter().next().unwrap_or_else(|| {
             let place = if files.len() == 1 { files.path(FileId(0)) } else { files.place().to_path_buf() };
             let error = Error::new(ErrorKind::Empty, what).with_path(place);
@@ -446,7 +446,7 @@ impl Notes {
 ///
 /// # Errors
 /// `InvalidArgument` for more than 2^64 samples.
-pub(super) fn ends(files: &FileTable, samples: impl Iterator<Item = u64>) -> Result<Vec<u64>> {
+pub(crate) fn ends(files: &FileTable, samples: impl Iterator<Item = u64>) -> Result<Vec<u64>> {
     let mut end = 0_u64;
     let add = |(number, samples): (usize, u64)| -> Result<u64> {
         end = end.checked_add(samples).ok_or_else(|| {

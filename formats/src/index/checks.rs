@@ -4,7 +4,7 @@
 mod hashes;
 
 use crate::find::paths::thread_count;
-use crate::headers::Source;
+use crate::index::headers::Source;
 use crate::parallel::in_parallel;
 use crate::{Check, Dataset, FileId, FileTable};
 use std::cell::Cell;
@@ -140,7 +140,7 @@ fn run(source: &Source, checks: &[Check], passed: &dyn Fn(u64) -> bool) -> Resul
 ///
 /// # Errors
 /// That of the first check that fails; `Unavailable` for an unsupported algorithm.
-pub(super) fn require(source: &Source, checks: &[Check]) -> Result<()> {
+pub(crate) fn require(source: &Source, checks: &[Check]) -> Result<()> {
     let outcomes = run(source, checks, &|_| true)?.unwrap_or_default();
     checks.iter().zip(outcomes).try_for_each(|(check, outcome)| match outcome {
         Outcome::Right => Ok(()),
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     /// The hash of the bytes 0 to 255, three times over, fed in pieces.
-    pub(super) fn of_bytes(algorithm: &str) -> Option<String> {
+    pub(crate) fn of_bytes(algorithm: &str) -> Option<String> {
         let bytes: Vec<u8> = (0..3).flat_map(|_| 0..=255).collect();
         let mut hasher = hasher(algorithm)?;
         bytes.chunks(100).for_each(|piece| hasher.update(piece));

@@ -25,7 +25,7 @@ const HEAD_BYTES: u64 = 9;
 
 /// An open file that is read in parts.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     file: File,
     path: PathBuf,
     size: u64,
@@ -34,7 +34,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Opens a file of a dataset, which must be the one that was found.
-    pub(super) fn open(files: &FileTable, file: FileId) -> Result<Source> {
+    pub(crate) fn open(files: &FileTable, file: FileId) -> Result<Source> {
         let path = files.path(file);
         let opened = open(&path)?;
         files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
@@ -42,32 +42,32 @@ impl Source {
     }
 
     /// Opens a file that is not in a table.
-    pub(super) fn open_path(path: PathBuf) -> Result<Source> {
+    pub(crate) fn open_path(path: PathBuf) -> Result<Source> {
         let opened = open(&path)?;
         let stamp = Stamp::of(&opened.identity);
         Ok(Source { file: opened.file.into(), path, size: opened.identity.size, stamp })
     }
 
     /// What the file is known by.
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> Stamp {
         self.stamp
     }
 
     /// The file itself, for a reader that goes from one end to the other.
-    pub(super) fn into_file(self) -> File {
+    pub(crate) fn into_file(self) -> File {
         self.file
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
     /// Fills `into` with the bytes at `offset`. `what` names them in errors ("the header").
-    pub(super) fn read(&self, offset: u64, into: &mut [u8], what: &str) -> Result<()> {
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8], what: &str) -> Result<()> {
         if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size) {
             return Err(self.truncated(what));
         }
@@ -79,7 +79,7 @@ impl Source {
     }
 
     /// Reads `len` bytes at `offset`. Allocates no memory for bytes that the file does not have.
-    pub(super) fn bytes(&self, offset: u64, len: usize, what: &str) -> Result<Vec<u8>> {
+    pub(crate) fn bytes(&self, offset: u64, len: usize, what: &str) -> Result<Vec<u8>> {
         if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
             return Err(self.truncated(what));
         }
@@ -90,7 +90,7 @@ impl Source {
 
     /// Fills `into` with a few bytes at `offset` and leaves the page cache as it was: who only looks at a file must not
     /// change how it is read later.
-    pub(super) fn glance(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+    pub(crate) fn glance(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let len = into.len() as u64;
         let was_cached = cachestat(self.file.as_fd(), offset, len).map_or(true, |stat| stat.cached > 0);
         self.read(offset, into, "what was to be looked at")?;
@@ -102,7 +102,7 @@ impl Source {
 
     /// Calls `each` with the bytes of a range, piece by piece, until it returns false. Returns whether it never did.
     /// Leaves the page cache as it was, as far as the kernel reports its state and takes advice.
-    pub(super) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
+    pub(crate) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
         let (start, len) = (range.start, range.end.saturating_sub(range.start));
         if range.end > self.size {
             return Err(self.truncated(what));
@@ -129,7 +129,7 @@ impl Source {
     }
 
     /// The error for a file that ends within `what`.
-    pub(super) fn truncated(&self, what: &str) -> Error {
+    pub(crate) fn truncated(&self, what: &str) -> Error {
         Error::new(ErrorKind::Truncated, format!("the file ends within {what}"))
             .with_path(&self.path)
             .with_offset(self.size)
@@ -137,18 +137,18 @@ impl Source {
     }
 
     /// The error for content at `offset` that breaks the format.
-    pub(super) fn corrupt(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
+    pub(crate) fn corrupt(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
         Error::new(ErrorKind::Corrupt, what).with_path(&self.path).with_offset(offset)
     }
 
     /// The error for content that is sound but not supported.
-    pub(super) fn unavailable(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
+    pub(crate) fn unavailable(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
         Error::new(ErrorKind::Unavailable, what).with_path(&self.path).with_offset(offset)
     }
 }
 
 /// Adds to `what` that its offset counts decoded bytes, not those of the file.
-pub(super) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
+pub(crate) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
     format!("{what} (the offset counts decoded bytes)").into()
 }
 
@@ -179,14 +179,14 @@ fn open(path: &Path) -> Result<Opened> {
 }
 
 /// Opens a file only if it is a regular one: opening a FIFO would wait for a writer.
-pub(super) fn open_identified(path: &Path) -> std::io::Result<Opened> {
+pub(crate) fn open_identified(path: &Path) -> std::io::Result<Opened> {
     let _asking = asking(path);
     // Reads of a regular file block whatever O_NONBLOCK says.
     uringload_sys::file::open(CWD, path.as_os_str().as_bytes(), OpenFlags::default().nonblock(true))
 }
 
 /// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.
-pub(super) fn head(path: &Path) -> Vec<u8> {
+pub(crate) fn head(path: &Path) -> Vec<u8> {
     let (mut head, _asking) = (Vec::new(), asking(path));
     // Bytes read before an error still count: whoever opens the file gets the error.
     let _ = open_identified(path).and_then(|opened| File::from(opened.file).take(HEAD_BYTES).read_to_end(&mut head));
@@ -197,7 +197,7 @@ pub(super) fn head(path: &Path) -> Vec<u8> {
 ///
 /// # Errors
 /// That of the first file, by number, for which `work` fails.
-pub(super) fn map_files<T: Send>(
+pub(crate) fn map_files<T: Send>(
     files: Range<u32>,
     threads: usize,
     work: impl Fn(FileId) -> Result<T> + Sync,
@@ -206,17 +206,17 @@ pub(super) fn map_files<T: Send>(
 }
 
 /// The 2 bytes at `at`, little endian. `at + 2` lies within `bytes`.
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// The 4 bytes at `at`, little endian. `at + 4` lies within `bytes`.
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
 /// The 8 bytes at `at`, little endian. `at + 8` lies within `bytes`.
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 

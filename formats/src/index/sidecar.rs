@@ -30,7 +30,7 @@ mod place;
 mod proof;
 
 use crate::compression::{Coding, Compression};
-use crate::headers::open_identified;
+use crate::index::headers::open_identified;
 use crate::watched::asking;
 use layout::{Head, KEYS_PER_GROUP};
 use pieces::OnDisk;
@@ -42,21 +42,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::{Identity, Opened};
 
-pub(super) use build::{Builder, Member};
-pub(super) use layout::Column;
+pub(crate) use build::{Builder, Member};
+pub(crate) use layout::Column;
 pub use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
-pub(super) use pieces::Memory;
-pub(super) use place::{EXTENSION, Kept, Places};
-pub(super) use proof::Proof;
+pub(crate) use pieces::Memory;
+pub(crate) use place::{EXTENSION, Kept, Places};
+pub(crate) use proof::Proof;
 
 /// Sidecars are read into memory up to this many bytes for all shards of a dataset together: two million samples.
-pub(super) const RESIDENT_BYTES: u64 = 32 << 20;
+pub(crate) const RESIDENT_BYTES: u64 = 32 << 20;
 
 /// Bytes that one checksum covers: a page, so that a look-up verifies only what it has read in anyway.
 const CHECKED_BYTES: u64 = 4096;
 
 /// Whether the file at `path` begins as an index does. One that cannot be read is none.
-pub(super) fn is_sidecar(path: &Path) -> bool {
+pub(crate) fn is_sidecar(path: &Path) -> bool {
     let (mut begin, _asking) = ([0; layout::MAGIC.len()], asking(path));
     let opened = open_identified(path).map(|opened| File::from(opened.file));
     opened.is_ok_and(|file| file.read_exact_at(&mut begin, 0).is_ok() && begin == layout::MAGIC)
@@ -64,24 +64,24 @@ pub(super) fn is_sidecar(path: &Path) -> bool {
 
 /// The shard that an index belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shard {
+pub(crate) struct Shard {
     /// The format that the shard was read as.
-    pub(super) format: &'static str,
+    pub(crate) format: &'static str,
     /// Its file name without folders, since a dataset may move.
-    pub(super) name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Size in bytes.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Modification time: seconds since 1970 and nanoseconds.
-    pub(super) modified: (i64, u32),
+    pub(crate) modified: (i64, u32),
     /// What no copy of it shares: device, inode, and time of change.
-    pub(super) own: Own,
+    pub(crate) own: Own,
     /// When it was opened, in seconds since 1970.
-    pub(super) seen: i64,
+    pub(crate) seen: i64,
 }
 
 /// What tells a file from its copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Own {
+pub(crate) struct Own {
     device: (u32, u32),
     inode: u64,
     changed: (i64, u32),
@@ -93,7 +93,7 @@ const RACY_SECONDS: i64 = 2;
 
 impl Shard {
     /// Describes the file at `path` with this identity.
-    pub(super) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
+    pub(crate) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
         use std::os::unix::ffi::OsStrExt;
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
         let Identity { device, inode, size, modified, changed } = *identity;
@@ -104,7 +104,7 @@ impl Shard {
 
 /// An open index.
 #[derive(Debug)]
-pub(super) struct Sidecar {
+pub(crate) struct Sidecar {
     head: Head,
     store: Store,
     /// Its location, for messages; `None` if it was never written.
@@ -126,7 +126,7 @@ impl Sidecar {
     ///
     /// # Errors
     /// Why it is not: one line, without the path.
-    pub(super) fn open(
+    pub(crate) fn open(
         path: &Path,
         (shard, shard_file): (&Shard, BorrowedFd<'_>),
         memory: &Memory,
@@ -160,7 +160,7 @@ impl Sidecar {
     ///
     /// # Errors
     /// Those of [`Sidecar::open`].
-    pub(super) fn from_image(image: Vec<u8>, shard: &Shard) -> Result<Sidecar, String> {
+    pub(crate) fn from_image(image: Vec<u8>, shard: &Shard) -> Result<Sidecar, String> {
         Sidecar::new(Store::Resident(image), shard, None)
     }
 
@@ -198,37 +198,37 @@ impl Sidecar {
     }
 
     /// Its location; `None` if it was never written.
-    pub(super) fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
     /// Number of samples.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.head.samples
     }
 
     /// The columns, in the shard's order.
-    pub(super) fn columns(&self) -> &[Column] {
+    pub(crate) fn columns(&self) -> &[Column] {
         &self.head.columns
     }
 
     /// What a scan left out: a code, a count, and the first of them.
-    pub(super) fn left_out(&self) -> &[(u8, u64, Vec<u8>)] {
+    pub(crate) fn left_out(&self) -> &[(u8, u64, Vec<u8>)] {
         &self.head.left_out
     }
 
     /// A hash of all samples' keys, columns, offsets and lengths.
-    pub(super) fn content(&self) -> u64 {
+    pub(crate) fn content(&self) -> u64 {
         self.head.content
     }
 
     /// How the shard is coded, if it is, and its decoded length in bytes.
-    pub(super) fn decoded(&self) -> Option<(Coding, u64)> {
+    pub(crate) fn decoded(&self) -> Option<(Coding, u64)> {
         self.head.decoded
     }
 
     /// How the shard is compressed, if it is nothing but that, and its decoded length in bytes.
-    pub(super) fn packed(&self) -> Option<(Compression, u64)> {
+    pub(crate) fn packed(&self) -> Option<(Compression, u64)> {
         match self.head.decoded? {
             (Coding::Packed(compression), bytes) => Some((compression, bytes)),
             (Coding::Expanded(_), _) => None,
@@ -237,13 +237,13 @@ impl Sidecar {
 
     /// Whether it is left in its file.
     #[cfg(test)]
-    pub(super) fn is_on_disk(&self) -> bool {
+    pub(crate) fn is_on_disk(&self) -> bool {
         matches!(self.store, Store::OnDisk(_))
     }
 
     /// Calls `each` with column, offset and length of each value of sample `index`; false if the index is damaged
     /// there.
-    pub(super) fn sample(&self, index: u64, mut each: impl FnMut(usize, u64, u64)) -> bool {
+    pub(crate) fn sample(&self, index: u64, mut each: impl FnMut(usize, u64, u64)) -> bool {
         self.try_sample(index, &mut each).is_some()
     }
 
@@ -282,7 +282,7 @@ impl Sidecar {
     }
 
     /// Appends the key of sample `index`; false, with nothing appended, if the index is damaged there.
-    pub(super) fn key(&self, index: u64, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn key(&self, index: u64, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let found = self.try_key(index, start, out).is_some();
         if !found {
@@ -313,7 +313,7 @@ impl Sidecar {
     }
 
     /// How it differs from `other`, in words; compares every sample.
-    pub(super) fn difference(&self, other: &Sidecar) -> Option<String> {
+    pub(crate) fn difference(&self, other: &Sidecar) -> Option<String> {
         if self.len() != other.len() {
             return Some(format!("it has {} samples instead of {}", self.len(), other.len()));
         }
@@ -340,7 +340,7 @@ impl Sidecar {
     }
 
     /// The error for a sample whose entry in the index is damaged.
-    pub(super) fn damage(&self, shard: &Path) -> Error {
+    pub(crate) fn damage(&self, shard: &Path) -> Error {
         Error::new(ErrorKind::Corrupt, "the index is damaged")
             .with_path(self.path().unwrap_or(shard))
             .with_remedy("delete it, or build it again with `uringload index --rebuild`")

@@ -3,10 +3,10 @@
 use crate::dataset::fingerprint::Fingerprint;
 use crate::find::names::has_extension;
 use crate::find::paths::{index, thread_count};
-use crate::headers::open_identified;
+use crate::index::headers::open_identified;
 use crate::parallel::in_parallel;
 use crate::watched::{LIMIT, watched};
-use crate::{FileId, FileTable, sidecar};
+use crate::{FileId, FileTable, index::sidecar};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
