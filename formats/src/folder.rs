@@ -3,13 +3,13 @@
 mod classes;
 mod pairs;
 
+use crate::compose::labels::{Labels, Unlabelled};
 use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::skipped::SkipReason;
 use crate::find::names::has_extension;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::index::sidecar;
-use crate::labels::{Labels, Unlabelled};
 use crate::options::{FormatOptions, Missing, Options, options};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;

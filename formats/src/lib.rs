@@ -41,8 +41,8 @@ mod beton;
 mod columnar;
 #[cfg(not(feature = "parquet"))]
 mod columnar_absent;
+mod compose;
 mod compression;
-mod concat;
 mod dataset;
 mod detect;
 mod endian;
@@ -51,8 +51,6 @@ mod folder;
 mod format;
 mod hdf5;
 mod idx;
-mod known;
-mod labels;
 mod index;
 mod lines;
 mod litdata;
@@ -61,17 +59,19 @@ mod options;
 mod parallel;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod ranges;
 mod records;
 mod registry;
 mod shards;
 mod tar;
 mod tfrecord;
 mod tokens;
-mod view;
 mod watched;
 
-pub use concat::Concat;
+pub use compose::concat::Concat;
+pub use compose::known::{KnownColumn, WithColumns};
+pub use compose::labels::{Labels, Unlabelled};
+pub use compose::ranges::Ranges;
+pub use compose::view::View;
 pub use dataset::files::FileTable;
 use dataset::files::too_many_files;
 pub use dataset::fingerprint::Fingerprint;
@@ -84,12 +84,8 @@ pub use dataset::{
     Check, DType, Dataset, Field, FileId, IndexProgress, IndexReport, Origin, SHARD_SAMPLES, Sample, SampleId, Schema,
     Shape, Span, Value,
 };
-pub use known::{KnownColumn, WithColumns};
-pub use labels::{Labels, Unlabelled};
 pub use options::{OptionValue, Options};
-pub use ranges::Ranges;
 pub use registry::open;
-pub use view::View;
 
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
@@ -102,6 +98,7 @@ pub mod internal {
     };
 
     pub use crate::arrays::npy::array_of as npy_array_of;
+    pub use crate::compose::ranges::Numbers;
     pub use crate::find::names::{MANIFEST_NAME, split_name};
     pub use crate::format::Format;
     pub use crate::index::changes::names;
@@ -114,7 +111,6 @@ pub mod internal {
     pub use crate::mds::array_shape;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
-    pub use crate::ranges::Numbers;
     pub use crate::registry::{FORMATS, all_options, detect, formats_with, of_files};
     pub use crate::watched::REMEDY as NO_ANSWER;
 }

@@ -63,7 +63,7 @@ impl Concat {
         let mut end = 0_u64;
         for part in &parts {
             let root = || part.files().place();
-            first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(root()))?);
+            first_files.push(files.append(part.files()).ok_or_else(|| crate::too_many_files(root()))?);
             end = end.checked_add(part.len()).ok_or_else(|| {
                 Error::new(ErrorKind::InvalidArgument, "the datasets have more than 2^64 samples").with_path(root())
             })?;
@@ -108,7 +108,7 @@ impl Concat {
 
     /// Which dataset has the sample (an index into [`parts`](Concat::parts)), and the sample's number there.
     pub fn locate(&self, id: SampleId) -> (usize, SampleId) {
-        let (part, number) = super::locate(&self.ends, id.0);
+        let (part, number) = crate::locate(&self.ends, id.0);
         (part, SampleId(number))
     }
 
