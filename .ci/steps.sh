@@ -22,7 +22,7 @@ declare -rA DEPENDS=(
     [memory]="sys/src src/engine* src/pool* src/reactor* capi/src tests/faults.rs tests/asan tests/common tests/content"
     [loom]="src/queue* sys/src/event.rs tests/loom"
     [kernels]="sys/kernels sys/src/nvjpeg"
-    [oracles]="formats/src/arrow* formats/src/parquet* formats/src/columnar* tests/oracles"
+    [oracles]="formats/src/formats/arrow* formats/src/formats/parquet* formats/src/formats/columnar* tests/oracles"
 )
 
 readonly FAILURE_LINES=60

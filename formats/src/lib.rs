@@ -32,39 +32,17 @@
 //! [`Dataset`]. What each format takes for a sample is in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
-mod array_record;
-mod arrays;
-#[cfg(feature = "parquet")]
-mod arrow;
-mod beton;
-#[cfg(feature = "parquet")]
-mod columnar;
-#[cfg(not(feature = "parquet"))]
-mod columnar_absent;
 mod compose;
 mod compression;
 mod dataset;
 mod detect;
-mod endian;
 mod find;
-mod folder;
 mod format;
-mod hdf5;
-mod idx;
+mod formats;
 mod index;
-mod lines;
-mod litdata;
-mod mds;
 mod options;
 mod parallel;
-#[cfg(feature = "parquet")]
-mod parquet;
-mod records;
 mod registry;
-mod shards;
-mod tar;
-mod tfrecord;
-mod tokens;
 mod watched;
 
 pub use compose::concat::Concat;
@@ -93,14 +71,15 @@ pub mod internal {
     /// What the metadata of Arrow and Parquet says, which tests/oracles holds against that of other readers.
     #[cfg(feature = "parquet")]
     pub use crate::{
-        arrow::tables as arrow_tables,
-        parquet::{metadata as parquet_metadata, types as parquet_types},
+        formats::arrow::tables as arrow_tables,
+        formats::parquet::{metadata as parquet_metadata, types as parquet_types},
     };
 
-    pub use crate::arrays::npy::array_of as npy_array_of;
     pub use crate::compose::ranges::Numbers;
     pub use crate::find::names::{MANIFEST_NAME, split_name};
     pub use crate::format::Format;
+    pub use crate::formats::arrays::npy::array_of as npy_array_of;
+    pub use crate::formats::mds::array_shape;
     pub use crate::index::changes::names;
     pub use crate::index::checks::{Checked, check_all};
     pub use crate::index::content::{
@@ -108,7 +87,6 @@ pub mod internal {
     };
     pub use crate::index::headers::open_regular;
     pub use crate::index::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
-    pub use crate::mds::array_shape;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::registry::{FORMATS, all_options, detect, formats_with, of_files};

@@ -4,10 +4,10 @@
 use crate::detect::{decide, nearest};
 use crate::find::absent::advised;
 use crate::find::paths::{FoundFiles, refuse_remote};
-use crate::folder::Folder;
 use crate::format::{Format, Paths};
+use crate::formats::folder::Folder;
+use crate::formats::records::Records;
 use crate::options::{OptionKind, OptionSpec, Options};
-use crate::records::Records;
 use crate::watched::watched;
 use crate::{Dataset, FileTable};
 use std::path::Path;
@@ -15,31 +15,31 @@ use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
 #[cfg(not(feature = "parquet"))]
-use crate::columnar_absent::{ARROW, PARQUET};
+use crate::formats::columnar_absent::{ARROW, PARQUET};
 #[cfg(feature = "parquet")]
-use crate::{arrow::FORMAT as ARROW, parquet::FORMAT as PARQUET};
+use crate::{formats::arrow::FORMAT as ARROW, formats::parquet::FORMAT as PARQUET};
 
 /// Every format, in the order in which files are held against them; the last takes whatever no other one did.
 pub const FORMATS: &[Format] = &[
-    crate::records::FORMAT,
-    crate::lines::JSONL,
-    crate::lines::CSV,
-    crate::lines::TEXT,
-    crate::mds::FORMAT,
-    crate::litdata::FORMAT,
-    crate::idx::FORMAT,
-    crate::beton::FORMAT,
-    crate::arrays::NPY,
-    crate::arrays::NPZ,
-    crate::arrays::SAFETENSORS,
-    crate::hdf5::FORMAT,
-    crate::tokens::FORMAT,
+    crate::formats::records::FORMAT,
+    crate::formats::lines::JSONL,
+    crate::formats::lines::CSV,
+    crate::formats::lines::TEXT,
+    crate::formats::mds::FORMAT,
+    crate::formats::litdata::FORMAT,
+    crate::formats::idx::FORMAT,
+    crate::formats::beton::FORMAT,
+    crate::formats::arrays::NPY,
+    crate::formats::arrays::NPZ,
+    crate::formats::arrays::SAFETENSORS,
+    crate::formats::hdf5::FORMAT,
+    crate::formats::tokens::FORMAT,
     PARQUET,
     ARROW,
-    crate::tar::FORMAT,
-    crate::array_record::FORMAT,
-    crate::tfrecord::FORMAT,
-    crate::folder::FORMAT,
+    crate::formats::tar::FORMAT,
+    crate::formats::array_record::FORMAT,
+    crate::formats::tfrecord::FORMAT,
+    crate::formats::folder::FORMAT,
 ];
 
 /// Opens folders, files and patterns as one dataset, in the format that they show or that `options` name.

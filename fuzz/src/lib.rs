@@ -106,8 +106,8 @@ pub fn framed(payload: &[u8]) -> Vec<u8> {
     [&len[..], &masked(&len), payload, &masked(payload)].concat()
 }
 
-/// Makes a sidecar fit the file at `path` and corrects its checksums: see `formats/src/sidecar/layout.rs`. A sidecar
-/// too short for that stays as it is.
+/// Makes a sidecar fit the file at `path` and corrects its checksums: see `formats/src/index/sidecar/layout.rs`. A
+/// sidecar too short for that stays as it is.
 pub fn adopt(sidecar: &mut [u8], path: &Path) {
     use std::os::unix::fs::MetadataExt;
     let metadata = fs::metadata(path).expect("the file is there");

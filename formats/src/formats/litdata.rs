@@ -1,0 +1,154 @@
+//! LitData chunks: files of items, each with a table of offsets, listed in an `index.json`.
+//!
+//! Source: litdata 0.2.76, `streaming/{writer,item_loader,serializers}.py`, `constants.py`.
+
+mod index;
+mod inside;
+mod leaves;
+#[cfg(feature = "parquet")]
+mod rows;
+
+use crate::Dataset;
+use crate::dataset::skipped::Skips;
+use crate::format::{Format, Shows};
+use crate::formats::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index, read_json};
+use crate::options::{FormatOptions, OptionSpec, Options, options};
+use index::{Inside, Level};
+use leaves::Leaves;
+use std::path::PathBuf;
+use std::sync::Arc;
+use uringload_core::internal::not_built_in;
+use uringload_core::{Error, ErrorKind, Result};
+
+options! {
+    /// Options of litdata.
+    pub struct LitDataOptions {
+        /// Tokens of a sample, for datasets of tokens; not given: every document is a sample.
+        block_size: Option<u64>,
+        /// Open the dataset although shards are missing or broken: their samples fail when they are read.
+        allow_bad_shards: bool,
+    }
+}
+
+pub(crate) const FORMAT: Format = Format {
+    name: Leaves::FORMAT,
+    help: "Chunks of LitData, listed in an index.json.",
+    options: OPTIONS,
+    has_sidecars: false,
+    shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
+    open: |paths, options| open(&paths, options),
+};
+
+#[cfg(feature = "parquet")]
+const OPTIONS: &[OptionSpec] = {
+    use crate::formats::columnar::ColumnarOptions as Rows;
+    &[LitDataOptions::SPECS[0], LitDataOptions::SPECS[1], Rows::SPECS[0], Rows::SPECS[1]]
+};
+#[cfg(not(feature = "parquet"))]
+const OPTIONS: &[OptionSpec] = LitDataOptions::SPECS;
+
+/// A dataset that litdata's `optimize` wrote.
+///
+/// The first item tells type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head
+/// tells how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's
+/// config and the last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of
+/// every item.
+fn open(paths: &[PathBuf], given: &Options) -> Result<Arc<dyn Dataset>> {
+    let options: &LitDataOptions = &given.typed()?;
+    if options.block_size == Some(0) {
+        let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
+        return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
+    }
+    let indexes = find_indexes(paths)?.into_iter().map(|path| Ok((read_json(&path)?, path)));
+    let indexes: Vec<(index::Index, PathBuf)> = indexes.collect::<Result<_>>()?;
+    #[cfg(feature = "parquet")]
+    if rows::has_rows(&indexes) {
+        return Ok(Arc::new(rows::open(&indexes, options, given)?));
+    }
+    let (mut listings, mut insides, mut leaves, mut skips) = (Vec::new(), Vec::new(), None, Skips::default());
+    for (index, path) in indexes {
+        let (listing, inside) = index::read(&path, index, options.block_size, &mut leaves, &mut skips)?;
+        listings.push(listing);
+        insides.push(inside);
+    }
+    let read = |leaves: &Leaves, file: &OpenFile<'_>, listed: &Listed, listing: usize| {
+        read_chunk(file, listed, insides[listing], leaves)
+    };
+    let mut sharded = Sharded::open(listings, leaves, options.common.threads, options.allow_bad_shards, read)?;
+    sharded.index_mut().left_out = skips.into_vec();
+    // Last: a chunk of rows that is broken may pass for one of items, and has its own error.
+    if let Some(name) = ["columns", "nulls"].into_iter().find(|name| given.is_set(name)) {
+        let what = format!("{name} is for rows as Arrow, and these chunks have items");
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(sharded.index_mut().files.place());
+        return Err(error.with_remedy("leave it out"));
+    }
+    Ok(Arc::new(sharded))
+}
+
+/// What chunks end with that have rows as Arrow: the length of those, and this.
+const ARROW_MAGIC: &[u8; 8] = b"LDARW01\0";
+
+/// Reads what has to be known of a chunk before its samples are read; of one that is compressed as a whole, nothing.
+fn read_chunk(file: &OpenFile<'_>, listed: &Listed, inside: Option<Inside>, leaves: &Leaves) -> Result<Table> {
+    let Listed { items, samples, .. } = *listed;
+    if let Some(zipped) = &listed.zipped {
+        let whole = Whole::zipped(file, zipped, items)?;
+        let Some((block_size, bytes)) = leaves.block() else { return Ok(Table::Whole(whole)) };
+        check_blocks(file, samples, block_size, (zipped.raw_bytes - whole.head_bytes()) / bytes, 0)?;
+        return Ok(Table::Whole(whole.in_blocks(bytes)));
+    }
+    match inside {
+        Some(_) if inside::is_framed(file)? => {
+            let frames = inside::read_frames(file, items)?;
+            leaves.check_items(file, &frames.offsets)?;
+            Ok(Table::Frames(frames))
+        }
+        Some(Inside { level: Level::Sample, full_bytes }) => {
+            let whole = inside::read_samples(file, items, full_bytes)?;
+            let (first, last) = (u64::from(file.number(4)?), u64::from(file.number(whole.head_bytes() - 4)?));
+            if last != file.size {
+                check_arrow(file, items > 0 && last == first, last)?;
+            }
+            Ok(Table::Whole(whole))
+        }
+        Some(Inside { level: Level::Batch, .. }) if ends_with_arrow(file, 0)? => Err(arrow(file)),
+        Some(Inside { level: Level::Batch, .. }) => Err(file.corrupt("there is no directory of frames", 0)),
+        Some(Inside { level: Level::Chunk, .. }) | None => leaves.read_table(file, items, samples),
+    }
+}
+
+fn check_blocks(file: &OpenFile<'_>, samples: u64, block_size: u64, count: u64, offset: u64) -> Result<()> {
+    if count == samples {
+        return Ok(());
+    }
+    let what = format!("there are {count} blocks of {block_size} tokens, and the index says {samples}");
+    Err(file.corrupt(what, offset))
+}
+
+/// Rows as Arrow may stand behind the items, which are read; but not in their stead.
+fn check_arrow(file: &OpenFile<'_>, is_instead: bool, end: u64) -> Result<()> {
+    match (ends_with_arrow(file, end)?, is_instead) {
+        (false, _) => Err(file.corrupt(format!("the items end at {end}, and the file at {}", file.size), end)),
+        (true, false) => Ok(()),
+        (true, true) => Err(arrow(file)),
+    }
+}
+
+/// Whether a file ends with rows as Arrow, behind `end`.
+fn ends_with_arrow(file: &OpenFile<'_>, end: u64) -> Result<bool> {
+    let mut magic = [0; 8];
+    let at = file.size.saturating_sub(8).max(end);
+    if at + 8 > file.size {
+        return Ok(false);
+    }
+    file.read(&mut magic, at)?;
+    Ok(&magic == ARROW_MAGIC)
+}
+
+fn arrow(file: &OpenFile<'_>) -> Error {
+    if !cfg!(feature = "parquet") {
+        return not_built_in("Arrow, as which the chunk has its rows", "parquet").with_path(&file.path);
+    }
+    let error = Error::new(ErrorKind::Unavailable, "the chunk has rows as Arrow, where items are read");
+    error.with_path(&file.path).with_remedy("write the dataset again, all of it with the same version of litdata")
+}

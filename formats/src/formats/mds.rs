@@ -1,0 +1,58 @@
+//! MosaicML's MDS: shards of samples, each with a table of offsets, listed in an `index.json`.
+//!
+//! Source: mosaicml-streaming 0.13, `streaming/base/format/mds/{writer,reader,encodings}.py`.
+
+mod columns;
+mod index;
+
+use crate::format::{Format, Shows};
+use crate::formats::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
+use crate::index::checks;
+use crate::options::{FormatOptions, options};
+use crate::{FileId, Span};
+use columns::Columns;
+pub use columns::array_shape;
+use std::path::PathBuf;
+use std::sync::Arc;
+use uringload_core::Result;
+
+options! {
+    /// Options of mds.
+    pub struct MdsOptions {
+        /// Open the dataset although shards are missing or broken: their samples fail when they are read.
+        allow_bad_shards: bool,
+        /// Check the hashes that the index lists, which reads all shards. A hash of an unknown algorithm is an error of
+        /// its shard; a shard without hashes is taken as it is.
+        verify_hashes: bool,
+    }
+}
+
+pub(crate) const FORMAT: Format = Format {
+    name: Columns::FORMAT,
+    help: "Shards of mosaicml-streaming (MDS), listed in an index.json.",
+    options: MdsOptions::SPECS,
+    has_sidecars: false,
+    shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
+    open: |paths, options| Ok(Arc::new(open(&paths, &options.typed()?)?)),
+};
+
+/// A dataset that mosaicml-streaming's `MDSWriter` wrote.
+///
+/// The first sample tells how many dimensions an array without a shape has, and of which type one without a type is.
+fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Sharded<Columns>> {
+    let (mut listings, mut columns) = (Vec::new(), None);
+    for path in find_indexes(paths)? {
+        listings.push(index::read(&path, &mut columns)?);
+    }
+    let read = |columns: &Columns, file: &OpenFile<'_>, listed: &Listed, _| {
+        if let Some(source) = file.source().filter(|_| options.verify_hashes) {
+            let span = Span { file: FileId(0), offset: 0, len: file.size };
+            checks::require(source, &checks_of(&listed.hashes, span))?;
+        }
+        match &listed.zipped {
+            Some(zipped) => Whole::zipped(file, zipped, listed.items).map(Table::Whole),
+            None => columns.read_table(file, listed.items, listed.samples),
+        }
+    };
+    Sharded::open(listings, columns, options.common.threads, options.allow_bad_shards, read)
+}
