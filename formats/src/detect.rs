@@ -8,13 +8,12 @@ mod nearest;
 mod roles;
 mod splits;
 
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::{FileId, FileTable, SkipReason};
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{head, open_regular};
 use crate::options::Options;
 use crate::watched::asking;
-use crate::{FileId, FileTable};
 pub(crate) use nearest::nearest;
 use roles::{Role, Shown, UNREAD, Vote, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};

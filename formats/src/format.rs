@@ -1,9 +1,8 @@
 //! What a format is: how its files show it, what may be asked of it, and how it is opened.
 
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::{Dataset, FileId, SkipReason};
 use crate::find::paths::{FoundFiles, index, thread_count};
 use crate::options::{OptionSpec, Options};
-use crate::{Dataset, FileId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, Result};

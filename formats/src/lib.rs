@@ -45,22 +45,11 @@ mod parallel;
 mod registry;
 mod watched;
 
-pub use compose::concat::Concat;
-pub use compose::known::{KnownColumn, WithColumns};
-pub use compose::labels::{Labels, Unlabelled};
-pub use compose::ranges::Ranges;
-pub use compose::view::View;
-pub use dataset::files::FileTable;
-use dataset::files::too_many_files;
-pub use dataset::fingerprint::Fingerprint;
-pub use dataset::index::{Encoding, Index, Role};
-use dataset::locate;
+pub use compose::{Concat, KnownColumn, Labels, Ranges, Unlabelled, View, WithColumns};
 pub use dataset::sizes::sum_of_largest as largest_of;
-pub use dataset::skipped::Skipped;
-pub use dataset::units::{UnitId, Units};
 pub use dataset::{
-    Check, DType, Dataset, Field, FileId, IndexProgress, IndexReport, Origin, SHARD_SAMPLES, Sample, SampleId, Schema,
-    Shape, Span, Value,
+    Check, DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, IndexProgress, IndexReport, Origin,
+    Role, SHARD_SAMPLES, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
 };
 pub use options::{OptionValue, Options};
 pub use registry::open;
@@ -75,7 +64,7 @@ pub mod internal {
         formats::parquet::{metadata as parquet_metadata, types as parquet_types},
     };
 
-    pub use crate::compose::ranges::Numbers;
+    pub use crate::compose::Numbers;
     pub use crate::find::names::{MANIFEST_NAME, split_name};
     pub use crate::format::Format;
     pub use crate::formats::arrays::npy::array_of as npy_array_of;

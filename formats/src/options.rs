@@ -1,7 +1,7 @@
 //! What may be asked of a format. Each option is declared once, as a field of a struct; the command line, Python and C
 //! derive their arguments from the same declaration.
 
-use crate::IndexProgress;
+use crate::dataset::IndexProgress;
 use crate::watched::LIMIT;
 use std::fmt;
 use std::path::{Path, PathBuf};

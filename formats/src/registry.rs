@@ -1,6 +1,7 @@
 //! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
 //! are given through it and derive their arguments from it.
 
+use crate::dataset::{Dataset, FileTable};
 use crate::detect::{decide, nearest};
 use crate::find::absent::advised;
 use crate::find::paths::{FoundFiles, refuse_remote};
@@ -9,7 +10,6 @@ use crate::formats::folder::Folder;
 use crate::formats::records::Records;
 use crate::options::{OptionKind, OptionSpec, Options};
 use crate::watched::watched;
-use crate::{Dataset, FileTable};
 use std::path::Path;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};

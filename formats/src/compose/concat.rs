@@ -1,11 +1,8 @@
 //! Several datasets end to end as one.
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::sizes;
-use crate::dataset::{SHARD_SAMPLES, bytes_of_each};
-use crate::{
-    Check, DType, Dataset, Field, FileId, FileTable, Index, Origin, Sample, SampleId, Schema, Shape, Span, UnitId,
-    Units, Value,
+use crate::dataset::{
+    Check, DType, Dataset, Field, FileId, FileTable, Fingerprint, Index, Origin, SHARD_SAMPLES, Sample, SampleId,
+    Schema, Shape, Span, UnitId, Units, Value, bytes_of_each, sizes,
 };
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -63,7 +60,7 @@ impl Concat {
         let mut end = 0_u64;
         for part in &parts {
             let root = || part.files().place();
-            first_files.push(files.append(part.files()).ok_or_else(|| crate::too_many_files(root()))?);
+            first_files.push(files.append(part.files()).ok_or_else(|| crate::dataset::too_many_files(root()))?);
             end = end.checked_add(part.len()).ok_or_else(|| {
                 Error::new(ErrorKind::InvalidArgument, "the datasets have more than 2^64 samples").with_path(root())
             })?;
@@ -108,7 +105,7 @@ impl Concat {
 
     /// Which dataset has the sample (an index into [`parts`](Concat::parts)), and the sample's number there.
     pub fn locate(&self, id: SampleId) -> (usize, SampleId) {
-        let (part, number) = crate::locate(&self.ends, id.0);
+        let (part, number) = crate::dataset::locate(&self.ends, id.0);
         (part, SampleId(number))
     }
 

@@ -1,8 +1,8 @@
 //! Columns that the program has in memory, beside those that are read: labels, captions, boxes.
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::{
-    Check, DType, Dataset, Encoding, Field, FileId, Index, Origin, Sample, SampleId, Shape, Span, UnitId, Units, Value,
+use crate::dataset::{
+    Check, DType, Dataset, Encoding, Field, FileId, Fingerprint, Index, Origin, Sample, SampleId, Shape, Span, UnitId,
+    Units, Value,
 };
 use bytes::Bytes;
 use std::ffi::{OsStr, OsString};
@@ -199,7 +199,7 @@ impl WithColumns {
     }
 
     /// Counts what was left out on the way here.
-    pub(crate) fn leaving_out(mut self, left_out: Vec<crate::Skipped>) -> WithColumns {
+    pub(crate) fn leaving_out(mut self, left_out: Vec<crate::dataset::Skipped>) -> WithColumns {
         self.index.left_out.extend(left_out);
         self
     }

@@ -1,9 +1,11 @@
 //! Labels from a table of names: a file of `file,label` rows, or what the program has in memory.
 
+use super::known::{KnownColumn, WithColumns};
+use super::view::View;
+use crate::dataset::{DType, Dataset, SampleId, Skipped};
 use crate::find::names::has_extension;
 use crate::index::headers::Source;
 use crate::options::words;
-use crate::{DType, Dataset, KnownColumn, SampleId, Skipped, View, WithColumns};
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,13 @@
 //! Datasets made of others, or of none: end to end, a choice of samples, columns that are known, labels, numbers.
 
-pub(crate) mod concat;
-pub(crate) mod known;
-pub(crate) mod labels;
-pub(crate) mod ranges;
-pub(crate) mod view;
+mod concat;
+mod known;
+mod labels;
+mod ranges;
+mod view;
+
+pub use concat::Concat;
+pub use known::{KnownColumn, WithColumns};
+pub use labels::{Labels, Unlabelled};
+pub use ranges::{Numbers, Ranges};
+pub use view::View;

@@ -1,10 +1,10 @@
 //! Samples that the program's own index names: a file, an offset and a length for each.
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::sizes;
+use crate::dataset::{
+    DType, Dataset, Field, FileId, Fingerprint, Index, Sample, SampleId, Schema, Shape, Span, Value, sizes,
+};
 use crate::find::absent::advised;
 use crate::find::paths::{named_files, thread_count};
-use crate::{DType, Dataset, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -204,7 +204,7 @@ impl Numbers {
             let error = Error::new(ErrorKind::Empty, format!("{name} has no sample"));
             return Err(error.with_remedy("give a dataset with at least one sample"));
         }
-        let index = Index::new("numbers", crate::FileTable::new(), Schema { fields: Vec::new() }, samples);
+        let index = Index::new("numbers", crate::dataset::FileTable::new(), Schema { fields: Vec::new() }, samples);
         Ok(Arc::new(Numbers { index, name: name.to_owned() }))
     }
 }

@@ -1,9 +1,8 @@
 //! Some of a dataset's samples, or all of them several times, as a dataset.
 
-use crate::dataset::bytes_of_each;
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::sizes;
-use crate::{Check, Dataset, FileId, Index, Origin, Sample, SampleId, Span, UnitId, Units};
+use crate::dataset::{
+    Check, Dataset, FileId, Fingerprint, Index, Origin, Sample, SampleId, Span, UnitId, Units, bytes_of_each, sizes,
+};
 use bytes::Bytes;
 use std::ffi::OsStr;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! The files of a dataset in compact memory: 24 bytes a file beside its name.
 
-use crate::FileId;
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::stamp::Stamp;
+use super::fingerprint::Fingerprint;
+use super::sample::FileId;
+use super::stamp::Stamp;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -27,7 +27,7 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 impl Fingerprint {
     /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) is by default, to add to: the format's name, the
     /// names and types of the columns, the names and sizes of all files, and the number of samples.
-    pub fn of(index: &crate::Index) -> Fingerprint {
+    pub fn of(index: &crate::dataset::Index) -> Fingerprint {
         let mut fingerprint = Fingerprint::new(index.format);
         for field in &index.schema.fields {
             fingerprint.bytes(field.name.as_bytes());
@@ -57,10 +57,10 @@ impl Fingerprint {
     }
 
     /// Adds names and sizes of all files, in order, but not the location of the roots: a dataset may move.
-    pub(crate) fn files(&mut self, files: &crate::FileTable) {
+    pub(crate) fn files(&mut self, files: &crate::dataset::FileTable) {
         self.number(files.len() as u64);
         for (index, &size) in files.sizes().iter().enumerate() {
-            self.bytes(files.name(crate::FileId(index as u32)));
+            self.bytes(files.name(crate::dataset::FileId(index as u32)));
             self.number(size);
         }
     }

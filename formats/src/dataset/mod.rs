@@ -1,29 +1,33 @@
 //! A dataset: where its samples lie, and how each is parsed.
 
 mod check;
-pub(crate) mod files;
-pub(crate) mod fingerprint;
-pub(crate) mod index;
+mod files;
+mod fingerprint;
+mod index;
 mod report;
 mod sample;
 pub(crate) mod sizes;
-pub(crate) mod skipped;
-pub(crate) mod stamp;
-pub(crate) mod units;
+mod skipped;
+mod stamp;
+mod units;
 
 pub use check::Check;
+pub use files::FileTable;
+pub(crate) use files::{SEGMENT_BYTES, too_many_files};
+pub use fingerprint::Fingerprint;
+pub use index::{Encoding, Index, Role};
 pub use report::{IndexProgress, IndexReport};
 pub(crate) use sample::locate;
 pub use sample::{Field, FileId, Sample, SampleId, Schema, Shape, Span, Value};
+pub(crate) use skipped::Skips;
+pub use skipped::{SkipReason, Skipped};
+pub(crate) use stamp::Stamp;
+pub use units::{UnitId, Units};
 pub use uringload_core::DType;
 
 use bytes::Bytes;
-use files::FileTable;
-use fingerprint::Fingerprint;
-use index::Index;
 use std::ffi::OsStr;
 use std::io::Write;
-use units::Units;
 use uringload_core::{Error, Result};
 
 /// The number of samples in a shard when a dataset without shards is shuffled by shards.

@@ -1,6 +1,6 @@
 //! Sizes of samples, and the total size of the largest ones.
 
-use crate::{SampleId, Span};
+use super::sample::{SampleId, Span};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

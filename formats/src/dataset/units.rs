@@ -1,6 +1,7 @@
 //! Chunks of samples that are stored in a form from which a single sample cannot be read.
 
-use crate::{SampleId, Span, dataset::sizes};
+use super::sample::{SampleId, Span};
+use super::sizes;
 use bytes::Bytes;
 use uringload_core::Result;
 

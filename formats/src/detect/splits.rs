@@ -1,7 +1,7 @@
 //! The splits of a dataset: files for training, for validation, for tests, told apart by the names of folders or files.
 
 use super::nearest::nearest;
-use crate::FileId;
+use crate::dataset::FileId;
 use crate::find::paths::FoundFiles;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -200,7 +200,7 @@ fn named(name: &[u8]) -> Option<String> {
 /// Whether a table has more than a word for a split in its names: for tests.
 #[cfg(test)]
 fn splits_of(names: &[&str]) -> Option<BTreeMap<String, u64>> {
-    let mut files = crate::FileTable::new();
+    let mut files = crate::dataset::FileTable::new();
     files.push_root("/data");
     let ids: Vec<FileId> = names.iter().map(|name| files.push(name.as_bytes(), 1).expect("room")).collect();
     let found = FoundFiles { files, ..FoundFiles::default() };

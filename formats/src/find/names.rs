@@ -1,6 +1,6 @@
 //! What the names of files say, of every format.
 
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::SkipReason;
 
 /// The file in which a packer notes what the shards beside it are made of.
 pub const MANIFEST_NAME: &str = "pack.json";

@@ -1,12 +1,10 @@
 //! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
-use crate::dataset::skipped::{SkipReason, Skips};
-use crate::dataset::stamp::Stamp;
+use crate::dataset::{FileId, FileTable, SkipReason, Skips, Stamp, too_many_files};
 use crate::find::names::has_extension;
 use crate::find::patterns::{Place, expand};
 use crate::find::walk::{Measured, measure_paths, walk};
 use crate::format::Paths;
-use crate::{FileId, FileTable, too_many_files};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::borrow::Cow;

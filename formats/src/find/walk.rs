@@ -4,12 +4,9 @@
 //! own; at the end, one sort of 8-byte references puts all names in byte order. Sources: getdents64(2), statx(2),
 //! path_resolution(7).
 
-use crate::dataset::files::SEGMENT_BYTES;
-use crate::dataset::skipped::{SkipReason, Skips};
-use crate::dataset::stamp::Stamp;
+use crate::dataset::{FileTable, SEGMENT_BYTES, SkipReason, Skips, Stamp, too_many_files};
 use crate::parallel::{in_parallel, some_threads};
 use crate::watched::asking;
-use crate::{FileTable, too_many_files};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};

@@ -4,13 +4,14 @@
 
 mod riegeli;
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::units::{UnitId, Units};
+use crate::dataset::{
+    DType, Dataset, Encoding, Field, FileId, Fingerprint, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
+    Value,
+};
 use crate::find::paths::{FoundFiles, header_thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{Source, decoded, head, map_files};
 use crate::options::Options;
-use crate::{DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use riegeli::{BLOCK_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, MAGIC, content, records, stored_bytes, varint};
 use std::path::Path;
@@ -117,7 +118,7 @@ impl ArrayRecord {
 
     /// The chunk that a sample lies in, and its number there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
-        crate::locate(&self.ends, id.0)
+        crate::dataset::locate(&self.ends, id.0)
     }
 }
 

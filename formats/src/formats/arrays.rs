@@ -8,14 +8,13 @@ mod table;
 mod units;
 mod zip;
 
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{Check, DType, Dataset, FileId, Fingerprint, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, find, header_thread_count};
 use crate::format::{Format, Shows};
 use crate::formats::endian;
 use crate::index::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options, words};
-use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::io::Write;

@@ -5,15 +5,13 @@
 mod fields;
 mod table;
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::sizes;
+use crate::dataset::{Dataset, FileId, Fingerprint, Index, Sample, SampleId, Shape, Span, Value, sizes};
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{Source, u16_at, u64_at};
 use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
-use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{Descriptor, Descriptors, Kind};
 use std::path::Path;
@@ -100,7 +98,7 @@ impl Beton {
 
     /// The file of a sample, and its number in that file.
     fn locate(&self, id: SampleId) -> (usize, usize) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
+        let (file, number) = crate::dataset::locate(&self.index.shards, id.0);
         (file, number as usize)
     }
 

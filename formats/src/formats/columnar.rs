@@ -6,13 +6,12 @@ pub(crate) mod json;
 pub(crate) mod layout;
 mod nulls;
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
+use crate::dataset::{Fingerprint, SkipReason};
 pub(crate) use crate::find::paths::find;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::index::headers::{Source, map_files};
 use crate::options::{Options, options};
-use crate::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use bytes::Bytes;
 pub(crate) use choice::Wanted;
 use choice::{Chosen, choose};
@@ -412,7 +411,7 @@ impl Table {
 
     /// Returns the group of a row, and the row's number in it.
     fn locate(&self, id: SampleId) -> (UnitId, u64) {
-        let (group, number) = crate::locate(&self.index.shards, id.0);
+        let (group, number) = crate::dataset::locate(&self.index.shards, id.0);
         // `new` has checked the number of groups.
         (UnitId(group as u32), number)
     }

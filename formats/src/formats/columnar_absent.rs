@@ -1,7 +1,7 @@
 //! Stands in for Parquet and Arrow if they are not built in. They are known by name, so that a table is not taken for a
 //! sample in a folder, and refused with a remedy.
 
-use crate::Dataset;
+use crate::dataset::Dataset;
 use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
 use crate::options::Options;

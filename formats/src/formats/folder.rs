@@ -3,15 +3,16 @@
 mod classes;
 mod pairs;
 
-use crate::compose::labels::{Labels, Unlabelled};
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::skipped::SkipReason;
+use crate::compose::{Labels, Unlabelled};
+use crate::dataset::{
+    DType, Dataset, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, SkipReason, Skipped,
+    Span, Value,
+};
 use crate::find::names::has_extension;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::index::sidecar;
 use crate::options::{FormatOptions, Missing, Options, options};
-use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
 use classes::Classes;
 use pairs::{Pairing, Pairs, without_companions};

@@ -21,17 +21,17 @@ mod tree;
 mod types;
 mod values;
 
-use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes::sum_of_largest;
-use crate::dataset::skipped::SkipReason;
-use crate::dataset::units::{UnitId, Units};
+use crate::dataset::{
+    Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, SkipReason, Span,
+    UnitId, Units, Value,
+};
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, find, thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::formats::endian;
 use crate::index::headers::map_files;
 use crate::options::{FormatOptions, options};
-use crate::{Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bands::{Bands, Part};
 use bytes::Bytes;
 use open::Opened;
@@ -196,7 +196,7 @@ impl Hdf5 {
 
     /// Which of `opened` has a sample, and its row there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
-        crate::locate(&self.ends, id.0)
+        crate::dataset::locate(&self.ends, id.0)
     }
 
     /// The bands that a unit belongs to, their file, and the unit's number among them.

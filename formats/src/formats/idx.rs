@@ -2,12 +2,13 @@
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", section "The IDX file format".
 
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{
+    DType, Dataset, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, Span, Value,
+};
 use crate::find::paths::header_thread_count;
 use crate::format::{Format, Paths, Shows};
 use crate::formats::endian;
 use crate::index::headers::{Source, head, map_files};
-use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -206,7 +207,7 @@ impl Dataset for Idx {
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
+        let (file, number) = crate::dataset::locate(&self.index.shards, id.0);
         let offset = self.starts[file] + number * self.sample_bytes;
         // Fits: a table has fewer than 2^32 files.
         out.push(Span { file: FileId(file as u32), offset, len: self.sample_bytes });

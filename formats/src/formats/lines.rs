@@ -10,9 +10,11 @@ mod units;
 mod values;
 
 use crate::compression::Coding;
-use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes::sum_of_runs;
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::{
+    DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape,
+    SkipReason, Span, UnitId, Units, Value,
+};
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::decoded;
@@ -20,10 +22,6 @@ use crate::index::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends,
 use crate::index::packed::{self, PackedFile};
 use crate::index::sidecar::{Builder, Member, Places, Sidecar};
 use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, options};
-use crate::{
-    DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
-    Value,
-};
 use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;

@@ -8,8 +8,7 @@ mod leaves;
 #[cfg(feature = "parquet")]
 mod rows;
 
-use crate::Dataset;
-use crate::dataset::skipped::Skips;
+use crate::dataset::{Dataset, Skips};
 use crate::format::{Format, Shows};
 use crate::formats::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index, read_json};
 use crate::options::{FormatOptions, OptionSpec, Options, options};

@@ -5,11 +5,11 @@
 mod columns;
 mod index;
 
+use crate::dataset::{FileId, Span};
 use crate::format::{Format, Shows};
 use crate::formats::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
 use crate::index::checks;
 use crate::options::{FormatOptions, options};
-use crate::{FileId, Span};
 use columns::Columns;
 pub use columns::array_shape;
 use std::path::PathBuf;

@@ -2,13 +2,14 @@
 
 mod fields;
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::skipped::{SkipReason, Skips};
+use crate::dataset::{
+    DType, Dataset, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, SkipReason, Skips,
+    Span, Value,
+};
 use crate::detect::refuse_headers;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::options::{FormatOptions, options};
-use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{PADDING, Place};
 use std::sync::{Arc, OnceLock};

@@ -6,13 +6,12 @@ mod file;
 mod units;
 mod zipped;
 
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{FileId, FileTable, Fingerprint, Index, SampleId, Schema, Span, too_many_files};
 use crate::find::paths::thread_count;
 use crate::find::patterns::{Place, expand};
 use crate::index::headers;
 use crate::parallel::in_parallel;
 use crate::watched::asking;
-use crate::{FileId, FileTable, Index, SampleId, Schema, Span, too_many_files};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -184,7 +183,7 @@ impl Shards {
 
     /// The shard of a sample, and its number in that shard.
     fn locate(&self, id: SampleId) -> (usize, u64) {
-        crate::locate(&self.index.shards, id.0)
+        crate::dataset::locate(&self.index.shards, id.0)
     }
 
     /// Where a sample lies; `None` if its shard is bad.

@@ -10,19 +10,17 @@ mod packed;
 mod scan;
 mod units;
 
-use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes::sum_of_runs;
-use crate::dataset::skipped::Skips;
+use crate::dataset::{
+    DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, Skips,
+    Span, UnitId, Units, Value,
+};
 use crate::find::names::MANIFEST_NAME;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::index::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
 use crate::index::sidecar::{Places, Sidecar};
 use crate::options::{FormatOptions, Missing, options};
-use crate::{
-    DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
-    Value,
-};
 use bytes::Bytes;
 use header::{BLOCK_BYTES, Block, Header};
 use index::Archives;

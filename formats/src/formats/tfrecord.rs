@@ -11,10 +11,11 @@ mod protobuf;
 mod units;
 
 use crate::compression::Compression;
-use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes::sum_of_runs;
-use crate::dataset::skipped::Skips;
-use crate::dataset::units::{UnitId, Units};
+use crate::dataset::{
+    DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, Skips,
+    Span, UnitId, Units, Value,
+};
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::decoded;
@@ -22,7 +23,6 @@ use crate::index::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, s
 use crate::index::packed::PackedFile;
 use crate::index::sidecar::{Places, Sidecar};
 use crate::options::{FormatOptions, Missing, OptionKind, OptionType, OptionValue, options};
-use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use example::{Columns, Learned};
 use frame::{FOOTER_BYTES, Stream, masked};

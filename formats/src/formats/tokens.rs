@@ -2,15 +2,16 @@
 
 mod megatron;
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::skipped::{SkipReason, Skips};
+use crate::dataset::{
+    DType, Dataset, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, SkipReason, Skips,
+    Span, Value,
+};
 use crate::detect::refuse_headers;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options};
 use crate::watched::asking;
-use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use megatron::MegatronIndex;
 use std::ffi::OsString;
@@ -155,7 +156,7 @@ impl Tokens {
     /// Where a window begins: the file, and its first byte there.
     fn locate(&self, id: SampleId) -> (FileId, u64) {
         // Files without a window end where they begin, so that the search passes over them.
-        let (stretch, number) = crate::locate(&self.ends, id.0);
+        let (stretch, number) = crate::dataset::locate(&self.ends, id.0);
         // Fits: the window ends at or before the file's end.
         (self.index.locate(id).0, self.starts[stretch] + number * self.stride * self.dtype.size())
     }

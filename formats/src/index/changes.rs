@@ -1,12 +1,12 @@
 //! Whether a dataset's files are still those that were indexed: what a run asks that indexes anew.
 
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{FileId, FileTable, Fingerprint};
 use crate::find::names::has_extension;
 use crate::find::paths::{index, thread_count};
 use crate::index::headers::open_identified;
+use crate::index::sidecar;
 use crate::parallel::in_parallel;
 use crate::watched::{LIMIT, watched};
-use crate::{FileId, FileTable, index::sidecar};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,10 @@
 #[cfg(feature = "hashes")]
 mod hashes;
 
+use crate::dataset::{Check, Dataset, FileId, FileTable};
 use crate::find::paths::thread_count;
 use crate::index::headers::Source;
 use crate::parallel::in_parallel;
-use crate::{Check, Dataset, FileId, FileTable};
 use std::cell::Cell;
 use std::path::PathBuf;
 use uringload_core::{Error, Result};

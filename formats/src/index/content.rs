@@ -1,9 +1,8 @@
 //! A look at what files hold: a few blocks of some files tell a dataset from another one whose files have the same
 //! names and sizes.
 
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{FileId, FileTable, Fingerprint};
 use crate::index::headers::Source;
-use crate::{FileId, FileTable};
 use std::ops::Range;
 use std::time::Instant;
 use uringload_core::Result;

@@ -1,10 +1,9 @@
 //! Reads what an index needs from the files themselves: headers, directories and tables, never samples.
 
-use crate::dataset::stamp::Stamp;
+use crate::dataset::{FileId, FileTable, Stamp};
 use crate::find::absent::advised;
 use crate::parallel::try_in_parallel;
 use crate::watched::asking;
-use crate::{FileId, FileTable};
 use rustix::fs::{Advice, CWD};
 use std::borrow::Cow;
 use std::fs::File;

@@ -1,13 +1,12 @@
 //! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
 //! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
-use crate::dataset::skipped::{SkipReason, Skips};
+use crate::dataset::{FileId, FileTable, Index, IndexProgress, IndexReport, SkipReason, Skips};
 use crate::index::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
 use crate::index::window::Plain;
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
 use crate::watched::{asking, is_given_up};
-use crate::{FileId, FileTable, Index, IndexProgress, IndexReport};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;

@@ -1,8 +1,8 @@
 //! Files that are compressed as a whole: how they show it, and how each is decoded as a unit.
 
 use crate::compression::Compression;
+use crate::dataset::{FileId, FileTable, Span};
 use crate::index::window::{Plain, Source};
-use crate::{FileId, FileTable, Span};
 use bytes::Bytes;
 use std::io;
 use uringload_core::{Error, ErrorKind, Result};

@@ -3,7 +3,7 @@
 //! Source: huggingface/safetensors, `safetensors/src/tensor.rs` 0.8. The crate itself reads a header only together with
 //! all the data, and takes the last of two tensors with one name; a test holds this reader against it.
 
-use crate::DType;
+use crate::dataset::DType;
 use crate::formats::arrays::{Array, Found, Listing, array_bytes};
 use crate::index::headers::{Source, u64_at};
 use serde::Deserialize;

@@ -2,8 +2,7 @@
 //! column.
 
 use super::{Array, ArraySamples, DATA, Deflated, Found, Listing, NAMES_TOLD};
-use crate::dataset::fingerprint::Fingerprint;
-use crate::{DType, Field, FileId, Shape, UnitId};
+use crate::dataset::{DType, Field, FileId, Fingerprint, Shape, UnitId};
 use std::collections::{HashMap, HashSet};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -386,7 +385,7 @@ impl Table {
         if self.samples == ArraySamples::Files {
             return (id as usize, 0);
         }
-        crate::locate(&self.ends, id)
+        crate::dataset::locate(&self.ends, id)
     }
 
     /// Where the values of a sample lie: the start and the length of each column's value.

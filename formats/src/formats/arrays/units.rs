@@ -5,8 +5,8 @@ use super::npz::SUFFIX;
 use super::order::c_order;
 use super::table::{At, Unit};
 use crate::compression::Compression;
+use crate::dataset::{Dataset, SampleId, Span, UnitId, Units};
 use crate::formats::endian::turn;
-use crate::{Dataset, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 

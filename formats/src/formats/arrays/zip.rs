@@ -4,8 +4,8 @@
 //! members the beginning is inflated here, as far as it is asked for.
 
 use crate::compression::Compression;
+use crate::dataset::{Check, FileId, Span};
 use crate::index::headers::{Source, u16_at, u32_at, u64_at};
-use crate::{Check, FileId, Span};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{self, BufReader, Read};

@@ -4,7 +4,7 @@
 use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
 use super::schema::{Columns, Element, Layout, Leaf, Node, Storage, read as read_schema};
 use super::tables::{self, Batch, Block, Footer, Header, Schema, i64_at};
-use crate::FileId;
+use crate::dataset::FileId;
 use crate::formats::columnar::layout::{Room, bound};
 use crate::formats::columnar::{Group, LZ4_FRAME_BYTES, Listing, Place};
 use crate::index::headers::{Source, u32_at};

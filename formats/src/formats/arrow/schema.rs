@@ -2,8 +2,8 @@
 
 use super::nested::Tree;
 use super::tables::{Field, Schema, Type};
+use crate::dataset::{DType, Shape};
 use crate::formats::columnar::Kind;
-use crate::{DType, Shape};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How the values of a field are stored.

@@ -6,7 +6,7 @@ use super::ArrowIpc;
 use super::messages;
 use super::nested::Tree;
 use super::schema::{Layout, Leaf, Storage};
-use crate::FileId;
+use crate::dataset::FileId;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::formats::columnar::{Column, Columnar, ColumnarOptions, Kind, Listing, Wanted};
 use crate::index::headers::{Source, map_files};

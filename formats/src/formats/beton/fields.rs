@@ -1,9 +1,8 @@
 //! The fields that a .beton header describes, and the columns they become.
 
 use super::HEAD_BYTES;
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{DType, Encoding, Field, Fingerprint, Schema, Shape};
 use crate::index::headers::{Source, u64_at};
-use crate::{DType, Encoding, Field, Schema, Shape};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// The fields of a file, in order.

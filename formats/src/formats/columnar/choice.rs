@@ -1,7 +1,7 @@
 //! Which columns of a file are read, by their names, and which are left out.
 
 use super::{Column, SAME_COLUMNS};
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::SkipReason;
 use std::collections::HashSet;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -133,7 +133,7 @@ fn others_of(names: &[(String, Result<()>)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DType;
+    use crate::dataset::DType;
     use crate::formats::columnar::Kind;
 
     fn names() -> Vec<(String, Result<()>)> {

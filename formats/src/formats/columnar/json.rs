@@ -5,7 +5,7 @@
 
 use super::Kind;
 use super::layout::ColumnWriter;
-use crate::DType;
+use crate::dataset::DType;
 use std::io::Write;
 use uringload_core::{Error, ErrorKind, Result};
 

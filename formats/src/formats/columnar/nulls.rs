@@ -2,8 +2,8 @@
 
 use super::layout::State;
 use super::{Column, Kind};
+use crate::dataset::{DType, Encoding, Field, Shape};
 use crate::options::words;
-use crate::{DType, Encoding, Field, Shape};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What becomes of a value that is null.

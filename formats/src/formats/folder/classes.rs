@@ -1,6 +1,6 @@
 //! Class folders: the first component of a file's path is its class, as in torchvision's `ImageFolder`.
 
-use crate::{FileId, FileTable};
+use crate::dataset::{FileId, FileTable};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

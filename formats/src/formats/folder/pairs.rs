@@ -1,14 +1,14 @@
 //! Files of one stem as one sample: `a.jpg` and `a.json`, or `images/a.jpg` and `masks/a.png`.
 
-use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::{
+    DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape,
+    SkipReason, Span, Value,
+};
 use crate::detect::is_beside_data;
-use crate::find::names::has_extension;
-use crate::find::names::split_name;
+use crate::find::names::{has_extension, split_name};
 use crate::find::paths::FoundFiles;
 use crate::format::Format;
 use crate::options::{Missing, words};
-use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
@@ -277,7 +277,11 @@ fn lossy_end(end: &[u8]) -> String {
 }
 
 /// Whether each column has a file, and some sample two.
-fn check_columns(columns: &[String], stems: &BTreeMap<Box<[u8]>, Vec<u32>>, files: &crate::FileTable) -> Result<()> {
+fn check_columns(
+    columns: &[String],
+    stems: &BTreeMap<Box<[u8]>, Vec<u32>>,
+    files: &crate::dataset::FileTable,
+) -> Result<()> {
     let has = |column: usize| stems.values().any(|row| row.get(column).is_some_and(|&file| file != NONE));
     if let Some(column) = (0..columns.len()).find(|&column| !has(column)) {
         let error = Error::new(ErrorKind::InvalidArgument, format!("no sample has a file for {:?}", columns[column]));

@@ -3,7 +3,7 @@
 use super::group::forms;
 use super::meta::Meta;
 use super::open::{Found, LeftOut, Opened, usual_rows};
-use crate::FileId;
+use crate::dataset::FileId;
 use std::collections::{BTreeMap, HashMap};
 use uringload_core::{Error, ErrorKind, Result};
 

@@ -4,7 +4,7 @@ use super::filters::{Filter, Filters};
 use super::header::{DATASPACE, DATATYPE, EXTERNAL_FILES, FILL, FILTERS, LAYOUT, Message, OLD_FILL, resolved};
 use super::meta::{Block, Meta};
 use super::types::{Kind, RANK_MAX, Type, type_of};
-use crate::DType;
+use crate::dataset::DType;
 use crate::formats::arrays::array_bytes;
 use uringload_core::{Error, Result};
 

@@ -10,8 +10,8 @@ use super::superblock;
 use super::types::{Kind, Taken};
 use super::values;
 use super::{Column, Row};
+use crate::dataset::{Field, FileId, FileTable, Shape};
 use crate::index::headers::Source;
-use crate::{Field, FileId, FileTable, Shape};
 use std::collections::BTreeMap;
 use uringload_core::{Error, ErrorKind, Result};
 

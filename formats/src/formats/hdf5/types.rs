@@ -1,7 +1,7 @@
 //! The types of elements, and what of them a column can hold.
 
 use super::meta::Block;
-use crate::DType;
+use crate::dataset::DType;
 use crate::formats::arrays::array_bytes;
 use uringload_core::Result;
 

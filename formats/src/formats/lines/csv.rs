@@ -1,7 +1,7 @@
 //! Turns the fields of a row of comma-separated values into values. The parser is csv-core's.
 
 use super::values::{Column, Kind, Room, Wrong, number, shortened, truth};
-use crate::Value;
+use crate::dataset::Value;
 use bytes::Bytes;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder, Terminator};
 use std::fmt;

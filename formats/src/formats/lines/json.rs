@@ -3,7 +3,7 @@
 
 use super::nonfinite::{masked, reparsed};
 use super::values::{Column, Kind, Room, Scratch, Wrong, number, put_number, shortened, truth, type_of};
-use crate::{DType, Value};
+use crate::dataset::{DType, Value};
 use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 use serde::Deserializer as _;

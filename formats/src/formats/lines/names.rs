@@ -1,10 +1,10 @@
 //! Recognizes files with lines by their names.
 
 use super::{Delimiter, LineFormat};
+use crate::dataset::{FileId, FileTable};
 use crate::find::names::has_extension;
 use crate::find::paths::FoundFiles;
 use crate::index::sidecar;
-use crate::{FileId, FileTable};
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 

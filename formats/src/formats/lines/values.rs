@@ -1,7 +1,7 @@
 //! Converts text of lines to values: column types, number parsing, and memory for values that are not delivered as they
 //! lie in the file.
 
-use crate::{DType, Field, Shape, Value};
+use crate::dataset::{DType, Field, Shape, Value};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 
 use super::leaves::Leaves;
 use crate::compression::Compression;
-use crate::dataset::skipped::{SkipReason, Skips};
+use crate::dataset::{SkipReason, Skips};
 use crate::formats::shards::{Listed, Listing, Zipped, folder_of};
 use crate::watched::asking;
 use serde::Deserialize;

@@ -2,9 +2,8 @@
 //! values.
 
 use super::{check_arrow, check_blocks};
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{DType, Encoding, Field, Fingerprint, Schema, Shape, Value};
 use crate::formats::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
-use crate::{DType, Encoding, Field, Schema, Shape, Value};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::HashSet;

@@ -11,14 +11,13 @@
 
 use super::index::Index;
 use super::{LitDataOptions, ends_with_arrow};
-use crate::dataset::stamp::Stamp;
+use crate::dataset::{FileId, FileTable, Stamp, too_many_files};
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::formats::arrow::{ArrowIpc, Within};
 use crate::formats::columnar;
 use crate::formats::shards::{OFFSETS_AT, OpenFile, check_names, folder_of};
 use crate::options::Options;
 use crate::parallel::try_in_parallel;
-use crate::{FileId, FileTable, too_many_files};
 use std::path::PathBuf;
 use uringload_core::{Error, ErrorKind, Result};
 

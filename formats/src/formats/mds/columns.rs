@@ -1,9 +1,8 @@
 //! The columns of an MDS dataset: maps the name of an encoding to a field of the schema, and the bytes of a sample to
 //! its values.
 
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{DType, Encoding, Field, Fingerprint, Schema, Shape, Value};
 use crate::formats::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
-use crate::{DType, Encoding, Field, Schema, Shape, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::ops::Range;

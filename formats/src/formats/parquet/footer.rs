@@ -6,7 +6,7 @@ use super::metadata::{ChunkMetadata, Metadata, RowGroup};
 use super::schema::{Build, Form, Leaf, Stem, columns_of};
 use super::types::{Compression, Encoding};
 use super::values::Stored;
-use crate::FileId;
+use crate::dataset::FileId;
 use crate::formats::columnar::json::{Scalar, text_room};
 use crate::formats::columnar::layout::{Room, bound};
 use crate::formats::columnar::{BROTLI_BYTES, Group, LZ4_FRAME_BYTES, Listing, Place, Wanted};

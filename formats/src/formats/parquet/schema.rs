@@ -3,9 +3,9 @@
 use super::metadata::Node;
 use super::nested::{Kind as Tangle, Repeated, Tree};
 use super::types::{Converted, Logical, Physical, Primitive, Repetition};
+use crate::dataset::{DType, Shape};
 use crate::formats::columnar::Kind;
 use crate::formats::columnar::json::{self, Scalar};
-use crate::{DType, Shape};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How values of a physical type become elements.

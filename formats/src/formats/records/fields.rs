@@ -1,6 +1,6 @@
 //! The fields of a record, as a user writes them: `label:u8, image:u8[3,32,32]`.
 
-use crate::{DType, Field, Shape};
+use crate::dataset::{DType, Field, Shape};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What to do about fields that cannot be read.

@@ -1,10 +1,10 @@
 //! The dataset over shards, whatever a sample consists of: the common part of MDS and LitData.
 
 use super::{Listed, Listing, OpenFile, Shards, Table};
-use crate::Check;
-use crate::dataset::fingerprint::Fingerprint;
 use crate::dataset::sizes::Largest;
-use crate::{Dataset, Encoding, FileId, Index, Role, Sample, SampleId, Schema, Shape, Span, Units, Value};
+use crate::dataset::{
+    Check, Dataset, Encoding, FileId, Fingerprint, Index, Role, Sample, SampleId, Schema, Shape, Span, Units, Value,
+};
 use bytes::Bytes;
 use std::fmt::Debug;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! The source of a shard's header, which is a file or its decoded content, and the table of offsets in it.
 
-use crate::dataset::stamp::Stamp;
+use crate::dataset::Stamp;
 use crate::index::headers::{Source, decoded};
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! The units of shards: how many there are, where they are stored, and how they are decoded.
 
 use super::{Frame, Layout, OpenFile, Sharded, Shards, Table};
-use crate::{FileId, SampleId, Span, UnitId, Units};
+use crate::dataset::{FileId, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use uringload_core::{Error, ErrorKind, Result};

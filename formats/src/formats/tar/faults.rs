@@ -2,12 +2,11 @@
 
 use super::dali;
 use super::index::Archives;
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::{FileId, FileTable, SkipReason};
 use crate::index::indexes::{Indexed, Wanted, index_all, scan_threads};
 use crate::index::sidecar::{Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
 use crate::index::window::Plain;
 use crate::options::Common;
-use crate::{FileId, FileTable};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

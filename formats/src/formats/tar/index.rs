@@ -6,7 +6,7 @@ use super::packed::{self, Stream};
 use super::scan::{Entry, Sink, scan};
 use super::{dali, is_plain};
 use crate::compression::Coding;
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::SkipReason;
 use crate::index::indexes::{Found, Indexing, Pass};
 use crate::index::packed::in_decoded;
 use crate::index::sidecar::Sidecar;

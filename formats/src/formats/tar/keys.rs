@@ -1,7 +1,7 @@
 //! Groups members into samples: names split into key and field as in webdataset; consecutive members with one key form
 //! a sample.
 
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::SkipReason;
 use crate::find::names::split_name;
 use crate::index::sidecar::{Builder, COLUMNS_MAX, KEY_BYTES_MAX, Member};
 use std::collections::HashMap;

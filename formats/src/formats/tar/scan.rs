@@ -1,7 +1,7 @@
 //! One pass over the headers of an archive, skipping the payloads.
 
 use super::header::{BLOCK_BYTES, Block, Header, Kind, Pax};
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::SkipReason;
 use crate::index::window::{Source, Window};
 use uringload_core::{Error, ErrorKind, Result};
 

@@ -5,7 +5,7 @@ use super::packed::Stream;
 use super::scan::{Entry, Sink, scan};
 use super::*;
 use crate::compression::Compression;
-use crate::dataset::skipped::SkipReason;
+use crate::dataset::SkipReason;
 use crate::index::window::Source;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! Shards that are compressed, or have sparse members, as units: read and decoded as a whole.
 
 use super::{Tar, packed};
-use crate::{Dataset, SampleId, Span, UnitId, Units};
+use crate::dataset::{Dataset, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 

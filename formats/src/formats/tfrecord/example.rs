@@ -4,9 +4,8 @@
 //! `Feature{1: BytesList{1: repeated bytes} | 2: FloatList{1: packed float} | 3: Int64List{1: packed int64}}`.
 
 use super::protobuf::{Fault, Fields, Wire};
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{DType, Encoding, Field, Fingerprint, Sample, Schema, Shape, Value};
 use crate::options::Missing;
-use crate::{DType, Encoding, Field, Sample, Schema, Shape, Value};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;

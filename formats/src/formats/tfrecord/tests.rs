@@ -3,9 +3,9 @@
 use super::Shapes;
 use super::example::{Columns, Learned};
 use super::frame::{FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked, scan};
+use crate::dataset::{Sample, Value};
 use crate::index::window::Source;
 use crate::options::{Missing, OptionType};
-use crate::{Sample, Value};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,8 +1,7 @@
 //! Compressed files as units: each is read and decoded as a whole.
 
 use super::TfRecord;
-use crate::dataset::units::{UnitId, Units};
-use crate::{Dataset, SampleId, Span};
+use crate::dataset::{Dataset, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use uringload_core::Result;
 

@@ -5,7 +5,7 @@
 //! u64; then n lengths i32 in tokens, n offsets i64 in bytes, m document borders i64 in sequences, and n modes i8 in
 //! multimodal sets.
 
-use crate::DType;
+use crate::dataset::DType;
 use crate::index::headers::{Source, u32_at, u64_at};
 use uringload_core::Result;
 

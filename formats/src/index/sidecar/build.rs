@@ -3,7 +3,7 @@
 use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
 use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Proof, Shard};
 use crate::compression::Coding;
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::Fingerprint;
 use std::io;
 use std::os::fd::BorrowedFd;
 

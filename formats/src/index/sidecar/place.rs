@@ -1,7 +1,7 @@
 //! Where sidecars lie: beside their shard, or in a cache folder if the shard's folder is not writable.
 
 use super::{Memory, Shard, Sidecar};
-use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::Fingerprint;
 use crate::index::headers::open_identified;
 use rustix::fs::FlockOperation;
 use std::collections::HashSet;
