@@ -1,11 +1,12 @@
 //! What a format is: how its files show it, what may be asked of it, and how it is opened.
 
 use crate::dataset::{Dataset, FileId, SkipReason};
+use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, index, thread_count};
 use crate::options::{OptionSpec, Options};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload_core::{Error, Result};
+use uringload_core::{Error, ErrorKind, Result};
 
 /// A format: how its files show it, what may be asked of it, and how it is opened.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,24 @@ impl Paths {
             Some(found) => Ok(found),
             None => index(&self.named, thread_count(threads)),
         }
+    }
+
+    /// The files below the paths that have one of these extensions, the first of which is the usual one. Others are
+    /// counted as of another format. Where a file was named by itself, all files are taken.
+    pub(crate) fn find(&mut self, extensions: &[&str], threads: usize) -> Result<FoundFiles> {
+        let found = self.files(threads)?;
+        if found.has_single_files {
+            return Ok(found);
+        }
+        let place = found.files.place().to_path_buf();
+        let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
+        let found = found.retain(fits, |_| true);
+        if found.files.is_empty() {
+            let error = Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]));
+            let left_out = found.skips.describe();
+            return Err(error.with_path(place).with_remedy(format!("name the files themselves; left out: {left_out}")));
+        }
+        Ok(found)
     }
 
     pub(crate) fn list(&mut self, threads: usize) -> Result<&FoundFiles> {

@@ -1,10 +1,8 @@
 //! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
 use crate::dataset::{FileId, FileTable, SkipReason, Skips, Stamp, too_many_files};
-use crate::find::names::has_extension;
 use crate::find::patterns::{Place, expand};
 use crate::find::walk::{Measured, measure_paths, walk};
-use crate::format::Paths;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -101,24 +99,6 @@ pub(crate) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
         }
     }
     index.finish(first.as_ref())
-}
-
-/// Finds the files that `paths` stand for and that have one of these extensions, the first of which is the usual one.
-/// Others are counted as of another format. Where a file was named by itself, all files are taken.
-pub(crate) fn find(paths: &mut Paths, extensions: &[&str], threads: usize) -> Result<FoundFiles> {
-    let found = paths.files(threads)?;
-    if found.has_single_files {
-        return Ok(found);
-    }
-    let place = found.files.place().to_path_buf();
-    let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
-    let found = found.retain(fits, |_| true);
-    if found.files.is_empty() {
-        let error = Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]));
-        let left_out = found.skips.describe();
-        return Err(error.with_path(place).with_remedy(format!("name the files themselves; left out: {left_out}")));
-    }
-    Ok(found)
 }
 
 /// The files that were named, each by itself, in this order: a table without a walk.

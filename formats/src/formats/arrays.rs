@@ -10,7 +10,7 @@ mod zip;
 
 use crate::dataset::{Check, DType, Dataset, FileId, Fingerprint, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::find::names::has_extension;
-use crate::find::paths::{FoundFiles, find, header_thread_count};
+use crate::find::paths::{FoundFiles, header_thread_count};
 use crate::format::{Format, Shows};
 use crate::formats::endian;
 use crate::index::headers::{Source, head, map_files};
@@ -128,7 +128,7 @@ macro_rules! entry {
             },
             open: |mut paths, options| {
                 let typed: ArrayOptions = options.typed()?;
-                let found = find(&mut paths, &[$format.name()], typed.common.threads)?;
+                let found = paths.find(&[$format.name()], typed.common.threads)?;
                 // Tensors of several types are no samples of one column: where nobody has said what is a sample, it is
                 // the file then. To verify them, files can be read as a whole in any case.
                 let is_free = typed.samples.is_none() && typed.samples_of($format) == ArraySamples::Arrays;

@@ -14,7 +14,7 @@ mod within;
 use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
 use crate::formats::columnar::layout::ColumnWriter;
-use crate::formats::columnar::{self, Columnar, ColumnarOptions, Group, Listing, Part, Place, find};
+use crate::formats::columnar::{self, Columnar, ColumnarOptions, Group, Listing, Part, Place};
 use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
@@ -91,7 +91,7 @@ impl ArrowIpc {
     /// file that lacks a column of the first or has it with another type; `InvalidArgument` for a wanted column that
     /// does not exist; `Empty` if there are no rows.
     fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<ArrowIpc> {
-        let found = find(&mut paths, &EXTENSIONS, options.common.threads)?;
+        let found = paths.find(&EXTENSIONS, options.common.threads)?;
         Columnar::of(found, ["arrow", "record batch"], options, |source, file, wanted| {
             messages::read(source, file, 0..source.size(), |columns| Listing::choose(columns, wanted))
         })

@@ -8,7 +8,6 @@ mod nulls;
 
 use crate::dataset::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use crate::dataset::{Fingerprint, SkipReason};
-pub(crate) use crate::find::paths::find;
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::index::headers::{Source, map_files};
 use crate::options::{Options, options};

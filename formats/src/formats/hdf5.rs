@@ -27,7 +27,7 @@ use crate::dataset::{
     UnitId, Units, Value,
 };
 use crate::find::names::has_extension;
-use crate::find::paths::{FoundFiles, find, thread_count};
+use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::formats::endian;
 use crate::index::headers::map_files;
@@ -96,7 +96,7 @@ impl Hdf5 {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(mut paths: Paths, options: &Hdf5Options) -> Result<Hdf5> {
         let threads = thread_count(options.common.threads);
-        let FoundFiles { files, mut skips, .. } = find(&mut paths, &EXTENSIONS, options.common.threads)?;
+        let FoundFiles { files, mut skips, .. } = paths.find(&EXTENSIONS, options.common.threads)?;
         let mut names: Vec<String> = options.tensors.iter().map(|name| name.trim_matches('/').to_owned()).collect();
         let mut known = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !known.insert(*name)) {

@@ -20,7 +20,7 @@ mod values;
 use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
 use crate::formats::columnar::layout::ColumnWriter;
-use crate::formats::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
+use crate::formats::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place};
 use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
@@ -93,7 +93,7 @@ impl Parquet {
     /// has it with another type; `InvalidArgument` for a wanted column that does not exist; `Empty` if there are no
     /// rows.
     fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<Parquet> {
-        let found = find(&mut paths, &EXTENSIONS, options.common.threads)?;
+        let found = paths.find(&EXTENSIONS, options.common.threads)?;
         Columnar::of(found, ["parquet", "row group"], options, footer::read)
     }
 }
