@@ -32,18 +32,31 @@
 //! [`Dataset`]. What each format takes for a sample is in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
-mod compose;
-mod compression;
-mod dataset;
-mod detect;
-mod find;
-mod format;
-mod formats;
-mod index;
-mod options;
-mod parallel;
-mod registry;
+// In floor order: a floor imports only from those above it in this list.
+// Gives up where storage does not answer.
 mod watched;
+// Work on many files by several threads.
+mod parallel;
+// The compressions, whatever they are found in.
+mod compression;
+// What a dataset is: the trait, samples, files, the index that every format fills.
+mod dataset;
+// From what a user names to a table of files.
+mod find;
+// What may be asked of formats, each option declared once.
+mod options;
+// Looks into files: headers, and the indexes of those that are scanned.
+mod index;
+// What a format is: how its files show it, and how it is opened.
+mod format;
+// Which of the formats files are of, and which files are data.
+mod detect;
+// Datasets made of others, and what goes on top of one.
+mod compose;
+// One file and folder for each format.
+mod formats;
+// All of them in a table, and the door to it.
+mod registry;
 
 pub use compose::{Concat, KnownColumn, Labels, Ranges, Unlabelled, View, WithColumns};
 pub use dataset::sizes::sum_of_largest as largest_of;
