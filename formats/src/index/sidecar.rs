@@ -28,19 +28,19 @@ mod layout;
 mod pieces;
 mod place;
 mod proof;
+mod shard;
 
 use crate::compression::{Coding, Compression};
 use crate::index::headers::open_identified;
 use crate::watched::asking;
 use layout::{Head, KEYS_PER_GROUP};
-use pieces::OnDisk;
+use pieces::{CHECKED_BYTES, OnDisk};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 use uringload_core::{Error, ErrorKind, Result};
-use uringload_sys::file::{Identity, Opened};
+use uringload_sys::file::Opened;
 
 pub(crate) use build::{Builder, Member};
 pub(crate) use layout::Column;
@@ -48,12 +48,10 @@ pub use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
 pub(crate) use pieces::Memory;
 pub(crate) use place::{EXTENSION, Kept, Places};
 pub(crate) use proof::Proof;
+pub(crate) use shard::Shard;
 
 /// Sidecars are read into memory up to this many bytes for all shards of a dataset together: two million samples.
 pub(crate) const RESIDENT_BYTES: u64 = 32 << 20;
-
-/// Bytes that one checksum covers: a page, so that a look-up verifies only what it has read in anyway.
-const CHECKED_BYTES: u64 = 4096;
 
 /// Whether the file at `path` begins as an index does. One that cannot be read is none.
 pub(crate) fn is_sidecar(path: &Path) -> bool {
@@ -62,45 +60,9 @@ pub(crate) fn is_sidecar(path: &Path) -> bool {
     opened.is_ok_and(|file| file.read_exact_at(&mut begin, 0).is_ok() && begin == layout::MAGIC)
 }
 
-/// The shard that an index belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shard {
-    /// The format that the shard was read as.
-    pub(crate) format: &'static str,
-    /// Its file name without folders, since a dataset may move.
-    pub(crate) name: Vec<u8>,
-    /// Size in bytes.
-    pub(crate) size: u64,
-    /// Modification time: seconds since 1970 and nanoseconds.
-    pub(crate) modified: (i64, u32),
-    /// What no copy of it shares: device, inode, and time of change.
-    pub(crate) own: Own,
-    /// When it was opened, in seconds since 1970.
-    pub(crate) seen: i64,
-}
-
-/// What tells a file from its copies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Own {
-    device: (u32, u32),
-    inode: u64,
-    changed: (i64, u32),
-}
-
 /// A shard that was written to this many seconds before it was indexed, or less, may have been written to again without
 /// another time: clocks of file systems tick as slowly as every two seconds (FAT). Git calls such files racy.
 const RACY_SECONDS: i64 = 2;
-
-impl Shard {
-    /// Describes the file at `path` with this identity.
-    pub(crate) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
-        use std::os::unix::ffi::OsStrExt;
-        let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-        let Identity { device, inode, size, modified, changed } = *identity;
-        let seen = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        Shard { format, name, size, modified, own: Own { device, inode, changed }, seen }
-    }
-}
 
 /// An open index.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! Builds the sidecar of a shard, sample by sample.
 
-use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
-use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Proof, Shard};
+use super::layout::{COLUMNS_MAX, Column, Head, KEY_BYTES_MAX, KEYS_PER_GROUP, PADDING_BYTES};
+use super::pieces::CHECKED_BYTES;
+use super::proof::Proof;
+use super::shard::Shard;
 use crate::compression::Coding;
 use crate::dataset::Fingerprint;
 use std::io;

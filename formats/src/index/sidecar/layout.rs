@@ -20,7 +20,9 @@
 //! checks: a u32 CRC-32C for each 4096 bytes of the body
 //! ```
 
-use super::{CHECKED_BYTES, Own, Proof, Shard};
+use super::pieces::CHECKED_BYTES;
+use super::proof::Proof;
+use super::shard::{Own, Shard};
 use crate::compression::{Coding, Compression};
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";

@@ -3,13 +3,14 @@
 //! They are read and not mapped. A mapped file that is truncated, or whose disk fails, kills the process that touches
 //! it; a read says so.
 
-use super::CHECKED_BYTES;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Bytes that one checksum covers: a page, so that a look-up verifies only what it has read in anyway.
+pub(super) const CHECKED_BYTES: u64 = 4096;
 /// Pieces in memory at most: 4 MiB.
 const PIECES_KEPT: usize = 1024;
 

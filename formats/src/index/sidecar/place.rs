@@ -1,6 +1,8 @@
 //! Where sidecars lie: beside their shard, or in a cache folder if the shard's folder is not writable.
 
-use super::{Memory, Shard, Sidecar};
+use super::Sidecar;
+use super::pieces::Memory;
+use super::shard::Shard;
 use crate::dataset::Fingerprint;
 use crate::index::headers::open_identified;
 use rustix::fs::FlockOperation;

@@ -1,6 +1,6 @@
 //! What an index says of its shard's content, to tell it from another shard of the same name, size and times.
 
-use super::CHECKED_BYTES;
+use super::pieces::CHECKED_BYTES;
 use std::io;
 use std::os::fd::BorrowedFd;
 use uringload_sys::file::read_at;

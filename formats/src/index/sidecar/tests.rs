@@ -1,6 +1,7 @@
 //! Sidecars return what was put in, and nothing else whatever happens to their bytes.
 
 use super::layout::PADDING_BYTES;
+use super::shard::Own;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,0 +1,41 @@
+//! What an index notes of the shard that it belongs to.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use uringload_sys::file::Identity;
+
+/// The shard that an index belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    /// The format that the shard was read as.
+    pub(crate) format: &'static str,
+    /// Its file name without folders, since a dataset may move.
+    pub(crate) name: Vec<u8>,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    /// Modification time: seconds since 1970 and nanoseconds.
+    pub(crate) modified: (i64, u32),
+    /// What no copy of it shares: device, inode, and time of change.
+    pub(crate) own: Own,
+    /// When it was opened, in seconds since 1970.
+    pub(crate) seen: i64,
+}
+
+/// What tells a file from its copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Own {
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
+    pub(super) changed: (i64, u32),
+}
+
+impl Shard {
+    /// Describes the file at `path` with this identity.
+    pub(crate) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
+        let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+        let Identity { device, inode, size, modified, changed } = *identity;
+        let seen = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        Shard { format, name, size, modified, own: Own { device, inode, changed }, seen }
+    }
+}
