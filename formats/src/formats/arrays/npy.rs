@@ -3,8 +3,8 @@
 //! Source: numpy `lib/_format_impl.py`. The header is a Python dictionary of three keys, written by `repr`. It is read
 //! token by token, each key with its own kind of value; nothing is evaluated.
 
+use super::listing::{Array, DIMENSIONS_MAX, array_bytes};
 use crate::dataset::DType;
-use crate::formats::arrays::{Array, DIMENSIONS_MAX, array_bytes};
 use crate::index::headers::{Source, u16_at, u32_at};
 use std::num::IntErrorKind;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! NumPy's `.npz`: members of a zip archive, each a `.npy` array, found without reading what they hold. Of deflated
 //! ones the beginning is inflated, where their headers are.
 
+use super::listing::{Array, Deflated, Found, Listing};
 use super::npy::{self, Holder};
 use super::zip::{self, Inflated, Member};
-use super::{Array, Deflated, Found, Listing};
 use crate::index::headers::Source;
 use std::io;
 use uringload_core::{Error, Result};

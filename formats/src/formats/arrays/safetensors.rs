@@ -3,8 +3,8 @@
 //! Source: huggingface/safetensors, `safetensors/src/tensor.rs` 0.8. The crate itself reads a header only together with
 //! all the data, and takes the last of two tensors with one name; a test holds this reader against it.
 
+use super::listing::{Array, Found, Listing, array_bytes};
 use crate::dataset::DType;
-use crate::formats::arrays::{Array, Found, Listing, array_bytes};
 use crate::index::headers::{Source, u64_at};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};

@@ -1,7 +1,8 @@
 //! Where every value lies. Each sample or run of rows has a group (a file, or an array); a group has one place per
 //! column.
 
-use super::{Array, ArraySamples, DATA, Deflated, Found, Listing, NAMES_TOLD};
+use super::listing::{Array, Deflated, Found, Listing, NAMES_TOLD};
+use super::{ArraySamples, DATA};
 use crate::dataset::{DType, Field, FileId, Fingerprint, Shape, UnitId};
 use std::collections::{HashMap, HashSet};
 use uringload_core::{Error, ErrorKind, Result};
