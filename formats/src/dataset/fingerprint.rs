@@ -1,5 +1,9 @@
 //! A stable hash of an index: the same on every machine and in every version of this library.
 
+use super::files::FileTable;
+use super::index::Index;
+use super::sample::FileId;
+
 /// 64-bit FNV-1a over the index, not over the samples. It distinguishes a changed dataset from the one that a
 /// checkpoint was made with, but gives no protection against deliberate forgery.
 ///
@@ -27,7 +31,7 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 impl Fingerprint {
     /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) is by default, to add to: the format's name, the
     /// names and types of the columns, the names and sizes of all files, and the number of samples.
-    pub fn of(index: &crate::dataset::Index) -> Fingerprint {
+    pub fn of(index: &Index) -> Fingerprint {
         let mut fingerprint = Fingerprint::new(index.format);
         for field in &index.schema.fields {
             fingerprint.bytes(field.name.as_bytes());
@@ -57,10 +61,10 @@ impl Fingerprint {
     }
 
     /// Adds names and sizes of all files, in order, but not the location of the roots: a dataset may move.
-    pub(crate) fn files(&mut self, files: &crate::dataset::FileTable) {
+    pub(crate) fn files(&mut self, files: &FileTable) {
         self.number(files.len() as u64);
         for (index, &size) in files.sizes().iter().enumerate() {
-            self.bytes(files.name(crate::dataset::FileId(index as u32)));
+            self.bytes(files.name(FileId(index as u32)));
             self.number(size);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::files::FileTable;
 use super::report::IndexReport;
-use super::sample::{FileId, SampleId, Schema};
+use super::sample::{FileId, SampleId, Schema, locate};
 use super::skipped::Skipped;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Index {
 
     /// The file that a sample lies in, where every file is a shard, and its number there.
     pub(crate) fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = crate::dataset::locate(&self.shards, id.0);
+        let (file, number) = locate(&self.shards, id.0);
         // Fits: a table has fewer than 2^32 files.
         (FileId(file as u32), number)
     }
