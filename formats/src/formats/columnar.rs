@@ -2,18 +2,22 @@
 //! a sample.
 
 mod choice;
+mod column;
 pub(crate) mod json;
 pub(crate) mod layout;
 mod nulls;
 
-use crate::dataset::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
-use crate::dataset::{Fingerprint, SkipReason};
+use crate::dataset::{
+    DType, Dataset, FileId, Fingerprint, Index, Sample, SampleId, Schema, SkipReason, Span, UnitId, Units, Value,
+};
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::index::headers::{Source, map_files};
 use crate::options::{Options, options};
 use bytes::Bytes;
 pub(crate) use choice::Wanted;
 use choice::{Chosen, choose};
+use column::SAME_COLUMNS;
+pub(crate) use column::{Column, Kind};
 use layout::{ColumnWriter, State, Writer};
 pub(crate) use nulls::Fill;
 use nulls::Nulls;
@@ -54,57 +58,6 @@ pub(crate) fn typed(options: &Options) -> Result<ColumnarOptions> {
             Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("name it without a type"))
         }
     }
-}
-
-/// What a file says of a column.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
-    pub(crate) dtype: DType,
-    pub(crate) shape: Shape,
-    pub(crate) is_nullable: bool,
-    /// Whether it is UTF-8 text.
-    pub(crate) is_text: bool,
-    /// The type, in the format's own words.
-    pub(crate) described: String,
-}
-
-impl Kind {
-    pub(crate) fn scalar(dtype: DType, described: impl Into<String>) -> Kind {
-        Kind { dtype, shape: Shape::Fixed(Vec::new()), is_nullable: false, is_text: false, described: described.into() }
-    }
-
-    pub(crate) fn bytes(described: impl Into<String>) -> Kind {
-        Kind { shape: Shape::Ragged, ..Kind::scalar(DType::U8, described) }
-    }
-
-    /// Text of any length.
-    pub(crate) fn text(described: impl Into<String>) -> Kind {
-        Kind { is_text: true, ..Kind::bytes(described) }
-    }
-
-    pub(crate) fn fixed_bytes(bytes: u64, described: impl Into<String>) -> Kind {
-        Kind { shape: Shape::Fixed(vec![bytes]), ..Kind::scalar(DType::U8, described) }
-    }
-
-    /// Whether it is a single number.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.shape == Shape::Fixed(Vec::new())
-    }
-
-    /// Bytes of a value, if all have the same length.
-    pub(crate) fn width(&self) -> Option<u64> {
-        match &self.shape {
-            Shape::Fixed(shape) => Some(shape.iter().product::<u64>() * self.dtype.size()),
-            Shape::Ragged => None,
-        }
-    }
-}
-
-/// A column with its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Column {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
 }
 
 /// A group of rows that is read and decoded as a whole.
@@ -361,8 +314,6 @@ fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
     }
     Ok(())
 }
-
-const SAME_COLUMNS: &str = "choose columns that all files have, or open others as a dataset of their own";
 
 impl Table {
     /// # Errors

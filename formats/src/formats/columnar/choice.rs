@@ -1,6 +1,6 @@
 //! Which columns of a file are read, by their names, and which are left out.
 
-use super::{Column, SAME_COLUMNS};
+use super::column::{Column, SAME_COLUMNS};
 use crate::dataset::SkipReason;
 use std::collections::HashSet;
 use uringload_core::{Error, ErrorKind, Result};

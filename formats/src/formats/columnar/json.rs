@@ -3,7 +3,7 @@
 //! Numbers and text are what `json.loads` of Python reads back; bytes, which JSON does not have, are text in base64.
 //! Floats that are no numbers are `NaN`, `Infinity` and `-Infinity`, as the `json` module writes them.
 
-use super::Kind;
+use super::column::Kind;
 use super::layout::ColumnWriter;
 use crate::dataset::DType;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! What becomes of values that are null: errors of their samples, or something that stands for them.
 
+use super::column::{Column, Kind};
 use super::layout::State;
-use super::{Column, Kind};
 use crate::dataset::{DType, Encoding, Field, Shape};
 use crate::options::words;
 use uringload_core::{Error, ErrorKind, Result};
