@@ -2,6 +2,7 @@
 //!
 //! Source: litdata 0.2.76, `streaming/{writer,item_loader,serializers}.py`, `constants.py`.
 
+mod ends;
 mod index;
 mod inside;
 mod leaves;
@@ -12,11 +13,11 @@ use crate::dataset::{Dataset, Skips};
 use crate::format::{Format, Shows};
 use crate::formats::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index, read_json};
 use crate::options::{FormatOptions, OptionSpec, Options, options};
+use ends::{arrow, check_arrow, check_blocks, ends_with_arrow};
 use index::{Inside, Level};
 use leaves::Leaves;
 use std::path::PathBuf;
 use std::sync::Arc;
-use uringload_core::internal::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
@@ -84,9 +85,6 @@ fn open(paths: &[PathBuf], given: &Options) -> Result<Arc<dyn Dataset>> {
     Ok(Arc::new(sharded))
 }
 
-/// What chunks end with that have rows as Arrow: the length of those, and this.
-const ARROW_MAGIC: &[u8; 8] = b"LDARW01\0";
-
 /// Reads what has to be known of a chunk before its samples are read; of one that is compressed as a whole, nothing.
 fn read_chunk(file: &OpenFile<'_>, listed: &Listed, inside: Option<Inside>, leaves: &Leaves) -> Result<Table> {
     let Listed { items, samples, .. } = *listed;
@@ -114,40 +112,4 @@ fn read_chunk(file: &OpenFile<'_>, listed: &Listed, inside: Option<Inside>, leav
         Some(Inside { level: Level::Batch, .. }) => Err(file.corrupt("there is no directory of frames", 0)),
         Some(Inside { level: Level::Chunk, .. }) | None => leaves.read_table(file, items, samples),
     }
-}
-
-fn check_blocks(file: &OpenFile<'_>, samples: u64, block_size: u64, count: u64, offset: u64) -> Result<()> {
-    if count == samples {
-        return Ok(());
-    }
-    let what = format!("there are {count} blocks of {block_size} tokens, and the index says {samples}");
-    Err(file.corrupt(what, offset))
-}
-
-/// Rows as Arrow may stand behind the items, which are read; but not in their stead.
-fn check_arrow(file: &OpenFile<'_>, is_instead: bool, end: u64) -> Result<()> {
-    match (ends_with_arrow(file, end)?, is_instead) {
-        (false, _) => Err(file.corrupt(format!("the items end at {end}, and the file at {}", file.size), end)),
-        (true, false) => Ok(()),
-        (true, true) => Err(arrow(file)),
-    }
-}
-
-/// Whether a file ends with rows as Arrow, behind `end`.
-fn ends_with_arrow(file: &OpenFile<'_>, end: u64) -> Result<bool> {
-    let mut magic = [0; 8];
-    let at = file.size.saturating_sub(8).max(end);
-    if at + 8 > file.size {
-        return Ok(false);
-    }
-    file.read(&mut magic, at)?;
-    Ok(&magic == ARROW_MAGIC)
-}
-
-fn arrow(file: &OpenFile<'_>) -> Error {
-    if !cfg!(feature = "parquet") {
-        return not_built_in("Arrow, as which the chunk has its rows", "parquet").with_path(&file.path);
-    }
-    let error = Error::new(ErrorKind::Unavailable, "the chunk has rows as Arrow, where items are read");
-    error.with_path(&file.path).with_remedy("write the dataset again, all of it with the same version of litdata")
 }

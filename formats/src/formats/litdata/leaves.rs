@@ -1,7 +1,7 @@
 //! The leaves of an item: maps the name of a serializer to a field of the schema, and the bytes of an item to its
 //! values.
 
-use super::{check_arrow, check_blocks};
+use super::ends::{check_arrow, check_blocks};
 use crate::dataset::{DType, Encoding, Field, Fingerprint, Schema, Shape, Value};
 use crate::formats::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
 use bytes::Bytes;

@@ -9,8 +9,9 @@
 //!
 //! Source: litdata 0.2.76, `streaming/item_loader.py`, `append_arrow_row_footer`.
 
+use super::LitDataOptions;
+use super::ends::ends_with_arrow;
 use super::index::Index;
-use super::{LitDataOptions, ends_with_arrow};
 use crate::dataset::{FileId, FileTable, Stamp, too_many_files};
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::formats::arrow::{ArrowIpc, Within};
