@@ -2,6 +2,7 @@
 //!
 //! Source: apache/parquet-format.
 
+mod chunk;
 mod decode;
 mod delta;
 mod footer;
@@ -24,7 +25,8 @@ use crate::formats::columnar::{self, Columnar, ColumnarOptions, Group, Part, Pla
 use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
-use footer::{Chunks, MAGIC};
+use chunk::Chunks;
+use footer::MAGIC;
 use schema::Leaf;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Decodes the pages of a column chunk into a column of a unit.
 
-use super::footer::Chunk;
+use super::chunk::Chunk;
 use super::nested;
 use super::reader::{Reader, Run};
 use super::schema::{Build, Form, Leaf, Stem};

@@ -1,6 +1,7 @@
 //! Reads the metadata of a Parquet file: which row groups there are, where the chunks of the wanted columns lie, and
 //! how much memory they take when they are decoded.
 
+use super::chunk::{Chunk, Chunks};
 use super::decode::{decoded_bytes, total_bytes};
 use super::metadata::{ChunkMetadata, Metadata, RowGroup};
 use super::schema::{Build, Form, Leaf, Stem, columns_of};
@@ -21,28 +22,6 @@ const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
 const TAIL_BYTES: u64 = 8;
 /// How much of the end of a file is read at once. Most metadata fits.
 const GUESS_BYTES: u64 = 64 << 10;
-
-/// The values of a column in a row group: the unit of reading.
-#[derive(Clone, Copy, Debug)]
-pub struct Chunk {
-    pub(super) place: Place,
-    /// The number of values, with nulls.
-    pub(super) values: u64,
-    /// Bytes of its decompressed pages.
-    pub(super) decoded: u64,
-    pub(super) compression: Compression,
-    /// The most bytes that its elements take, if their number is not the number of rows.
-    pub(super) room: u64,
-    /// The most bytes that decoding it takes, beside what is stored and what is decoded.
-    pub(super) scratch: u64,
-}
-
-/// The chunks of a column in a row group: one for each leaf of the schema that it has.
-#[derive(Clone, Debug)]
-pub struct Chunks {
-    pub(super) places: Box<[Place]>,
-    pub(super) chunks: Box<[Chunk]>,
-}
 
 /// Reads the metadata of a file, and whatever else tells how much memory its row groups take.
 pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Chunks>> {

@@ -1,7 +1,7 @@
 //! Cuts a column chunk into pages and decompresses them. Every number is first compared with what the footer says of
 //! the chunk.
 
-use super::footer::Chunk;
+use super::chunk::Chunk;
 use super::thrift::PageHeader;
 use super::types::{Compression, Primitive};
 use super::values::broken;

@@ -1,6 +1,6 @@
 //! The levels and the values of a column chunk, page after page.
 
-use super::footer::Chunk;
+use super::chunk::Chunk;
 use super::hybrid::Hybrid;
 use super::pages::{Data, Page, Pages};
 use super::types::Primitive;
