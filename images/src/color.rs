@@ -2,7 +2,6 @@
 //! Pillow. An image of one channel is its own luminance, and has no hue and no saturation.
 
 use crate::Image;
-use crate::decode::luma;
 
 /// Makes all three channels the luminance.
 pub fn grayscale(image: &mut Image) {
@@ -149,6 +148,11 @@ fn counts(image: &Image, channel: usize) -> [u64; 256] {
     let levels = image.pixels().iter().skip(channel).step_by(image.channels() as usize);
     levels.for_each(|&level| counts[usize::from(level)] += 1);
     counts
+}
+
+/// Pillow's `L`: rounded, of 16 bits of weight.
+pub(crate) fn luma([r, g, b]: [u8; 3]) -> u8 {
+    ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
 fn luma_counts(image: &Image) -> [u64; 256] {

@@ -15,7 +15,6 @@ mod turbo;
 mod webp;
 
 pub(crate) use jpeg::{as_seen as jpeg_as_seen, part as jpeg_part, usual_upright};
-pub(crate) use pixels::luma;
 pub(crate) use turbo::JpegBuffers;
 
 use crate::{Image, Scratch, refused};

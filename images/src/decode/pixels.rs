@@ -1,6 +1,7 @@
 //! From the pixels that files have to those that are asked for, as Pillow's `convert` does it.
 
 use super::{Color, Format, no_index};
+use crate::color::luma;
 use crate::image::memory;
 use crate::{Image, refused};
 use uringload_core::Result;
@@ -101,11 +102,6 @@ pub fn narrowed(format: Format, levels: &[u16], color: Color) -> Result<Vec<u8>>
         return Err(refused(what, "store it with 8 bits, or as an array"));
     }
     Ok(levels.iter().map(|level| if color == Color::Index { *level as u8 } else { (level >> 8) as u8 }).collect())
-}
-
-/// Pillow's `L`: rounded, of 16 bits of weight.
-pub fn luma([r, g, b]: [u8; 3]) -> u8 {
-    ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
 fn rgb(kind: Kind, pixel: &[u8]) -> [u8; 3] {
