@@ -117,6 +117,27 @@ impl Image {
     }
 }
 
+/// Whole pixels of an image: a rectangle within it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    /// First row.
+    pub y: u32,
+    /// First column.
+    pub x: u32,
+    /// Rows.
+    pub h: u32,
+    /// Columns.
+    pub w: u32,
+}
+
+impl Region {
+    /// All of an image of that size.
+    #[must_use]
+    pub fn whole(height: u32, width: u32) -> Region {
+        Region { y: 0, x: 0, h: height, w: width }
+    }
+}
+
 /// Reverses the pixels of a row.
 pub(crate) fn mirror(row: &mut [u8], channels: usize) {
     fn of<const N: usize>(row: &mut [u8]) {

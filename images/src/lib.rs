@@ -58,12 +58,12 @@ pub use decode::{
     usual_jpeg,
 };
 pub use encode::{encode_bmp, encode_jpeg};
-pub use image::Image;
+pub use image::{Image, Region};
 pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
 pub use passes::{Passes, Taps};
 pub use plan::{Plan, Rectangle, Scratch};
 pub use ready::Draw;
-pub use resample::{Filter, Region, resize};
+pub use resample::{Filter, resize};
 pub use tensor::{Elements, Output};
 
 use std::borrow::Cow;

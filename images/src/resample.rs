@@ -5,7 +5,7 @@
 //! Our own and not `fast_image_resize`, whose weights have 16 bits, which cannot resample a window of its output, and
 //! whose second pass writes pixels where normalized numbers are wanted. The loops themselves are in `lanes`.
 
-use crate::image::{Image, memory};
+use crate::image::{Image, Region, memory};
 use crate::lanes::{self, Lanes};
 use crate::passes::Taps;
 use crate::refused;
@@ -76,27 +76,6 @@ impl Filter {
             Filter::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
             Filter::Lanczos => 0.0,
         }
-    }
-}
-
-/// Whole pixels of an image: a rectangle within it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Region {
-    /// First row.
-    pub y: u32,
-    /// First column.
-    pub x: u32,
-    /// Rows.
-    pub h: u32,
-    /// Columns.
-    pub w: u32,
-}
-
-impl Region {
-    /// All of an image of that size.
-    #[must_use]
-    pub fn whole(height: u32, width: u32) -> Region {
-        Region { y: 0, x: 0, h: height, w: width }
     }
 }
 
