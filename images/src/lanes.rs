@@ -5,8 +5,8 @@
 //! part of its upper bits and a low part of twelve. Both products are exact, and so is their sum.
 
 use crate::Image;
-use crate::resample::{HALF, Weights, clip};
 use crate::tensor::Elements;
+use crate::weights::{HALF, Weights, clip};
 
 /// Bits of a weight's low part.
 #[cfg(target_arch = "x86_64")]
@@ -195,7 +195,7 @@ fn divided(number: f32, by: f32, reciprocal: f32) -> f32 {
 mod x86 {
     use super::{HALF, LOW_BITS, ROWS, Taps, normalized};
     use crate::Image;
-    use crate::resample::WEIGHT_BITS;
+    use crate::weights::WEIGHT_BITS;
     use core::arch::x86_64::{__m128i, __m256i};
     use pulp::bytemuck::cast;
     use pulp::x86::V3;

@@ -49,6 +49,7 @@ mod resample;
 mod tensor;
 mod view;
 mod warp;
+mod weights;
 
 pub use auto::Policy;
 pub use blur::gaussian_blur;
@@ -63,8 +64,9 @@ pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
 pub use passes::{Passes, Taps};
 pub use plan::{Plan, Rectangle, Scratch};
 pub use ready::Draw;
-pub use resample::{Filter, resize};
+pub use resample::resize;
 pub use tensor::{Elements, Output};
+pub use weights::Filter;
 
 use std::borrow::Cow;
 use uringload_core::{Error, ErrorKind};

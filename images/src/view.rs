@@ -2,7 +2,8 @@
 
 use crate::image::{Image, mirror};
 use crate::passes::Passes;
-use crate::resample::{Buffers, Part, Resampling, is_rows_first, taps, used};
+use crate::resample::{Buffers, Part, Resampling, is_rows_first};
+use crate::weights::{taps, used};
 use crate::{Filter, Region};
 use std::ops::Range;
 use uringload_core::Result;
