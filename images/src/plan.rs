@@ -3,6 +3,7 @@
 use crate::auto::Drawn;
 use crate::decode::JpegBuffers;
 use crate::op::Erasing;
+use crate::passes::Passes;
 use crate::random::Random;
 use crate::resample::Part;
 use crate::tensor::{Elements, Output, Writer, write_element};
@@ -177,6 +178,28 @@ impl Plan {
         self.last.for_mask(fill).image(Part::whole(&mask), &mut scratch.view)
     }
 
+    /// The plan as what it first does with the pixels, and the plan of what becomes of that: both in a row are this
+    /// one, to the bit. `None` where it does not begin with a cut, a resize or a mirror, and where it shows what is
+    /// beside the image, as [`Op::Pad`](crate::Op::Pad) does.
+    ///
+    /// ```
+    /// use uringload_images::Chain;
+    ///
+    /// # fn main() -> uringload_core::Result<()> {
+    /// let chain: Chain = "resize(256x256), random_crop(224), hflip, normalize(imagenet)".parse()?;
+    /// let (passes, rest) = chain.draw(42, 0, 7, 375, 500)?.split().expect("it begins with a resize");
+    /// assert_eq!((passes.rows.first.len(), passes.columns.first.len()), (224, 224));
+    /// assert_eq!(rest.size(), (224, 224));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn split(&self) -> Option<(Passes, Plan)> {
+        let view = self.first_view()?;
+        let passes = view.passes()?;
+        let (height, width) = view.output();
+        Some((passes, self.behind_first(height, width)))
+    }
     /// Where a rectangle of the image comes out, cut to what is seen; `None` if nothing of it is. A rectangle that is
     /// turned becomes the one around it.
     #[must_use]

@@ -1,6 +1,7 @@
 //! From a file's bytes to a tensor in one call, in which only what is seen of a JPEG is decoded.
 
 use crate::decode::{self, Decoding, Format};
+use crate::passes::Passes;
 use crate::resample::Part;
 use crate::{Chain, Image, Output, Plan, Scratch, decode_with, dimensions, refused};
 use uringload_core::Result;
@@ -78,6 +79,14 @@ impl Chain {
         let output = plan.output(image.channels());
         scratch.jpeg.give(image);
         Ok(output)
+    }
+
+    /// [`Plan::split`] for a JPEG whose pixels something else decodes, as [`usual_jpeg`](crate::usual_jpeg) says.
+    /// `None` also for one that is to be turned, and where no plan can be drawn.
+    #[must_use]
+    pub fn split_plan(&self, file: &[u8], how: &Decoding, draw: Draw) -> Option<(Passes, Plan)> {
+        let (height, width) = decode::usual_upright(file, how)?;
+        self.draw(draw.seed, draw.epoch, draw.sample, height, width).ok()?.split()
     }
 }
 
