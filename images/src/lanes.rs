@@ -5,7 +5,6 @@
 //! part of its upper bits and a low part of twelve. Both products are exact, and so is their sum.
 
 use crate::Image;
-use crate::tensor::Elements;
 use crate::weights::{HALF, Weights, clip};
 
 /// Bits of a weight's low part.
@@ -151,7 +150,7 @@ pub struct Normalization {
 #[cfg(not(target_arch = "x86_64"))]
 impl Normalization {
     /// None: numbers are looked up.
-    pub fn new(_elements: &Elements, _words: &[[u32; 256]]) -> Option<Normalization> {
+    pub fn new(_numbers: [(f32, f32); 3], _words: &[[u32; 256]]) -> Option<Normalization> {
         None
     }
 
@@ -161,13 +160,11 @@ impl Normalization {
 
 #[cfg(target_arch = "x86_64")]
 impl Normalization {
-    /// None where the processor cannot, or where a number would differ from `words`.
-    pub fn new(elements: &Elements, words: &[[u32; 256]]) -> Option<Normalization> {
+    /// By the mean and the deviation of each channel. None where the processor cannot, or where a number would differ
+    /// from `words`.
+    pub fn new(numbers: [(f32, f32); 3], words: &[[u32; 256]]) -> Option<Normalization> {
         let simd = pulp::x86::V3::try_new()?;
-        let channels = std::array::from_fn(|channel| {
-            let (mean, std) = elements.of_channel(channel);
-            [mean, std, 1.0 / std]
-        });
+        let channels = numbers.map(|(mean, std)| [mean, std, 1.0 / std]);
         let is_same = simd.vectorize(x86::Same { channels: &channels, words });
         is_same.then_some(Normalization { simd, channels })
     }

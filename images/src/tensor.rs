@@ -120,7 +120,8 @@ impl<'a> Writer<'a> {
         let channels = if shape.dtype == DType::U8 { 0 } else { shape.channels as usize };
         let words: Box<[[u32; 256]]> = (0..channels).map(of_channel).collect();
         let is_known = shape.dtype == DType::F32 && shape.channels == 3 && !shape.channels_last;
-        let computed = if is_known { Normalization::new(elements, &words) } else { None };
+        let numbers = std::array::from_fn(|channel| elements.of_channel(channel));
+        let computed = if is_known { Normalization::new(numbers, &words) } else { None };
         Writer { out, shape, words, computed }
     }
 
