@@ -1,6 +1,6 @@
 //! The rules: from a file to the places that break them.
 
-use super::source::{Source, is_word};
+use super::source::{Source, word_at};
 use std::path::Path;
 
 /// A rule: one line for each place of a file that breaks it.
@@ -47,54 +47,8 @@ pub const GLOBALS_OF_THE_PROCESS: [(&str, &str, &str); 6] = [
     ("formats/src/watched.rs", "SELF", "the watched thread itself"),
 ];
 
-/// The library's modules in the order of src/lib.rs: one may import only what stands before it.
-pub struct Layers {
-    names: Vec<String>,
-}
-
-impl Layers {
-    pub fn from_lib(lib: &Source) -> Layers {
-        let declared = lib.words("mod").map(|at| word_at(&lib.code, at + "mod ".len()).to_owned());
-        let names: Vec<String> = declared.collect();
-        assert!(names.first().is_some_and(|name| name == "config"), "the first layer is config: {names:?}");
-        Layers { names }
-    }
-
-    /// Whether a file below src/ belongs to no module of the library.
-    pub fn is_lost(&self, file: &Source) -> bool {
-        let name = module_of(&file.path);
-        name != "lib" && self.layer(&name).is_none()
-    }
-
-    /// Imports of a module that stands later than the file's own.
-    pub fn broken_by(&self, file: &Source) -> Vec<String> {
-        let own_name = module_of(&file.path);
-        let Some(own) = self.layer(&own_name) else { return Vec::new() };
-        let mut broken = Vec::new();
-        for at in file.words("crate").filter(|&at| file.code[at..].starts_with("crate::")) {
-            for name in heads(&file.code[at + "crate::".len()..]) {
-                if self.layer(name).is_some_and(|layer| layer > own) {
-                    broken.push(place(file, at, &format!("{own_name} imports {name}, a later layer")));
-                }
-            }
-        }
-        for at in file.words("super").filter(|&at| file.code[at..].starts_with("super::")) {
-            let chain = file.code[at..].split("::").take_while(|part| *part == "super").count();
-            let starts_chain = !file.code[..at].ends_with("super::");
-            if starts_chain && chain >= depth(file, at) {
-                broken.push(place(file, at, "reaches the crate's root by super: write crate::"));
-            }
-        }
-        broken
-    }
-
-    fn layer(&self, name: &str) -> Option<usize> {
-        self.names.iter().position(|layer| layer == name)
-    }
-}
-
 pub fn no_unsafe(file: &Source) -> Vec<String> {
-    file.words("unsafe").map(|at| place(file, at, "unsafe outside sys")).collect()
+    file.words("unsafe").map(|at| file.place(at, "unsafe outside sys")).collect()
 }
 
 /// `unsafe` blocks and impls need a SAFETY comment in front of their statement, functions a Safety section.
@@ -116,7 +70,7 @@ pub fn unsafe_is_explained(file: &Source) -> Vec<String> {
         let explained = lines[line].contains("SAFETY:")
             || in_front.into_iter().any(|above| lines[above].contains("SAFETY:") || lines[above].contains("# Safety"));
         if !explained {
-            broken.push(place(file, at, "unsafe without a SAFETY comment"));
+            broken.push(file.place(at, "unsafe without a SAFETY comment"));
         }
     }
     broken
@@ -125,7 +79,7 @@ pub fn unsafe_is_explained(file: &Source) -> Vec<String> {
 pub fn library_is_quiet(file: &Source) -> Vec<String> {
     let loud = LOUD.iter().flat_map(|what| file.words(what).map(move |at| (at, what)));
     let in_library = loud.filter(|&(at, _)| !file.is_test(at));
-    in_library.map(|(at, what)| place(file, at, &format!("{what} in the library"))).collect()
+    in_library.map(|(at, what)| file.place(at, &format!("{what} in the library"))).collect()
 }
 
 /// Every `static` item of a library, and each `thread_local!`, but for those that are on the list.
@@ -135,11 +89,11 @@ pub fn no_globals(file: &Source) -> Vec<String> {
     };
     let all = globals(file);
     let statics = all.iter().filter(|(_, name)| !is_listed(name));
-    let statics = statics.map(|(at, name)| place(file, *at, &format!("static {name} in the library")));
+    let statics = statics.map(|(at, name)| file.place(*at, &format!("static {name} in the library")));
     // It is as good as the first static in it; each further one is judged by itself.
     let holds_listed = |at: usize| all.iter().find(|(other, _)| *other > at).is_some_and(|(_, name)| is_listed(name));
     let locals = file.words("thread_local").filter(|&at| !file.is_test(at) && !holds_listed(at));
-    statics.chain(locals.map(|at| place(file, at, "thread_local! in the library"))).collect()
+    statics.chain(locals.map(|at| file.place(at, "thread_local! in the library"))).collect()
 }
 
 /// Where each `static` item outside of tests stands, and its name.
@@ -169,7 +123,7 @@ pub fn short_functions(file: &Source) -> Vec<String> {
         let Some((_, close)) = file.block(at).filter(|_| !name.is_empty()) else { continue };
         let lines = file.line_of(close) - file.line_of(at) + 1;
         if lines > FUNCTION_LINES {
-            broken.push(place(file, at, &format!("{name} has {lines} lines, {FUNCTION_LINES} are allowed")));
+            broken.push(file.place(at, &format!("{name} has {lines} lines, {FUNCTION_LINES} are allowed")));
         }
     }
     broken
@@ -186,52 +140,4 @@ pub fn has_header(file: &Source) -> Vec<String> {
         return Vec::new();
     }
     vec![format!("{}: does not start with a //! line that says what it is", file.path.display())]
-}
-
-/// "plan" for src/plan.rs and everything below src/plan/.
-fn module_of(path: &Path) -> String {
-    let inside = path.strip_prefix("src").unwrap_or(path);
-    let first = inside.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
-    first.unwrap_or_default().trim_end_matches(".rs").to_owned()
-}
-
-/// How many modules enclose the byte at `at`: one for src/plan.rs, two for src/plan/reads.rs, and each inline one.
-fn depth(file: &Source, at: usize) -> usize {
-    let inline = file.words("mod").filter(|&start| start < at);
-    let inside = inline.filter(|&start| file.block(start).is_some_and(|(open, close)| open < at && at < close));
-    file.path.components().count() - 1 + inside.count()
-}
-
-/// The first names of the paths behind `crate::`: one, or those of a `{...}` list.
-fn heads(path: &str) -> Vec<&str> {
-    if !path.starts_with('{') {
-        return vec![word_at(path, 0)];
-    }
-    let mut depth = 0;
-    let mut heads = Vec::new();
-    for (at, byte) in path.bytes().enumerate() {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 1 && matches!(byte, b'{' | b',') {
-            heads.push(word_at(path, at + 1));
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    heads
-}
-
-/// The word that starts at or behind the blanks at `from`.
-fn word_at(text: &str, from: usize) -> &str {
-    let rest = text.get(from..).unwrap_or_default().trim_start();
-    let end = rest.bytes().position(|byte| !is_word(byte)).unwrap_or(rest.len());
-    &rest[..end]
-}
-
-fn place(file: &Source, at: usize, what: &str) -> String {
-    format!("{}:{}: {what}", file.path.display(), file.line_of(at))
 }

@@ -25,6 +25,11 @@ impl Source {
         self.text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
     }
 
+    /// `what`, with the place that it is about.
+    pub fn place(&self, offset: usize, what: &str) -> String {
+        format!("{}:{}: {what}", self.path.display(), self.line_of(offset))
+    }
+
     /// Whether the byte at `offset` lies in test code: in a file of tests, or in an item behind `#[cfg(test)]`.
     pub fn is_test(&self, offset: usize) -> bool {
         let name = self.path.file_name().is_some_and(|name| name == "tests.rs");
@@ -98,6 +103,13 @@ pub fn rust_files(root: &Path, folder: &str) -> Vec<Source> {
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
+}
+
+/// The word that starts at or behind the blanks at `from`.
+pub fn word_at(text: &str, from: usize) -> &str {
+    let rest = text.get(from..).unwrap_or_default().trim_start();
+    let end = rest.bytes().position(|byte| !is_word(byte)).unwrap_or(rest.len());
+    &rest[..end]
 }
 
 pub fn is_word(byte: u8) -> bool {
