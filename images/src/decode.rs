@@ -17,7 +17,7 @@ mod webp;
 pub(crate) use jpeg::{as_seen as jpeg_as_seen, part as jpeg_part, usual_upright};
 pub(crate) use turbo::JpegBuffers;
 
-use crate::{Image, Scratch, refused};
+use crate::{Image, refused};
 use std::fmt;
 use std::path::PathBuf;
 use uringload_core::internal::not_built_in;
@@ -225,21 +225,18 @@ impl fmt::Display for Format {
 /// - `MemoryLimit` for an image beyond the limits, before memory is taken for it.
 /// - `InvalidArgument` for [`Color::Index`] of an image that has colours.
 pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
-    decode_with(bytes, how, &mut Scratch::default())
+    decode_in(bytes, how, &mut JpegBuffers::default())
 }
 
-/// The same, with memory that is kept for the next image.
-///
-/// # Errors
-/// As [`decode`].
-pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Result<Image> {
+/// The same, in memory that is kept for the next JPEG.
+pub(crate) fn decode_in(bytes: &[u8], how: &Decoding, buffers: &mut JpegBuffers) -> Result<Image> {
     let Some(format) = Format::of(bytes) else { return Err(unknown(bytes)) };
     if format != Format::Jpeg {
         // Nobody else uses what is kept, and the limit is for all that an image takes.
-        scratch.shrink_to(0);
+        buffers.shrink_to(0);
     }
     let (image, orientation) = match format {
-        Format::Jpeg => jpeg::decode(bytes, how, &mut scratch.jpeg),
+        Format::Jpeg => jpeg::decode(bytes, how, buffers),
         Format::Png => png::decode(bytes, how),
         Format::Bmp => bmp::decode(bytes, how).map(|image| (image, 1)),
         #[cfg(feature = "webp")]
@@ -247,7 +244,7 @@ pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Resul
         #[cfg(feature = "gif")]
         Format::Gif => gif::decode(bytes, how).map(|image| (image, 1)),
         #[cfg(feature = "tiff")]
-        Format::Tiff => tiff::decode(bytes, how, &mut scratch.jpeg),
+        Format::Tiff => tiff::decode(bytes, how, buffers),
         // With every feature on, no format is left.
         #[allow(unreachable_patterns)]
         absent => Err(not_built_in(absent.name(), &absent.name().to_ascii_lowercase())),
@@ -273,6 +270,22 @@ pub fn dimensions(bytes: &[u8], how: &Decoding) -> Result<(u32, u32)> {
 #[must_use]
 pub fn usual_jpeg(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
     if Format::of(bytes) == Some(Format::Jpeg) { jpeg::usual(bytes, how) } else { None }
+}
+
+/// What was decoded of an image, as it is seen.
+pub struct Decoded {
+    pub image: Image,
+    /// The row and the column where it lies.
+    pub place: (u32, u32),
+    /// Pixels along each axis that became one.
+    pub divisor: u32,
+    pub is_whole: bool,
+}
+
+impl Decoded {
+    pub fn whole(image: Image) -> Decoded {
+        Decoded { image, place: (0, 0), divisor: 1, is_whole: true }
+    }
 }
 
 fn unknown(bytes: &[u8]) -> Error {

@@ -55,15 +55,14 @@ pub use auto::Policy;
 pub use blur::gaussian_blur;
 pub use chain::Chain;
 pub use decode::{
-    Color, Decoding, Format, Jpeg, JpegDecoder, Limits, decode, decode_with, decoder, decoder_at, dimensions,
-    usual_jpeg,
+    Color, Decoding, Format, Jpeg, JpegDecoder, Limits, decode, decoder, decoder_at, dimensions, usual_jpeg,
 };
 pub use encode::{encode_bmp, encode_jpeg};
 pub use image::{Image, Region};
 pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
 pub use passes::{Passes, Taps};
 pub use plan::{Plan, Rectangle, Scratch};
-pub use ready::Draw;
+pub use ready::{Draw, decode_with};
 pub use resample::resize;
 pub use tensor::{Elements, Output};
 pub use weights::Filter;

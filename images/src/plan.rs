@@ -124,7 +124,7 @@ impl Plan {
         self.run_part(Part::whole(image), out, scratch)
     }
 
-    /// The same of what was decoded of an image: at least what is [`used`](Plan::used).
+    /// The same of what was decoded of an image: at least what is [`used`](View::used).
     pub(crate) fn run_part(&self, part: Part<'_>, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         let channels = part.image.channels();
         self.elements.check(channels)?;
@@ -310,7 +310,7 @@ impl Plan {
     }
 
     /// What is left of the plan behind its first view, of which so many rows and columns come out.
-    pub(crate) fn behind_first(&self, height: u32, width: u32) -> Plan {
+    fn behind_first(&self, height: u32, width: u32) -> Plan {
         let mut rest = self.clone();
         rest.source = (height, width);
         if rest.steps.is_empty() {
@@ -319,16 +319,6 @@ impl Plan {
             rest.steps.remove(0);
         }
         rest
-    }
-
-    /// What of the source is used, of a source that is decoded at a part of its size. `None`: all of it.
-    pub(crate) fn used(&self, divisor: u32) -> Option<Region> {
-        self.first_view().and_then(|view| view.used(divisor))
-    }
-
-    /// How many pixels along each axis may become one while the source is decoded.
-    pub(crate) fn divisor(&self) -> u32 {
-        self.first_view().map_or(1, View::divisor)
     }
 
     /// The image behind all steps but the last view; `None` where that is the source.

@@ -1,10 +1,18 @@
 //! From a file's bytes to a tensor in one call, in which only what is seen of a JPEG is decoded.
 
-use crate::decode::{self, Decoding, Format};
+use crate::decode::{self, Decoded, Decoding, Format};
 use crate::passes::Passes;
 use crate::resample::Part;
-use crate::{Chain, Image, Output, Plan, Scratch, decode_with, dimensions, refused};
+use crate::{Chain, Image, Output, Plan, Scratch, dimensions, refused};
 use uringload_core::Result;
+
+/// [`decode`](crate::decode), with memory that is kept for the next image.
+///
+/// # Errors
+/// As [`decode`](crate::decode).
+pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Result<Image> {
+    decode::decode_in(bytes, how, &mut scratch.jpeg)
+}
 
 /// What the random numbers of a sample are a function of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +113,7 @@ impl Plan {
             return Err(refused(what, format!("give {} bytes", output.bytes())));
         }
         let made = match Format::of(file) {
-            Some(Format::Jpeg) => decode::jpeg_part(file, how, self, &mut scratch.jpeg)?,
+            Some(Format::Jpeg) => decode::jpeg_part(file, how, (self.source(), self.first_view()), &mut scratch.jpeg)?,
             _ => Decoded::whole(decode_with(file, how, scratch)?),
         };
         if made.divisor == 1 && made.place == (0, 0) && made.is_whole {
@@ -116,21 +124,5 @@ impl Plan {
         }
         scratch.jpeg.give(made.image);
         Ok(output)
-    }
-}
-
-/// What was decoded of an image, as it is seen.
-pub struct Decoded {
-    pub image: Image,
-    /// The row and the column where it lies.
-    pub place: (u32, u32),
-    /// Pixels along each axis that became one.
-    pub divisor: u32,
-    pub is_whole: bool,
-}
-
-impl Decoded {
-    pub fn whole(image: Image) -> Decoded {
-        Decoded { image, place: (0, 0), divisor: 1, is_whole: true }
     }
 }

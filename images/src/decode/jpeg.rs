@@ -7,10 +7,9 @@
 use super::cut::{Cut, Gain};
 use super::pixels::{Kind, converted};
 use super::turbo::{self, JpegBuffers};
-use super::{Color, Decoding, Format, corrupt, exif, no_index, truncated, unsupported};
+use super::{Color, Decoded, Decoding, Format, corrupt, exif, no_index, truncated, unsupported};
 use crate::image::memory;
-use crate::plan::Plan;
-use crate::ready::Decoded;
+use crate::view::View;
 use crate::{Image, Region};
 use std::borrow::Cow;
 use uringload_core::Result;
@@ -87,20 +86,26 @@ pub fn as_seen(bytes: &[u8], image: Image, how: &Decoding) -> Result<Image> {
     Ok(if how.orient { exif::oriented(image, head.orientation) } else { image })
 }
 
-/// At least what a plan uses of the image, as it is seen.
-pub fn part(bytes: &[u8], how: &Decoding, plan: &Plan, buffers: &mut JpegBuffers) -> Result<Decoded> {
+/// At least what a view uses of the image, as it is seen. The view is for an image of the size `source`; where there is
+/// none, all is used.
+pub fn part(
+    bytes: &[u8],
+    how: &Decoding,
+    (source, view): ((u32, u32), Option<&View>),
+    buffers: &mut JpegBuffers,
+) -> Result<Decoded> {
     let head = Head::checked(bytes, how)?;
     let stored = (head.height, head.width);
     let orientation = if how.orient { head.orientation } else { 1 };
     let library = turbo::chosen(how.jpeg)?;
     let seen = if exif::is_turned(orientation) { (head.width, head.height) } else { stored };
-    // A plan for another size is refused when it is run.
-    if plan.source() == seen {
+    // A view of another size is refused when its plan is run.
+    if let Some(view) = view.filter(|_| source == seen) {
         // A turned image starts at its other end, which may be within a pixel of the smaller one. The embedded decoder
         // knows one size.
         let is_whole_size = how.exact || orientation != 1 || library.is_none();
-        let divisor = if is_whole_size { 1 } else { plan.divisor() };
-        if let Some(used) = plan.used(divisor).filter(|used| used.h > 0 && used.w > 0) {
+        let divisor = if is_whole_size { 1 } else { view.divisor() };
+        if let Some(used) = view.used(divisor).filter(|used| used.h > 0 && used.w > 0) {
             let used = exif::stored(used, stored, orientation);
             let made = match library {
                 Some(library) => buffers.part(library, bytes, stored, how, (divisor, used))?,

@@ -3,7 +3,8 @@
 use super::{Cut, Cutter, Gain};
 use crate::decode::turbo::JpegBuffers;
 use crate::decode::{Decoding, Jpeg, decode, jpeg};
-use crate::{Chain, Image, Region};
+use crate::view::{Frame, View};
+use crate::{Image, Region};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use std::path::Path;
 
@@ -183,9 +184,9 @@ fn the_embedded_decoder_decodes_parts() {
     let bytes = data("photo.jpg");
     let how = Decoding { jpeg: Jpeg::Embedded, exact: true, ..Decoding::default() };
     let (height, width) = jpeg::dimensions(&bytes, &how).unwrap();
-    let chain: Chain = "center_crop(64)".parse().unwrap();
-    let plan = chain.draw(0, 0, 0, height, width).unwrap();
+    let middle = Frame { y: i64::from(height / 2) - 32, x: i64::from(width / 2) - 32, h: 64, w: 64 };
+    let view = View::whole(height, width).cut(middle, 0);
     let mut buffers = JpegBuffers::default();
-    let part = jpeg::part(&bytes, &how, &plan, &mut buffers).unwrap();
+    let part = jpeg::part(&bytes, &how, ((height, width), view.as_ref()), &mut buffers).unwrap();
     assert!(!part.is_whole && part.image.height() <= 64 + 2 * 16 && part.image.width() <= 64 + 2 * 16);
 }
