@@ -30,26 +30,27 @@
 
 #![forbid(unsafe_code)]
 
-mod auto;
-mod blur;
-mod chain;
+// In layer order: a module uses only modules above it (a test enforces it).
+mod image;
 pub mod color;
+mod blur;
+mod passes;
+mod weights;
+mod lanes;
+mod resample;
+mod view;
 mod decode;
 mod encode;
-mod image;
-mod lanes;
-pub mod mix;
-mod op;
-mod parse;
-mod passes;
-mod plan;
-mod random;
-mod ready;
-mod resample;
 mod tensor;
-mod view;
+mod random;
+pub mod mix;
 mod warp;
-mod weights;
+mod auto;
+mod op;
+mod plan;
+mod chain;
+mod parse;
+mod ready;
 
 pub use auto::Policy;
 pub use blur::gaussian_blur;
