@@ -1,6 +1,6 @@
 //! Which samples of a dataset there are, and in what shares: what `weights`, `stopping`, `only` and `exclude` say.
 
-use crate::{invalid, ul_dataset};
+use crate::invalid;
 use std::path::PathBuf;
 use std::sync::Arc;
 use uringload::config::Shuffle;
@@ -25,6 +25,13 @@ pub(crate) enum Only {
     Numbers(Vec<u64>),
     /// What these files list, in ascending order.
     Lists(Vec<PathBuf>),
+}
+
+/// An open dataset. Threads may share it, and any number of loaders.
+pub struct ul_dataset {
+    pub(crate) dataset: Arc<dyn Dataset>,
+    /// If it is a mixture: the parts of `dataset`, and how they are mixed.
+    pub(crate) mixture: Option<Mixture>,
 }
 
 /// Datasets that are interleaved by weight.

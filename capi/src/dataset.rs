@@ -1,19 +1,10 @@
 //! Datasets: opened by their format, or made of callbacks (`source`).
 
-use crate::choice::Mixture;
+use crate::choice::ul_dataset;
 use crate::{UL_OK, all, call, fill, give, given, invalid, options, text, ul_error};
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use uringload::dataset::Dataset;
-
-/// An open dataset. Threads may share it, and any number of loaders.
-pub struct ul_dataset {
-    pub(crate) dataset: Arc<dyn Dataset>,
-    /// If it is a mixture: the parts of `dataset`, and how they are mixed.
-    pub(crate) mixture: Option<Mixture>,
-}
 
 /// What a dataset knows of itself.
 #[repr(C)]

@@ -13,19 +13,22 @@
 // The names are those of C.
 #![allow(non_camel_case_types)]
 
+// In layer order: a module uses only modules above it (a test enforces it).
+// In layer order: a module uses only modules above it (a test enforces it).
+mod error;
+mod choice;
+mod options;
+mod dataset;
+mod source;
+mod seen;
 mod arrow;
 mod batch;
-mod choice;
-mod dataset;
-mod error;
 mod loader;
-mod options;
 mod reader;
-mod seen;
-mod source;
 
 pub use arrow::{ArrowArray, ArrowDeviceArray, ArrowSchema};
 pub use batch::*;
+pub use choice::ul_dataset;
 pub use dataset::*;
 pub use error::*;
 pub use loader::*;

@@ -1,7 +1,7 @@
 //! Options as JSON, by the names of the command line: `{"batch_size": 64, "shuffle": "window:4096"}`.
 
-use crate::choice::{Choice, Only};
-use crate::{invalid, ul_dataset};
+use crate::choice::{Choice, Only, ul_dataset};
+use crate::invalid;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
