@@ -42,7 +42,7 @@ mod stream;
 mod table;
 
 pub use bounce::Bounce;
-pub use context::{Context, DeviceInfo};
+pub use context::Context;
 pub use copies::{Copies, Notice, Uploaded};
 pub use error::CudaError;
 pub use event::{Event, Timing};
@@ -53,7 +53,7 @@ pub use modules::Kernel;
 pub(crate) use passes::PIXEL_BYTES;
 pub use passes::{Pass, Taps};
 pub use pinned::Pinned;
-pub use probe::{Driver, OLDEST_VERSION, ProbeError};
+pub use probe::{DeviceInfo, Driver, OLDEST_VERSION, ProbeError};
 pub use rows::{Fill, Image, Images, NORMAL_MAX, Piece, PixelType, Row, TokenType, Tokens};
 pub use span::Span;
 pub use stream::{SharedStream, Stream, StreamRef};

@@ -2,29 +2,11 @@
 
 use super::capture::{ADOPTED, Adopted, Relaxed};
 use super::error::{CudaError, check};
-use super::probe::{Driver, ProbeError};
+use super::probe::{DeviceInfo, Driver, ProbeError};
 use super::stream::Own;
 use super::table::{Handle, RawDevice, Table};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// What the driver reports about a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DeviceInfo {
-    /// Number of the device, from 0.
-    pub index: u32,
-    /// Name, such as "NVIDIA H100".
-    pub name: String,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// Compute capability, such as (9, 0).
-    pub compute: (u32, u32),
-    /// Number of multiprocessors.
-    pub multiprocessors: u32,
-    /// Address on the PCI bus as sysfs writes it, such as "0000:3b:00.0".
-    pub pci: String,
-}
 
 /// The primary context of a device: the one that PyTorch and the runtime API use too, so addresses and streams are
 /// shared with them.

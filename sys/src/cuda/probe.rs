@@ -1,6 +1,5 @@
 //! Detects whether there is a driver, without panicking and without calling anything that may not exist.
 
-use super::context::DeviceInfo;
 use super::error::{self, CudaError, check};
 use super::table::{RawDevice, Table};
 use crate::table::said;
@@ -87,6 +86,24 @@ pub struct Driver {
     pub(super) table: Arc<Table>,
     version: i32,
     devices: u32,
+}
+
+/// What the driver reports about a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Number of the device, from 0.
+    pub index: u32,
+    /// Name, such as "NVIDIA H100".
+    pub name: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Compute capability, such as (9, 0).
+    pub compute: (u32, u32),
+    /// Number of multiprocessors.
+    pub multiprocessors: u32,
+    /// Address on the PCI bus as sysfs writes it, such as "0000:3b:00.0".
+    pub pci: String,
 }
 
 impl Driver {
