@@ -14,7 +14,6 @@
 #![allow(non_camel_case_types)]
 
 // In layer order: a module uses only modules above it (a test enforces it).
-// In layer order: a module uses only modules above it (a test enforces it).
 mod error;
 mod choice;
 mod options;

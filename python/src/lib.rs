@@ -1,29 +1,30 @@
 //! The extension module of the Python package: datasets, loaders and tensors, as thin as possible. The public interface
 //! is written in Python, in `lib/uringload`.
 
-mod allocator;
-mod batch;
-mod clock;
-mod command;
-mod dataset;
-mod dlpack;
+// In layer order: a module uses only modules above it (a test enforces it).
 mod errors;
-mod exchange;
-mod formats;
-mod into;
-mod loader;
 mod numbers;
-mod options;
-mod order;
+mod clock;
+mod dlpack;
 mod outside;
-mod own;
-mod pack;
-mod reader;
-mod samples;
-mod show;
+mod wait;
+mod order;
 mod stats;
 mod tensor;
-mod wait;
+mod exchange;
+mod allocator;
+mod options;
+mod formats;
+mod batch;
+mod dataset;
+mod loader;
+mod reader;
+mod into;
+mod samples;
+mod own;
+mod pack;
+mod show;
+mod command;
 
 /// The native part of `uringload`. Not for direct use: names and arguments may change in any version.
 #[pyo3::pymodule]

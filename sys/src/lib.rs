@@ -54,27 +54,27 @@
 //! why.
 #![cfg(target_os = "linux")]
 
+// In layer order: a module uses only modules above it (a test enforces it).
 #[macro_use]
 mod table;
-
 pub mod arena;
-pub mod block;
-pub mod cgroup;
+pub mod plain;
+pub mod event;
+pub mod file;
 pub mod copy;
+pub mod ring;
+pub mod cgroup;
+pub mod throttle;
+pub mod block;
+pub mod numa;
+pub mod system;
+pub mod schedule;
+pub mod pci;
 pub mod cuda;
 pub mod dlpack;
 pub mod cufile;
-pub mod event;
-pub mod file;
-pub mod numa;
 pub mod nvjpeg;
 pub mod nvml;
-pub mod pci;
-pub mod plain;
-pub mod ring;
-pub mod schedule;
-pub mod system;
-pub mod throttle;
 pub mod turbojpeg;
 
 pub use arena::{Arena, Part};

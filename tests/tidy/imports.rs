@@ -14,6 +14,8 @@ use std::path::Path;
 pub const CIRCLE_FILES: usize = 3;
 /// Most re-exports on the way from a name to its definition.
 const REEXPORTS_MAX: usize = 16;
+/// What stands in front of a name that is defined.
+const ITEMS: [&str; 8] = ["const", "enum", "fn", "macro_rules!", "struct", "trait", "type", "union"];
 
 /// The files of one crate.
 pub struct Crate {
@@ -31,6 +33,8 @@ struct File {
     children: BTreeSet<String>,
     /// What its `use` declarations bring in: each name with the path behind it, from the root.
     names: BTreeMap<String, Vec<String>>,
+    /// The modules of which it passes every name on.
+    globs: Vec<Vec<String>>,
     /// Every path that it writes, from the root.
     paths: Vec<Used>,
 }
@@ -122,7 +126,9 @@ impl Crate {
             Some(self.resolved(&whole, reexports + 1))
         };
         if depth < path.len() {
-            return passed_on(file, depth).unwrap_or_else(|| vec![file]);
+            let of_glob = |glob: &Vec<String>| self.file(glob).filter(|&from| self.files[from].defines(&path[depth]));
+            let all = || vec![self.files[file].globs.iter().find_map(of_glob).unwrap_or(file)];
+            return passed_on(file, depth).unwrap_or_else(all);
         }
         let shared = depth.checked_sub(1).and_then(|depth| passed_on(self.file(&path[..depth])?, depth));
         shared.into_iter().flatten().chain([file]).collect()
@@ -152,25 +158,43 @@ impl Crate {
 impl File {
     fn new(source: Source, module: Vec<String>) -> File {
         let children = declarations(&source).into_iter().map(|(_, name)| name).collect();
-        let mut file = File { source, module, is_test: false, children, names: BTreeMap::new(), paths: Vec::new() };
-        let mut names = BTreeMap::new();
+        let mut file = File {
+            source,
+            module,
+            is_test: false,
+            children,
+            names: BTreeMap::new(),
+            globs: Vec::new(),
+            paths: Vec::new(),
+        };
+        let (mut names, mut globs) = (BTreeMap::new(), Vec::new());
         for (at, tree) in use_trees(&file.source) {
             let is_public = is_public(&file.source.code[..at]);
             for (name, path) in leaves(tree) {
                 let Some(path) = file.rooted(&path, at) else { continue };
-                if !file.source.is_test(at) && path != file.child(&name) {
+                if name == "*" {
+                    globs.push(path.clone());
+                } else if !file.source.is_test(at) && path != file.child(&name) {
                     names.insert(name, path.clone());
                 }
                 file.paths.push(Used { at, path, is_public });
             }
         }
-        file.names = names;
+        (file.names, file.globs) = (names, globs);
         for (at, path) in written_paths(&file.source) {
             if let Some(path) = file.rooted(&path, at) {
                 file.paths.push(Used { at, path, is_public: false });
             }
         }
         file
+    }
+
+    /// Whether there is an item of that name.
+    fn defines(&self, name: &str) -> bool {
+        let of_keyword = |keyword: &&str| {
+            self.source.words(keyword).any(|at| word_at(&self.source.code, at + keyword.len()) == name)
+        };
+        ITEMS.iter().any(of_keyword)
     }
 
     fn child(&self, name: &str) -> Vec<String> {
@@ -289,7 +313,8 @@ fn leaves(tree: &str) -> Vec<(String, Vec<String>)> {
         None => (rest, rest),
     };
     match name {
-        "" | "*" => Vec::new(),
+        "" => Vec::new(),
+        "*" => vec![(name.to_owned(), prefix)],
         // `a::{self}` is `a`.
         "self" => vec![(alias.to_owned(), prefix)],
         name => vec![(alias.to_owned(), [&prefix[..], &[name.to_owned()]].concat())],

@@ -16,7 +16,7 @@ const CODE_FOLDERS: [&str; 12] =
 /// The libraries, which other programs link.
 const LIBRARY_FOLDERS: [&str; 6] = ["src", "core/src", "formats/src", "images/src", "sys/src", "capi/src"];
 /// The sources of the crates whose modules stand in order.
-const CRATES: [&str; 3] = ["core/src", "images/src", "src"];
+const CRATES: [&str; 6] = ["core/src", "sys/src", "images/src", "src", "capi/src", "python/src"];
 /// A circle that is larger than it may be, and that nothing may be added to. What the reactor keeps of samples under
 /// way and what becomes of them take their errors from each other.
 const CIRCLE_LEFT: [&str; 4] =
@@ -114,8 +114,13 @@ fn each_file_says_what_it_is() {
 #[test]
 fn the_floors_catch_what_they_are_for() {
     let with = |path: &str, text: &str| {
-        let lib = "pub mod config;\npub mod plan;\nmod engine;\npub use engine::Uring;\npub use plan::Plan;\n";
-        let files = [("src/lib.rs", lib), ("src/config.rs", ""), ("src/engine.rs", ""), ("src/plan.rs", "mod reads;")];
+        let lib = "pub mod config;\npub mod plan;\nmod engine;\npub use engine::*;\npub use plan::Plan;\n";
+        let files = [
+            ("src/lib.rs", lib),
+            ("src/config.rs", ""),
+            ("src/engine.rs", "struct Uring;"),
+            ("src/plan.rs", "mod reads;"),
+        ];
         let files = files.into_iter().filter(|(standing, _)| *standing != path).chain([(path, text)]);
         Crate::new("src", files.map(|(path, text)| Source::new(path, text)).collect())
     };
