@@ -2,6 +2,7 @@
 
 mod accelerator;
 mod ceilings;
+mod compare;
 mod device;
 mod found;
 mod gpus;
@@ -22,12 +23,12 @@ pub mod yardstick;
 use super::Done;
 use super::arguments::{Bench, EngineName, Way, config};
 use super::cold;
-use super::compare::{self, Compared};
 use super::data::{Data, Made};
 use super::failure::{Exit, Failure};
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::output;
 use super::ranks::Ranks;
+use compare::Compared;
 use measure::{End, Measured, Run};
 pub use progress::Progress;
 use std::io::{self, Write as _};

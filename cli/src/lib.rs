@@ -6,7 +6,6 @@ mod against;
 mod arguments;
 mod bench;
 mod cold;
-mod compare;
 mod consume;
 mod cufile;
 mod data;

@@ -2,8 +2,8 @@
 //! version.
 
 use super::super::arguments::Way;
-use super::super::compare::Compared;
 use super::ceilings::{self, Ceiling};
+use super::compare::Compared;
 use super::device::{DeviceReport, DeviceRouteReport};
 use super::found::{DearReport, MemoryReport, SizeReport};
 use super::machine::{Command, Machine};

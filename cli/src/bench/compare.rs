@@ -1,9 +1,9 @@
 //! Reads the same samples in other ways: simple loops that share nothing with the loader except the list of samples.
 
-use super::arguments::Way;
-use super::bench::Gpus;
-use super::bench::measure::{self, End, Measured, Run};
-use super::interrupt::Interrupt;
+use super::Gpus;
+use super::measure::{self, End, Measured, Run};
+use crate::arguments::Way;
+use crate::interrupt::Interrupt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
