@@ -1,7 +1,7 @@
 //! The command line's arguments: one definition for parsing, help, completions and man pages.
 
-mod against;
 mod chosen;
+mod compare;
 mod device;
 mod failing;
 mod format;
@@ -24,8 +24,8 @@ use std::time::Duration;
 use uringload::config::{Cache, EngineChoice, IoChoice, Part, Profile, Shuffle};
 use uringload::internal::Config;
 
-pub use against::{Against, TableForm};
 pub use chosen::Chosen;
+pub use compare::{Compare, TableForm};
 pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
 pub use format::Format;
@@ -71,7 +71,7 @@ pub enum Command {
     ///
     /// Both should be of several rounds on one machine: what differs between the machines or the settings is told on
     /// stderr. In CI: `uringload compare main.json this.json --fail-below 5%`.
-    Compare(Against),
+    Compare(Compare),
     /// Says whether this machine can read in the fastest way, and what to change if it cannot.
     Doctor(Doctor),
     /// Scans archives, TFRecord files or files of lines, and writes an index beside each for later starts.

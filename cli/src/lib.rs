@@ -2,9 +2,9 @@
 //! library like any other program: through its public API.
 #![forbid(unsafe_code)]
 
-mod against;
 mod arguments;
 mod bench;
+mod compare;
 mod cold;
 mod consume;
 mod cufile;
@@ -98,7 +98,7 @@ fn command(command: Command) -> Done {
             options.emulate();
             bench::run(&options)
         }
-        Command::Compare(options) => against::run(&options),
+        Command::Compare(options) => compare::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Index(options) => index::run(&options),
         Command::Inspect(options) => inspect::run(&options),

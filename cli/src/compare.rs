@@ -1,7 +1,7 @@
 //! `uringload compare`: two results of `bench --json`, with an interval for what differs, for people and for CI.
 
 use super::Done;
-use super::arguments::{Against, TableForm};
+use super::arguments::{Compare, TableForm};
 use super::failure::{Exit, Failure};
 use super::interrupt::eprintln_quietly;
 use super::output;
@@ -67,7 +67,7 @@ const FIGURES: [(&str, bool, bool); 9] = [
 ];
 
 /// Prints what differs; degraded where the second is slower than allowed.
-pub fn run(options: &Against) -> Done {
+pub fn run(options: &Compare) -> Done {
     let (first, second) = (read(&options.first)?, read(&options.second)?);
     same_version(options, &first, &second)?;
     let comparison = Comparison::of(&first, &second, options.fail_below);
@@ -99,7 +99,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
 }
 
 /// Refuses results of another version, with what differs.
-fn same_version(options: &Against, first: &Value, second: &Value) -> Result<(), Failure> {
+fn same_version(options: &Compare, first: &Value, second: &Value) -> Result<(), Failure> {
     for (path, result) in [(&options.first, first), (&options.second, second)] {
         let version = &result["version"];
         if version.as_u64() == Some(VERSION) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Options of `compare`.
 #[derive(Debug, Args)]
-pub struct Against {
+pub struct Compare {
     /// What to compare with: a file that `bench --json` wrote.
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     pub first: PathBuf,
