@@ -2,8 +2,8 @@
 
 use super::arguments::Chosen;
 use super::failure::{Failure, told};
-use super::index::IndexBar;
 use super::interrupt::{Interrupt, eprintln_quietly};
+use super::progress::IndexBar;
 use super::scratch::Scratch;
 use super::units;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -5,13 +5,12 @@ use super::arguments::Index;
 use super::failure::{Exit, told};
 use super::interrupt::eprintln_quietly;
 use super::output::{self, Table};
-use super::progress::{Line, bar};
+use super::progress::IndexBar;
 use super::units;
 use serde_json::json;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::dataset::internal::detect;
-use uringload::dataset::{self, Dataset, IndexProgress, IndexReport, Options};
+use uringload::dataset::{self, Dataset, IndexReport, Options};
 use uringload::{Error, ErrorKind};
 
 /// Builds missing indexes and lists the result.
@@ -118,36 +117,4 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
         table.row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.what));
     }
     table.text
-}
-
-/// A line on stderr while files are scanned. It disappears on drop, and appears with the first report.
-pub struct IndexBar {
-    line: Arc<Line>,
-    start: Instant,
-}
-
-impl IndexBar {
-    /// Nothing is shown yet.
-    pub fn new() -> IndexBar {
-        IndexBar { line: Arc::new(Line::new()), start: Instant::now() }
-    }
-
-    /// Shows what is reported to it.
-    pub fn progress(&self) -> impl Fn(IndexProgress) + Send + Sync + 'static {
-        let (line, start) = (Arc::clone(&self.line), self.start);
-        move |done| {
-            line.show(|| {
-                let rate = units::bytes(done.bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
-                let bar = bar(done.bytes, done.bytes_total);
-                format!("index {bar}  {rate}/s  {} of {} files", done.shards, done.shards_total)
-            });
-        }
-    }
-}
-
-impl Drop for IndexBar {
-    fn drop(&mut self) {
-        // Options that are still there may hold on to the line.
-        self.line.suspend(|| ());
-    }
 }

@@ -1,9 +1,11 @@
 //! A line on stderr that says how far a command is. It is there only on a terminal, changes ten times a second, has no
 //! more than the terminal's width, and is gone when it is dropped.
 
+use super::units;
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use uringload::dataset::IndexProgress;
 
 /// How often the line changes.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -89,6 +91,38 @@ pub fn bar(done: u64, total: u64) -> String {
     let of = |parts: u64| if total == 0 { parts } else { of(parts).unwrap_or(parts).min(parts) };
     let full = of(CELLS) as usize;
     format!("{}{} {:>3} %", "█".repeat(full), "░".repeat(CELLS as usize - full), of(100))
+}
+
+/// A line on stderr while files are scanned. It disappears on drop, and appears with the first report.
+pub struct IndexBar {
+    line: Arc<Line>,
+    start: Instant,
+}
+
+impl IndexBar {
+    /// Nothing is shown yet.
+    pub fn new() -> IndexBar {
+        IndexBar { line: Arc::new(Line::new()), start: Instant::now() }
+    }
+
+    /// Shows what is reported to it.
+    pub fn progress(&self) -> impl Fn(IndexProgress) + Send + Sync + 'static {
+        let (line, start) = (Arc::clone(&self.line), self.start);
+        move |done| {
+            line.show(|| {
+                let rate = units::bytes(done.bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
+                let bar = bar(done.bytes, done.bytes_total);
+                format!("index {bar}  {rate}/s  {} of {} files", done.shards, done.shards_total)
+            });
+        }
+    }
+}
+
+impl Drop for IndexBar {
+    fn drop(&mut self) {
+        // Options that are still there may hold on to the line.
+        self.line.suspend(|| ());
+    }
 }
 
 #[cfg(test)]
