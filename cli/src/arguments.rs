@@ -16,6 +16,7 @@ mod tune;
 mod verify;
 
 use super::failure::EXIT_CODES;
+use super::output::ColorName;
 use super::units::{Gap, parse_bytes, parse_gap, parse_len, parse_millis, parse_seconds};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -48,18 +49,6 @@ pub struct Arguments {
     /// Color: where stdout is a terminal and NO_COLOR is not set (auto), always, or never.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     pub color: ColorName,
-}
-
-/// When to write in color.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ColorName {
-    /// On a terminal, unless NO_COLOR is set.
-    #[default]
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 /// What to do.

@@ -1,6 +1,6 @@
 //! What commands print.
 
-use super::arguments::ColorName;
+use clap::ValueEnum;
 use std::borrow::Cow;
 use std::env;
 use std::fmt::Write as _;
@@ -12,6 +12,18 @@ static COLORED: AtomicBool = AtomicBool::new(false);
 
 const BOLD: &str = "\u{1b}[1m";
 const PLAIN: &str = "\u{1b}[0m";
+
+/// When to write in color.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorName {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
 
 /// Whether anything is written in color: where stdout is a terminal that can, unless the user says otherwise. What is
 /// said by an argument wins over NO_COLOR (no-color.org).
