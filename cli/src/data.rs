@@ -1,6 +1,6 @@
 //! Turns arguments into a dataset: what the user names, or a small real one generated on the spot.
 
-use super::arguments::Chosen;
+use super::arguments::{Chosen, Source};
 use super::failure::{Failure, told};
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::progress::IndexBar;
@@ -28,6 +28,14 @@ pub struct Data {
 }
 
 impl Data {
+    /// Opens what a command reads as training does.
+    ///
+    /// # Errors
+    /// As [`choose`](Data::choose).
+    pub fn of(source: &Source) -> Result<Data, Failure> {
+        Data::choose(&source.paths, &source.format.under(&source.failing), &source.chosen)
+    }
+
     /// Opens what the user named, without the excluded samples. With weights, each path is a dataset of its own.
     pub fn choose(paths: &[PathBuf], options: &Options, chosen: &Chosen) -> Result<Data, Failure> {
         if chosen.weights.is_empty() {

@@ -25,7 +25,7 @@ use uringload::internal::Config;
 /// Lists every sample of one epoch, in the loader's order.
 pub fn run(options: &List) -> Done {
     let interrupt = Interrupt::install();
-    let data = options.source.open()?;
+    let data = Data::of(&options.source)?;
     let asked = config(&options.source.order, &options.means, &options.rows, &options.source.failing);
     // A sample that cannot be read gets a line that says so; the others still get theirs.
     let on_error = if asked.on_error == OnError::Replace { OnError::Replace } else { OnError::Skip };

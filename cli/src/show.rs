@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::arguments::{Sheet, ordered};
+use super::data::Data;
 use super::failure::{Exit, Failure};
 use super::interrupt::eprintln_quietly;
 use super::output;
@@ -36,7 +37,7 @@ pub fn run(options: &Sheet) -> Done {
             .with_remedy("give --transform, and --image-column")
             .into());
     }
-    let data = options.source.open()?;
+    let data = Data::of(&options.source)?;
     let config = ordered(&options.source.order);
     let sampler = data.sampler(&config, &options.source.chosen)?;
     let order = Loader::builder(Arc::clone(&data.dataset)).config(config.clone()).sampler(sampler).order()?;

@@ -12,6 +12,7 @@ use super::arguments::{EngineName, Tune, config};
 use super::bench::measure::Run;
 use super::bench::yardstick::{Shape, Yardstick};
 use super::cold;
+use super::data::Data;
 use super::failure::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::output;
@@ -72,7 +73,7 @@ pub fn run(options: &Tune) -> Done {
         let error = Error::new(ErrorKind::InvalidArgument, "there is nothing to tune about a simulated disk");
         return Err(error.with_remedy("leave out --engine").into());
     }
-    let data = options.source.open()?;
+    let data = Data::of(&options.source)?;
     let ranks = Ranks::of(&options.source.order)?;
     let given = ranks.apply(config(&options.source.order, &options.means, &options.rows, &options.source.failing));
     let bed = Bed::new(options, &data, &interrupt, begun);

@@ -1,7 +1,5 @@
 //! What is read and in which order: the same options for every command that reads as training does.
 
-use super::super::data::Data;
-use super::super::failure::Failure;
 use super::{Chosen, Failing, Format, Order};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -20,14 +18,4 @@ pub struct Source {
     pub chosen: Chosen,
     #[command(flatten)]
     pub failing: Failing,
-}
-
-impl Source {
-    /// Opens the dataset.
-    ///
-    /// # Errors
-    /// As [`Data::choose`].
-    pub fn open(&self) -> Result<Data, Failure> {
-        Data::choose(&self.paths, &self.format.under(&self.failing), &self.chosen)
-    }
 }
