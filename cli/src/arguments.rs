@@ -15,9 +15,9 @@ mod top;
 mod tune;
 mod verify;
 
-use super::failure::EXIT_CODES;
-use super::output::ColorName;
-use super::units::{Gap, parse_bytes, parse_gap, parse_len, parse_millis, parse_seconds};
+use crate::failure::EXIT_CODES;
+use crate::output::ColorName;
+use crate::units::{Gap, parse_bytes, parse_gap, parse_len, parse_millis, parse_seconds};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Empties the page cache before a measurement.
 
-use super::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use std::os::fd::AsFd;
 use uringload::dataset::{Dataset, FileId};
 use uringload::{Error, Result};

@@ -1,10 +1,10 @@
 //! `uringload compare`: two results of `bench --json`, with an interval for what differs, for people and for CI.
 
-use super::Done;
-use super::arguments::{Compare, TableForm};
-use super::failure::{Exit, Failure};
-use super::interrupt::eprintln_quietly;
-use super::output;
+use crate::Done;
+use crate::arguments::{Compare, TableForm};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::eprintln_quietly;
+use crate::output;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Takes batches from a loader so that neither a deadline nor Ctrl-C waits for a slow disk.
 
-use super::interrupt::{Interrupt, eprintln_quietly};
+use crate::interrupt::{Interrupt, eprintln_quietly};
 use futures_core::Stream;
 use std::cell::Cell;
 use std::pin::Pin;

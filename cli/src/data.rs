@@ -1,11 +1,11 @@
 //! Turns arguments into a dataset: what the user names, or a small real one generated on the spot.
 
-use super::arguments::{Chosen, Source};
-use super::failure::{Failure, told};
-use super::interrupt::{Interrupt, eprintln_quietly};
-use super::progress::IndexBar;
-use super::scratch::Scratch;
-use super::units;
+use crate::arguments::{Chosen, Source};
+use crate::failure::{Failure, told};
+use crate::interrupt::{Interrupt, eprintln_quietly};
+use crate::progress::IndexBar;
+use crate::scratch::Scratch;
+use crate::units;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::fs::{self, File};

@@ -4,13 +4,13 @@
 mod container;
 mod gpu;
 
-use super::Done;
-use super::arguments::Doctor;
-use super::data;
-use super::facts;
-use super::failure::{Exit, Failure};
-use super::output;
-use super::units;
+use crate::Done;
+use crate::arguments::Doctor;
+use crate::data;
+use crate::facts;
+use crate::failure::{Exit, Failure};
+use crate::output;
+use crate::units;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -302,7 +302,7 @@ fn as_text(findings: &[Finding], degraded: bool) -> String {
 }
 
 fn as_json(findings: &[Finding], route: Option<&Route>, degraded: bool) -> String {
-    let route = route.map(super::bench::RouteReport::from);
+    let route = route.map(crate::bench::RouteReport::from);
     let object = serde_json::json!({ "version": 1, "degraded": degraded, "findings": findings, "route": route });
     format!("{object:#}\n")
 }

@@ -1,8 +1,8 @@
 //! The whole definition of the command line: the arguments, and below each command's help and man page some examples
 //! that work as they stand.
 
-use super::arguments::Arguments;
-use super::failure::EXIT_CODES;
+use crate::arguments::Arguments;
+use crate::failure::EXIT_CODES;
 use clap::{Command, CommandFactory};
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
 //! How a command ends: the documented exit codes.
 
-use super::output::printable;
+use crate::output::printable;
 use std::io::{self, Write};
 use uringload::{Error, ErrorKind};
 

@@ -1,12 +1,12 @@
 //! `uringload index`: scans archives, TFRecord files and files of lines ahead of time, and reports the result.
 
-use super::Done;
-use super::arguments::Index;
-use super::failure::{Exit, told};
-use super::interrupt::eprintln_quietly;
-use super::output::{self, Table};
-use super::progress::IndexBar;
-use super::units;
+use crate::Done;
+use crate::arguments::Index;
+use crate::failure::{Exit, told};
+use crate::interrupt::eprintln_quietly;
+use crate::output::{self, Table};
+use crate::progress::IndexBar;
+use crate::units;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use uringload::dataset::internal::detect;

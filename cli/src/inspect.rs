@@ -1,13 +1,13 @@
 //! `uringload inspect`: describes a dataset.
 
-use super::Done;
-use super::arguments::Inspect;
-use super::data;
-use super::facts;
-use super::failure::Exit;
-use super::layout::{Chunks, Layout, wanted_bytes};
-use super::output::{self, Table};
-use super::units;
+use crate::Done;
+use crate::arguments::Inspect;
+use crate::data;
+use crate::facts;
+use crate::failure::Exit;
+use crate::layout::{Chunks, Layout, wanted_bytes};
+use crate::output::{self, Table};
+use crate::units;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use uringload::dataset::{Dataset, SampleId, Shape, Span};

@@ -1,8 +1,8 @@
 //! Ctrl-C, SIGTERM and SIGHUP: the first asks the command to stop, and gives it a while to do so in order; the second
 //! ends the process.
 
-use super::failure::INTERRUPTED;
-use super::output::printable;
+use crate::failure::INTERRUPTED;
+use crate::output::printable;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

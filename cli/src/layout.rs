@@ -1,6 +1,6 @@
 //! How a dataset's samples are laid out on disk, and what reading them in any order costs there.
 
-use super::facts;
+use crate::facts;
 use std::fmt;
 use uringload::dataset::{Dataset, SampleId, Span, UnitId};
 

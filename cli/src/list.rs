@@ -1,16 +1,16 @@
 //! `uringload list`: prints a JSON line for each sample, read through the loader, so that anybody can compare what was
 //! delivered with the source.
 
-use super::Done;
-use super::arguments::{Digest, List, config};
-use super::bench::Progress;
-use super::consume::{Consumer, Next};
-use super::data::Data;
-use super::failure::{Exit, Failure};
-use super::interrupt::Interrupt;
-use super::output::printable;
-use super::ranks::Ranks;
-use super::state::resume;
+use crate::Done;
+use crate::arguments::{Digest, List, config};
+use crate::bench::Progress;
+use crate::consume::{Consumer, Next};
+use crate::data::Data;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::output::printable;
+use crate::ranks::Ranks;
+use crate::state::resume;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};

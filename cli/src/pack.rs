@@ -1,13 +1,13 @@
 //! `uringload pack`: writes a dataset as WebDataset shards, and reports the result.
 
-use super::Done;
-use super::arguments::{OnErrorName, Pack as Options};
-use super::data;
-use super::failure::{Exit, Failure};
-use super::interrupt::{Interrupt, eprintln_quietly};
-use super::output::{self, Table};
-use super::progress::{Line, bar};
-use super::units;
+use crate::Done;
+use crate::arguments::{OnErrorName, Pack as Options};
+use crate::data;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, eprintln_quietly};
+use crate::output::{self, Table};
+use crate::progress::{Line, bar};
+use crate::units;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;

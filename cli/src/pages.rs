@@ -1,10 +1,10 @@
 //! Shell completions and man pages, from the definitions of the arguments; and the licences.
 
-use super::Done;
-use super::arguments::ShellName;
-use super::examples::whole;
-use super::failure::{Exit, Failure};
-use super::output;
+use crate::Done;
+use crate::arguments::ShellName;
+use crate::examples::whole;
+use crate::failure::{Exit, Failure};
+use crate::output;
 use clap_complete::{Shell, generate};
 use clap_complete_nushell::Nushell;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A line on stderr that says how far a command is. It is there only on a terminal, changes ten times a second, has no
 //! more than the terminal's width, and is gone when it is dropped.
 
-use super::units;
+use crate::units;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Which rank this process is: from the arguments, or from the variables that a launcher sets.
 
-use super::arguments::Order;
-use super::failure::Failure;
-use super::interrupt::eprintln_quietly;
+use crate::arguments::Order;
+use crate::failure::Failure;
+use crate::interrupt::eprintln_quietly;
 use std::env;
 use std::ffi::OsString;
 use uringload::internal::Config;
@@ -111,8 +111,8 @@ fn refused(what: String) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arguments::{Arguments, Command};
     use super::*;
+    use crate::arguments::{Arguments, Command};
     use clap::Parser;
 
     fn of(arguments: &str, variables: &[(&str, &str)]) -> Result<(u64, u64, Option<String>), String> {

@@ -1,11 +1,11 @@
 //! `uringload show`: the first batch as a picture, each image before and after its transform.
 
-use super::Done;
-use super::arguments::{Sheet, ordered};
-use super::data::Data;
-use super::failure::{Exit, Failure};
-use super::interrupt::eprintln_quietly;
-use super::output;
+use crate::Done;
+use crate::arguments::{Sheet, ordered};
+use crate::data::Data;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::eprintln_quietly;
+use crate::output;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter};

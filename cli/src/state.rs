@@ -1,12 +1,12 @@
 //! `uringload state`: shows a saved state, and creates states for other positions.
 
-use super::Done;
-use super::arguments::{Checkpoint, Seek, SeekTo, Show, StateCommand};
-use super::data;
-use super::failure::{Exit, Failure};
-use super::interrupt::eprintln_quietly;
-use super::output::{self, Table};
-use super::units::{bytes, count};
+use crate::Done;
+use crate::arguments::{Checkpoint, Seek, SeekTo, Show, StateCommand};
+use crate::data;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::eprintln_quietly;
+use crate::output::{self, Table};
+use crate::units::{bytes, count};
 use std::io::{self, Read};
 use std::path::Path;
 use uringload::Builder;

@@ -1,11 +1,11 @@
 //! `uringload top`: shows what running loaders share of themselves, once a second.
 
-use super::Done;
-use super::arguments::Top;
-use super::failure::{Exit, Failure};
-use super::interrupt::{Interrupt, eprintln_quietly};
-use super::output::{self, Table, one_line};
-use super::units;
+use crate::Done;
+use crate::arguments::Top;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, eprintln_quietly};
+use crate::output::{self, Table, one_line};
+use crate::units;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

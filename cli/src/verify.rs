@@ -3,12 +3,12 @@
 mod console;
 mod open;
 
-use super::Done;
-use super::arguments::{Images, Verify};
-use super::failure::Exit;
-use super::interrupt::Interrupt;
-use super::output;
-use super::units;
+use crate::Done;
+use crate::arguments::{Images, Verify};
+use crate::failure::Exit;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::units;
 use console::Console;
 use serde_json::{Value, json};
 use std::fmt::Write as _;

@@ -1,12 +1,12 @@
 //! `uringload verify-order`: replays the batches of all ranks and proves that no sample is lost or duplicated, and that
 //! another number of ranks, from the start or from the middle, has the same order. Reads no sample.
 
-use super::Done;
-use super::arguments::{VerifyOrder, ordered};
-use super::data::Data;
-use super::failure::{Exit, Failure};
-use super::output::{self, Table};
-use super::units::{count, time};
+use crate::Done;
+use crate::arguments::{VerifyOrder, ordered};
+use crate::data::Data;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Table};
+use crate::units::{count, time};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Options for the device that batches go to.
 
-use super::super::cufile;
-use super::super::units::parse_bytes;
+use crate::cufile;
+use crate::units::parse_bytes;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use uringload::config::{Device, Gds};

@@ -1,6 +1,6 @@
 //! Options for samples that cannot be read.
 
-use super::super::units::parse_seconds;
+use crate::units::parse_seconds;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Options of `pack`.
 
-use super::super::units::parse_bytes;
 use super::images::parse_chain;
 use super::{Failing, Format, Means, positive};
+use crate::units::parse_bytes;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use uringload::Result;

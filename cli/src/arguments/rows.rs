@@ -1,6 +1,6 @@
 //! Options for how samples become rows of a batch, and values become columns.
 
-use super::super::units::parse_bytes;
+use crate::units::parse_bytes;
 use clap::{Args, ValueEnum};
 use uringload::config::{Buckets, Collate, PackMethod, Packing, PadValue, Padding};
 use uringload::internal::Batching;

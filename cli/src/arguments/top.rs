@@ -1,6 +1,6 @@
 //! Arguments of `top`.
 
-use super::super::units::parse_seconds;
+use crate::units::parse_seconds;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Arguments of `tune`.
 
-use super::super::units::{parse_millis, parse_seconds};
 use super::{Images, Means, Rows, Source};
+use crate::units::{parse_millis, parse_seconds};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;

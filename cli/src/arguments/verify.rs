@@ -1,7 +1,7 @@
 //! Options of `verify`, and the meaning of its output.
 
-use super::super::units::parse_seconds;
 use super::{Format, Means};
+use crate::units::parse_seconds;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! The GPUs of a bench, opened beside the loader, which shares their contexts: for emulated steps, and to measure their
 //! copy engines alone.
 
-use super::super::interrupt::{Interrupt, eprintln_quietly};
 use super::step::Step;
 use super::trainer::Trainer;
+use crate::interrupt::{Interrupt, eprintln_quietly};
 use std::time::Duration;
 use uringload::Result;
 use uringload::config::Device;

@@ -4,8 +4,8 @@
 mod charts;
 pub mod thumbnails;
 
-use super::super::output::one_line;
-use super::super::units;
+use crate::output::one_line;
+use crate::units;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::time::Duration;

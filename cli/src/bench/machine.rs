@@ -1,6 +1,6 @@
 //! The machine that a bench ran on, and what was run: what decides whether two results can be compared.
 
-use super::super::facts;
+use crate::facts;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};

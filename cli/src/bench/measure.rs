@@ -1,9 +1,5 @@
 //! One run of the loader, measured.
 
-use super::super::arguments::Images;
-use super::super::consume::{Consumer, Next};
-use super::super::interrupt::{Interrupt, eprintln_quietly};
-use super::super::state::resume;
 use super::accelerator::Accelerators;
 use super::gpus::Gpus;
 use super::progress::Progress;
@@ -11,6 +7,10 @@ use super::series::Series;
 use super::timeline::Timeline;
 use super::trainer::{Steps, Trainer};
 use super::watch::{Watch, Watched};
+use crate::arguments::Images;
+use crate::consume::{Consumer, Next};
+use crate::interrupt::{Interrupt, eprintln_quietly};
+use crate::state::resume;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::batch::{Batch, Data, FailedSample};

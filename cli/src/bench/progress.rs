@@ -1,7 +1,7 @@
 //! The live progress line of a run.
 
-use super::super::progress::{Line, bar};
-use super::super::units;
+use crate::progress::{Line, bar};
+use crate::units;
 use std::time::Instant;
 use uringload::stats::{Snapshot, Stats};
 

@@ -1,7 +1,6 @@
 //! The result of `bench` as JSON. docs/bench-json.md describes every key; a key never changes its meaning within a
 //! version.
 
-use super::super::arguments::Way;
 use super::ceilings::{self, Ceiling};
 use super::compare::Compared;
 use super::device::{DeviceReport, DeviceRouteReport};
@@ -13,6 +12,7 @@ use super::spread::Spread;
 use super::timeline::TimelineReport;
 use super::yardstick::Yardstick;
 use super::{Outcome, Round};
+use crate::arguments::Way;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;

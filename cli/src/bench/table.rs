@@ -1,12 +1,12 @@
 //! The result of `bench` for humans.
 
-use super::super::arguments::Workload;
-use super::super::units::{binary, bytes, count, time};
 use super::Outcome;
 use super::device;
 use super::measure::Measured;
 use super::report;
 use super::spread::Spread;
+use crate::arguments::Workload;
+use crate::units::{binary, bytes, count, time};
 use std::fmt::Write as _;
 use uringload::State;
 use uringload::config::Shuffle;

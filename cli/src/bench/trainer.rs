@@ -5,8 +5,8 @@
 //! batch, *end* after the step. From the end of the previous step to *asked*, the host had no batch; from there to
 //! *begin*, the batch was not on the GPU.
 
-use super::super::interrupt::Interrupt;
 use super::step::{Step, failed};
+use crate::interrupt::Interrupt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

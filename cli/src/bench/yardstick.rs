@@ -1,8 +1,8 @@
 //! The yardstick of a bench: raw reads of the same files, in the depth and the length that suit the storage best,
 //! spread over the rounds. A figure that says more than the storage gives is not told.
 
-use super::super::interrupt::Interrupt;
 use super::measure::Run;
+use crate::interrupt::Interrupt;
 use std::time::Duration;
 use uringload::Result;
 use uringload::internal::{Config, raw};

@@ -1,8 +1,8 @@
 //! Access to GPUs: which there are, how they are reached, and what would enable a better route.
 
-use super::super::units;
-use super::super::{cufile, facts};
 use super::{Finding, POOL_BYTES, State};
+use crate::units;
+use crate::{cufile, facts};
 use std::path::Path;
 use uringload::config::{Cause, Fallback};
 use uringload_sys::Arena;

@@ -1,6 +1,6 @@
 //! What can be changed of how a dataset is read, without a change to which samples come when.
 
-use super::super::units::binary;
+use crate::units::binary;
 use uringload::config::{EngineChoice, IoChoice, Profile};
 use uringload::internal::Config;
 use uringload::stats::Bottleneck;

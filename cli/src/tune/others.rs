@@ -1,9 +1,9 @@
 //! What would change the order of the samples, or how they are stored: measured and told, never chosen for the user.
 
-use super::super::arguments::Images;
-use super::super::interrupt::eprintln_quietly;
-use super::super::scratch::Scratch;
 use super::trial::{Bed, Seen};
+use crate::arguments::Images;
+use crate::interrupt::eprintln_quietly;
+use crate::scratch::Scratch;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;

@@ -1,11 +1,11 @@
 //! What `tune` says: for people, for programs, and in the profile.
 
-use super::super::bench::machine::{Command, Machine};
-use super::super::facts;
-use super::super::output::one_line;
-use super::super::units;
 use super::knobs::words;
 use super::{Outcome, Point};
+use crate::bench::machine::{Command, Machine};
+use crate::facts;
+use crate::output::one_line;
+use crate::units;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uringload::config::Profile;

@@ -1,11 +1,11 @@
 //! A short run of the loader: how many samples a second it gives once it has begun.
 
-use super::super::arguments::{Images, Tune};
-use super::super::cold;
-use super::super::consume::{Consumer, Next};
-use super::super::data::Data;
-use super::super::failure::Failure;
-use super::super::interrupt::Interrupt;
+use crate::arguments::{Images, Tune};
+use crate::cold;
+use crate::consume::{Consumer, Next};
+use crate::data::Data;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! The output while a dataset is verified: findings on stdout as they come, and a progress line on stderr.
 
-use super::super::failure::{Failure, help};
-use super::super::interrupt::Interrupt;
-use super::super::output;
-use super::super::progress::{Line, bar};
-use super::super::units;
+use crate::failure::{Failure, help};
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::progress::{Line, bar};
+use crate::units;
 use serde_json::{Value, json};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Opens as much of a dataset as possible, and finds out why the rest cannot be opened.
 
-use super::super::data;
-use super::super::failure::Failure;
-use super::super::interrupt::Interrupt;
+use crate::data;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload::dataset::internal::detect;

@@ -1,8 +1,8 @@
 //! The drawings of the page. They hold no words, because words in a drawing shrink with it: what they say stands beside
 //! them as text, and in their labels.
 
-use super::super::super::units;
 use super::{Page, count, escaped, list, text};
+use crate::units;
 use serde_json::Value;
 
 /// Width and height of a drawing, in its own units.
