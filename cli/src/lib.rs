@@ -2,33 +2,34 @@
 //! library like any other program: through its public API.
 #![forbid(unsafe_code)]
 
-mod arguments;
-mod bench;
-mod compare;
+// In layer order: a module uses only modules above it (a test enforces it).
+mod cufile;
+mod facts;
+mod layout;
+mod output;
+mod failure;
+mod interrupt;
 mod cold;
 mod consume;
-mod cufile;
-mod data;
-mod doctor;
+mod scratch;
+mod units;
+mod arguments;
 mod examples;
-mod facts;
-mod failure;
-mod index;
-mod inspect;
-mod interrupt;
-mod layout;
-mod list;
-mod output;
-mod pack;
 mod pages;
 mod progress;
+mod data;
+mod index;
+mod inspect;
+mod pack;
 mod ranks;
-mod scratch;
 mod show;
 mod state;
+mod bench;
+mod compare;
+mod doctor;
+mod list;
 mod top;
 mod tune;
-mod units;
 mod verify;
 mod verify_order;
 

@@ -16,7 +16,7 @@ const CODE_FOLDERS: [&str; 12] =
 /// The libraries, which other programs link.
 const LIBRARY_FOLDERS: [&str; 6] = ["src", "core/src", "formats/src", "images/src", "sys/src", "capi/src"];
 /// The sources of the crates whose modules stand in order.
-const CRATES: [&str; 6] = ["core/src", "sys/src", "images/src", "src", "capi/src", "python/src"];
+const CRATES: [&str; 7] = ["core/src", "sys/src", "images/src", "src", "cli/src", "capi/src", "python/src"];
 /// A circle that is larger than it may be, and that nothing may be added to. What the reactor keeps of samples under
 /// way and what becomes of them take their errors from each other.
 const CIRCLE_LEFT: [&str; 4] =
