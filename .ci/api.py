@@ -33,7 +33,8 @@ def main(arguments):
             failed |= known != lines
             print(f"{golden}: {len(lines)} public items")
     if failed:
-        print("the public surface has changed: if that is meant, run `.ci/run surface-write` and say why in the commit")
+        print("the public surface has changed: if that is meant, run `.ci/run surface-write`, and say why in the "
+              "commit")
     return failed
 
 

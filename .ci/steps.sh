@@ -1,5 +1,5 @@
-# What `.ci/run` and `.ci/slow` are made of: named steps, run one behind another, each in a process group of its own that
-# is ended where it hangs. Whoever includes this gives STEPS, a function for each, and calls `main "$@"`.
+# What `.ci/run` and `.ci/slow` are made of: named steps, run one behind another, each in a process group of its own
+# that is ended where it hangs. Whoever includes this gives STEPS, a function for each, and calls `main "$@"`.
 set -uo pipefail
 readonly SELF=$(realpath "$0")
 cd "$(dirname "$0")/.." || exit 1

@@ -6,7 +6,8 @@ cd "$(dirname "$0")"
 export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
 crates=("${@:-uringload-arrow uringload-ndarray uringload-candle uringload-cudarc uringload-burn}")
 read -ra crates <<<"${crates[*]}"
-if [[ " ${crates[*]} " == *" uringload-burn "* ]] && [[ $(printf '%s\n' 1.95.0 "$(rustc --version | cut -d' ' -f2)" | sort -V | head -1) != 1.95.0 ]]; then
+oldest=$(printf '%s\n' 1.95.0 "$(rustc --version | cut -d' ' -f2)" | sort -V | sed -n 1p)
+if [[ " ${crates[*]} " == *" uringload-burn "* && $oldest != 1.95.0 ]]; then
     echo "skipped: uringload-burn needs Rust 1.95, and this is $(rustc --version)"
     crates=("${crates[@]/uringload-burn/}")
     read -ra crates <<<"${crates[*]}"

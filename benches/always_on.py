@@ -7,8 +7,9 @@
 `perf` stops the program 1 999 times for each second of processor time and notes where it is. A place counts if it lies
 in a function of src/stats, or in one that the compiler put elsewhere (`addr2line -i` tells). Reading the clock is the
 kernel's code, in pages of its own (vdso), and is told apart: the engines read it for latencies, too. With `--trace` the
-trace has a share of its own: the thread that writes it, and what other threads leave for it. Needs perf and addr2line. DIR gets 64 MiB of records of 1 KiB, read twenty times: as small as samples come, through the page cache, so
-that as much of the time as possible is the loader's own.
+trace has a share of its own: the thread that writes it, and what other threads leave for it. Needs perf and addr2line.
+DIR gets 64 MiB of records of 1 KiB, read twenty times: as small as samples come, through the page cache, so that as
+much of the time as possible is the loader's own.
 """
 
 import argparse

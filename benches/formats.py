@@ -208,7 +208,8 @@ def rest_lines(indexed, packed, runs):
     way = max(plain, key=lambda way: report.median(plain[way]))
     share, low, high = report.ratio(report.values(packed, "bytes_per_s"), plain[way])
     yield (f"pack (from a cold disk to the same), of plain {way} writes of as many bytes",
-           f"{report.median(report.values(packed, 'bytes_per_s')) / 1e6:.0f} MB/s, {share:.2f} ({low:.2f} to {high:.2f})",
+           f"{report.median(report.values(packed, 'bytes_per_s')) / 1e6:.0f} MB/s, "
+           f"{share:.2f} ({low:.2f} to {high:.2f})",
            "≥ 0.7", report.at_least(share, 0.7))
 
 

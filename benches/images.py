@@ -3,10 +3,10 @@
 
     benches/images.py FOLDER [--python VENV/bin/python] [--rounds 5] [--images 4000] [--only CASE ...] [--train]
 
-FOLDER has classes of JPEGs (benches/photographs.py makes one for each). Each run is a process of its own with a warm page
-cache, and the cases take turns; printed are medians of images a second of wall time and milliseconds of CPU an image,
-all threads and children counted. A case warms up before it is timed, and what it needs is from PyPI: torch, torchvision,
-tensorflow-cpu, opencv-python-headless, simplejpeg.
+FOLDER has classes of JPEGs (benches/photographs.py makes one for each). Each run is a process of its own with a warm
+page cache, and the cases take turns; printed are medians of images a second of wall time and milliseconds of CPU an
+image, all threads and children counted. A case warms up before it is timed, and what it needs is from PyPI: torch,
+torchvision, tensorflow-cpu, opencv-python-headless, simplejpeg.
 
 With `--train`, instead, a small network learns the classes for an epoch with torch's loader and with this one, two
 lines changed: accuracy, and images a second of the loaders alone.
@@ -158,7 +158,8 @@ CASES = {
     "full decodes, simplejpeg": of_bare,
     "FFCV's recipe": of_ffcv,
     "tf.data": of_tf_data,
-    **{f"torch, {workers} workers": lambda folder, workers=workers: of_torch(folder, workers) for workers in (0, 2, 3, 4)},
+    **{f"torch, {workers} workers": lambda folder, workers=workers: of_torch(folder, workers)
+       for workers in (0, 2, 3, 4)},
 }
 
 

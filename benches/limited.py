@@ -184,7 +184,8 @@ def main():
               f"({min(samples):.0f} to {max(samples):.0f})", flush=True)
         locality = find(found[-1], "locality")
         gaps = [one for one in find(found[-1], "decisions") or [] if one["knob"] in ("coalesce_gap", "read_whole")]
-        told = [f"{one['knob']} {one['from']} -> {one['to']} after {one['after_s']:.1f} s: {one['why']}, an operation costs "
+        told = [f"{one['knob']} {one['from']} -> {one['to']} after {one['after_s']:.1f} s: {one['why']}, "
+                f"an operation costs "
                 f"{one['operation_bytes']} bytes" for one in gaps[-3:]]
         print(f"{'':46} {'; '.join((locality or []) + told)}", flush=True)
     contained(arguments, at("jpeg"))

@@ -85,7 +85,7 @@ def make_tiny(data):
     os.makedirs(os.path.join(data, "records"), exist_ok=True)
     for work, count in (("small", TINY["small"]), ("large", TINY["large"])):
         for number in range(count):
-            folder = os.path.join(data, work, f"class_{number % 10:03}") if work == "small" else os.path.join(data, work)
+            folder = os.path.join(data, work, *([f"class_{number % 10:03}"] if work == "small" else []))
             os.makedirs(folder, exist_ok=True)
             with open(os.path.join(folder, f"{number:05}.dat"), "wb") as file:
                 file.write(law.randbytes(law.randrange(1000, 200_000)))
@@ -200,7 +200,8 @@ def overhead_lines(runs):
         ours, bench = runs[f"python {work}"], runs[f"rust {work}"]
         share, low, high = report.ratio(report.values(ours, "read_samples_per_s"),
                                         report.values(bench, "read_samples_per_s"))
-        yield (f"{work}: samples/s, of the Rust bench's ({report.median(report.values(bench, 'bytes_per_s')) / 1e6:.0f} "
+        yield (f"{work}: samples/s, of the Rust bench's "
+               f"({report.median(report.values(bench, 'bytes_per_s')) / 1e6:.0f} "
                "MB/s)", f"{share:.3f} ({low:.3f} to {high:.3f})", f"≥ {1 - MOST_OVERHEAD}",
                report.at_least(share, 1 - MOST_OVERHEAD))
     for form, what in (("dense", "one tensor"), ("list", f"a list of {BATCH} tensors")):
@@ -218,7 +219,7 @@ def peer_lines(runs):
         share, low, high = report.ratio(report.values(ours, "samples_per_s"), report.values(theirs, "samples_per_s"))
         yield (f"{name}: samples/s", f"{rates[0]:.0f} to {rates[1]:.0f}, {share:.2f} ({low:.2f} to {high:.2f})",
                f"≥ {least}", report.at_least(share, least))
-        cpu, low, high = report.ratio(report.values(ours, "cpu_s_per_sample"), report.values(theirs, "cpu_s_per_sample"))
+        cpu, low, high = report.ratio(*(report.values(it, "cpu_s_per_sample") for it in (ours, theirs)))
         yield (f"{name}: CPU a sample", f"{cpu:.3f} ({low:.3f} to {high:.3f})", f"≤ {MOST_CPU_OF_PEER}",
                report.at_most(cpu, MOST_CPU_OF_PEER))
         looked = [runs[f"memory of {who} {work}"] for who in ("uringload", "torch")]
@@ -226,7 +227,8 @@ def peer_lines(runs):
         peaks = [report.median(report.values(of, "peak_bytes")) / 2**20 for of in looked]
         before = report.median(report.values(looked[0], "bytes_before")) / 2**20
         yield (f"{name}: peak memory, all processes",
-               f"{peaks[0]:.0f} to {peaks[1]:.0f} MiB, {memory:.2f} ({low:.2f} to {high:.2f}), of which {before:.0f} are "
+               f"{peaks[0]:.0f} to {peaks[1]:.0f} MiB, {memory:.2f} ({low:.2f} to {high:.2f}), "
+               f"of which {before:.0f} are "
                "one Python with torch before the loader", f"≤ {MOST_MEMORY_OF_PEER}",
                report.at_most(memory, MOST_MEMORY_OF_PEER))
         first = [report.median(report.values(of, "first_batch_s")) * 1e3 for of in (ours, theirs)]

@@ -102,7 +102,8 @@ def table(lines):
 
 def markdown(result, works, least_share_of_threads_engine):
     out = [f"# The spine, {result['date'][:10]}", "", machine.describe(result["machine"]),
-           f"- `{result['command']}`: medians of {result['rounds']} interleaved rounds, 90 % intervals by bootstrap", ""]
+           f"- `{result['command']}`: medians of {result['rounds']} interleaved rounds, 90 % intervals by bootstrap",
+           ""]
     for work in works:
         out += [f"## {work.title}", ""]
         out += table(cold_lines(work, result["cold"][work.name], least_share_of_threads_engine))

@@ -4,8 +4,8 @@
     sudo benches/situations.py [--times 3] [--python target/python/bin/python] [-- cargo test options]
 
 They measure time, so the gate leaves them out (`#[ignore = "slow: measures time"]`), and nothing else should run beside
-them. With `--python`, an interpreter that has the package, the situations of a program in Python are among them. Prints a
-Markdown table. What came is the median of five measurements. The tests themselves assert the bottleneck, and that the
+them. With `--python`, an interpreter that has the package, the situations of a program in Python are among them. Prints
+a Markdown table. What came is the median of five measurements. The tests themselves assert the bottleneck, and that the
 remedy helps.
 """
 

@@ -221,9 +221,11 @@ def against(bench, other, works, rounds, log):
             for build in (other, bench) if number % 2 == 0 else (bench, other):
                 prepare(os.path.join(build.data, work.name))
                 runs[build].append(build.run(work, *options))
-            log(f"round {number + 1} {name}, MB/s: " + ", ".join(f"{it[-1]['bytes_per_s'] / 1e6:.0f}" for it in runs.values()))
+            of_each = ", ".join(f"{it[-1]['bytes_per_s'] / 1e6:.0f}" for it in runs.values())
+            log(f"round {number + 1} {name}, MB/s: {of_each}")
         rates = compared(*([run["bytes_per_s"] / 1e6 for run in it] for it in runs.values()), digits=0)
-        yield f"| {name} | {rates} | {compared(*(report.values(it, 'process_cpu_s') for it in runs.values()), digits=3)} |"
+        seconds = [report.values(it, "process_cpu_s") for it in runs.values()]
+        yield f"| {name} | {rates} | {compared(*seconds, digits=3)} |"
 
 
 def compared(old, new, digits):

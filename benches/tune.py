@@ -65,7 +65,8 @@ def main():
     number = os.stat(folder).st_dev
     device = f"{os.major(number)}:{os.minor(number)}"
     data = [folder, "--format", "records", "--record-bytes", "4096", "--io", "direct"]
-    print("| device | start | the sweep's best | what tune chose | took | tune / sweep, by turns |\n|---|---|---|---|---|---|")
+    print("| device | start | the sweep's best | what tune chose | took | tune / sweep, by turns |")
+    print("|---|---|---|---|---|---|")
     for name, (limits, order) in CASES.items():
         if arguments.only not in name:
             continue

@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 profile=${URINGLOAD_PROFILE:-release}
 # shellcheck disable=SC2086 # Several words.
-cargo build --locked --quiet -p uringload-capi --profile "$profile" ${URINGLOAD_FEATURES:+--features $URINGLOAD_FEATURES}
+cargo build --locked --quiet -p uringload-capi --profile "$profile" \
+    ${URINGLOAD_FEATURES:+--features $URINGLOAD_FEATURES}
 built=${CARGO_TARGET_DIR:-target}/${profile/dev/debug}
 install -d "$ROOT/include" "$LIBRARIES/pkgconfig" "$LIBRARIES/cmake/uringload"
 install -m 644 capi/include/uringload.h "$ROOT/include/"
@@ -29,5 +30,6 @@ echo "installed uringload $version: $ROOT/include, $LIBRARIES"
 # The loader of shared libraries reads a list of them, which only root can renew.
 if [ -z "${DESTDIR:-}" ]; then
     [ "$(id -u)" -eq 0 ] && PATH=$PATH:/sbin:/usr/sbin ldconfig ||
-        echo "ldconfig was not run: as root, run it if $LIBDIR is a folder of the system, or set LD_LIBRARY_PATH=$LIBDIR"
+        echo "ldconfig was not run: as root, run it if $LIBDIR is a folder of the system," \
+            "or set LD_LIBRARY_PATH=$LIBDIR"
 fi

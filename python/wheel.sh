@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds the wheels for PyPI: manylinux2014, one for every Python from 3.10 on. `python/wheel.sh [TARGET...]`; without a
 # target it builds for x86-64 and 64-bit ARM. A compiler for a target is the one that is there (`rustup target add
-# aarch64-unknown-linux-gnu`, or another that `RUSTC` names), else Debian's, of packages that are unpacked below target/.
+# aarch64-unknown-linux-gnu`, or another that `RUSTC` names), else Debian's, of packages that are unpacked below
+# target/.
 #
 # zig is the linker, because it links against the symbols of an old glibc on any machine; it comes from PyPI, as maturin
-# and auditwheel do. libjpeg-turbo is built in: cmake is PyPI's, nasm the machine's or Debian's. A wheel for this machine is then installed where there is no Rust, and tested; one for another
-# processor is tried by emulation.
+# and auditwheel do. libjpeg-turbo is built in: cmake is PyPI's, nasm the machine's or Debian's. A wheel for this
+# machine is then installed where there is no Rust, and tested; one for another processor is tried by emulation.
 set -euo pipefail
 cd "$(dirname "$0")"
 exec </dev/null

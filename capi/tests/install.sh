@@ -40,7 +40,8 @@ target_link_libraries(shared uringload::uringload)
 add_executable(static $PWD/capi/examples/train.c)
 target_link_libraries(static uringload::static)
 EOF
-    cmake -S "$folder/cmake" -B "$folder/cmake/build" -DCMAKE_PREFIX_PATH="$PREFIX" -Duringload_DIR="$LIBDIR/cmake/uringload" >/dev/null
+    cmake -S "$folder/cmake" -B "$folder/cmake/build" -DCMAKE_PREFIX_PATH="$PREFIX" \
+        -Duringload_DIR="$LIBDIR/cmake/uringload" >/dev/null
     cmake --build "$folder/cmake/build" >/dev/null
     for program in shared static; do [ "$(told "$folder/cmake/build/$program")" = "$wanted" ]; done
     echo "CMake: both targets link and run"

@@ -27,10 +27,12 @@ PROBE = """
 function probe(frame) {
   const page = frame.contentDocument, view = frame.contentWindow, wrong = [];
   const width = view.innerWidth, of = element => view.getComputedStyle(element);
-  if (page.documentElement.scrollWidth > width) wrong.push('the page scrolls sideways: ' + page.documentElement.scrollWidth);
+  const scrolled = page.documentElement.scrollWidth;
+  if (scrolled > width) wrong.push('the page scrolls sideways: ' + scrolled);
   for (const element of page.body.querySelectorAll('*')) {
     const box = element.getBoundingClientRect(), inside = element.closest('.wide,svg');
-    if (!inside && box.right > width + 1) wrong.push(element.tagName + ' ends at ' + box.right + ': ' + element.textContent.slice(0, 40));
+    const text = element.textContent.slice(0, 40);
+    if (!inside && box.right > width + 1) wrong.push(element.tagName + ' ends at ' + box.right + ': ' + text);
     if (element.closest('svg') === null && element.textContent.trim() && parseFloat(of(element).fontSize) < 11)
       wrong.push('small text: ' + element.textContent.slice(0, 40));
   }

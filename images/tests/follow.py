@@ -1,5 +1,5 @@
-"""Writes follow.txt: what torchvision makes of masks and boxes, for operations whose parameters are fixed. The tests make
-the same of them. Takes torch, torchvision and Pillow: python images/tests/follow.py
+"""Writes follow.txt: what torchvision makes of masks and boxes, for operations whose parameters are fixed. The tests
+make the same of them. Takes torch, torchvision and Pillow: python images/tests/follow.py
 
 A mask's line has the chain, rows and columns of what comes out, and the FNV-1a hash of its bytes. A box's line has the
 chain and, of each box that `SanitizeBoundingBoxes` leaves, its number and its edges.
@@ -20,7 +20,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as f
 
 HEIGHT, WIDTH = 90, 121
-BOXES = [[0, 0, 121, 90], [10, 5, 40, 60], [100.5, 70.25, 120, 89], [0, 0, 3, 3], [60, 40, 61.5, 80], [30, 30, 30.5, 60]]
+BOXES = [[0, 0, 121, 90], [10, 5, 40, 60], [100.5, 70.25, 120, 89], [0, 0, 3, 3], [60, 40, 61.5, 80],
+         [30, 30, 30.5, 60]]
 EXACT = v2.InterpolationMode.NEAREST_EXACT
 
 
@@ -85,7 +86,8 @@ def main() -> None:
             made = step(tv_tensors.Mask(mask()))[0]
         # Places midway between two pixels, of which float32 chooses: only the boxes are held against it.
         if "scale=1.3" not in chain:
-            lines.append(f"mask | {chain} | {made.shape[0]} {made.shape[1]} | {fnv(made.contiguous().numpy().tobytes())}")
+            pixels = made.contiguous().numpy().tobytes()
+            lines.append(f"mask | {chain} | {made.shape[0]} {made.shape[1]} | {fnv(pixels)}")
         boxes = tv_tensors.BoundingBoxes(torch.tensor(BOXES, dtype=torch.float32), format="XYXY",
                                          canvas_size=(HEIGHT, WIDTH))
         sample = {"boxes": step(boxes), "labels": torch.arange(len(BOXES))}

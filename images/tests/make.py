@@ -5,8 +5,8 @@ torchvision make of them.
 usage: images/tests/make.py FOLDER
 
 FOLDER is skimage/data of scikit-image's wheel (`pip download --no-deps scikit-image`, unzipped). Its photographs
-"chelsea" (Stefan van der Walt) and "coffee" (Rachel Michetti) are in the public domain (CC0). Needs Pillow, numpy, torch
-and torchvision; what was used is written to data/versions.txt.
+"chelsea" (Stefan van der Walt) and "coffee" (Rachel Michetti) are in the public domain (CC0). Needs Pillow, numpy,
+torch and torchvision; what was used is written to data/versions.txt.
 """
 
 import io
@@ -172,7 +172,8 @@ def chains():
         yield f"affine(10..10, scale=0.75..0.75, shear=12..12, filter={name})", lambda i, m=mode: F.affine(
             i, 10, [0, 0], 0.75, [12, 0], m
         )
-        yield f"affine(0..0, scale=1.25..1.25, filter={name})", lambda i, m=mode: F.affine(i, 0, [0, 0], 1.25, [0, 0], m)
+        yield (f"affine(0..0, scale=1.25..1.25, filter={name})",
+               lambda i, m=mode: F.affine(i, 0, [0, 0], 1.25, [0, 0], m))
     yield "grayscale", lambda i: F.to_grayscale(i, 3)
     for factor in (0, 0.4, 0.77, 1.3, 2.5):
         yield f"color_jitter(brightness={factor}..{factor})", lambda i, f=factor: F.adjust_brightness(i, f)

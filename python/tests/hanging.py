@@ -1,5 +1,5 @@
-"""A filesystem of one folder whose server leaves calls about one file without an answer. Root only, because only root may
-mount without ``fusermount``. Source: include/uapi/linux/fuse.h of Linux, protocol 7.31.
+"""A filesystem of one folder whose server leaves calls about one file without an answer. Root only, because only root
+may mount without ``fusermount``. Source: include/uapi/linux/fuse.h of Linux, protocol 7.31.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Hanging:
 
     def _attributes(self, node: int) -> bytes:
         size, mode = (0, FOLDER) if node == ROOT else (len(self._contents[node - ROOT - 1]), FILE)
-        return struct.pack("<QQQQQQIIIIIIIIII", node, size, (size + 511) // 512, 1, 1, 1, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+        blocks = (size + 511) // 512
+        return struct.pack("<QQQQQQIIIIIIIIII", node, size, blocks, 1, 1, 1, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
     def _answer(self, request: bytes) -> None:
         call, unique, node = struct.unpack_from("<4xIQQ", request)

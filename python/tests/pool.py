@@ -85,7 +85,8 @@ def tensors(pool: Pool, major: int = 1, has_allocator: bool = True) -> type:
     @MAKE
     def make(asked: Any, to: Any, context: int, tell: Any) -> int:
         wanted = asked[0]
-        if (wanted.kind, wanted.number, wanted.dimensions, wanted.code, wanted.bits, wanted.lanes) != (2, 0, 1, 1, 8, 1):
+        element = (wanted.code, wanted.bits, wanted.lanes)
+        if (wanted.kind, wanted.number, wanted.dimensions, *element) != (2, 0, 1, 1, 8, 1):
             pool.wrong.append("a prototype")
         address = pool.take(wanted.shape[0])
         if address == 0:

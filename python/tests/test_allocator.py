@@ -78,7 +78,8 @@ def test_what_is_no_allocator_is_refused(records: pathlib.Path, mock: Mock) -> N
     pool = Pool(mock)
     allocate, free = pool.functions
     given = of_records(records, output="dlpack", device="cuda:0", cuda_library=mock.path)
-    for wrong in (7, "torch", (allocate,), (allocate, pool.free), (allocate, True), [1.5, free], (allocate, free, free)):
+    pairs = ((allocate,), (allocate, pool.free), (allocate, True), [1.5, free], (allocate, free, free))
+    for wrong in (7, "torch", *pairs):
         with pytest.raises(TypeError, match="device_allocator"):
             DataLoader(**given, device_allocator=wrong)
     for wrong in ((0, free), (allocate, -1), (allocate, 1 << 64), (FREE(), free)):

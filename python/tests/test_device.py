@@ -89,7 +89,8 @@ def test_images_are_decoded_by_the_host_on_their_way_to_the_device(tmp_path: pat
     pixels = ["resize(40x40), to_tensor(u8, hwc)", Images(size=32, crop="random", flip=0.5, dtype="bf16")]
     chain = "random_resized_crop(24), hflip, normalize(imagenet)"
     for transform, shape in [(chain, (3, 24, 24)), (pixels, (3, 32, 32))]:
-        given: dict[str, Any] = {"batch_size": 6, "shuffle": True, "output": "dlpack", "transforms": {"data": transform}}
+        given: dict[str, Any] = {"batch_size": 6, "shuffle": True, "output": "dlpack"}
+        given["transforms"] = {"data": transform}
         there: dict[str, Any] = {**given, "device": "cuda:0", "cuda_library": mock.path}
         with DataLoader(photos, **given) as host, DataLoader(photos, **there) as loader:
             for a, b in zip(host, loader, strict=True):

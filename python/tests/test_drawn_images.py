@@ -167,7 +167,8 @@ def bitmaps(draw: st.DrawFn) -> Written:
     """A BMP that no library writes: of 16 bits, with masks, run lengths or an old header."""
     width, height = draw(st.integers(1, 24)), draw(st.integers(1, 24))
     head = draw(st.sampled_from([12, 40, 40, 52, 56, 64, 108, 124]))
-    bits, compression = draw(st.sampled_from([(4, 2), (8, 1), (16, 0), (16, 3), (24, 3), (32, 3), (1, 0), (4, 0), (8, 0)]))
+    kinds = [(4, 2), (8, 1), (16, 0), (16, 3), (24, 3), (32, 3), (1, 0), (4, 0), (8, 0)]
+    bits, compression = draw(st.sampled_from(kinds))
     if head == 12:
         bits, compression = draw(st.sampled_from([1, 4, 8, 24])), 0
     seed = draw(st.integers(0, 1 << 32))

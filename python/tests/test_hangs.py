@@ -1,5 +1,5 @@
-"""Storage that leaves a call about one file without an answer: its sample fails in time, the others come, and the process
-ends. (`tests/loaders/faults_disk.rs` shows the same of the library, by each way to read.)
+"""Storage that leaves a call about one file without an answer: its sample fails in time, the others come, and the
+process ends. (`tests/loaders/faults_disk.rs` shows the same of the library, by each way to read.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from hanging import GETATTR, LOOKUP, OPEN, READ, READDIR, Hanging, wait_until_fo
 
 pytestmark = [
     conftest.needs_numpy,
-    pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="skipped: only root can mount FUSE"),
+    pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"),
+                       reason="skipped: only root can mount FUSE"),
 ]
 
 FILES, HANGS, TIMEOUT = 120, 7, 1.0

@@ -103,7 +103,8 @@ def test_columns_of_arrays(blobs: list[pathlib.Path]) -> None:
     boxes = numpy.arange(4, dtype="f4").reshape(2, 2)
     dataset = uringload.Dataset.from_index(
         blobs, numpy.array([0, 1]), numpy.array([3, 2]),
-        columns={"box": boxes, "label": numpy.array([5, 6], "i4"), "name": numpy.array(["a", "bc"]), "on": boxes[:, 0] > 1},
+        columns={"box": boxes, "label": numpy.array([5, 6], "i4"), "name": numpy.array(["a", "bc"]),
+                 "on": boxes[:, 0] > 1},
     )  # fmt: skip
     with uringload.DataLoader(dataset, 2, output="numpy") as loader:
         (batch,) = loader

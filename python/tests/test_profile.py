@@ -19,7 +19,8 @@ def written(place: pathlib.Path, text: str) -> pathlib.Path:
 
 
 def test_a_profile_sets_what_the_arguments_leave_open(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    profile = written(tmp_path, 'version = 1\nqueue_depth = 7\nread_size = "64KiB"\nengine = "threads"\nio_threads = 8\n')
+    text = 'version = 1\nqueue_depth = 7\nread_size = "64KiB"\nengine = "threads"\nio_threads = 8\n'
+    profile = written(tmp_path, text)
 
     def route(**given: object) -> dict[str, object]:
         with uringload.DataLoader(**of_records(records, profile=profile, **given)) as loader:

@@ -687,7 +687,8 @@ def test_replacements_of_a_batch_are_read_at_once(records: pathlib.Path, monkeyp
             raise ValueError("odd")
         return sample
 
-    with DataLoader(**of_records(records, batch_size=100, output="numpy", on_error="replace", transform=half)) as loader:
+    given = of_records(records, batch_size=100, output="numpy", on_error="replace", transform=half)
+    with DataLoader(**given) as loader:
         batches = list(loader)
     assert sum(len(batch.ids) for batch in batches) == RECORDS
     assert all(number % 2 == 0 for batch in batches for number in batch.ids)

@@ -73,8 +73,10 @@ def compare(table, header):
     # Older headers do not name it, and the library refuses what it does not know.
     wrong += [f"{name} is not in the header" for name in absent if name != "NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION"]
     for of, name in ("Dev", "dev"), ("Pinned", "pinned"):
-        allocator = (rf"typedef int \(\*t{of}MallocV2\)\(void\s*\* ctx, void \*\*ptr, size_t size, cudaStream_t stream\);"
-                     rf"\s*typedef int \(\*t{of}FreeV2\)\(void\s*\* ctx, void \*ptr, size_t size, cudaStream_t stream\);"
+        allocator = (rf"typedef int \(\*t{of}MallocV2\)"
+                     r"\(void\s*\* ctx, void \*\*ptr, size_t size, cudaStream_t stream\);\s*"
+                     rf"typedef int \(\*t{of}FreeV2\)"
+                     r"\(void\s*\* ctx, void \*ptr, size_t size, cudaStream_t stream\);"
                      rf".*typedef struct\s*\{{\s*t{of}MallocV2 {name}_malloc;\s*t{of}FreeV2 {name}_free;"
                      rf"\s*void \*{name}_ctx;\s*\}}\s*nvjpeg{of}AllocatorV2_t;")
         if not re.search(allocator, header, flags=re.DOTALL):

@@ -47,9 +47,11 @@ def columns():
     """Name, type, value of a row, its bytes; of types that Parquet stores otherwise, its bytes there."""
     for bits, form in [(8, "b"), (16, "h"), (32, "i"), (64, "q")]:
         low = -(2 ** (bits - 1))
-        yield f"i{bits}", pa.type_for_alias(f"int{bits}"), lambda row, low=low: low + row, lambda row, low=low, form=form: pack(form, low + row)
+        packed = lambda row, low=low, form=form: pack(form, low + row)
+        yield f"i{bits}", pa.type_for_alias(f"int{bits}"), lambda row, low=low: low + row, packed
         high = 2**bits - 1
-        yield f"u{bits}", pa.type_for_alias(f"uint{bits}"), lambda row, high=high: high - row, lambda row, high=high, form=form: pack(form.upper(), high - row)
+        packed = lambda row, high=high, form=form: pack(form.upper(), high - row)
+        yield f"u{bits}", pa.type_for_alias(f"uint{bits}"), lambda row, high=high: high - row, packed
     yield "bool", pa.bool_(), lambda row: row % 3 == 0, lambda row: bytes([row % 3 == 0])
     yield "f16", pa.float16(), lambda row: row / 2, lambda row: pack("e", row / 2)
     yield "f32", pa.float32(), lambda row: row / 2, lambda row: pack("f", row / 2)
@@ -60,21 +62,29 @@ def columns():
     for name, kind in [("string", pa.string()), ("large_string", pa.large_string()), ("string_view", pa.string_view())]:
         yield name, kind, text, lambda row: text(row).encode()
     yield "list", pa.list_(pa.int32()), lambda row: list(range(row % 4)), lambda row: pack("i", *range(row % 4))
-    yield "large_list", pa.large_list(pa.float32()), lambda row: [row] * (row % 3), lambda row: pack("f", *[row] * (row % 3))
+    repeated = lambda row: [row] * (row % 3)
+    yield "large_list", pa.large_list(pa.float32()), repeated, lambda row: pack("f", *repeated(row))
     yield "fixed_list", pa.list_(pa.float32(), 3), lambda row: [row, 1, 2], lambda row: pack("f", row, 1, 2)
     yield "bools", pa.list_(pa.bool_()), lambda row: [True, False] * (row % 3), lambda row: bytes([1, 0] * (row % 3))
     yield "date32", pa.date32(), lambda row: datetime.date.fromordinal(719163 + row), lambda row: pack("i", row)
-    yield "date64", pa.date64(), lambda row: datetime.date.fromordinal(719163 + row), lambda row: pack("q", row * 86400000), lambda row: pack("i", row)
+    day = lambda row: datetime.date.fromordinal(719163 + row)
+    yield "date64", pa.date64(), day, lambda row: pack("q", row * 86400000), lambda row: pack("i", row)
     yield "time32", pa.time32("ms"), lambda row: datetime.time(0, 0, row), lambda row: pack("i", 1000 * row)
     yield "time64", pa.time64("us"), lambda row: datetime.time(0, 0, row), lambda row: pack("q", 1000000 * row)
     yield "timestamp", pa.timestamp("us", "UTC"), lambda row: row * 1000, lambda row: pack("q", row * 1000)
     yield "duration", pa.duration("ns"), lambda row: row, lambda row: pack("q", row)
-    yield "decimal_10", pa.decimal128(10, 2), lambda row: decimal.Decimal(-row).scaleb(-2), lambda row: (-row).to_bytes(16, "little", signed=True), lambda row: pack("q", -row)
-    yield "decimal_30", pa.decimal128(30, 2), lambda row: decimal.Decimal(-(10**25) - row).scaleb(-2, decimal.Context(prec=50)), lambda row: (-(10**25) - row).to_bytes(16, "little", signed=True)
-    yield "decimal_50", pa.decimal256(50, 3), lambda row: decimal.Decimal(10**45 + row).scaleb(-3, decimal.Context(prec=60)), lambda row: (10**45 + row).to_bytes(32, "little", signed=True)
+    wide = lambda number, length: number.to_bytes(length, "little", signed=True)
+    number = lambda row: decimal.Decimal(-row).scaleb(-2)
+    yield "decimal_10", pa.decimal128(10, 2), number, lambda row: wide(-row, 16), lambda row: pack("q", -row)
+    number = lambda row: decimal.Decimal(-(10**25) - row).scaleb(-2, decimal.Context(prec=50))
+    yield "decimal_30", pa.decimal128(30, 2), number, lambda row: wide(-(10**25) - row, 16)
+    number = lambda row: decimal.Decimal(10**45 + row).scaleb(-3, decimal.Context(prec=60))
+    yield "decimal_50", pa.decimal256(50, 3), number, lambda row: wide(10**45 + row, 32)
     yield "label", pa.dictionary(pa.int8(), pa.string()), label, lambda row: label(row).encode()
-    yield "number_label", pa.dictionary(pa.uint16(), pa.int64()), lambda row: row % 2 + 5, lambda row: pack("q", row % 2 + 5)
-    yield "image", pa.struct([("bytes", pa.binary()), ("path", pa.string())]), lambda row: {"bytes": bytes([255 - row]) * (20 + row), "path": f"{row}.jpg"}, None
+    parity = lambda row: row % 2 + 5
+    yield "number_label", pa.dictionary(pa.uint16(), pa.int64()), parity, lambda row: pack("q", parity(row))
+    image = lambda row: {"bytes": bytes([255 - row]) * (20 + row), "path": f"{row}.jpg"}
+    yield "image", pa.struct([("bytes", pa.binary()), ("path", pa.string())]), image, None
 
 
 def types():
@@ -151,7 +161,8 @@ def write_dictionaries(prefix):
     random.seed(7)
     long = [random.randbytes(60).hex() for _ in range(40)]
     table = pa.table({"text": [long[row % 40 if row < 60 else 39] for row in range(100)]})
-    pq.write_table(table, OUT / f"{prefix}overflow.parquet", dictionary_pagesize_limit=1000, write_batch_size=4, data_page_size=256)
+    pages = {"dictionary_pagesize_limit": 1000, "write_batch_size": 4, "data_page_size": 256}
+    pq.write_table(table, OUT / f"{prefix}overflow.parquet", **pages)
     if not prefix:
         return
     # Long and without repetition, and short when it is compressed.
@@ -167,7 +178,8 @@ def write_nulls():
             "number": pa.array([1, None, 3, 4], pa.int32()),
             "text": pa.array(["a", "b", None, ""], pa.string()),
             "list": pa.array([[1], [2, None], None, []], pa.list_(pa.int16())),
-            "image": pa.array([{"bytes": b"x"}, None, {"bytes": None}, {"bytes": b"yz"}], pa.struct([("bytes", pa.binary())])),
+            "image": pa.array([{"bytes": b"x"}, None, {"bytes": None}, {"bytes": b"yz"}],
+                              pa.struct([("bytes", pa.binary())])),
             "label": pa.array(["a", None, "b", "a"]).dictionary_encode(),
         }
     )
@@ -193,7 +205,8 @@ def write_nulls():
     pq.write_table(numbers, OUT / "numbers.parquet")
     with ipc.new_file(OUT / "numbers.arrow", numbers.schema) as writer:
         writer.write_table(numbers)
-    required = pa.schema([pa.field("number", pa.int32(), nullable=False), pa.field("text", pa.string(), nullable=False)])
+    required = pa.schema([pa.field("number", pa.int32(), nullable=False),
+                          pa.field("text", pa.string(), nullable=False)])
     pq.write_table(pa.table({"number": [1, 2], "text": ["a", "b"]}, schema=required), OUT / "required.parquet")
 
 
@@ -244,7 +257,8 @@ def chats():
         ("at", pa.timestamp("us"), moment, since),
         ("three", pa.binary(3), b"abc", "YWJj"),
         ("pair", pa.list_(pa.int16(), 2), [1, 2], [1, 2]),
-        ("in", pa.struct([("a", pa.list_(pa.struct([("b", pa.list_(pa.string()))])))]), {"a": [{"b": ["x"]}, {"b": None}]}, None),
+        ("in", pa.struct([("a", pa.list_(pa.struct([("b", pa.list_(pa.string()))])))]),
+         {"a": [{"b": ["x"]}, {"b": None}]}, None),
     ]
     everything = pa.list_(pa.struct([(name, kind) for name, kind, _, _ in kinds]))
     row = {name: value for name, _, value, _ in kinds}
@@ -257,7 +271,8 @@ def write_chats():
     """Chats and other nested columns, with what JSON text they are in nested.json; structs are columns of their own."""
     columns = {name: (kind, rows) for name, kind, rows in chats()}
     table = pa.table({name: pa.array([row for row, _ in rows], kind) for name, (kind, rows) in columns.items()})
-    inner = pa.array([{"tags": ["a"], "n": 1}, None, {"tags": [], "n": 2}, {"tags": None, "n": None}], pa.struct([("tags", pa.list_(pa.string())), ("n", pa.int64())]))
+    inner = pa.array([{"tags": ["a"], "n": 1}, None, {"tags": [], "n": 2}, {"tags": None, "n": None}],
+                     pa.struct([("tags", pa.list_(pa.string())), ("n", pa.int64())]))
     table = table.append_column("info", inner)
     text = lambda told: None if told is None else json.dumps(told, separators=(",", ":"), ensure_ascii=False)
     expected = {name: [text(told) for _, told in rows] for name, (_, rows) in columns.items()}
@@ -265,7 +280,8 @@ def write_chats():
     (OUT / "nested.json").write_text(json.dumps(expected, indent=0) + "\n")
     for codec, version, group in [("none", "1.0", 4), ("zstd", "2.0", 3), ("snappy", "1.0", 1)]:
         name = OUT / f"nested-{codec}.parquet"
-        pq.write_table(table, name, row_group_size=group, compression=codec, data_page_version=version, data_page_size=32, write_batch_size=1)
+        pq.write_table(table, name, row_group_size=group, compression=codec, data_page_version=version,
+                       data_page_size=32, write_batch_size=1)
     for codec in [None, "lz4", "zstd"]:
         options = ipc.IpcWriteOptions(compression=codec)
         with ipc.new_file(OUT / f"nested-{codec or 'none'}.arrow", table.schema, options=options) as writer:
@@ -290,19 +306,21 @@ def write_large():
         name = OUT / f"large-{codec}.parquet"
         pq.write_table(chosen, name, row_group_size=2000, compression=codec, use_dictionary=["label"])
     for codec in ["lz4", "zstd"]:
-        with ipc.new_file(OUT / f"large-{codec}.arrow", table.schema, options=ipc.IpcWriteOptions(compression=codec)) as writer:
+        options = ipc.IpcWriteOptions(compression=codec)
+        with ipc.new_file(OUT / f"large-{codec}.arrow", table.schema, options=options) as writer:
             writer.write_table(table, max_chunksize=2000)
 
 
 def write_unreadable():
-    """Columns that cannot be read between others, and files whose columns come in another order, or are more or fewer."""
+    """Columns that cannot be read between others, and files with columns in another order, or more or fewer."""
     union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
     table = pa.table({"id": [1, 2], "union": union, "nothing": pa.nulls(2), "text": ["a", "b"]})
     with ipc.new_file(OUT / "odd.arrow", table.schema) as writer:
         writer.write_table(table)
     # What nested columns may not have inside, each before a column that can be read.
     words = pa.array(["x", "y", "x"]).dictionary_encode()
-    dense = pa.UnionArray.from_dense(pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [pa.array([1]), pa.array(["z"])])
+    dense = pa.UnionArray.from_dense(pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()),
+                                     [pa.array([1]), pa.array(["z"])])
     table = pa.table(
         {
             "id": [1, 2],

@@ -278,7 +278,8 @@ def anything(file):
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
     for form in ["earliest", "latest"]:
-        for make in [types, layouts, indices, filled, groups, named_type, compact, small, texts, endings, scaled, tables]:
+        for make in [types, layouts, indices, filled, groups, named_type, compact, small, texts, endings, scaled,
+                     tables]:
             write(form, make.__name__, make)
     write("latest", "many", many)
     write("latest", "plain_edges", plain_edges)

@@ -68,7 +68,8 @@ def tables(expected: dict) -> None:
 
 
 def objects(expected: dict) -> None:
-    for name, options in {"ascii.jsonl": {}, "unicode.jsonl": {"ensure_ascii": False, "separators": (",", ":")}}.items():
+    compact = {"ensure_ascii": False, "separators": (",", ":")}
+    for name, options in {"ascii.jsonl": {}, "unicode.jsonl": compact}.items():
         lines = [json.dumps(value, **options) for value in OBJECTS]
         (FOLDER / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         expected[name] = [
@@ -87,7 +88,8 @@ def objects(expected: dict) -> None:
 
 def packed() -> None:
     """Compressed copies, with the name that such files have; what they hold is what the plain file holds."""
-    copies = {"ascii.jsonl": "ascii.jsonl.gz", "unicode.jsonl": "c4.00000-of-00001.json.gz", "excel.csv": "excel.csv.gz"}
+    copies = {"ascii.jsonl": "ascii.jsonl.gz", "unicode.jsonl": "c4.00000-of-00001.json.gz",
+              "excel.csv": "excel.csv.gz"}
     for name, copy in copies.items():
         (FOLDER / copy).write_bytes(gzip.compress((FOLDER / name).read_bytes(), mtime=0))
     (FOLDER / "unix.csv.bz2").write_bytes(bz2.compress((FOLDER / "unix.csv").read_bytes()))

@@ -5,8 +5,8 @@ Needs nothing but Python and, for one of them, the zstd program. Run it and chec
 
     python3 tests/data/make_tars.py
 
-Sample number n has the field "jpg" of 300 * n bytes, of which byte i is i * (n + 3) % 251, and the field "cls", which is
-the digit n. The last one lies in a folder with a long name.
+Sample number n has the field "jpg" of 300 * n bytes, of which byte i is i * (n + 3) % 251, and the field "cls", which
+is the digit n. The last one lies in a folder with a long name.
 """
 
 import gzip

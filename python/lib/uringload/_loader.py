@@ -591,7 +591,8 @@ class DataLoader:
                               "give batch_size")
             if self._reindex is not None and found.world_size > 1:
                 raise refused(f"reindex is for one rank, and this is {found.words}: ranks that look at different "
-                              "moments may find different files", "open a DataLoader on all ranks behind a barrier instead")
+                              "moments may find different files",
+                              "open a DataLoader on all ranks behind a barrier instead")
             if self._trace is not None:
                 self._trace.check(found.world_size)
             size = _settings.batch_size(*self._sizes, found.world_size)

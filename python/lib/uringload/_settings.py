@@ -145,7 +145,7 @@ SHARE_VARIABLE = "URINGLOAD_SHARE_STATS"
 
 
 def share_stats(value: Any) -> str | None:
-    """The folder of the page that `uringload top` reads: by the argument, or by the variable where that says nothing."""
+    """The folder of the page that `uringload top` reads: by the argument, or by the variable where it says nothing."""
     if value is None:
         said = os.environ.get(SHARE_VARIABLE, "")
         value = {"": False, "0": False, "1": True}.get(said, said)

@@ -1,5 +1,5 @@
-"""torch on the mock of CUDA's driver, in so far as benches/gpu/torch_device.py needs it to ask for loaders and to look at
-their batches: tensors are NumPy's arrays, copied from where they lie, and what is put into a stream is done at once.
+"""torch on the mock of CUDA's driver, in so far as benches/gpu/torch_device.py needs it to ask for loaders and to look
+at their batches: tensors are NumPy's arrays, copied from where they lie, and what is put into a stream is done at once.
 
 What is not here, such as gradients and graphs, raises ``AttributeError``, which names it.
 """
