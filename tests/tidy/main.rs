@@ -4,15 +4,24 @@
 mod source;
 mod imports;
 mod rules;
+mod scripts;
 
 use imports::Crate;
 use rules::Rule;
-use source::{Source, rust_files};
+use scripts::Package;
+use source::{Source, python_files, rust_files, shell_files};
 use std::path::Path;
 
 /// What the rules about code look at: whatever of it is there.
 const CODE_FOLDERS: [&str; 12] =
     ["src", "core", "formats", "images", "sys", "cli", "capi", "python", "tests", "examples", "benches", "fuzz"];
+/// Where scripts in Python and shell are. Data and corpora have none.
+const SCRIPT_FOLDERS: [&str; 11] =
+    [".ci", "adapters", "benches", "capi", "cli", "examples", "fuzz", "images", "python", "sys", "tests"];
+/// The modules of the Python package.
+const PACKAGE: &str = "python/lib/uringload";
+/// The one script that is longer than it may be, and has a function that is.
+const LONG_LEFT: &str = "python/lib/uringload/_loader.py";
 /// The libraries, which other programs link.
 const LIBRARY_FOLDERS: [&str; 6] = ["src", "core/src", "formats/src", "images/src", "sys/src", "capi/src"];
 /// Every crate's sources.
@@ -42,10 +51,13 @@ fn crates() -> impl Iterator<Item = Crate> {
     folders.map(|folder| Crate::new(folder, rust_files(root(), folder)))
 }
 
-/// Applies `rule` to the files below `folders` and fails with everything that it finds.
+/// Applies `rule` to the Rust files below `folders` and fails with everything that it finds.
 fn keep(rule: Rule, folders: &[&str]) {
-    let files: Vec<Source> = folders.iter().flat_map(|folder| rust_files(root(), folder)).collect();
-    assert!(!files.is_empty(), "no source below {folders:?}");
+    keep_all(rule, folders.iter().flat_map(|folder| rust_files(root(), folder)).collect());
+}
+
+fn keep_all(rule: Rule, files: Vec<Source>) {
+    assert!(!files.is_empty(), "no source is there");
     let broken: Vec<String> = files.iter().flat_map(rule).collect();
     assert!(broken.is_empty(), "{} places break this rule:\n{}", broken.len(), broken.join("\n"));
 }
@@ -110,6 +122,23 @@ fn lines_are_narrow() {
 }
 
 #[test]
+fn scripts_are_short_and_narrow() {
+    let python = || SCRIPT_FOLDERS.iter().flat_map(|folder| python_files(root(), folder));
+    let all = || python().chain(SCRIPT_FOLDERS.iter().flat_map(|folder| shell_files(root(), folder)));
+    let is_short = |file: &Source| file.path != Path::new(LONG_LEFT);
+    keep_all(rules::narrow_lines, all().collect());
+    keep_all(rules::short_files, all().filter(is_short).collect());
+    keep_all(scripts::short_functions, python().filter(is_short).collect());
+}
+
+#[test]
+fn modules_of_python_make_no_large_circles() {
+    let files = python_files(root(), PACKAGE).into_iter().filter(|file| file.path.parent() == Some(Path::new(PACKAGE)));
+    let found: Vec<String> = Package::new(files.collect()).circles().iter().map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
 fn each_file_says_what_it_is() {
     keep(rules::has_header, &CODE_FOLDERS);
 }
@@ -168,6 +197,32 @@ fn the_circles_catch_what_they_are_for() {
     assert_eq!(with(bmp, gif, "#[cfg(test)]\nmod tests { use crate::decode::png; }"), 0, "only a test");
     assert_eq!(with("use super::Decoded;", "use super::bmp;", "use crate::decode::png;"), 0, "what it is a part of");
     assert_eq!(with(bmp, gif, "use crate::decode::Bitmap;"), 0, "a name is followed to the file that defines it");
+}
+
+#[test]
+fn the_rules_about_scripts_catch_what_they_are_for() {
+    let functions = |text: &str| scripts::short_functions(&Source::script("a.py", text)).len();
+    let lines = |count: usize| "    call()\n".repeat(count);
+    assert_eq!(functions(&format!("def f():\n{}", lines(rules::FUNCTION_LINES))), 1);
+    assert_eq!(functions(&format!("def f():\n{}\n\n{}", lines(rules::FUNCTION_LINES - 1), "x = 1\n".repeat(9))), 0);
+    assert_eq!(functions(&format!("async def f(\n    a,\n) -> None:\n{}", lines(rules::FUNCTION_LINES))), 1);
+    assert_eq!(functions(&format!("def f():\n    \"\"\"\nA\n    \"\"\"\n{}", lines(rules::FUNCTION_LINES))), 1);
+
+    let circles = |last: &str| {
+        let files = [
+            ("p/__init__.py", "from ._a import A\n"),
+            ("p/_a.py", "from . import _b as b, _x\n"),
+            ("p/_b.py", "from . import (\n    _a,\n    _c,\n)\n"),
+            ("p/_c.py", "def f():\n    from ._d import D\n"),
+            ("p/_d.py", last),
+        ];
+        Package::new(files.map(|(path, text)| Source::script(path, text)).into()).circles().len()
+    };
+    assert_eq!(circles("from . import A\n"), 0);
+    assert_eq!(circles("from ._a import A\n"), 1);
+    assert_eq!(circles("if TYPE_CHECKING:\n    from ._a import A\n"), 0);
+    assert_eq!(circles("if TYPE_CHECKING:\n    pass\nfrom . import _a\n"), 1);
+    assert_eq!(circles("\"\"\"\nfrom . import _a\n\"\"\"\n"), 0);
 }
 
 #[test]

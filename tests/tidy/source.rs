@@ -1,4 +1,4 @@
-//! A Rust file as the rules see it: its text, and the same text with comments and literals blanked out.
+//! A file as the rules see it: its text, and of Rust the same text with comments and literals blanked out.
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,11 @@ impl Source {
         let code = blank_comments_and_literals(&text);
         assert_eq!(code.len(), text.len());
         Source { path, text, code }
+    }
+
+    /// Of another language than Rust, whose code is not looked at.
+    pub fn script(path: impl Into<PathBuf>, text: impl Into<String>) -> Source {
+        Source { path: path.into(), text: text.into(), code: String::new() }
     }
 
     /// The number of the line, from 1, that holds the byte at `offset`.
@@ -87,6 +92,26 @@ impl Source {
 
 /// Every Rust file below `folder`, in order of path; nothing where the folder is not there.
 pub fn rust_files(root: &Path, folder: &str) -> Vec<Source> {
+    let found = files(root, folder, |path| path.extension().is_some_and(|extension| extension == "rs"));
+    found.into_iter().map(|(path, text)| Source::new(path, text)).collect()
+}
+
+/// Every Python file below `folder`, in order of path.
+pub fn python_files(root: &Path, folder: &str) -> Vec<Source> {
+    let is_python = |path: &Path| path.extension().is_some_and(|extension| extension == "py" || extension == "pyi");
+    files(root, folder, is_python).into_iter().map(|(path, text)| Source::script(path, text)).collect()
+}
+
+/// Every shell script below `folder`, in order of path. One that is a command has no extension.
+pub fn shell_files(root: &Path, folder: &str) -> Vec<Source> {
+    let found = files(root, folder, |path| path.extension().is_none_or(|extension| extension == "sh"));
+    let is_script = |path: &Path, text: &str| path.extension().is_some() || text.starts_with("#!");
+    let scripts = found.into_iter().filter(|(path, text)| is_script(path, text));
+    scripts.map(|(path, text)| Source::script(path, text)).collect()
+}
+
+/// Those files below `folder` that are wanted and are text, by path from the root.
+fn files(root: &Path, folder: &str, is_wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root.join(folder)];
     while let Some(folder) = folders.pop() {
@@ -95,13 +120,14 @@ pub fn rust_files(root: &Path, folder: &str) -> Vec<Source> {
             let path = entry.expect("a folder of sources is readable").path();
             if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(&path).expect("a source is UTF-8");
-                found.push(Source::new(path.strip_prefix(root).expect("below the root"), text));
+            } else if is_wanted(&path)
+                && let Ok(text) = std::fs::read_to_string(&path)
+            {
+                found.push((path.strip_prefix(root).expect("below the root").to_owned(), text));
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found.sort();
     found
 }
 
