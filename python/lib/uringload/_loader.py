@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import itertools
 import operator
 import os
 import sys
@@ -15,7 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _accelerate, _compose, _device, _draws, _lightning, _log, _order, _ranks, _settings, _sources, _tables
+from . import _accelerate, _compose, _device, _draws, _lightning, _log, _opened, _order, _ranks, _settings, _sources
+from . import _tables
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Facts, Raw, as_list, as_tuple, converter
@@ -32,21 +31,6 @@ _process = os.getpid
 
 #: An epoch that no pass can be over, because the one after it has no number.
 LAST_EPOCH = (1 << 64) - 1
-
-_numbers = itertools.count()
-_open_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for loader in list(_open_loaders):
-        loader.close()
-
-
-def open_loaders() -> list[DataLoader]:
-    """The loaders of this process that are open, in the order in which they were made."""
-    found = [loader for loader in list(_open_loaders) if loader._process == os.getpid()]
-    return sorted(found, key=lambda loader: loader._number)
-
 
 class DataLoader:
     """Batches of a dataset, read ahead by one thread of this process.
@@ -386,11 +370,8 @@ class DataLoader:
         self._was_told = False
         self._last: native.Meta | Facts | None = None
         self._pass: object | None = None
-        self._number = next(_numbers)
-        _open_loaders.add(self)
-        if len(_open_loaders) == 1:
-            atexit.unregister(_close_all)
-            atexit.register(_close_all)
+        self._number = _opened.next_number()
+        _opened.add(self)
 
     # Helpers of __init__, which check the arguments.
 
@@ -473,7 +454,7 @@ class DataLoader:
         if self._pool is not None:
             self._pool.close()
         self._source.close()
-        _open_loaders.discard(made)
+        _opened.discard(made)
         kept = set(_KEPT) | ({"_order"} if isinstance(self._order, _order.Sampled) else set())
         self.__dict__.update({name: value for name, value in made.__dict__.items() if name not in kept})
 
@@ -976,7 +957,7 @@ class DataLoader:
         # Does not take the lock: a thread that waits for a batch holds it, and this ends its wait.
         self._closed, self._pass = True, None
         loader, self._native = self._native, None
-        _open_loaders.discard(self)
+        _opened.discard(self)
         if self._process == os.getpid():
             if loader is not None:
                 loader.close()

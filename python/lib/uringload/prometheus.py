@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ._loader import DataLoader, open_loaders
+from ._loader import DataLoader
+from ._opened import open_loaders
 from ._report import COUNTS, Stats, waited
 from .errors import Error, mistyped, refused
 
