@@ -15,7 +15,8 @@ from . import _callers, _log
 from .errors import refused
 
 if TYPE_CHECKING:
-    from ._loader import DataLoader, _Pass
+    from ._loader import DataLoader
+    from ._pass import Pass
 
 _DATA = "accelerate.data_loader"
 #: Those that give each rank a share of what they iterate over. The first reads on every rank, the second on rank 0.
@@ -67,7 +68,7 @@ def refuse_ray() -> None:
                       'use the DataLoader as it is, with device="cuda:0" (or "auto") for batches on the GPU')
 
 
-def told(loader: DataLoader, of: _Pass) -> InPass | None:
+def told(loader: DataLoader, of: Pass) -> InPass | None:
     """Tells Accelerate of a pass that begins; None: there is no Accelerate, or a loader of its own is around this one,
     which tells of itself."""
     kind = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
@@ -83,7 +84,7 @@ class InPass:
     Accelerate holds it weakly. It belongs to the pass, and ends with it, also where that is left before its end.
     """
 
-    def __init__(self, state: Any, loader: DataLoader, of: _Pass) -> None:
+    def __init__(self, state: Any, loader: DataLoader, of: Pass) -> None:
         self._state, self._pass = state, weakref.ref(of)
         self._world_size = loader.world_size
         # How many samples an epoch has: unknown where each rank has a sampler of its own, or makes rows of them.

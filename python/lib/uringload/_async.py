@@ -17,7 +17,7 @@ class Pass(Protocol):
     """What this module needs of a pass."""
 
     def poll(self) -> tuple[bool, Any]:
-        """See `_loader._Pass.poll`."""
+        """See `_pass.Pass.poll`."""
 
 
 @final
