@@ -11,6 +11,9 @@ from typing import Any
 
 from .errors import IgnoredArgumentWarning, mistyped, refused
 
+#: Where the modules of this package are.
+_FOLDER = os.path.join(os.path.dirname(__file__), "")
+
 #: Arguments of PyTorch's DataLoader that have no meaning here, and why.
 IGNORED = {
     "prefetch_factor": "how much is read ahead follows from memory_limit; there are no workers to prefetch for",
@@ -171,10 +174,13 @@ def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ignored(name: str, why: str) -> None:
-    """Warns of an ignored argument. `stacklevel` fits a caller that the public function calls directly."""
+    """Warns of an ignored argument, at the line of the user's that gave it."""
     import warnings
 
-    warnings.warn(f"{name} is ignored: {why}", IgnoredArgumentWarning, stacklevel=4)
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FOLDER):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{name} is ignored: {why}", IgnoredArgumentWarning, stacklevel=level)
 
 
 def unknown(name: str, known: Iterable[str], where: str) -> Exception:
