@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import operator
 import os
 import sys
 import threading
@@ -12,14 +10,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments as arguments
-from . import _accelerate, _compose, _device, _draws, _lightning, _log, _opened, _order, _ranks, _settings, _sources
-from . import _tables
+from . import _accelerate, _draws, _lightning, _log, _look, _opened, _order, _ranks, _settings, _sources, _states
 from . import _uringload as native
-from ._dataset import LISTS, OPTIONS, Dataset, Paths
-from ._output import OUTPUTS, Batch, Facts, Raw, as_list, as_tuple, converter
+from ._output import Batch, Facts, Raw
 from ._pass import Pass, closed_meanwhile
-from ._report import Remedy, Route, Stats, Verdict, numbers, table
-from .errors import Error, InternalError, mistyped, refused
+from ._report import Route, Stats, Verdict, numbers, table, told
+from ._setup import Setup
+from .errors import Error, refused
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
 
 #: An epoch that no pass can be over, because the one after it has no number.
 LAST_EPOCH = (1 << 64) - 1
+
 
 class DataLoader:
     """Batches of a dataset, read ahead by one thread of this process.
@@ -235,124 +233,30 @@ class DataLoader:
             seed, generator = _settings.seed(seed, generator), None
         given = dict(locals())
         self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
-        source = self._source = _sources.find(path_or_dataset, workers)
-        wishes = self._others(arguments.ignore(others), source is not None or isinstance(path_or_dataset, Dataset))
-        self._ranks = _ranks.Ranks(
-            _settings.optional(arguments.integer, "rank", rank),
-            _settings.optional(arguments.integer, "world_size", world_size, 1),
-            process_group,
-        )
-        output = arguments.text("output", output, OUTPUTS)
-        orient = self._orientation(orient, source)
-        on_way = _device.transforms(transforms, orient)
-        if source is not None:
-            is_alone = transform is None and collate_fn is None and not callable(collate)
-            is_auto = collate == "auto" and packing is None and bucket_boundaries is None
-            source.choose(is_alone, is_auto, is_alone and is_auto and batch_transform is None)
-            output, pin_memory = self._of_source(source, output, pin_memory, device)
-            on_way.chains.extend([] if source.chain is None else [source.chain])
-        devices = _device.devices(device, output, bool(on_way.kernels), device_memory, nvjpeg, device_allocator)
-        pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
-        optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
-        collate, function = self._collation(collate, collate_fn)
-        # What transformed samples become is another matter than what was read for them.
-        form = "auto" if collate == "tuple" or (transform is not None and collate == "list") else collate
-        forms, of_columns = _settings.collate(form, padding)
-        packed, bucketed = _settings.rows(
-            packing, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, padding["value"]
-        )
-        has_sizes = bucketed is not None and batch_size is None and global_batch_size is None
-        self._options: dict[str, Any] = {
-            "shuffle": _settings.shuffle(shuffle, shuffle_window),
-            "seed": arguments.integer("seed", seed),
-            "drop_last": arguments.boolean("drop_last", drop_last),
-            "engine": arguments.text("engine", engine, ("auto", "uring", "threads")),
-            "io": arguments.text("io", io, ("auto", "direct", "buffered")),
-            "queue_depth": optional(arguments.integer, "queue_depth", queue_depth, 1),
-            "read_size": optional(arguments.size, "read_size", read_size),
-            "io_threads": optional(arguments.integer, "io_threads", io_threads, 1),
-            "num_threads": _settings.threads(num_threads, num_workers),
-            "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
-            "coalesce_gap": None if coalesce_gap == "auto" else arguments.size("coalesce_gap", coalesce_gap),
-            "cache": None if cache is None else arguments.text("cache", cache, _settings.CACHES),
-            "share_stats": _settings.share_stats(share_stats),
-            "cache_images": optional(arguments.size, "cache_images", cache_images),
-            "orient_images": orient,
-            "fast_images": arguments.boolean("fast_images", fast_images),
-            "cache_images_dir": _settings.cache_folder(cache_images, cache_images_dir),
-            "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
-            "max_failures": _settings.max_failures(max_failures),
-            "quarantine": None if quarantine is None else arguments.paths("quarantine", quarantine)[0],
-            "timeout": _settings.timeout(timeout),
-            "outage_timeout": optional(arguments.number, "outage_timeout", outage_timeout),
-            "starved_after": arguments.number("starved_after", starved_after),
-            "trace": None,
-            "collate": forms,
-            "collate_columns": of_columns,
-            "packing": packed,
-            "buckets": bucketed,
-            # Python's samples are known by their keys.
-            "key_column": arguments.boolean("key", key) or (source is not None and source.is_python),
-            "index_column": arguments.boolean("index", index),
-            "devices": devices,
-            "pin": pin,
-            "device_memory": optional(arguments.size, "device_memory", device_memory),
-            "device_allocator": _device.allocator(device_allocator),
-            "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
-            "nvjpeg": arguments.share("nvjpeg", nvjpeg),
-            "nvjpeg_places": _device.nvjpeg_places() if nvjpeg else [],
-            "transforms": on_way.kernels,
-            "chains": on_way.chains,
-            "apart": [],
-        }
-        if profile is not None:
-            _settings.fill(self._options, profile)
-        self._binary = [*arguments.names("binary", binary), *(() if source is None else source.binary)]
-        self._output = output
-        self._convert = converter(
-            output,
-            arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
-            any(name != "host" for name in devices),
-        )
-        if source is not None and source.table is not None:
-            self._convert = _tables.formatted(self._convert, source.table, collate == "auto")
-        self._stream = _device.stream(pin, output)
-        scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
-        opened = path_or_dataset if source is None else source.dataset
-        self._dataset = opened if isinstance(opened, Dataset) else Dataset(opened, timeout=timeout, **wishes)
-        self._asked_text = None if text is None else arguments.names("text", text)
-        if source is None:
-            transform = self._recognised(transform, on_way)
-        self._options["apart"] = [*on_way.apart, *self._moved(transform, on_way)]
-        self._tails = self._checked(on_way, devices)
-        self._binary += on_way.stored
-        self._own = ((transform, collate, function, batch_transform), scopes, worker_init_fn, workers)
-        self._reindex = self._make_reindex(reindex, source is not None, sampler)
-        self._trace = None if trace is None else _settings.Trace(arguments.paths("trace", trace)[0])
-        self._take_columns()
-        self._pool = self._make_pool(*self._own)
-        # What the user gets of a batch that no transform works on.
-        self._finish: Callable[[Raw], Any] = self._convert
-        if collate == "tuple":
-            self._finish = as_tuple(self._convert)
-        elif source is not None and source.chain is not None:
-            self._finish = as_list(self._convert)
+        self._take(Setup({name: given[name] for name in _PARAMETERS}, others))
+
+    def _take(self, setup: Setup) -> None:
+        """Does what was asked for."""
+        self._setup = setup
+        self._source, self._ranks = setup.source, setup.ranks
+        self._options, self._binary = setup.options, setup.binary
+        self._convert, self._finish, self._stream = setup.convert, setup.finish, setup.stream
+        self._sizes, self._asked_order, self._makes_rows = setup.sizes, setup.order, setup.makes_rows
+        self._reindex, self._trace = setup.reindex, setup.trace
+        self._open(setup)
         # What the ranks decide, which may not be known yet.
-        self._sizes = (1, None) if has_sizes else (batch_size, global_batch_size)
-        self._asked_order = (order, sampler)
         self._order: _order.Distributed | _order.Sampled | None = None
         self._batches: int | None = None
         self._found: _ranks.Found | None = None
         # The ranks when len() was told, if that was before they were settled by a pass.
         self._len_found: _ranks.Found | None = None
-        self._makes_rows = packed is not None or bucketed is not None
         self._sampled: weakref.ref[_accelerate.Batches] | None = None
         self._process = os.getpid()
         self._lock = threading.RLock()
         # Checks all other arguments too, so that a bad one is told here and not at the first pass.
         self._settle(self._ranks.at_first())
-        if source is not None:
-            _sources.log(source)
+        if self._source is not None:
+            _sources.log(self._source)
         self._closed = False
         self._native: native.Loader | None = None
         # The epoch at whose start `_native` stands; None while it is within an epoch.
@@ -371,76 +275,10 @@ class DataLoader:
         self._number = _opened.next_number()
         _opened.add(self)
 
-    # Helpers of __init__, which check the arguments.
-
-    @staticmethod
-    def _orientation(orient: Any, source: _sources.Source | None) -> bool:
-        """Whether images are turned: as the object does that is read natively, or as is wished."""
-        if orient is None:
-            # What Pillow opens for torchvision is not turned.
-            return source is None or source.chain is None
-        if source is not None:
-            raise refused("orient is for images that are read by their paths", "give the paths, or leave it out: an "
-                          "object of Python turns its images or not, and so does this loader")
-        return arguments.boolean("orient", orient)
-
-    def _make_reindex(self, reindex: Any, is_source: bool, sampler: Any) -> Any:
-        if not arguments.boolean("reindex", reindex):
-            return None
-        if is_source or sampler is not None:
-            what = "what Python made of a dataset" if is_source else "a sampler, which has numbers of its samples,"
-            raise refused(f"{what} cannot be made anew by reindex", "leave out reindex, or give paths and shuffle")
-        from . import _reindex
-
-        return _reindex.Reindex(self._dataset)
-
-    def _recognised(self, transform: Any, on_way: _device.OnWay) -> Any:
-        """The transform; or None, if it is a Compose for the dataset's only column of images, which it is added to.
-
-        One of torchvision whose first step is the user's own is left alone: that step may well take samples.
-        """
-        split = _compose.split(transform)
-        if split is None or on_way.chains or on_way.tails:
-            return transform
-        if split.rest and not split.done and split.form == "pil" and _compose.is_users_own(split.rest[0]):
-            return transform
-        columns = native.Samples(self._dataset._native).image_columns()
-        if len(columns) > 1:
-            # It would pass over what is no image to it, encoded ones among it.
-            raise refused(f"transform is a Compose, and there are {len(columns)} columns of images",
-                          f"name one: transforms={{{columns[0]!r}: ...}}")
-        if not columns:
-            return transform
-        where = f"transform, for the images of column {columns[0]!r}"
-        if split.is_whole:
-            _log.info("%s: %s in the loader's threads", where, _compose.names(split.done))
-        on_way.add(columns[0], where, transform, split)
-        return None
-
-    def _moved(self, transform: Any, on_way: _device.OnWay) -> list[tuple[str, str, bool]]:
-        """Columns whose images a Compose moves that takes whole samples: masks are no masks to it."""
-        split = _compose.split(transform)
-        steps = [] if split is None else [*split.done, *split.rest]
-        if not steps or _compose.is_users_own(steps[0]):
-            return []
-        moving = [type(step).__name__ for step in steps if _compose.moves(step)]
-        return [(name, moving[0], True) for name, _ in on_way.chains if moving]
-
-    def _checked(self, on_way: _device.OnWay, devices: list[str]) -> list[tuple[str, Any]]:
-        """What Python does to images."""
-        if on_way.tails and devices:
-            raise refused(f"Python does a part of transforms[{on_way.tails[0][0]!r}], which no device can wait for",
-                          "leave out the steps that the loader does not do, or copy batches to the device yourself")
-        if on_way.tails and self._output == "dlpack":
-            raise refused('output="dlpack" is of no use to a Compose that Python does a part of',
-                          'give output="torch" or output="numpy"')
-        return on_way.tails
-
-    def _take_columns(self) -> None:
-        """Sets what depends on the dataset's columns."""
-        declared = [name for name in self._dataset.text_columns if name not in self._binary]
-        self._text = declared if self._asked_text is None else self._asked_text
-        _device.fit_windows(self._options["transforms"], self._dataset)
+    def _open(self, setup: Setup) -> None:
+        """Takes the dataset as it is now, and what depends on its columns."""
+        self._dataset, self._text = setup.dataset, setup.text()
+        self._pool = setup.pool(self._text)
 
     def _look_again(self) -> None:
         """Has the loader read the object that it was given as it is now, where that has changed."""
@@ -462,101 +300,10 @@ class DataLoader:
         if made is None:
             return
         self._let_go()
-        pool, self._dataset, self._found = self._pool, made, None
-        self._take_columns()
-        self._pool = self._make_pool(*self._own)
+        pool, self._setup.dataset, self._found = self._pool, made, None
+        self._open(self._setup)
         if pool is not None:
             pool.close()
-
-    @staticmethod
-    def _others(others: dict[str, Any], is_open: bool) -> dict[str, Any]:
-        known = [*OPTIONS, *LISTS]
-        for name in others:
-            if name == "batch_sampler":
-                raise refused("batches cannot be made by a batch_sampler",
-                              "give sampler, or bucket_boundaries and bucket_batch_sizes for batches of like lengths")
-            if name not in known:
-                raise arguments.unknown(name, [*_PARAMETERS, *known], "DataLoader")
-            if is_open:
-                raise refused(f"{name} is of use where a path is opened, and this is an open dataset",
-                              f"give {name} to Dataset")
-        return others
-
-    @staticmethod
-    def _collation(collate: Any, collate_fn: Any) -> tuple[Any, Callable[[list[Any]], Any] | None]:
-        if collate_fn is not None:
-            if not callable(collate_fn):
-                raise mistyped(f"collate_fn is a {type(collate_fn).__name__}", "give a function")
-            if collate != "auto":
-                raise refused("collate and collate_fn are given", "give one of them")
-            return "auto", collate_fn
-        return ("auto", collate) if callable(collate) else (collate, None)
-
-    @staticmethod
-    def _of_source(source: _sources.Source, output: str, pin_memory: bool, device: Any) -> tuple[str, bool]:
-        """Output and pinning where samples are made by Python: there are no columns of the loader's to convert."""
-        if not source.is_python and not source.works:
-            return output, pin_memory
-        if str(device) != "cpu":
-            remedy = "move batches to the device in the training loop, or in batch_transform"
-            if source.table is not None:
-                remedy = f'give the dataset with_format("torch"), whose columns need no Python; or {remedy}'
-            raise refused(f"device={device!r} is of no use to samples that Python makes", remedy)
-        if pin_memory:
-            _log.warning("pin_memory is of no use to samples that Python makes: batches are not pinned")
-        return "dlpack" if source.is_python else output, False
-
-    def _make_pool(self, own: tuple[Any, ...], scopes: Any, init: Any, workers: str) -> Any:
-        transform, how, function, batch_transform = own
-        for name, value in (("transform", transform), ("batch_transform", batch_transform),
-                            ("worker_init_fn", init)):
-            if value is not None and not callable(value):
-                raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
-        many = None
-        if self._source is not None:
-            from ._transform import threads_of
-
-            count, own = threads_of(self._options["num_threads"]), transform
-            transform, function = self._source.functions(
-                transform, function, workers, count, how, self._options["timeout"]
-            )
-            many = self._source.many(own, self._options["on_error"])
-        if transform is None and batch_transform is None and function is None and not self._tails:
-            if init is not None:
-                arguments.ignored("worker_init_fn", "without a transform there are no threads to initialise")
-            return None
-        if self._options["num_threads"] == 0 and init is not None:
-            arguments.ignored("worker_init_fn", "with num_threads=0 there are no threads to initialise")
-            init = None
-        if self._options["packing"] is not None and (transform is not None or function is not None or self._tails):
-            raise refused("packed rows hold pieces of samples, and a transform or collate function takes whole samples",
-                          "give batch_transform, which takes the rows")
-        from . import _transform
-
-        native_dataset, options = self._dataset._native, self._options
-        read = _transform.reader(native_dataset, options, self._text, self._binary, self._convert)
-        samples = _transform.Samples(native_dataset, read, options["on_error"], options["seed"])
-        functions = _transform.Own(transform, how, function, batch_transform, self._tails, many)
-        work = functions.work(self._convert, self._output, samples)
-        return _transform.Pool(work, options["num_threads"], scopes, init)
-
-    def _make_order(
-        self, order: Any, sampler: Any, world_size: int
-    ) -> _order.Distributed | _order.Sampled | None:
-        if sampler is not None:
-            if order is not None or self._options["shuffle"] != "off":
-                raise refused("a sampler decides about the order", "leave out shuffle and order")
-            if world_size > 1:
-                # The sampler has this rank's samples already.
-                self._options.update(rank=0, world_size=1)
-            return self._order if isinstance(self._order, _order.Sampled) else _order.sampled(sampler)
-        if order is None:
-            return None
-        arguments.text("order", order, ("distributed",))
-        shuffle, seed = self._options["shuffle"], self._options["seed"]
-        if shuffle not in ("off", "auto", "full"):
-            raise refused(f'shuffle={shuffle!r} is of no use to order="distributed"', "give True or False")
-        return _order.Distributed(len(self._dataset), world_size, seed, shuffle != "off")
 
     # Ranks.
 
@@ -576,7 +323,7 @@ class DataLoader:
                 self._trace.check(found.world_size)
             size = _settings.batch_size(*self._sizes, found.world_size)
             self._options.update(batch_size=size, rank=found.rank, world_size=found.world_size)
-            self._order = self._make_order(*self._asked_order, found.world_size)
+            self._order = self._setup.ordered(self._order, found.world_size)
             total = None if self._order is None else self._order.total()
             self._batches = native.batches(self._dataset._native, self._options, total)
             self._found = found
@@ -798,31 +545,7 @@ class DataLoader:
 
         Each call sets up its own reader, which takes about a millisecond and works in any process.
         """
-        count, wanted = len(self._dataset), []
-        for index in indices:
-            number = operator.index(index)
-            if not -count <= number < count:
-                raise IndexError(f"there is no sample {number} among {count}")
-            wanted.append(number % count)
-        if not wanted:
-            raise refused("no samples were asked for", "name at least one")
-        alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False,
-                 "devices": ["host"] if self._options["transforms"] else [], "pin": None, "nvjpeg": 0.0}
-        reading = native.Loader(
-            self._dataset._native,
-            {**self._options, **alone, "packing": None, "buckets": None},
-            epochs=1,
-            order=(wanted, _order.BY_NUMBER),
-            text=self._text,
-            binary=self._binary,
-        )
-        try:
-            raw = reading.next()
-        finally:
-            reading.close()
-        if raw is None:
-            raise InternalError("no batch came: this is a bug of uringload (please report it)")
-        return self._convert(raw)
+        return _look.read(self, indices)
 
     def show(self, column: str | None = None, samples: int = 16) -> Sheet:
         """The images that the next pass begins with, as they are stored and as the loader gives them: a notebook shows
@@ -834,27 +557,7 @@ class DataLoader:
 
     def _first_batch(self) -> tuple[Any, list[int]]:
         """What the next pass would give first, and the numbers of its samples."""
-        with self._lock:
-            self._check()
-            self._settled()
-            reading = self._build(self._next_epoch, self._resume, position=self._begin_at, is_pass=False)
-        try:
-            raw = reading.next()
-            if raw is None:
-                raise refused("there is no batch to show: the epoch is over", "set_epoch, or load another state")
-            ids = raw[1].ids
-            if self._pool is None:
-                return self._finish(raw), ids
-            made, error, _, _ = self._pool.work(raw, reading).take()
-            if error is not None:
-                raise error
-            return made, ids
-        finally:
-            reading.close()
-
-    def _changes_images(self) -> bool:
-        """Whether images are something else in batches than they are in the dataset."""
-        return bool(self._options["chains"] or self._options["transforms"] or self._pool is not None)
+        return _look.first_batch(self)
 
     # States.
 
@@ -864,58 +567,15 @@ class DataLoader:
         A small dictionary of plain values, for `json.dumps`. All of it except ``delivered`` and ``checksum`` is the
         same on every rank, so any rank's state serves all ranks, and a run with more or fewer ranks can resume from it.
         """
-        import json
-
-        with self._lock:
-            self._check()
-            self._settled()
-            text = self._state
-            if text is None and self._resume is None and self._native is not None:
-                text = self._native.state()
-            if text is None:
-                probe = self._build(self._next_epoch, self._resume, epochs=0)
-                text = probe.state()
-                probe.close()
-            state: dict[str, Any] = json.loads(text or "{}")
-            if isinstance(self._order, _order.Sampled):
-                state["sampler"] = self._order.draws.saved(state["epoch"], self._rank_now())
-        return state
+        return _states.saved(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Makes the next pass resume from a state of this dataset and this order; the error names what differs."""
-        import json
-
-        if not isinstance(state_dict, Mapping):
-            raise mistyped(f"state_dict is a {type(state_dict).__name__}", "give what state_dict() returned")
-        with self._lock:
-            self._check()
-            self._look_again()
-            self._settled()
-            try:
-                text = json.dumps(dict(state_dict))
-            except (TypeError, ValueError) as error:
-                raise refused(f"the state is not JSON: {error}", "give what state_dict() returned") from None
-            epoch = state_dict.get("epoch")
-            # What is no epoch is refused with the rest of the state.
-            epoch = epoch if isinstance(epoch, int) and 0 <= epoch < 1 << 64 else 0
-            # Refuses a state that does not belong here, before the current reader is closed.
-            drawn: Any = contextlib.nullcontext()
-            if isinstance(self._order, _order.Sampled):
-                drawn = self._order.draws.resumed(state_dict, self._rank_now())
-            with drawn as ids:
-                self._build(epoch, text, epochs=0, ids=ids).close()
-                _lightning.check(self, dict(state_dict))
-            self._let_go()
-            self._pass, self._state, self._begin_at = None, None, 0
-            self._resume, self._next_epoch = text, epoch
+        _states.load(self, state_dict)
 
     def _remaining(self, state_dict: Mapping[str, Any]) -> int:
         """Batches that a pass from this state has left of its epoch, on each rank, where rows are not packed."""
-        left = int(state_dict["length"]) - int(state_dict["position"])
-        with self._lock:
-            self._settled()
-            of_all: int = self._options["batch_size"] * self._options["world_size"]
-        return left // of_all if self._options["drop_last"] else -(-left // of_all)
+        return _states.remaining(self, state_dict)
 
     # Reports.
 
@@ -927,10 +587,7 @@ class DataLoader:
     def verdict(self) -> Verdict:
         """The bottleneck, what it would bring if that part took no time, and what to try."""
         loader = self._native
-        if loader is None:
-            return Verdict("unknown", 0.0, "no batch was asked for")
-        bottleneck, share, advice, gain, remedies, without = loader.verdict()
-        return Verdict(bottleneck, share, advice, gain, tuple(Remedy(*one) for one in remedies), tuple(without))
+        return Verdict("unknown", 0.0, "no batch was asked for") if loader is None else told(*loader.verdict())
 
     def route(self) -> Route:
         """How bytes are actually read, with every fallback; empty before the first pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
@@ -35,6 +36,13 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         tried = [f"try {remedy}" for remedy in self.remedies]
         return "\n".join([f"{self.bottleneck} ({self.share * 100:.0f} %): {self.advice}", *tried])
+
+
+def told(
+    bottleneck: str, share: float, advice: str, gain: float | None, remedies: Iterable[Any], without: Iterable[str]
+) -> Verdict:
+    """What the native loader says, as a `Verdict`."""
+    return Verdict(bottleneck, share, advice, gain, tuple(Remedy(*one) for one in remedies), tuple(without))
 
 
 class Route(dict[str, Any]):

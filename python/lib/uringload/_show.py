@@ -304,9 +304,14 @@ def _before(loader: Any, column: str | None, ids: list[int]) -> Iterator[Picture
     images = reader.image_columns()
     if column in images:
         images = [str(column)]
-    if len(images) != 1 or not ids or not loader._changes_images():
+    if len(images) != 1 or not ids or not _changes_images(loader):
         return
     place = list(loader._dataset.columns).index(images[0])
     reader = native.Samples(loader._dataset._native, binary=images)
     for values in reader.read(ids):
         yield stored(values[place])
+
+
+def _changes_images(loader: Any) -> bool:
+    """Whether images are something else in batches than they are in the dataset."""
+    return bool(loader._options["chains"] or loader._options["transforms"] or loader._pool is not None)
