@@ -135,7 +135,7 @@ pub struct Reactor {
     clock: Clock,
     rules: Rules,
     depth: Depth,
-    /// Reads that may be started: as many as the depth, and those that should wait in the engine for their turn.
+    /// Reads that may be started: the depth, plus those that wait in the engine for their turn.
     started_most: usize,
     epoch: Option<u64>,
     told_epoch: Option<u64>,
@@ -147,7 +147,7 @@ pub struct Reactor {
     /// Reads that failed and wait to be read again.
     outages: Outages,
     failures: Failures,
-    /// Whether short reads go to the engine together, and lists of such reads for the next ones.
+    /// Whether the engine takes short reads in groups.
     bundles: bool,
     spare_pieces: Vec<Vec<Piece>>,
     /// An error to deliver to the consumer between batches.
@@ -227,7 +227,7 @@ impl Reactor {
         }
     }
 
-    /// Sets what keeps the units that the planner plans; the stage decodes them.
+    /// Sets the decoder, which keeps the units that the planner plans.
     #[must_use]
     pub fn with_decoder(self, decoder: Option<Decoder>) -> Reactor {
         Reactor { decoder, ..self }
@@ -327,7 +327,7 @@ impl Reactor {
         self.expire(engine);
         self.deliver(engine)?;
         if self.out.is_closed() {
-            // Nobody is left to be told what cannot be written.
+            // No consumer is left to hear that the list cannot be written.
             let _ = self.failures.end();
             return Ok(Turn::Abandoned);
         }
@@ -352,7 +352,7 @@ impl Reactor {
         }
         // A batch of empty samples is complete without a read, so nothing would end a wait for it.
         let is_ready = self.pending.front().is_some_and(|front| self.is_done(front)) && !self.repair.is_busy();
-        // Nor would a wait end for values that no thread has got.
+        // A wait would not end either while values have not been handed to a thread.
         let is_ready = is_ready || self.can_map();
         if self.blocked.queue || !is_ready {
             self.wait(engine)?;
@@ -361,7 +361,7 @@ impl Reactor {
         Ok(Turn::Running)
     }
 
-    /// Delivers the complete batches at the front, as far as the queue has room.
+    /// Delivers the complete batches at the front while the queue has room.
     fn deliver(&mut self, engine: &mut dyn Engine) -> Result<()> {
         self.decode()?;
         self.take_finished()?;
@@ -500,13 +500,13 @@ impl Reactor {
         }
     }
 
-    /// Reads that may be started. Those that wait to be read again count as in flight: storage or a machine in trouble
-    /// gets no more than it had.
+    /// Number of reads that may be started. Reads that wait for a retry count as in flight: storage or a machine in
+    /// trouble gets no more reads than before.
     fn room(&self, engine: &dyn Engine) -> usize {
         self.started_most.saturating_sub(engine.in_flight() + self.outages.waiting())
     }
 
-    /// Starts reads, oldest batch first, as far as the depth and the engine allow.
+    /// Starts reads, oldest batch first, while the depth and the engine allow.
     fn issue(&mut self, engine: &mut dyn Engine) -> Result<()> {
         self.read_again(engine);
         let mut room = self.room(engine);
@@ -549,8 +549,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Ensures that a range which is read or gathered into is backed and registered. Memory is taken here rather than
-    /// with the block: a little between reads does not delay those in flight, but a hundred megabytes at once would.
+    /// Backs and registers a range before anything is read or gathered into it. Memory is taken here rather than with
+    /// the block: a little between reads does not delay those in flight, but a hundred megabytes at once would.
     fn back(&mut self, wanted: Range<usize>, engine: &mut dyn Engine) -> Result<bool> {
         if self.pool.is_backed(&wanted) {
             return Ok(false);
@@ -579,7 +579,7 @@ impl Reactor {
         let asleep = self.may_be_rung(in_flight);
         if asleep {
             self.bell.listen();
-            // The second check that the bell requires: a change before `listen` rang for nobody.
+            // The second check that the bell requires: a change before `listen` woke no thread.
             let decoded = self.decoder.as_mut().is_some_and(Decoder::collect);
             let decoded = decoded | self.stage.as_ref().is_some_and(Stage::has_finished);
             let changed = self.pool.collect() || decoded || self.consumer_has_moved();
@@ -592,7 +592,7 @@ impl Reactor {
         let waiting = if self.waits_for_stage() {
             Doing::WaitStage
         } else if self.blocked.queue {
-            // It is ahead of the consumer: whatever is in flight keeps nobody waiting.
+            // The reactor is ahead of the consumer, so no thread waits for what is in flight.
             Doing::WaitConsumer
         } else if in_flight > 0 {
             Doing::WaitStorage
@@ -622,7 +622,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Counts what a wait for the storage was bound by: the depth, memory, or neither.
+    /// Counts what limited a wait for the storage: the depth, memory, or neither.
     fn note_wait(&self, in_flight: usize, waited: Duration) {
         let (nanos, depth) = (waited.as_nanos() as u64, self.depth.now());
         self.stats.count.depth_area.add(nanos.saturating_mul(depth as u64));

@@ -22,7 +22,7 @@ pub(super) struct Parsed {
     values: Vec<Value>,
     /// Samples that failed, ordered by index in the plan.
     failed: Vec<Missing>,
-    /// Plan indices of the samples whose values threads are still to bring.
+    /// Plan indices of the samples whose values threads have not returned yet.
     held: Vec<usize>,
     /// Plan indices of the samples that are in the batch.
     good: Vec<u32>,
@@ -174,7 +174,7 @@ impl Parsed {
         missing.map(|missing| missing.error.clone())
     }
 
-    /// The samples that are in the batch, with their index in the plan, which stay themselves or are replaced.
+    /// The samples that are in the batch, original or replaced, with their index in the plan.
     pub(super) fn present(&self, plan: &BatchPlan) -> Vec<(usize, SampleId)> {
         let mut missing = self.failed.iter().peekable();
         let planned = plan.batch.ids.iter().enumerate();
@@ -190,7 +190,7 @@ impl Parsed {
         self.values.is_empty()
     }
 
-    /// Takes a value of the sample at `index` of the plan, unless the sample failed. One without bytes takes its place.
+    /// Takes a value of the sample at `index` of the plan, unless the sample failed. An empty one takes its place.
     pub(super) fn take_value(&mut self, index: usize, field: usize) -> Option<Value> {
         if self.failed.binary_search_by_key(&index, |missing| missing.index).is_ok() {
             return None;
@@ -202,14 +202,14 @@ impl Parsed {
         })
     }
 
-    /// The values of the sample at `index` of the plan, unless it failed or threads are still to bring them.
+    /// The values of the sample at `index` of the plan, unless it failed or threads still have them.
     pub(super) fn values_of(&self, index: usize) -> Option<&[Value]> {
         let has_failed = self.failed.binary_search_by_key(&index, |missing| missing.index).is_ok();
         let is_there = !has_failed && self.held.binary_search(&index).is_err();
         self.values.get(index * self.width..(index + 1) * self.width).filter(|_| is_there)
     }
 
-    /// Sets the values of the sample at `index` of the plan, which is `id`, but for those that become something else.
+    /// Sets the values of the sample `id` at `index` of the plan, except those that threads turn into something else.
     pub(super) fn set(&mut self, index: usize, id: SampleId, values: Vec<Value>, collation: &Collation) {
         if !self.fits(&values) {
             self.fail(index, mismatch(id));
@@ -232,7 +232,7 @@ impl Parsed {
         }
     }
 
-    /// The sample at `index` of the plan fails, unless it has failed already.
+    /// Marks the sample at `index` of the plan as failed, unless it has failed already.
     pub(super) fn fail(&mut self, index: usize, error: Error) {
         if let Err(place) = self.failed.binary_search_by_key(&index, |missing| missing.index) {
             self.failed.insert(place, Missing { index, error, replaced_by: None });
@@ -255,7 +255,7 @@ impl Parsed {
         Ok(())
     }
 
-    /// Takes the values of the first sample, copied out of the memory they were read into.
+    /// Takes the values of the first sample, copied out of the memory that they were read into.
     ///
     /// # Errors
     /// The sample's error.
@@ -348,7 +348,7 @@ impl Parsed {
             let (columns, truncated) = samples.into_columns(collation, target, pool);
             (columns, None, truncated)
         };
-        // Gathered values no longer need the memory they were read into.
+        // Gathered values no longer need the memory that they were read into.
         self.values.clear();
         if collation.has_key() {
             columns.push(key_column(dataset, &ids));
@@ -363,8 +363,8 @@ impl Parsed {
     }
 }
 
-/// Values up to this length, such as names of classes, are copied out of memory that is to be free when other values in
-/// it are decoded.
+/// Values up to this length, such as names of classes, are copied out of memory that becomes free once the other values
+/// in it are decoded.
 const SMALL_VIEW_BYTES: usize = 1024;
 
 fn not_kept() -> Error {
@@ -418,8 +418,8 @@ fn mismatch(id: SampleId) -> Error {
 }
 
 /// Moves the spans of good samples, which lie in one block in batch order, so that they follow each other without gaps,
-/// and copies those that are kept to their places between them. Moves nothing if they already lie that way and start at
-/// an offset that is aligned for every type.
+/// and copies kept spans to their places between them. Moves nothing if they already lie that way and start at an
+/// offset that is aligned for every type.
 ///
 /// # Errors
 /// `Internal` if a kept span is not in memory, which is a bug.
@@ -438,7 +438,8 @@ pub(super) fn compact(
         for slice in plan.slice_range(index) {
             let slice = &mut plan.slices[slice];
             let (start, len) = (slice.at as usize, slice.span.len as usize);
-            // A kept one ends where the plan left a place for it, or before: nothing still to be moved is there.
+            // A kept span ends at or before the place that the plan left for it, so no span that must still move is
+            // there.
             if start != at && len > 0 && !slice.is_kept() {
                 parts[slice.block as usize].as_mut().copy_within(start..start + len, at);
             }

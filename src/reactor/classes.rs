@@ -1,21 +1,21 @@
-//! Whose fault a failed read is: the machine's, the storage's, the name's, the device's, or the file's own.
+//! Classifies failed reads by what is at fault: the machine, the storage, the name, the device, or the file itself.
 
 use std::io;
 use uringload_sys::cuda::CudaError;
 
-/// What a failed read is a failure of.
+/// What caused a read to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Interrupted, or taken back before it began: read it again at once.
+    /// Interrupted, or cancelled before it began: read it again at once.
     Interrupted,
-    /// The machine: it is out of descriptors, memory or other room. That says nothing of the file.
+    /// The machine: it is out of descriptors, memory or other room. The file may be fine.
     Machine,
-    /// The storage: a device, a server or a mount that may be back in a moment. It may also be one bad place of one
-    /// file, which only other reads can tell.
+    /// The storage: a device, a server or a mount that may soon work again. It may also be one bad place of one file;
+    /// only other reads can show which.
     Storage,
-    /// The name: it leads to no file that this process may open. One file may be gone, or the whole mount.
+    /// The name: it does not lead to a file that this process may open. One file may be gone, or the whole mount.
     Name,
-    /// The GPU that is read into. It does not come back while a loader lives.
+    /// The GPU that was the target. It does not recover while the loader lives.
     Device,
     /// The file alone.
     File,
@@ -42,13 +42,13 @@ impl Class {
         }
     }
 
-    /// Whether a read ended before it began, by whomever.
+    /// Whether a read was cancelled before it began, no matter who cancelled it.
     pub(super) fn is_taken_back(error: &io::Error) -> bool {
         error.raw_os_error() == Some(ECANCELED)
     }
 }
 
-// errno values of Linux on x86-64 and AArch64; named here because this layer calls nothing of the system.
+// errno values of Linux on x86-64 and AArch64, named here because this layer makes no system calls.
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!([11, 12, 23, 24, 38].map(of), [Class::Machine; 5]);
         assert_eq!([5, 6, 19, 107, 110, 112, 116].map(of), [Class::Storage; 7]);
         assert_eq!([2, 13, 20].map(of), [Class::Name; 3]);
-        // EINVAL, EISDIR, and ENODATA: a medium that cannot give back what it was given.
+        // EINVAL, EISDIR, and ENODATA: a medium that cannot return what was written to it.
         assert_eq!([22, 21, 61].map(of), [Class::File; 3]);
         assert_eq!(Class::of(&io::Error::other("anything")), Class::File);
     }

@@ -1,15 +1,15 @@
-//! Chooses how many reads are in flight, how long they are and over which gaps they are joined, by what that gives.
+//! Chooses how many reads are in flight, how long they are and which gaps they span, by measuring the rate.
 //!
-//! A device has a knee: below it more reads in flight give more, above it they only wait longer, and they wait in the
-//! device instead of here, where the oldest batch could still go first. Where the knee lies differs by a factor of a
-//! hundred between disks, network file systems and quotas, so it is found by trying, as BBR finds the bandwidth of a
-//! path: measure, change one knob, measure again, and keep the change only if it is worth it. More reads must give
-//! more. Fewer reads are tried only where reads queue, and must give about as much. Where samples lie near each other,
-//! reads that take the gaps along are tried: what counts is bytes of samples, so they pass only if an operation costs
-//! more than the bytes of a gap, whatever the reason (a quota, a head, a server's round trip). In the same way whole
-//! windows and shards are tried, where an order mixes samples within them and single reads bring little. A trial that
-//! fails doubles the time to the next one, so a loader that has found its knee hardly moves; a rate that changes (a
-//! quota, a neighbour) ends that rest.
+//! A device has a knee: below it, more reads in flight raise the rate; above it, they only wait longer, and they wait
+//! in the device instead of here, where the oldest batch could still go first. The knee differs by a factor of a
+//! hundred between disks, network file systems and quotas, so the controller searches for it, as BBR searches for the
+//! bandwidth of a path: measure, change one knob, measure again, and keep the change only if it is worth it. More reads
+//! must raise the rate. Fewer reads are tried only where reads queue, and must give about the same rate. Where samples
+//! are close together, it tries reads that span the gaps. Only bytes of samples count, so such reads win only if an
+//! operation costs more than the bytes of a gap, for whatever reason (a quota, a head, a server's round trip). In the
+//! same way it tries whole windows and shards, where an order mixes samples within them and single reads are slow. A
+//! failed trial doubles the time to the next one, so a loader that has found its knee hardly moves. A change of the
+//! rate (a quota, a neighbour) ends that rest.
 
 #[cfg(test)]
 mod tests;
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 /// Minimum depth that is tried: a disk array needs some reads on each member.
 const LEAST: usize = 8;
 
-/// Bytes in flight at first, where reads are long because an operation costs much. Each of them is memory, which takes
-/// the system longer than the copy of what is read into it.
+/// Bytes in flight at first, where reads are long because an operation costs much. The system takes longer to provide
+/// this memory than a copy into it takes.
 const IN_FLIGHT_BYTES: u64 = 32 << 20;
 
 /// Minimum read length. Below it, the request costs the device more than its bytes.
@@ -32,52 +32,53 @@ const LEAST_READ_BYTES: u64 = 64 << 10;
 /// Reads whose mean latency is above this may be queueing.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// More of something must give this much more, and less of it may give this much less. A step down and the step up that
-/// undoes it cannot both pass, so the depth does not swing.
+/// More of a knob must raise the rate by this factor; less of it may lower the rate by this factor. A step down and the
+/// step up that undoes it cannot both pass, so the depth does not swing.
 const GAIN: f64 = 1.03;
 const LOSS: f64 = 0.995;
 
-/// Latency that grew by this much with the depth: reads queue.
+/// If the latency grew by this factor with the depth, reads queue.
 const QUEUEING: f64 = 1.5;
 
-/// A measurement has at least two rounds of the queue, lasts so long and has so many reads: of fewer, the rate is
-/// mostly noise.
+/// A measurement takes at least two rounds of the queue, this long, and this many reads. With fewer, the rate is mostly
+/// noise.
 const WINDOW: Duration = Duration::from_millis(50);
 const WINDOW_READS: usize = 192;
 
-/// A measurement ends after so long if it has this many reads: a device of one read a second is measured, too.
+/// A measurement also ends after this long if it has this many reads, so that a device of one read a second is
+/// measured.
 const LONG_WINDOW: Duration = Duration::from_secs(2);
 const LONG_WINDOW_READS: usize = 8;
 
-/// A device that gave nothing for so long, and for four times as long as a read takes, stood still: that says nothing
-/// of its rate.
+/// A device that returned nothing for this long, and for four times as long as a read takes, stood still. Such a time
+/// does not count toward its rate.
 const STALL: Duration = Duration::from_secs(1);
 
 /// Windows from a failed trial to the next one, at most.
 const REST: u32 = 256;
 
-/// Times that a failed trial of a gap took, until the next one, and how often that doubles.
+/// Rest after a failed trial of a gap, in multiples of the trial's duration, and how often that doubles.
 const GAP_REST: u32 = 32;
 const GAP_REST_DOUBLINGS: u32 = 5;
 
-/// Reads that a trial of a gap measures, where the depth is not more: they are long.
+/// Reads that a trial of a gap measures, unless the depth is greater: they are long.
 const GAP_READS: usize = 64;
 
-/// Bytes a second from which on single reads are not held against whole windows: operations cost little there, and
-/// what is kept takes memory and a copy.
+/// From this rate on, in bytes a second, single reads are not compared with whole windows: operations cost little
+/// there, while kept windows cost memory and a copy.
 const WHOLE_RATE: f64 = 400e6;
 
-/// Whole windows must give this much more, and single reads may give this much less.
+/// Whole windows must raise the rate by this factor; single reads may lower it by this factor.
 const WHOLE_GAIN: f64 = 1.25;
 const WHOLE_LOSS: f64 = 0.9;
 
-/// A rate that changed by this factor is another device's, so to say.
+/// If the rate changed by this factor, the device counts as another one.
 const SHIFT: f64 = 1.4;
 
-/// What an operation is said to cost at most, in bytes.
+/// Upper bound for the price of an operation, in bytes.
 const PRICE_MAX: f64 = (1_u64 << 30) as f64;
 
-/// Windows in which work, not the depth, limited the reads, until a trial is called off.
+/// A trial is called off after this many windows in which work, not the depth, limited the reads.
 const IDLE_WINDOWS: u32 = 4;
 
 /// What a window measured.
@@ -85,14 +86,14 @@ const IDLE_WINDOWS: u32 = 4;
 struct Rate {
     reads: f64,
     bytes: f64,
-    /// Of the bytes, those of samples, a second.
+    /// Bytes of samples a second, out of `bytes`.
     useful: f64,
     latency: Duration,
 }
 
 impl Rate {
-    /// How many times as much as `other`. Both counts tell the same, and their noise (of the lengths of reads, of the
-    /// requests they are split into) is not the same.
+    /// How many times the rate of `other` this is. Both counts measure the same, but their noise differs: one depends
+    /// on the lengths of reads, the other on the requests that they are split into.
     fn over(self, other: Rate) -> f64 {
         (self.reads / other.reads * (self.bytes / other.bytes)).sqrt()
     }
@@ -110,9 +111,9 @@ impl Rate {
 /// The running measurement.
 #[derive(Debug, Default)]
 struct Window {
-    /// When it began; `None` while reads of before are still in flight.
+    /// When it began; `None` while older reads are still in flight.
     since: Option<Instant>,
-    /// Reads of before that are still to come.
+    /// Older reads that have not ended yet.
     skip: usize,
     reads: usize,
     bytes: u64,
@@ -154,17 +155,17 @@ struct Setting {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) bytes: u64,
-    /// Of these, bytes of samples.
+    /// Bytes of samples among these.
     pub(super) useful: u64,
     /// Longest gap over which its batch was joined, if others are tried.
     pub(super) gap: Option<u64>,
-    /// Whether whole windows were read then, if that is tried.
+    /// Whether whole windows were read for it, if that is tried.
     pub(super) whole: Option<bool>,
     pub(super) latency: Duration,
 }
 
 impl Ended {
-    /// A read of a batch that was joined so.
+    /// A read of a batch that was joined this way.
     pub(super) fn new(bytes: u64, joined: Joined, latency: Duration) -> Ended {
         Ended { bytes, useful: joined.useful(bytes), gap: joined.gap, whole: joined.whole, latency }
     }
@@ -175,7 +176,7 @@ impl Step {
         matches!(self, Step::Joined | Step::Apart | Step::Whole | Step::Single)
     }
 
-    /// Whether reads get longer, and bring more samples each.
+    /// Whether the step makes reads longer, with more samples in each.
     fn joins(self) -> bool {
         matches!(self, Step::Joined | Step::Whole)
     }
@@ -185,14 +186,14 @@ impl Step {
 const STEPS: [Step; 8] =
     [Step::More, Step::Whole, Step::Joined, Step::Fewer, Step::Longer, Step::Shorter, Step::Apart, Step::Single];
 
-/// When another gap may be tried. A trial reads for nothing whatever is in flight at its end, which takes seconds where
-/// bytes are scarce: so what it took decides how long there is none.
+/// When another gap may be tried. The reads in flight at the end of a trial are wasted, which takes seconds where
+/// bandwidth is scarce. So the duration of the trial sets the rest after it.
 #[derive(Debug, Default)]
 struct Gaps {
-    /// When the trial that goes on began.
+    /// When the current trial began.
     began: Option<Instant>,
     not_before: Option<Instant>,
-    /// Trials that failed, one after the other.
+    /// Trials that failed in a row.
     failed: u32,
 }
 
@@ -228,16 +229,16 @@ pub(super) struct Depth {
     base: Option<Rate>,
     /// The change on trial, and the knobs before it.
     trial: Option<(Step, Setting)>,
-    /// The rate that a descent began with: each of its steps is held against that, so that small losses do not add up.
+    /// The rate at which a descent began. Each of its steps is compared with this, so that small losses do not add up.
     anchor: Option<Rate>,
     /// The step that was tried last.
     last: usize,
-    /// Windows since the last trial, and how many there must be.
+    /// Windows since the last trial, and the number required before the next one.
     rested: u32,
     rest: u32,
     /// The rate when the last trial ended.
     settled: Option<Rate>,
-    /// The shortest mean latency lately: what reads take that do not queue.
+    /// The shortest mean latency lately: the latency of reads that do not queue.
     floor: Duration,
     idle_windows: u32,
 }
@@ -288,13 +289,13 @@ impl Depth {
         self.now.whole
     }
 
-    /// For tests of what reads: whole windows or single samples from now on, whatever that gives.
+    /// For tests of the reads: forces whole windows or single samples from now on, whatever their rate.
     #[cfg(test)]
     pub(super) fn turn_whole(&mut self) {
         self.now.whole = !self.now.whole;
     }
 
-    /// Lets it try what `joining` says.
+    /// Allows the trials that `joining` names.
     #[must_use]
     pub(super) fn with_joining(mut self, joining: Joining) -> Depth {
         if joining.read_bytes > 0 && !self.width.fixed {
@@ -305,7 +306,7 @@ impl Depth {
         Depth { gap_most: joining.most, may_read_whole: joining.may_read_whole, ..self }
     }
 
-    /// Records whether a gap would join much of a batch that was planned now without.
+    /// Records whether a gap would have joined many reads of a batch that was planned without one.
     pub(super) fn planned(&mut self, could_join: bool) {
         self.could_join = could_join;
     }
@@ -322,7 +323,7 @@ impl Depth {
         window.is_fresh = true;
         let is_other = read.gap.is_some_and(|gap| gap != self.now.gap);
         if is_other || read.whole.is_some_and(|whole| whole != self.now.whole) {
-            // Planned before that was changed. What was planned since is in flight only behind all such reads.
+            // Planned before the change. Reads planned since then are in flight only behind all older reads.
             window.skip = window.skip.max(1);
         } else if window.skip > 0 {
             window.skip -= 1;
@@ -334,7 +335,7 @@ impl Depth {
         }
     }
 
-    /// The machine had no room (descriptors, memory) for a read. Once for all reads of a depth.
+    /// Reacts to a read that the machine had no room for (descriptors, memory). Acts once for all reads of a depth.
     pub(super) fn refused(&mut self) -> Option<Decision> {
         let depth = (self.now.depth / 2).max(LEAST.min(self.width.most));
         if self.width.fixed || depth >= self.now.depth || self.window.since.is_none() {
@@ -346,7 +347,7 @@ impl Depth {
         Some(self.change(Setting { depth, ..self.now }, rate, "the machine has no room for more"))
     }
 
-    /// Looks at what was measured. Call it once for all reads that ended together, so that a burst is not cut. Returns
+    /// Evaluates the measurement. Call it once for all reads that ended together, so that a burst is not split. Returns
     /// the change that it made, if any.
     pub(super) fn look(&mut self, now: Instant) -> Option<Decision> {
         if self.width.fixed || !std::mem::take(&mut self.window.is_fresh) {
@@ -382,7 +383,7 @@ impl Depth {
         if is_telling { self.judge(rate) } else { self.idle(rate) }
     }
 
-    /// A window in which the work was the limit, or the device stood still. A trial is called off if there are many.
+    /// Ends a window that work limited, or in which the device stood still. Calls a trial off after many of them.
     fn idle(&mut self, rate: Rate) -> Option<Decision> {
         self.idle_windows += 1;
         if self.idle_windows < IDLE_WINDOWS {
@@ -420,7 +421,7 @@ impl Depth {
         }
     }
 
-    /// Starts a trial of the next change that may be of use.
+    /// Starts a trial of the next change that may help.
     fn attempt(&mut self, base: Rate) -> Option<Decision> {
         let next = (1..=STEPS.len()).map(|after| (self.last + after) % STEPS.len());
         let Some((index, to)) = next.filter_map(|index| Some((index, self.target(STEPS[index], base)?))).next() else {
@@ -437,7 +438,7 @@ impl Depth {
         Some(self.change(to, Some(base), "a trial"))
     }
 
-    /// What a step leads to; `None` if it is of no use now.
+    /// The setting that a step leads to; `None` if the step cannot help now.
     fn target(&self, step: Step, base: Rate) -> Option<Setting> {
         let (least, most) = (LEAST.min(self.width.most), self.width.most);
         let now @ Setting { depth, read_bytes, gap, whole } = self.now;
@@ -499,7 +500,7 @@ impl Depth {
         self.attempt(rate)
     }
 
-    /// Reads that take gaps along gained. The depth is another question for them, which comes next.
+    /// Keeps a gain of reads that span gaps. The best depth may differ for them, so it is tried next.
     fn joined(&mut self, step: Step, rate: Rate, base: Rate) -> Decision {
         (self.base, self.anchor, self.rest, self.rested) = (Some(rate), None, 1, 0);
         self.gaps = Gaps::default();
@@ -518,7 +519,7 @@ impl Depth {
         }
     }
 
-    /// A trial failed: the next one comes later.
+    /// Delays the next trial after one failed.
     fn tire(&mut self) {
         self.anchor = None;
         self.rested = 0;
@@ -529,7 +530,7 @@ impl Depth {
     /// Sets the knobs. Reads that are in flight belong to the old setting.
     fn change(&mut self, to: Setting, rate: Option<Rate>, reason: &'static str) -> Decision {
         let before = std::mem::replace(&mut self.now, to);
-        // Reads of another gap are known as such.
+        // Reads of another gap carry it, so they are told apart.
         let is_known = to.gap != before.gap || to.whole != before.whole;
         let skip = if is_known { 1 } else { before.depth.max(to.depth) };
         let (knob, from, to) = if to.depth != before.depth {
@@ -556,8 +557,9 @@ impl Depth {
     }
 }
 
-/// What an operation costs, as bytes that are read in the same time, by two rates of reads of different lengths: the
-/// time that the storage spends on a read is that of an operation and of its bytes. 0 if they do not tell.
+/// Estimates the price of an operation, in bytes that are read in the same time, from the rates of reads of two
+/// lengths: the storage spends the time of one operation on each read, plus the time of its bytes. 0 if the rates do
+/// not show it.
 fn price(step: Step, rate: Rate, base: Rate) -> u64 {
     if !step.is_of_gaps() {
         return 0;
@@ -566,7 +568,7 @@ fn price(step: Step, rate: Rate, base: Rate) -> u64 {
     let (takes, took) = (rate.reads.recip(), base.reads.recip());
     let of_byte = ((takes - took) / (length - before)).max(f64::MIN_POSITIVE);
     let of_operation = took - of_byte * before;
-    // Where longer reads take no longer, operations are all that counts: as many bytes as were read in one, at least.
+    // Where longer reads take no longer, only operations count: the price is at least the bytes of one read.
     let bytes = (of_operation / of_byte).clamp(0.0, PRICE_MAX);
     if bytes.is_finite() && length != before { bytes as u64 } else { 0 }
 }

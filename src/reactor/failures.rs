@@ -30,8 +30,8 @@ struct Account {
     recent: Recent,
     /// Samples so far, good or not.
     seen: u64,
-    /// Failures that are listed once the breaker has not broken for them, oldest first: where it does, most of them are
-    /// good samples on storage that is gone.
+    /// Failures that are listed only after the breaker has had time to trip, oldest first: if it trips, most of them
+    /// are good samples on storage that is gone.
     held: VecDeque<Held>,
 }
 
@@ -43,17 +43,17 @@ struct Held {
     failed: FailedSample,
 }
 
-/// Of failures in more files than this, the last ones are held back.
+/// When more files than this fail, the last failures are held back.
 const LISTED_AT_ONCE: usize = 4;
-/// Epochs whose failures are known one by one. Only tiny epochs are read further ahead than this.
+/// Epochs whose failures are counted one by one. Only tiny epochs are read further ahead than this.
 const EPOCHS_MAX: usize = 1024;
 
-/// The breaker looks at so many samples, and not before there are that many.
+/// The breaker looks at this many samples, and waits until there are that many.
 const RECENT_MAX: u64 = 128;
 const RECENT_MIN: u64 = 64;
 
-/// It breaks where this share of them could not be read, in so many files. One shard that is gone is no reason: all its
-/// samples may come in a row.
+/// The breaker trips if this share of them could not be read, in at least this many files. One shard that is gone is no
+/// reason: all its samples may follow each other.
 const RECENT_SHARE: f64 = 0.75;
 const RECENT_FILES: usize = 8;
 
@@ -85,7 +85,7 @@ impl Recent {
         self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len()
     }
 
-    /// Describes the failures, if they are too many for single files.
+    /// Describes the failures if they span too many files for single bad files to explain.
     fn exceeded(&self) -> Option<String> {
         let (samples, unread) = (self.samples, self.unread);
         if samples < RECENT_MIN || (unread as f64) < RECENT_SHARE * samples as f64 {
@@ -100,7 +100,7 @@ impl Recent {
     }
 }
 
-/// The file of a sample that could not be read: the file's failure or the storage's, not that of what is in it.
+/// The file of a sample that could not be read: the file or the storage failed, not the content.
 fn unread_file(error: &Error) -> Option<PathBuf> {
     let kinds = [
         ErrorKind::Io,
@@ -161,7 +161,7 @@ impl Failures {
         account.book(dataset, epoch, failed)
     }
 
-    /// As `book`, for a sample that was read and is of no use to the consumer. It says nothing about the storage.
+    /// As `book`, for a sample that was read but that the consumer cannot use. It does not count against the storage.
     ///
     /// # Errors
     /// `TooManyFailures`, which ends the loader.
@@ -185,7 +185,7 @@ impl Account {
         self.total += failed.len() as u64;
         self.count_in(epoch, failed.len() as u64);
         let mut beside = None;
-        // A limit that was asked for stands for itself, and its list is complete.
+        // A limit that the user set applies as it is, and its list is complete.
         let holds = self.limit.is_none() && (!self.held.is_empty() || self.recent.files() > LISTED_AT_ONCE);
         if let Some(quarantine) = &mut self.quarantine {
             for failed in failed {
@@ -206,7 +206,7 @@ impl Account {
         }
     }
 
-    /// Lists the failures that so many samples came after.
+    /// Lists the failures that came at least this many samples ago.
     fn list_held(&mut self, dataset: &dyn Dataset, samples: u64) -> Option<Error> {
         let quarantine = self.quarantine.as_mut()?;
         let mut beside = None;
@@ -229,8 +229,8 @@ impl Account {
         self.in_epochs.push_back((epoch, failed));
     }
 
-    /// Describes the limit that was exceeded by the end of `epoch`, if any was: what failed in later epochs, which are
-    /// read ahead, counts when they come.
+    /// Describes the limit that was exceeded by the end of `epoch`, if any. Failures in later epochs, which are read
+    /// ahead, count when those epochs come.
     fn exceeded(&self, epoch: u64) -> Option<String> {
         let Some(limit) = self.limit else { return self.recent.exceeded() };
         match limit {
@@ -277,14 +277,15 @@ mod tests {
     use super::*;
     use crate::dataset::SampleId;
 
-    /// Failures of so many samples in a batch of 8, each in the file of that number.
+    /// Failures of samples in a batch of 8, one for each of these file numbers.
     fn failed(kind: ErrorKind, files: impl Iterator<Item = u64>) -> Vec<FailedSample> {
         let error = |file: u64| Error::new(kind, "made up").with_path(format!("/data/{file}"));
         let failed = |file| FailedSample { id: SampleId(file), position: file, error: error(file), replaced_by: None };
         files.map(failed).collect()
     }
 
-    /// What the breaker says after 40 batches of 8 samples, of which `bad` fail in files `file_of` a batch.
+    /// What the breaker reports after 40 batches of 8 samples, with `bad` failures in each, in files `file_of` the
+    /// batch.
     fn after(kind: ErrorKind, bad: u64, file_of: fn(u64) -> u64) -> Option<String> {
         let mut recent = Recent::default();
         (0..40).for_each(|batch| recent.add(8, &failed(kind, (0..bad).map(|index| file_of(batch * 8 + index)))));

@@ -1,5 +1,5 @@
-//! What the loader's threads make of values: each value goes to them with its place in the batch's column as soon as
-//! its batch was read, whether or not the batches before it are done. A batch waits for its own values only.
+//! Hands values to the loader's threads: each value goes to them with its place in the batch's column as soon as its
+//! batch was read, even if earlier batches are not done. A batch waits for its own values only.
 
 use super::pending::{Pending, lost};
 use super::{Reactor, pending};
@@ -20,19 +20,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use uringload_sys::Part;
 
-/// What is being made of a batch's values. Reused from batch to batch.
+/// State of a batch whose values threads process. Reused from batch to batch.
 #[derive(Default)]
 pub(super) struct Making {
     pub(super) made: Made,
-    /// The place of each value, sample by sample within a column: `None` while a thread has it.
+    /// The place of each value, sample by sample within a column; `None` while a thread has it.
     places: Vec<Option<Part>>,
     /// The block behind the places.
     rest: Option<Part>,
-    /// Values that threads have.
+    /// Number of values that threads have.
     left: usize,
     /// Samples and columns of values that failed.
     failed: Vec<((usize, usize), Error)>,
-    /// Microseconds that each sample took, and the most of these.
+    /// Microseconds that each sample took, and the longest of them.
     pub(super) took: Vec<u32>,
     pub(super) slowest: u32,
     /// Whether the batch's images were mixed by a thread, or why not.
@@ -40,7 +40,7 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Before the first value of a batch: none has taken any time.
+    /// Resets the times before the first value of a batch.
     pub(super) fn forget_times(&mut self) {
         self.took.clear();
         self.slowest = 0;
@@ -54,17 +54,17 @@ impl Reactor {
         Reactor { stage, ..self }
     }
 
-    /// A step down that the threads that compute have taken since the last time.
+    /// Takes a fallback that the threads have reported since the last call.
     pub fn said(&mut self) -> Option<Fallback> {
         self.stage.as_mut().and_then(Stage::said)
     }
 
-    /// Whether something else is made of values.
+    /// Whether threads turn values into something else.
     pub(super) fn has_maps(&self) -> bool {
         self.stage.as_ref().is_some_and(|stage| stage.maps().is_some())
     }
 
-    /// Whether the stage has work that was not taken back.
+    /// Whether threads still have work of the stage.
     pub(super) fn is_computing(&self) -> bool {
         self.stage.as_ref().is_some_and(|stage| stage.under_way() > 0)
     }
@@ -74,8 +74,9 @@ impl Reactor {
         self.has_maps() && self.next_to_map().is_some()
     }
 
-    /// The first batch that was read and whose values no thread has got. None behind a stretch that is not kept yet,
-    /// which it may need. Where values get places on a GPU, it is the next one in order, once there are all.
+    /// The first batch that was read and whose values no thread has. None behind a stretch that is not kept yet,
+    /// because the batch may need it. Where values get places on a GPU, it is the next batch in order, once all places
+    /// exist.
     fn next_to_map(&self) -> Option<usize> {
         let waits = |pending: &Pending| {
             let has_units = self.decoder.as_ref().is_none_or(|decoder| decoder.has_all(pending.plan()));
@@ -91,7 +92,7 @@ impl Reactor {
         (waits(next) && staying.has_places(next.samples() as usize)).then_some(index)
     }
 
-    /// Hands the values of all batches that were read to the threads. If this thread does the work, does so for one
+    /// Hands the values of all batches that were read to the threads. If this thread does the work itself, handles one
     /// batch.
     pub(super) fn map(&mut self, engine: &mut dyn Engine) -> Result<()> {
         if !self.has_maps() {
@@ -109,7 +110,7 @@ impl Reactor {
         self.take_finished()
     }
 
-    /// Takes what the threads have done.
+    /// Collects what the threads have finished.
     pub(super) fn take_finished(&mut self) -> Result<()> {
         while let Some(Finished { number, out, result, others, resident, took }) =
             self.stage.as_mut().and_then(Stage::take)
@@ -144,7 +145,7 @@ impl Reactor {
 }
 
 impl Pending {
-    /// Whether everything that is to be made of its values is made.
+    /// Whether all values of the batch are finished.
     pub(super) fn is_made(&self) -> bool {
         self.plan().stretch.is_some() || (self.is_parsed() && self.making.left == 0)
     }
@@ -166,7 +167,7 @@ impl Pending {
         let Some(mut block) = self.target.take() else { return };
         for index in 0..made.columns() * samples {
             let (column, sample) = (index / samples, index % samples);
-            // The last place of a column includes what aligns the next one.
+            // The last place of a column includes the padding before the next one.
             let end = if sample + 1 < samples { made.place(column, sample + 1) } else { made.column_end(column) };
             places.push(Some(block.split_to(end - made.place(column, sample))));
         }
@@ -177,7 +178,7 @@ impl Pending {
         for sample in 0..samples {
             let is_kept = self.plan.is_prepared(sample);
             let filling = prepared.as_deref().filter(|_| !is_kept).and_then(|all| self.filling(sample, all, collation));
-            // Before any of them is taken.
+            // Looked at before any of them is taken.
             let values = self.parsed.values_of(sample).unwrap_or_default();
             let of = |column| maps.as_ref().map(|maps| maps.beside(column, values)).unwrap_or_default();
             let mut beside: Vec<Vec<Bytes>> = (0..collation.mapped_fields().len()).map(of).collect();
@@ -215,7 +216,7 @@ impl Pending {
             }
         }
         self.parsed.copy_small_views();
-        // What was read is free as soon as it is decoded. Columns that are gathered have slices of their own.
+        // What was read becomes free as soon as it is decoded. Columns that are gathered have slices of their own.
         self.blocks_read = Some(Vec::new());
         if self.making.left == 0 {
             // There are places and nothing to wait for, so they join.
@@ -223,7 +224,7 @@ impl Pending {
         }
     }
 
-    /// What gathers the values of a sample that was parsed and is to be kept.
+    /// What gathers the values of a parsed sample that is to be kept.
     fn filling(&self, sample: usize, prepared: &Prepared, collation: &Collation) -> Option<Arc<Filling>> {
         let id = self.plan.batch.ids[sample];
         let stored = self.plan.slices_of(sample).iter().map(|slice| slice.span.len).sum();
@@ -233,13 +234,13 @@ impl Pending {
         prepared.fill(id, stored, values).map(Arc::new)
     }
 
-    /// Takes the values of a sample of which nothing was read.
+    /// Takes the values of a sample that needed no reads.
     fn take_others(&mut self, place: usize, values: Vec<dataset::Value>, collation: &Collation) {
         let sample = place % self.plan.batch.ids.len();
         self.parsed.set(sample, self.plan.batch.ids[sample], values, collation);
     }
 
-    /// Books what making a value took.
+    /// Records the time that a value took.
     fn note_made(&mut self, place: usize, micros: u32) {
         let samples = self.plan.batch.ids.len();
         if let Some(took) = self.making.took.get_mut(place % samples.max(1)) {
@@ -248,7 +249,7 @@ impl Pending {
         }
     }
 
-    /// Takes what a thread made of a value, and where that is if not in `out`.
+    /// Takes a thread's result for a value, and its location if that is not `out`.
     fn take_made(
         &mut self,
         place: usize,
@@ -266,7 +267,7 @@ impl Pending {
         if self.making.left > 0 { Ok(()) } else { self.end_making() }
     }
 
-    /// Joins the places once all are back, and books what failed.
+    /// Joins the places once all are back, and records what failed.
     fn end_making(&mut self) -> Result<()> {
         let parts = self.making.places.drain(..).flatten().chain(self.making.rest.take());
         let mut block: Option<Part> = None;
@@ -277,7 +278,7 @@ impl Pending {
             }
         }
         self.target = block;
-        // In the order of the samples, and of a sample the first column's, whichever failed first.
+        // In the order of the samples, and within a sample by column, whichever failed first.
         self.making.failed.sort_by_key(|(place, _)| *place);
         for ((sample, _), error) in self.making.failed.drain(..) {
             self.parsed.fail(sample, error);
@@ -285,8 +286,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Hands the images of the batch to the threads to be mixed, if they are to be and all of its samples are there.
-    /// Where others will stand in for some, [`mix_here`](Pending::mix_here) does it.
+    /// Hands the images of the batch to the threads for mixing, if they are to be mixed and no sample is missing. If
+    /// some samples will be replaced, [`mix_here`](Pending::mix_here) mixes instead.
     fn begin_mixing(&mut self, on_error: OnError, stage: &mut Stage, clock: &mut Clock) {
         let Some(mixer) = stage.maps().and_then(|maps| maps.mixer.clone()) else { return };
         let waits = self.parsed.failed() > 0 && matches!(on_error, OnError::Replace | OnError::Raise);
@@ -309,7 +310,7 @@ impl Pending {
     /// Mixes the images of the batch, unless a thread did it.
     ///
     /// # Errors
-    /// Why a thread could not.
+    /// The thread's error.
     pub(super) fn mix_here(&mut self, stage: &Stage) -> Result<()> {
         let Some(mixer) = stage.maps().and_then(|maps| maps.mixer.clone()) else { return Ok(()) };
         if let Some(done) = self.making.mixed.take() {
@@ -323,7 +324,7 @@ impl Pending {
         Ok(())
     }
 
-    /// The samples that are in the batch, and where their images lie.
+    /// The samples that are in the batch, and the locations of their images.
     fn images_to_mix(&self, mixer: &Mixer, stage: &Stage) -> (Vec<SampleId>, Vec<Range<usize>>) {
         let columns = stage.maps().map_or(&[][..], |maps| &maps.columns);
         let column = columns.iter().position(|(name, _)| name == mixer.images()).unwrap_or_default();
@@ -335,7 +336,7 @@ impl Pending {
         self.parsed.present(&self.plan).into_iter().map(of_sample).unzip()
     }
 
-    /// Makes of the values of the sample `by`, which replaces the one at `index`, what is made of all others.
+    /// Processes the values of the sample `by`, which replaces the one at `index`, like those of all other samples.
     ///
     /// # Errors
     /// The error of the sample `by`.
@@ -368,7 +369,7 @@ fn no_bytes(column: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, what).with_remedy("transform another column")
 }
 
-/// The file that a value was read from, and its place there.
+/// The file that a value was read from, and its offset there.
 fn origin(plan: &BatchPlan, sample: usize, blocks: &[Bytes], value: &Bytes) -> Option<(FileId, u64)> {
     let start = value.as_ptr().addr();
     plan.slices_of(sample).iter().filter(|slice| !slice.is_kept()).find_map(|slice| {

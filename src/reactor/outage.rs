@@ -1,10 +1,10 @@
-//! Reads that failed for a reason that may pass: they wait and are read again, and a sample fails only when its own
-//! bytes are to blame. While nothing of a root can be read, or the machine has no room to read, nobody's sample is.
+//! Retries reads that failed for a reason that may pass. They wait and are read again, and a sample fails only when its
+//! own bytes are to blame. While no file of a root can be read, or the machine has no room to read, no sample fails.
 //!
-//! A read that fails is read again after a pause that grows. It fails for good once other reads of its root, begun
-//! after its failure, have ended well, time and again. Where there are no other reads, one is made for this: at a
-//! random place of the root, into the memory of the read that waits. It avoids files that reads are under way in: one
-//! of those may never end.
+//! A failed read is read again after a pause that grows. It fails for good once other reads of its root, begun after
+//! its failure, have succeeded several times. If there are no other reads, a probe is made: a read at a random place of
+//! the root, into the memory of the waiting read. It avoids files with reads in flight, because one of those may never
+//! end.
 
 use super::classes::Class;
 use super::pending::Pending;
@@ -20,7 +20,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use uringload_sys::Part;
 
-/// How often a read may fail while others of its root end well.
+/// How often a read may fail while others of its root succeed.
 const FAILURES_ALONE: u32 = 3;
 
 /// Pause before the first retry, what it grows by, and the longest one.
@@ -28,38 +28,39 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_GROWS: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Retries before a place elsewhere is read. Most errors that pass do so before.
+/// Retries before a probe is made. Most errors that pass have passed by then.
 const RETRIES_BEFORE_PROBES: u32 = 2;
 
-/// How much later a read that failed for its own sake is made again where its samples would be listed as bad.
+/// Delay before a second look: a read that failed for its own sake is repeated where its samples would be listed as
+/// bad.
 const SECOND_LOOK: Duration = Duration::from_millis(250);
 
-/// How many random files to draw for a place elsewhere: some are empty.
+/// How many random files to draw for a probe: some are empty.
 const FILES_DRAWN: u32 = 8;
 
-/// All reads that wait to be read again, and what is known of their roots.
+/// All reads that wait for a retry, and the state of their roots.
 pub(super) struct Outages {
-    /// How long nothing may come of a root, or for a read that the machine has no room for. `None`: forever.
+    /// Limit for a root that returns nothing, or for a read that the machine has no room for. `None`: no limit.
     timeout: Option<Duration>,
     /// By root.
     roots: Vec<Root>,
     /// By the read's tag.
     troubles: HashMap<u64, Trouble>,
     random: SplitMix64,
-    /// How long the kernel has taken no read at all, and what it answers.
+    /// How long the kernel has taken no read at all, and its answer.
     denied: Option<(Duration, String)>,
-    /// Whether an outage was told and has not been taken back.
+    /// Whether an outage was reported and its end was not.
     is_told: bool,
 }
 
-/// What is known of a root.
+/// The state of a root.
 #[derive(Clone, Default)]
 struct Root {
-    /// When the last read began that ended well.
+    /// When the last successful read began.
     worked: Option<Instant>,
     /// The first failure after that.
     down_since: Option<Instant>,
-    /// Whether a read elsewhere is in flight.
+    /// Whether a probe is in flight.
     is_probed: bool,
 }
 
@@ -74,9 +75,9 @@ struct Trouble {
     /// Its last failure.
     failed: Instant,
     retries: u32,
-    /// Failures while others ended well.
+    /// Failures while other reads succeeded.
     alone: u32,
-    /// Whether what is in flight is a read elsewhere, or was the last time.
+    /// Whether the read in flight, or the last one, is a probe.
     probe: Probe,
     error: Error,
 }
@@ -100,7 +101,7 @@ impl Outages {
         }
     }
 
-    /// Whether no read has failed and not been read since.
+    /// Whether every failed read has been read since.
     pub(super) fn is_quiet(&self) -> bool {
         self.troubles.is_empty()
     }
@@ -124,7 +125,7 @@ impl Outages {
         }
     }
 
-    /// Takes the reads of these tags that wait, for good.
+    /// Removes and returns the waiting reads whose tags match.
     pub(super) fn take_waiting(&mut self, is_one: impl Fn(u64) -> bool) -> Vec<Read> {
         let mut reads = Vec::new();
         self.troubles.retain(|&tag, trouble| {
@@ -136,7 +137,7 @@ impl Outages {
         reads
     }
 
-    /// A read of the root that began at `began` ended well.
+    /// Notes that a read of the root, begun at `began`, succeeded.
     fn worked(&mut self, root: usize, began: Instant) {
         let root = &mut self.roots[root];
         root.worked = root.worked.max(Some(began));
@@ -145,8 +146,8 @@ impl Outages {
         }
     }
 
-    /// Whether what is in flight as this read is one elsewhere. However late that ends, it says nothing of this one,
-    /// and its bytes are not this one's.
+    /// Whether a probe is in flight under this read's tag. However late the probe ends, it does not count for the read,
+    /// and its bytes are not the read's.
     pub(super) fn is_elsewhere(&self, tag: u64) -> bool {
         self.why_elsewhere(tag).is_some()
     }
@@ -156,13 +157,13 @@ impl Outages {
         self.troubles.get(&tag).is_some_and(|trouble| trouble.class == Class::File)
     }
 
-    /// Why there is a read elsewhere in flight as this read: the error of the read itself.
+    /// The read's own error, if a probe is in flight under its tag.
     pub(super) fn why_elsewhere(&self, tag: u64) -> Option<&Error> {
         let trouble = self.troubles.get(&tag).filter(|trouble| trouble.probe == Probe::InFlight);
         trouble.map(|trouble| &trouble.error)
     }
 
-    /// Takes the reads that are due. Where nothing is known of the root since a read failed, it is a read elsewhere.
+    /// Takes the reads that are due. If no read of the root has ended since a read failed, a probe takes its place.
     fn due(&mut self, now: Instant, (files, alignment): (&FileTable, u64), pending: &VecDeque<Pending>) -> Vec<Read> {
         let (mut due, mut busy) = (Vec::new(), None);
         for (&tag, trouble) in &mut self.troubles {
@@ -183,12 +184,12 @@ impl Outages {
             }
             due.push(read);
         }
-        // The map's order is another in each process.
+        // The order of the map differs in each process.
         due.sort_unstable_by_key(|read| read.tag);
         due
     }
 
-    /// The outage to tell of: the one that lasts longest.
+    /// The outage to report: the one that has lasted longest.
     fn worst(&self, now: Instant, files: &FileTable) -> Option<Outage> {
         if let Some((lasting, cause)) = self.denied.clone() {
             return Some(Outage { path: None, lasting, cause });
@@ -206,7 +207,7 @@ impl Outages {
     }
 }
 
-/// A random place of a root, in a file that is not busy if one was drawn. `None` if its files seem to be empty.
+/// A random place of a root, preferably in a file without reads in flight. `None` if its files seem to be empty.
 fn elsewhere(
     random: &mut SplitMix64,
     root: usize,
@@ -229,7 +230,7 @@ fn pause(retries: u32) -> Duration {
 }
 
 impl Reactor {
-    /// Moves the reads whose pause is over to those that are issued next.
+    /// Moves the reads whose pause is over to the reads that are issued next.
     pub(super) fn read_again(&mut self, engine: &dyn Engine) {
         if self.outages.is_quiet() {
             return;
@@ -238,8 +239,8 @@ impl Reactor {
         self.again.extend(self.outages.due(engine.now(), (files, alignment), &self.pending));
     }
 
-    /// Notes that a read ended well, if anybody wants to know. Returns the read again if it was one elsewhere: then its
-    /// memory is free for what it waits for.
+    /// Notes that a read succeeded, if any waiting read depends on it. Returns the read again if it was a probe: its
+    /// memory is then free for the read that waits.
     pub(super) fn note_end(&mut self, done: Done, engine: &dyn Engine) -> Option<Done> {
         if self.outages.is_quiet() {
             return Some(done);
@@ -280,7 +281,7 @@ impl Reactor {
         Some(done)
     }
 
-    /// Decides about a read that failed: it waits, or it fails.
+    /// Decides whether a failed read waits or fails for good.
     ///
     /// # Errors
     /// The outage, if it has lasted too long.
@@ -289,8 +290,8 @@ impl Reactor {
         let dataset = std::sync::Arc::clone(self.planner.dataset());
         let files = dataset.files();
         let class = match Class::of(&source) {
-            // Nobody took it back, and time and again it came back: the kernel has no thread for what may wait in a
-            // ring.
+            // It was not cancelled by us, yet it came back repeatedly: the kernel has no thread for reads that may
+            // block in a ring.
             Class::Interrupted => Class::Machine,
             class => class,
         };
@@ -311,7 +312,7 @@ impl Reactor {
                 self.look_again(read, error, (now, SECOND_LOOK));
                 return Ok(());
             }
-            // The other names may have come back after the read failed, and with them this one.
+            // Other names may have come back after the read failed, and this one with them.
             if class == Class::Name && !self.outages.was_looked_at_again(tag) {
                 self.look_again(read, error, (now, PAUSE));
                 engine.renew(file);
@@ -342,8 +343,8 @@ impl Reactor {
             probe: Probe::No,
             error: error.clone(),
         });
-        // Files that are open can be read although every name is gone, so reads are no witness against a name: asking
-        // for other names, as was just done, is.
+        // Open files can be read even if every name is gone, so successful reads prove nothing about a name. Opening
+        // other names, as was just done, does.
         let is_alone = class == Class::Storage && trouble.retries > 0 && known.worked > Some(trouble.failed);
         trouble.alone += u32::from(is_alone);
         (trouble.class, trouble.failed, trouble.error) = (class, now, error);
@@ -376,15 +377,15 @@ impl Reactor {
         Ok(())
     }
 
-    /// Whether a read that failed for its own sake is made once more before its samples are listed as bad. One that
-    /// would replace such a sample is not listed: the next one is tried at once, and only the last gets its time. So
-    /// where every read fails, as a filter makes them, samples do not wait for one replacement after the other.
+    /// Whether a read that failed for its own sake is repeated once before its samples are listed as bad. A replacement
+    /// is never listed: the next candidate is tried at once, and only the last one gets its time. So where every read
+    /// fails, as a filter causes, samples do not wait for one replacement after the other.
     fn deserves_another_look(&self, tag: u64) -> bool {
         let is_spare = (tag >> 32) as u32 & REPAIRS != 0 && self.repair.has_others();
         self.failures.lists() && !is_spare && !self.outages.troubles.contains_key(&tag)
     }
 
-    /// Reads once more, that time later, what would fail for its own sake.
+    /// Repeats a read that would fail for its own sake, after that pause.
     fn look_again(&mut self, read: Read, error: Error, (now, pause): (Instant, Duration)) {
         let (tag, root) = (read.tag, self.planner.dataset().files().root_of(read.file));
         let trouble = Trouble {
@@ -402,8 +403,8 @@ impl Reactor {
         self.stats.count.retries.add(1);
     }
 
-    /// Decides about a read that took too long, was cancelled and came back: what would be listed as bad gets its time
-    /// once more.
+    /// Decides about a read that timed out, was cancelled and came back: if its samples would be listed as bad, it gets
+    /// its time once more.
     pub(super) fn late(&mut self, read: Read, error: Error, good_end: u64, now: Instant) {
         let tag = read.tag;
         if self.deserves_another_look(tag) {
@@ -429,10 +430,10 @@ impl Reactor {
         }
     }
 
-    /// Notes whether the kernel takes reads at all. No read fails while it does not, so nobody else would notice.
+    /// Notes whether the kernel takes reads at all. While it does not, no read fails, so nothing else would detect it.
     ///
     /// # Errors
-    /// What it answers, if it has taken none for too long.
+    /// The kernel's answer, if it has taken no read for too long.
     pub(super) fn note_denied(&mut self, engine: &dyn Engine) -> Result<()> {
         let Some((lasting, source)) = engine.denied() else {
             self.outages.denied = None;
@@ -452,7 +453,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Tells the statistics of an outage, and of its end.
+    /// Reports an outage, and its end, to the statistics.
     pub(super) fn tell_outage(&mut self, engine: &dyn Engine) {
         if self.outages.is_quiet() && self.outages.denied.is_none() && !self.outages.is_told {
             return;
@@ -462,7 +463,7 @@ impl Reactor {
         self.stats.set_outage(outage);
     }
 
-    /// Whether only reads that wait keep the reactor from going on.
+    /// Whether only waiting reads keep the reactor from going on.
     pub(super) fn waits_out(&self, in_flight: usize) -> bool {
         in_flight == 0 && !self.outages.is_quiet()
     }
@@ -470,7 +471,7 @@ impl Reactor {
 
 fn read_error(source: io::Error, files: &FileTable, read: &Read) -> Error {
     let mut error = source.downcast::<Error>().unwrap_or_else(|source| Error::io("cannot read", source));
-    // Who knows more has said it.
+    // An error with a path already says more.
     if error.path().is_none() {
         error = error.with_path(files.path(read.file));
     }
@@ -505,7 +506,7 @@ fn ended_by(
 }
 
 impl Pending {
-    /// The read as it was before it failed, into the same memory. It has no deadline while it waits.
+    /// The read as it was before it failed, with the same memory. It has no deadline while it waits.
     fn read_again(&mut self, index: usize, tag: u64, part: Part) -> Read {
         self.clear_deadline(index);
         let (file, offset) = self.place_of(index);

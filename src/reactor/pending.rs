@@ -32,8 +32,8 @@ use uringload_sys::Part;
 
 /// How often to retry at once a read that was interrupted.
 const INTERRUPTED_RETRIES: u8 = 64;
-/// The same for one that the kernel took back. It does so where it may start no thread, after it has tried for some 50
-/// ms: time and again that is no interruption, but a machine without room.
+/// The same for a read that the kernel cancelled. The kernel does so after it has tried for some 50 ms to start a
+/// thread. If that repeats, it is no interruption but a machine without room.
 const TAKEN_BACK_RETRIES: u8 = 3;
 
 /// A batch whose reads are in progress.
@@ -45,9 +45,9 @@ pub(super) struct Pending {
     /// The plan's blocks, followed by spare ones of earlier plans.
     blocks: Vec<Block>,
     reads: Vec<Progress>,
-    /// The memory of each read that is not issued yet. Of reads that go together, the first has all.
+    /// The memory of each read that is not issued yet. The first read of a bundle has the memory of all.
     parts: Vec<Option<Part>>,
-    /// How often there is something to issue.
+    /// Number of issues: bundles and single reads.
     bundles: usize,
     /// Reads issued so far.
     issued: usize,
@@ -62,15 +62,15 @@ pub(super) struct Pending {
     pub(super) blocks_read: Option<Vec<Bytes>>,
     /// The memory that values are gathered into.
     pub(super) target: Option<Part>,
-    /// Whether reads that were given up still hold some of the memory.
+    /// Whether this is a stretch that is read a second time.
     has_holes: bool,
-    /// Whether it is a stretch that is read a second time.
+    /// The caller's id of a request.
     is_second_try: bool,
     /// What its user calls a request, and whether nobody wants it any more.
     pub(super) id: u64,
     pub(super) is_dropped: bool,
     pub(super) parsed: Parsed,
-    /// What is being made of its values.
+    /// State of the values that threads process.
     pub(super) making: Making,
 }
 
@@ -95,16 +95,16 @@ struct Block {
 /// Progress of one read.
 #[derive(Clone, Copy, Default)]
 struct Progress {
-    /// Bytes before the part in flight, from the start of the read. Their memory is back.
+    /// Bytes before the part in flight, from the start of the read. Their memory has been returned.
     base: u64,
     /// Good bytes, from the start of the read.
     got: u64,
     interrupted: u8,
-    /// How many reads go to the engine as one that begins with this one; 0: it goes with an earlier one, or alone.
+    /// Number of reads that go to the engine as one, beginning with this one; 0: it goes with an earlier one, or alone.
     together: u32,
-    /// Times it was taken back because it had not begun.
+    /// Times it was cancelled before it began.
     waits: u32,
-    /// Microseconds that it took, all its parts together.
+    /// Microseconds that it took, including all its parts.
     took: u32,
     /// When to cancel the read that is in flight.
     deadline: Option<Instant>,
@@ -130,14 +130,14 @@ impl Failure {
 pub(super) enum Verdict {
     /// All needed bytes have been read.
     Complete,
-    /// It took too long, was cancelled, and came back without its bytes. It is not settled; what lies before this place
-    /// of its file is good.
+    /// It timed out, was cancelled, and came back without its bytes. It is not settled. The bytes before this place of
+    /// its file are good.
     Late(Read, Error, u64),
     /// It returned fewer bytes than needed: read the rest.
     Short(Read),
     /// It was interrupted: read it again at once.
     Again(Read),
-    /// It failed, perhaps for a reason that passes. It is not settled.
+    /// It failed, perhaps for a reason that may pass. It is not settled.
     Trouble(Read, io::Error),
 }
 
@@ -196,17 +196,17 @@ impl Pending {
         self.plan.reads[index]
     }
 
-    /// How often the read was taken back because it had not begun.
+    /// How often the read was cancelled before it began.
     pub(super) fn waits(&self, index: usize) -> u32 {
         self.reads[index].waits
     }
 
-    /// Notes that the read was taken back before it had begun, and will be started again.
+    /// Notes that the read was cancelled before it began, and will be started again.
     pub(super) fn wait_again(&mut self, index: usize) {
         self.reads[index].waits += 1;
     }
 
-    /// Goes on without the memory of a read that does not come back. Returns how many bytes that is.
+    /// Goes on without the memory of a read that does not come back. Returns the number of bytes.
     pub(super) fn abandon(&mut self, index: usize, error: Error) -> u64 {
         let base = self.reads[index].base;
         let PlannedRead { file, offset, len, block, .. } = self.plan.reads[index];
@@ -287,7 +287,7 @@ impl Pending {
         }
     }
 
-    /// The files of reads that were issued and have not all their bytes, with repetitions.
+    /// The files of reads that are in flight or incomplete, with repetitions.
     pub(super) fn files_under_way(&self) -> impl Iterator<Item = FileId> {
         let issued = if self.is_complete() { 0 } else { self.issued };
         let reads = self.plan.issue_order[..issued].iter().map(|&index| index as usize);
@@ -316,7 +316,7 @@ impl Pending {
         self.left -= 1;
     }
 
-    /// The memory of a block, if values are gathered into it or kept ones are copied to it: no read has backed all of
+    /// The memory of a block if values are gathered into it or kept ones are copied to it: no read has backed all of
     /// it.
     pub(super) fn target(&self, block: usize) -> Range<usize> {
         let is_target = self.plan.kept > 0 || self.plan.gather.is_some_and(|gather| gather as usize == block);
@@ -329,7 +329,7 @@ impl Pending {
         self.number == number && self.plan.load.is_none() && self.plan.stretch.is_none()
     }
 
-    /// The unit to load, if this is not a batch.
+    /// The unit to load, if this is a unit and not a batch.
     pub(super) fn load(&self) -> Option<Load> {
         self.plan.load
     }
@@ -473,7 +473,7 @@ impl Pending {
     }
 
     /// Builds the batch from the parsed samples, or returns the error that takes its place: `irreplaceable`, or the one
-    /// `rules` asks for.
+    /// that `rules` require.
     ///
     /// # Errors
     /// That error.
@@ -568,7 +568,7 @@ impl Pending {
         }
         let of = |slice: &Slice| {
             let (start, end) = (slice.span.offset, slice.span.offset + slice.span.len);
-            // An empty file has no byte that could be lacking: it is opened and looked at, and that may fail.
+            // An empty file lacks no bytes, but it is opened and checked, and that may fail.
             let is_empty = start == end && is_empty_file(files, &slice.span);
             let hits = |failure: &&Failure| {
                 let is_within = failure.start < end && start < failure.end && start < end;
@@ -588,7 +588,7 @@ impl Pending {
 }
 
 impl Block {
-    /// Joins what came back into one part again, or into one part per run if memory is missing, and appends the result.
+    /// Joins the returned memory into one part, or into one part per run if memory is missing, and appends the result.
     fn join(&mut self, parts: &mut Vec<Part>) -> Result<()> {
         self.home.extend(self.rest.take());
         // A repair may have split off nothing, and an empty part has no place in the order.
@@ -598,7 +598,7 @@ impl Block {
         let mut bytes = 0;
         for part in self.home.drain(..) {
             bytes += part.len();
-            // The block's first part may directly follow the previous block, which must not be joined with it.
+            // The block's first part may directly follow the previous block. The two must not be joined.
             let apart = match parts[first..].last_mut() {
                 Some(last) => last.unsplit(part).err(),
                 None => Some(part),
@@ -643,7 +643,7 @@ mod tests {
     use super::*;
     use crate::sampler::{Piece, Selection};
 
-    /// A sample of another length does not fit into the gap in a packed row, so the missing one is left out.
+    /// A sample of another length does not fit into the gap in a packed row, so the missing sample is left out.
     #[test]
     fn packed_rows_get_no_replacements() {
         let mut pending = Pending::default();

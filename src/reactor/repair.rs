@@ -39,7 +39,7 @@ struct Trying {
 pub(super) enum Repaired {
     /// A replacement is being read.
     Waiting,
-    /// Each missing sample has been replaced, or is not to be.
+    /// Each missing sample has been replaced, or stays missing on purpose.
     Done,
     /// A sample cannot be replaced. This error takes the place of the batch.
     Failed(Error),

@@ -1,8 +1,8 @@
-//! Requests instead of an order: others decide what is read when, and each answer goes out as soon as it is there,
-//! whatever was asked for before it. Reads, memory, faults and deadlines are those of batches.
+//! Serves requests instead of an order: callers decide what is read when, and each answer goes out as soon as it is
+//! ready, even before older ones. Reads, memory, faults and deadlines work as for batches.
 //!
-//! A request has a slot for as long as it is under way, and its reads' tags name the slot. The slot of a request whose
-//! reads were given up stays empty until they end: their tags must not mean something else meanwhile.
+//! A request keeps a slot until it ends, and its reads' tags name the slot. If its reads were given up, the slot stays
+//! empty until they end, because their tags must not mean another request meanwhile.
 
 use super::pending::Pending;
 use super::{Reactor, Turn};
@@ -20,18 +20,18 @@ use std::time::{Duration, Instant};
 /// Number of requests that may be under way or wait for room among the answers. It bounds what each turn looks at.
 const LIVE_MAX: usize = 1024;
 
-/// Bytes that somebody wants.
+/// Bytes that a caller wants.
 #[derive(Debug)]
 pub struct Request {
-    /// What the answer is known by.
+    /// The caller's id for the answer.
     pub id: u64,
     /// Its number: each is greater than the one before.
     pub number: u64,
-    /// Where they lie, checked.
+    /// Where the bytes are. Already checked.
     pub spans: Vec<Span>,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub struct Answer {
     /// The request's id.
@@ -47,7 +47,7 @@ enum Ask {
     Cancel(u64),
 }
 
-/// Where other threads leave what they want.
+/// Where other threads leave their requests.
 pub struct Inbox {
     asks: SegQueue<Ask>,
     bell: Arc<Bell>,
@@ -65,18 +65,18 @@ impl Inbox {
         self.bell.ring();
     }
 
-    /// Takes a request back. An answer may be on its way.
+    /// Cancels a request. Its answer may already be on its way.
     pub fn cancel(&self, number: u64) {
         self.asks.push(Ask::Cancel(number));
         self.bell.ring();
     }
 }
 
-/// What a reactor has been asked for.
+/// The requests of a reactor.
 pub struct Requests {
     inbox: Arc<Inbox>,
     answers: Sender<Answer>,
-    /// Not planned yet, by ascending number. One that was taken back is `None`.
+    /// Not planned yet, by ascending number. A cancelled one is `None`.
     queue: VecDeque<(u64, Option<Request>)>,
     /// The id and the number of the request that is planned and waits for memory.
     waiting: Option<(u64, u64)>,
@@ -90,14 +90,14 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Answers what comes into `inbox`.
+    /// Serves the requests in `inbox`.
     pub fn new(inbox: Arc<Inbox>, answers: Sender<Answer>) -> Requests {
         let (queue, issue) = (VecDeque::new(), VecDeque::new());
         let (live, free, retired) = (Vec::new(), Vec::new(), Vec::new());
         Requests { inbox, answers, queue, waiting: None, live, issue, free, retired }
     }
 
-    /// Whether somebody asked for something, or is gone.
+    /// Whether a request or a cancellation has arrived, or the callers are gone.
     pub(super) fn has_news(&self) -> bool {
         !self.inbox.asks.is_empty() || self.answers.is_closed()
     }
@@ -111,21 +111,21 @@ impl Requests {
         self.issue.front().map(|&slot| slot as usize)
     }
 
-    /// Every read of that slot is issued.
+    /// Notes that every read of the slot is issued.
     pub(super) fn issued(&mut self) {
         self.issue.pop_front();
     }
 }
 
 impl Reactor {
-    /// Reads what is asked for instead of the batches of an order: [`turn_for_requests`](Reactor::turn_for_requests).
+    /// Reads requests instead of the batches of an order: [`turn_for_requests`](Reactor::turn_for_requests).
     #[must_use]
     pub fn with_requests(self, requests: Requests) -> Reactor {
         Reactor { requests: Some(requests), ..self }
     }
 
-    /// One step, as [`turn`](Reactor::turn): sends the answers that are there, begins what was asked for, issues the
-    /// reads that fit, and waits.
+    /// Runs one step, like [`turn`](Reactor::turn): sends the answers that are ready, begins requests, issues the reads
+    /// that fit, and waits.
     ///
     /// # Errors
     /// Only errors that end the reader: the engine as a whole failed, or the system has no memory.
@@ -152,23 +152,23 @@ impl Reactor {
         Ok(Turn::Running)
     }
 
-    /// Whether requests are read, and not an order.
+    /// Whether this reactor serves requests, not an order.
     pub(super) fn is_reader(&self) -> bool {
         self.requests.is_some()
     }
 
-    /// Index in `pending` of what has reads to issue.
+    /// Index in `pending` of the next entry with reads to issue.
     pub(super) fn issuing(&self) -> Option<usize> {
         self.requests.as_ref().map_or(Some(self.issuing), Requests::next_to_issue)
     }
 
-    /// Whether others than the engine may give the reactor something to do.
+    /// Whether something other than the engine may give the reactor work.
     pub(super) fn may_be_rung(&self, in_flight: usize) -> bool {
         let is_blocked = self.blocked.memory || self.blocked.queue;
         is_blocked || self.is_reader() || self.is_computing() || self.waits_out(in_flight)
     }
 
-    /// Whether there is room for what waited for it, or nobody is left to receive it, or somebody asks for something.
+    /// Whether an answer that waited has room, the receiver is gone, or a request has arrived.
     pub(super) fn consumer_has_moved(&self) -> bool {
         let is_full = self.requests.as_ref().map_or_else(|| self.out.is_full(), Requests::is_full);
         let has_news = self.requests.as_ref().map_or_else(|| self.out.is_closed(), Requests::has_news);
@@ -176,7 +176,7 @@ impl Reactor {
         (self.blocked.queue && !is_full) || has_news || has_given_back
     }
 
-    /// A request that needed no read is over without one.
+    /// Whether a request is over that needed no read.
     fn has_answer(&self) -> bool {
         let is_over = |&slot: &u32| self.pending.get(slot as usize).is_some_and(Pending::is_complete);
         self.requests.as_ref().is_some_and(|requests| requests.live.iter().any(is_over))
@@ -193,7 +193,7 @@ impl Reactor {
         }
     }
 
-    /// Reads no more for a request that nobody wants. Its memory is free once the reads that are in flight have ended.
+    /// Stops the reads of a cancelled request. Its memory is free once the reads in flight have ended.
     fn cancel_request(&mut self, number: u64, engine: &mut dyn Engine) {
         let Some(requests) = &mut self.requests else { return };
         if let Ok(index) = requests.queue.binary_search_by_key(&number, |(number, _)| *number) {
@@ -222,12 +222,12 @@ impl Reactor {
         }
     }
 
-    /// Whether the read belongs to a request that nobody wants.
+    /// Whether the read belongs to a cancelled request.
     pub(super) fn is_unwanted(&mut self, tag: u64) -> bool {
         self.is_reader() && self.find(tag).is_some_and(|(pending, _)| pending.is_dropped)
     }
 
-    /// Takes back the memory of a read of a request that nobody wants, and forgets its failures.
+    /// Takes back the memory of a read of a cancelled request, and forgets its failures.
     pub(super) fn lose(&mut self, tag: u64, part: uringload_sys::Part) {
         self.outages.forget(tag);
         match self.find(tag) {
@@ -239,7 +239,7 @@ impl Reactor {
         }
     }
 
-    /// Sends the answers of requests that are over, as far as there is room for them.
+    /// Sends the answers of finished requests while there is room for them.
     fn answer(&mut self) -> Result<()> {
         let Some(requests) = &mut self.requests else { return Ok(()) };
         let mut at = 0;
@@ -255,13 +255,13 @@ impl Reactor {
             }
             let bytes = pending.take_answer(&self.pool, &self.stats)?;
             if !pending.is_dropped {
-                // There was room, so a refusal means that nobody receives any more.
+                // There was room, so a refusal means that the receiver is gone.
                 let _ = requests.answers.try_send(Answer { id: pending.id, number: pending.number, bytes });
                 self.starvation.end();
             }
             let places = if pending.has_holes() { &mut requests.retired } else { &mut requests.free };
             places.push(slot);
-            // In the order of the requests, so that answers that wait for room do too.
+            // In the order of the requests, so that answers that wait for room stay in order too.
             requests.live.remove(at);
         }
         Ok(())
@@ -315,7 +315,7 @@ impl Reactor {
         self.pending.len() as u32 - 1
     }
 
-    /// As [`starving`](Reactor::starving), for the request that waits for memory which the reader's user holds.
+    /// As [`starving`](Reactor::starving), for a request that waits for memory which the reader's user holds.
     pub(super) fn starving_request(&mut self, now: Instant) -> Duration {
         let Some(requests) = &self.requests else { return Duration::ZERO };
         let waits = requests.live.is_empty() && requests.answers.is_empty() && requests.answers.receiver_waits();

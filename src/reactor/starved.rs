@@ -1,5 +1,5 @@
-//! Who holds the memory; and when nothing can go on: a consumer that holds the memory it waits for, and reads that were
-//! given up and do not end.
+//! Reports who holds the memory, and detects two deadlocks: a consumer that holds the memory it waits for, and reads
+//! that were given up and do not end.
 
 use super::Reactor;
 use crate::plan::BatchPlan;
@@ -7,14 +7,14 @@ use crate::{Error, ErrorKind};
 use std::time::{Duration, Instant};
 
 impl Reactor {
-    /// Tells how many reads are in flight and, from time to time, who holds how much memory.
+    /// Reports how many reads are in flight and, from time to time, who holds how much memory.
     pub(super) fn tell_now(&self, in_flight: usize, now: Instant) {
-        // Where the engine has places, what waits for one is not in flight yet.
+        // Reads that wait for a thread of the engine are not in flight yet.
         self.stats.set_in_flight(in_flight.min(self.depth.now()), now);
         self.stats.look_at_memory(now, || {
             let lent = (self.pool.bytes() - self.pool.free_bytes()) as u64;
             let planned: u64 = self.pending.iter().map(|pending| pending.plan().block_bytes()).sum();
-            // Where values were decoded, what was read of them is back already.
+            // Memory of values that were decoded has already been returned.
             let reading = planned.min(lent);
             let units = self.decoder.as_ref().map_or(0, |decoder| decoder.memory().0 - decoder.memory().1) as u64;
             let kept = self.kept.as_ref().map_or(0, super::Kept::held_bytes);
@@ -36,7 +36,7 @@ impl Reactor {
         })
     }
 
-    /// The error of who waits for memory that `what` hold.
+    /// The error for a consumer that waits for memory which `what` holds.
     pub(super) fn starved(&self, what: &str) -> Error {
         let of_unit = |plan: &BatchPlan| plan.load.map_or(0, |load| load.bytes);
         let wanted = self.waiting.as_ref().map_or(0, |plan| plan.block_bytes().saturating_add(of_unit(plan)));

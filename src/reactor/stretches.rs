@@ -1,6 +1,6 @@
-//! Stretches of files that are kept in memory. The plan says which and when; here are their bytes. A stretch is read as
-//! if it were a batch of its own, and copied out of the pool when it comes to the front: whatever is kept for long is
-//! kept apart, so that it never splits the memory that batches need in one piece.
+//! Keeps stretches of files in memory. The plan says which and when; this holds their bytes. A stretch is read like a
+//! batch of its own, and copied out of the pool when it comes to the front, so that long-lived memory never splits the
+//! memory that batches need in one piece.
 
 use super::Reactor;
 use super::pending::Failure;
@@ -17,42 +17,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_sys::copy;
 
-/// Buffers of stretches that nobody holds any more, to be used again: memory from the system costs more than the copy.
+/// Free buffers of stretches, kept for reuse: memory from the system costs more than the copy.
 const SPARE_MAX: usize = 64;
 
-/// Files to look at when an epoch begins; each takes some microseconds.
+/// Files to check when an epoch begins; each takes some microseconds.
 const FILES_LOOKED_AT: usize = 1024;
 
 /// The stretches in memory.
 pub struct Kept {
     grid: Grid,
-    /// The place of each stretch in `stretches`, from 1; 0: it is not there.
+    /// The place of each stretch in `stretches`, from 1; 0: not in memory.
     places: Vec<u32>,
     stretches: Vec<Content>,
     /// Unused places.
     free: Vec<u32>,
-    /// Bytes that may be held, by this and by slices of what was given up, while the consumer has something to do.
+    /// Limit for the bytes held here and by slices of dropped stretches, while the consumer has batches to take.
     most: u64,
     home: Arc<Home>,
     /// Stretches that were read with failures since the last epoch began.
     broken: Vec<u32>,
-    /// Files that did not answer when they were looked at.
+    /// Files that did not answer the check.
     silent: HashSet<FileId>,
-    /// How many in memory lack bytes. Batches of the last epoch may still need one that is to be read again in this.
+    /// Number of stretches in memory that lack bytes. Batches of the last epoch may still need one that this epoch
+    /// rereads.
     lacking: usize,
 }
 
-/// The memory of a stretch. It comes home when the last slice of it is gone, often long after the stretch was given up:
-/// batches that wait, and those that a consumer holds, have slices of it.
+/// The memory of a stretch. It returns when its last slice is dropped, often long after the stretch itself: waiting
+/// batches, and those that a consumer holds, have slices of it.
 struct Lent {
     buffer: Vec<u8>,
     home: Arc<Home>,
 }
 
-/// Where the memory of stretches belongs.
+/// Owns the memory of stretches.
 struct Home {
     spare: ArrayQueue<Vec<u8>>,
-    /// Bytes of all stretches of which there is a slice.
+    /// Bytes of all stretches that have slices.
     bytes: AtomicU64,
     bell: Arc<Bell>,
 }
@@ -66,7 +67,7 @@ impl AsRef<[u8]> for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         self.home.bytes.fetch_sub(self.buffer.len() as u64, Ordering::Release);
-        // Where there are enough of them, the system gets it back.
+        // If there are enough spare buffers, the system gets it back.
         let _ = self.home.spare.push(std::mem::take(&mut self.buffer));
         self.home.bell.ring();
     }
@@ -81,8 +82,8 @@ struct Content {
 }
 
 impl Kept {
-    /// No stretch of `grid` is in memory yet. Batches are not to hold more than `most` bytes of them and of those that
-    /// were given up, as far as the consumer can give some back. That rings `bell`.
+    /// Creates the store for the stretches of `grid`, with none in memory. Batches should hold at most `most` bytes of
+    /// them and of dropped ones while the consumer can return some. A return of memory rings `bell`.
     pub fn new(grid: Grid, most: u64, bell: Arc<Bell>) -> Kept {
         let home = Home { spare: ArrayQueue::new(SPARE_MAX), bytes: AtomicU64::new(0), bell };
         let places = vec![0; grid.len()];
@@ -91,7 +92,7 @@ impl Kept {
         Kept { grid, places, stretches, free, most, home, broken, silent, lacking: 0 }
     }
 
-    /// Bytes of all stretches in memory, and of those that were given up and are still in use.
+    /// Bytes of all stretches in memory, and of dropped ones that are still in use.
     pub(super) fn held_bytes(&self) -> u64 {
         self.home.bytes.load(Ordering::Acquire)
     }
@@ -124,7 +125,7 @@ impl Kept {
         self.places[stretch.number as usize] = place;
     }
 
-    /// Gives up a stretch. Slices of it live on.
+    /// Drops a stretch. Slices of it live on.
     fn remove(&mut self, number: u32) {
         let place = std::mem::take(&mut self.places[number as usize]);
         if place == 0 {
@@ -153,7 +154,7 @@ impl Kept {
         self.copy(&mut bytes, std::iter::once((0, span))).then(|| Bytes::from(bytes))
     }
 
-    /// The bytes of a span: each piece with its place in the span. What is not in memory, which is a bug, is missing.
+    /// The bytes of a span: each piece with its offset in the span. Skips bytes that are not in memory, which is a bug.
     pub(super) fn pieces(&self, span: &Span) -> impl Iterator<Item = (usize, &[u8])> {
         let (numbers, at) = self.grid.of(span);
         let (mut start, mut place, len) = (at as usize, 0, span.len as usize);
@@ -165,8 +166,8 @@ impl Kept {
         })
     }
 
-    /// Copies the bytes of spans to `to`, each from its place on. Returns false if some of them are not in memory,
-    /// which is a bug.
+    /// Copies the bytes of spans to `to`, each starting at its offset. Returns false if some are not in memory, which
+    /// is a bug.
     pub(super) fn copy<'a>(&'a self, to: &mut [u8], spans: impl Iterator<Item = (usize, &'a Span)>) -> bool {
         let (room, mut missing) = (to.len(), 0);
         let pieces = spans.flat_map(|(at, span)| {
@@ -189,8 +190,8 @@ impl Kept {
         self.grid.of(span).0.filter_map(|number| self.content(number)).flat_map(|content| &content.failures)
     }
 
-    /// The stretches to read again in the epoch that begins: those that could not be read, and those of files that are
-    /// not what they were. Looks at a part of the files, another one each time, if there are many.
+    /// The stretches to read again in the new epoch: those that could not be read, and those of files that have
+    /// changed. If there are many files, checks a part of them, another part each time.
     fn outdated(&mut self, dataset: &Arc<dyn Dataset>, epoch: u64, patience: &Patience) -> (Vec<u32>, Vec<FileId>) {
         let mut numbers = std::mem::take(&mut self.broken);
         let files = dataset.files();
@@ -203,12 +204,12 @@ impl Kept {
         let is_other = move |number: usize| {
             let (files, file) = (asked.files(), numbered[number]);
             match uringload_sys::file::Identity::of_path(&files.path(file)) {
-                // Numbers of devices and inodes may vary; times and sizes tell.
+                // Numbers of devices and inodes may vary, so times and sizes decide.
                 Ok(found) => files.is_still(file, &found, || true).is_err(),
                 Err(error) => error.kind() == std::io::ErrorKind::NotFound,
             }
         };
-        // A file that does not answer cannot be read either: what is kept of it stays, and it is asked no more.
+        // A file that does not answer cannot be read either: its stretches stay, and it is not checked again.
         let answers = patience.ask(kept.len(), 1, is_other);
         self.silent.extend(kept.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(&file, _)| file));
         let changed = kept.into_iter().zip(answers).filter(|(_, is_other)| *is_other == Some(true));
@@ -221,14 +222,14 @@ impl Kept {
 }
 
 impl Reactor {
-    /// Sets what keeps the stretches that the planner plans.
+    /// Sets the store of the stretches that the planner plans.
     #[must_use]
     pub fn with_kept(self, kept: Option<Kept>) -> Reactor {
         Reactor { kept, ..self }
     }
 
-    /// Forgets what must be read again from `epoch` on. Returns the files that are no longer those that were read. The
-    /// engine opens those again: what it knows of them may be from just before they changed.
+    /// Forgets what must be read again from `epoch` on. Returns the files that have changed since they were read. The
+    /// engine opens those again: its state may date from just before the change.
     pub fn look_at_kept(&mut self, epoch: u64, engine: &mut dyn Engine, patience: &Patience) -> Vec<FileId> {
         let Some(kept) = &mut self.kept else { return Vec::new() };
         if kept.stretches.is_empty() {
@@ -240,13 +241,13 @@ impl Reactor {
         changed
     }
 
-    /// Whether batches hold so much of stretches that were given up that the next one waits. Only while there are
-    /// batches for the consumer: one that holds all of them and asks for more gets more, as far as memory goes.
+    /// Whether batches hold too many bytes of dropped stretches, so that the next one waits. Only while there are
+    /// batches for the consumer: one that holds all of them and asks for more gets more, up to the limit of memory.
     pub(super) fn must_wait_for_stretches(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.held_bytes() > kept.most) && !self.out.is_empty()
     }
 
-    /// Plans whole windows or single samples, where that is tried.
+    /// Switches between whole windows and single samples, where that is tried.
     pub(super) fn adapt_stretches(&mut self) {
         let is_whole = self.depth.is_whole();
         if self.planner.is_whole().is_some_and(|was_whole| was_whole != is_whole) {
@@ -255,14 +256,14 @@ impl Reactor {
         }
     }
 
-    /// Whether the storage is what a loader waits for that reads whole windows on trial. They are few reads, which need
-    /// not fill the depth.
+    /// Whether a loader that tries whole windows waits for the storage. Whole windows are few reads, which need not
+    /// fill the depth.
     pub(super) fn waits_for_stretches(&self) -> bool {
         self.depth.is_whole() && !self.blocked.queue && !self.blocked.memory
     }
 
-    /// Gives up and keeps what the batch or stretch at the front says. Returns whether it was a stretch, which is gone
-    /// then. One that failed may be read once more, and is no longer complete.
+    /// Drops and keeps the stretches that the entry at the front names. Returns whether that was a stretch, which is
+    /// then removed. A stretch that failed may be read once more; it is then no longer complete.
     pub(super) fn keep_front(&mut self) -> Result<bool> {
         let (Some(kept), Some(front)) = (&mut self.kept, self.pending.front_mut()) else { return Ok(false) };
         for number in front.take_given_up() {
@@ -271,7 +272,7 @@ impl Reactor {
         let Some(stretch) = front.plan().stretch else { return Ok(false) };
         let (mut read, failures) = front.take_stretch(&self.pool)?;
         if !failures.is_empty() {
-            // A copy, so that its memory is there to read into once more.
+            // A copy, so that its memory is free for the second read.
             read = Bytes::copy_from_slice(&read);
             if self.read_again_shorter(stretch) {
                 return Ok(false);
@@ -285,8 +286,8 @@ impl Reactor {
         Ok(true)
     }
 
-    /// Reads the stretch at the front once more, in the shortest reads, because one of its reads failed for more
-    /// samples than it must. Returns false if that was done, or if there is no memory for it.
+    /// Reads the stretch at the front once more, in the shortest reads, because one failed read made more samples fail
+    /// than necessary. Returns false if that was done before, or if there is no memory for it.
     fn read_again_shorter(&mut self, stretch: Stretch) -> bool {
         let Some(front) = self.pending.front_mut() else { return false };
         if front.has_holes() || front.is_second_try() {
@@ -298,7 +299,7 @@ impl Reactor {
         plan.batch.next = front.plan().batch.next;
         self.planner.plan_again(stretch, &mut plan);
         if !front.take_memory(&mut self.pool, &plan) {
-            // What it had is free, but perhaps no longer in one piece.
+            // Its old memory is free, but perhaps no longer in one piece.
             self.spare_plans.push(plan);
             return false;
         }
@@ -352,7 +353,7 @@ mod tests {
         kept.insert(grid.stretch(1, &files), &[2; 64], Vec::new());
         assert_eq!((kept.bytes(&span), &slice[..]), (None, &[1; 5][..]));
         assert!(!kept.copy(&mut [0; 5], [(0, &span)].into_iter()));
-        // Its memory is used again when nobody holds a slice of it.
+        // Its memory is used again when no slice of it is left.
         let at = slice.as_ptr().addr() - 3;
         assert_eq!(kept.held_bytes(), 128);
         drop(slice);
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(kept.bytes(&span).map(|bytes| bytes.as_ptr().addr()), Some(at + 3));
     }
 
-    /// Batches of the epoch before may be made after an epoch has begun, which is when such stretches are forgotten.
+    /// Batches of the previous epoch may be built after an epoch has begun, which is when such stretches are forgotten.
     #[test]
     fn what_lacks_bytes_does_so_until_it_is_read_again() {
         let (mut kept, files) = kept(128, 64);

@@ -31,7 +31,7 @@ use uringload_sys::Arena;
 
 /// Seeds of the quick suite. The slow suite runs more (`URINGLOAD_SEEDS`).
 const SEEDS: u64 = 500;
-/// As many show everything that can happen.
+/// This many seeds show everything that can happen.
 const SEEDS_THAT_SHOW_ALL: u64 = 5_000;
 
 /// How long a world waits for its disk, in its own time.
@@ -80,7 +80,7 @@ struct Told {
 struct Heard {
     /// Samples and batches that failed.
     failures: u64,
-    /// Whether it was told that there is no memory.
+    /// Whether it was told that memory ran out.
     starved: bool,
     /// Batches that had both timeouts and samples.
     holes: u64,
@@ -100,7 +100,7 @@ struct Seen {
     late: u64,
     early: u64,
     saved: u64,
-    /// Reads of several pieces, all of which came back, and not all.
+    /// Bundles: those that came back whole, and those that did not.
     bundles: [u64; 2],
 }
 
@@ -326,7 +326,7 @@ impl World {
                     // Like the loader: at once if the route stays the same, otherwise when nothing is in flight.
                     Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => {
                         if self.seed.is_multiple_of(7) {
-                            // None of the files is there to be looked at: all stretches are read again.
+                            // None of the files exists on disk, so all stretches are read again.
                             reactor.look_at_kept(epoch, &mut sim, &Patience::new(Duration::from_secs(60)));
                         }
                         reactor.start_epoch(epoch);
@@ -382,7 +382,7 @@ impl World {
         sim.failed_by_outage
     }
 
-    /// Checks that a loader ends early only for a reason, and goes on only without one.
+    /// Checks that a loader ends early only for a reason, and that a reason always ends it.
     fn check_failures(&self, ended_by: Option<&Error>, reactor: &Reactor, sim: &Sim) {
         let limit = match self.max_failures {
             Some(MaxFailures::Count(limit)) => limit,
@@ -557,7 +557,7 @@ impl World {
         assert_eq!(replaced_by.is_some(), self.rules.on_error == OnError::Replace);
         let Some(by) = *replaced_by else { return };
         let mut tries = (0..16).map(|attempt| replacement(self.seed, *id, attempt, self.dataset.len()).unwrap());
-        // Those before it must have failed, or it would not have been this one's turn.
+        // The candidates before it must have failed, or it would not have been used.
         let before: Vec<SampleId> = tries.by_ref().take_while(|tried| *tried != by).collect();
         assert!(before.len() < 16, "{by:?} in the place of {id:?}");
         assert!(before.iter().all(|tried| self.may_fail(*tried, error, sim) || self.rules.timeout.is_some()));
@@ -622,8 +622,8 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     );
 }
 
-/// Long blocks take as much room as the longest one if there is room to spare. A batch that has the whole pool to
-/// itself gets exactly what it needs: otherwise it would wait forever for room that nobody holds.
+/// Long blocks get as much room as the longest one if there is room to spare. A batch that has the whole pool to itself
+/// gets exactly what it needs: otherwise it would wait forever for room that no other batch holds.
 #[test]
 fn a_batch_that_fits_into_the_pool_gets_its_memory() {
     const MIB: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! Handles reads that take too long: they are cancelled, get a short grace period, and are then given up. A read that
-//! was given up keeps its memory until it ends, and the batch goes on without it. Where its samples would be listed as
-//! bad, it is waited for, or read, once more before.
+//! was given up keeps its memory until it ends, and the batch goes on without it. If its samples would be listed as
+//! bad, it first gets its time once more, or is read again.
 
 use super::pending::Pending;
 use super::{REPAIRS, Reactor};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_millis(100);
 
 /// How often a read that only waits behind others gets a new deadline, so that it does not fail because of them. Once
-/// those are given up, a thread is free for it.
+/// the others are given up, a thread is free for it.
 const WAITS_MAX: u32 = 3;
 
 /// Number of deadlines kept before those of completed reads are pruned.
@@ -24,9 +24,9 @@ const DEADLINES_KEPT: usize = 1024;
 pub(super) struct Timeouts {
     /// How long a read may take. `None` means no limit.
     after: Option<Duration>,
-    /// One for each started read, in order. Some of these reads have completed since.
+    /// One for each started read, in order. Some of these reads have ended already.
     deadlines: VecDeque<Deadline>,
-    /// Cancelled reads that have not come back, by when they are given up.
+    /// Cancelled reads that have not come back, ordered by when they are given up.
     cancelled: VecDeque<Cancelled>,
     /// Reads that may still come back but belong to no batch any more.
     abandoned: Vec<Abandoned>,
@@ -42,7 +42,7 @@ struct Cancelled {
     /// When to give it up.
     until: Instant,
     tag: u64,
-    /// Whether it has had its time once more.
+    /// Whether it has already been given its time again.
     is_second: bool,
     error: Error,
 }
@@ -57,7 +57,7 @@ impl Timeouts {
         Timeouts { after, ..Timeouts::default() }
     }
 
-    /// The next time at which a read must be cancelled or given up, if no read ends before.
+    /// The next time at which a read must be cancelled or given up, if no read ends before then.
     pub(super) fn next(&self) -> Option<Instant> {
         let deadline = self.deadlines.front().map(|deadline| deadline.at);
         let grace = self.cancelled.front().map(|cancelled| cancelled.until);
@@ -75,7 +75,7 @@ impl Timeouts {
         self.cancelled.insert(place, cancelled);
     }
 
-    /// Whether a read that came back had been given up, so that nobody waits for it.
+    /// Whether a read that came back had been given up, so that no batch waits for it.
     ///
     /// Batch tags repeat after 2^31 batches. If a read stays away that long and its tag comes up again, the two may be
     /// confused: the memory of both is safe, and the later batch misses its own deadline.
@@ -119,7 +119,7 @@ impl Reactor {
         engine.start(read);
     }
 
-    /// Cancels reads whose time is up, and goes on without those that do not come back.
+    /// Cancels reads whose time is up, and gives up those that do not come back.
     pub(super) fn expire(&mut self, engine: &mut dyn Engine) {
         let (Some(now), Some(after)) = (self.deadline_clock(engine), self.timeouts.after) else { return };
         while let Some(&deadline) = self.timeouts.deadlines.front() {
@@ -135,8 +135,8 @@ impl Reactor {
         }
         while self.timeouts.cancelled.front().is_some_and(|cancelled| cancelled.until <= now) {
             let Some(cancelled) = self.timeouts.cancelled.pop_front() else { return };
-            // What would be listed as bad gets half of its time once more, so that its error comes before twice the
-            // timeout is over. It cannot be read again, because it has its memory.
+            // A read that would be listed as bad gets half of its time once more, so that its error comes before twice
+            // the timeout is over. It cannot be read again, because it has its memory.
             if self.failures.lists() && !cancelled.is_second {
                 self.timeouts.keep(Cancelled { until: now + after / 2, is_second: true, ..cancelled });
                 continue;
@@ -168,7 +168,7 @@ impl Reactor {
                 .with_offset(planned.offset)
                 .with_remedy("see the kernel's log for the disk, or the server behind the mount; or raise the timeout")
         };
-        // If a read elsewhere is what takes so long, this one failed for its own reason.
+        // If a probe is what takes too long, this read failed for its own reason.
         let error = self.outages.why_elsewhere(tag).cloned().unwrap_or_else(late);
         self.stats.count.timeouts.add(1);
         self.timeouts.keep(Cancelled { until: now + GRACE, tag, is_second: false, error });

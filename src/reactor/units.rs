@@ -1,5 +1,5 @@
-//! Units in progress. Each is read as if it were a batch of its own, decoded by the stage, and kept as long as the plan
-//! cuts samples from it. Decoded units have a pool of their own, divided into buffers of one length, so that it never
+//! Reads and keeps units. Each is read like a batch of its own, decoded by the stage, and kept while the plan cuts
+//! samples from it. Decoded units have a pool of their own, divided into buffers of one length, so that it never
 //! fragments.
 
 use super::Reactor;
@@ -55,7 +55,7 @@ impl Decoder {
         self.pool.collect()
     }
 
-    /// Takes what came of decoding a unit, and marks it ready.
+    /// Takes the result of decoding a unit, and marks it ready.
     pub(super) fn take(&mut self, number: u64, out: Part, result: Result<usize>) {
         let state = match result {
             Ok(len) => {
@@ -113,7 +113,7 @@ impl Decoder {
         unit.is_none_or(|unit| matches!(unit.state, State::Ready(_) | State::Failed(_)))
     }
 
-    /// The units that a batch is cut from, in the order of its list, or why one is not there.
+    /// The units that a batch is cut from, in the order of its list, or why one is missing.
     pub(super) fn of(&self, plan: &BatchPlan) -> Vec<Result<Bytes>> {
         let unit = |number| match self.units.get(number).map(|unit| &unit.state) {
             Some(State::Ready(bytes)) => Ok(bytes.clone()),
@@ -123,7 +123,7 @@ impl Decoder {
         plan.uses.iter().map(unit).collect()
     }
 
-    /// Whether all units that a batch is cut from are there, or failed.
+    /// Whether all units that a batch is cut from are ready or failed.
     pub(super) fn has_all(&self, plan: &BatchPlan) -> bool {
         let is_there = |unit: &Unit| matches!(unit.state, State::Ready(_) | State::Failed(_));
         plan.uses.iter().all(|number| self.units.get(number).is_some_and(is_there))
@@ -179,8 +179,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Whether a pending batch can be taken from the front: it was read and, if it is a unit, decoded, or else what is
-    /// to be made of its values is made.
+    /// Whether the entry can be taken from the front: it was read and, for a unit, decoded, or, for a batch, all its
+    /// values are finished.
     pub(super) fn is_done(&self, pending: &Pending) -> bool {
         pending.is_complete()
             && match (pending.load(), &self.decoder) {
@@ -189,7 +189,7 @@ impl Reactor {
             }
     }
 
-    /// Whether the oldest batch waits for a unit that is being decoded, or for what is made of its values.
+    /// Whether the oldest batch waits for a unit that is being decoded, or for values that threads process.
     pub(super) fn waits_for_stage(&self) -> bool {
         self.is_computing() && self.pending.front().is_some_and(Pending::is_complete)
     }

@@ -1,5 +1,4 @@
-//! Packed rows from a handmade plan: pieces of plain samples, of which only the piece was read, and of samples that are
-//! read whole.
+//! Packed rows from a handmade plan: some samples are plain, so that only a piece was read; others are read whole.
 
 use super::*;
 use crate::Result;

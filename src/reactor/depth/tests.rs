@@ -9,10 +9,10 @@ use std::collections::BinaryHeap;
 
 const READ_BYTES: u64 = 512 << 10;
 
-/// When it must have found the knee: the later of the two.
+/// The knee must be found by this time: the later of the two.
 const CONVERGED: (Duration, usize) = (Duration::from_secs(2), 500);
 
-/// How long the rate is measured then: the longer of the two.
+/// How long the rate is measured after that: the longer of the two.
 const MEASURED: (Duration, usize) = (Duration::from_secs(1), 3000);
 
 fn adaptive(start: usize) -> Width {
@@ -26,7 +26,7 @@ fn fixed(most: usize) -> Width {
 mod devices;
 mod gaps;
 
-/// A device, a depth and the reads between them.
+/// A device, a depth and its reads in flight.
 struct Run {
     depth: Depth,
     service: Service,
@@ -87,7 +87,7 @@ impl Run {
         }
     }
 
-    /// Bytes a second, once it had the time to converge.
+    /// Bytes a second, after the time to converge.
     fn rate(&mut self) -> f64 {
         self.until(CONVERGED);
         let (now, bytes) = (self.now, self.bytes);
@@ -96,8 +96,8 @@ impl Run {
     }
 }
 
-/// A device as seeds make them: limited by bandwidth, by reads a second, by a bucket of tokens, by its dies or by
-/// latency alone.
+/// A device made from a seed: limited by bandwidth, by reads a second, by a bucket of tokens, by its dies or by latency
+/// alone.
 fn device(seed: u64) -> Limits {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut of = |values: &[u64]| values[random.next_u64() as usize % values.len()];
@@ -112,7 +112,7 @@ fn device(seed: u64) -> Limits {
     }
 }
 
-/// The best of all fixed depths, on the same device.
+/// The rate of the best fixed depth, on the same device.
 fn best(limits: Limits, seed: u64) -> f64 {
     [8, 32, 64, 128, 256].into_iter().map(|most| Run::new(limits, fixed(most), seed).rate()).fold(0.0, f64::max)
 }
@@ -142,7 +142,7 @@ fn a_thousand_devices_give_nine_tenths_of_their_best() {
 
 #[test]
 fn it_starts_low_and_finds_what_latency_alone_limits() {
-    // A network file system: 20 ms a read, however many there are.
+    // A network file system: 20 ms a read, at any depth.
     for jitter in [0, 20] {
         let limits = Limits { latency: Duration::from_millis(20), jitter, ..NONE };
         let mut run = Run::new(limits, adaptive(16), 7);

@@ -1,5 +1,5 @@
-//! How reads begin: short ones that follow each other in memory go to the engine together. What of a bundle does not
-//! come back whole is read again, one by one, so errors and short reads are handled as those of any read.
+//! Starts reads: short ones that are adjacent in memory go to the engine together. Parts of a bundle that do not come
+//! back whole are read again, one by one, so errors and short reads are handled like those of any read.
 
 use super::{Pending, Progress};
 use crate::Result;
@@ -9,10 +9,10 @@ use crate::reactor::Reactor;
 use crate::reactor::depth::Ended;
 use std::collections::VecDeque;
 
-/// Longest read that goes with others: copying it takes no longer than handing it over.
+/// Longest read that joins a bundle: copying it takes no longer than submitting it.
 const PIECE_BYTES_MAX: u64 = 8 << 10;
 
-/// Most reads of a bundle: handing one over is then a small part of reading them, and a batch still has several.
+/// Most reads of a bundle: submitting one is then a small part of reading it, and a batch still has several.
 const PIECES_MAX: usize = 16;
 
 impl Pending {
@@ -54,7 +54,7 @@ impl Pending {
         Some(std::mem::replace(&mut self.plan, plan))
     }
 
-    /// How often there is something to issue, if nothing was yet.
+    /// Number of issues, if none was made yet.
     pub(in crate::reactor) fn bundles(&self) -> usize {
         self.bundles
     }
@@ -64,7 +64,7 @@ impl Pending {
         loop {
             let index = *self.plan.issue_order.get(self.issued)? as usize;
             self.issued += 1;
-            // Else it goes with one before it in memory.
+            // Otherwise it goes with an earlier read in memory.
             let Some(part) = self.parts[index].take() else { continue };
             let PlannedRead { file, offset, .. } = self.plan.reads[index];
             let tag = (u64::from(number) << 32) | index as u64;
@@ -85,12 +85,12 @@ impl Pending {
         self.reads.get(index).is_some_and(|progress| progress.together > 1)
     }
 
-    /// Settles those reads of a bundle that came back whole, and returns their number and bytes. The others are to be
-    /// read one by one, and join `again`.
+    /// Settles the reads of a bundle that came back whole, and returns their number and bytes. The others join `again`,
+    /// to be read one by one.
     pub(in crate::reactor) fn settle_bundle(&mut self, done: Done, again: &mut VecDeque<Read>) -> (u64, u64) {
         let first = done.tag as u32 as usize;
         let together = std::mem::take(&mut self.reads[first].together) as usize;
-        // They came one behind the other: each took its share of the time.
+        // They were read one after the other: each took its share of the time.
         (first..first + together).for_each(|index| self.took(index, done.latency / together as u32));
         let planned = &self.plan.reads[first..first + together];
         let good = done.result.unwrap_or(0) as u64;
@@ -117,7 +117,7 @@ impl Pending {
 }
 
 impl Reactor {
-    /// Settles reads that the engine had together.
+    /// Settles reads that went to the engine together.
     pub(in crate::reactor) fn settle_bundle(&mut self, mut done: Done) -> Result<()> {
         let (tag, latency) = (done.tag, done.latency);
         done.pieces.clear();
@@ -133,7 +133,7 @@ impl Reactor {
         self.stats.count.reads.add(reads);
         self.stats.count.bytes_read.add(bytes);
         let Some(each) = bytes.checked_div(reads) else { return Ok(()) };
-        // They came one behind the other: each took its share of the time.
+        // They were read one after the other: each took its share of the time.
         self.stats.read_latency.record(each, latency / reads as u32, reads);
         self.depth.done(Ended::new(bytes, joined, latency));
         self.tell_early(tag)

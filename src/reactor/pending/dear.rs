@@ -1,5 +1,5 @@
-//! What the samples of a batch took to read and to decode. Every read leaves its time; only a batch that may have one
-//! of the dearest samples looks whose it was.
+//! Records what the samples of a batch took to read and to decode. Every read records its time; samples are looked up
+//! only in a batch that may have one of the slowest.
 
 use super::Pending;
 use crate::plan::{PlannedRead, Slice};
@@ -12,14 +12,14 @@ pub(in crate::reactor) fn micros(time: Duration) -> u32 {
 }
 
 impl Pending {
-    /// Books what a read took, or a part of it.
+    /// Records the time of a read, or of a part of it.
     pub(super) fn took(&mut self, index: usize, latency: Duration) {
         let took = &mut self.reads[index].took;
         *took = took.saturating_add(micros(latency));
         self.slowest = self.slowest.max(*took);
     }
 
-    /// Offers the samples of the batch to the list of the dearest, if one may be.
+    /// Offers the samples of the batch to the list of the slowest, if one may belong there.
     pub(super) fn offer_dearest(&mut self, stats: &Stats) {
         let bar = stats.dearest.bar();
         if u64::from(self.slowest) + u64::from(self.making.slowest) <= bar {
@@ -46,10 +46,10 @@ impl Pending {
         self.by_place = order;
     }
 
-    /// Microseconds of the longest read that brought some of a slice. `order` has the reads by their places.
+    /// Microseconds of the longest read that brought a part of a slice. `order` has the reads by their places.
     fn longest_of(&self, slice: &Slice, order: &[u32]) -> u32 {
         let (file, start, end) = (slice.span.file, slice.span.offset, slice.span.offset + slice.span.len);
-        // Reads of a file do not overlap but where alignment makes neighbours of two blocks share a sector.
+        // Reads of a file overlap only where alignment makes neighbours of two blocks share a sector.
         let ends_before = |index: &u32| {
             let PlannedRead { file: of, offset, len, .. } = self.plan.reads[*index as usize];
             (of, offset + len) <= (file, start)

@@ -1,4 +1,4 @@
-//! Blocks that go out before their batch is complete.
+//! Sends blocks out before their batch is complete.
 
 use super::Pending;
 use crate::Result;
@@ -10,13 +10,13 @@ use bytes::Bytes;
 /// Receiver of blocks whose batch is not complete yet.
 pub struct Early {
     sender: Sender<EarlyBlock>,
-    /// As long as the pool's memory. A byte here stands for the byte at the same offset there, wherever only a value's
-    /// location matters.
+    /// Exactly as long as the pool's memory. A byte here represents the byte at the same offset there, wherever only a
+    /// value's location matters.
     echoes: Option<Bytes>,
 }
 
 impl Early {
-    /// Sends blocks to `sender` as far as it has room. With `echoes`, which has as many bytes as the pool, the receiver
+    /// Sends blocks to `sender` while it has room. With `echoes`, which has as many bytes as the pool, the receiver
     /// owns each block alone. That is only for datasets that do not look at bytes, and for columns that do not stay on
     /// the host.
     pub fn new(sender: Sender<EarlyBlock>, echoes: Option<Bytes>) -> Early {
@@ -27,8 +27,7 @@ impl Early {
 /// A block that was read before its batch is complete.
 #[derive(Clone, Debug)]
 pub struct EarlyBlock {
-    /// Number of its batch among all that the reactor delivers, from 0. Each batch is delivered at its position, even
-    /// if as an error.
+    /// Number of its batch among all that the reactor delivers, from 0. A batch that ends as an error counts too.
     pub batch: u64,
     /// The whole block.
     pub bytes: Bytes,
@@ -43,8 +42,8 @@ pub struct EarlyBlock {
 
 impl Pending {
     /// Shares the block of read `index` before the batch is complete, if all of it was read without errors. From then
-    /// on nothing may be moved inside it. If `echoes` stands for the pool's memory, the batch keeps only the echo, so
-    /// the block returns to the pool as soon as the receiver drops it.
+    /// on nothing may be moved inside it. With `echoes`, the batch keeps only the echo, so the block returns to the
+    /// pool as soon as the receiver drops it.
     ///
     /// # Errors
     /// `Internal` if memory was lost, which is a bug.

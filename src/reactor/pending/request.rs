@@ -1,4 +1,4 @@
-//! A request in progress: how it ends, with its bytes or without.
+//! Ends a request in progress, with its bytes or without.
 
 use super::super::assemble;
 use super::Pending;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use uringload_sys::Part;
 
 impl Pending {
-    /// Takes back the memory of the reads that are not issued yet, which then never are. Returns how many those were.
+    /// Takes back the memory of the reads that are not issued yet, which cancels them. Returns their number.
     fn take_back_unissued(&mut self) -> usize {
         let unissued = &self.plan.issue_order[self.issued..];
         for &index in unissued {
@@ -48,7 +48,7 @@ impl Pending {
         Ok(parts)
     }
 
-    /// Nobody wants the request. Returns how many of its reads were not issued, and now never are.
+    /// Cancels the request. Returns how many of its reads were not issued, and now never are.
     pub(in crate::reactor) fn drop_request(&mut self) -> usize {
         self.is_dropped = true;
         self.take_back_unissued()
@@ -71,7 +71,7 @@ impl Pending {
         stats.count.bytes_wanted.add(wanted);
         let mut slices = plan.slices.iter().filter(|slice| slice.span.len > 0);
         let Some(first) = slices.next() else {
-            // Of files without bytes, which were looked at.
+            // For files without bytes, which were checked.
             parts.into_iter().for_each(|part| drop(pool.lease(part)));
             return Ok(Ok(Bytes::new()));
         };

@@ -1,4 +1,4 @@
-//! A stretch of a file in progress: read as if it were a batch, and taken without being parsed.
+//! Reads a stretch of a file like a batch, and takes it without parsing.
 
 use super::{Failure, Pending, lost};
 use crate::Result;
@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use bytes::Bytes;
 
 impl Pending {
-    /// Begins once more, with the memory that was taken, as another plan of the same. Returns the previous plan for
+    /// Begins again with another plan of the same stretch, in the memory that was taken. Returns the previous plan for
     /// reuse.
     pub(in crate::reactor) fn begin_again(&mut self, plan: BatchPlan) -> Option<BatchPlan> {
         let previous = self.begin(plan, self.number, false);
@@ -57,7 +57,7 @@ impl Pending {
         Ok((Bytes::from(bytes), failures))
     }
 
-    /// Takes the numbers of the stretches that are to be given up before this batch or stretch is made.
+    /// Takes the numbers of the stretches to drop before this batch or stretch is built.
     pub(in crate::reactor) fn take_given_up(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.plan.given_up)
     }

@@ -1,5 +1,5 @@
 //! Requests on a disk that lies, all from one seed: each is answered once, with its bytes or an error of its own,
-//! unless it was taken back, and no memory is lost.
+//! unless it was cancelled, and no memory is lost.
 
 use super::*;
 use crate::config::{Config, OnError};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 /// Seeds of the quick suite. The slow suite runs more (`URINGLOAD_SEEDS`).
 const SEEDS: u64 = 150;
-/// So many show every kind of end.
+/// This many seeds show every kind of end.
 const SEEDS_THAT_SHOW_ALL: u64 = 300;
 /// A world that takes more turns than this has hung.
 const TURNS_MAX: usize = 100_000;
@@ -45,7 +45,7 @@ struct World {
     reactor: Reactor,
     inbox: Arc<Inbox>,
     answers: crate::queue::Receiver<Answer>,
-    /// What is asked for and not answered or taken back.
+    /// Requests that were neither answered nor cancelled.
     asked: HashMap<u64, Vec<Span>>,
     held: Vec<Bytes>,
     seen: Seen,
@@ -141,11 +141,11 @@ impl World {
         self.inbox.read(Request { id: number * 7, number, spans });
     }
 
-    /// Takes an answer and holds it against the disk.
+    /// Takes an answer and compares it with the disk.
     fn take(&mut self) {
         let Ok(Answer { id, number, bytes }) = self.answers.try_recv() else { return };
         assert_eq!(id, number * 7);
-        // It may have been on its way when its request was taken back.
+        // It may have been on its way when its request was cancelled.
         let Some(spans) = self.asked.remove(&number) else { return };
         self.seen.overtaken += u64::from(number < self.last);
         self.last = self.last.max(number);
@@ -229,7 +229,7 @@ impl World {
         self.seen
     }
 
-    /// Everything comes home.
+    /// Checks that all memory was returned.
     fn check_end(&mut self) {
         for _ in 0..1000 {
             self.sim.release();
@@ -268,7 +268,7 @@ fn every_request_is_answered_once_or_taken_back() {
     assert!(seeds < SEEDS_THAT_SHOW_ALL || !counts.contains(&0), "{seeds} seeds have not shown everything: {counts:?}");
 }
 
-/// Its request is taken back between the failure and the next attempt.
+/// The request is cancelled between the failure and the next attempt.
 #[test]
 fn a_read_that_is_to_be_made_again_is_forgotten_with_its_request() {
     with_seed(5113, || {

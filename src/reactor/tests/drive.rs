@@ -1,9 +1,9 @@
-//! What the small worlds of other tests share: a disk that lies, a consumer that takes batches when it likes, and the
+//! Shared by the small worlds of other tests: a disk that lies, a consumer that takes batches when it likes, and the
 //! end.
 
 use super::{Batch, Engine, Error, ErrorKind, Faults, Reactor, Receiver, Result, Sim, Turn};
 
-/// What such a disk does, if it lies. Reads that never end must be given up, or the run would not end either.
+/// The faults of the disk, if it lies. Reads that never end must be given up, or the run would not end either.
 pub fn faults(mut pick: impl FnMut(u64) -> u64, lies: bool, gives_up: bool) -> Faults {
     let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
     Faults {
@@ -20,12 +20,12 @@ pub fn faults(mut pick: impl FnMut(u64) -> u64, lies: bool, gives_up: bool) -> F
     }
 }
 
-/// Runs the reactor until everything has come, beside a consumer that holds what `take` gives back for a while. `take`
-/// also says whether that was the last. Returns how often the consumer was told that memory is held; `None` if it ended
-/// by an error that is expected.
+/// Runs the reactor until everything has come, beside a consumer that keeps the results of `take` for a while. `take`
+/// also returns whether that was the last. Returns how often the consumer was told that it holds memory; `None` if an
+/// expected error ended the run.
 ///
 /// # Panics
-/// For any other error, and after so many turns.
+/// For any other error, and after too many turns.
 pub fn drive(
     (reactor, sim): (&mut Reactor, &mut Sim),
     receiver: &mut Receiver<Result<Batch>>,
@@ -72,7 +72,7 @@ pub fn drive(
     panic!("it hangs: {turns} turns");
 }
 
-/// Ends what the disk still has, and checks that all memory comes back.
+/// Ends the disk's remaining reads, and checks that all memory comes back.
 pub fn comes_home(reactor: &mut Reactor, sim: &mut Sim) {
     sim.release();
     sim.turn(None, &mut reactor.done).unwrap();

@@ -1,9 +1,9 @@
-//! Storage that is away for a time.
+//! Storage that is unavailable for a time.
 
 use super::*;
 
-/// Storage that gives nothing for a time, and a machine that has no room for one, cost no sample: each comes in order,
-/// once. In every other world nothing else goes wrong, so there any failure is one that the outage made.
+/// Storage that returns nothing for a time, and a machine that has no room for a time, cost no sample: each comes in
+/// order, once. In every other world nothing else goes wrong, so any failure there comes from the outage.
 #[test]
 fn an_outage_costs_no_sample() {
     const ERRNOS: [i32; 9] = [EIO, ESTALE, ETIMEDOUT, ENOTCONN, ENOENT, EMFILE, ENFILE, ENOMEM, EAGAIN];
@@ -31,7 +31,7 @@ fn an_outage_costs_no_sample() {
     assert!(hit > seeds / 2, "{hit} of {seeds} worlds had an outage");
 }
 
-/// A folder that is back when other names are asked for, after one was not there, costs no sample either.
+/// A folder that is back when other names are checked, after one was missing, costs no sample either.
 #[test]
 fn an_outage_that_ends_before_it_is_looked_for_costs_no_sample() {
     let mut hit = 0;
@@ -55,7 +55,7 @@ const ENOTCONN: i32 = 107;
 const ETIMEDOUT: i32 = 110;
 const ESTALE: i32 = 116;
 
-/// An outage that lasts too long ends the loader with an error that says what to do, and no sample is lost for it.
+/// An outage that lasts too long ends the loader with an error that says what to do, and loses no sample.
 #[test]
 fn an_outage_that_does_not_end_is_an_error() {
     for errno in [EIO, ESTALE, ENOENT, EMFILE] {

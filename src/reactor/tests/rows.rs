@@ -1,5 +1,5 @@
-//! The simulator where only the rows that crops need are read: over a disk that lies, what comes out is what the whole
-//! arrays make, and no more is read than is needed.
+//! The simulator where only the rows that crops need are read, over a disk that lies: the output equals that of the
+//! whole arrays, and no more is read than needed.
 
 use super::*;
 use crate::dataset::{Dataset, Span};
@@ -60,7 +60,7 @@ impl Run {
         }
         let map = match array.map(&dataset.schema().fields[0]) {
             Ok(map) => map,
-            // Nothing is left of an axis of one.
+            // An axis of length one has nothing left.
             Err(_) => Array::default().slice([(Some(0), Some(1))]).map(&dataset.schema().fields[0]).unwrap(),
         };
         let maps = [("data".to_owned(), map.clone())];
@@ -98,7 +98,7 @@ impl Run {
         Run { dataset, shape, map, rows, order, collation, layout, rules, faults, threads, pool_bytes, reserve_bytes }
     }
 
-    /// What the whole array of a sample becomes.
+    /// The result for the whole array of a sample.
     fn made(&self, epoch: u64, id: SampleId) -> Vec<u8> {
         let mut spans: Vec<Span> = Vec::new();
         self.dataset.spans(id, &mut spans);
@@ -140,7 +140,7 @@ impl Run {
         let is_expected = |error: &Error, reactor: &Reactor| match error.kind() {
             ErrorKind::Timeout => reactor.has_abandoned(),
             ErrorKind::TooManyFailures => true,
-            // In these small worlds it may be that no file can be read.
+            // In these small worlds, it can happen that no file can be read.
             _ => is_outage(error),
         };
         let turns = 50 * TURNS_MAX;

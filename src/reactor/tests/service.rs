@@ -1,4 +1,4 @@
-//! Worlds in which reads take their time.
+//! Worlds in which reads take time.
 
 use super::seeds::with_seed;
 use super::{Duration, Faults, SEEDS, Seen, World};
@@ -8,7 +8,7 @@ use crate::engine::sim::service::{Limits, NONE};
 const TIMEOUT: Duration = Duration::from_millis(50);
 const LATENCY: Duration = Duration::from_millis(40);
 
-/// Files are bad in many places, for good.
+/// Files are bad in many places, permanently.
 const BAD: Faults = Faults {
     short: 0,
     momentary: 0,
@@ -26,7 +26,7 @@ const BAD: Faults = Faults {
 const BYTES_LEAST: u64 = 200_000;
 
 impl World {
-    /// How the disk serves reads, where that takes time.
+    /// How the disk serves reads, if that takes time.
     pub(super) fn service(&self) -> Option<Limits> {
         let is_plain = self.faults == Faults { reorder: self.faults.reorder, ..Faults::default() };
         if is_plain && self.rules.timeout.is_none() {
@@ -37,7 +37,7 @@ impl World {
     }
 }
 
-/// What is read elsewhere to tell whose fault a failure is may come back after its deadline, too: it is nobody's bytes.
+/// A probe may come back after its deadline, too; its bytes belong to no read.
 #[test]
 fn late_reads_elsewhere_are_not_taken_for_what_they_stand_for() {
     let mut seen = Seen::default();

@@ -3,12 +3,12 @@
 use super::{Grid, Joining, Keep, Reactor, Rng, SeedableRng, World, Xoshiro256PlusPlus};
 
 impl World {
-    /// With some of what follows from where samples lie.
+    /// Applies some of the settings below, which depend on the locations of samples.
     pub(super) fn with_locality(self) -> World {
         self.with_joining().with_stretches()
     }
 
-    /// In one of three worlds, spans near each other are joined. Those worlds are otherwise what they were.
+    /// In one of three worlds, joins spans near each other. Other worlds stay the same.
     fn with_joining(mut self) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x901e);
         let mut pick = |below: u64| random.next_u64() % below;
@@ -21,7 +21,7 @@ impl World {
         self
     }
 
-    /// In two of three worlds, stretches of files are read whole. Those worlds are otherwise what they were.
+    /// In two of three worlds, reads stretches of files whole. Other worlds stay the same.
     fn with_stretches(mut self) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5743);
         let mut pick = |below: u64| random.next_u64() % below;
@@ -43,7 +43,7 @@ impl World {
         self
     }
 
-    /// In worlds where it is tried to read stretches, that begins and ends at any time.
+    /// In worlds that try to read stretches, begins and ends that at any time.
     pub(super) fn turn_whole(&mut self, reactor: &mut Reactor) {
         if reactor.planner.is_whole().is_some() && self.chance(5) {
             reactor.depth.turn_whole();

@@ -1,5 +1,5 @@
 //! The simulator with a dataset whose samples are cut from units: the same lying disk, memory for few units, units that
-//! do not decode, and batches that need more units than there may be.
+//! do not decode, and batches that need more units than fit.
 
 use super::*;
 use crate::dataset::{Dataset, Field, Index, Sample, Schema, Span, UnitId, Units, Value};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// What the decoder does to each byte.
 const KEY: u8 = 0x5a;
 
-/// One in this many units does not decode.
+/// One in this many units fails to decode.
 const ONE_IS_BROKEN: u32 = 13;
 
 /// Where a sample's bytes come from.
@@ -281,7 +281,7 @@ impl Run {
         assert!(decoder.forget_all(), "the memory of units is lost");
     }
 
-    /// Checks a batch, or the error in its place, against what is expected.
+    /// Checks a batch, or the error in its place, against the oracle.
     fn check(&self, batch: Result<Batch>, position: &mut u64, sim: &Sim, happened: &mut Happened) -> Option<Batch> {
         let len = self.order.sampler().len();
         let cursor = Cursor::new(*position / len, *position % len);

@@ -1,15 +1,15 @@
-//! Files of one dataset on two devices: one controller for both, held against the best pair of depths, one for each.
+//! Files of one dataset on two devices: compares one controller for both with the best pair of depths, one for each.
 
 use super::*;
 use std::collections::VecDeque;
 
-/// Reads from the oldest one that has not ended to the last one that may be issued: the memory that a loader has.
+/// Reads from the oldest one that has not ended to the last one that may be issued: the memory of a loader.
 const AHEAD: u64 = 1024;
 
 /// How many reads may be in flight.
 #[derive(Debug)]
 enum Policy {
-    /// On both devices together, as the controller finds it.
+    /// On both devices together, as the controller chooses.
     Both(Box<Depth>),
     /// On each device.
     Each([usize; 2]),
@@ -18,7 +18,7 @@ enum Policy {
 /// A read in flight: its end, its number, its beginning, bytes and device.
 type InFlight = Reverse<(Instant, u64, Instant, u64, usize)>;
 
-/// Two devices, and an order that takes so many of 100 samples from the first.
+/// Two devices, and an order that takes this many of 100 samples from the first.
 struct Two {
     devices: [Service; 2],
     of_first: u64,
@@ -124,8 +124,8 @@ impl Two {
     }
 }
 
-/// The share of the best pair of depths that one controller gives, for so many pairs of devices. The order takes from
-/// both, so it is as fast as the slower one allows, whose reads fill a common depth by themselves.
+/// The share of the best pair of depths that one controller reaches, over pairs of devices. The order takes from both,
+/// so the slower one sets the rate, and its reads fill a common depth by themselves.
 #[test]
 fn one_controller_gives_what_one_for_each_device_could() {
     let mut shares = Vec::new();
@@ -142,6 +142,6 @@ fn one_controller_gives_what_one_for_each_device_could() {
     }
     shares.sort_by(|one, other| one.0.total_cmp(&other.0));
     eprintln!("one controller for two devices: at least {:.3}, then {:.3} of the best pair", shares[0].0, shares[1].0);
-    // Of one pair, a bucket of tokens still fills up while it is measured.
+    // For one pair, a bucket of tokens still fills up during the measurement.
     assert!(shares[0].0 >= 0.85 && shares[1].0 >= 0.95, "{shares:#?}");
 }

@@ -1,19 +1,18 @@
-//! Gaps between samples: read along where an operation costs more than their bytes, and nowhere else.
+//! Gaps between samples: read along where an operation costs more than their bytes, and only there.
 
 use super::*;
 
-/// Samples that lie one behind the other, with a gap after each. Eight batches are planned ahead, as in the reactor.
+/// Adjacent samples, with a gap after each. Eight batches are planned ahead, as in the reactor.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     sample: u64,
     gap: u64,
 }
 
-/// A read that was planned: bytes, bytes of samples, the gap over which it was joined, and whether it is one of a whole
-/// window.
+/// A planned read: bytes, bytes of samples, the gap that it was joined over, and whether it is part of a whole window.
 type Planned = (u64, u64, u64, bool);
 
-/// A read in flight: its end, its number for ties, its beginning, and what was planned.
+/// A read in flight: its end, its number for ties, its beginning, and its plan.
 type InFlight = Reverse<(Instant, u64, Instant, Planned)>;
 
 /// A device, a controller that may try gaps, and a row of samples.
@@ -23,7 +22,7 @@ struct Lane {
     planned: std::collections::VecDeque<Planned>,
     reads: BinaryHeap<InFlight>,
     useful: u64,
-    /// Whether samples are mixed within windows, so that none lies near another of its batch.
+    /// Whether samples are mixed within windows, so that none is near another one of its batch.
     is_mixed: bool,
 }
 
@@ -92,7 +91,7 @@ impl Lane {
         self.run.decisions.extend(self.run.depth.look(self.run.now));
     }
 
-    /// Bytes of samples a second, in so many seconds.
+    /// Bytes of samples a second, over this many seconds.
     fn rate(&mut self, seconds: u64) -> f64 {
         let (since, before) = (self.run.now, self.useful);
         while self.run.now < since + Duration::from_secs(seconds) {
@@ -101,7 +100,7 @@ impl Lane {
         (self.useful - before) as f64 / (self.run.now - since).as_secs_f64()
     }
 
-    /// What operations were found to cost.
+    /// The price of an operation that was measured.
     fn price(&self) -> Option<u64> {
         self.run.decisions.iter().rev().map(|decision| decision.operation_bytes).find(|&bytes| bytes > 0)
     }
@@ -123,7 +122,7 @@ fn a_quota_of_operations_is_found_out_and_gaps_are_read_along() {
             lane.rate(60);
             let rate = lane.rate(60);
             let decisions = &lane.run.decisions;
-            // What 150 reads bring, of 512 KiB or of a batch; and one sample a read without gaps.
+            // The bytes of 150 reads, of 512 KiB or of a batch; and one sample a read without gaps.
             let longest = READ_BYTES.min(64 * (row.sample + row.gap)) as f64;
             let best = (150.0 * longest).min(120e6) * row.sample as f64 / (row.sample + row.gap) as f64;
             assert!(rate >= 0.8 * best, "{name}: {rate} of {best} {row:?}\n{decisions:#?}");
@@ -143,7 +142,7 @@ fn where_bytes_are_what_is_scarce_no_gap_is_read_along() {
         let mut lane = Lane::new(limits, SPARSE, MOST, 9);
         lane.rate(20);
         let (joined, apart) = (lane.rate(40), Lane::new(limits, SPARSE, 0, 9).rate(40));
-        // Trials of it get rarer, and cost little.
+        // Trials of it become rarer, and cost little.
         assert!(joined >= 0.95 * apart, "{joined} of {apart} at {limits:?}\n{:#?}", lane.run.decisions);
         assert_eq!(lane.run.depth.gap(), 0, "{limits:?}");
     }
@@ -210,7 +209,7 @@ fn windows_are_read_sample_by_sample_where_that_gives_as_much() {
     let mut lane = Lane::mixed(fast, JPEGS, true, 5);
     lane.rate(30);
     assert_eq!(tries_whole(&lane), 0, "{:#?}", lane.run.decisions);
-    // Limited by bytes, or by latency that more reads make up for.
+    // Limited by bytes, or by latency that more reads compensate for.
     for (latency, bytes_per_second) in [(1, 100_000_000), (20, 300_000_000)] {
         let limits = Limits { bytes_per_second, latency: Duration::from_millis(latency), jitter: 10, ..NONE };
         let mut lane = Lane::mixed(limits, JPEGS, true, 9);
