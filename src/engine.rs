@@ -25,8 +25,8 @@ pub(crate) use open::{Opened, open};
 pub(crate) use price::Price;
 pub(crate) use way::would_be_direct;
 
-/// Number of abandoned reads an engine carries before they use up its depth. It is high enough that one dead disk among
-/// many does not slow the others, and it bounds what is kept for reads that never end.
+/// Number of abandoned reads an engine carries before they use up its depth. High enough that one dead disk among many
+/// does not slow the others; it bounds the state of reads that never end.
 pub(crate) const ABANDONED_MAX: usize = 64;
 
 /// One read to perform. Offset, length and memory have the route's alignment; a buffered route takes any.
@@ -40,21 +40,21 @@ pub struct Read {
     pub offset: u64,
     /// Where the bytes go. Its length is the number of bytes wanted. The engine owns it until the read is done.
     pub part: Part,
-    /// The ranges that are read, if there are several: they lie end to end in `part`, and the first one is that of
-    /// `file` and `offset`. Only for engines that take [`bundles`](Engine::bundles).
+    /// The ranges to read, if there are several: they follow each other in `part`, and the first one is that of `file`
+    /// and `offset`. Only for engines that take [`bundles`](Engine::bundles).
     pub pieces: Vec<Piece>,
 }
 
-/// One range of a read of several.
+/// One range of a read that has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The file.
     pub file: FileId,
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes to request, and of memory.
+    /// Bytes to request; also the length of its memory.
     pub len: usize,
-    /// Bytes that must arrive for it to be whole.
+    /// Bytes that must arrive for it to be complete.
     pub need: usize,
 }
 
@@ -66,12 +66,12 @@ pub struct Done {
     /// The memory, returned by the engine.
     pub part: Part,
     /// Number of bytes read, from the start of the part, or the errno of the open or the read. Fewer bytes than wanted
-    /// mean the end of the file or a short read. An error that is no errno may hold an [`Error`](crate::Error), which
-    /// says more than "cannot read". Of several pieces: the memory of those before the first that is not whole.
+    /// mean the end of the file or a short read. An error without an errno may hold an [`Error`](crate::Error), which
+    /// says more than "cannot read". With several pieces, the memory of those before the first incomplete one counts.
     pub result: io::Result<usize>,
     /// Time from the start of the read to its completion.
     pub latency: Duration,
-    /// The [`Read`]'s list, for the next one.
+    /// The list of the [`Read`], for reuse.
     pub pieces: Vec<Piece>,
 }
 
@@ -82,7 +82,7 @@ pub struct Width {
     pub start: usize,
     /// At most.
     pub most: usize,
-    /// Whether it always is `most`, because the user set it or because more would be of no use.
+    /// Whether it always is `most`, because the user set it or because adapting it would not help.
     pub fixed: bool,
 }
 
@@ -94,7 +94,7 @@ pub trait Engine {
     /// Reads that were started and are neither done nor abandoned.
     fn in_flight(&self) -> usize;
 
-    /// Whether reads of several pieces are taken, and cost less than as many reads.
+    /// Whether the engine takes reads of several pieces, and they cost less than single reads.
     fn bundles(&self) -> bool {
         false
     }
@@ -126,8 +126,8 @@ pub trait Engine {
     /// If it ever ends it is still returned as done, and the engine owns its memory until then.
     fn abandon(&mut self, _tag: u64) {}
 
-    /// Performs up to `reads` reads at a time from now on. Returns how many should be started so that none of its
-    /// places waits for the next.
+    /// Performs up to `reads` reads at a time from now on. Returns how many should be started so that no thread waits
+    /// for its next read.
     fn widen(&mut self, reads: usize) -> usize {
         reads
     }
@@ -151,17 +151,17 @@ pub trait Engine {
         Ok(false)
     }
 
-    /// Why no file of the root of `file` can be found now, asked after this one could not be opened by its name. `None`
-    /// if others are there.
+    /// Why no file of the root of `file` can be found now, called after this one could not be opened by its name.
+    /// `None` if others can be.
     fn lost(&self, _file: FileId) -> Option<String> {
         None
     }
 
-    /// Lets go of what is kept open of the file, and of its root folder: what they led to may be gone, and something
-    /// may be back at their paths. Does not wait.
+    /// Drops the open file and its root folder: both may be gone, and their paths may lead to something else. Does not
+    /// wait.
     fn renew(&mut self, _file: FileId) {}
 
-    /// How long the kernel has taken no read at all and returned none, and what it last answered. `None`: it does.
+    /// How long the kernel has taken no read at all and returned none, and its last answer. `None` if it takes reads.
     fn denied(&self) -> Option<(Duration, io::Error)> {
         None
     }

@@ -1,4 +1,4 @@
-//! How to open the files of a dataset (relative to which folder, with which flags), and whether they are still those
+//! Opens the files of a dataset (relative to which folder, with which flags), and checks whether they are still those
 //! that were indexed.
 
 use super::roots::Roots;
@@ -25,13 +25,13 @@ pub(crate) struct Files {
     noatime: AtomicBool,
     /// Whether reads leave nothing in the page cache.
     read_once: AtomicBool,
-    /// How long what a look at an open file has told is believed.
+    /// How long the result of a check of an open file is valid.
     check_every: Duration,
-    /// When this was made; other times are counted from it.
+    /// When this was created; other times are relative to it.
     start: Instant,
 }
 
-/// An open file that was the one that was indexed when it was last looked at.
+/// An open file that matched the index when it was last checked.
 pub(crate) struct OpenFile {
     file: OwnedFd,
     /// When that was, in nanoseconds since [`Files::start`].
@@ -69,13 +69,13 @@ impl Files {
         })
     }
 
-    /// The same, and what a look at an open file has told is believed for so long.
+    /// Sets how long the result of a check of an open file is valid.
     #[must_use]
     pub(crate) fn checked_every(self, check_every: Duration) -> Files {
         Files { check_every, ..self }
     }
 
-    /// How long that is.
+    /// How long the result of a check is valid.
     pub(crate) fn check_every(&self) -> Duration {
         self.check_every
     }
@@ -96,7 +96,7 @@ impl Files {
         (self.roots.folder(files.root_of(file)), files.name(file))
     }
 
-    /// Why no file of the root of `file` can be found, if that is so: see [`Engine::lost`](super::Engine::lost).
+    /// Why no file of the root of `file` can be found, if none can: see [`Engine::lost`](super::Engine::lost).
     pub(crate) fn lost(&self, file: FileId) -> Option<String> {
         self.roots.lost(file)
     }
@@ -123,9 +123,9 @@ impl Files {
         self.blocking
     }
 
-    /// Learns from an open with `flags` that failed. Returns true if there is another way to open the file, which the
-    /// method `flags` now gives. Many opens may have been in progress when the first one failed; each gets a second try
-    /// and no third.
+    /// Learns from a failed open with `flags`. Returns true if there is another way to open the file, which `flags`
+    /// then returns. Many opens may have been in progress when the first one failed; each gets a second try and no
+    /// third.
     pub(crate) fn learn(&self, flags: OpenFlags, error: &io::Error) -> bool {
         // Only the owner of a file may use O_NOATIME: open(2).
         let refused = flags.noatime && error.raw_os_error() == Some(EPERM);
@@ -147,7 +147,7 @@ impl Files {
     /// Checks that the file at its path is the one that was indexed. If `is_open`, it may also have been removed.
     ///
     /// # Errors
-    /// As [`check`](Files::check), or what the system says of the path.
+    /// As [`check`](Files::check), or the system's error for the path.
     pub(crate) fn check_path(&self, id: FileId, is_open: bool) -> io::Result<()> {
         let (folder, path) = self.place(id);
         match Identity::at(folder.as_fd(), path) {
@@ -162,19 +162,19 @@ impl Files {
         Identity::at(folder.as_fd(), path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Checks again, after a read, that an open file is still the one that was indexed, unless that was done just now
-    /// ([`CHECK_EVERY`], or what the user wants instead).
+    /// Checks again, after a read, that an open file is still the one that was indexed, unless that was done less than
+    /// [`CHECK_EVERY`] ago, or the user's interval instead.
     ///
     /// # Errors
     /// As [`check`](Files::check).
     pub(crate) fn check_again(&self, id: FileId, file: &OpenFile) -> io::Result<()> {
         let now = self.start.elapsed().as_nanos() as u64;
-        // Relaxed: this is only a time, and two threads may both look.
+        // Relaxed: this is only a time, and two threads may both check.
         if now.saturating_sub(file.checked.load(Ordering::Relaxed)) < self.check_every.as_nanos() as u64 {
             return Ok(());
         }
         let changed = self.check(id, &Identity::known_of(file.as_fd())?);
-        // Removing a file changes it too, and does no harm to those who have it open.
+        // Removing a file changes it too, but open descriptors of it stay valid.
         if changed.is_err() && !self.is_removed(id) {
             return changed;
         }
@@ -194,7 +194,7 @@ impl Files {
     pub(crate) fn read_at(&self, file: &OpenFile, into: &mut [u8], offset: u64) -> io::Result<usize> {
         if self.read_once.load(Ordering::Relaxed) {
             match file::read_once_at(file.as_fd(), into, offset) {
-                // A mount below the root whose file system cannot, where one that can was asked.
+                // A mount below the root cannot do this, although the file system that was asked can.
                 Err(error) if error.raw_os_error() == Some(EOPNOTSUPP) => {}
                 read => return read,
             }

@@ -1,8 +1,8 @@
 //! Reads files straight into GPU memory, with threads that call cuFile. The GPU memory appears here as its shadow: an
-//! arena in which the byte at each offset stands for the GPU byte at that offset.
+//! arena in which the byte at each offset represents the GPU byte at that offset.
 //!
 //! Reads that cuFile cannot or should not do go through the pinned path instead, on the same thread and to the same
-//! place: short reads, memory that could not be registered, files that cuFile does not accept, and reads that it fails.
+//! place: short reads, memory that could not be registered, files that cuFile does not accept, and reads that fail.
 
 mod check;
 
@@ -130,7 +130,7 @@ fn files_step(error: &Error) -> Box<Fallback> {
     Box::new(Fallback::new(Cause::Gds(GdsCause::Files), PINNED, None).with_error(error))
 }
 
-/// What is used instead.
+/// The path that is used instead.
 pub(crate) const PINNED: &str = "the pinned path";
 
 /// Time limit of a read.
@@ -280,7 +280,7 @@ impl Straight {
     fn say(&self, was_said: &AtomicBool, cause: Cause, id: FileId, error: &str, remedy: &'static str) {
         if !was_said.swap(true, Ordering::Relaxed) {
             let reason = format!("{}: {error}", self.files.path(id).display());
-            // The queue is full if nobody takes the fallbacks.
+            // The queue is full if the caller does not take the fallbacks.
             let _ = self.said.push(Fallback::new(cause, PINNED, None).with_reason(reason).with_remedy(remedy));
         }
     }
@@ -309,10 +309,10 @@ impl Straight {
                 self.files.check_path(read.file, false)?;
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 let is_right = !is_checked || self.is_right(read, bytes as usize, own, opening)?;
-                // Wrong bytes are read again, by way of the host.
+                // Wrong bytes are read again, through the host.
                 Ok(is_right.then_some(bytes as usize))
             }
-            // Where the device is gone, cuFile blames the file.
+            // If the device is gone, cuFile blames the file.
             Err(ReadError::Io(error)) => match self.context.memory() {
                 Err(of_device) if of_device.is_fatal() => Err(io::Error::other(of_device)),
                 _ => Err(error),
@@ -329,7 +329,7 @@ impl Straight {
         }
     }
 
-    /// The file, which the thread may have open. It is put back by who took it.
+    /// Takes the file, which the thread may have open. The caller puts it back.
     fn take_file(&self, id: FileId, own: &mut Own, opening: &AtomicBool) -> io::Result<OpenFile> {
         if let Some((_, file)) = own.file.take().filter(|(known, _)| *known == id) {
             return Ok(file);

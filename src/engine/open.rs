@@ -37,8 +37,8 @@ const DEPTH_MAX: usize = 512;
 const WAITING_THREADS: usize = 16;
 const WAITING_THREADS_MAX: usize = 256;
 
-/// Limit of a ring's kernel worker threads, for opens of names that are not in the dentry cache. Reads that block the
-/// submitting thread need one each.
+/// Limit of a ring's kernel worker threads, which open names that are not in the dentry cache. A read that would block
+/// the submitting thread also needs one.
 const RING_WORKERS: u32 = 4;
 
 /// How long a ring waits for more completions once it has one.
@@ -102,7 +102,7 @@ pub(crate) fn open(
             Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
         }
     }
-    // What is in the page cache already stays there, and is not read from the disk.
+    // Data in the page cache stays there, and is not read from the disk.
     if !way.direct && !way.resident && (config.read_once || config.cache == Cache::Memory) {
         match way::reads_once(dataset, patience) {
             Ok(()) => route.reads_once = true,
@@ -122,7 +122,7 @@ pub(crate) fn open(
     let width = Width { start: WAITING_THREADS, most: most.max(1), fixed };
     route.engine = EngineKind::Threads;
     stats.set_threads_fixed(config.io_threads.is_some());
-    // What waits for a thread is not in flight.
+    // Reads that wait for a thread are not in flight.
     let depth = config.queue_depth.unwrap_or_else(|| threads::started(threads)).max(1);
     route.queue_depth = width.most.min(depth);
     let width = Width { most: route.queue_depth, ..width };
@@ -132,7 +132,7 @@ pub(crate) fn open(
     Ok(Opened { engine: Box::new(engine), route, width })
 }
 
-/// Room for reads that are given up. Without a timeout, none are.
+/// Room for reads that are given up. Without a timeout, none is.
 fn spare(config: &Config) -> usize {
     if config.timeout.is_some() { ABANDONED_MAX } else { 0 }
 }
@@ -204,7 +204,8 @@ fn read_bytes(config: &Config, way: &Way) -> usize {
     let wanted = config.read_size.unwrap_or_else(|| {
         let limits = way.devices.iter().map(|device| device.request_bytes() as usize).filter(|&bytes| bytes > 0);
         let of_device = limits.min().unwrap_or(READ_BYTES).min(READ_BYTES);
-        // Where an operation costs as much as many bytes, a read has at least as many, in several requests if need be.
+        // Where an operation costs as much as many bytes, a read has at least that many, in several requests if
+        // necessary.
         let priced = Joining::new(config.operation_bytes.unwrap_or(0), 0).read_bytes;
         of_device.max(priced as usize)
     });

@@ -17,7 +17,7 @@ pub(super) struct Pread {
     files: Arc<Files>,
     /// The dataset's files if there are few. Empty if each thread opens what it reads.
     kept: Vec<RwLock<Option<Arc<OpenFile>>>>,
-    /// How often files were let go of. What a thread holds from before is not used any more.
+    /// How often files were dropped. Threads drop the files that they opened before.
     renewed: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Last {
     renewed: u64,
 }
 
-/// A file by its holders. One that a single thread opened costs no allocation.
+/// An open file. One that a single thread opened costs no allocation.
 enum Held {
     Shared(Arc<OpenFile>),
     Own(OpenFile),
@@ -42,7 +42,7 @@ impl Pread {
         Pread { files, kept: (0..kept).map(|_| RwLock::default()).collect(), renewed: AtomicU64::new(0) }
     }
 
-    /// The file, from those that are kept or newly opened.
+    /// The file, from those that stay open, or newly opened.
     fn file(&self, id: FileId, opening: &AtomicBool) -> io::Result<Held> {
         let kept = self.kept.get(id.0 as usize);
         if let Some(kept) = kept
@@ -62,7 +62,7 @@ impl Pread {
         Ok(Held::Shared(file))
     }
 
-    /// The file, in the place of the last one that the thread has read.
+    /// The file, in the place of the one that the thread read last.
     fn hold<'a>(&self, id: FileId, last: &'a mut Option<Last>, opening: &AtomicBool) -> io::Result<&'a OpenFile> {
         let renewed = self.renewed.load(Ordering::Relaxed);
         if last.as_ref().is_none_or(|last| last.id != id || last.renewed != renewed) {
@@ -77,9 +77,9 @@ impl Pread {
         }
     }
 
-    /// Reads piece after piece, up to the first that is not whole: the reactor reads those again one by one, and hears
-    /// then what is wrong. Returns the length of what is good. Whether a file is still the indexed one is asked
-    /// once for the pieces of a file that follow each other.
+    /// Reads piece after piece, up to the first incomplete one: the reactor reads the rest again one by one, and then
+    /// gets their errors. Returns the length of the complete pieces. For adjacent pieces of one file, checks once
+    /// whether it is still the indexed file.
     fn read_pieces(&self, read: &mut Read, last: &mut Option<Last>, opening: &AtomicBool) -> usize {
         let (mut good, mut read_to) = (0, 0);
         for pieces in read.pieces.chunk_by(|before, piece| before.file == piece.file) {
@@ -103,7 +103,7 @@ impl Pread {
         good
     }
 
-    /// Closes all files that are kept, because the process has no descriptor left. Returns whether there were any.
+    /// Closes all files that stay open, because the process has no descriptor left. Returns whether there were any.
     fn let_go(&self) -> bool {
         self.renewed.fetch_add(1, Ordering::Relaxed);
         let close = |kept: &RwLock<Option<Arc<OpenFile>>>| {
@@ -172,7 +172,7 @@ mod tests {
             String::from_utf8(read.part.as_ref()[..good].to_vec()).unwrap()
         };
         assert_eq!(read(&mut memory, &[(0, 6, 4), (0, 0, 2), (1, 3, 3), (0, 9, 1)]), "678901def9");
-        // Behind the end of the file, and one that is not there.
+        // A piece past the end of the file, and one of a file that is missing.
         assert_eq!(read(&mut memory, &[(0, 6, 2), (0, 8, 4), (0, 0, 2)]), "67");
         assert_eq!(read(&mut memory, &[(0, 6, 2), (1, 20, 1), (0, 0, 2)]), "67");
         std::fs::remove_file(folder.path().join("b")).unwrap();

@@ -1,5 +1,5 @@
-//! What an operation of the storage costs, as bytes that could be read in the same time, where the machine knows: from
-//! limits of the control group, and of disks with heads.
+//! Estimates the price of a storage operation, in bytes that could be read in the same time, from what the machine
+//! reports: limits of the control group, and disks with heads.
 
 use crate::config::{Config, EngineChoice};
 use crate::dataset::Dataset;
@@ -12,27 +12,27 @@ use uringload_sys::throttle::ReadLimits;
 /// Bytes a second of a device that is limited by its operations alone.
 const BYTES_UNLIMITED: u64 = 1 << 30;
 
-/// What a disk with heads gives: reads at random places, and bytes in a row, a second.
+/// The limits of a disk with heads: random reads a second, and sequential bytes a second.
 const HEADS: ReadLimits = ReadLimits { operations: Some(150), bytes: Some(120_000_000) };
 
-/// Cheaper operations are not worth a longer read: a fast disk's cost about half of this.
+/// Cheaper operations are not worth a longer read: on a fast disk they cost about half of this.
 const LEAST_BYTES: u64 = 32 << 10;
 
-/// Folders to look at: datasets have few.
+/// Maximum number of folders to check: datasets have few.
 const ROOTS_SEEN: usize = 16;
 
-/// What an operation costs.
+/// The price of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Price {
     /// Bytes that could be read in the time of an operation; 0 if reads of any length will do.
     pub(crate) operation_bytes: u64,
-    /// Why, in words.
+    /// The reason, as text.
     pub(crate) reason: Cow<'static, str>,
 }
 
 impl Price {
-    /// The price for the storage below a dataset: what `config` says, or else what the machine tells. `None` where
-    /// operations cost nothing, or nobody knows.
+    /// The price for the storage below a dataset: from `config`, or else from the machine. `None` if operations cost
+    /// nothing, or the price is unknown.
     pub(crate) fn of(config: &Config, dataset: &dyn Dataset) -> Option<Price> {
         if let Some(operation_bytes) = config.operation_bytes {
             return (operation_bytes > 0).then(|| Price { operation_bytes, reason: "as set".into() });
@@ -40,7 +40,7 @@ impl Price {
         if config.engine == EngineChoice::Sim {
             return None;
         }
-        // If any folder lies on storage whose operations are free, no price holds for all files.
+        // If operations are free on the storage of any folder, no price holds for all files.
         let mut cheapest: Option<Price> = None;
         for root in dataset.files().roots().iter().take(ROOTS_SEEN) {
             let folder = file::open_folder(root).ok()?;

@@ -1,5 +1,5 @@
-//! The folders that a dataset's files lie below. A mount may be lost and come back while a loader runs: then the folder
-//! that was opened leads nowhere any more, and its path leads to what is there now.
+//! Keeps the root folders of a dataset's files open. A mount may be lost and come back while a loader runs: then the
+//! open folder leads nowhere any more, but its path leads to the new mount.
 
 use crate::dataset::{Dataset, FileId};
 use crate::patience::Patience;
@@ -26,14 +26,14 @@ pub(super) struct Roots {
 
 struct Root {
     folder: Mutex<Arc<OwnedFd>>,
-    /// Which folder was opened first.
+    /// Identity of the folder that was opened first.
     first: Option<Identity>,
-    /// Whether a thread is opening it again.
+    /// Whether a thread is opening the folder again.
     reopening: AtomicBool,
 }
 
 impl Roots {
-    /// Opens them.
+    /// Opens the folders.
     ///
     /// # Errors
     /// Names the root that is missing, that this process may not open, or that does not answer.
@@ -61,17 +61,17 @@ impl Roots {
     }
 
     /// Why no file of the root of `file` can be found, after this one could not: the folder is gone, another is in its
-    /// place, or a sample of the other files is gone too, or does not answer. `None` if other files are there.
+    /// place, or a sample of the other files is missing too, or does not answer. `None` if other files can be found.
     pub(super) fn lost(self: &Arc<Self>, file: FileId) -> Option<String> {
         if self.patience.is_over() {
-            // Nothing is asked any more, and silence says nothing.
+            // No more checks are made, and silence proves nothing.
             return None;
         }
         let files = self.dataset.files();
         let root = files.root_of(file);
         let asked = Arc::clone(self);
         match self.patience.ask_one(move || Identity::of_path(&asked.dataset.files().roots()[root])) {
-            // With too few descriptors or too little memory nothing is known; the names below tell more.
+            // With too few descriptors or too little memory, this proves nothing; the names below show more.
             Some(Err(error)) if matches!(error.raw_os_error(), Some(ENOENT | ENOTDIR | EACCES)) => {
                 return Some(format!("the folder is gone ({error})"));
             }
@@ -81,7 +81,7 @@ impl Roots {
             _ => {}
         }
         if files.len() == 1 {
-            // There is no other file to ask. It alone is gone if its own folder answers.
+            // There is no other file to check. It alone is gone if its own folder answers.
             let name = files.name(file);
             let parent = name.iter().rposition(|&byte| byte == b'/').map_or(&b"."[..], |end| &name[..end]).to_vec();
             let folder = self.folder(root);
@@ -89,7 +89,7 @@ impl Roots {
             return (is_there != Some(true)).then(|| "the folder of the only file is gone too".into());
         }
         let of_root = files.files_of(root);
-        // A root of one file is no better known than the files of the others.
+        // A root of one file proves no more than the files of the other roots.
         let among = if of_root.len() > 1 { of_root } else { 0..files.len() as u32 };
         let count = among.len() as u64;
         let others: Vec<u32> = if count <= OTHERS_TRIED {
@@ -108,8 +108,8 @@ impl Roots {
         found.is_none().then(|| "other files of the folder are gone too".into())
     }
 
-    /// Opens the root of `file` again by its path, on a thread of its own: that may take as long as the mount does not
-    /// answer. If the system has no thread for it, the next failure asks again.
+    /// Opens the root of `file` again by its path, on a separate thread, because that may block while the mount does
+    /// not answer. If the system has no thread for it, the next failure tries again.
     pub(super) fn reopen(self: &Arc<Self>, file: FileId) {
         let root = self.dataset.files().root_of(file);
         if self.roots[root].reopening.swap(true, Ordering::Relaxed) {

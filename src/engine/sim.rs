@@ -1,6 +1,6 @@
 //! A simulated disk. Its bytes are a function of file and offset, so that any recipient can check them. It lies like
-//! real disks do: short reads, interrupted reads, errors, reordering, delays, files that shrank. Everything derives
-//! from a seed.
+//! real disks do: short reads, interrupted reads, errors, reordering, delays, files that shrank. A seed determines all
+//! of it.
 
 #[cfg(test)]
 pub mod service;
@@ -36,7 +36,7 @@ pub struct Faults {
     pub deaf: u8,
     /// Whether reads complete in random order.
     pub reorder: bool,
-    /// What fails every read for a time.
+    /// An outage that fails every read for a time.
     pub outage: Option<Outage>,
 }
 
@@ -49,11 +49,11 @@ pub struct Outage {
     pub after: Duration,
     /// How long it lasts.
     pub lasting: Duration,
-    /// Whether half of the reads go on well, where it is the machine that has no room.
+    /// Whether half of the reads succeed, if the machine has no room.
     pub is_partial: bool,
 }
 
-/// How much later than a read failed other names are asked for.
+/// How much later than the failed read other names are checked.
 pub(crate) const ASKED_LATER: Duration = Duration::from_millis(2);
 
 /// Simulated duration of a turn.
@@ -70,19 +70,19 @@ pub struct Sim {
     random: Xoshiro256PlusPlus,
     queue: Vec<Read>,
     stuck: Vec<Stuck>,
-    /// Tags of reads in `stuck` that nobody waits for.
+    /// Tags of reads in `stuck` that no caller waits for.
     abandoned: Vec<u64>,
     start: Instant,
     now: Instant,
     /// Reads that the outage failed.
     #[cfg(test)]
     pub failed_by_outage: u64,
-    /// Reads of several pieces, all of which came back, and not all.
+    /// Bundles: those that came back whole, and those that did not.
     #[cfg(test)]
     pub bundles: [u64; 2],
     depth: usize,
     alignment: u64,
-    /// How long reads take, and those that are on their way: when they began and when they end.
+    /// How long reads take, and the reads in progress: when they began and when they end.
     #[cfg(test)]
     service: Option<service::Service>,
     #[cfg(test)]
@@ -160,7 +160,7 @@ impl Sim {
         if (draw as u8) < self.faults.shrunk { (draw >> 8) % (size + 1) } else { size }
     }
 
-    /// What the outage, if there is one now, fails a read with.
+    /// The error of a read during the current outage, if there is one.
     fn outage(&mut self) -> Option<i32> {
         let outage = self.outage_at(self.now)?;
         (!outage.is_partial || self.chance(128)).then_some(outage.errno)
@@ -177,7 +177,7 @@ impl Sim {
         (draw as u8) < self.faults.device && ((draw >> 8) as u8) < self.faults.lasting
     }
 
-    /// Whether every read of every file fails, which nobody can tell from an outage.
+    /// Whether every read of every file fails, which looks just like an outage.
     #[cfg(test)]
     pub fn is_all_bad(&self) -> bool {
         let files = self.dataset.files();
@@ -185,8 +185,8 @@ impl Sim {
         (0..files.len() as u32).map(FileId).flat_map(pages).all(|(file, offset)| self.is_bad(file, offset))
     }
 
-    /// Whether a read of this file failed that would have ended well the next time, and that may not have come: a read
-    /// elsewhere that is to tell why may never end.
+    /// Whether a read of this file failed that would have succeeded the next time, and may never have been repeated:
+    /// the probe that decides may never end.
     #[cfg(test)]
     pub fn may_be_held_up(&self, file: FileId) -> bool {
         self.faults.stuck > 0 && self.failed_once.iter().any(|(of, _)| *of == file)
@@ -198,7 +198,7 @@ impl Sim {
         self.stuck.iter_mut().for_each(|stuck| stuck.until = Some(self.now));
     }
 
-    /// Keeps the read if it is one that does not end; otherwise returns it.
+    /// Keeps the read if it does not end; otherwise returns it.
     fn keep(&mut self, read: Read) -> Option<Read> {
         if !self.chance(self.faults.stuck) {
             return Some(read);
@@ -342,7 +342,7 @@ impl Engine for Sim {
     }
 
     fn cancel(&mut self, tag: u64) -> bool {
-        // A read that is merely slow may be one that waits for others.
+        // A read that is merely slow may be waiting for others.
         if let Some(index) = self.queue.iter().position(|read| read.tag == tag)
             && self.chance(128)
         {
@@ -366,7 +366,7 @@ impl Engine for Sim {
     }
 
     fn lost(&self, _file: FileId) -> Option<String> {
-        // Who asks does so later: the mount may be back.
+        // The caller checks later: the mount may be back by then.
         self.outage_at(self.now + ASKED_LATER).map(|_| "the simulated mount is gone".into())
     }
 

@@ -1,4 +1,4 @@
-//! An engine of threads, each of which blocks in one read at a time. The reading itself is a type parameter.
+//! Performs reads on threads, each of which blocks in one read at a time. How a thread reads is a type parameter.
 
 use super::{Done, Engine, Read};
 use crate::config::{Cause, Fallback};
@@ -16,31 +16,30 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long dropping the engine waits at most for a thread that is inside a read. After that the thread is left alone:
-/// it owns the memory it reads into, and it ends when its read does.
+/// How long dropping the engine waits at most for a thread that is inside a read. After that, it leaves the thread
+/// alone: the thread owns the memory that it reads into, and ends with its read.
 const JOIN_BOUND: Duration = Duration::from_secs(5);
 
 /// The reactor is woken once this many reads are done, or half of those in flight. A wake-up costs as much as a 64 KiB
 /// read from the page cache.
 const READS_A_TURN: usize = 32;
 
-/// Reads that are started at least, so that a thread that finishes finds its next read waiting, and that the reactor is
+/// Minimum number of started reads, so that a thread that finishes finds its next read waiting, and that the reactor is
 /// woken once for many reads.
 const STARTED_LEAST: usize = 64;
 
-/// Reads to start for as many as are performed at a time.
+/// Number of reads to start if `reads` are performed at a time.
 pub(super) fn started(reads: usize) -> usize {
     STARTED_LEAST.max(reads + reads / 4)
 }
 
 /// How a thread reads.
 pub(super) trait Reader: Send + Sync + 'static {
-    /// State that a thread keeps from one read to the next; gone when it sleeps in between.
+    /// State that a thread keeps from one read to the next, but drops when it sleeps in between.
     type Own: Default;
 
     /// Reads into the read's memory, from its start, and returns the number of bytes. It may return fewer than the
-    /// memory's length at the end of the file, and whenever that is convenient. Sets `opening` while it only opens a
-    /// file.
+    /// memory's length at the end of the file, or at any other point. Sets `opening` while it opens a file.
     ///
     /// # Errors
     /// As in [`Done::result`].
@@ -77,9 +76,9 @@ pub(super) struct Threads<R: Reader> {
     /// Number of reads that may be abandoned before they use up the depth.
     spare: usize,
     started: usize,
-    /// Reads that threads still hold but nobody waits for.
+    /// Reads that threads still hold but no caller waits for.
     abandoned: Vec<u64>,
-    /// The system started fewer threads than were wanted. Told once.
+    /// Set if the system started fewer threads than wanted. Reported once.
     fewer: Option<Fallback>,
     has_told: bool,
     stats: Arc<Stats>,
@@ -107,7 +106,7 @@ const NOTHING: u64 = u64::MAX;
 struct Shared<R> {
     reader: Arc<R>,
     jobs: ArrayQueue<(Read, Instant)>,
-    /// Number of threads that read, and how many may.
+    /// Number of threads that read, and the maximum.
     reading: AtomicUsize,
     width: AtomicUsize,
     /// Number of threads that sleep waiting for a job, or are about to.
@@ -130,9 +129,9 @@ struct Woken(bool);
 const AWAKE: usize = usize::MAX;
 
 impl<R: Reader> Threads<R> {
-    /// Up to `threads` threads, started when there is work for them, that accept up to `depth` reads, and carry on
-    /// while up to `spare` of them are abandoned. With `helps`, the thread that turns the engine reads as well, which
-    /// suits only reads that do not wait.
+    /// Creates the engine with up to `threads` threads, started when there is work for them. It accepts up to `depth`
+    /// reads, and carries on while up to `spare` of them are abandoned. With `helps`, the thread that calls `turn`
+    /// reads as well, which suits only reads that do not wait.
     ///
     /// # Errors
     /// `EAGAIN` if the system allows no thread at all and this one does not read.
@@ -172,21 +171,21 @@ impl<R: Reader> Threads<R> {
             stats: Arc::clone(stats),
             join_bound: JOIN_BOUND,
         };
-        // One must be had.
+        // Without `helps`, at least one thread must start.
         if !helps {
             engine.add_worker()?;
         }
         Ok(engine)
     }
 
-    /// Waits no longer than that when it is dropped: how long a read may take.
+    /// Limits the wait of dropping the engine to the time that a read may take.
     pub(super) fn joined_within(mut self, timeout: Option<Duration>) -> Threads<R> {
         self.join_bound = timeout.map_or(JOIN_BOUND, |timeout| timeout.min(JOIN_BOUND));
         self
     }
 
-    /// Starts another thread if there is work for one and none sleeps. If the system has none to give, those that there
-    /// are carry on.
+    /// Starts another thread if there is work for one and none sleeps. If the system refuses, the existing ones carry
+    /// on.
     fn grow(&mut self) {
         let wanted = self.threads.min(self.width()) + self.abandoned.len();
         let waiting = self.shared.jobs.len() > self.shared.sleeping.load(Ordering::Relaxed);
@@ -197,7 +196,7 @@ impl<R: Reader> Threads<R> {
             let got = self.workers.len().saturating_sub(self.abandoned.len());
             let step =
                 Fallback::new(Cause::Threads, format!("{got} of {} threads to read with", self.threads), Some(&error));
-            // Asking for each read would only cost time.
+            // Trying again for each read would only cost time.
             self.threads = got;
             if !std::mem::replace(&mut self.has_told, true) {
                 self.fewer = Some(step);
@@ -205,7 +204,7 @@ impl<R: Reader> Threads<R> {
         }
     }
 
-    /// Lets so many threads read, besides those that are stuck in abandoned reads.
+    /// Lets this many threads read, besides those that are stuck in abandoned reads.
     fn set_width(&self, reads: usize) {
         self.shared.width.store(reads.max(1) + self.abandoned.len(), Ordering::SeqCst);
         drop(lock(&self.shared.jobs_gate));
@@ -227,7 +226,7 @@ impl<R: Reader> Threads<R> {
         Ok(())
     }
 
-    /// Reads on the calling thread until enough results are there or no read is left to start.
+    /// Reads on the calling thread until enough results are ready or no read is left to start.
     fn help(&mut self, wanted: usize) {
         let opening = AtomicBool::new(false);
         while self.shared.done.len() < wanted {
@@ -247,8 +246,8 @@ impl<R: Reader> Engine for Threads<R> {
         self.started
     }
 
-    /// Where reads are copies. One that waits would keep those behind it waiting, and reads with deadlines are each by
-    /// itself.
+    /// Only where reads are copies. A read that waits would delay those behind it in the bundle, and each read with a
+    /// deadline needs to be separate.
     fn bundles(&self) -> bool {
         self.helps && self.shared.reader.takes_pieces()
     }
@@ -265,7 +264,7 @@ impl<R: Reader> Engine for Threads<R> {
             drop(lock(&self.shared.jobs_gate));
             self.shared.job_is_there.notify_one();
         }
-        // Those that were woken may not have looked yet, so what counts is how many reads wait.
+        // Woken threads may not have taken a read yet, so the number of waiting reads decides.
         self.grow();
     }
 
@@ -330,8 +329,8 @@ impl<R: Reader> Engine for Threads<R> {
         self.started -= 1;
         self.abandoned.push(tag);
         self.set_width(width);
-        // Replace the thread that is stuck in the read. If the system has no thread to give, the others carry on. If
-        // there are no others, reads fail while they wait for one.
+        // Replace the thread that is stuck in the read. If the system refuses a thread, the others carry on. If there
+        // are no others, reads fail while they wait for one.
         let _ = self.add_worker();
     }
 
@@ -406,10 +405,10 @@ impl<R: Reader> Shared<R> {
         }
     }
 
-    /// Reads, and survives a panic of the reader: a thread that ended with its read would leave the reactor waiting for
-    /// it forever.
+    /// Reads, and survives a panic of the reader: if the thread ended with its read, the reactor would wait for it
+    /// forever.
     fn read(&self, read: &mut Read, own: &mut R::Own, opening: &AtomicBool) -> io::Result<usize> {
-        // Unwind safe: what the thread kept is dropped, and nobody looks at memory that no read reported.
+        // Unwind safe: the thread's state is dropped, and no code reads memory that no read reported.
         let result = catch_unwind(AssertUnwindSafe(|| self.reader.read(read, own, opening)));
         result.unwrap_or_else(|panic| {
             *own = R::Own::default();
@@ -418,7 +417,7 @@ impl<R: Reader> Shared<R> {
         })
     }
 
-    /// Hands over a result.
+    /// Hands a result to the reactor.
     fn finish(&self, read: Read, start: Instant, result: io::Result<usize>) {
         let (latency, Read { tag, part, pieces, .. }) = (start.elapsed(), read);
         let done = Done { tag, part, result, latency, pieces };
@@ -426,8 +425,8 @@ impl<R: Reader> Shared<R> {
         let _ = self.done.push(done);
     }
 
-    /// The next read, if another thread may read now. Whoever ends a read asks again, so a read that is left here finds
-    /// a thread.
+    /// The next read, if another thread may read now. A thread that ends a read calls this again, so a read that is
+    /// left here finds a thread.
     fn take_job(&self) -> Option<(Read, Instant)> {
         if self.reading.fetch_add(1, Ordering::SeqCst) < self.width.load(Ordering::SeqCst)
             && let Some(job) = self.jobs.pop()
@@ -524,7 +523,7 @@ mod tests {
         }
     }
 
-    /// Lets no read end before as many as it is to see are under way, and keeps something open from one to the next.
+    /// Ends no read before `seen` reads are in progress, and keeps something open from one to the next.
     #[derive(Default)]
     struct Slow {
         now: AtomicUsize,
@@ -553,7 +552,7 @@ mod tests {
             while self.most.load(Ordering::SeqCst) < self.wanted.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // One too many would be seen.
+            // One read too many would be detected here.
             std::thread::sleep(Duration::from_millis(1));
             self.now.fetch_sub(1, Ordering::SeqCst);
             Ok(read.part.len())
@@ -572,7 +571,7 @@ mod tests {
         let slow = Arc::new(Slow::default());
         let mut engine = Threads::new(Arc::clone(&slow), 32, false, (64, 0), &Arc::new(Stats::new())).unwrap();
         assert_eq!(engine.workers.len(), 1);
-        // Up and down again: what was started stays, and does not read.
+        // Up and down again: threads that were started stay, but do not read.
         for width in [4, 32, 2] {
             assert_eq!(engine.widen(width), 64);
             slow.most.store(0, Ordering::SeqCst);

@@ -37,12 +37,11 @@ pub(super) struct Uring {
     spare: usize,
     slots: Vec<Slot>,
     slot_of: HashMap<FileId, u32>,
-    /// Slots that nobody reads from, longest idle first. A slot that has come back into use is skipped when it is
-    /// reached.
+    /// Slots without reads, longest idle first. A slot that has come back into use is skipped when it is reached.
     idle: VecDeque<u32>,
     /// The reads behind the ring's tags.
     reads: Vec<InFlight>,
-    /// Reads that are done, by the ring's tag, while the kernel says whether their file is still the same.
+    /// Completed reads, by the ring's tag, while the kernel checks whether their file is still the same.
     held: HashMap<u64, Completion>,
     free_reads: Vec<u32>,
     /// Reads whose file is being opened, or that found no idle slot.
@@ -50,7 +49,7 @@ pub(super) struct Uring {
     /// Reads cancelled before they reached the ring.
     cancelled: Vec<Done>,
     started: usize,
-    /// Number of reads that the ring holds but nobody waits for.
+    /// Number of reads that the ring holds but no caller waits for.
     abandoned: usize,
     completions: Vec<Completion>,
     /// Cleared when the kernel first refuses a registration. Memory after that stays unregistered.
@@ -67,7 +66,7 @@ struct InFlight {
     state: Waited,
 }
 
-/// Whether a read is in flight, and whether anybody waits for it.
+/// Whether a read is in flight, and whether a caller waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waited {
     Free,
@@ -199,8 +198,7 @@ impl Uring {
         }
     }
 
-    /// Closes the files that nobody reads from, because the process has no descriptor left. Returns whether there were
-    /// any.
+    /// Closes the files without reads, because the process has no descriptor left. Returns whether there were any.
     fn close_idle(&mut self) -> bool {
         let mut any = false;
         for slot in 0..self.slots.len() as u32 {
@@ -257,8 +255,8 @@ impl Uring {
     }
 
     /// Takes a read that came back, and checks that its slot's file is the one that was indexed: always after the read
-    /// that opened it, and then at most every [`Files::check_every`]. By its path: the kernel tells nothing of a
-    /// file that is open only in a ring. Where looking at a path may block, a kernel worker does it.
+    /// that opened it, and then at most every [`Files::check_every`]. It checks by path, because the kernel reports
+    /// nothing about a file that is open only in a ring. If a path may block, a kernel worker checks it.
     fn returned(&mut self, mut completion: Completion, now: Instant, done: &mut Vec<Done>) {
         let InFlight { file, slot, state, .. } = self.reads[completion.tag as usize];
         let checked = self.slots[slot as usize].checked;
@@ -292,7 +290,7 @@ impl Uring {
         self.finish(completion, done);
     }
 
-    /// Makes the read fail if its file is another one.
+    /// Makes the read fail if its file has been replaced or changed.
     fn judge(&mut self, completion: &mut Completion, is_still: io::Result<()>, now: Instant) {
         let slot = self.reads[completion.tag as usize].slot;
         match is_still {
@@ -347,7 +345,7 @@ impl Uring {
 }
 
 impl Uring {
-    /// Index in `reads` of the read with this tag that somebody waits for.
+    /// Index in `reads` of the read with this tag that a caller waits for.
     fn in_flight_as(&self, tag: u64) -> Option<usize> {
         self.reads.iter().position(|read| read.tag == tag && read.state == Waited::InFlight)
     }
@@ -445,7 +443,7 @@ impl Engine for Uring {
         self.ring.denied()
     }
 
-    /// The slot of the file is used again once the reads that are in flight there have ended.
+    /// The slot of the file is reused once its reads in flight have ended.
     fn renew(&mut self, file: FileId) {
         if let Some(&slot) = self.slot_of.get(&file)
             && self.slots[slot as usize].state == State::Open

@@ -15,7 +15,7 @@ use uringload_sys::file::{self, OpenFlags, Opened};
 /// Number of files to sample when checking whether a dataset is in the page cache.
 const RESIDENCY_FILES: u64 = 64;
 
-/// Share of resident pages from which on the page cache is used. Below it, misses cost more than hits save.
+/// From this share of resident pages on, the page cache is used. Below it, misses cost more than hits save.
 const RESIDENT_SHARE: f64 = 0.9;
 
 /// Number of files of a root to try before giving it up.
@@ -27,7 +27,7 @@ const SECTOR_BYTES: u32 = 512;
 /// Alignment that suits every device with sectors of up to 4096 bytes, for kernels that do not report one.
 const ALIGNMENT_UNKNOWN: u32 = 4096;
 
-/// The chosen way.
+/// The chosen way to read.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     /// `O_DIRECT`.
@@ -40,7 +40,7 @@ pub(super) struct Way {
     pub(super) fuse: bool,
     /// Whether the data is in memory, judging by a sample. Reads are then copies and do not wait.
     pub(super) resident: bool,
-    /// The devices below the dataset, as far as they are known.
+    /// The devices below the dataset, where known.
     pub(super) devices: Vec<BlockDevice>,
     pub(super) fallbacks: Vec<Fallback>,
 }
@@ -119,7 +119,7 @@ pub(crate) fn would_be_direct(
     dataset: &Arc<dyn Dataset>,
     patience: &Patience,
 ) -> Result<Option<bool>> {
-    // Files that have not answered yet would not now, each at the price of a thread.
+    // Files that have not answered yet would not answer now, and each would cost a thread.
     let is_settled = config.io != IoChoice::Auto || patience.is_waiting();
     if is_settled || config.engine == crate::config::EngineChoice::Sim {
         return Ok(None);
@@ -157,7 +157,7 @@ fn probe_others(dataset: &Arc<dyn Dataset>, root: usize, first: Option<Error>, p
     }
 }
 
-/// What a root allows none of whose files has answered, judging by its folder.
+/// What a root allows if none of its files has answered, judging by its folder.
 fn silent(dataset: &Arc<dyn Dataset>, root: usize, first: FileId, patience: &Patience) -> Result<Direct> {
     let path = dataset.files().roots()[root].clone();
     let asked = path.clone();
@@ -176,7 +176,7 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_path(&path))?;
     let device = BlockDevice::of(plain.file.as_fd());
     let fuse = is_fuse(plain.file.as_fd());
-    // Where one descriptor is left, it is for the next.
+    // If only one descriptor is left, the next open needs it.
     drop(plain);
     match open(files, id, true) {
         Ok(opened) => {
@@ -184,13 +184,13 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
             let alignment = alignment.map(|alignment| alignment.memory.max(alignment.offset).max(SECTOR_BYTES));
             Ok(Direct { alignment, error: None, file: path, device, fuse, answers: true })
         }
-        // That is no word about O_DIRECT.
+        // That says nothing about O_DIRECT.
         Err(error) if has_no_descriptor(&error) => Err(Error::io("cannot open the file", error).with_path(path)),
         Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device, fuse, answers: true }),
     }
 }
 
-/// Whether a file lies on FUSE. Where that cannot be learned, a server has failed to answer, as those of FUSE may.
+/// Whether a file is on FUSE. If that cannot be determined, a server did not answer, as FUSE servers may.
 fn is_fuse(file: BorrowedFd<'_>) -> bool {
     file::file_system(file).map_or(true, |name| name == "fuse")
 }
@@ -206,7 +206,7 @@ pub(super) fn reads_once(dataset: &Arc<dyn Dataset>, patience: &Patience) -> io:
 
 fn reads_files_once(files: &FileTable) -> io::Result<()> {
     for root in 0..files.roots().len() {
-        // A file that cannot be opened is an error of its own samples, and an empty one is read by nobody.
+        // A file that cannot be opened is an error of its own samples, and an empty one is never read.
         let opened = files.files_of(root).take(FILES_TRIED).find_map(|id| open(files, FileId(id), false).ok());
         if let Some(opened) = opened {
             file::read_once_at(opened.file.as_fd(), &mut [0], 0)?;

@@ -1,8 +1,8 @@
-//! One read in many by cuFile is compared with the file, for as long as a loader runs.
+//! Compares one in many cuFile reads with the file, while a loader runs.
 //!
-//! The comparison when it was opened proves little: published corruptions came with load and with memory that moved,
-//! and were reported as success. So the target is poisoned first: where cuFile writes nothing, what an earlier read
-//! left there, which may be the right bytes, does not hide it.
+//! The comparison at open proves little: published corruptions came with load and with memory that moved, and were
+//! reported as success. So the target is poisoned first: otherwise, where cuFile writes nothing, bytes of an earlier
+//! read, which may be the right ones, would hide it.
 
 use super::{BOUNCE_BYTES, Own, Straight};
 use crate::config::{Cause, Fallback, GdsCause};
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uringload_sys::cuda::{Bounce, Span};
 use uringload_sys::file;
 
-/// What a target is filled with.
+/// The byte that fills a target.
 const POISON: u8 = 0xdb;
 
-/// When a read is compared, and what came of it.
+/// When a read is compared, and whether one was wrong.
 #[derive(Debug)]
 pub(super) struct Checks {
     /// One read in this many.
     every: u64,
     reads: AtomicU64,
-    /// A read was wrong. Nothing is read by cuFile any more.
+    /// A read was wrong. cuFile reads nothing any more.
     pub(super) failed: AtomicBool,
 }
 
@@ -31,14 +31,14 @@ impl Checks {
         Checks { every: every.max(1), reads: AtomicU64::new(0), failed: AtomicBool::new(false) }
     }
 
-    /// Counts a read, and says whether it is to be compared.
+    /// Counts a read, and returns whether to compare it.
     pub(super) fn is_due(&self) -> bool {
         (self.reads.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.every)
     }
 }
 
 impl Straight {
-    /// Fills the target of a read, which nobody else has.
+    /// Fills the target of a read, which has no other user.
     pub(super) fn poison(&self, read: &Read, own: &mut Own) -> io::Result<()> {
         let mut bounce = self.take_bounce(own)?;
         bounce.memory()[..BOUNCE_BYTES].fill(POISON);
@@ -52,17 +52,17 @@ impl Straight {
         Ok(())
     }
 
-    /// Whether the `bytes` that cuFile has read are those of the file. If not, that is told, and cuFile is left.
+    /// Whether the `bytes` that cuFile has read are those of the file. If not, reports that and stops using cuFile.
     ///
     /// # Errors
-    /// If the file cannot be read to compare, or is no longer the one that was indexed; what the device reports.
+    /// If the file cannot be read to compare, or is no longer the one that was indexed; the device's error.
     pub(super) fn is_right(&self, read: &Read, bytes: usize, own: &mut Own, opening: &AtomicBool) -> io::Result<bool> {
         let file = self.take_file(read.file, own, opening)?;
         let mut bounce = self.take_bounce(own)?;
         let (mut done, mut wrong) = (0, None);
         while done < bytes && wrong.is_none() {
             let len = BOUNCE_BYTES.min(bytes - done);
-            // As much as of the read itself: the end of a file may not be aligned, and the read of it is.
+            // As much as the read itself: the end of a file may not be aligned, but its read is.
             let here = &mut bounce.memory()[..BOUNCE_BYTES.min(read.part.len() - done)];
             let got = file::read_at(file.as_fd(), here, read.offset + done as u64)?.min(len);
             if got == 0 {
@@ -86,7 +86,7 @@ impl Straight {
             self.files.path(read.file).display(),
             self.checks.every
         );
-        // It must be told, whatever else was not taken yet.
+        // This must be reported, even if older fallbacks were not taken yet.
         let _ =
             self.said.force_push(Fallback::new(Cause::Gds(GdsCause::Proof), super::PINNED, None).with_reason(reason));
         Ok(false)
@@ -100,7 +100,7 @@ impl Straight {
             .ok_or_else(|| io::Error::other("a read leads outside the GPU's memory: this is a bug of uringload"))
     }
 
-    /// The thread's pinned memory: what is read, and what is on the GPU. It is put back by who took it, unless it has
+    /// The thread's pinned memory: for the file's bytes, and those on the GPU. The caller puts it back, unless it
     /// failed.
     pub(super) fn take_bounce(&self, own: &mut Own) -> io::Result<Bounce> {
         match own.bounce.take() {

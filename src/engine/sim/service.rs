@@ -1,10 +1,10 @@
-//! How a simulated device serves reads: its curve of throughput over depth.
+//! Simulates how a device serves reads: its curve of throughput over depth.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::time::{Duration, Instant};
 
-/// What limits a device.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes a second; 0: no limit.
@@ -15,15 +15,15 @@ pub struct Limits {
     pub burst: u64,
     /// Time that each read takes by itself.
     pub latency: Duration,
-    /// By how much of it, in percent, that varies either way.
+    /// How much the latency varies in either direction, in percent.
     pub jitter: u8,
-    /// Places that serve one read at a time, at random, as the dies of a flash disk; 0: any number of reads at once.
+    /// Channels that serve one read at a time, chosen at random, like the dies of a flash disk; 0: no limit.
     pub channels: usize,
     /// When the device stands still, and for how long.
     pub stall: Option<(Duration, Duration)>,
 }
 
-/// A device that limits nothing.
+/// A device without limits.
 pub const NONE: Limits = Limits {
     bytes_per_second: 0,
     reads_per_second: 0,
@@ -39,7 +39,7 @@ pub struct Service {
     limits: Limits,
     random: Xoshiro256PlusPlus,
     start: Instant,
-    /// When the next token is there, the bytes before are through, and each channel is free.
+    /// When the next token is due, when earlier bytes are done, and when each channel is free.
     tokens: Instant,
     bytes: Instant,
     channels: Vec<Instant>,
