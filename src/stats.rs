@@ -1,5 +1,5 @@
-//! What a loader measures of itself: counters, latencies, where every thread's time goes, and a verdict on the
-//! bottleneck. Always on, and readable at any time from any thread without stopping one.
+//! Measures the loader: counters, latencies, the time of every thread, and a verdict on the bottleneck. Always on, and
+//! readable at any time from any thread without stopping one.
 
 pub(crate) mod clock;
 pub(crate) mod counters;
@@ -57,26 +57,26 @@ pub struct Stats {
     /// Time that the consumer waited for a batch, by batch.
     pub(crate) batch_wait: Histogram,
     in_flight: Gauge,
-    /// How many there may be now.
+    /// How many reads may be in flight now.
     depth: AtomicU64,
     /// Whether the user chose how many threads read.
     threads_are_fixed: AtomicBool,
-    /// What an operation of the storage is said to cost, as bytes read in the same time; 0: nothing, or nobody says.
+    /// Estimated price of a storage operation, in bytes read in the same time; 0: none, or unknown.
     operation_bytes: AtomicU64,
-    /// Whether whole windows or shards were read on trial: values may be slices of them.
+    /// Whether whole windows or shards were read in a trial: values may be slices of them.
     reads_whole: AtomicBool,
-    /// What is read, told once.
+    /// What the loader reads. Set once.
     facts: OnceLock<Facts>,
     decisions: Decisions,
     /// The samples that took longest.
     pub(crate) dearest: Dearest,
     holders: Holders,
-    /// What the loader waits out, and when that was told.
+    /// The current outage, and when it was reported.
     outage: Mutex<Option<(Outage, Instant)>>,
     /// Nanoseconds from `epoch` to the first batch; 0 until then.
     first_batch: AtomicU64,
     threads: Mutex<Vec<Arc<ThreadTimes>>>,
-    /// What the process had of the processors at `epoch`.
+    /// The processors' state for this process at `epoch`.
     before: Processors,
     tracer: Option<Tracer>,
     /// The lane of the reactor, which counts its reads in flight.
@@ -90,7 +90,7 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Everything at zero; time counts from now.
+    /// Everything at zero. Time starts now.
     #[doc(hidden)]
     pub fn new() -> Stats {
         Stats {
@@ -122,15 +122,15 @@ impl Stats {
     }
 
     /// Writes the rest of the loader's [trace](crate::Builder::trace) and ends it. Dropping the loader and its
-    /// statistics does that too, and tells nobody whether it went well.
+    /// statistics does that too, but reports no error.
     ///
     /// # Errors
-    /// Why the file has not all of the trace: its disk is full.
+    /// Why the file does not have the whole trace: for example, its disk is full.
     pub fn end_trace(&self) -> Result<()> {
         self.tracer.as_ref().map_or(Ok(()), Tracer::end)
     }
 
-    /// A clock for a thread of this role, which begins by charging `doing`.
+    /// A clock for a thread of this role. Charges `doing` at first.
     #[doc(hidden)]
     pub fn clock(&self, role: Role, doing: Doing) -> Clock {
         let times = Arc::new(ThreadTimes::new(role, self.epoch));
@@ -143,7 +143,7 @@ impl Stats {
         Clock::start(times, doing, lane)
     }
 
-    /// A device's: where a trace tells what it does, if there is one.
+    /// For a device: the lane that records its activity in the trace, if there is one.
     pub(crate) fn traced_beside(&self, name: impl FnOnce() -> String) -> Option<Arc<Lane>> {
         self.tracer.as_ref().map(|tracer| tracer.beside(name()))
     }
@@ -166,7 +166,7 @@ impl Stats {
         self.threads_are_fixed.store(fixed, Ordering::Relaxed);
     }
 
-    /// The builder's: what an operation of the storage costs, as bytes read in the same time.
+    /// The builder's: the price of a storage operation, in bytes read in the same time.
     pub(crate) fn set_operation_bytes(&self, bytes: u64) {
         self.operation_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -192,25 +192,24 @@ impl Stats {
         self.decisions.add(Decision { after: self.epoch.elapsed(), ..decision });
     }
 
-    /// What the loader decided about how it reads, oldest first: the last 256 changes, each with the figures that led
-    /// to it.
+    /// What the loader decided about how it reads, oldest first: the last 256 changes, each with the figures behind it.
     pub fn decisions(&self) -> Vec<Decision> {
         self.decisions.all()
     }
 
-    /// The samples that took longest to read and to decode, the dearest first: 16 at most, since the loader was built.
-    /// Those of a [`Reader`](crate::Reader) are not looked at.
+    /// The samples that took longest to read and to decode, slowest first: at most 16, since the loader was built.
+    /// Excludes those of a [`Reader`](crate::Reader).
     pub fn dearest(&self) -> Vec<DearSample> {
         self.dearest.all()
     }
 
-    /// Who held how much of the loader's memory. What [`Builder::memory_limit`](crate::Builder::memory_limit) allows
-    /// and nobody ever used was never taken from the system, and is not listed.
+    /// Who held how much of the loader's memory. Memory that [`Builder::memory_limit`](crate::Builder::memory_limit)
+    /// allows but that was never used was never taken from the system, and is not listed.
     pub fn memory(&self) -> Vec<Held> {
         self.holders.all(self.nanos(Instant::now()))
     }
 
-    /// The reactor's: what each holder has, in the order of [`Holder::ALL`], if it is time to look.
+    /// The reactor's: records what each holder has, in the order of [`Holder::ALL`], if a measurement is due.
     pub(crate) fn look_at_memory(&self, now: Instant, held: impl FnOnce() -> [u64; Holder::ALL.len()]) {
         let now = self.nanos(now);
         if self.holders.is_due(now) {
@@ -225,13 +224,13 @@ impl Stats {
         threads.iter().map(|times| times.spent_now()).collect()
     }
 
-    /// The reactor's: what it waits out from now on, if anything.
+    /// The reactor's: the outage that it waits out from now on, if any.
     pub(crate) fn set_outage(&self, outage: Option<Outage>) {
         let told = outage.map(|outage| (outage, Instant::now()));
         *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 
-    /// What the loader waits out at this moment, if it does; cheaper than a snapshot.
+    /// The outage that the loader waits out now, if any. Cheaper than a snapshot.
     pub fn outage(&self) -> Option<Outage> {
         self.outage_at(Instant::now())
     }
@@ -250,7 +249,7 @@ impl Stats {
         }
     }
 
-    /// The statistics at this moment. Files of `/proc` are read for it: some 10 us, and 5 us for each thread.
+    /// The statistics at this moment. Reads files of `/proc`, which takes some 10 us, and 5 us for each thread.
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let first_batch = self.first_batch.load(Ordering::Relaxed);
@@ -292,10 +291,10 @@ pub struct Snapshot {
     pub count: Counts,
     /// How long reads took.
     pub read_latency: Distribution,
-    /// How long the fastest read took since the loader was built. Reads of a queue that is always equally long take
-    /// equally long; only those before it was there tell what a read takes alone.
+    /// How long the fastest read took since the loader was built. In a queue of constant length, all reads take equally
+    /// long; only those before the queue built up show how long a read takes alone.
     pub(crate) fastest_read: Option<Duration>,
-    /// The same apart, by classes of lengths, from the shortest: those that have reads.
+    /// The same by length of read, from the shortest class. Only classes that have reads.
     pub read_latency_by_size: Vec<ReadsOfSize>,
     /// How long the consumer waited for batches.
     pub batch_wait: Distribution,
@@ -305,28 +304,28 @@ pub struct Snapshot {
     /// Most reads in flight since the loader was built.
     pub in_flight_max: u64,
     in_flight_area: u64,
-    /// Reads that may be in flight at the (later) moment: what the loader found to be worth it.
+    /// Reads that may be in flight at the (later) moment: the depth that the loader chose.
     pub depth: u64,
     pub(crate) threads_are_fixed: bool,
     pub(crate) operation_bytes: u64,
     pub(crate) facts: Facts,
-    /// What the loader waits out at the (later) moment, if it does.
+    /// The outage that the loader waits out at the (later) moment, if any.
     pub outage: Option<Outage>,
     /// Time from building the loader to its first batch.
     pub first_batch: Option<Duration>,
     /// What each thread spent its time on, in the order in which they started.
     #[doc(hidden)]
     pub threads: Vec<ThreadSnapshot>,
-    /// What the process had of the processors.
+    /// The processors' state for this process.
     pub processors: Processors,
 }
 
-/// Storage that gives nothing, or a machine without room to read, while a loader waits for it: see
+/// Storage that returns nothing, or a machine without room to read, while a loader waits for it: see
 /// [`outage_timeout`](crate::Builder::outage_timeout). `Display` is one line: `waiting for "/data" for 40 s: ...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outage {
-    /// The folder; `None` where the machine itself is out of descriptors or memory.
+    /// The folder; `None` if the machine itself is out of descriptors or memory.
     pub path: Option<PathBuf>,
     /// How long it has lasted.
     pub lasting: Duration,
@@ -388,7 +387,7 @@ impl Snapshot {
         rate(self.count.bytes_delivered, self.elapsed)
     }
 
-    /// Bytes that the storage gave of use in a second: what a raw read is compared with.
+    /// Useful bytes a second from the storage, for comparison with a raw read.
     #[doc(hidden)]
     pub fn stored_bytes_per_second(&self) -> f64 {
         rate(self.count.bytes_stored(), self.elapsed)
@@ -399,12 +398,12 @@ impl Snapshot {
         rate(self.count.samples, self.elapsed)
     }
 
-    /// What limits the loader. `raw` is the rate of a raw read of the same files in bytes per second, if it is known.
+    /// What limits the loader. `raw` is the rate of a raw read of the same files in bytes per second, if known.
     pub fn verdict(&self, raw: Option<f64>) -> Verdict {
         verdict::judge(self, &Evidence { raw, ..Evidence::default() })
     }
 
-    /// As [`verdict`](Snapshot::verdict), for who tried more than a raw read.
+    /// As [`verdict`](Snapshot::verdict), with evidence beyond a raw read.
     #[doc(hidden)]
     pub fn verdict_with(&self, evidence: &Evidence) -> Verdict {
         verdict::judge(self, evidence)
@@ -431,8 +430,7 @@ impl Snapshot {
         self.threads.iter().filter(|thread| thread.role == role).map(|thread| thread.on(doing)).sum()
     }
 
-    /// Share (0 to 1) of the time of all threads of a role that went to one activity; `None` where there is no such
-    /// thread.
+    /// Share (0 to 1) of the time of all threads of a role that went to one activity; `None` without such a thread.
     #[doc(hidden)]
     pub fn share(&self, role: Role, doing: Doing) -> Option<f64> {
         let of_role = || self.threads.iter().filter(|thread| thread.role == role);
@@ -470,7 +468,7 @@ mod tests {
         stats.count.bytes_delivered.add(1000);
         stats.mark_batch(Instant::now(), Duration::ZERO);
         let mut second = stats.snapshot();
-        // How long this thread had a processor between the two is nobody's business: the times are made up.
+        // The times are made up, so the thread's real processor time does not count.
         let millis = Duration::from_millis;
         (first.elapsed, second.elapsed) = (millis(2), millis(102));
         (first.in_flight_area, second.in_flight_area) = (16_000_000, 816_000_000);

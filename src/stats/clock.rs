@@ -15,7 +15,7 @@ pub enum Doing {
     Plan,
     /// Reactor: hands reads to the engine and takes what is done.
     Submit,
-    /// Reactor: waits for the storage, with as many reads in flight as it is allowed or has.
+    /// Reactor: waits for the storage, with as many reads in flight as allowed or available.
     WaitStorage,
     /// Reactor: takes memory from the system, once for each byte that is ever used.
     TakeMemory,
@@ -25,7 +25,7 @@ pub enum Doing {
     WaitConsumer,
     /// Reactor: waits for units to be decoded.
     WaitStage,
-    /// Device: waits for copies that are under way.
+    /// Device: waits for copies in progress.
     WaitDevice,
     /// Reactor: makes batches of what was read.
     Assemble,
@@ -33,7 +33,7 @@ pub enum Doing {
     Read,
     /// Any thread: copies bytes from place to place.
     Copy,
-    /// A stage thread, or the consumer or the reactor where there is none: decodes or transforms samples.
+    /// A stage thread, or else the consumer or the reactor: decodes or transforms samples.
     Decode,
     /// A stage or transform thread: waits for something to do.
     WaitInput,
@@ -153,7 +153,7 @@ pub struct Clock {
     times: Arc<ThreadTimes>,
     doing: Doing,
     since: Instant,
-    /// Where each switch is left, if there is a trace.
+    /// Where each switch is recorded, if there is a trace.
     lane: Option<Arc<Lane>>,
 }
 
@@ -167,8 +167,8 @@ impl Clock {
         Clock { times, doing, since, lane }
     }
 
-    /// Charges the time since the last switch to what was done until now, and from now on to `doing`. Returns now, for
-    /// whoever would read the time again.
+    /// Charges the time since the last switch to the previous activity, and from now on to `doing`. Returns the time,
+    /// so that callers need not read it again.
     pub fn switch(&mut self, doing: Doing) -> Instant {
         let now = Instant::now();
         let spent = nanos(now.saturating_duration_since(self.since));
@@ -182,14 +182,14 @@ impl Clock {
         now
     }
 
-    /// The consumer got the batch of this number, which a trace tells.
+    /// Records in the trace that the consumer got the batch of this number.
     pub(crate) fn batch(&self, number: u64) {
         if let Some(lane) = &self.lane {
             lane.batch(number, self.since);
         }
     }
 
-    /// So many batches lie ready for the consumer, which a trace tells.
+    /// Records in the trace how many batches are ready for the consumer.
     pub(crate) fn ready(&self, batches: usize) {
         if let Some(lane) = &self.lane {
             lane.ready(batches, self.since);
@@ -213,7 +213,7 @@ impl Drop for Clock {
         if let Some(lane) = &self.lane {
             lane.ended(now);
         }
-        // The thread is still there only if it is this one; a clock may be dropped by another.
+        // The thread certainly exists only if it is this one; another thread may drop a clock.
         if schedule::thread_id() == self.times.thread {
             self.times.keep_schedule();
         }
@@ -235,9 +235,9 @@ pub(super) struct ThreadTimes {
     spent: [AtomicU64; Doing::ALL.len()],
     /// The thread that the clock was started on.
     thread: u32,
-    /// What it had got before: the consumer's thread may be as old as the process.
+    /// The thread's counts at the start: the consumer's thread may be as old as the process.
     before: Option<Scheduled>,
-    /// Nanoseconds that an ended thread used, and that it was queued; `UNKNOWN` where nobody counted.
+    /// Nanoseconds that an ended thread ran and was queued; `UNKNOWN` if they were not counted.
     used: AtomicU64,
     queued: AtomicU64,
     ended: AtomicBool,
@@ -246,8 +246,7 @@ pub(super) struct ThreadTimes {
 /// In place of nanoseconds.
 const UNKNOWN: u64 = u64::MAX;
 
-/// A reader that meets a writer at every one of this many tries takes what it has, which is wrong by one switch at
-/// most.
+/// After this many tries that each met a writer, a reader takes what it has, which is wrong by one switch at most.
 const READ_TRIES: usize = 64;
 
 impl ThreadTimes {
@@ -301,7 +300,7 @@ impl ThreadTimes {
             let since = self.since.load(Ordering::Relaxed);
             fence(Ordering::Acquire);
             if !ended {
-                // The activity under way counts up to now.
+                // The current activity counts up to now.
                 let open = nanos(self.epoch.elapsed()).saturating_sub(since);
                 spent[doing] += Duration::from_nanos(open);
             }
@@ -323,7 +322,7 @@ impl ThreadTimes {
         Some(Scheduled { used: Duration::from_nanos(known(&self.used)?), queued })
     }
 
-    /// Keeps what the thread got, because its file goes with it.
+    /// Keeps the thread's counts, because its file goes away with it.
     fn keep_schedule(&self) {
         let now = schedule::thread(self.thread).map(|now| since(now, self.before));
         if let Some(Scheduled { used, queued, .. }) = now {
@@ -340,7 +339,7 @@ pub struct ThreadSnapshot {
     pub role: Role,
     /// Time by activity, in the order of [`Doing::ALL`].
     pub spent: [Duration; Doing::ALL.len()],
-    /// What it got of the processors; `None` where nobody tells.
+    /// Processor time that the thread got; `None` if it is not available.
     pub scheduled: Option<Scheduled>,
 }
 
@@ -365,7 +364,7 @@ impl ThreadSnapshot {
     }
 }
 
-/// What a thread got since it had got `before`. A thread that has just begun has no count of its queueing yet.
+/// What a thread got since `before`. A thread that has just begun has no count of its queueing yet.
 fn since(now: Scheduled, before: Option<Scheduled>) -> Scheduled {
     let before = before.unwrap_or_default();
     Scheduled {
@@ -398,7 +397,7 @@ mod tests {
             }
             let Some(before) = now() else { return };
             let seen = ThreadTimes::new(Role::Consumer, Instant::now()).snapshot().scheduled.expect("it is told");
-            // What came between the two looks around it, whatever a busy machine made of that, and nothing before.
+            // What came between the two measurements, however busy the machine was, and nothing before.
             let between = since(now().expect("as before"), Some(before));
             assert!(seen.used <= between.used, "{seen:?} of {between:?} behind {before:?}");
             assert!(seen.queued <= between.queued, "{seen:?} of {between:?} behind {before:?}");
@@ -470,7 +469,7 @@ mod tests {
             }
             longest
         });
-        // A snapshot, and how long it took: the activity under way is charged up to a moment after the words were read.
+        // A snapshot, and how long it took: the current activity is charged up to a moment after the words were read.
         let look = || {
             let asked = Instant::now();
             let seen = times.snapshot();

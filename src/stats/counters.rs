@@ -1,4 +1,4 @@
-//! The counters of a loader, as they grow and at a moment.
+//! The counters of a loader: live, and at a moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `count`. Any thread may; some 5 ns where no other thread does at the same time.
+    /// Adds `count`, from any thread. Takes some 5 ns if no other thread does so at the same time.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -78,7 +78,7 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// Bytes that stand for what the storage gave: those that the consumer got or, where something was decoded,
+            /// Bytes that measure what the storage returned: those that the consumer got or, if something was decoded,
             /// those that were decoded.
             #[doc(hidden)]
             pub fn bytes_stored(&self) -> u64 {
@@ -132,7 +132,7 @@ counters! {
     short_reads,
     /// Reads that were retried after an error or a short read.
     retries,
-    /// Units that were decoded; a unit counts as often as it was.
+    /// Units that were decoded. A unit counts each time.
     #[doc(hidden)]
     units_decoded,
     /// Values that the loader's threads decoded or transformed.
@@ -145,31 +145,31 @@ counters! {
     cache_misses,
     /// Bytes after decoding.
     bytes_decoded,
-    /// Bytes that were put on their way to a device, tables included.
+    /// Bytes that were sent to a device, tables included.
     #[doc(hidden)]
     bytes_copied,
     /// Copies that they went in.
     #[doc(hidden)]
     copies,
-    /// Nanoseconds that devices were at copies, as they tell it themselves; of several devices, the sum.
+    /// Nanoseconds that devices spent on copies, by their own clocks; summed over devices.
     #[doc(hidden)]
     copy_nanos,
-    /// Nanoseconds that devices were at making columns, likewise.
+    /// Nanoseconds that devices spent on making columns, likewise.
     #[doc(hidden)]
     kernel_nanos,
-    /// Samples that the user's own code took.
+    /// Samples that the user's own code processed.
     #[doc(hidden)]
     samples_transformed,
-    /// Nanoseconds of processor time that it took; of several threads, the sum.
+    /// Nanoseconds of processor time of the user's own code; summed over threads.
     #[doc(hidden)]
     transform_cpu_nanos,
-    /// Nanoseconds in which the storage was waited for with as many reads in flight as were allowed.
+    /// Nanoseconds of waiting for the storage with as many reads in flight as allowed.
     #[doc(hidden)]
     depth_bound_nanos,
-    /// Nanoseconds in which it was waited for with fewer, for want of memory to read into.
+    /// Nanoseconds of waiting for the storage with fewer reads, because of a lack of memory to read into.
     #[doc(hidden)]
     memory_bound_nanos,
-    /// Sum of nanoseconds times reads that were allowed in flight, while the storage was waited for.
+    /// Sum of nanoseconds times allowed reads in flight, while the storage was waited for.
     #[doc(hidden)]
     depth_area,
     /// Turns of the reactor.

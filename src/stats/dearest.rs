@@ -1,4 +1,4 @@
-//! The samples that took longest to read and to decode: a list of a few, with a bar that all others are below.
+//! The samples that took longest to read and to decode: a short list, with a bar that all others are below.
 
 use crate::dataset::SampleId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Samples that are kept.
 const KEPT: usize = 16;
 
-/// A sample that took long. Both times are of the clock on the wall: reads that wait behind others in the device's
-/// queue, or a thread that has no processor, count.
+/// A sample that took long. Both times are wall-clock times: waiting behind other reads in the device's queue, or for a
+/// processor, counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DearSample {
@@ -17,10 +17,10 @@ pub struct DearSample {
     pub id: SampleId,
     /// The epoch in which it took that long.
     pub epoch: u64,
-    /// The longest of the reads that it came in, those that were repeated included. Samples that came in one read all
-    /// have its time. Zero where nothing was read for it alone: what is kept in memory, and units.
+    /// The longest of the reads that brought it, including repeated ones. Samples that share one read all have its
+    /// time. Zero if nothing was read for it alone: it was in memory or in a unit.
     pub read: Duration,
-    /// What making something else of its values took: decoding and transforms, on the loader's threads.
+    /// How long its values took to decode and transform, on the loader's threads.
     pub made: Duration,
 }
 
@@ -35,7 +35,7 @@ impl DearSample {
     }
 }
 
-/// The list. One thread offers samples, any may look.
+/// The list. One thread offers samples; any thread may read it.
 #[derive(Debug, Default)]
 pub(crate) struct Dearest {
     /// Microseconds that a sample must exceed to be kept.
@@ -44,12 +44,12 @@ pub(crate) struct Dearest {
 }
 
 impl Dearest {
-    /// What takes no longer than so many microseconds need not be offered: one load.
+    /// Samples that took no longer than this many microseconds need not be offered. Costs one load.
     pub(crate) fn bar(&self) -> u64 {
         self.bar.load(Ordering::Relaxed)
     }
 
-    /// Keeps a sample if it is one of the dearest. Of a sample that comes more than once, the dearest time counts.
+    /// Keeps a sample if it is one of the slowest. For a sample that comes more than once, the longest time counts.
     pub(crate) fn offer(&self, sample: DearSample) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let same = kept.iter().position(|one| one.id == sample.id);
@@ -68,7 +68,7 @@ impl Dearest {
         }
     }
 
-    /// The dearest first.
+    /// The slowest first.
     pub(super) fn all(&self) -> Vec<DearSample> {
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.sort_by_key(|sample| (std::cmp::Reverse(sample.total()), sample.id.0));
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(ids(&dearest.all()), (1000 - KEPT as u64..1000).rev().collect::<Vec<_>>());
         // Half a microsecond is lost by halving an odd one.
         assert!((983..=984).contains(&dearest.bar()), "{}", dearest.bar());
-        // The same sample in another epoch: cheaper, and then dearer.
+        // The same sample in another epoch: faster, and then slower.
         let again = |epoch, millis| {
             dearest.offer(DearSample::new(SampleId(990), epoch, Duration::from_millis(millis), Duration::ZERO));
         };

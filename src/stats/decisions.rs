@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How many decisions are kept: the last ones. A loader that has settled makes few.
 const KEPT: usize = 256;
 
-/// What a loader turns while it reads.
+/// A setting that the loader changes while it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Knob {
@@ -16,9 +16,9 @@ pub enum Knob {
     Depth,
     /// Length of the longest read, in bytes.
     ReadBytes,
-    /// Longest gap between samples that is read along, in bytes.
+    /// Longest gap between samples that a read spans, in bytes.
     Gap,
-    /// Whether windows or shards that are shuffled are read whole (1) or sample by sample (0).
+    /// Whether shuffled windows or shards are read whole (1) or sample by sample (0).
     Whole,
 }
 
@@ -37,13 +37,13 @@ impl fmt::Display for Knob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// When, from the building of the loader.
+    /// Time since the loader was built.
     pub after: Duration,
     /// What was changed.
     pub knob: Knob,
-    /// Its value before.
+    /// The old value.
     pub from: u64,
-    /// Its value from then on.
+    /// The new value.
     pub to: u64,
     /// Reads that ended in a second, as measured just before; 0 before the first measurement.
     pub reads_per_second: u64,
@@ -51,10 +51,10 @@ pub struct Decision {
     pub bytes_per_second: u64,
     /// Mean time that a read took.
     pub latency: Duration,
-    /// What an operation of the storage costs, as bytes that are read in the same time: measured by a trial of a gap
-    /// or of whole windows, else 0.
+    /// Price of a storage operation, in bytes that are read in the same time: measured by a trial of a gap or of whole
+    /// windows; otherwise 0.
     pub operation_bytes: u64,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 

@@ -1,45 +1,45 @@
-//! What a loader reads, in which order and beside how much memory: so that a verdict proposes nothing that is so
-//! already, and nothing that cannot be.
+//! Records what a loader reads, in which order, and how much memory is left, so that a verdict proposes nothing that is
+//! already done or that is impossible.
 
-/// What was known when the loader was built. The default knows nothing.
+/// What was known when the loader was built. By default nothing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Samples of the dataset; 0: nobody told.
+    /// Samples of the dataset; 0: unknown.
     pub(crate) samples: u64,
     /// Its files.
     pub(crate) files: u64,
     /// What the cache could do.
     pub(crate) keeping: Keeping,
-    /// How neighbours come.
+    /// Where neighbours are in the order.
     pub(crate) order: Neighbours,
 }
 
 /// What a cache of the dataset's files in memory could do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// Nobody told.
+    /// Unknown.
     #[default]
     Unknown,
-    /// It is in use, or it is not for such batches.
+    /// It is in use, or does not suit such batches.
     No,
     /// It would hold `fits` of `all` bytes.
     Room {
         /// Bytes of the files.
         all: u64,
-        /// Those that there is memory for.
+        /// Bytes that fit in memory.
         fits: u64,
-        /// The memory limit that holds them, where the present one does not.
+        /// The memory limit that would hold them, if the present one does not.
         limit: Option<u64>,
     },
 }
 
-/// How samples that lie side by side come.
+/// Where neighbouring samples are in the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Neighbours {
-    /// Nobody told, or an order of the user's own.
+    /// Unknown, or an order of the user's own.
     #[default]
     Unknown,
-    /// One behind the other.
+    /// One after the other.
     Stored,
     /// Within a window, a shard or a piece.
     Near,
@@ -47,11 +47,11 @@ pub(crate) enum Neighbours {
     Far,
 }
 
-/// From so many samples a file on, files are shards.
+/// Files with this many samples each, or more, are shards.
 const IN_SHARD: u64 = 16;
 
 impl Facts {
-    /// Whether samples lie together in files already.
+    /// Whether samples are already together in files.
     pub(crate) fn has_shards(&self) -> bool {
         self.files > 0 && self.samples / self.files >= IN_SHARD
     }

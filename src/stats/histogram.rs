@@ -1,8 +1,8 @@
 //! Latencies in log-linear buckets that one thread counts and any thread reads.
 //!
-//! The `hdrhistogram` crate is the usual choice; its lock-free form gathers counts through a recorder that the writer
-//! has to meet, and here a reader must be able to look at any time without the reactor's help. Sixteen buckets an
-//! octave of atomics do that in a page of code.
+//! The `hdrhistogram` crate is the usual choice, but its lock-free form gathers counts through a recorder that the
+//! writer must meet. Here a reader must be able to look at any time without the reactor's help. Sixteen buckets of
+//! atomics an octave do that in a page of code.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Buckets an octave is cut into, as a power of two. The middle of a bucket is within 1/32 (3.1 %) of all it counts.
 const STEPS_LOG2: u32 = 4;
 const STEPS: usize = 1 << STEPS_LOG2;
-/// The longest time that is told apart: 2^36 ns, 69 s. Longer ones count as this long.
+/// The longest time with a bucket of its own: 2^36 ns, 69 s. Longer ones count as this long.
 const LONGEST_LOG2: u32 = 36;
 const BUCKETS: usize = STEPS * (LONGEST_LOG2 - STEPS_LOG2 + 1) as usize;
 
@@ -32,13 +32,13 @@ impl Histogram {
         self.record_several(time, 1);
     }
 
-    /// The same of so many that took as long.
+    /// Counts a time `count` times.
     pub fn record_several(&self, time: Duration, count: u64) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(nanos)].fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What was counted until now.
+    /// The counts so far.
     pub fn snapshot(&self) -> Distribution {
         if self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0) {
             return Distribution::default();
@@ -84,7 +84,7 @@ impl Distribution {
         (count > 0).then(|| Duration::from_nanos((sum / count as f64) as u64))
     }
 
-    /// Counts what `other` has counted, too.
+    /// Adds the counts of `other`.
     pub(super) fn add(&mut self, other: &Distribution) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);

@@ -1,24 +1,24 @@
-//! Who holds the loader's memory, over time: looked at some hundred times a second.
+//! Measures who holds the loader's memory, some hundred times a second.
 
 use super::counters::Gauge;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds from one look to the next.
+/// Nanoseconds between two measurements.
 const PERIOD: u64 = 10_000_000;
 
-/// What holds memory.
+/// A holder of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Holder {
-    /// Batches that are being read, decoded and put together.
+    /// Batches that are being read, decoded and assembled.
     Reading,
-    /// Batches that lie ready, are on their way to a device, or that the consumer has.
+    /// Batches that are ready, on their way to a device, or held by the consumer.
     Batches,
     /// Decoded units that samples are cut from.
     Units,
     /// Stretches of files that are kept.
     Kept,
-    /// Nobody: it was taken from the system and waits to be used again.
+    /// No holder: it was taken from the system and waits for reuse.
     Nobody,
 }
 
@@ -38,15 +38,15 @@ impl Holder {
     }
 }
 
-/// Memory that one holder had.
+/// Memory of one holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// Who.
+    /// The holder.
     pub holder: Holder,
     /// Bytes, the mean over time since the loader was built.
     pub mean_bytes: u64,
-    /// Most bytes that it was seen with.
+    /// Most bytes measured.
     pub most_bytes: u64,
 }
 
@@ -54,24 +54,24 @@ pub struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     gauges: [Gauge; Holder::ALL.len()],
-    /// When to look again, in nanoseconds.
+    /// When the next measurement is due, in nanoseconds.
     next: AtomicU64,
 }
 
 impl Holders {
-    /// Whether to look now: one load.
+    /// Whether a measurement is due. Costs one load.
     pub(super) fn is_due(&self, now: u64) -> bool {
         now >= self.next.load(Ordering::Relaxed)
     }
 
-    /// What each holds from `now` on, in bytes, in the order of [`Holder::ALL`].
+    /// Records what each holder has from `now` on, in bytes, in the order of [`Holder::ALL`].
     pub(super) fn set(&self, bytes: [u64; Holder::ALL.len()], now: u64) {
         self.next.store(now + PERIOD, Ordering::Relaxed);
-        // In KiB, so that the sums over time last.
+        // In KiB, so that the sums over time do not overflow soon.
         self.gauges.iter().zip(bytes).for_each(|(gauge, bytes)| gauge.set(bytes.div_ceil(1024), now));
     }
 
-    /// Those that held something.
+    /// The holders that held something.
     pub(super) fn all(&self, now: u64) -> Vec<Held> {
         let of = |(holder, gauge): (Holder, &Gauge)| Held {
             holder,

@@ -1,22 +1,22 @@
-//! What the process had of the processors, and what was kept from it.
+//! Measures the processor time that the process got, and what limited it.
 
 use std::time::Duration;
 use uringload_sys::cgroup::{self, Quota};
 use uringload_sys::schedule::{self, Pressure};
 use uringload_sys::system;
 
-/// What the process had of the processors since its loader was built, or between two moments. What is `None` could not
-/// be read: containers may hide it.
+/// Processor time and pressure since the loader was built, or between two moments. A value is `None` if it could not be
+/// read: containers may hide it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Processors {
     /// Processor time that the whole process used.
     pub used: Duration,
-    /// Processors that it may use; 0 if nobody knows.
+    /// Processors that it may use; 0 if unknown.
     pub available: usize,
-    /// Processor time that its control groups allow it in a second; `None` as well where they allow it all.
+    /// Processor time that its control groups allow it in a second; also `None` if they do not limit it.
     pub quota: Option<Duration>,
-    /// Time that its control groups kept it from running. It sums over processors.
+    /// Time in which its control groups kept it from running, summed over processors.
     pub throttled: Option<Duration>,
     /// Time in which something on this machine waited for a processor.
     pub processor_pressure: Option<Duration>,
@@ -27,7 +27,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// What the kernel says now, since whenever it began to count.
+    /// The kernel's numbers now, since it began to count.
     pub(super) fn now() -> Processors {
         let quota = cgroup::quota();
         let Pressure { processor, storage, memory } = schedule::pressure();
@@ -42,7 +42,7 @@ impl Processors {
         }
     }
 
-    /// What came since `earlier`. Nothing goes below zero: a process may move to another group.
+    /// The difference from `earlier`. Nothing goes below zero: a process may move to another group.
     pub(super) fn since(&self, earlier: &Processors) -> Processors {
         let between = |now: Option<Duration>, before: Option<Duration>| {
             now.zip(before).map(|(now, before)| now.saturating_sub(before))
@@ -58,8 +58,8 @@ impl Processors {
         }
     }
 
-    /// Processors' worth of time that the process may use: those that there are, or the quota if it is less. `None`:
-    /// nobody knows.
+    /// Processors that the process may use at a time: the available ones, or the quota if it is less. `None` if
+    /// unknown.
     pub(super) fn capacity(&self) -> Option<f64> {
         let available = (self.available > 0).then_some(self.available as f64);
         let quota = self.quota.map(|quota| quota.as_secs_f64()).filter(|&quota| quota > 0.0);

@@ -1,9 +1,9 @@
-//! How long reads took, apart by how long they were: 4 KiB and 8 MiB are not one distribution.
+//! Measures how long reads took, by length: 4 KiB and 8 MiB are not one distribution.
 
 use super::histogram::{Distribution, Histogram};
 use std::time::Duration;
 
-/// Longest read of each class but the last, in bytes. Seven classes of 4 KiB of counts each.
+/// Longest read of each class except the last, in bytes. Seven classes of 4 KiB of counts each.
 const UP_TO: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const CLASSES: usize = UP_TO.len() + 1;
 
@@ -14,7 +14,7 @@ pub(crate) struct ReadLatencies {
 }
 
 impl ReadLatencies {
-    /// Counts reads of so many bytes each that took as long: some 6 ns, no lock.
+    /// Counts `reads` reads of `bytes` each that took the same time: some 6 ns, no lock.
     pub(crate) fn record(&self, bytes: u64, time: Duration, reads: u64) {
         self.classes[class(bytes)].record_several(time, reads);
     }
@@ -40,7 +40,7 @@ fn class(bytes: u64) -> usize {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadsOfSize {
-    /// The longest read of the class, in bytes; `None`: any that is longer than those of all other classes.
+    /// The longest read of the class, in bytes; `None` for the last class, which has no bound.
     pub up_to_bytes: Option<u64>,
     /// How long they took.
     pub latency: Distribution,

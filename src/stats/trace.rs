@@ -1,4 +1,4 @@
-//! What every thread did when, written to a file in Chrome's JSON while it happens. A thread leaves events in a ring of
+//! Writes what every thread did when to a file in Chrome's JSON, while it happens. A thread puts events into a ring of
 //! its own, and one thread writes them.
 
 mod chrome;
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use uringload_sys::schedule;
 use uringload_sys::system;
 
-/// Events that a thread may leave until they are written: 20 ms of a million a second. Beyond them events are lost, and
+/// Events that a thread may record until they are written: 20 ms of a million a second. Further events are lost, and
 /// counted.
 const EVENTS: usize = 1 << 15;
 
-/// How often they are written. What a killed process had left since then is lost.
+/// How often they are written. Events of a killed process since then are lost.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Bytes that are written at once.
+/// Bytes that are written at a time.
 const BUFFER_BYTES: usize = 1 << 18;
 
 /// Something that happened on a thread.
@@ -40,13 +40,13 @@ pub(super) struct Event {
 pub(super) enum What {
     /// The thread does this from now on.
     Doing(Doing),
-    /// It is over.
+    /// The activity is over.
     Ended,
-    /// A device computes what the loader gave it, from now on.
+    /// A device computes for the loader from now on.
     Kernels,
-    /// So many reads are in flight.
+    /// Number of reads in flight.
     InFlight(u32),
-    /// So many batches lie ready.
+    /// Number of batches that are ready.
     Ready(u32),
     /// The consumer got the batch of this number.
     Batch(u32),
@@ -55,12 +55,12 @@ pub(super) enum What {
 /// The name of [`What::Kernels`].
 const KERNELS: &str = "kernels";
 
-/// What happens one after the other: the events of a thread, or of a device. Any thread may leave them.
+/// A sequence of events: those of a thread, or of a device. Any thread may record them.
 #[derive(Debug)]
 pub(crate) struct Lane {
     number: u32,
     name: String,
-    /// `None`: it is no thread's.
+    /// `None` if it belongs to no thread.
     thread: Option<u32>,
     start: Instant,
     events: ArrayQueue<Event>,
@@ -68,7 +68,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Some 20 ns, no lock.
+    /// Records an event: some 20 ns, no lock.
     fn leave(&self, now: Instant, what: What) {
         let event = Event { at: now.saturating_duration_since(self.start).as_nanos() as u64, what };
         if self.events.push(event).is_err() {
@@ -96,7 +96,7 @@ impl Lane {
         self.leave(now, What::Ready(u32::try_from(batches).unwrap_or(u32::MAX)));
     }
 
-    /// A device's: it copied, or computed, from then to then.
+    /// A device's: it copied, or computed, in this interval.
     pub(crate) fn worked(&self, is_copy: bool, (begin, end): (Instant, Instant)) {
         self.leave(begin, if is_copy { What::Doing(Doing::Copy) } else { What::Kernels });
         self.leave(end, What::Ended);
@@ -139,24 +139,24 @@ impl Tracer {
         Ok(Tracer { shared, writer, path: path.to_path_buf(), process: std::process::id() })
     }
 
-    /// A lane for a thread of this role, the one that calls.
+    /// A lane for a thread of this role: the calling thread.
     pub(crate) fn lane(&self, role: Role) -> Arc<Lane> {
         self.add(role.name().to_owned(), Some(schedule::thread_id()))
     }
 
-    /// A lane for what no thread does.
+    /// A lane for events that belong to no thread.
     pub(crate) fn beside(&self, name: String) -> Arc<Lane> {
         self.add(name, None)
     }
 
-    /// Writes the rest and ends the trace; again, this does nothing.
+    /// Writes the rest and ends the trace. A second call does nothing.
     ///
     /// # Errors
-    /// Why the file has not all of it.
+    /// Why the file is incomplete.
     pub(crate) fn end(&self) -> Result<()> {
         self.shared.is_over.store(true, Ordering::Release);
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A forked child has no such thread.
+        // A forked child does not have this thread.
         let Some(writer) = writer.filter(|_| self.process == std::process::id()) else { return Ok(()) };
         writer.thread().unpark();
         let written = writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
@@ -184,7 +184,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // Who wants to know has ended it.
+        // A caller that wants the error has called `end` itself.
         let _ = self.end();
     }
 }
@@ -193,13 +193,13 @@ struct Writing {
     shared: Arc<Shared>,
     form: Chrome,
     file: BufWriter<File>,
-    /// Lanes that the file knows.
+    /// Lanes that the file already describes.
     told: usize,
     bytes: Vec<u8>,
 }
 
 impl Writing {
-    /// A full disk ends the trace and not the training; the file is what it is until then.
+    /// A full disk ends the trace but not the training; the file keeps what was written.
     fn run(mut self) -> io::Result<()> {
         loop {
             let is_over = self.shared.is_over.load(Ordering::Acquire);
@@ -289,7 +289,7 @@ mod tests {
         let tracer = Tracer::begin(&path).unwrap();
         let lane = tracer.lane(Role::Reactor);
         let now = Instant::now();
-        // Faster than anybody writes.
+        // Faster than they can be written.
         (0..8 * EVENTS).for_each(|_| lane.in_flight(1, now));
         drop(tracer);
         let text = std::fs::read_to_string(&path).unwrap();

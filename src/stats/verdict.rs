@@ -1,7 +1,7 @@
-//! Who is the bottleneck, what it would bring if it were free, and what to do. By the laws of queueing networks no part
-//! can be busy for more than all of the time, so that the rate is bound by the part that is busiest, and a part that is
-//! free leaves the next one as the bound. `demands` has how busy each part was, `storage` tells what of the storage it
-//! is, `remedies` computes what helps.
+//! Finds the bottleneck, the gain if it were free, and remedies. By the laws of queueing networks no part can be busy
+//! for more than all of the time, so the busiest part bounds the rate, and if it were free, the next one would.
+//! `demands` measures how busy each part was, `storage` says which limit of the storage it is, and `remedies` computes
+//! what helps.
 
 mod demands;
 mod remedies;
@@ -24,13 +24,13 @@ pub enum Bottleneck {
     Transform,
     /// Decoding of samples.
     Decode,
-    /// The storage: it gives as many bytes a second as it can.
+    /// The storage: it returns as many bytes a second as it can.
     Bandwidth,
-    /// The storage: it does as many reads a second as it can, and they are short.
+    /// The storage: it performs as many reads a second as it can, and they are short.
     Operations,
-    /// The storage answers slowly, and more reads in flight would bring more.
+    /// The storage answers slowly, and more reads in flight would help.
     Latency,
-    /// The storage gives what it can, and much of that no sample needs.
+    /// The storage returns what it can, but samples do not need much of it.
     Amplification,
     /// Memory: there are reads to start but no memory to read into, or no room for batches on their device.
     Memory,
@@ -42,7 +42,7 @@ pub enum Bottleneck {
     Processors,
     /// The loader's own CPU work.
     Loader,
-    /// Not enough was measured to tell.
+    /// Too little was measured to say.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl Bottleneck {
         }
     }
 
-    /// Whether it is the storage, whatever about it.
+    /// Whether the storage limits, in any way.
     pub fn is_storage(self) -> bool {
         matches!(self, Bottleneck::Bandwidth | Bottleneck::Operations | Bottleneck::Latency | Bottleneck::Amplification)
     }
@@ -88,12 +88,12 @@ pub struct Verdict {
     pub share: f64,
     /// What that means, as a sentence.
     pub advice: String,
-    /// How many times as fast it would go if that part took no time: until the next part limits. 100 stands for that
-    /// and more; `None` where nothing was measured.
+    /// How many times as fast it would be if that part took no time: until the next part limits. 100 means that or
+    /// more; `None` if nothing was measured.
     pub gain: Option<f64>,
-    /// One to three things to try, the best first.
+    /// One to three things to try, best first.
     pub remedies: Vec<Remedy>,
-    /// What could not be read on this machine, so that the verdict does without it.
+    /// Measurements that were not available on this machine, so that the verdict does without them.
     pub without: Vec<&'static str>,
 }
 
@@ -103,9 +103,9 @@ pub struct Verdict {
 pub struct Remedy {
     /// What to do.
     pub what: String,
-    /// How many times as fast it would then go; `None` where the run tells nothing about that.
+    /// How many times as fast it would then be; `None` if this run does not show it.
     pub gain: Option<f64>,
-    /// Samples a second that it would then be.
+    /// Samples a second after that.
     pub samples_per_second: Option<f64>,
 }
 
@@ -129,44 +129,44 @@ pub(super) fn times(gain: f64) -> String {
     if gain >= MOST_GAIN { format!("{MOST_GAIN:.0}x or more") } else { format!("{gain:.1}x") }
 }
 
-/// What is known besides the loader's own measurements.
+/// Evidence besides the loader's own measurements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// The rate of a raw read of the same files, in bytes a second.
     pub raw: Option<f64>,
     /// How long the fastest read of that raw read took, which had no queue before it. A loader whose own reads were
-    /// never as fast shares the storage with somebody.
+    /// never as fast shares the storage with another program.
     pub fastest_read: Option<Duration>,
-    /// What else was tried on the storage, for as long as that shows a rate.
+    /// What else was tried on the storage, each long enough to show a rate.
     pub trials: Vec<Trial>,
 }
 
-/// A raw read in another way.
+/// A raw read with one difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// What was different.
+    /// The difference.
     pub tried: Tried,
     /// Bytes a second.
     pub bytes_per_second: f64,
 }
 
-/// What a trial differs in.
+/// How a trial differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// So many reads in flight.
+    /// This many reads in flight.
     Depth(usize),
     /// Neighbouring samples in one read: the order of the files.
     LongReads,
 }
 
-/// A gain of as much is told as "or more": what remains was too short to be measured.
+/// A gain of at least this much is shown as "or more": the rest was too short to be measured.
 const MOST_GAIN: f64 = 100.0;
-/// Who waits for batches for less than this share of the time is the bottleneck.
+/// A part that waits for batches for less than this share of the time is the bottleneck.
 const HARDLY: f64 = 0.05;
 /// A part that is busy for more than this share of the time is mostly busy.
 const MOSTLY: f64 = 0.5;
-/// Threads that share the interpreter's lock have this much of one processor between them, and the work that they do
-/// without it can add as much as this.
+/// Threads that share the interpreter's lock use this much of one processor together; their work without the lock can
+/// add as much as the upper end.
 const ONE_PROCESSOR: std::ops::Range<f64> = 0.7..1.1;
 /// Threads that share a lock wait for it at least this share of their time: two that are always busy wait for half.
 const LOCKED_OUT: f64 = 0.25;
@@ -221,10 +221,10 @@ pub(super) fn judge(snapshot: &Snapshot, evidence: &Evidence) -> Verdict {
     Verdict { bottleneck, share, advice, gain: Some(gain), remedies, without: missing(snapshot) }
 }
 
-/// What the verdict does without.
+/// The measurements that the verdict does without.
 fn missing(snapshot: &Snapshot) -> Vec<&'static str> {
     if snapshot.processors.available == 0 {
-        // Nothing of this machine was looked at: the times are made up.
+        // The machine was not measured: the times are made up.
         return Vec::new();
     }
     let scheduled = || snapshot.threads.iter().filter_map(|thread| thread.scheduled);
@@ -250,7 +250,7 @@ fn trainer_advice(snapshot: &Snapshot, demands: &Demands) -> String {
     )
 }
 
-/// What the user's own code took, and whether more threads could do more of it.
+/// Describes the time of the user's own code, and whether more threads would help.
 fn transform_advice(snapshot: &Snapshot) -> String {
     let threads = transform_threads(snapshot);
     let (transform, collate) =
@@ -273,11 +273,11 @@ fn transform_advice(snapshot: &Snapshot) -> String {
 /// What the user's own code spends its time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transforming {
-    /// It holds the interpreter's lock.
+    /// Its threads share the interpreter's lock.
     Locked,
-    /// It waits for something of its own.
+    /// It waits for something else.
     Waiting,
-    /// It works.
+    /// It computes.
     Working,
 }
 
@@ -287,7 +287,7 @@ fn transform_kind(snapshot: &Snapshot) -> Transforming {
     let (cpu, elapsed) = (snapshot.count.transform_cpu_nanos as f64 / 1e9, snapshot.elapsed.as_secs_f64());
     let of_role = snapshot.threads.iter().filter(|thread| thread.role == Role::Transform);
     let queued = of_role.filter_map(|thread| thread.scheduled?.queued).map(|queued| queued.as_secs_f64()).sum::<f64>();
-    // Neither at work nor in the queue for a processor.
+    // Neither running nor queued for a processor.
     let waited = busy - cpu - queued;
     match () {
         () if waited > LOCKED_OUT * busy
@@ -381,7 +381,7 @@ fn loader_advice(snapshot: &Snapshot) -> String {
     .to_owned()
 }
 
-/// What the loader has done until its first batch.
+/// Describes what the loader has done before its first batch.
 fn so_far(snapshot: &Snapshot) -> String {
     if let Some(outage) = &snapshot.outage {
         return format!(" yet: {outage}");

@@ -1,5 +1,5 @@
-//! Chrome's JSON: an array of events, a line each. Readers do without the end of the array, which a killed process
-//! never writes.
+//! Chrome's JSON: an array of events, one on each line. Readers accept a missing end of the array, which a killed
+//! process never writes.
 
 use super::{Event, KERNELS, Lane, What};
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Writes events.
 pub(super) struct Chrome {
     boot: u64,
-    /// The same moment as nanoseconds of the time of day.
+    /// The same moment as nanoseconds since the Unix epoch.
     unix: u64,
     has_begun: bool,
     /// By lane, whether a slice is open.
@@ -16,7 +16,7 @@ pub(super) struct Chrome {
 }
 
 impl Chrome {
-    /// The trace begins now, so many nanoseconds after the machine did.
+    /// Begins the trace now, `boot` nanoseconds after the machine started.
     pub(super) fn new(boot: u64) -> Chrome {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         Chrome { boot, unix, has_begun: false, open: Vec::new() }
@@ -28,12 +28,12 @@ impl Chrome {
         let _ = write!(out, "{before}{{\"pid\":{},{line}}}", std::process::id());
     }
 
-    /// What ends the array.
+    /// The end of the array.
     pub(super) fn end_of_array(&self) -> &'static str {
         if self.has_begun { "\n]\n" } else { "[]\n" }
     }
 
-    /// Says what the clock of the events stands for, so that other traces can be put beside this one.
+    /// Writes what the clock of the events means, so that other traces can be aligned with this one.
     fn clock(&mut self, out: &mut Vec<u8>) {
         let name = "\"ph\":\"M\",\"name\":\"uringload clock\",\"args\"";
         self.line(format_args!("{name}:{{\"unix_minus_ts_ns\":{}}}", self.unix.saturating_sub(self.boot)), out);
@@ -45,7 +45,7 @@ impl Chrome {
         format!("{}.{:03}", nanos / 1000, nanos % 1000)
     }
 
-    /// One thing after the other.
+    /// Begins a slice after ending the open one.
     fn begin(&mut self, lane: &Lane, (at, name): (u64, &str), out: &mut Vec<u8>) {
         self.end(lane, at, out);
         self.open[lane.number as usize] = true;
@@ -65,7 +65,7 @@ impl Chrome {
         }
     }
 
-    /// A thread that is new.
+    /// Describes a new thread.
     pub(super) fn lane(&mut self, lane: &Lane, out: &mut Vec<u8>) {
         if !self.has_begun {
             self.clock(out);
@@ -92,7 +92,7 @@ impl Chrome {
         }
     }
 
-    /// Events that were lost.
+    /// Records how many events were lost.
     pub(super) fn lost(&mut self, lane: &Lane, count: u64, out: &mut Vec<u8>) {
         let at = self.micros(lane.start.elapsed().as_nanos() as u64);
         let name = format!("\"s\":\"t\",\"name\":\"{count} events were lost\"");

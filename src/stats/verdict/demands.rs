@@ -1,4 +1,4 @@
-//! How busy each part was, as shares of the time, from the threads' clocks and from what the scheduler gave them.
+//! Measures how busy each part was, as shares of the time, from the threads' clocks and the scheduler's counts.
 
 use super::{Evidence, HARDLY, MOST_GAIN, MOSTLY};
 use crate::stats::{Doing, Role, Snapshot};
@@ -19,32 +19,32 @@ pub(super) enum Part {
     Processors,
 }
 
-/// From this share of a raw read's rate on, the storage gives what it has.
+/// From this share of a raw read's rate on, the storage is at its limit.
 pub(super) const NEAR_RAW: f64 = 0.9;
-/// From this share of the time on, copies to a device are what all others wait for. More than mostly: where the disk
-/// gives half of what the bus takes, the device is at copies for half of the time and waits for the disk for the rest.
+/// From this share of the time on, copies to a device are what all others wait for. More than mostly: if the disk gives
+/// half of the bus's rate, the device copies for half of the time and waits for the disk for the rest.
 const NEAR_BUS: f64 = 0.8;
-/// A group that is kept from running for less than this share of the time is not bound by its quota.
+/// A group that is throttled for less than this share of the time is not bound by its quota.
 const THROTTLED: f64 = 0.1;
-/// Of its quota, the process uses at least this much where the quota is what binds it.
+/// If the quota binds, the process uses at least this share of it.
 const OF_QUOTA: f64 = 0.6;
-/// Threads that wait for a processor for this share of the time, and for this share of the time that they could run,
-/// are starved.
+/// Threads are starved if they wait for a processor for this share of the time, and for this share of the time that
+/// they could run.
 const QUEUED: f64 = 0.2;
 const QUEUED_OF_RUNNABLE: f64 = 0.3;
-/// Where nobody tells how long threads wait for a processor, something on this machine does for this share of the time,
-/// and a part of the loader that computes is taken to be it.
+/// If no thread's waits for a processor are known: from this share of the time on in which something on this machine
+/// waits for one, it is assumed to be a part of the loader that computes.
 const PRESSED: f64 = 0.5;
-/// From this share of the time on in which something waits for memory, the machine is short of it.
+/// From this share of the time on in which something waits for memory, the machine is short of memory.
 const SHORT_OF_MEMORY: f64 = 0.1;
 /// A process that uses this share of the processors fills them.
 const FILLED: f64 = 0.85;
-/// A part that is as busy as this share of the busiest one is about as busy.
+/// A part counts as about as busy as the busiest one from this share of it on.
 const AS_BUSY: f64 = 0.9;
-/// The reactor waits for the storage for at least this share of the time where the storage is what limits.
+/// If the storage limits, the reactor waits for it for at least this share of the time.
 const SOME: f64 = 0.25;
 
-/// What the threads of a role got of the processors, as shares of their time.
+/// Processor time of the threads of a role, as shares of their time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Got {
     used: f64,
@@ -65,12 +65,12 @@ pub(super) struct Demands {
     /// CPU time of the parts, as shares of the processors.
     own: Vec<(Part, f64)>,
     throttled: bool,
-    /// Share of the reactor's time that starting reads took.
+    /// Share of the reactor's time spent on starting reads.
     starting: f64,
-    /// How much of what the storage could do at a time it was asked for, where reads do not queue in it.
+    /// Share of the storage's concurrency that was used, if reads do not queue in it.
     filled: f64,
     got: Vec<(Role, Got)>,
-    /// Share of the time in which something on this machine waited for a processor, where nobody tells of threads.
+    /// Share of the time in which something on this machine waited for a processor, if no thread's waits are known.
     pressed: Option<f64>,
 }
 
@@ -117,36 +117,36 @@ impl Demands {
         }
     }
 
-    /// The user's own code.
+    /// Measures the user's own code.
     fn transform(&mut self, snapshot: &Snapshot) {
         if let Some(idle) = idle(snapshot, Role::Transform) {
             self.add(Part::Transform, 1.0 - idle);
         }
     }
 
-    /// Decoding, on threads of its own, on the consumer's or on the reactor's.
+    /// Measures decoding, on its own threads, or on the consumer's or the reactor's.
     fn decode(&mut self, snapshot: &Snapshot) {
         let stage = idle(snapshot, Role::Stage).map_or(0.0, |idle| 1.0 - idle);
         let reactor = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
         let waited = reactor(Doing::WaitStage);
-        // Few threads of many may be at work, because samples are cut from few units.
+        // Only a few of the threads may be busy, because samples are cut from few units.
         let waited = if waited > reactor(Doing::WaitStorage) { waited } else { 0.0 };
         let consumer = snapshot.share(Role::Consumer, Doing::Decode).unwrap_or(0.0);
-        // The consumer does it when it comes to it, for which the reactor waits.
+        // The consumer decodes when it gets there, and the reactor waits for that.
         let waited = if consumer > 0.0 { 0.0 } else { waited };
         self.add(Part::Decode, stage.max(waited).max(reactor(Doing::Decode)).max(consumer));
     }
 
-    /// The thread that feeds devices, where there is one.
+    /// Measures the thread that feeds devices, if there is one.
     fn device(&mut self, snapshot: &Snapshot) {
         let share = |doing| snapshot.share(Role::Device, doing).unwrap_or(0.0);
-        // While it is ahead of the consumer it limits nobody.
+        // While it is ahead of the consumer, it limits no other part.
         let rest = 1.0 - share(Doing::WaitConsumer) - share(Doing::Idle);
         if rest <= 0.0 || threads(snapshot, Role::Device) == 0 {
             return;
         }
         let copies = (snapshot.count.copy_nanos as f64 / 1e9 / self.elapsed).min(1.0);
-        // Out of memory that is not pinned, the driver copies while the copy is being started.
+        // From memory that is not pinned, the driver copies while the copy is being started.
         let copying = (share(Doing::WaitDevice) + share(Doing::Submit)) / rest;
         // Blocks that wait for their copy hold the memory that the next reads wait for.
         let held = snapshot.share(Role::Reactor, Doing::WaitMemory).unwrap_or(0.0);
@@ -154,18 +154,18 @@ impl Demands {
             return self.add(Part::Copies, if copies >= NEAR_BUS { copies } else { copies.max(held) });
         }
         self.add(Part::DeviceMemory, share(Doing::WaitMemory));
-        // While copies are under way it is not said whether it waits for them or for the next block.
+        // While copies are in progress, it is unknown whether it waits for them or for the next block.
         let busy = rest - share(Doing::WaitInput) - share(Doing::WaitMemory) - share(Doing::WaitDevice);
         self.add(Part::DeviceWork, busy);
     }
 
-    /// The reactor's parts and the storage.
+    /// Measures the reactor's parts and the storage.
     fn reading(&mut self, snapshot: &Snapshot, evidence: &Evidence) {
         let share = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
         let work = share(Doing::Plan) + share(Doing::Submit) + share(Doing::Assemble) + share(Doing::Copy);
         let storage = share(Doing::WaitStorage);
-        // Waiting for reads with fewer of them than allowed, for want of memory: where reads are as fast as the first
-        // one, more of them would have brought more.
+        // It waited with fewer reads than allowed, because of a lack of memory: if reads are as fast as the first one,
+        // more of them would have helped.
         let bound = snapshot.count.memory_bound_nanos as f64 / 1e9 / self.elapsed;
         let is_memory = bound > storage * MOSTLY && super::storage::is_waiting(snapshot, evidence);
         let (storage, memory) =
@@ -192,7 +192,7 @@ impl Demands {
         (self.of_part(part) / (1.0 - self.ahead).max(1e-9)).min(1.0)
     }
 
-    /// The bottleneck. The trainer is only if it hardly waits; else the one that is busiest of all others.
+    /// The bottleneck: the trainer if it hardly waits, otherwise the busiest of all other parts.
     pub(super) fn busiest(&self) -> Option<Part> {
         if self.throttled {
             return Some(Part::Processors);
@@ -202,7 +202,7 @@ impl Demands {
         }
         let others = self.parts.iter().filter(|(part, _)| *part != Part::Trainer);
         let most = others.clone().map(|(_, share)| *share).fold(0.0, f64::max);
-        // Of those that are about as busy, the one nearest to the consumer: it holds up those before it.
+        // Among parts that are about as busy, the one nearest to the consumer: it delays those before it.
         let (part, _) = others.clone().find(|(_, share)| *share >= AS_BUSY * most)?;
         let is_own_fault = matches!(part, Part::Decode | Part::Transform) && self.fills_processors();
         if self.is_starved(*part) && !is_own_fault {
@@ -211,7 +211,7 @@ impl Demands {
         Some(*part)
     }
 
-    /// Whether control groups keep the process from running.
+    /// Whether control groups limit the process.
     pub(super) fn is_throttled(&self) -> bool {
         self.throttled
     }
@@ -226,7 +226,7 @@ impl Demands {
         self.got.iter().map(|(_, got)| got.queued).fold(self.pressed.unwrap_or(0.0), f64::max).min(1.0)
     }
 
-    /// Whether all that is known of waits for processors is that something on this machine waited.
+    /// Whether the only evidence of waits for processors is that something on this machine waited.
     pub(super) fn is_by_pressure(&self) -> bool {
         self.pressed.is_some()
     }
@@ -242,8 +242,8 @@ impl Demands {
         is_pressed || roles(part).iter().any(|&role| is_queued(self.got(role)))
     }
 
-    /// How much of a part's time would remain if its threads had a processor whenever they can run: all but what they
-    /// waited for one, and at least what they used. A part may sleep, too, which no processor shortens.
+    /// How much of a part's time would remain if its threads always had a processor when they can run: all except what
+    /// they waited for one, and at least what they used. A part may also sleep, which no processor shortens.
     fn unqueued(&self, part: Part) -> f64 {
         if let Some(pressed) = self.pressed {
             return 1.0 - pressed;
@@ -254,37 +254,37 @@ impl Demands {
             .map_or(1.0, |Got { used, queued }| (busy - queued).max(used.min(busy)).max(0.0) / busy)
     }
 
-    /// How many times as fast it would go if a part took no time: the busiest of all others bounds it, and the parts of
+    /// How many times as fast it would be if a part took no time: the busiest of all others bounds it, and the parts of
     /// one thread bound it together.
     pub(super) fn gain_without(&self, part: Part) -> f64 {
         self.gain(part, 0.0)
     }
 
-    /// How many times as fast it would go if a part took this share of its time.
+    /// How many times as fast it would be if a part took this share of its time.
     pub(super) fn gain(&self, part: Part, share: f64) -> f64 {
         self.gain_beside(part, share, 0.0)
     }
 
-    /// How many times as fast it would go if this share of the storage's time were left because the rest is kept in
-    /// memory: what is not read is not started either, and no memory is taken for it.
+    /// How many times as fast it would be if only this share of the storage's time were left because the rest is kept
+    /// in memory. Such reads are not started either, and take no memory.
     pub(super) fn gain_kept(&self, left: f64) -> f64 {
         let spared = (1.0 - left) * (self.of_part(Part::Taking) + self.starting);
         self.gain_beside(Part::Storage, left, spared)
     }
 
-    /// The same as [`gain`](Demands::gain), and the reactor is spared so much of its time besides.
+    /// As [`gain`](Demands::gain), and saves the reactor this much of its time as well.
     fn gain_beside(&self, part: Part, share: f64, spared: f64) -> f64 {
         let is_free = |one: Part| one == part;
         let of = |one: Part| {
             let queued = if part == Part::Processors { share + (1.0 - share) * self.unqueued(one) } else { 1.0 };
-            // If another part were faster, more reads would be in flight, and each would take as long as it does now.
+            // If another part were faster, more reads would be in flight, each as long as now.
             let filled = if one == Part::Storage && part != Part::Storage { self.filled } else { 1.0 };
             self.of_part(one) * queued * filled * if is_free(one) { share } else { 1.0 }
         };
         let reactor = (of(Part::Taking) + of(Part::Work) - spared).max(0.0);
         let apart = self.parts.iter().filter(|(one, _)| !matches!(one, Part::Taking | Part::Work));
         let own = self.own.iter().find(|(one, _)| *one == part).map_or(0.0, |(_, own)| *own * (1.0 - share));
-        // Under a quota it used up what it was given, and says nothing of what there is.
+        // Under a quota, the process used up its share, which says nothing about the machine.
         let is_free_of_them = part == Part::Processors && self.throttled;
         let processors = if is_free_of_them { 0.0 } else { self.used.map_or(0.0, |used| used - own) };
         let bound = apart.map(|(one, _)| of(*one)).fold(reactor.max(processors), f64::max);
@@ -292,8 +292,8 @@ impl Demands {
     }
 }
 
-/// Share of its time that the consumer waited, or did what the loader's threads would have done. Its wait for the first
-/// batch is no part of a steady state.
+/// Share of its time that the consumer waited, or did work that the loader's threads would have done. Its wait for the
+/// first batch is not part of a steady state.
 fn waited(snapshot: &Snapshot) -> f64 {
     let time = |doing| snapshot.time(Role::Consumer, doing).as_secs_f64();
     let first = snapshot.count.first_wait_nanos as f64 / 1e9;
@@ -331,15 +331,15 @@ fn idle(snapshot: &Snapshot, role: Role) -> Option<f64> {
     Some(share(Doing::WaitInput)? + share(Doing::Idle).unwrap_or(0.0))
 }
 
-/// How much of the reading is copies out of the page cache, which are the processors' work and no device's: what the
-/// reading threads have of the processors while they read, if that is most of it. Else 0.
+/// How much of the reading is copies from the page cache, which load the processors and no device: the reading threads'
+/// processor time while they read, if that is most of it. Otherwise 0.
 fn copying(snapshot: &Snapshot) -> f64 {
     let read = snapshot.time(Role::Io, Doing::Read).as_secs_f64();
     let copied = (cpu(snapshot, Role::Io) / read.max(1e-9)).min(1.0);
     if copied >= MOSTLY { copied } else { 0.0 }
 }
 
-/// What the reactor works on, as shares of its time, the greatest first. Copying out of the page cache is reading.
+/// The reactor's work, as shares of its time, largest first. Copying from the page cache counts as reading.
 pub(super) fn works(snapshot: &Snapshot) -> [(Doing, f64); 5] {
     let share = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
     let of = |doing| (doing, share(doing));
@@ -365,7 +365,7 @@ fn got(snapshot: &Snapshot, role: Role) -> Got {
     Got { used: cpu(snapshot, role) / total, queued: queued.sum::<f64>() / total }
 }
 
-/// Pressure on the processors, where no thread's waits for them are told.
+/// Pressure on the processors, if no thread's waits for them are known.
 fn pressed(snapshot: &Snapshot, elapsed: f64) -> Option<f64> {
     let is_told = snapshot.threads.iter().any(|thread| thread.scheduled.is_some_and(|got| got.queued.is_some()));
     let pressure = snapshot.processors.processor_pressure.filter(|_| !is_told)?;
@@ -378,7 +378,7 @@ pub(super) fn short_of_memory(snapshot: &Snapshot) -> Option<f64> {
     (share >= SHORT_OF_MEMORY).then_some(share.min(1.0))
 }
 
-/// A quota binds where the group was kept from running, and not because others in it used it up.
+/// Whether the quota binds: the group was throttled, and not because other members used it up.
 fn throttled(snapshot: &Snapshot, elapsed: f64, used: Option<f64>) -> bool {
     let throttled = snapshot.processors.throttled.unwrap_or_default().as_secs_f64() / elapsed;
     let quota = snapshot.processors.quota.is_some();

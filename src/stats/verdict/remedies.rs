@@ -1,5 +1,5 @@
-//! What helps against a bottleneck, and what each remedy would bring: computed from what was measured, and bound by
-//! what the next part allows.
+//! Computes what helps against a bottleneck, and the gain of each remedy, from the measurements, up to the limit of the
+//! next part.
 
 use super::demands::{self, Demands, NEAR_RAW, Part};
 use super::storage;
@@ -7,24 +7,24 @@ use super::{Bottleneck, Doing, Evidence, Remedy, Role, Snapshot, Transforming, T
 use super::{transform_kind, transform_threads};
 use crate::stats::{Facts, Keeping, Neighbours};
 
-/// At most so many are told.
+/// Maximum number of remedies to report.
 const REMEDIES: usize = 3;
-/// A remedy that brings less is not told.
+/// A remedy with a smaller gain is not reported.
 const WORTH: f64 = 1.03;
-/// Work that took less of the loader's own has no remedy of its own.
+/// Work that took a smaller share of the loader's own time has no remedy of its own.
 const SOME_WORK: f64 = 0.1;
-/// The depth that a greater one is proposed as: so many times as many reads as were in flight.
+/// A greater depth is proposed as this many times the reads that were in flight.
 const DEEPER: f64 = 4.0;
-/// The greatest depth that is proposed.
+/// The greatest depth to propose.
 const DEEPEST: f64 = 4096.0;
 
-/// A cache that holds less of the dataset is not proposed.
+/// A cache that would hold a smaller share of the dataset is not proposed.
 const KEPT: f64 = 0.03;
 
-/// Where nothing was tried on the storage.
+/// The remedy if nothing was tried on the storage.
 const UNTRIED: &str = "another depth or longer reads: `uringload bench` tries them";
 
-/// What makes many reads one, as far as it is not so already.
+/// The way to merge many reads into one, unless that is already done.
 fn together(facts: &Facts) -> &'static str {
     match (facts.order, facts.has_shards()) {
         (Neighbours::Near, _) => {
@@ -48,12 +48,12 @@ struct Remedies<'a> {
 }
 
 impl Remedies<'_> {
-    /// A remedy after which the part takes this share of its time.
+    /// Adds a remedy after which the part takes this share of its time.
     fn share(&mut self, what: impl Into<String>, share: f64) {
         self.gain(what, self.demands.gain(self.part, share.clamp(0.0, 1.0)));
     }
 
-    /// A remedy that brings this much at most, as far as the next part allows.
+    /// Adds a remedy that gains this much at most, up to the limit of the next part.
     fn most(&mut self, what: impl Into<String>, most: f64) {
         let gain = self.demands.gain(self.part, 1.0 / most.max(1.0)).min(most);
         self.gain(what, gain);
@@ -66,7 +66,7 @@ impl Remedies<'_> {
         }
     }
 
-    /// Files that stay in memory, as far as there is memory for them.
+    /// Adds the remedy to keep files in memory, as many as fit.
     fn keep(&mut self) {
         let (all, fits, limit) = match self.snapshot.facts.keeping {
             Keeping::No => return,
@@ -83,7 +83,7 @@ impl Remedies<'_> {
         self.gain(what, self.demands.gain_kept((1.0 - share).clamp(0.0, 1.0)));
     }
 
-    /// A remedy about which this run tells nothing.
+    /// Adds a remedy whose gain this run does not show.
     fn unmeasured(&mut self, what: &str) {
         self.found.push(Remedy { what: what.to_owned(), gain: None, samples_per_second: None });
     }
@@ -146,7 +146,8 @@ fn transform(remedies: &mut Remedies<'_>) {
     let mut built_in = "take the built-in transforms instead, as far as they cost nothing".to_owned();
     if kind == Transforming::Locked {
         // Two threads that want the lock hand it to each other, and a loop that slept gets it after tenths of a second
-        // (CPython 3.11, ceval_gil.h: only who asked for it is sure to get it). Nothing tells that from its own step.
+        // (CPython 3.11, ceval_gil.h: only a thread that requests it is sure to get it). Nothing separates that wait
+        // from its own step.
         built_in += " (at least: what your loop waits for Python's lock counts as its step here)";
     }
     remedies.share(built_in, 0.0);
@@ -203,7 +204,7 @@ fn loader(remedies: &mut Remedies<'_>) {
             _ if is_by_number => Some("pack small files into shards and read them in an order by windows or shards"),
             Doing::Copy => Some("take views instead of dense columns"),
             Doing::Plan if is_far => Some("read in an order by windows or shards"),
-            // Work of every sample, whatever the order: only other threads could take a part of it.
+            // Every sample needs this work, in any order: only other threads could take a part of it.
             _ => None,
         };
         let share = share / work;
@@ -225,7 +226,7 @@ fn loader(remedies: &mut Remedies<'_>) {
 fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Evidence) {
     let snapshot = remedies.snapshot;
     let in_flight = storage::at_a_time(snapshot).max(1.0);
-    // Where threads read one by one, as many are started as reads are allowed, unless the user has said how many.
+    // If threads read one by one, as many are started as reads are allowed, unless the user has set their number.
     let what = if snapshot.threads_are_fixed { "io_threads" } else { "queue_depth" };
     match bottleneck {
         Bottleneck::Latency => match storage::better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
@@ -257,7 +258,7 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
         remedies.unmeasured(together);
     }
     match bottleneck {
-        // Depth and size were tried and gave no more.
+        // Depth and size were tried and did not help.
         Bottleneck::Bandwidth if !evidence.trials.is_empty() => {
             remedies.share("faster or more storage", 0.0);
             remedies.keep();
@@ -275,7 +276,7 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
     }
 }
 
-/// So many bytes, for people.
+/// A number of bytes, for people.
 fn size(bytes: u64) -> String {
     match bytes {
         0..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),

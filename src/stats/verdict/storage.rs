@@ -1,4 +1,4 @@
-//! What of the storage is the limit: its bandwidth, its operations, its latency, or bytes that nobody needs.
+//! Finds which limit of the storage applies: its bandwidth, its operations, its latency, or bytes that no sample needs.
 
 use super::demands::{Demands, NEAR_RAW, Part, threads};
 use super::{Bottleneck, Evidence, Tried, percent, times};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 /// Reads shorter than this cost a device as much as this many bytes do.
 const SHORT_READ_BYTES: f64 = (64 << 10) as f64;
-/// From so many bytes read for each one wanted on, the rest is worth a word.
+/// From this many bytes read for each one wanted on, the rest is worth mentioning.
 const AMPLIFIED: f64 = 1.5;
-/// A trial that gives this much more than the loader got is a way to more.
+/// A trial counts as a gain from this factor on.
 const BETTER: f64 = 1.15;
-/// Reads are short where an operation costs so many times as much as their bytes.
+/// Reads are short if an operation costs this many times as much as their bytes.
 const DEAR: f64 = 2.0;
-/// While reads take less than this many times what the fastest took, they do not queue in the device.
+/// While reads take less than this many times the fastest one, they do not queue in the device.
 const UNQUEUED: f64 = 2.5;
-/// Reads that are faster are not waited for one by one: what a queue would show drowns in what waking up costs.
+/// Below this latency, queueing cannot be seen: the cost of wake-ups hides it.
 const TELLING: Duration = Duration::from_micros(500);
 
 /// Stored bytes a second over those of a raw read.
@@ -35,14 +35,14 @@ pub(super) fn is_waiting(snapshot: &Snapshot, evidence: &Evidence) -> bool {
     }
 }
 
-/// Reads at a time over those that are allowed, where reads do not queue in the storage; else 1.
+/// Reads at a time over the allowed number, if reads do not queue in the storage; otherwise 1.
 pub(super) fn filled(snapshot: &Snapshot, evidence: &Evidence) -> f64 {
     let depth = depth(snapshot);
     let is_known = depth > 0.0 && is_waiting(snapshot, evidence);
     if is_known { (at_a_time(snapshot) / depth).clamp(f64::MIN_POSITIVE, 1.0) } else { 1.0 }
 }
 
-/// How long a read takes, without its wait for a thread where threads read one by one.
+/// How long a read takes, without waiting for a thread if threads read one by one.
 fn alone(snapshot: &Snapshot) -> Option<Duration> {
     match threads(snapshot, Role::Io) {
         0 => snapshot.read_latency.mean(),
@@ -50,7 +50,7 @@ fn alone(snapshot: &Snapshot) -> Option<Duration> {
     }
 }
 
-/// Reads that the storage had at a time, the mean: those in flight, or the threads at work on one.
+/// Mean number of reads in the storage: those in flight, or those that a thread works on.
 pub(super) fn at_a_time(snapshot: &Snapshot) -> f64 {
     match threads(snapshot, Role::Io) {
         0 => snapshot.in_flight_mean(),
@@ -58,18 +58,18 @@ pub(super) fn at_a_time(snapshot: &Snapshot) -> f64 {
     }
 }
 
-/// Bytes of a read, the mean.
+/// Mean length of a read, in bytes.
 pub(super) fn read_bytes(snapshot: &Snapshot) -> f64 {
     snapshot.count.bytes_read as f64 / snapshot.count.reads.max(1) as f64
 }
 
-/// Reads that were allowed in flight while the storage was waited for, the mean over time.
+/// Mean number of reads that were allowed in flight while the storage was waited for.
 pub(super) fn depth(snapshot: &Snapshot) -> f64 {
     let waited = snapshot.time(Role::Reactor, Doing::WaitStorage).as_nanos() as f64;
     if waited > 0.0 { snapshot.count.depth_area as f64 / waited } else { 0.0 }
 }
 
-/// The best trial of a kind that gave more than the loader got: its gain.
+/// The gain of the best trial of a kind, if it was faster than the loader.
 pub(super) fn better(snapshot: &Snapshot, evidence: &Evidence, kind: fn(Tried) -> bool) -> Option<(Tried, f64)> {
     let got = snapshot.stored_bytes_per_second().max(1.0);
     let of_kind = evidence.trials.iter().filter(|trial| kind(trial.tried));
@@ -89,14 +89,14 @@ pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands)
     (bottleneck, share, why + &raw)
 }
 
-/// How much faster samples would come in long reads where an operation is known to cost more than the reads that were
-/// made: as many times as one of its price is longer.
+/// How much faster samples would come in long reads if an operation is known to cost more than the reads that were
+/// made: the ratio of its price to their length.
 pub(super) fn dear(snapshot: &Snapshot) -> Option<f64> {
     let gain = snapshot.operation_bytes as f64 / read_bytes(snapshot).max(1.0);
     (snapshot.count.reads > 0 && gain >= DEAR).then_some(gain)
 }
 
-/// Whether reads are so short that their number is what costs.
+/// Whether reads are so short that their number limits.
 pub(super) fn is_short(snapshot: &Snapshot) -> bool {
     snapshot.count.reads > 0 && read_bytes(snapshot) < SHORT_READ_BYTES
 }

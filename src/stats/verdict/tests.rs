@@ -1,4 +1,4 @@
-//! What is said of threads whose times are made up.
+//! The verdict on threads whose times are made up.
 
 use super::super::{Counts, ThreadSnapshot};
 use super::*;
@@ -67,11 +67,11 @@ fn transform_when_its_threads_work_and_what_more_threads_would_do() {
     assert!(verdict.advice.contains("Python's lock"), "{}", verdict.advice);
     assert!(of(&[STARVING, at_work, at_work, reactor], 20).advice.contains("mostly waits"));
     assert!(of(&[STARVING, at_work, at_work, reactor], 1800).advice.contains("raise num_threads if"));
-    // Two that share a lock have half of their time, and a little more where one of them has nothing to do.
+    // Two threads that share a lock each get half of the time, and a little more if one has nothing to do.
     let locked = of(&[STARVING, at_work, at_work, reactor], 1000);
     assert!(locked.advice.contains("Python's lock"), "{}", locked.advice);
     assert!(locked.remedies.iter().any(|remedy| remedy.what.contains("(at least: ")), "{:?}", locked.remedies);
-    // Those that share a processor wait for that, which the scheduler tells.
+    // Threads that share a processor wait for that, which the scheduler reports.
     let mut queued = snapshot(&[STARVING, at_work, at_work, reactor]);
     (queued.count.samples_transformed, queued.count.transform_cpu_nanos) = (90, 1_000_000_000);
     for thread in &mut queued.threads[1..3] {
@@ -81,7 +81,7 @@ fn transform_when_its_threads_work_and_what_more_threads_would_do() {
     assert_eq!(transform_kind(&queued), Transforming::Working);
     let collating = (Role::Transform, &[(Doing::Transform, 100), (Doing::Collate, 900)][..]);
     assert!(of(&[STARVING, collating, reactor], 900).advice.starts_with("your collate function: 10.000 ms a"));
-    // It is fast: who keeps it waiting is the answer. And where the trainer is slow, it does not matter.
+    // It is fast: what it waits for is the answer. If the trainer is slow, that does not matter.
     let idle = (Role::Transform, &[(Doing::Transform, 100), (Doing::WaitInput, 900)][..]);
     let storage = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
     assert!(of(&[STARVING, idle, storage], 100).bottleneck.is_storage());
@@ -103,7 +103,7 @@ fn storage_against_a_raw_read() {
     assert_eq!(near.to_string().lines().count(), 1);
 }
 
-/// Reads of so many bytes, each of which took so long, with the first one as fast as told.
+/// Reads of this many bytes that took this long, with the fastest one as given.
 fn reading(read_bytes: u64, micros: u64, fastest_micros: u64, in_flight: u64) -> Snapshot {
     let reactor = (Role::Reactor, &[(Doing::WaitStorage, 960), (Doing::Submit, 40)][..]);
     let mut seen = snapshot(&[STARVING, reactor]);
@@ -128,7 +128,7 @@ fn what_of_the_storage_it_is() {
     assert_eq!(verdict.bottleneck, Bottleneck::Bandwidth);
     assert!(verdict.remedies.iter().any(|remedy| remedy.gain.is_none()), "something was not tried: {verdict:?}");
     assert!(!verdict.remedies[0].what.starts_with("faster"), "{verdict:?}");
-    // Depth and size were tried: nothing but the storage is left.
+    // Depth and size were tried: only the storage is left.
     let tried = |of: &Snapshot, depth: f64, size: f64| {
         let rate = of.stored_bytes_per_second();
         let trial = |tried, gain: f64| Trial { tried, bytes_per_second: rate * gain };
@@ -146,7 +146,7 @@ fn what_of_the_storage_it_is() {
     let short = reading(4096, 40_000, 600, 64);
     assert_eq!(short.verdict(None).bottleneck, Bottleneck::Operations);
     assert_eq!(short.verdict_with(&tried(&short, 1.0, 1.0)).bottleneck, Bottleneck::Bandwidth);
-    // A price that is known: long reads are no longer few bytes, and what they would bring is told without a trial.
+    // The price is known: long reads no longer have few bytes, and their gain is reported without a trial.
     let mut dear = reading(112 << 10, 40_000, 600, 64);
     dear.operation_bytes = 800_000;
     let verdict = dear.verdict(None);
@@ -175,7 +175,7 @@ fn reads_that_do_not_queue_want_company() {
     let verdict = held.verdict(None);
     assert_eq!(verdict.bottleneck, Bottleneck::Memory, "{verdict}");
     assert!(verdict.remedies[0].what.contains("memory_limit") && verdict.remedies[0].gain.unwrap() > 10.0);
-    // A raw read was faster: these wait behind the reads of somebody else.
+    // A raw read was faster: these wait behind another program's reads.
     let raw = Some(2.0 * slow.stored_bytes_per_second());
     let latency = slow.verdict_with(&Evidence { raw, ..Evidence::default() });
     assert_eq!(latency.bottleneck, Bottleneck::Latency, "{latency}");
@@ -201,17 +201,17 @@ fn threads_that_get_no_processor_are_not_at_work() {
     assert_eq!(quota.bottleneck, Bottleneck::Processors);
     assert!(quota.advice.contains("allows 0.25 processors") && quota.advice.contains("74 %"), "{quota}");
     assert!(quota.remedies[0].what.contains("cpu.max"), "{quota:?}");
-    // It has them all itself.
+    // It has all of them itself.
     (seen.processors.quota, seen.processors.used) = (None, millis(1900));
     assert!(seen.verdict(None).advice.contains("filled 2 processors"));
-    // What could not be read is told, and the verdict does without.
+    // What could not be read is reported, and the verdict does without it.
     seen.threads[1].scheduled = None;
     seen.processors = crate::stats::Processors { available: 2, ..Default::default() };
     let blind = seen.verdict(None);
     assert_eq!((blind.bottleneck, blind.without.len()), (Bottleneck::Loader, 3), "{blind:?}");
 }
 
-/// A container that hides schedstat: pressure is all that is known, and counts only for what computes.
+/// A container that hides schedstat: only pressure is known, and it counts only for parts that compute.
 #[test]
 fn pressure_takes_the_place_of_what_threads_do_not_tell() {
     let millis = Duration::from_millis;
@@ -230,7 +230,7 @@ fn pressure_takes_the_place_of_what_threads_do_not_tell() {
     assert_eq!(of(works, 300, 300).bottleneck, Bottleneck::Loader, "others wait now and then on any machine");
     assert_eq!(of(works, 800, 1900).bottleneck, Bottleneck::Loader, "it is what takes them");
     assert!(of(reads, 800, 300).bottleneck.is_storage(), "who waits for the storage needs no processor");
-    // Where threads tell, they are believed.
+    // If threads have counts, they decide.
     let mut told = snapshot(&[STARVING, works]);
     told.threads[1].scheduled = Some(Scheduled { used: millis(890), queued: Some(millis(10)) });
     (told.processors.available, told.processors.processor_pressure) = (2, Some(millis(900)));
@@ -249,7 +249,7 @@ fn a_machine_without_memory_is_told() {
     assert!(verdict.remedies.len() <= 3 && verdict.remedies.iter().any(|one| one.what.contains("lower memory_limit")));
 }
 
-/// What is so already, or cannot be, is not proposed.
+/// Remedies that are already in use, or impossible, are not proposed.
 #[test]
 fn remedies_know_what_is_read() {
     use crate::stats::{Facts, Keeping, Neighbours};
@@ -291,7 +291,7 @@ fn remedies_know_what_is_read() {
     assert!(!verdict.to_string().contains("pack") && !verdict.remedies[0].what.contains("pack"), "{verdict:?}");
 }
 
-/// What is kept is not read: no memory is taken for it, and no read is started.
+/// Data in memory is not read: it takes no memory, and starts no read.
 #[test]
 fn what_is_kept_spares_the_work_of_reading_it() {
     use crate::stats::Keeping;
@@ -317,7 +317,7 @@ fn the_loaders_own_work_frees_its_processors() {
     let reading = (Role::Io, &[(Doing::Read, 950), (Doing::WaitInput, 50)][..]);
     let mut seen = snapshot(&[STARVING, reactor, reading]);
     seen.threads[1].scheduled = Some(Scheduled { used: millis(400), queued: Some(millis(0)) });
-    // Reading is copying out of the page cache.
+    // Reading is copying from the page cache.
     seen.threads[2].scheduled = Some(Scheduled { used: millis(950), queued: Some(millis(0)) });
     (seen.processors.available, seen.processors.used) = (2, millis(1900));
     (seen.count.reads, seen.count.bytes_read) = (1000, 300_000);
@@ -342,7 +342,7 @@ fn a_trainer_that_waits_is_not_the_bottleneck() {
     let verdict = snapshot(&[waits, reactor]).verdict(None);
     assert!(verdict.bottleneck.is_storage(), "{verdict}");
     assert!((verdict.gain.unwrap() - 1.0 / 0.6).abs() < 1e-6, "then the trainer is: {verdict:?}");
-    // Its wait for the very first batch says nothing of those that follow.
+    // Its wait for the very first batch says nothing about later ones.
     let mut first = snapshot(&[waits, reactor]);
     first.count.first_wait_nanos = 390_000_000;
     assert_eq!(first.verdict(None).bottleneck, Bottleneck::Trainer);
@@ -377,15 +377,15 @@ fn reading_out_of_the_page_cache_is_work_that_fewer_reads_lessen() {
     assert!(verdict.advice.contains("page cache"), "{verdict}");
     let pack = &verdict.remedies[0];
     assert!(pack.what.starts_with("pack") && pack.gain.is_some_and(|gain| gain > 5.0), "{verdict:?}");
-    // Long reads: it is their bytes that are copied, and packing them takes nothing away.
+    // Long reads: their bytes are copied, and packing would not reduce that.
     seen.count.bytes_read = 1000 << 20;
     let verdict = seen.verdict(None);
     assert!(verdict.advice.starts_with("copying out of the page cache"), "{verdict}");
     assert!(verdict.remedies.iter().all(|remedy| remedy.gain.is_none_or(|gain| gain < 1.2)), "{verdict:?}");
 }
 
-/// What a loader with this device thread, and copies for so many milliseconds of its second, is limited by, where
-/// its reactor would say that it is the storage.
+/// The verdict on a loader with this device thread, and copies for this many milliseconds of its second, if its reactor
+/// would blame the storage.
 fn with_device(times: &[(Doing, u64)], copy_millis: u64) -> Verdict {
     let reactor = (Role::Reactor, &[(Doing::WaitStorage, 600), (Doing::WaitConsumer, 400)][..]);
     let mut seen = snapshot(&[STARVING, (Role::Device, times), reactor]);
@@ -413,7 +413,7 @@ fn bus_when_copies_take_the_time() {
 #[test]
 fn the_device_thread_is_passed_when_it_waits_for_blocks() {
     assert!(with_device(&[(Doing::WaitInput, 900), (Doing::Submit, 100)], 0).bottleneck.is_storage());
-    // A copy is under way most of the time, and yet the engine has nothing to do for a third of it.
+    // A copy is in progress most of the time, and yet the engine is idle for a third of it.
     let half = with_device(&[(Doing::WaitDevice, 700), (Doing::WaitInput, 300)], 650);
     assert!(half.bottleneck.is_storage());
     assert!(with_device(&[(Doing::WaitConsumer, 1000)], 900).bottleneck.is_storage());
@@ -447,7 +447,7 @@ fn unknown_without_a_batch_or_a_thread() {
         Bottleneck::Unknown
     );
     assert_eq!(snapshot(&[STARVING]).verdict(None).bottleneck, Bottleneck::Unknown);
-    // Before the first batch it says what it is at.
+    // Before the first batch, it reports its current activity.
     let mut early = snapshot(&[STARVING, (Role::Reactor, &[(Doing::Plan, 1), (Doing::WaitStorage, 99)])]);
     early.count = Counts::default();
     assert!(early.verdict(None).advice.contains("this to do: wait for storage; run longer"), "{early:?}");
