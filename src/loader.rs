@@ -42,9 +42,9 @@ pub use waiting::{Batches, CancelHandle};
 /// A loader whose batches are on a device.
 pub type DeviceLoader = Loader<DeviceBatch>;
 
-/// What a loader hands out: a batch on the host or on a device.
+/// What a loader delivers: a batch on the host or on a device.
 pub trait Delivered: sealed::Sealed + Send + 'static {
-    /// The host's part of it.
+    /// The part on the host.
     fn host(&self) -> &Batch;
 
     /// Bytes of its columns.
@@ -87,9 +87,9 @@ const JOIN_BOUND: Duration = Duration::from_secs(10);
 
 /// Batches of a dataset, read ahead in the background.
 ///
-/// It is an [`Iterator`] over `Result<Batch>`, has a [`stream`](Loader::stream) to await, and a file descriptor to
-/// poll in an event loop. An error takes the place of the batch that it is about, and iteration can go on after it.
-/// After the last batch, or after an error that ends the loader, it yields `None`.
+/// It is an [`Iterator`] over `Result<Batch>`, has a [`stream`](Loader::stream) to await, and a file descriptor to poll
+/// in an event loop. An error takes the place of the batch that failed, and iteration can go on after it. After the
+/// last batch, or after an error that ends the loader, it yields `None`.
 ///
 /// ```
 /// use uringload::{Loader, dataset};
@@ -129,14 +129,14 @@ pub struct Loader<T: Delivered = Batch> {
     pinned: Option<PinnedMemory>,
     /// The page that others read, if there is one.
     sharing: Option<Sharing>,
-    /// What this side computes itself, where no thread does.
+    /// What this side computes itself if there is no thread for it.
     errands: Option<Errands>,
-    /// When the consumer began to wait, if it does.
+    /// When the consumer began to wait, if it is waiting.
     asked: Option<Instant>,
 }
 
 impl<T: Delivered> Loader<T> {
-    /// How bytes are read right now, and every step down from the best way, with its reason.
+    /// How bytes are read right now, and every fallback from the best way, with its reason.
     pub fn route(&self) -> Route {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -152,26 +152,26 @@ impl<T: Delivered> Loader<T> {
         Arc::clone(&self.stats)
     }
 
-    /// The place behind the last batch that was handed out: start from it to get all that is left.
+    /// The position after the last batch that was delivered: start from it to get all remaining samples.
     #[doc(hidden)]
     pub fn cursor(&self) -> Cursor {
         self.book.cursor()
     }
 
-    /// The checkpoint after the last batch that was handed out, whatever was read ahead: [`Builder::resume`] continues
-    /// from it. Takes a few microseconds; the first one some milliseconds, because it looks at a few blocks of up to
-    /// 64 files and one of up to 4096, by which resuming knows them again (1 s at most: a state of files that do not
-    /// answer knows only their names and sizes).
+    /// The checkpoint after the last batch that was delivered, whatever was read ahead: [`Builder::resume`] continues
+    /// from it. Takes a few microseconds; the first call takes some milliseconds, because it reads a few blocks of up
+    /// to 64 files and one of up to 4096, by which resuming recognizes them (1 s at most: if files do not answer, the
+    /// state has only their names and sizes).
     ///
     /// If an error took the place of the last batch, the checkpoint is before that batch, so that resuming tries it
-    /// again. Once a later batch is handed out, the checkpoint is after that one, and the samples in between count as
+    /// again. Once a later batch is delivered, the checkpoint is after that one, and the samples in between count as
     /// lost.
     pub fn state(&self) -> State {
         self.book.state()
     }
 
-    /// What this rank received of the epoch that the last batch belongs to. Once the first batch of the next epoch is
-    /// handed out, this is about that epoch, and [`last_digest`](Loader::last_digest) about the one before.
+    /// What this rank received of the epoch of the last batch. Once the first batch of the next epoch is delivered,
+    /// this is about that epoch, and [`last_digest`](Loader::last_digest) about the one before.
     pub fn digest(&self) -> EpochDigest {
         self.book.digest()
     }
@@ -187,12 +187,12 @@ impl<T: Delivered> Loader<T> {
         self.remaining
     }
 
-    /// Whether no batch is left. If the number is not known, this is false until `next` has returned `None`.
+    /// Whether no batch is left. If the number is unknown, this is false until `next` has returned `None`.
     pub fn is_empty(&self) -> bool {
         self.remaining == Some(0)
     }
 
-    /// Bytes of memory for samples at most.
+    /// Maximum number of bytes of memory for samples.
     #[doc(hidden)]
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
@@ -203,7 +203,7 @@ impl<T: Delivered> Loader<T> {
         self.pinned.as_ref()
     }
 
-    /// The next batch if it is ready; never waits, but computes here what there is to compute if
+    /// The next batch if it is ready. Never waits, but does outstanding work on this thread if
     /// [`num_threads`](Builder::num_threads) is 0. `Ok(None)` if none is ready yet, or none is left (see
     /// [`is_empty`](Loader::is_empty)).
     ///
@@ -220,9 +220,9 @@ impl<T: Delivered> Loader<T> {
         received
     }
 
-    /// As [`try_next`](Loader::try_next), for who has more to do to a batch before somebody gets it: that nothing is
-    /// ready keeps nobody waiting yet. Who waits is told by [`begin_wait`](Loader::begin_wait) and
-    /// [`end_wait`](Loader::end_wait).
+    /// As [`try_next`](Loader::try_next), for callers that process a batch before the user gets it: if none is ready,
+    /// that does not count as a wait yet. [`begin_wait`](Loader::begin_wait) and [`end_wait`](Loader::end_wait) mark
+    /// the user's waits.
     ///
     /// # Errors
     /// The error that takes the place of the batch.
@@ -244,9 +244,9 @@ impl<T: Delivered> Loader<T> {
         self.account(received).transpose()
     }
 
-    /// The consumer cannot use a sample of the batch at `at`, which was handed out: it fails as one that cannot be
+    /// Reports that the consumer cannot use a sample of the delivered batch at `at`: it fails like one that cannot be
     /// read. `raised` is whether its error goes to the consumer. Returns the entry for the batch's list, and an error
-    /// that stands beside the batches, if the quarantine file cannot be written.
+    /// to deliver beside the batches if the quarantine file cannot be written.
     ///
     /// # Errors
     /// `TooManyFailures`, after which no batch comes.
@@ -277,7 +277,7 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// A file descriptor that is readable whenever `try_next` would return a batch, an error or the end: for `poll(2)`,
-    /// `epoll(7)` and event loops built on them. It may be readable once too often.
+    /// `epoll(7)` and event loops built on them. It may become readable once too often.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` if no descriptor is left.
@@ -289,21 +289,21 @@ impl<T: Delivered> Loader<T> {
         })
     }
 
-    /// What this side computes, for who does it without holding the loader. [`charge_errand`](Loader::charge_errand)
-    /// tells when.
+    /// The work of this side, for a caller that does it without holding the loader and reports it to
+    /// [`charge_errand`](Loader::charge_errand).
     #[doc(hidden)]
     pub fn take_errands(&mut self) -> Option<Errands> {
         self.errands.take()
     }
 
-    /// An errand begins, or has ended.
+    /// Marks the begin or the end of an errand.
     #[doc(hidden)]
     pub fn charge_errand(&mut self, begins: bool) {
         let behind = if self.asked.is_some() { Doing::WaitBatch } else { Doing::Step };
         self.clock.switch(if begins { Doing::Decode } else { behind });
     }
 
-    /// Ends what others see of the loader, and leaves the rest, with the reads in flight, to the end of the process:
+    /// Ends the shared page of the loader, and leaves the rest, with the reads in flight, to the end of the process:
     /// they may take long.
     #[doc(hidden)]
     pub fn leave(mut self) {
@@ -315,7 +315,7 @@ impl<T: Delivered> Loader<T> {
         self.process != std::process::id()
     }
 
-    /// Ends the copy in a forked child, where no batch will ever arrive, with an error.
+    /// Ends the copy in a forked child, which no batch will ever reach, with an error.
     fn forked(&mut self) -> Option<Error> {
         if !self.is_forked() {
             return None;
@@ -326,7 +326,8 @@ impl<T: Delivered> Loader<T> {
         Some(Error::new(ErrorKind::InvalidArgument, what).with_remedy("build a loader in the child"))
     }
 
-    /// The consumer asked and got nothing. From now on it waits, whatever else it does. False if it did already.
+    /// Marks that the consumer got nothing and waits from now on, whatever else it does. Returns false if it waited
+    /// already.
     #[doc(hidden)]
     pub fn begin_wait(&mut self) -> bool {
         let begins = self.clock.doing() != Doing::WaitBatch;
@@ -336,14 +337,15 @@ impl<T: Delivered> Loader<T> {
         begins
     }
 
-    /// The consumer got something. If it is not a batch (an error, the end), it ends a wait but is not counted as one.
+    /// Marks that the consumer got something. If that is not a batch (an error, the end), it ends a wait but is not
+    /// counted.
     #[doc(hidden)]
     pub fn end_wait(&mut self, is_batch: bool) {
         self.end_wait_for(is_batch, self.clock.doing() != Doing::WaitBatch);
     }
 
-    /// As [`end_wait`](Loader::end_wait), for who begins a wait even where something is ready, because handing it over
-    /// may take long: behind Python's lock it does.
+    /// As [`end_wait`](Loader::end_wait), for callers that begin a wait even if something is ready, because delivering
+    /// it may take long: it may need Python's lock.
     #[doc(hidden)]
     pub fn end_wait_for(&mut self, is_batch: bool, is_ready: bool) {
         let is_waiting = self.clock.doing() == Doing::WaitBatch;
@@ -359,13 +361,13 @@ impl<T: Delivered> Loader<T> {
         }
     }
 
-    /// Ends the consumer's wait for what arrived, and accounts for it.
+    /// Ends the consumer's wait for what arrived, and records it.
     fn hand_out(&mut self, received: Option<Result<T>>) -> Option<Result<T>> {
         self.end_wait(matches!(received, Some(Ok(_))));
         self.account(received)
     }
 
-    /// Accounts for what arrived and returns it.
+    /// Records what arrived and returns it.
     fn account(&mut self, received: Option<Result<T>>) -> Option<Result<T>> {
         match &received {
             Some(Ok(batch)) => {
@@ -374,7 +376,7 @@ impl<T: Delivered> Loader<T> {
                 let batch = batch.host();
                 self.stats.count.samples.add(batch.len() as u64);
                 self.remaining = self.remaining.map(|left| left.saturating_sub(1));
-                // It walks the order again where an error took the place of a batch.
+                // It walks the order again if an error took the place of a batch.
                 if let Err(error) = guard::thread("of the consumer", || {
                     self.book.hand_out(batch);
                     Ok(())
@@ -411,7 +413,7 @@ impl<T: Delivered> Loader<T> {
     }
 }
 
-/// Computes something that the next batches need, if there is anything to compute here.
+/// Does work that the next batches need, if this side has any.
 fn run_errand(errands: &mut Option<Errands>, clock: &mut Clock) -> bool {
     let Some(errands) = errands.as_mut().filter(|errands| errands.is_waiting()) else { return false };
     let before = clock.doing();
@@ -439,8 +441,8 @@ impl<T: Delivered> Iterator for Loader<T> {
         self.hand_out(received)
     }
 
-    /// What [`remaining`](Loader::remaining) says. Errors that stand beside batches come in addition, and a loader that
-    /// is cancelled, or that an error ends, gives fewer.
+    /// The value of [`remaining`](Loader::remaining). Errors beside the batches come in addition, and a loader that is
+    /// cancelled or ended by an error yields fewer.
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = self.remaining.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
         (left.unwrap_or(0), left)
@@ -456,8 +458,8 @@ impl<T: Delivered> Drop for Loader<T> {
             std::mem::forget((self.batches.take(), threads, self.pinned.take(), self.errands.take()));
             return;
         }
-        // Each thread notices that nobody receives any more and ends. `hand_out` has already reported a panic there to
-        // the consumer.
+        // Each thread notices that the receiver is gone, and ends. `hand_out` has already reported a panic there to the
+        // consumer.
         self.batches = None;
         join(self.threads.drain(..));
     }

@@ -5,14 +5,14 @@ use crate::dataset::{Dataset, SampleId};
 use crate::sampler::{Cursor, EpochDigest, Order, Selection};
 use crate::state::{Delivered, Identity, Look, State};
 
-/// Updated when batches are delivered, so it knows nothing of what was only read ahead.
+/// Updated when batches are delivered, so it excludes what was only read ahead.
 pub(super) struct Book {
     /// The initial state. Position and digest are replaced in it.
     template: State,
     content: Look,
     order: Order,
     cursor: Cursor,
-    /// Batches behind the cursor that errors took the place of.
+    /// Batches after the cursor that were replaced by errors.
     missed: u64,
     digest: EpochDigest,
     last_epoch: Option<EpochDigest>,
@@ -52,9 +52,9 @@ impl Book {
         self.missed += 1;
     }
 
-    /// The epoch that the next batch belongs to, behind those that errors took the place of; `None` at the end.
+    /// The epoch of the next batch, after batches that were replaced by errors; `None` at the end.
     pub(super) fn next_epoch(&self) -> Option<u64> {
-        // Behind the last batch of an epoch a cursor is in the next one. Only the start may be elsewhere.
+        // After the last batch of an epoch, a cursor is in the next one. Only the start may be elsewhere.
         if self.missed == 0 && self.cursor != self.order.start() {
             let epoch = self.cursor.epoch;
             return self.order.end().is_none_or(|end| epoch < end).then_some(epoch);
@@ -67,8 +67,8 @@ impl Book {
         walk.epoch()
     }
 
-    /// Records as lost the samples of batches that errors took the place of, since the consumer continued after them.
-    /// Nothing was kept of those batches, so the order is walked again.
+    /// Records as lost the samples of batches that errors replaced, because the consumer continued after them. Those
+    /// batches were not kept, so the order is walked again.
     fn pass(&mut self, to: Cursor) {
         let (mut walk, mut batch) = (self.order.at(self.cursor).walk(), Selection::default());
         while walk.next(&mut batch) && batch.cursor < to {
@@ -92,8 +92,8 @@ impl Book {
         &**self.order.dataset()
     }
 
-    /// The position of sample `id` of the batch at `at`; that of the batch, if the sample is not in it (it replaced
-    /// another). Nothing is kept of batches, so the order is walked again.
+    /// The position of sample `id` of the batch at `at`, or of the batch if the sample is not in it (it replaced
+    /// another). Batches are not kept, so the order is walked again.
     pub(super) fn position_of(&self, at: Cursor, id: SampleId) -> u64 {
         let (mut walk, mut batch) = (self.order.at(at).walk(), Selection::default());
         walk.next(&mut batch);

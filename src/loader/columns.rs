@@ -1,5 +1,5 @@
-//! Finds small columns that lie apart from the rest of their samples, such as labels beside images. Each of their
-//! values would be a read of its own; all of them together are a few reads, once.
+//! Finds small columns that are stored apart from the rest of their samples, such as labels beside images. Each value
+//! would be a read of its own; all of them together are a few reads, once.
 
 use super::limits::{ALIGNMENT_MAX, Limits};
 use crate::dataset::{Dataset, SampleId, Span};
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 /// Most bytes of files to keep for small columns.
 const COLUMNS_MAX: u64 = 64 << 20;
 
-/// Places of the dataset to look at, two neighbours at each.
+/// Places of the dataset to examine, two neighbours at each.
 const PLACES_SEEN: u64 = 256;
 
 /// Places that show whether any sample has a small column.
 const PLACES_FIRST: usize = 16;
 
-/// Largest mean distance of two neighbouring values. Beyond it they do not lie side by side: they are members of rows
-/// or archives, and what lies between them would be kept as well. In a view, other samples' values lie between them.
+/// Largest mean distance of two neighbouring values. Beyond it they are not adjacent: they are members of rows or
+/// archives, and the bytes between them would be kept as well. In a view, other samples' values are between them.
 const STRIDE_MAX: u64 = 256;
 
 /// Longest stretch: a read or two.
@@ -30,7 +30,7 @@ pub(super) struct Columns {
     files: u64,
 }
 
-/// The values of one small column in one file, of the samples that were looked at.
+/// The values of one small column in one file, for the examined samples.
 #[derive(Clone, Copy)]
 struct Seen {
     ids: (u64, u64),
@@ -38,16 +38,16 @@ struct Seen {
 }
 
 impl Columns {
-    /// Looks for small columns that lie apart. `None` if there are none, or if they are too long together.
+    /// Looks for small columns that are stored apart. `None` if there are none, or if they are too long together.
     pub(super) fn find(dataset: &dyn Dataset) -> Option<Columns> {
         let (places, len) = (PLACES_SEEN.min(dataset.len()), dataset.len());
         let (mut spans, mut seen) = (Vec::new(), BTreeMap::new());
         for place in 0..places {
-            // Without overflow, whatever a dataset claims to have.
+            // Cannot overflow, whatever length a dataset reports.
             let first = (u128::from(len) * u128::from(place) / u128::from(places)) as u64;
             for id in first..len.min(first + 2) {
                 spans.clear();
-                // Of a sample about which the dataset tells nonsense, nothing is read.
+                // If the dataset reports invalid spans, nothing of the sample is read.
                 let _ = guard::spans(dataset, SampleId(id), u64::MAX, &mut spans);
                 note(id, &spans, &mut seen);
             }
@@ -65,7 +65,7 @@ impl Columns {
             match sum.checked_div(count as u64) {
                 Some(stride) if stride > STRIDE_MAX => return None,
                 Some(stride) => bytes = bytes.saturating_add(stride.max(1).saturating_mul(len)),
-                // It is no small column, or no two of its values were seen in one file.
+                // It is not a small column, or no two of its values were seen in one file.
                 None if !seen.keys().any(|&(number, _)| number == column) => {}
                 None => return None,
             }
@@ -83,7 +83,7 @@ impl Columns {
         bytes
     }
 
-    /// Takes the memory for the columns off the pool. Returns what to keep and how many bytes, or how much memory is
+    /// Takes the memory for the columns from the pool. Returns what to keep and how many bytes, or how much memory is
     /// missing; nothing if there are too many files.
     pub(super) fn keep(self, dataset: &dyn Dataset, limits: &mut Limits) -> Option<Result<(Grid, Keep, u64), u64>> {
         let grid = Grid::of_at_least(dataset.files(), self.stretch_bytes())?;
@@ -111,7 +111,7 @@ impl Seen {
     }
 }
 
-/// Notes where the small values of a sample lie, if it has others too.
+/// Notes the locations of the small values of a sample, if it has others too.
 fn note(id: u64, spans: &[Span], seen: &mut BTreeMap<(usize, u32), Seen>) {
     if spans.len() < 2 {
         return;

@@ -3,7 +3,7 @@
 use super::{Delivered, Loader};
 use crate::{Error, Result};
 
-/// What is left of one epoch of a loader: see [`Loader::next_epoch`].
+/// The rest of one epoch of a loader: see [`Loader::next_epoch`].
 #[derive(Debug)]
 pub struct Epoch<'a, T: Delivered = crate::batch::Batch> {
     loader: &'a mut Loader<T>,
@@ -11,10 +11,10 @@ pub struct Epoch<'a, T: Delivered = crate::batch::Batch> {
 }
 
 impl<T: Delivered> Loader<T> {
-    /// The batches that are left of the epoch that the loader is in; behind its last batch, those of the next epoch.
-    /// `None` once no epoch is left.
+    /// The remaining batches of the current epoch or, after its last batch, those of the next epoch. `None` if no epoch
+    /// is left.
     ///
-    /// Reading does not stop between epochs, and breaking one off loses nothing: the next call goes on in it.
+    /// Reading does not stop between epochs, and leaving one early loses nothing: the next call continues it.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

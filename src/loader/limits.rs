@@ -11,7 +11,7 @@ use crate::pool::{BLOCK_ALIGNMENT, GROWTH_BYTES};
 use crate::sampler::{Order, Selection};
 use crate::{Error, ErrorKind, Result};
 
-/// Largest alignment that a device requires. If one requires more, `build` has promised too little memory.
+/// Largest alignment that a device requires. If one requires more, `build` has reserved too little memory.
 pub(crate) const ALIGNMENT_MAX: u64 = 4096;
 
 /// Default memory for samples: enough to keep a fast disk busy while a batch is in use.
@@ -33,7 +33,7 @@ const STORED_HELD: u64 = 3;
 const BATCHES_SEEN: usize = 64;
 const SAMPLES_SEEN: usize = 16 << 10;
 
-/// Samples to examine where memory is scarce: all of an epoch, or as many as take some tenths of a second.
+/// Samples to examine if memory is scarce: all of an epoch, or as many as take some tenths of a second.
 const SAMPLES_WALKED: usize = 4 << 20;
 
 /// Most bytes of gaps in a batch.
@@ -42,14 +42,14 @@ const GAPS_MAX: u64 = 32 << 20;
 /// Maximum default number of decoding threads.
 const THREADS_MAX: usize = 8;
 
-/// One part in so many of the memory limit is for decoding images, or half as much of what is available. An image of 10
-/// million pixels takes up to 150 MB.
+/// Images are decoded in this part of the memory limit, or of half of the available memory. An image of 10 million
+/// pixels takes up to 150 MB.
 const DECODE_SHARE: u64 = 2;
 
-/// Most memory to decode images with: what one image may take.
+/// Most memory for decoding images: the maximum for one image.
 const DECODE_BYTES_MAX: u64 = 2 << 30;
 
-/// How much memory there is, and what for.
+/// How memory is divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Size of the pool in bytes.
@@ -62,22 +62,22 @@ pub(super) struct Limits {
     pub(super) units: Option<UnitMemory>,
     /// Bytes of stretches of files that are kept in memory, outside the pool.
     pub(super) kept_bytes: usize,
-    /// Bytes to decode images with, outside the pool.
+    /// Bytes for decoding images, outside the pool.
     pub(super) decode_bytes: u64,
     /// Bytes of decoded images that are kept, outside the pool.
     pub(super) cached_bytes: u64,
-    /// Number of threads that compute, where there is something to do for them.
+    /// Number of threads that compute, if there is work for them.
     pub(super) threads: usize,
     /// The largest batch.
     pub(super) batch: BatchBytes,
-    /// How spans near each other are joined.
+    /// How nearby spans are joined.
     pub(super) joining: Joining,
-    /// Whether batches go to a device, where what they take is fixed when the memory is taken.
+    /// Whether batches go to a device, which fixes their size when their memory is taken.
     pub(super) is_deferred: bool,
 }
 
 impl Limits {
-    /// What samples and units may take, where no sample has more than `sample` bytes.
+    /// The limits for samples and units if no sample has more than `sample` bytes.
     pub(super) fn bounds(&self, sample: u64) -> Bounds {
         Bounds {
             sample,
@@ -87,8 +87,8 @@ impl Limits {
         }
     }
 
-    /// Bounds the gaps that may be tried by what the pool has beside a batch, once what is kept is off it: half of
-    /// that, so that blocks round up within the rest.
+    /// Bounds the gaps that may be tried by the pool's memory beside a batch, after kept data is deducted: half of
+    /// that, so that the rest absorbs the rounding of blocks.
     pub(super) fn bound_gaps(&mut self) {
         let free = (self.pool_bytes as u64).saturating_sub(self.batch.read) / 2;
         if self.joining.most > 0 {
@@ -97,12 +97,12 @@ impl Limits {
         }
     }
 
-    /// What a loader is sure of where several share a budget: the batch that a consumer holds and the next one, or all
-    /// of its memory if that is pinned, and what is beside the pool.
+    /// The memory that a loader is guaranteed if several share a budget: the batch that a consumer holds and the next
+    /// one, or all of its memory if that is pinned, plus the memory beside the pool.
     pub(super) fn least(&self, is_pinned: bool) -> u64 {
         let pool = self.pool_bytes as u64;
         let step = GROWTH_BYTES as u64;
-        // Where memory is carried from one long sample to the next, each takes whole pages.
+        // If memory is carried from one long sample to the next, each takes whole pages.
         let is_long = self.batch.read > self.batch.samples.saturating_mul(BLOCK_BYTES);
         let pages = if is_long { self.batch.samples.saturating_mul(step) } else { 0 };
         let batches = self.batch.read.saturating_add(pages).saturating_mul(2);
@@ -110,7 +110,7 @@ impl Limits {
         self.beside() + if is_pinned { pool } else { batches.min(pool) }
     }
 
-    /// Bytes beside the pool.
+    /// Bytes outside the pool.
     pub(super) fn beside(&self) -> u64 {
         self.bytes() - self.pool_bytes as u64
     }
@@ -125,7 +125,7 @@ impl Limits {
 /// Memory for decoded units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitMemory {
-    /// How many there may be.
+    /// The maximum number of units.
     pub(super) limits: UnitLimits,
     /// Bytes per decoded unit.
     pub(super) place_bytes: usize,
@@ -136,7 +136,7 @@ pub(super) struct UnitMemory {
 }
 
 /// Computes the memory budget: the most that one batch of `order` can take, and the most that all of them together may
-/// take. `decode_bytes` are off the limit already.
+/// take. `decode_bytes` are already deducted from the limit.
 pub(super) fn check(
     config: &Config,
     order: &Order,
@@ -177,8 +177,8 @@ pub(super) fn check(
             let threads = threads(config, collation);
             let divided = |wanted| unit_memory(config, (dataset, units), wanted, (batch_bytes, ample, &room), threads);
             let mut memory = divided(wanted);
-            // The first batches may lie within units whose ends later batches straddle. Where memory may be too little
-            // for that, they are all looked at, so that the loader is refused now and not in the middle of an epoch.
+            // The first batches may fit within units whose ends later batches straddle. If memory may be too little for
+            // that, all batches are examined, so that the loader is refused now and not in the middle of an epoch.
             if !memory.as_ref().is_ok_and(|(memory, _)| memory.limits.most >= 2 * wanted.by_batch) {
                 wanted.by_batch = self::wanted(units, order, (usize::MAX, SAMPLES_WALKED)).by_batch;
                 memory = divided(wanted);
@@ -238,7 +238,8 @@ pub(super) fn check(
     })
 }
 
-/// Refuses limits that the container would kill the process for. Returns the bytes of images that are kept.
+/// Refuses limits that would make the system kill the process in its container. Returns the bytes of images that are
+/// kept.
 fn check_room(room: &Room, config: &Config, decode_bytes: u64) -> Result<u64> {
     let cached_bytes = config.cache_images.as_ref().map_or(0, ImageCache::memory_bytes);
     let beside = decode_bytes.saturating_add(cached_bytes);
@@ -247,13 +248,13 @@ fn check_room(room: &Room, config: &Config, decode_bytes: u64) -> Result<u64> {
     Ok(cached_bytes)
 }
 
-/// Memory to decode images with, of a limit.
+/// Memory for decoding images, given a limit.
 pub(super) fn decode_bytes(memory_limit: Option<u64>) -> u64 {
     let most = || Room::now().half() / DECODE_SHARE;
     memory_limit.map_or_else(most, |limit| limit / DECODE_SHARE).min(DECODE_BYTES_MAX)
 }
 
-/// Threads that compute. Decoding units is limited by memory soon; other work by processors.
+/// Number of threads that compute. Memory soon limits the decoding of units; processors limit other work.
 fn threads(config: &Config, collation: &Collation) -> usize {
     config.num_threads.unwrap_or_else(|| {
         let processors = uringload_sys::cgroup::processors();
@@ -261,11 +262,11 @@ fn threads(config: &Config, collation: &Collation) -> usize {
     })
 }
 
-/// How spans near each other are joined. Adds the room for gaps to what a batch takes: at most half of what is left
-/// beside it, so that no batch which fits without gaps is refused for them.
+/// Decides how nearby spans are joined. Adds the room for gaps to the size of a batch: at most half of what is left
+/// beside it, so that a batch which fits without gaps is never refused because of them.
 fn joining(config: &Config, order: &Order, room: &Room, (samples, batch_bytes): (u64, &mut u64)) -> Joining {
     let free = config.memory_limit.unwrap_or_else(|| room.default_for(*batch_bytes)).saturating_sub(*batch_bytes);
-    // Units are read whole, and what lies between the pieces of one is not read along.
+    // Units are read whole, and bytes between the pieces of one are never read along.
     let may_join = config.coalesce_gap.is_none() && order.dataset().units().is_none();
     let gaps = samples.saturating_mul(GAP_MAX).min(GAPS_MAX).min(free / 2);
     let joining = Joining::new(config.operation_bytes.unwrap_or(0), if may_join { gaps } else { 0 });
@@ -278,7 +279,7 @@ fn joining(config: &Config, order: &Order, room: &Room, (samples, batch_bytes): 
     joining
 }
 
-/// How many units the first batches need, even past the end of the order: up to so many batches and samples, and an
+/// How many units the first batches need, even past the end of the order: up to this many batches and samples, and an
 /// epoch.
 fn wanted(units: &dyn Units, order: &Order, (batches_seen, samples_seen): (usize, usize)) -> UnitsWanted {
     let epoch = usize::try_from(order.dataset().len()).unwrap_or(usize::MAX);
@@ -291,7 +292,7 @@ fn wanted(units: &dyn Units, order: &Order, (batches_seen, samples_seen): (usize
     units_wanted(units, batches.take(batches_seen))
 }
 
-/// Divides the memory between units and everything else, which needs `batch_bytes` for one batch and does well with
+/// Divides the memory between units and everything else, which needs `batch_bytes` for one batch and can use up to
 /// `ample`. The total is the user's limit, or else at most `most`, unless one batch needs more.
 fn unit_memory(
     config: &Config,
@@ -308,7 +309,7 @@ fn unit_memory(
     let by_batch = wanted.by_batch.max(1) as u64;
     let ahead = (by_batch + 1).max(threads as u64 + 1);
     let useful = (wanted.in_all as u64 + ahead).min(u64::from(units.count()) + ahead);
-    // What one thread takes to decode a unit, beside the stored and the decoded one.
+    // The memory that one thread takes to decode a unit, in addition to the stored and the decoded one.
     let scratch = units.largest_scratch();
     let held = needed.saturating_add(by_batch.saturating_mul(place));
     let least = held.saturating_add(scratch);
@@ -333,12 +334,12 @@ fn unit_memory(
             config.batch_size
         )));
     }
-    // As many threads decode as have room for that, up to a quarter of what is not needed otherwise.
+    // As many threads decode as this memory allows, up to a quarter of what is not needed otherwise.
     let most_threads = ((limit - held) / 4).checked_div(scratch).unwrap_or(u64::MAX).max(1);
     let threads = threads.min(usize::try_from(most_threads).unwrap_or(usize::MAX));
     let limit = limit - scratch.saturating_mul(threads as u64);
-    // Reserve memory for reading first: at most half, or whatever it needs. Memory that useful units do not take also
-    // goes to reading.
+    // Reserve memory for reading first: at most half, or whatever it needs. Memory beyond the useful units also goes to
+    // reading.
     let reading = ample.min(needed.max(limit / 2)).min(limit - by_batch * place);
     let places = ((limit - reading) / place).min(useful);
     let ahead = (places / 4).max(1).min(places - by_batch);
@@ -347,13 +348,13 @@ fn unit_memory(
     Ok((memory, limit - places * place))
 }
 
-/// Where a limit comes from that the user did not name.
+/// Where the limit comes from if the user set none.
 fn by_default(config: &Config, room: &Room) -> String {
     if config.memory_limit.is_some() { String::new() } else { format!(", {}", room.words()) }
 }
 
-/// Memory that the longest unit is read into, in bytes, with alignment. Of a unit about which the dataset tells
-/// nonsense, nothing is read.
+/// Memory that the longest unit is read into, in bytes, with alignment. If the dataset reports invalid values for a
+/// unit, nothing of it is read.
 fn largest_stored(dataset: &dyn Dataset, units: &dyn Units) -> u64 {
     let bounds = Bounds { stored: guard::largest_stored(units), ..Bounds::NONE };
     let mut spans = Vec::new();
@@ -368,7 +369,7 @@ fn largest_stored(dataset: &dyn Dataset, units: &dyn Units) -> u64 {
     bytes.saturating_add(block_roundings(bytes))
 }
 
-/// Upper bound of what rounding adds to the blocks of `bytes`: there are n / 16 MiB + 1 of them.
+/// Upper bound of the rounding of blocks of `bytes` in total: there are n / 16 MiB + 1 of them.
 pub(crate) fn block_roundings(bytes: u64) -> u64 {
     (bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64
 }

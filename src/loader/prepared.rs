@@ -1,5 +1,5 @@
-//! Chooses which decoded images are kept: what a sample takes is found by looking at some, and the share that fits
-//! follows. All of it is a function of the dataset, the chain and the bytes.
+//! Chooses which decoded images are kept: it measures the size of some samples, and computes the share that fits. The
+//! choice is a function of the dataset, the chain and the bytes.
 
 use super::room::Room;
 use super::stretches::Notes;
@@ -18,23 +18,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_images::{Decoding, JpegDecoder, Op, dimensions};
 
-/// Samples to look at: their mean is known to some per cent.
+/// Samples to measure: their mean is then known to some per cent.
 const SAMPLES_SEEN: u64 = 256;
 
-/// Samples in a row of them where samples are cut from units, so that few units are decoded.
+/// Consecutive samples among them if samples are cut from units, so that few units are decoded.
 const ROW_SAMPLES: u64 = 32;
 
-/// Samples whose lengths are asked for, at most. Beyond, one in so many.
+/// Maximum number of samples whose lengths are counted. Beyond it, one in several is.
 const SAMPLES_COUNTED: u64 = 1 << 20;
 
-/// What becomes of columns: name, and what.
+/// Columns, by name, and what threads turn them into.
 type Maps = [(String, Map)];
 
-/// The samples that are kept prepared, if any are to be.
+/// Chooses the samples to keep prepared, if any.
 ///
 /// # Errors
-/// `InvalidArgument` where there is nothing to keep, the system's for a folder that cannot be written to, and that of
-/// the last sample where none can be read.
+/// `InvalidArgument` if there is nothing to keep, the system's error if a folder cannot be written to, and the error of
+/// the last sample if none can be read.
 pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut Notes) -> Result<Option<Arc<Prepared>>> {
     let Some(cache) = &config.cache_images else { return Ok(None) };
     let chains: Vec<&Map> = maps.iter().map(|(_, map)| map).filter(|map| map.fixed().is_some()).collect();
@@ -58,7 +58,7 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     }
     Room::now().check("cache_images", (cache.memory_bytes() > 0).then_some(cache.memory_bytes()))?;
     let dataset = order.dataset();
-    // Where images come out in one size, those that are stored in more bytes cost more and take the same.
+    // If all images have the same size, those with more stored bytes cost more but take the same memory.
     let resizes =
         |map: &&Map| map.fixed().is_some_and(|fixed| fixed.ops().iter().any(|op| matches!(op, Op::Resize { .. })));
     let by_length = chains.iter().all(resizes) && dataset.units().is_none();
@@ -78,7 +78,7 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     Ok(Some(Arc::new(prepared)))
 }
 
-/// What decodes JPEGs, for the route.
+/// The JPEG decoder, for the route.
 pub(super) fn decoder(exact: bool) -> String {
     let JpegDecoder { name, version, path, why_not, .. } = uringload_images::decoder();
     let built_in = if path.is_none() && why_not.is_none() { " (built in)" } else { "" };
@@ -94,7 +94,7 @@ fn words(cache: &ImageCache, share: f64, all: u64) -> String {
     format!("decoded images of {:.1} % of the samples kept in {place} (all take some {mib} MiB)", 100.0 * share)
 }
 
-/// Looks at some samples: what they take when they are kept.
+/// Measures some samples: their size when kept.
 fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience, tally: &mut Tally) -> Result<()> {
     let samples = Samples::new(Arc::clone(dataset))?;
     let row = if dataset.units().is_some() { ROW_SAMPLES } else { 1 };
@@ -115,7 +115,7 @@ fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience, tally: &mu
     if any { Ok(()) } else { seen }
 }
 
-/// The bytes that a sample is read as, and what it takes when it is kept.
+/// The number of bytes read for a sample, and its size when kept.
 fn taken(samples: &Samples, dataset: &Arc<dyn Dataset>, maps: &Maps, id: SampleId) -> Result<(u64, u64)> {
     let sample = samples.read(id)?;
     let fields = dataset.schema().fields.iter().zip(&sample.values);
@@ -132,7 +132,7 @@ fn taken(samples: &Samples, dataset: &Arc<dyn Dataset>, maps: &Maps, id: SampleI
     Ok((stored_bytes(&**dataset, id, &mut Vec::new()), bytes_of(bytes.into_iter())))
 }
 
-/// Counts the samples by what they are read as.
+/// Counts the samples by the number of bytes read.
 fn count(dataset: &dyn Dataset, tally: &mut Tally) {
     let len = dataset.len();
     if !tally.is_by_length() {
@@ -148,13 +148,13 @@ fn count(dataset: &dyn Dataset, tally: &mut Tally) {
 
 fn stored_bytes(dataset: &dyn Dataset, id: SampleId, spans: &mut Vec<crate::dataset::Span>) -> u64 {
     spans.clear();
-    // Of a sample about which the dataset tells nonsense, nothing is read.
+    // If the dataset reports invalid spans, nothing of the sample is read.
     let _ = guard::spans(dataset, id, u64::MAX, spans);
     spans.iter().map(|span| span.len).sum()
 }
 
-/// What decides the pixels that are kept: the dataset, its files' stamps and some of their bytes, what is done to
-/// images, and the decoder. A shard of the same name and size that took another's place has another stamp.
+/// Identifies everything that determines the kept pixels: the dataset, its files' stamps and some of their bytes, the
+/// operations on images, and the decoder. If another shard of the same name and size replaces one, its stamp differs.
 fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, orient: bool, patience: &Patience) -> Origin {
     let mut words = String::new();
     let kind = |map: &Map| map.fixed().map(|fixed| format!("{:?}", fixed.ops()));

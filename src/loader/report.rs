@@ -1,4 +1,4 @@
-//! What a loader tells of itself, for people: the verdict, what it measured and how it reads, as lines of text.
+//! Reports on a loader, for people: the verdict, the measurements and the way of reading, as lines of text.
 
 use super::{Delivered, Loader};
 use crate::config::Route;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// The verdict of a loader, its measurements and its route at one moment: see [`Loader::report`].
 ///
-/// `Display` is some fifteen lines for people, without a newline at the end. [`since`](Report::since) tells of the time
-/// since an earlier report, such as of the last minute.
+/// `Display` is some fifteen lines for people, without a newline at the end. [`since`](Report::since) covers the time
+/// since an earlier report, such as the last minute.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -22,7 +22,7 @@ pub struct Report {
 }
 
 impl<T: Delivered> Loader<T> {
-    /// What the loader tells of itself at this moment; print it at the end of an epoch, or every minute.
+    /// A report on the loader at this moment. Print it at the end of an epoch, or every minute.
     ///
     /// ```
     /// use uringload::{Loader, dataset};

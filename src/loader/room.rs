@@ -1,4 +1,4 @@
-//! The memory that may be taken here: what the machine has available, and what the control groups of the container
+//! Measures the memory that may be taken: what the machine has available, and what the container's control groups
 //! leave.
 
 use super::limits::MEMORY_LIMIT;
@@ -7,11 +7,11 @@ use crate::{Error, ErrorKind, Result};
 use uringload_sys::cgroup::{self, MemoryGroup};
 use uringload_sys::system;
 
-/// The part of a control group's room that the default takes: the program, its libraries and what it computes need the
+/// The part of a control group's room that the default takes. The program, its libraries and its computations need the
 /// rest.
 const GROUP_SHARE: u64 = 4;
 
-/// The part of what is available that the default takes, and of a control group's room that one batch may need.
+/// The part of the available memory that the default takes, and of a control group's room that one batch may need.
 const SHARE: u64 = 2;
 
 /// The memory of this machine and of this container.
@@ -22,25 +22,24 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// What there is now.
+    /// The current values.
     pub(crate) fn now() -> Room {
         Room { available: system::memory_available().unwrap_or(u64::MAX), group: cgroup::memory() }
     }
 
-    /// The most that is taken where the user names no limit, and one batch needs `needed` bytes: more only if that does
-    /// not do, and then not so much that the program has nothing left.
+    /// The default limit if one batch needs `needed` bytes: more than usual only if necessary, and then not so much
+    /// that the program has nothing left.
     pub(crate) fn default_for(&self, needed: u64) -> u64 {
         let group = self.group.as_ref().map_or(u64::MAX, |group| group.room() / GROUP_SHARE);
         group.min(self.available / SHARE).max(needed.min(self.half()))
     }
 
-    /// Half of what is left: the most that is taken without being asked to.
+    /// Half of what is left: the most that is taken unless the user asks for more.
     pub(super) fn half(&self) -> u64 {
         self.group.as_ref().map_or(u64::MAX, MemoryGroup::room).min(self.available) / SHARE
     }
 
-    /// Refuses a limit of memory, of that name, that the user gives and that the control group would kill the process
-    /// for.
+    /// Refuses the user's memory limit, called `name`, if the control group would kill the process for it.
     ///
     /// # Errors
     /// `MemoryLimit`, with the arithmetic.
@@ -58,7 +57,7 @@ impl Room {
         Err(Error::new(ErrorKind::MemoryLimit, what).with_remedy(remedy))
     }
 
-    /// What bounds the default, to follow "the memory limit is N bytes".
+    /// What bounds the default, as text that follows "the memory limit is N bytes".
     pub(super) fn words(&self) -> String {
         match &self.group {
             Some(group) if group.room() / GROUP_SHARE <= self.available / SHARE => {
@@ -68,7 +67,7 @@ impl Room {
         }
     }
 
-    /// Tells that the default is `limit` instead of the `ample` that reads ahead enough.
+    /// Reports that the default is `limit` instead of the `ample` that reads ahead enough.
     pub(crate) fn told(&self, ample: u64, limit: u64) -> Option<Fallback> {
         (limit < ample).then(|| {
             let got = format!("{limit} of {ample} bytes");
@@ -82,13 +81,13 @@ impl Room {
     }
 }
 
-/// The arithmetic of a group.
+/// The arithmetic of a group, as text.
 fn group_words(group: &MemoryGroup) -> String {
     let MemoryGroup { path, limit, used, .. } = group;
     format!("{} allows {limit} bytes, of which {used} are in use", path.display())
 }
 
-/// Tells that the quota of the container lowered a default number of threads to `got`.
+/// Reports that the quota of the container lowered a default number of threads to `got`.
 pub(super) fn quota_told(got: usize, what: &str) -> Option<Fallback> {
     let quota = cgroup::processor_quota()?;
     let allowed = cgroup::processors_allowed();
@@ -100,7 +99,7 @@ pub(super) fn quota_told(got: usize, what: &str) -> Option<Fallback> {
     })
 }
 
-/// The most that a loader takes by default: the 256 MiB that keep a disk busy, or as many batches as that takes.
+/// The default memory of a loader: the 256 MiB that keep a disk busy, or as many batches as that takes.
 pub(super) fn ample(batch_bytes: u64, batches_held: u64) -> u64 {
     MEMORY_LIMIT.max(batch_bytes.saturating_mul(batches_held))
 }

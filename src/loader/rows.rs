@@ -1,4 +1,4 @@
-//! Chooses the columns of which only parts are read, because a crop or a slice keeps only these.
+//! Chooses the columns that are read in part, because a crop or a slice keeps only those parts.
 
 use super::stretches::Notes;
 use crate::config::{Batching, Config};
@@ -8,11 +8,11 @@ use crate::sampler::Order;
 use crate::transform::Map;
 use std::sync::Arc;
 
-/// Samples to look at: how much of them is read.
+/// Samples to examine: how much of them is read.
 const SAMPLES_SEEN: u64 = 64;
 
-/// The columns of which only parts are read, if that leaves much out. Not where what is read is kept, or where samples
-/// are cut from units, which are read whole.
+/// The columns that are read in part, if that skips much. Not if reads are kept, or if samples are cut from units,
+/// which are read whole.
 pub(super) fn choose(
     config: &Config,
     order: &Order,
@@ -44,7 +44,7 @@ pub(super) fn choose(
     let places = SAMPLES_SEEN.min(len);
     for place in 0..places {
         let id = SampleId((u128::from(len) * u128::from(place) / u128::from(places)) as u64);
-        // A sample of which the dataset tells nonsense is an error when its turn comes.
+        // If the dataset reports invalid values for a sample, it is an error when its turn comes.
         let (all, part) = rows.share(dataset, epoch, id).unwrap_or_default();
         (whole, read) = (whole.saturating_add(all), read.saturating_add(part));
     }

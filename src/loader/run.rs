@@ -39,13 +39,13 @@ pub(super) struct Job {
     pub(super) config: Config,
     pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
-    /// What becomes of columns in the threads that compute.
+    /// How threads process the columns.
     pub(super) maps: Option<Arc<Maps>>,
     /// The stretches of files that are read whole, and which of them are kept.
     pub(super) stretches: Option<(Grid, Keep)>,
-    /// The columns of which only parts are read.
+    /// The columns that are read in part.
     pub(super) rows: Option<Arc<Rows>>,
-    /// What was chosen when the settings were checked, and steps down.
+    /// Choices and fallbacks from checking the settings.
     pub(super) notes: Notes,
     pub(super) stats: Arc<Stats>,
     /// Empty if nothing was delivered before.
@@ -53,28 +53,28 @@ pub(super) struct Job {
     pub(super) failures: Failures,
     /// The device whose copy engine must reach the pool's memory.
     pub(super) context: Option<Context>,
-    /// The node of memory that the devices are next to, for the pool's memory.
+    /// The memory node nearest to the devices, for the pool's memory.
     pub(super) near: Option<Near>,
     /// The device memory that files are read straight into, if they are. It replaces the pool.
     pub(super) gds: Option<Loading>,
-    /// Whether the thread that takes the batches computes.
+    /// Whether the consumer's thread computes.
     pub(super) by_consumer: bool,
-    /// GPUs that decode images beside the loader's threads.
+    /// GPUs that decode images in addition to the loader's threads.
     pub(super) nvjpeg: Option<OnGpus>,
 }
 
 impl Job {
-    /// Keeps no stretches of files: they are in the host's memory, and files are to be read past it.
+    /// Keeps no stretches of files: they are in the host's memory, which these reads bypass.
     pub(super) fn keep_nothing(&mut self) {
         if let Some(keep) = self.drop_stretches()
-            // Nobody knows whether a trial would have gained.
+            // It is unknown whether a trial would have gained.
             && !matches!(keep, Keep::Tried(_))
         {
             self.notes.tell_straight(&self.config);
         }
     }
 
-    /// Tries to keep no stretches of files: that would take room on a device, whose memory the user has limited.
+    /// Gives up a trial of stretches: they would take room on a device whose memory the user has limited.
     pub(super) fn try_nothing(&mut self) {
         if matches!(self.stretches, Some((_, Keep::Tried(_)))) {
             self.drop_stretches();
@@ -91,7 +91,7 @@ impl Job {
     }
 }
 
-/// What passes batches from the reactor on to devices.
+/// Passes batches from the reactor on to devices.
 pub(super) struct Feeding {
     pub(super) feeder: Feeder,
     pub(super) routes: Vec<DeviceRoute>,
@@ -103,24 +103,24 @@ pub(super) struct Feeding {
 /// with its batch.
 const EARLY_BLOCKS: usize = 256;
 
-/// How long the way that files are read is kept without looking again. Epochs of one batch begin by the hundred while
-/// the first is waited for, and each look opens files and asks the kernel about disks.
+/// How long the way of reading files is kept without a check. Epochs of one batch may begin by the hundred while the
+/// first is waited for, and each check opens files and queries the kernel about disks.
 const WAY_KEPT: Duration = Duration::from_secs(1);
 
 /// Sent by the reactor's thread once its engine is open.
 struct Started {
     route: Arc<Mutex<Route>>,
     pinned: Option<Arc<Pinned>>,
-    /// What the thread that takes the batches does.
+    /// The work of the consumer's thread.
     errands: Option<Errands>,
 }
 
 type Told = Result<Started>;
 
-/// Starts the thread and waits until its engine is open. `fallbacks` are those taken before.
+/// Starts the thread and waits until its engine is open. `fallbacks` are earlier ones.
 pub(super) fn start(mut job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
     fallbacks.append(&mut job.notes.fallbacks);
-    // What feeds a device has no time for that.
+    // The thread that feeds a device has no time for that.
     job.by_consumer = job.limits.threads == 0;
     let making = Making::new(&job);
     let context = job.context.clone();
@@ -144,8 +144,8 @@ pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceL
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
     fallbacks.append(&mut job.notes.fallbacks);
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
-    // If batches stay on the host, or are read straight to the device, or values go straight to their columns, or are
-    // made of what was read by the loader's threads, early blocks are of no use.
+    // Early blocks do not help if batches stay on the host, are read straight to the device, or have values that go
+    // straight to their columns or that threads process.
     let tell_early = (job.gds.is_none() && job.maps.is_none() && feeder.takes_early()).then_some(tell_early);
     let Reading { batches, thread, ended_well: read_well, told } = read(job, tell_early)?;
     let book = making.book();
@@ -170,7 +170,7 @@ pub(super) fn start_on_devices(mut job: Job, feeding: Feeding) -> Result<DeviceL
     making.loader(book, receiver, vec![feeding, thread], ended_well, route)
 }
 
-/// What a loader is made from, besides its threads.
+/// The parts of a loader, besides its threads.
 struct Making {
     order: Order,
     digest: EpochDigest,
@@ -189,7 +189,7 @@ impl Making {
             stats: Arc::clone(&job.stats),
             memory_limit: job.limits.bytes(),
             failures: job.failures.clone(),
-            // What is kept on trial is told when that begins.
+            // Stretches on trial are reported when the trial begins.
             keeps_stretches: job.stretches.as_ref().is_some_and(|(_, keep)| keep.lends()),
             share_stats: job.config.share_stats.clone(),
         }
@@ -281,7 +281,7 @@ fn run(
     let (mut running, pinned, errands) = match opened {
         Ok(running) => running,
         Err(error) => {
-            // Only the builder waits for this. If it is gone, nobody needs the error.
+            // Only the builder waits for this. If it is gone, the error has no recipient.
             let _ = tell.send(Err(error));
             return;
         }
@@ -301,21 +301,21 @@ struct Running {
     config: Config,
     joining: Joining,
     stats: Arc<Stats>,
-    /// The samples that are kept prepared.
+    /// The samples to keep prepared.
     prepared: Option<Arc<Prepared>>,
-    /// Bytes of them when an epoch last began behind another one.
+    /// Their bytes when the last epoch began.
     prepared_bytes: Option<u64>,
     /// Whether this is the first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
-    /// When the way that files are read was last found to be the right one.
+    /// When the way of reading files was last confirmed.
     way_seen: Instant,
     /// Whether files are read straight into a device's memory. That never changes.
     is_straight: bool,
-    /// How long files may take to answer that are asked between epochs.
+    /// How long files may take to answer checks between epochs.
     patience: Patience,
 }
 
-/// The addresses that stand for the pool's memory in batches for a device, if nobody looks at the bytes on the host. A
+/// The addresses that represent the pool's memory in batches for a device, if no code looks at the bytes on the host. A
 /// block then returns when its copy is done, rather than when its batch is complete.
 fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<Option<Bytes>> {
     if dataset.index().parse_reads_bytes || dataset.units().is_some() || collation.keeps_views() {
@@ -326,7 +326,7 @@ fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<O
     Ok(Some(Bytes::from_owner(whole)))
 }
 
-/// Creates what keeps decoded units, and their memory.
+/// Creates the store of decoded units, with its memory.
 fn decoder(units: UnitMemory, bell: &Arc<Bell>) -> Result<Decoder> {
     let UnitMemory { limits, place_bytes, .. } = units;
     let pool = Pool::new(limits.most * place_bytes, 0, Arc::clone(bell))?;
@@ -353,7 +353,7 @@ impl Running {
         let units = limits.units.map(|units| units.limits);
         let kept = |(grid, keep): &(Grid, Keep)| Kept::new(grid.clone(), keep.room(), Arc::clone(bell));
         let kept = stretches.as_ref().map(kept);
-        // What a batch on a device takes is fixed when its memory is taken.
+        // The size of a batch on a device is fixed when its memory is taken.
         let joining = if early.is_some() || job.context.is_some() { limits.joining.settled() } else { limits.joining };
         let joining = if is_straight { Joining::default() } else { joining };
         let planner = order.planner(Layout::new(&route, &config)).with_joining(joining.for_route(&route));
@@ -367,7 +367,7 @@ impl Running {
         let share = config.memory_budget.as_ref().map(|budget| budget.share(least)).transpose()?;
         let mut pool = match job.gds {
             Some(gds) => gds.pool.renewed(longest, Arc::clone(bell)),
-            // A driver knows memory by its address.
+            // A driver identifies memory by its address.
             None if job.context.is_some() => Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?,
             None => {
                 let (pool, step) = Pool::carrying(limits.pool_bytes, longest, Arc::clone(bell))?;
@@ -463,7 +463,8 @@ impl Running {
     fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
         if let Some(prepared) = self.prepared.as_ref().filter(|_| !self.first_epoch) {
             let bytes = Some(prepared.taken());
-            // What an epoch keeps is for the next one to find: wait for its last batches, unless it keeps nothing new.
+            // The next epoch should find the images that this one keeps: wait for its last batches, unless it keeps
+            // nothing new.
             if self.prepared_bytes != bytes && !idle {
                 return Ok(());
             }
@@ -474,7 +475,7 @@ impl Running {
             if !idle {
                 return Ok(());
             }
-            // If the storage or the machine is in trouble, the engine that there is goes on: it can wait that out.
+            // If the storage or the machine is in trouble, the current engine goes on: it can wait that out.
             let Ok(Opened { engine, route, width }) =
                 engine::open(&self.config, &self.dataset, &self.stats, &self.patience)
             else {
@@ -496,7 +497,7 @@ impl Running {
         Ok(())
     }
 
-    /// Lets the reactor plan the batches of an epoch. What is kept of files that have changed is dropped, and said.
+    /// Lets the reactor plan the batches of an epoch. Drops kept data of files that have changed, and reports that.
     fn begin_epoch(&mut self, epoch: u64) {
         let changed = self.reactor.look_at_kept(epoch, &mut *self.engine, &self.patience);
         if let Some(&file) = changed.first() {
@@ -504,7 +505,7 @@ impl Running {
             let reason = format!("{} files changed since they were read, such as {path}", changed.len());
             let step = Fallback::new(Cause::Cache, "these files read again", None).with_reason(reason);
             let step = step.with_remedy("open the dataset again");
-            // They may stay changed for every epoch to come.
+            // They may stay changed in every later epoch.
             self.with_route(|route| {
                 if !route.fallbacks.contains(&step) {
                     route.fallbacks.push(step)

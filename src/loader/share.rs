@@ -1,5 +1,5 @@
-//! A page that other programs read while a loader runs: its statistics, some times a second, as a file in memory
-//! (tmpfs). `uringload top` shows it.
+//! Publishes the statistics of a running loader for other programs, some times a second, as a file in memory (tmpfs).
+//! `uringload top` shows it.
 
 use crate::config::Route;
 use crate::stats::{Snapshot, Stats};
@@ -15,16 +15,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Of the page.
+/// The version of the page.
 const VERSION: u32 = 1;
 
 /// How often the page is written: some 0.1 ms of a processor each time.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What is told of "now" is the mean of so many periods.
+/// A value of "now" is the mean of this many periods.
 const RECENT: usize = 4;
 
-/// How pages' names begin.
+/// Prefix of the names of pages.
 const PREFIX: &str = "uringload-";
 
 /// A page that is being written. Dropping it removes the page.
@@ -38,13 +38,13 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Begins to share in a folder, which should be in memory.
+    /// Begins to publish in a folder, which should be in memory.
     ///
     /// # Errors
-    /// That the page or the thread that writes it cannot be made.
+    /// Why the page, or the thread that writes it, cannot be created.
     pub(super) fn begin(folder: &Path, stats: Arc<Stats>, route: Arc<Mutex<Route>>, dataset: Value) -> Result<Sharing> {
         let process = std::process::id();
-        // An address that no other loader of this process has while this one lives.
+        // No other loader of this process has this address while this one lives.
         let number = Arc::as_ptr(&stats).addr();
         let path = folder.join(format!("{PREFIX}{process}-{number:x}.json"));
         let failed = |source| {
@@ -59,7 +59,7 @@ impl Sharing {
         let write = move || {
             while !over.load(Ordering::Acquire) {
                 std::thread::park_timeout(PERIOD);
-                // A full memory costs a page and not the training.
+                // Full memory costs a page but not the training.
                 let _ = page.write();
             }
         };
@@ -70,21 +70,21 @@ impl Sharing {
 
 impl Drop for Sharing {
     fn drop(&mut self) {
-        // A forked child has no such thread, and the page is its parent's.
+        // A forked child does not have this thread, and the page is its parent's.
         let Some(writer) = self.writer.take().filter(|_| self.process == std::process::id()) else { return };
         self.is_over.store(true, Ordering::Release);
         writer.thread().unpark();
-        // It catches what it cannot write.
+        // The thread catches its own write errors.
         let _ = writer.join();
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// A page that was not written for so long, of a process that is not there, was left by one that was killed. One in
-/// another container may have a number that means nothing here; it writes its page again.
+/// After this long without a write, a page of a process that does not exist was left by a killed one. The process
+/// number of another container may not exist here; that process writes its page again.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 
-/// Removes what killed processes of this user have left. What cannot be looked at or removed stays.
+/// Removes pages that killed processes of this user have left. Pages that cannot be checked or removed stay.
 fn remove_left(folder: &Path) {
     let Ok(own) = fs::metadata("/proc/self").map(|process| process.uid()) else { return };
     let is_left = |path: &Path| {
@@ -100,7 +100,7 @@ fn remove_left(folder: &Path) {
     }
 }
 
-/// The process of a page that [`Sharing::begin`] names, or of the one that is to take its place.
+/// The process of a page that [`Sharing::begin`] names, or of the temporary file that replaces it.
 fn process_of(path: &Path) -> Option<u32> {
     let (process, rest) = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
     let number = rest.strip_suffix(".json").or_else(|| rest.strip_suffix(".new"))?;
@@ -117,13 +117,13 @@ struct Page {
 }
 
 impl Page {
-    /// Writes it beside and renames it, so that who reads sees it whole.
+    /// Writes a temporary file and renames it, so that readers always see a whole page.
     fn write(&mut self) -> std::io::Result<()> {
         let text = self.text().to_string();
         let beside = self.path.with_extension("new");
-        // Left by a process of this number that was killed.
+        // A killed process of the same number may have left it.
         let _ = fs::remove_file(&beside);
-        // For this user alone, and never through a link that somebody else has put there.
+        // For this user alone, and never through a link that another user has put there.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, &self.path));
         written.inspect_err(|_| drop(fs::remove_file(&beside)))
@@ -185,7 +185,7 @@ impl Page {
     }
 }
 
-/// What the devices do for the loader, by their own clocks: the mean over them. Null where batches stay on the host.
+/// What the devices do for the loader, by their own clocks: the mean over them. Null if batches stay on the host.
 fn device(live: &Snapshot, names: &[String], seconds: f64) -> Option<Value> {
     let share = |nanos: u64| nanos as f64 / 1e9 / seconds / names.len() as f64;
     (!names.is_empty()).then(|| {

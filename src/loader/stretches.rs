@@ -16,40 +16,40 @@ use crate::sampler::{KnownOrder, Order};
 use crate::stats::{Facts, Keeping, Neighbours};
 use std::borrow::Cow;
 
-/// A sample for which so many bytes of files must be read costs less as a part of a whole stretch than as a read of its
-/// own: a disk that gives 120 000 samples/s by themselves gives 2 GB/s in long reads, and the rest is margin.
+/// If a sample needs this many bytes of files or fewer, it costs less as a part of a whole stretch than as a read of
+/// its own: a disk that reads 120 000 single samples a second gives 2 GB/s in long reads. The rest is margin.
 const SMALL_BYTES: u64 = 8 << 10;
 
-/// What an operation costs, as bytes, where nobody knows and whole windows are to be tried: longer samples are not
-/// worth a trial. On a device, neither are those whose values may go straight to their columns, which what is kept
-/// could not.
+/// Assumed price of an operation, in bytes, if it is unknown and whole windows are to be tried: longer samples are not
+/// worth a trial. On a device, neither are samples whose values may go straight to their columns, which kept ones
+/// cannot.
 const TRIED_BYTES: u64 = 512 << 10;
 
-/// Stretches on their way at a time, so that the disk is not idle.
+/// Stretches in flight at a time, so that the disk is not idle.
 const STRETCHES_AHEAD: u64 = 16;
 
 /// Shortest stretch of a piece.
 const STRETCH_BYTES: u64 = 256 << 10;
 
-/// Stretches that a window has at least, where its length allows: it is mixed while the next ones are read.
+/// Minimum number of stretches in a window, if its length allows: it is mixed while the next ones are read.
 const STRETCHES_IN_WINDOW: u64 = 8;
 
-/// Places of the dataset and samples at each to look at: whether neighbours in the dataset are neighbours in files.
+/// Places of the dataset to examine, and samples at each: whether neighbours in the dataset are neighbours in files.
 const PLACES_SEEN: u64 = 4;
 const SAMPLES_SEEN: u64 = 4096;
 
-/// What there is to say of the choice.
+/// Notes on the choice, for reports.
 #[derive(Default)]
 pub(super) struct Notes {
     /// What is read together, for the route.
     pub(super) locality: Vec<Cow<'static, str>>,
-    /// The same, of what is kept.
+    /// The same, about what is kept.
     pub(super) kept: Option<Cow<'static, str>>,
     pub(super) fallbacks: Vec<Fallback>,
 }
 
 impl Notes {
-    /// Says that nothing is kept, because files are read straight into the memory of a GPU.
+    /// Notes that nothing is kept, because files are read straight into the memory of a GPU.
     pub(super) fn tell_straight(&mut self, config: &Config) {
         let (cause, got) = match config.cache {
             Cache::Memory => (Cause::Cache, "reading every sample again"),
@@ -59,7 +59,7 @@ impl Notes {
         self.fallbacks.push(step.with_remedy("turn GPUDirect Storage off, so that the host can keep what it has read"));
     }
 
-    /// Says what an order that was left to the layout mixes.
+    /// Notes what an order mixes that was left to the layout.
     pub(super) fn tell_order(&mut self, config: &Config, order: &Order) {
         if config.shuffle == Shuffle::Auto
             && let KnownOrder::Pieces { samples, mixed, .. } = order.sampler().id().0
@@ -72,7 +72,7 @@ impl Notes {
         }
     }
 
-    /// Says how spans near each other are joined.
+    /// Notes how nearby spans are joined.
     pub(super) fn tell_gaps(&mut self, price: Option<&Price>, config: &Config, limits: &Limits) {
         let Some(price) = price.filter(|_| config.coalesce_gap.is_none() && limits.units.is_none()) else { return };
         if limits.joining.gap > 0 {
@@ -85,13 +85,13 @@ impl Notes {
     }
 }
 
-/// Takes memory for stretches off the pool, and says what to keep in it.
+/// Takes memory for stretches from the pool, and returns what to keep in it.
 pub(super) fn choose(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     let chosen = chosen(config, order, limits, notes);
     let batch = &mut limits.batch;
     batch.kept = match &chosen {
         None => 0,
-        // On a device, what is not in what was read has its place from the start.
+        // On a device, values that are not in what was read have their place from the start.
         Some((_, keep)) if keep.lends() || limits.is_deferred && keep.may_lend() => batch.payload,
         Some(_) => batch.samples.saturating_mul(values_of(order).saturating_mul(SMALL_SPAN_BYTES)).min(batch.payload),
     };
@@ -126,7 +126,7 @@ fn chosen(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes
     passing.or_else(|| columns(dataset, limits, notes))
 }
 
-/// What a verdict knows of what is read.
+/// The facts about what is read, for a verdict.
 pub(super) fn facts(config: &Config, order: &Order, collation: &Collation, limits: &Limits) -> Facts {
     let dataset = &**order.dataset();
     let neighbours = match order.sampler().id().0 {
@@ -140,18 +140,18 @@ pub(super) fn facts(config: &Config, order: &Order, collation: &Collation, limit
     Facts { samples: dataset.len(), files: dataset.files().len() as u64, keeping, order: neighbours }
 }
 
-/// What there would be memory for, if the dataset's files were kept beside what reading takes: half of what is left at
-/// most, as `cache` itself takes without a limit.
+/// What would fit in memory if the dataset's files were kept in addition to what reading takes: at most half of what is
+/// left, as `cache` itself takes without a limit.
 fn keeping(config: &Config, dataset: &dyn Dataset, limits: &Limits) -> Keeping {
     let (all, reading) = (dataset.files().total_bytes(), limits.pool_bytes as u64);
     let fits = all.min(Room::now().half().saturating_sub(reading));
-    // What `cache` sets apart for reading, of a limit that is given.
+    // What `cache` reserves for reading, out of a given limit.
     let apart = reading.max(MEMORY_LIMIT.min(fits / 3 + 1));
     let limit = config.memory_limit.map(|_| fits.saturating_add(apart));
     Keeping::Room { all, fits, limit }
 }
 
-/// What is kept of small columns that lie apart from the rest of their samples.
+/// What to keep of small columns that are stored apart from the rest of their samples.
 fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     match Columns::find(dataset)?.keep(dataset, limits)? {
         Ok((grid, keep, bytes)) => {
@@ -169,7 +169,7 @@ fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Opt
     }
 }
 
-/// What is kept for good, and what of it does not fit.
+/// What to keep for good, and how much of it does not fit.
 fn cache(
     config: &Config,
     dataset: &dyn Dataset,
@@ -208,11 +208,11 @@ fn cache(
     Ok(((grid, Keep::Share(share)), step))
 }
 
-/// What is kept while windows or shards are shuffled: as much as two of them take, if that is better than to read their
-/// samples one by one.
+/// What to keep while windows or shards are shuffled: as much as two of them take, if that beats reading their samples
+/// one by one.
 fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Notes) -> Option<(Grid, Keep)> {
     let dataset = &**order.dataset();
-    // Samples that are mixed as one, in how many places.
+    // Number of samples that are mixed as one, and in how many places.
     let (samples, places, what) = match order.sampler().id().0 {
         KnownOrder::Windows { samples, .. } => (samples, 1, "windows"),
         KnownOrder::Shards { mixed, .. } => (mixed.saturating_mul(longest_shard(dataset)), 1, "shards"),
@@ -221,7 +221,7 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     };
     let files = dataset.files();
     let each = files.total_bytes().div_ceil(dataset.len().max(1));
-    // An operation may cost as much as many samples. Where nobody knows, that is tried while reading.
+    // An operation may cost as much as many samples. If the price is unknown, that is tried while reading.
     let (read_bytes, known) = (each.saturating_mul(config.world_size), config.operation_bytes.unwrap_or(0));
     let is_trial = read_bytes > SMALL_BYTES.max(known) && may_try(config);
     let longest = if limits.is_deferred { TRIED_BYTES.min(STRAIGHT_BYTES - 1) } else { TRIED_BYTES };
@@ -231,15 +231,15 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     }
     let window_bytes = samples.min(dataset.len()).saturating_mul(each);
     let grid = Grid::new(files, each)?;
-    // As long as reads get, but short enough that a window has several, and a piece: at its ends it shares stretches
-    // with neighbours that nobody wants now.
+    // As long as reads get, but short enough that a window has several, and so does a piece: at its ends it shares
+    // stretches with neighbours that are not wanted now.
     let places = places.clamp(1, samples.min(dataset.len()).max(1));
     let of_place = (window_bytes / places / STRETCHES_IN_WINDOW).checked_ilog2().map_or(0, |bits| 1 << bits);
     let shortest = if places > 1 { grid.bytes().min(of_place) } else { grid.bytes() };
     let length = shortest.max(Joining::new(price, 0).read_bytes.min(of_place));
     let grid = Grid::of_at_least(files, length.max(STRETCH_BYTES))?;
     let window_bytes = window_bytes.saturating_add((places - 1).saturating_mul(grid.bytes()));
-    // Two windows: batches that were made still hold slices of the one before.
+    // Two windows: finished batches still hold slices of the previous one.
     let bytes = window_bytes.saturating_mul(2).saturating_add(4 * grid.bytes());
     let reading = limits.batch.read.saturating_mul(3).max(STRETCHES_AHEAD * stretch_bytes(&grid));
     let needed = bytes.saturating_add(reading);
@@ -262,14 +262,15 @@ fn passing(config: &Config, order: &Order, limits: &mut Limits, notes: &mut Note
     Some((grid, Keep::Latest(bytes)))
 }
 
-/// Whether windows may be read whole to see if that gains. What shares a budget would take the memory from others.
+/// Whether windows may be read whole to see if that gains. If a budget is shared, the memory would be taken from
+/// others.
 fn may_try(config: &Config) -> bool {
     let is_unknown = config.operation_bytes.is_none() && config.coalesce_gap.is_none();
     is_unknown && config.engine != EngineChoice::Sim && config.memory_budget.is_none()
 }
 
-/// What is kept on trial. Its memory is promised and not taken: beside the default limit, and of a limit that the user
-/// has set at most half of the pool.
+/// What to keep on trial. Its memory is reserved but not taken: beside the default limit or, under the user's limit, at
+/// most half of the pool.
 fn tried(
     config: &Config,
     limits: &mut Limits,
@@ -292,8 +293,8 @@ fn tried(
     Some((grid, Keep::Tried(bytes)))
 }
 
-/// Memory for stretches and for reading. Where operations cost much, more than the default is taken if it is wanted and
-/// the user has set no limit.
+/// Memory for stretches and for reading. If operations cost much, more than the default is taken if wanted, unless the
+/// user has set a limit.
 fn room_for_passing(config: &Config, limits: &Limits, wanted: u64, price: u64) -> u64 {
     let pool = limits.pool_bytes as u64;
     if price == 0 || config.memory_limit.is_some() || wanted <= pool {
@@ -316,7 +317,7 @@ fn longest_shard(dataset: &dyn Dataset) -> u64 {
     starts.zip(shards).map(|(start, &end)| end - start).max().unwrap_or(0)
 }
 
-/// Whether neighbouring samples lie in few stretches, judging by some. In a view, they may lie anywhere.
+/// Whether neighbouring samples are in few stretches, judging by some. In a view, they may be anywhere.
 fn are_neighbours(dataset: &dyn Dataset, grid: &Grid, window: u64, each: u64) -> bool {
     let window = window.min(SAMPLES_SEEN).min(dataset.len());
     let few = 2 * (window.saturating_mul(each) / grid.bytes()) + 4;

@@ -1,4 +1,4 @@
-//! Ways to wait for a batch besides the iterator's, and to end the waiting from another thread.
+//! Ways to wait for a batch besides the iterator, and to end a wait from another thread.
 
 use super::{Delivered, Loader, run_errand};
 use crate::queue::{Canceller, Missing, Receiver};
@@ -19,13 +19,13 @@ pub struct Batches<'a, T: Delivered = crate::batch::Batch>(&'a mut Loader<T>);
 pub struct CancelHandle(Canceller);
 
 impl CancelHandle {
-    /// Ends the loader: who waits for a batch gets the end at once, as does whoever asks later, and nothing more is
-    /// read. Batches that were handed out stay, and so does the loader's [state](Loader::state).
+    /// Ends the loader: a waiting caller gets the end at once, as do later callers, and nothing more is read. Batches
+    /// that were delivered stay valid, and so does the loader's [state](Loader::state).
     pub fn cancel(&self) {
         self.0.cancel();
     }
 
-    /// Whether the loader was ended in this way.
+    /// Whether the loader was ended this way.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled()
     }
@@ -61,7 +61,7 @@ impl<T: Delivered> Loader<T> {
         Batches(self)
     }
 
-    /// The next batch, waiting for it for at most `wait`. `Ok(None)` if none came in that time, or none is left (see
+    /// The next batch, waiting at most `wait` for it. `Ok(None)` if none came in that time, or none is left (see
     /// [`is_empty`](Loader::is_empty)).
     ///
     /// # Errors
@@ -86,8 +86,8 @@ impl<T: Delivered> Loader<T> {
         }
     }
 
-    /// Ends the loader as dropping it does, and is done when its threads are: for tasks, which must not block. Dropping
-    /// waits for the reads in flight. Batches stay.
+    /// Ends the loader as dropping it does, and completes when its threads have ended: for tasks, which must not block.
+    /// Dropping waits for the reads in flight. Batches stay valid.
     pub async fn close(self) {
         let closed = Arc::new(Mutex::new((false, None::<Waker>)));
         let lock = |closed: &Mutex<(bool, Option<Waker>)>| {
@@ -102,7 +102,7 @@ impl<T: Delivered> Loader<T> {
                 waker.wake();
             }
         };
-        // Where no thread is to be had, the loader was dropped here.
+        // If the thread could not start, the loader was dropped here.
         if std::thread::Builder::new().name("uringload-close".into()).spawn(close).is_err() {
             return;
         }
@@ -117,7 +117,7 @@ impl<T: Delivered> Loader<T> {
         .await;
     }
 
-    /// A handle that ends the loader from any thread, also one that waits in `next`.
+    /// A handle that ends the loader from any thread, even while another one waits in `next`.
     ///
     /// # Errors
     /// `InvalidArgument` in a forked child.
