@@ -41,14 +41,14 @@ const PAGE_BYTES: u64 = 4096;
 /// Extents shorter than this are packed closely anyway: rounding up would cost more memory than they hold.
 const PAGE_ALIGNED_FROM: u64 = 16 << 10;
 
-/// Bytes that are asked of an empty file where reads need no alignment: values behind it stay where elements may lie.
+/// Bytes requested of an empty file if reads need no alignment: values after it stay where elements may lie.
 const GLANCE_BYTES: u64 = 64;
 
-/// Longest gap to read from the page cache: to copy it takes about as long as a read of its own, 1.3 us. Longer ones
-/// made batches of 4096 records of 1 KiB cost twice and three times as much.
+/// Longest gap to read from the page cache: copying it takes about as long as a read of its own, 1.3 us. Longer ones
+/// made batches of 4096 records of 1 KiB cost two to three times as much.
 const GAP_COPIED_MAX: u64 = 8 << 10;
 
-/// How to lay out bytes: what the planner needs to know about the route and the configuration.
+/// How to lay out bytes: the planner's view of the route and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Alignment of the file offset, length and memory of reads, a power of two; 1 if reads are buffered.
@@ -56,7 +56,7 @@ pub struct Layout {
     /// Longest read, a multiple of `alignment`.
     pub read_bytes: u64,
     /// Extents of one file with at most this gap between them are read as one, across the whole batch. At 0, a sample
-    /// is joined only to its predecessor, if it follows it in the file, and memory keeps the batch's order.
+    /// is joined only to a predecessor that it directly follows in the file, and memory keeps the batch's order.
     pub coalesce_gap: u64,
 }
 
@@ -94,24 +94,24 @@ pub struct PlannedRead {
 pub struct Slice {
     /// The span.
     pub span: Span,
-    /// Block of the plan. With the bit [`KEPT`], the bytes lie in stretches that are in memory; they are to be copied
-    /// to that place if the values of the batch are brought end to end there.
+    /// Block of the plan. With the bit [`KEPT`], the bytes are in kept stretches, and are copied to that place if the
+    /// values of the batch must be adjacent there.
     pub block: u32,
     /// First byte in the block.
     pub at: u64,
 }
 
-/// Marks a slice whose bytes are not read, because they lie in stretches that are in memory.
+/// Marks a slice whose bytes are in kept stretches and are not read.
 pub const KEPT: u32 = 1 << 30;
 
 impl Slice {
-    /// Whether the bytes lie in stretches that are in memory.
+    /// Whether the bytes are in kept stretches.
     pub fn is_kept(&self) -> bool {
         self.block & KEPT != 0
     }
 }
 
-/// All the work for one batch, or for one unit that samples of later batches are cut from.
+/// All the work for one batch, or for one unit that later samples are cut from.
 #[derive(Clone, Debug, Default)]
 pub struct BatchPlan {
     /// The unit to read and decode. If set, there are no samples, and the slices are the unit's stored bytes.
@@ -122,13 +122,13 @@ pub struct BatchPlan {
     pub given_up: Vec<u32>,
     /// How its spans were joined.
     pub joined: Joined,
-    /// Samples that are kept prepared, by ascending index: nothing of them is read.
+    /// Samples that are already prepared, by ascending index: they need no reads.
     pub prepared: Vec<u32>,
-    /// Number of slices whose bytes lie in stretches that are in memory.
+    /// Number of slices whose bytes are in kept stretches.
     pub kept: u64,
-    /// Bytes of slices that are not read, because nobody looks at them.
+    /// Bytes of slices that are not read because they are not needed.
     pub left_out: u64,
-    /// Samples, by index, and fields of theirs of which only a part is read.
+    /// Samples, by index, and their fields that are read in part.
     pub parts: Vec<(u32, usize)>,
     /// Whether the batch is one column, each of whose values is a sample's only span.
     pub is_plain: bool,
@@ -150,8 +150,8 @@ pub struct BatchPlan {
     pub units: Vec<u32>,
     /// Why the batch cannot be read. This error takes its place.
     pub refused: Option<Error>,
-    /// Samples that cannot be read, by ascending index, and why: the dataset told nonsense about them. They have no
-    /// slices. For a unit there is one at most, which stands for the unit.
+    /// Samples that cannot be read because the dataset reports invalid values for them, by ascending index, and the
+    /// errors. They have no slices. A unit has at most one, which means the whole unit.
     pub failed: Vec<(u32, Error)>,
     /// The reads, in memory order.
     pub reads: Vec<PlannedRead>,
@@ -230,9 +230,9 @@ struct Extent {
     block: u32,
     /// First byte in the block.
     at: u64,
-    /// Whether it is not read: its bytes lie in stretches that are in memory.
+    /// Whether it is not read, because its bytes are in kept stretches.
     kept: bool,
-    /// Bytes of the pages that its spans would be read in one by one.
+    /// Bytes of the pages that its spans would be read in, one by one.
     pages: u64,
 }
 
@@ -248,14 +248,14 @@ pub struct Planner {
     kept: Option<Kept>,
     /// The stretches that are read whole, if any.
     stretches: Option<Box<Stretches>>,
-    /// The samples that are kept prepared.
+    /// The samples that are already prepared.
     prepared: Option<Arc<Prepared>>,
-    /// The columns of which only parts are read.
+    /// The columns that are read in part.
     rows: Option<Arc<Rows>>,
     spans: Vec<Span>,
-    /// What is read of spans of which some is not, by span.
+    /// The parts to read of spans that are read in part, by span.
     needed: Vec<Needed>,
-    /// What is read of extents with such spans, by extent.
+    /// The parts to read of extents with such spans, by extent.
     wanted: Vec<Wanted>,
     /// Whether each span's bytes are in memory. Empty if nothing is.
     in_memory: Vec<bool>,
@@ -323,7 +323,7 @@ impl Planner {
         Planner { collation, ..self }
     }
 
-    /// Holds what the dataset tells of its samples against `bounds`, by which memory was divided.
+    /// Checks the dataset's values for its samples against `bounds`, by which memory was divided.
     #[must_use]
     pub fn with_bounds(self, bounds: Bounds) -> Planner {
         Planner { bounds, ..self }
@@ -336,8 +336,8 @@ impl Planner {
         Planner { kept: limits.map(Kept::new), ..self }
     }
 
-    /// Also plans the reading of whole stretches of files, before the batches whose samples lie in them. Not for
-    /// samples that are cut from units.
+    /// Also plans the reading of whole stretches of files, before the batches that need them. Not for samples that are
+    /// cut from units.
     #[must_use]
     pub fn with_stretches(self, stretches: Option<(Grid, Keep)>) -> Planner {
         let dataset = &**self.order.dataset();
@@ -394,7 +394,7 @@ impl Planner {
             return true;
         }
         if plan.refused.is_some() {
-            // A batch without spans: nothing of it is read.
+            // A batch without spans: nothing is read for it.
             plan.ends.resize(plan.batch.ids.len(), 0);
             return true;
         }
@@ -446,8 +446,8 @@ impl Planner {
         plan.joined = self.joined_in_stretch();
     }
 
-    /// Plans the reading of a stretch anew, in the shortest reads, into `plan`, so that a place that cannot be read
-    /// fails as few samples as possible.
+    /// Plans the reading of a stretch anew, in the shortest reads, into `plan`, so that an unreadable place fails as
+    /// few samples as possible.
     pub fn plan_again(&mut self, stretch: Stretch, plan: &mut BatchPlan) {
         let at = (plan.batch.cursor, plan.batch.next);
         plan.clear();
@@ -551,7 +551,7 @@ impl Planner {
         }
     }
 
-    /// Refuses a batch that more memory was planned for than there is: it would wait for it forever.
+    /// Refuses a batch that needs more memory than there is: it would wait forever.
     fn refuse_too_large(&mut self, plan: &mut BatchPlan) {
         let bytes = plan.block_bytes();
         if bytes <= self.bounds.batch {
@@ -570,16 +570,16 @@ impl Planner {
         plan.ends.resize(samples, 0);
     }
 
-    /// Whether what is read lies in memory in the order of the batch. Samples of several values are better read in the
-    /// order of the disk: each column lies by itself in the file, so that no value follows the one before it in the
-    /// batch, and each would be a read of its own.
+    /// Whether reads are in memory in the order of the batch. Samples of several values are better read in the order of
+    /// the disk: each column has its own region of the file, so no value follows the previous one of the batch, and
+    /// each would be a read of its own.
     fn reads_in_batch_order(&self, plan: &BatchPlan) -> bool {
         let has_columns = self.spans.len() > plan.batch.ids.len();
         let stays = self.collation.gather(0) == Gather::InPlace;
         self.layout.coalesce_gap == 0 && (stays || (!has_columns && self.joining.gap == 0))
     }
 
-    /// Places every extent in a block, cuts it into reads, and records where each span's bytes will be.
+    /// Places every extent in a block, cuts it into reads, and records the location of each span.
     fn lay_out(&mut self, plan: &mut BatchPlan, gather: Gather) {
         // Values that are compacted in place must be in one block.
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
@@ -595,7 +595,7 @@ impl Planner {
             if to_pages && bytes >= PAGE_ALIGNED_FROM && !extent.kept {
                 at = at.next_multiple_of(PAGE_BYTES);
             } else if !extent.kept {
-                // Only behind a kept extent is this no multiple already.
+                // Only after a kept extent is this not yet a multiple.
                 at = at.next_multiple_of(self.layout.alignment);
             }
             if plan.blocks.is_empty() || (at > 0 && at + bytes > limit) {

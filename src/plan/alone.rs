@@ -1,4 +1,4 @@
-//! Plans what is read by itself: a sample outside the order, the bytes of a request, a unit, a stretch.
+//! Plans single reads: a sample outside the order, the bytes of a request, a unit, a stretch.
 
 use super::{BatchPlan, Planner};
 use crate::collate::Gather;
@@ -21,11 +21,11 @@ impl Planner {
         self.lay_out_by_itself(plan);
     }
 
-    /// Plans the reading of these spans, outside any order, into `plan`, and discards its old content. They lie in one
-    /// block, in which they can be brought end to end.
+    /// Plans the reading of these spans, outside any order, into `plan`, and discards its old content. They go to one
+    /// block, in which they can be made adjacent.
     pub fn plan_request(&mut self, spans: &[Span], plan: &mut BatchPlan) {
         plan.clear();
-        // Whose bytes these are is nobody's business here.
+        // The sample of these bytes does not matter here.
         plan.batch.ids.push(SampleId(0));
         self.spans.clear();
         self.spans.extend_from_slice(spans);
@@ -33,16 +33,16 @@ impl Planner {
         self.lay_out_alone(plan, Gather::InPlace);
     }
 
-    /// Lays out the spans in their present order. Their bytes stay where they are read.
+    /// Lays out the spans in their present order. Their bytes stay where they were read.
     pub(super) fn lay_out_by_itself(&mut self, plan: &mut BatchPlan) {
         self.lay_out_alone(plan, Gather::Nowhere);
     }
 
-    /// As above. With `Gather::InPlace` they lie in one block.
+    /// As above. With `Gather::InPlace`, all spans are in one block.
     fn lay_out_alone(&mut self, plan: &mut BatchPlan, gather: Gather) {
         self.in_memory.clear();
         self.needed.clear();
-        // Without gaps: memory is promised for the spans alone.
+        // Without gaps: memory is reserved only for the spans.
         let joining = std::mem::take(&mut self.joining);
         self.extents_in_order();
         let collation = std::mem::take(&mut self.collation);

@@ -1,4 +1,4 @@
-//! Makes extents of the spans of a batch: what is read as a whole.
+//! Turns the spans of a batch into extents, each of which is read as a whole.
 
 use super::{Extent, GLANCE_BYTES, NOWHERE, Planner, is_empty_file, joining};
 use crate::collate::Gather;
@@ -12,7 +12,7 @@ impl Planner {
         let need_end = if span.len == 0 { start } else { span.offset + span.len };
         let mut end = (need_end + mask) & !mask;
         if is_empty_file(self.order.dataset().files(), span) {
-            // Nothing else opens that file, and it may be gone by now, or have bytes.
+            // No other read opens that file, and it may be gone by now, or have bytes.
             end = start + self.layout.alignment.max(GLANCE_BYTES);
         }
         let pages = joining::pages(start, end);
@@ -30,7 +30,7 @@ impl Planner {
         self.extent_of.clear();
         let mut joining = self.joining;
         let mask = self.layout.alignment - 1;
-        // A kept span has an extent as well where values come end to end: its place among those that are read.
+        // A kept span also has an extent if values must be adjacent: its place among those that are read.
         let is_in_place = self.collation.gather(0) == Gather::InPlace;
         for (index, span) in self.spans.iter().enumerate() {
             if self.is_in_memory(index) {

@@ -1,55 +1,55 @@
-//! Joins spans that are near each other where an operation of the storage costs more than the bytes between them.
+//! Joins nearby spans if an operation of the storage costs more than the bytes between them.
 
 use super::{BLOCK_BYTES, BatchPlan, Extent, KEPT, Planner};
 use crate::config::{Cause, Route};
 
-/// Longest gap to read along. Beyond it, what lies between is rarely near in any useful sense, and takes memory.
+/// Longest gap to read along. Longer ones rarely pay, and take memory.
 pub const GAP_MAX: u64 = 64 << 10;
 
-/// How many times the pages that its spans lie in a joined read may be long.
+/// Maximum length of a joined read, as a multiple of the pages that its spans are in.
 const AMPLIFICATION_MAX: u64 = 8;
 
-/// One extent in so many must be near another for gaps to be worth a trial.
+/// One extent in this many must be near another for gaps to be worth a trial.
 const NEAR_SHARE: usize = 8;
 
 /// A span is read in whole pages, however short it is.
 const PAGE_BYTES: u64 = 4096;
 
-/// How spans near each other are joined. The default joins none that do not touch.
+/// How nearby spans are joined. The default joins only adjacent ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Joining {
     /// Longest gap to read along.
     pub gap: u64,
     /// Most bytes of gaps in a batch.
     pub room: u64,
-    /// Length that reads are not cut below, because an operation costs as much as so many bytes.
+    /// Minimum length to cut reads to, because an operation costs as much as this many bytes.
     pub read_bytes: u64,
-    /// Longest gap that may be tried while reading, where nobody knows what an operation costs; else 0.
+    /// Longest gap that may be tried while reading, if the price of an operation is unknown; otherwise 0.
     pub most: u64,
-    /// Whether it may be tried to read whole windows or shards.
+    /// Whether to try reading whole windows or shards.
     pub may_read_whole: bool,
 }
 
 /// How the spans of a batch were joined.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Joined {
-    /// Longest gap that might be read along; `None` where no other one is tried.
+    /// Longest gap that could be read along; `None` if no other gap is tried.
     pub gap: Option<u64>,
-    /// Whether stretches were read whole for what was planned; `None` where that is not tried.
+    /// Whether stretches were read whole for this plan; `None` if that is not tried.
     pub whole: Option<bool>,
-    /// Whether a longer gap would join much.
+    /// Whether a longer gap would join many spans.
     pub could_join: bool,
-    /// Bytes that are read, and how many of them samples wanted; 0 where nobody asks.
+    /// Bytes that are read, and how many of them samples wanted; 0 if not measured.
     reading: (u64, u64),
 }
 
 impl Joined {
-    /// Of something that is read by itself, of which `reading.1` in `reading.0` bytes are samples.
+    /// For a read by itself, in which `reading.1` of `reading.0` bytes are samples.
     pub(super) fn whole(whole: Option<bool>, reading: (u64, u64)) -> Joined {
         Joined { whole, reading, ..Joined::default() }
     }
 
-    /// Of so many bytes that were read, those of samples.
+    /// The bytes of samples among `bytes` that were read.
     pub fn useful(&self, bytes: u64) -> u64 {
         match self.reading {
             (read, wanted) if read > 0 => (bytes as f64 * wanted as f64 / read as f64) as u64,
@@ -58,12 +58,12 @@ impl Joined {
     }
 }
 
-/// Longest read that the price of an operation asks for.
+/// Longest read, whatever the price of an operation.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
 impl Joining {
-    /// What suits storage where an operation costs as much as reading `operation_bytes`, with so many bytes of `room`
-    /// for gaps. If that is not enough for one gap, spans are not joined.
+    /// For storage where an operation costs as much as reading `operation_bytes`, with `room` bytes for gaps. If that
+    /// is not enough for one gap, spans are not joined.
     pub fn new(operation_bytes: u64, room: u64) -> Joining {
         let gap = operation_bytes.min(GAP_MAX);
         let read_bytes = operation_bytes.min(READ_BYTES_MAX).next_power_of_two();
@@ -75,27 +75,27 @@ impl Joining {
         }
     }
 
-    /// What suits storage of which nobody knows what an operation costs, with so many bytes of `room`: no gaps at
-    /// first, and a trial of them.
+    /// For storage where the price of an operation is unknown, with `room` bytes for gaps: no gaps at first, and a
+    /// trial of them.
     pub fn unknown(room: u64) -> Joining {
         if room < GAP_MAX { Joining::default() } else { Joining { room, most: GAP_MAX, ..Joining::default() } }
     }
 
-    /// The same without trials of gaps: there is no memory for more than what is wanted.
+    /// The same without trials of gaps, because there is no memory for more than what is wanted.
     #[must_use]
     pub fn settled(self) -> Joining {
         Joining { most: 0, ..self }
     }
 
-    /// The same for this route: none in the page cache, where a read costs no more than the copy of a gap, and no reads
-    /// longer than the route's.
+    /// The same for this route: no gaps in the page cache, where a read costs no more than the copy of a gap, and no
+    /// reads longer than the route's.
     #[must_use]
     pub fn for_route(self, route: &Route) -> Joining {
         let read_bytes = self.read_bytes.min(route.read_bytes as u64);
         if copies(route) { Joining::default() } else { Joining { read_bytes, ..self } }
     }
 
-    /// Whether a gap is read along to join `next` to `last`, which lies before it. Takes its bytes off the room.
+    /// Whether to read a gap to join `next` to `last`, which is before it. Deducts its bytes from the room.
     pub(super) fn takes(&mut self, last: &Extent, next: &Extent) -> bool {
         let gap = next.start.saturating_sub(last.end);
         let most = AMPLIFICATION_MAX.saturating_mul(last.pages.saturating_add(next.pages));
@@ -109,7 +109,7 @@ impl Joining {
 }
 
 impl Extent {
-    /// Makes the extent reach over another one behind it.
+    /// Extends the extent over another one after it.
     pub(super) fn add(&mut self, next: &Extent) {
         self.end = self.end.max(next.end);
         self.need_end = self.need_end.max(next.need_end);
@@ -123,19 +123,19 @@ pub(super) fn pages(start: u64, end: u64) -> u64 {
 }
 
 impl Planner {
-    /// Reads along what lies between spans that are near each other.
+    /// Joins nearby spans, with the bytes between them.
     #[must_use]
     pub fn with_joining(self, joining: Joining) -> Planner {
         Planner { joining, ..self }
     }
 
-    /// How spans near each other are joined.
+    /// How nearby spans are joined.
     pub fn joining(&self) -> Joining {
         self.joining
     }
 
-    /// Tells, where gaps may be tried, over which one the batch was joined, whether many extents lie so near the one
-    /// before that a longer one would join them, and how much of what is read is wanted.
+    /// If gaps may be tried, records which one the batch was joined over, whether a longer one would join many extents,
+    /// and how much of the reading is wanted.
     pub(super) fn tell_joining(&self, plan: &mut BatchPlan) {
         plan.joined.whole = self.is_whole();
         if self.joining.most == 0 && plan.joined.whole.is_none() {
@@ -154,13 +154,13 @@ impl Planner {
         plan.joined.reading = (plan.reads.iter().map(|read| read.len).sum(), wanted);
     }
 
-    /// Joins spans of future batches otherwise.
+    /// Changes how spans of future batches are joined.
     pub fn set_joining(&mut self, joining: Joining) {
         self.joining = joining;
     }
 }
 
-/// Whether files are in the page cache: a read is a copy then, of the gap as well.
+/// Whether files are in the page cache, so that reading is copying, even of a gap.
 pub(super) fn copies(route: &Route) -> bool {
     !route.direct_io && route.fallbacks.iter().any(|step| step.cause == Cause::PageCache)
 }

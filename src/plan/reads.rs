@@ -1,11 +1,11 @@
-//! Cuts spans and extents to the reads that are wanted of them, and orders these.
+//! Cuts spans and extents to the wanted reads, and orders these.
 
 use super::{Extent, PlannedRead};
 use crate::dataset::Span;
 use std::ops::Range;
 
-/// Narrows the spans of a value, which lie end to end in it, to the `len` bytes that begin at byte `start`. Spans that
-/// are not needed stay, empty: the dataset's parser relies on their number.
+/// Narrows the adjacent spans of a value to the `len` bytes that begin at byte `start`. Spans that are not needed stay,
+/// empty: the dataset's parser relies on their number.
 pub(super) fn narrow(spans: &mut [Span], start: u64, len: u64) {
     let (mut skip, mut left) = (start, len);
     for span in spans {

@@ -1,6 +1,5 @@
-//! Parts of samples: where a column becomes a part of its arrays (a crop of volumes), the rows that the part needs are
-//! read and the rest is not. Which part that is depends on the seed, the epoch and the sample alone, so it is known
-//! before anything is read.
+//! Reads samples in part: if a column becomes a part of its arrays (a crop of volumes), only the rows that the part
+//! needs are read. The part depends only on the seed, the epoch and the sample, so it is known before anything is read.
 
 use super::{BatchPlan, Extent, Planner};
 use crate::Result;
@@ -10,31 +9,31 @@ use crate::transform::Arrays;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that must be left out in one place: to read so many more costs no more than a read of its own, in the page
-/// cache and on a disk.
+/// Minimum number of bytes to skip in one place: reading fewer bytes along costs no more than a separate read, in the
+/// page cache and on a disk.
 const LEFT_OUT_MIN: u64 = 64 << 10;
 
-/// The columns of which only parts are read.
+/// The columns that are read in part.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// By field of the schema.
     columns: Vec<(usize, Arc<Arrays>)>,
-    /// What random numbers derive from.
+    /// The seed of random numbers.
     seed: u64,
-    /// Fewest bytes to leave out in one place.
+    /// Minimum number of bytes to skip in one place.
     least: u64,
 }
 
-/// A range of a span that is read, where the span is not read as a whole.
+/// A range to read of a span that is read in part.
 #[derive(Clone, Debug)]
 pub(super) struct Needed {
     /// Index of the span.
     pub(super) span: u32,
-    /// In the file.
+    /// The range in the file.
     range: Range<u64>,
 }
 
-/// A range of an extent that is read, where the extent is not read as a whole.
+/// A range to read of an extent that is read in part.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) extent: u32,
@@ -46,14 +45,14 @@ pub(super) struct Wanted {
 }
 
 impl Rows {
-    /// Of these columns, with random numbers of `seed`. An operation of the storage costs as much as reading
+    /// For these columns, with random numbers of `seed`. An operation of the storage costs as much as reading
     /// `operation_bytes`.
     pub(crate) fn new(mut columns: Vec<(usize, Arc<Arrays>)>, seed: u64, operation_bytes: u64) -> Rows {
         columns.sort_unstable_by_key(|(field, _)| *field);
         Rows { columns, seed, least: operation_bytes.max(LEFT_OUT_MIN) }
     }
 
-    /// The same where so many bytes are worth to be left out, for small arrays.
+    /// The same with another minimum to skip, for small arrays.
     #[cfg(test)]
     pub(crate) fn leaving_out(self, least: u64) -> Rows {
         Rows { least, ..self }
@@ -72,8 +71,8 @@ impl Rows {
         Ok((whole, sum(&spans) - left_out(&spans, &needed)))
     }
 
-    /// Narrows the spans of a sample, from `first` on, to what is needed of them in `epoch`, and makes `fields` those
-    /// of which a part is read. Where something in between is left out, the ranges that are read join `needed`.
+    /// Narrows the spans of a sample, from `first` on, to what `epoch` needs, and sets `fields` to those that are read
+    /// in part. If bytes within a span are skipped, its ranges join `needed`.
     ///
     /// # Errors
     /// `Internal` for a dataset that panics.
@@ -113,12 +112,12 @@ fn left_out(spans: &[Span], needed: &[Needed]) -> u64 {
 }
 
 impl Wanted {
-    /// Whether both are of one extent.
+    /// Whether both belong to one extent.
     pub(super) fn is_beside(&self, other: &Wanted) -> bool {
         self.extent == other.extent
     }
 
-    /// The part of its extent, as one that is read as a whole.
+    /// This part of its extent, as an extent that is read as a whole.
     pub(super) fn of(&self, extent: &Extent) -> Extent {
         let at = extent.at + (self.start - extent.start);
         Extent { start: self.start, end: self.end, need_end: self.need_end, at, ..*extent }
@@ -126,19 +125,19 @@ impl Wanted {
 }
 
 impl Planner {
-    /// Reads only what is needed of some columns.
+    /// Reads some columns in part.
     #[must_use]
     pub fn with_rows(self, rows: Option<Arc<Rows>>) -> Planner {
         Planner { rows, ..self }
     }
 
-    /// Finds what is read of the extents that are not read as a whole. Parts that are nearer to each other than what is
-    /// worth leaving out are one.
+    /// Finds the ranges to read of extents that are read in part. Merges ranges with less between them than is worth
+    /// skipping.
     pub(super) fn find_wanted(&mut self, plan: &mut BatchPlan) {
         self.wanted.clear();
         let Some(rows) = self.rows.as_ref().filter(|_| !self.needed.is_empty()) else { return };
         plan.left_out = left_out(&self.spans, &self.needed);
-        // Columns may lie in another order than their spans.
+        // Columns may have another order than their spans.
         self.needed.sort_by_key(|needed| needed.span);
         let mut parts: Vec<u32> = self.needed.iter().map(|needed| self.extent_of[needed.span as usize]).collect();
         parts.sort_unstable();

@@ -1,6 +1,6 @@
 //! Decides which stretches of files are read whole and kept, so that samples are copied from memory instead of being
 //! read one by one. Like the cache of units, it is arithmetic: which stretch is in memory is a function of the order
-//! and of the room, not of what happened to be read first.
+//! and the room, not of the timing of reads.
 
 use super::Joined;
 use crate::dataset::{Dataset, FileId, FileTable, Span};
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// as many stretches still arrives soon.
 const SHORTEST: u64 = 256 << 10;
 
-/// Longest grid, unless the dataset has more stretches than may be numbered.
+/// Longest grid, unless the dataset has more stretches than can be numbered.
 const LONGEST: u64 = 4 << 20;
 
 /// Samples of mean length in a stretch, so that few of them lie in two.
@@ -20,7 +20,7 @@ const SAMPLES: u64 = 16;
 /// Stretches that a grid may have: each takes a few bytes of memory here and in the reactor.
 const COUNT_MAX: u64 = 1 << 22;
 
-/// Longest span of a small column, such as a label. A copy of it costs less than to share it.
+/// Longest span of a small column, such as a label. Copying it costs less than sharing it.
 pub const SMALL_SPAN_BYTES: u64 = 16;
 
 /// How the files of a dataset are cut into stretches: at the multiples of one length, and at the ends of files.
@@ -37,7 +37,7 @@ pub struct Grid {
 pub struct Stretch {
     /// Its number in the grid.
     pub number: u32,
-    /// Where it lies.
+    /// Its location.
     pub span: Span,
 }
 
@@ -80,8 +80,8 @@ impl Grid {
         self.bytes
     }
 
-    /// The stretches that a span lies in, and where it begins in the first. Empty if the span is, or leads outside its
-    /// file.
+    /// The stretches of a span, and the start of the span in the first one. Empty if the span is empty, or leads
+    /// outside its file.
     pub fn of(&self, span: &Span) -> (Range<u32>, u64) {
         let file = span.file.0 as usize;
         let (first, end) = (self.firsts[file], self.firsts[file + 1]);
@@ -106,8 +106,8 @@ impl Grid {
         self.firsts[file.0 as usize]..self.firsts[file.0 as usize + 1]
     }
 
-    /// The share of the stretches whose bytes fit into `room`, chosen by a hash of their number, and those bytes.
-    /// However often a dataset is opened, on whatever rank, and wherever the order resumes, the choice is the same.
+    /// The share of the stretches that fits into `room`, chosen by a hash of their number, and its bytes. The choice is
+    /// the same whenever a dataset is opened, on every rank, and wherever the order resumes.
     pub fn share_that_fits(&self, files: &FileTable, room: u64) -> (Share, u64) {
         let mut bytes_by_hash = vec![0_u64; Share::ALL as usize];
         let mut number = 0;
@@ -157,18 +157,17 @@ impl Share {
 pub enum Keep {
     /// These stretches, for as long as the loader lives.
     Share(Share),
-    /// At most so many bytes of the stretches used last.
+    /// At most this many bytes of the stretches used last.
     Latest(u64),
-    /// The same, but only while [`Planner::set_whole`](super::Planner::set_whole) says so: nobody knows whether it
+    /// The same, but only while [`Planner::set_whole`](super::Planner::set_whole) says so: it is unknown whether it
     /// gains.
     Tried(u64),
-    /// For as long as the loader lives, the first so many bytes of stretches in which spans of at most
-    /// [`SMALL_SPAN_BYTES`] lie.
+    /// While the loader lives, the first this many bytes of stretches with spans of at most [`SMALL_SPAN_BYTES`].
     Small(u64),
 }
 
 impl Keep {
-    /// Bytes that are kept at most.
+    /// Maximum number of bytes to keep.
     pub fn room(self) -> u64 {
         match self {
             Keep::Share(_) => u64::MAX,
@@ -176,12 +175,12 @@ impl Keep {
         }
     }
 
-    /// Whether values may be slices of what is kept, from the first batch on. Those of small columns are copied.
+    /// Whether values may be slices of kept stretches, from the first batch on. Those of small columns are copied.
     pub fn lends(self) -> bool {
         self.may_lend() && !matches!(self, Keep::Tried(_))
     }
 
-    /// Whether values may ever be slices of what is kept.
+    /// Whether values may ever be slices of kept stretches.
     pub fn may_lend(self) -> bool {
         !matches!(self, Keep::Small(_))
     }
@@ -199,21 +198,21 @@ pub(super) struct Stretches {
     bytes: u64,
     /// Number of the batch being planned.
     clock: u32,
-    /// Whether what is planned now reads them.
+    /// Whether the current plan reads whole stretches.
     is_whole: bool,
-    /// Bytes of all files, which are summed once because there may be many, and of all samples.
+    /// Bytes of all files, summed once because there may be many, and of all samples.
     reading: (u64, u64),
     /// Stretches to load before the batch that is held back.
     pub(super) queue: VecDeque<u32>,
-    /// Stretches that need no longer be kept.
+    /// Stretches to drop.
     pub(super) evicted: Vec<u32>,
     /// The batch that follows those loads.
     pub(super) held: Option<super::BatchPlan>,
 }
 
 impl super::Planner {
-    /// Reads stretches for batches planned from now on, or single samples, where that may be tried. What is in memory
-    /// is used in either case, until a batch has no use for any of it.
+    /// Reads whole stretches or single samples for batches planned from now on, if that may be tried. Stretches in
+    /// memory are used in either case, until a batch needs none of them.
     pub fn set_whole(&mut self, is_whole: bool) {
         if let Some(stretches) = &mut self.stretches
             && stretches.tried().is_some()
@@ -222,12 +221,12 @@ impl super::Planner {
         }
     }
 
-    /// Whether stretches are read, where that may be tried.
+    /// Whether whole stretches are read, if that may be tried.
     pub fn is_whole(&self) -> Option<bool> {
         self.stretches.as_ref()?.tried()
     }
 
-    /// How much of a stretch its samples are, for those who compare the two ways.
+    /// The share of samples in a stretch, to compare the two ways.
     pub(super) fn joined_in_stretch(&self) -> Joined {
         let reading = self.stretches.as_ref().map_or((0, 0), |stretches| stretches.reading);
         Joined::whole(self.is_whole().map(|_| true), reading)
@@ -254,19 +253,19 @@ impl Stretches {
         matches!(self.keep, Keep::Tried(_)).then_some(self.is_whole)
     }
 
-    /// Whether there may be any in memory.
+    /// Whether any may be in memory.
     pub(super) fn may_have(&self) -> bool {
         self.is_whole || self.bytes > 0
     }
 
-    /// Gives all of them up if they are no longer read, and the batch being planned had no use for any.
+    /// Drops all of them if they are no longer read, and the current batch needed none.
     pub(super) fn leave(&mut self, kept: u64) {
         if self.is_whole || kept > 0 || self.bytes == 0 {
             return;
         }
         self.bytes = 0;
         for (number, used) in self.by_use.drain(..) {
-            // A later entry stands for a stretch that was used again.
+            // A later entry means that the stretch was used again.
             if self.used[number as usize] == used {
                 self.used[number as usize] = 0;
                 self.evicted.push(number);
@@ -274,8 +273,8 @@ impl Stretches {
         }
     }
 
-    /// Begins a batch with these spans: queues the stretches that it needs and that are not in memory, and chooses what
-    /// to give up for them.
+    /// Begins a batch with these spans: queues the stretches that it needs and that are not in memory, and chooses
+    /// which to drop for them.
     pub(super) fn begin(&mut self, spans: &[Span], files: &FileTable) {
         if !self.is_whole {
             return;
@@ -323,7 +322,7 @@ impl Stretches {
         }
     }
 
-    /// Gives up the stretches used longest ago until at most `most` bytes are left. Returns false if the present batch
+    /// Drops the stretches used longest ago until at most `most` bytes are left. Returns false if the current batch
     /// needs more.
     fn make_room(&mut self, most: u64, files: &FileTable) -> bool {
         while self.bytes > most {
@@ -331,7 +330,7 @@ impl Stretches {
                 Some(&(_, used)) if used == self.clock => return false,
                 Some(&(number, used)) => {
                     self.by_use.pop_front();
-                    // A later entry stands for a stretch that was used again.
+                    // A later entry means that the stretch was used again.
                     if self.used[number as usize] == used {
                         self.used[number as usize] = 0;
                         self.bytes -= self.grid.stretch(number, files).span.len;

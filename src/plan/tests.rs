@@ -65,12 +65,12 @@ fn planner(dataset: Arc<dyn Dataset>, batch_size: u64, layout: Layout, collate: 
     Order::new(&config, dataset, sampler).unwrap().planner(layout).with_collation(collation)
 }
 
-/// The collation for values that are to lie end to end, or not.
+/// A collation whose values must be adjacent, or not.
 fn collate(joined: bool) -> Collate {
     if joined { Collate::Ragged } else { Collate::Views }
 }
 
-/// Plans a single batch of all samples, end to end or not.
+/// Plans a single batch of all samples, with adjacent values or not.
 fn plan(samples: Vec<Vec<Span>>, layout: Layout, joined: bool) -> BatchPlan {
     let dataset = Spans::new(samples);
     let count = dataset.len();
@@ -131,7 +131,7 @@ fn check_reads(plan: &BatchPlan, layout: Layout) {
     assert!(plan.reads.windows(2).all(ascends), "blocks are filled one after the other");
 }
 
-/// Checks that every byte of every span lies where its slice says and is among the bytes that must arrive.
+/// Checks that every byte of every span is where its slice says, and among the bytes that must arrive.
 fn check_slices(plan: &BatchPlan) {
     let places = places(plan);
     let mut of_block: HashMap<u32, Vec<(u64, PlannedRead)>> = HashMap::new();
@@ -194,7 +194,7 @@ fn check_order(plan: &BatchPlan) {
     }
 }
 
-/// Checks that in the order of the disk nothing is read twice, and that whatever is nearer than the gap is one extent.
+/// Checks that in disk order nothing is read twice, and that spans nearer than the gap form one extent.
 fn check_coalesced(plan: &BatchPlan, layout: Layout) {
     let mut reads: Vec<PlannedRead> = plan.reads.clone();
     reads.sort_by_key(|read| (read.file, read.offset));
@@ -315,8 +315,8 @@ fn a_gap_joins_what_is_nearer_and_only_that() {
     assert_eq!(extents(MIB), [(0, 0, 9100), (1, 0, 9)]);
 }
 
-/// Columns that lie by themselves in a file are read column by column: in the order of the batch, each value would be a
-/// read of its own.
+/// Columns that have their own regions of a file are read column by column: in the order of the batch, each value would
+/// be a read of its own.
 #[test]
 fn columns_are_read_one_after_the_other() {
     let samples = (0..100).map(|row| vec![span(0, 4096 + row * 2048, 2048), span(0, MIB + row * 8, 8)]).collect();
@@ -326,7 +326,7 @@ fn columns_are_read_one_after_the_other() {
     check_slices(&plan);
 }
 
-/// From the page cache a gap is copied, which costs more than a read if it is long; a disk reads it along.
+/// A gap is copied from the page cache, which costs more than a read if it is long; a disk reads it along.
 #[test]
 fn long_gaps_are_not_copied_out_of_the_page_cache() {
     let route = |direct_io, cause: Option<Cause>| Route {
@@ -364,7 +364,7 @@ fn empty_samples_take_nothing() {
     }
 }
 
-/// Nothing else would open such a file.
+/// No other read would open such a file.
 #[test]
 fn an_empty_file_is_looked_at() {
     let mut files = FileTable::new();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 /// How many decoded units there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitLimits {
-    /// Units to keep, leaving memory for more to reading ahead.
+    /// Units to keep; the rest of the memory goes to reading ahead.
     pub kept: usize,
     /// Units that one batch's samples may be cut from: as many as fit in memory. At least `kept`.
     pub most: usize,
@@ -44,7 +44,7 @@ pub(super) struct Kept {
     pub(super) held: Option<BatchPlan>,
     of: Vec<UnitId>,
     stored: Vec<Span>,
-    /// Units that were looked at for the present sample, and their most bytes.
+    /// Units examined for the current sample, and their maximum bytes.
     decoded: Vec<(UnitId, u64)>,
 }
 
@@ -99,7 +99,7 @@ impl Kept {
         self.evict(begin, plan);
     }
 
-    /// Looks at the units in `of` that are not cached, before memory is taken for them.
+    /// Examines the units in `of` that are not cached, before memory is taken for them.
     fn look(&mut self, dataset: &dyn Dataset, units: &dyn Units, bounds: Bounds) -> Result<()> {
         self.decoded.clear();
         for &unit in self.of.iter().filter(|unit| !self.loads.contains_key(unit)) {

@@ -1,4 +1,4 @@
-//! Spans near each other, where an operation of the storage costs as much as many bytes.
+//! Nearby spans, where an operation of the storage costs as much as many bytes.
 
 use super::super::joining::{GAP_MAX, Joining};
 use super::*;
@@ -40,7 +40,7 @@ fn a_batch_in_order_is_one_read_whatever_lies_between() {
             assert!(joined.iter().all(reads), "{len}: {}", joined[0].reads.len());
             assert!(read(&joined) <= 8 * read(&apart).max(256 * 4096));
             for plan in &joined {
-                // What is compacted in place must lie in the order of the batch.
+                // Values that are compacted in place must keep the order of the batch.
                 assert!(plan.slices.windows(2).all(|pair| pair[0].at < pair[1].at));
                 for slice in &plan.slices {
                     let covers = |read: &&PlannedRead| {
@@ -62,7 +62,7 @@ fn gaps_are_bounded_in_length_in_share_and_in_all() {
     assert_eq!((joining.gap, joining.read_bytes), (GAP_MAX, MIB));
     let far = row(64, 100, GAP_MAX + 1024);
     assert_eq!(plans(&far, joining, Collate::Views)[0].reads.len(), 64, "too long");
-    // Ten times the page of each sample, and more where a sample lies in two.
+    // Ten times the page of each sample, and more if a sample is in two pages.
     let all = plans(&row(64, 100, 40_000), joining, Collate::Views);
     assert!((9..64).contains(&all[0].reads.len()), "{}", all[0].reads.len());
     assert!(read(&all) <= 8 * 64 * 2 * 4096);
@@ -94,7 +94,7 @@ fn what_a_gap_would_join_is_told_where_it_may_be_tried() {
     assert!(joined(&near, unknown).could_join && !joined(&far, unknown).could_join);
     assert!(!joined(&near, unknown.settled()).could_join && !joined(&near, Joining::default()).could_join);
     assert_eq!(Joining::unknown(1000), Joining::default(), "there is no room for one");
-    // The memory of a batch with gaps is that of one without, and of the gaps.
+    // The memory of a batch with gaps is that of one without, plus the gaps.
     let tried = Joining { gap: GAP_MAX, ..unknown };
     let plan = &plans(&near, tried, Collate::Views)[0];
     assert_eq!(plan.joined.gap, Some(GAP_MAX));

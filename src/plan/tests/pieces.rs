@@ -1,5 +1,5 @@
-//! Plans of packed and bucketed rows: of each sample only the wanted piece is read if its value can be read in parts,
-//! and all of it otherwise.
+//! Plans of packed and bucketed rows: only the wanted piece of a sample is read if its value can be read in parts, and
+//! all of it otherwise.
 
 use super::*;
 use crate::config::{Batching, Buckets, PackMethod, Packing, PadValue};

@@ -1,11 +1,11 @@
-//! Plans where only parts of arrays are read: what of which span, in which memory.
+//! Plans where arrays are read in part: which ranges of which span, and in which memory.
 
 use super::*;
 use crate::transform::Array;
 
 const BYTES: u64 = 4 * 20 * 1000 * 4;
 
-/// The plan of a batch of two arrays of shape 4x20x1000, of which `steps` takes a part.
+/// The plan of a batch of two arrays of shape 4x20x1000, which `steps` take a part of.
 fn planned(steps: &str, least: u64, layout: Layout) -> BatchPlan {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
@@ -38,7 +38,7 @@ fn parts_of_rows_are_reads_of_their_own() {
     assert_eq!(plan.parts, [(0, 0), (1, 0)]);
     for (slice, start) in plan.slices.iter().zip([0, BYTES]) {
         assert_eq!((slice.span.offset, slice.span.len), (start, 116_400));
-        // A part lies as far behind the beginning of its value as in the file.
+        // A part has the same distance from the beginning of its value as in the file.
         let own = plan.reads.iter().filter(|read| (start..start + BYTES).contains(&read.offset));
         own.for_each(|read| assert_eq!((read.block, read.at - slice.at), (slice.block, read.offset - start)));
     }
@@ -54,7 +54,7 @@ fn parts_of_rows_are_reads_of_their_own() {
 #[test]
 fn aligned_parts_share_no_pages() {
     for alignment in [512, 4096] {
-        // What is left out between two rows is 3600 bytes: less than the pages that the rows lie in.
+        // The skipped bytes between two rows are 3600: less than the pages of the rows.
         let layout = Layout { alignment, read_bytes: 1 << 20, coalesce_gap: 0 };
         let plan = planned("array(slice(0:2, 0:10, 0:100))", 3600, layout);
         let mut end = 0;

@@ -1,4 +1,4 @@
-//! Which stretches are read before a batch, and which are in memory when it is made.
+//! Which stretches are read before a batch, and which are in memory when it is built.
 
 use super::super::stretches::{Grid, Keep};
 use super::*;
@@ -18,7 +18,7 @@ fn records(count: u64) -> Arc<dyn Dataset> {
 }
 
 /// Walks over all plans and checks that each byte of a batch is read by it or in memory, and that no more is kept than
-/// there is room for. Returns how many bytes of stretches were read, and how many slices were kept.
+/// fits. Returns how many bytes of stretches were read, and how many slices were kept.
 fn check_all(planner: Planner, grid: &Grid, room: u64) -> (u64, u64) {
     check_turned(planner, grid, room, || None)
 }
@@ -140,7 +140,7 @@ fn what_is_no_longer_tried_is_given_up() {
     assert!((3..8).contains(&read) && there.is_empty(), "{read} were read, and {there:?} are kept");
 }
 
-/// Pairs of a long row and a number, both columns end to end.
+/// Pairs of a long row and a number; each column is contiguous.
 struct Labelled(dataset::Index);
 
 impl Labelled {
