@@ -70,13 +70,13 @@ pub trait Sampler: Send + Sync + 'static {
         self.id().to_string()
     }
 
-    /// What a state stores of a mixture besides the cursor. `None`, for all other orders: nothing.
+    /// The state of a mixture beyond the cursor. `None` for all other orders.
     fn mixer(&self, _cursor: Cursor) -> Option<Mixer> {
         None
     }
 
     /// This order, continued at `cursor` from the `mixer` that a mixture stored there, perhaps with other weights.
-    /// `None`, for all other orders: the cursor is enough.
+    /// `None` for all other orders: the cursor is enough.
     ///
     /// # Errors
     /// `StateMismatch` if `mixer` does not belong to such a mixture at this cursor; `InvalidArgument` if the weights
@@ -89,16 +89,16 @@ pub trait Sampler: Send + Sync + 'static {
 /// The progress of a mixture of datasets: what a state stores besides the cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mixer {
-    /// The weights, as slots that the datasets have of a period of 65536.
+    /// The weights, as slots of each dataset in a period of 65536.
     #[doc(hidden)]
     pub slots: Vec<u32>,
-    /// The epoch that it is about, that of the cursor.
+    /// The epoch of the cursor.
     #[doc(hidden)]
     pub epoch: u64,
-    /// Position in that epoch from which on it has these weights.
+    /// Position in that epoch from which these weights apply.
     #[doc(hidden)]
     pub since: u64,
-    /// Samples that each dataset had given in that epoch by then.
+    /// Samples that each dataset had contributed in that epoch by then.
     #[doc(hidden)]
     pub given: Vec<u64>,
 }
@@ -106,8 +106,8 @@ pub struct Mixer {
 /// The order of a dataset under a shuffle and a seed, as [`Builder`](crate::Builder) makes it.
 ///
 /// # Errors
-/// `InvalidArgument` for windows and pieces of no sample, for no shards mixed, and if the shards of the dataset do not
-/// ascend.
+/// `InvalidArgument` for windows and pieces without samples, for zero mixed shards, and if the shards of the dataset do
+/// not ascend.
 pub fn for_dataset(dataset: &dyn Dataset, shuffle: Shuffle, seed: u64) -> Result<Arc<dyn Sampler>> {
     let len = dataset.len();
     let shards = |mixed| match dataset.shards() {
@@ -124,20 +124,20 @@ pub fn for_dataset(dataset: &dyn Dataset, shuffle: Shuffle, seed: u64) -> Result
     })
 }
 
-/// A piece of [`Shuffle::Auto`] has about so many bytes: a disk with heads, of 150 operations a second, reads it at
-/// nine tenths of its bandwidth.
+/// Approximate length of a piece of [`Shuffle::Auto`]: a disk with heads, of 150 operations a second, reads it at nine
+/// tenths of its bandwidth.
 const PIECE_BYTES: u64 = 16 << 20;
 
-/// Longest samples, in bytes on average, that are not shuffled one by one where they lie in shards: a read of one is
-/// long by itself.
+/// Maximum mean length, in bytes, of samples that are not shuffled one by one if they are in shards: a longer sample is
+/// a long read by itself.
 const SHORT_BYTES: u64 = 1 << 20;
 
-/// Pieces that are permuted as one, and samples from which on it is worth it: so few are read one by one within half a
-/// minute, whatever the disk.
+/// Pieces that are permuted as one, and the minimum number of samples for that: fewer are read one by one within half a
+/// minute on any disk.
 const MIXED_PIECES: u64 = 16;
 const MANY_SAMPLES: u64 = SHARD_SAMPLES;
 
-/// What [`Shuffle::Auto`] means: a function of what is stored, so that all ranks and all machines agree.
+/// What [`Shuffle::Auto`] means: a function of the stored data, so that all ranks and machines agree.
 pub(crate) fn by_layout(dataset: &dyn Dataset) -> Shuffle {
     let len = dataset.len();
     let each = dataset.files().total_bytes() / len.max(1);
@@ -146,13 +146,13 @@ pub(crate) fn by_layout(dataset: &dyn Dataset) -> Shuffle {
     } else if dataset.shards().len() < 2 || len < MANY_SAMPLES || each > SHORT_BYTES {
         Shuffle::Full
     } else {
-        // A power of two: a few samples more or less make no other order.
+        // A power of two: a few more or fewer samples do not change the order.
         let samples = 1 << (PIECE_BYTES / each.max(1)).clamp(1, SHARD_SAMPLES).ilog2();
         Shuffle::Pieces { samples, mixed: MIXED_PIECES }
     }
 }
 
-/// The orders that [`Shuffle::Auto`] meant for a dataset at any time: a state may be of each.
+/// All orders that [`Shuffle::Auto`] has ever meant for a dataset: a state may be of any of them.
 pub(crate) fn ever_auto(dataset: &dyn Dataset, seed: u64) -> Vec<Arc<dyn Sampler>> {
     let kinds = [by_layout(dataset), Shuffle::Full, Shuffle::Shards { mixed: MIXED_SHARDS }];
     kinds.into_iter().filter_map(|kind| for_dataset(dataset, kind, seed).ok()).collect()

@@ -12,7 +12,7 @@ use std::ops::{AddAssign, Range, Sub};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Digest {
-    /// Number of samples; each piece of a sample that was cut counts.
+    /// Number of samples; each piece of a cut sample counts.
     pub samples: u64,
     /// Sum of the hashes.
     pub sum: u64,
@@ -56,12 +56,12 @@ pub struct EpochDigest {
     pub since: u64,
     /// Samples that the consumer received, without padding.
     pub delivered: Digest,
-    /// Samples that could not be read: those that were left out, and those of batches whose place an error took.
+    /// Samples that could not be read: those that were left out, and those of batches that an error replaced.
     pub lost: Digest,
 }
 
 impl EpochDigest {
-    /// Of nothing, from `cursor` on.
+    /// An empty digest, from `cursor` on.
     #[doc(hidden)]
     pub fn new(cursor: Cursor) -> EpochDigest {
         EpochDigest { epoch: cursor.epoch, since: cursor.position, ..EpochDigest::default() }
@@ -127,7 +127,7 @@ mod tests {
         assert_ne!(parts.sum, epoch_digest(&order, 3, 0..1000).sum, "each epoch has a digest of its own");
     }
 
-    /// States that were saved with it must stay valid: a change of the hash is a change of the state's version.
+    /// States that were saved with it must stay valid: changing the hash means a new version of states.
     #[test]
     fn is_what_it_always_was() {
         assert_eq!(of(&[(0, 0)]).sum, hash(hash(hash(0))));

@@ -1,15 +1,14 @@
 //! A keyed permutation of `0..len` that stores nothing: a Feistel network over pairs of numbers, with cycle walking.
 //!
-//! A number below `len` is written as `high * 2^low_bits + low`, `low_bits` being half of the bits of `len - 1` and
-//! `high` being below the smallest `heights` that reaches all of them. A round adds to one half a hash of the other,
-//! the high half modulo `heights` and the low half bit by bit, which can be undone whatever the hash. The pairs are at
-//! most `2^low_bits - 1` more than `len`; what falls on one of those is permuted again until it is below `len` (cycle
+//! A number below `len` is written as `high * 2^low_bits + low`, where `low_bits` is half of the bits of `len - 1` and
+//! `high` is below the smallest `heights` that covers all of them. A round adds to one half a hash of the other, the
+//! high half modulo `heights` and the low half bit by bit, which can be undone for any hash. There are at most
+//! `2^low_bits - 1` more pairs than numbers; a result among those is permuted again until it is below `len` (cycle
 //! walking), about `1 / sqrt(len)` times more on average. A network over two halves of bits alone has up to twice as
 //! many pairs as numbers (four times, if the halves are equal), and pays for it with a mispredicted branch every other
 //! time.
 //!
-//! All shuffles are made of it: what changes where a number goes raises the versions of `shuffled`, `window` and
-//! `shards`.
+//! All shuffles use it: a change of the permutation raises the versions of `shuffled`, `window` and `shards`.
 //!
 //! Sources: Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002) for cycle walking and mixed
 //! halves; Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (OOPSLA 2014) for SplitMix64.
@@ -20,8 +19,8 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 /// Rounds of a network. With 4 the differences of successive values repeat measurably too often, and with 6 some
 /// neighbours in orders of up to 100 do; with 8 the tests of `shuffled` find nothing above `SMALL_LEN_MAX`.
 const ROUNDS: usize = 8;
-/// Up to this length the halves have so few values that it takes more rounds until all orders are about equally likely.
-/// A place then takes 110 ns instead of 22, which matters little for so few.
+/// Up to this length the halves have so few values that more rounds are needed before all orders are about equally
+/// likely. A position then takes 110 ns instead of 22, which matters little for so few.
 const SMALL_LEN_MAX: u64 = 128;
 const SMALL_ROUNDS: usize = 24;
 /// An odd constant whose product spreads every bit: that of `rrmxmx` (Pelle Evensen, 2018).
@@ -47,9 +46,9 @@ impl Network {
         self.len
     }
 
-    /// Where `position` goes in one epoch (or whatever else is numbered), with the keys derived on the way. Arrays of
-    /// two lengths and not a slice: so the compiler unrolls both loops and keeps the keys in registers, which halves
-    /// the time.
+    /// The image of `position` (or of another number) in one epoch, with the keys derived on the way. Uses arrays of
+    /// two lengths rather than a slice, so that the compiler unrolls both loops and keeps the keys in registers, which
+    /// halves the time.
     #[inline]
     pub(super) fn permute_in(&self, seed: SeedKey, epoch: u64, position: u64) -> u64 {
         if self.len <= SMALL_LEN_MAX {
@@ -62,11 +61,11 @@ impl Network {
     /// The keys of one epoch.
     pub(super) fn keys(&self, seed: SeedKey, epoch: u64) -> Keys {
         let rounds = if self.len <= SMALL_LEN_MAX { SMALL_ROUNDS } else { ROUNDS };
-        // The first of many keys are the few.
+        // The keys for few rounds are the first ones of those for many.
         Keys { keys: round_keys(seed, epoch), rounds }
     }
 
-    /// Where `position`, which is below the length, goes.
+    /// The image of `position`, which is below the length.
     #[inline]
     pub(super) fn permute(&self, keys: &[u64], position: u64) -> u64 {
         debug_assert!(position < self.len, "position {position} of {}", self.len);
@@ -86,7 +85,7 @@ impl Network {
         }
     }
 
-    /// Which position goes to `value`, which is below the length.
+    /// The position that maps to `value`, which is below the length.
     pub(super) fn invert(&self, keys: &[u64], value: u64) -> u64 {
         debug_assert!(value < self.len, "value {value} of {}", self.len);
         let mut position = value;
@@ -126,14 +125,14 @@ impl Network {
     }
 }
 
-/// 32 bits that hang on all bits of `value` and `key`.
+/// 32 bits that depend on all bits of `value` and `key`.
 #[inline]
 fn hash(value: u64, key: u64) -> u64 {
     let product = (value ^ key).wrapping_mul(MULTIPLIER);
     (product ^ (product >> 32)).wrapping_mul(MULTIPLIER) >> 32
 }
 
-/// A seed that went through the mixer, so that seeds 1 and 2 are as far apart as any.
+/// A seed after mixing, so that seeds 1 and 2 are as far apart as any.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeedKey(u64);
 
@@ -142,12 +141,12 @@ impl SeedKey {
         SeedKey(SplitMix64::seed_from_u64(seed).next_u64())
     }
 
-    /// For one kind of order, so that two kinds have no key in common where they have the same seed.
+    /// For one kind of order, so that two kinds with the same seed share no key.
     pub(super) fn of_kind(seed: u64, kind: &[u8; 8]) -> SeedKey {
         SeedKey::new(SeedKey::new(seed).0 ^ u64::from_le_bytes(*kind))
     }
 
-    /// Made of a number that is random already.
+    /// From a number that is already random.
     pub(super) fn from_random(number: u64) -> SeedKey {
         SeedKey(number)
     }

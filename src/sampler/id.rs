@@ -1,4 +1,4 @@
-//! What decides an order, as data: what a state stores and compares. Words about an order are for people only.
+//! Everything that decides an order, as data: states store and compare it. The text about an order is for people only.
 
 use super::digest::hash;
 use super::mixed::Stopping;
@@ -41,7 +41,7 @@ impl fmt::Display for OrderId {
     }
 }
 
-/// The orders that states know.
+/// The orders that states can store.
 ///
 /// A state stores it as a JSON object that has `kind` and the fields named here. These names never change.
 ///
@@ -147,8 +147,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// For each dataset its order, the number of its first sample in the concatenation, and the length of a pass; the
-    /// digest is of these, in turn.
+    /// Takes for each dataset its order, the number of its first sample in the concatenation, and the length of a pass.
+    /// The digest covers these, in turn.
     pub(super) fn new(parts: impl IntoIterator<Item = (OrderId, u64, u64)>) -> Parts {
         let mut orders = Vec::new();
         let mut digest = 0;
@@ -159,7 +159,7 @@ impl Parts {
         Parts { count: orders.len() as u64, digest, orders: orders.into() }
     }
 
-    /// What a state stores of them.
+    /// As read from a state.
     pub(crate) fn stored(count: u64, digest: u64) -> Parts {
         Parts { count, digest, orders: Arc::new([]) }
     }
@@ -169,7 +169,7 @@ impl Parts {
         self.count
     }
 
-    /// Digest of all orders, and of where their samples lie.
+    /// Digest of all orders, and of the locations of their samples.
     pub fn digest(&self) -> u64 {
         self.digest
     }
@@ -202,7 +202,7 @@ pub(crate) trait Identified {
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)>;
 
-    /// Stands for it in a digest of many: the kind, then each name and value. A number is folded in by
+    /// A digest of the identity: of the kind, then of each name and value. A number is folded in by
     /// `sum = hash(sum ^ number)` from 0 on, text as its length and its bytes. States store it, so it never changes.
     fn digest(&self) -> u64 {
         let mut sum = fold_text(0, self.kind());
@@ -216,7 +216,7 @@ pub(crate) trait Identified {
         sum
     }
 
-    /// The fields that differ; where the kind does, that alone.
+    /// The fields that differ; if the kind differs, only that.
     fn differences(&self, here: &Self) -> Vec<Difference> {
         if self.kind() != here.kind() {
             return vec![Difference { name: "kind", saved: self.kind().into(), here: here.kind().into() }];
@@ -319,7 +319,7 @@ impl Identified for KnownOrder {
     }
 }
 
-/// In words, on one line, for people. Nothing stores, compares or parses it.
+/// As text on one line, for people. Nothing stores, compares or parses it.
 impl fmt::Display for KnownOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -348,7 +348,7 @@ impl fmt::Display for KnownOrder {
     }
 }
 
-/// Behind the words about the mixture: ": " and the first orders.
+/// Follows the text about the mixture: ": " and the first orders.
 impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const RUNS_MAX: usize = 4;
@@ -366,7 +366,7 @@ impl fmt::Display for Parts {
     }
 }
 
-/// A caller's text within a line: what would break it is escaped, what is long is cut.
+/// A caller's text within a line: escapes what would break the line, and cuts long text.
 pub(crate) struct OnLine<'a>(pub(crate) &'a str);
 
 impl fmt::Display for OnLine<'_> {

@@ -116,14 +116,14 @@ pub struct Mixed {
     stopping: Stopping,
     seed: u64,
     usual: Arc<Course>,
-    /// The epoch in which weights were changed, and what is left of it.
+    /// The epoch in which weights were changed, and the rest of it.
     changed: Option<(u64, Arc<Course>)>,
 }
 
 #[derive(Clone)]
 struct Part {
     sampler: Arc<dyn Sampler>,
-    /// Number in the concatenation of its sample 0.
+    /// Number in the concatenation of this part's sample 0.
     first: u64,
     len: u64,
 }
@@ -134,7 +134,8 @@ impl fmt::Debug for Part {
     }
 }
 
-/// Passes through a part are epochs of its sampler: so many apart, that those of two epochs of the mixture do not meet.
+/// Passes through a part are epochs of its sampler. Two epochs of the mixture are this far apart, so that their passes
+/// never meet.
 const PASS: u64 = 1 << 32;
 
 /// Version of the algorithm: see [`OrderId`]. It must go up when the same orders, weights and seed are mixed in another
@@ -211,7 +212,7 @@ impl Mixed {
         }
     }
 
-    /// What a mixture of these datasets would have at `cursor` that says `mixer` of it.
+    /// The course of these datasets at `cursor`, continued from `mixer`.
     fn continued(&self, mixer: &Mixer, cursor: Cursor) -> Result<Course> {
         let refuse = |what: String| {
             let error = Error::new(ErrorKind::StateMismatch, what);
@@ -267,20 +268,20 @@ impl Sampler for Mixed {
         self.course(epoch).len
     }
 
-    /// In an epoch with changed weights, what came before the change is known to nobody: there it is what would have
-    /// come with the weights of this mixture.
+    /// In an epoch with changed weights, the samples before the change are unknown. For those positions, this returns
+    /// the samples that this mixture's weights would have given.
     fn at(&self, cursor: Cursor) -> SampleId {
         let Cursor { epoch, position, .. } = cursor;
         let place = self.course(epoch).at(position).or_else(|| self.usual.at(position));
         let (part, number) = place.expect("the usual epoch begins at position 0");
         let Part { sampler, first, len } = &self.parts[part];
-        // A division takes as long as the rest, and is needed only where a part starts over.
+        // A division takes as long as all the rest, and is needed only if a part starts over.
         let (pass, position) = if number < *len { (0, number) } else { (number / len, number % len) };
         let epoch = epoch.wrapping_add(pass.wrapping_mul(PASS));
         SampleId(first + sampler.at(Cursor::new(epoch, position)).0)
     }
 
-    /// The weights are left out: they may change.
+    /// Excludes the weights, because they may change.
     fn id(&self) -> OrderId {
         let parts = Parts::new(self.parts.iter().map(|part| (part.sampler.id(), part.first, part.len)));
         OrderId(KnownOrder::Mixed { parts, stopping: self.stopping, seed: self.seed, version: VERSION })

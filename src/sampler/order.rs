@@ -1,4 +1,4 @@
-//! Everything that decides which samples come when, checked once and carried as one value.
+//! Combines everything that decides which samples come when, checked once, into one value.
 
 use super::rows::{BatchingId, Piece, Recipe};
 use super::{Cursor, Position, Sampler, Strided};
@@ -7,11 +7,11 @@ use crate::dataset::{Dataset, SampleId};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// The batches of one rank, from a place on: everything that decides which samples come when, checked once.
+/// The batches of one rank, from a position on: everything that decides which samples come when, checked once.
 ///
-/// [`Builder::order`](crate::Builder::order) makes it. Nothing is read: [`batches`](Order::batches) tells what each
+/// [`Builder::order`](crate::Builder::order) makes it. Nothing is read: [`batches`](Order::batches) lists what each
 /// batch holds, and a [`Loader`](crate::Loader) of the same builder delivers exactly that. A clone shares everything
-/// but the place.
+/// except the position.
 ///
 /// ```
 /// use uringload::sampler::epoch_digest;
@@ -37,7 +37,7 @@ pub struct Order {
     dataset: Arc<dyn Dataset>,
     sampler: Arc<dyn Sampler>,
     strided: Strided,
-    /// Where rows are made of windows of samples.
+    /// How windows of samples become rows, if they do.
     recipe: Option<Arc<Recipe>>,
     batching_id: BatchingId,
     start: Cursor,
@@ -46,13 +46,13 @@ pub struct Order {
 }
 
 impl Order {
-    /// What `config` asks of `dataset` in the order of `sampler`: ranks, batch size and batching, from `config.start`
-    /// on for `config.epochs` epochs.
+    /// The order that `config` describes for `dataset` in the order of `sampler`: ranks, batch size and batching, from
+    /// `config.start` on for `config.epochs` epochs.
     ///
     /// # Errors
-    /// `InvalidArgument` for an impossible rank, batch size, window, row length or boundary; for a start behind the
-    /// end of its epoch or window; and, where rows are made of windows, for a dataset without a field whose lengths
-    /// the index knows.
+    /// `InvalidArgument` for an impossible rank, batch size, window, row length or boundary; for a start after the end
+    /// of its epoch or window; and, if rows are made from windows, for a dataset without a field whose lengths are in
+    /// the index.
     #[doc(hidden)]
     pub fn new(config: &Config, dataset: Arc<dyn Dataset>, sampler: Arc<dyn Sampler>) -> Result<Order> {
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
@@ -104,7 +104,7 @@ impl Order {
         &self.strided
     }
 
-    /// What decides which samples make a row.
+    /// How samples become rows.
     #[doc(hidden)]
     pub fn batching_id(&self) -> &BatchingId {
         &self.batching_id
@@ -133,7 +133,7 @@ impl Order {
             return None;
         }
         let full = self.strided.batches(self.sampler.len());
-        // A mixture may have other weights, and so another length, in the epoch that it was resumed in.
+        // In the epoch in which it was resumed, a mixture may have other weights, and so another length.
         let left = self.sampler.len_of(self.start.epoch).saturating_sub(self.start.position);
         Some(self.strided.batches(left).saturating_add(full.saturating_mul(epochs - 1)))
     }
@@ -148,12 +148,12 @@ impl Order {
         self.strided.share(self.sampler.len_of(epoch))
     }
 
-    /// How rows are made, where they are made of windows of samples.
+    /// How windows of samples become rows, if they do.
     pub(crate) fn recipe(&self) -> Option<&Arc<Recipe>> {
         self.recipe.as_ref()
     }
 
-    /// Most samples in a batch, where each piece counts, and most bytes that are read for them.
+    /// Most samples in a batch, counting each piece, and most bytes that are read for them.
     pub(crate) fn largest_batch(&self) -> (u64, u64) {
         match &self.recipe {
             Some(recipe) => recipe.largest_batch(&*self.dataset),
@@ -174,7 +174,7 @@ fn check_position(start: Cursor, len: u64) -> Result<()> {
         .with_remedy("check that the cursor belongs to this dataset, and that the dataset has not changed"))
 }
 
-/// What one batch of one rank holds, before anything is read.
+/// The content of one batch of one rank, before anything is read.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -182,22 +182,22 @@ pub struct Selection {
     pub cursor: Cursor,
     /// Where the batch ends in the order: the checkpoint once the batch is consumed.
     pub next: Cursor,
-    /// The place of each sample in its epoch. A sample that is cut into pieces comes once for each piece.
+    /// The position of each sample in its epoch. A sample that is cut into pieces comes once for each piece.
     #[doc(hidden)]
     pub positions: Vec<Position>,
     /// The samples, by their numbers in the dataset.
     pub ids: Vec<SampleId>,
-    /// Which part of each sample's value is wanted; empty where all of each is.
+    /// The wanted part of each sample's value; empty if all values are wanted whole.
     #[doc(hidden)]
     pub pieces: Vec<Piece>,
-    /// Where each row's samples end, as indices behind the last; empty where rows list no pieces: each sample is a row,
-    /// or, with buckets, each batch.
+    /// Where each row's samples end, as indices past the last; empty if rows list no pieces: each sample is a row, or,
+    /// with buckets, each batch.
     #[doc(hidden)]
     pub row_ends: Vec<u32>,
 }
 
 impl Selection {
-    /// The element at which what is wanted of sample `index` begins.
+    /// The first wanted element of sample `index`.
     #[doc(hidden)]
     pub fn start_of(&self, index: usize) -> u64 {
         self.pieces.get(index).map_or(0, |piece| piece.start)

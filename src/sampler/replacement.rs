@@ -1,4 +1,4 @@
-//! Which sample stands in for one that cannot be had.
+//! Chooses the sample that replaces an unreadable one.
 
 use super::sample_rng;
 use crate::dataset::SampleId;
@@ -7,14 +7,14 @@ use rand_xoshiro::rand_core::Rng;
 /// Sets the draws apart from all others that derive from the seed: "replaced" in ASCII.
 const DOMAIN: u64 = u64::from_be_bytes(*b"replaced");
 
-/// The sample that stands in for `id`, in a dataset of `len` samples: a function of its arguments, so that every rank,
-/// every epoch and every resumed run puts the same one there. Never `id` itself; `attempt` counts from 0, and up where
-/// the one before cannot be had either (two attempts may come to the same sample). `None`: there is no other sample.
+/// The sample that replaces `id`, in a dataset of `len` samples: a function of its arguments, so that every rank, epoch
+/// and resumed run uses the same one. Never `id` itself. `attempt` counts from 0, and goes up if the previous sample is
+/// unreadable too (two attempts may give the same sample). `None` if there is no other sample.
 pub fn replacement(seed: u64, id: SampleId, attempt: u64, len: u64) -> Option<SampleId> {
     let others = len.checked_sub(1).filter(|&others| others > 0)?;
     let draw = sample_rng(seed ^ DOMAIN, attempt, id).next_u64();
-    // The upper half of the product is uniform over the others but for 1 in 2^64 / len: Lemire, "Fast Random Integer
-    // Generation in an Interval" (2019).
+    // The upper half of the product is uniform over the others, except for 1 in 2^64 / len: Lemire, "Fast Random
+    // Integer Generation in an Interval" (2019).
     let other = ((u128::from(draw) * u128::from(others)) >> 64) as u64;
     Some(SampleId(if other < id.0 { other } else { other + 1 }))
 }
@@ -37,7 +37,7 @@ mod tests {
         assert_eq!(replacement(1, SampleId(0), 0, 1), None);
     }
 
-    /// Runs that are resumed with a later version must replace as before.
+    /// Runs that are resumed with a later version must replace the same way.
     #[test]
     fn is_what_it_always_was() {
         let of = |seed, id, attempt| replacement(seed, SampleId(id), attempt, 1_000_000_007).unwrap().0;

@@ -1,7 +1,7 @@
-//! Rows made of the samples of a window: sequences packed together, or samples of about one length.
+//! Makes rows from the samples of a window: sequences packed together, or samples of similar length.
 //!
-//! Lengths are known from the index, so which samples share a row is a pure function of the order and the lengths.
-//! Every rank computes all of it alike, before anything is read, and takes its share.
+//! Lengths are in the index, so which samples share a row is a pure function of the order and the lengths. Every rank
+//! computes the same rows, before anything is read, and takes its share.
 
 mod bucket;
 mod id;
@@ -33,7 +33,7 @@ pub struct Piece {
 pub struct RowPiece {
     /// Place of the sample in its window, from 0.
     pub index: u32,
-    /// Which part of it.
+    /// The part of it.
     pub piece: Piece,
 }
 
@@ -43,7 +43,7 @@ pub struct Rows {
     pieces: Vec<RowPiece>,
     /// Where each row's pieces end.
     ends: Vec<u32>,
-    /// Place of each row among all, by the number that it was made under.
+    /// Position of each row, by the number that it was made under.
     places: Vec<u32>,
 }
 
@@ -78,9 +78,9 @@ impl Rows {
         self.pieces.truncate(self.ends.last().map_or(0, |&end| end as usize));
     }
 
-    /// Brings `pieces` together by row: `row_of` tells for each piece, in the order of the window, the number of its
-    /// row, below `count`; each row has a piece. Rows come in the order of their first pieces or, with `random`, in a
-    /// random one, but row `last`, if any, comes last.
+    /// Groups `pieces` by row: `row_of` has for each piece, in the order of the window, the number of its row, below
+    /// `count`; each row has a piece. Rows come in the order of their first pieces or, with `random`, in a random one,
+    /// but row `last`, if any, comes last.
     fn arrange(
         &mut self,
         pieces: &[RowPiece],
@@ -132,8 +132,8 @@ impl Rows {
     }
 }
 
-/// Fisher and Yates's shuffle. 32 random bits are brought to each range by a product: of some thousand items that
-/// favours none by more than a millionth.
+/// Fisher and Yates's shuffle. A product maps 32 random bits to each range: for some thousand items that favours none
+/// by more than a millionth.
 fn shuffle(items: &mut [u32], random: &mut dyn Rng) {
     for last in (1..items.len()).rev() {
         let other = ((random.next_u64() >> 32) * (last as u64 + 1)) >> 32;

@@ -1,5 +1,5 @@
-//! Shards in random order, and the samples of some neighbours in that order as one: randomness that reads few files at
-//! a time.
+//! Shuffles shards, and mixes the samples of neighbouring shards in that order: randomness that reads few files at a
+//! time.
 
 use super::feistel::{Keys, Network, SeedKey};
 use super::id::digest_of;
@@ -11,23 +11,23 @@ use rand_xoshiro::rand_core::Rng;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Version of the permutation: see [`OrderId`]. It must go up when any shards, `mixed`, seed and epoch have another
-/// order.
+/// Version of the permutation: see [`OrderId`]. It must go up when the order changes for any shards, `mixed`, seed and
+/// epoch.
 const VERSION: u64 = 1;
 
-/// The shards of a dataset in random order, those that follow one another there put together in groups of `mixed`, and
-/// the samples of each group permuted as one.
+/// The shards of a dataset in random order, in groups of `mixed` consecutive ones, with the samples of each group
+/// permuted as one.
 ///
 /// # What is random
-/// A sample may come at any position of an epoch. It comes among the samples of its group: `mixed` shards that chance
-/// puts together anew in each epoch, so that any two samples may meet in one. Within a group every order is as likely
-/// as any other. Shards may have any number of samples, also none.
+/// A sample may come at any position of an epoch. It comes among the samples of its group: `mixed` shards that are
+/// drawn anew in each epoch, so any two samples may be in one group. Within a group every order is equally likely.
+/// Shards may have any number of samples, even none.
 ///
 /// # What it costs
 /// 8 bytes a shard for their lengths, and 8 bytes a shard for each of two epochs: where each shard begins in the order
-/// of the epoch, which is computed when the epoch is first asked for. Nothing of that for shards of one length
-/// ([`Sharded::pieces`]). Up to 64 KiB beside it, for the order of few shards. A place in the order costs a binary
-/// search over the shards of its group; where the place before was of another group, one over all shards comes first.
+/// of the epoch, computed at the first use of the epoch. None of that for shards of one length ([`Sharded::pieces`]).
+/// Up to 64 KiB more for the order of few shards. A position costs a binary search over the shards of its group; if the
+/// previous position was in another group, one over all shards comes first.
 ///
 /// The order is a function of the shards, `mixed`, seed and epoch, the same on every machine and in every version of
 /// this library.
@@ -38,14 +38,14 @@ pub struct Sharded {
     network: Network,
     mixed: u64,
     seed: SeedKey,
-    /// As the caller has it.
+    /// As the caller gave it.
     given_seed: u64,
-    /// The last two epochs that were asked for, the last one first: at the border of two epochs both are.
+    /// The last two epochs used, latest first: at the border of two epochs both are.
     epochs: Mutex<[Option<EpochShards>; 2]>,
 }
 
-/// The order of so few shards is kept as a list, of 32 KiB at most: the network would take a third of the time of a
-/// place in the order, and of an order of less than 128 nearly all of it.
+/// Up to this many shards, the order is kept as a list, of 32 KiB at most: the network would take a third of the time
+/// of a position, and nearly all of it for fewer than 128 shards.
 const LISTED_MAX: u64 = 4096;
 
 /// How many samples each shard has.
@@ -53,16 +53,16 @@ const LISTED_MAX: u64 = 4096;
 enum Lengths {
     /// Where each ends in the dataset.
     Ends(Vec<u64>),
-    /// `each` samples, but for the last of a dataset of `len`.
+    /// `each` samples, except for the last piece of a dataset of `len`.
     Pieces { len: u64, each: u64 },
 }
 
 impl Sharded {
-    /// Over shards that end at `ends`, in samples (as [`Dataset::shards`](crate::dataset::Dataset::shards) has them),
+    /// For shards that end at `ends`, in samples (as returned by [`Dataset::shards`](crate::dataset::Dataset::shards)),
     /// `mixed` of which are permuted as one.
     ///
     /// # Errors
-    /// `InvalidArgument` where `mixed` is 0, and where the ends do not ascend.
+    /// `InvalidArgument` if `mixed` is 0, and if the ends do not ascend.
     pub fn new(ends: &[u64], mixed: u64, seed: u64) -> Result<Sharded> {
         if let Some(number) = (1..ends.len()).find(|&number| ends[number] < ends[number - 1]) {
             let (end, before) = (ends[number], ends[number - 1]);
@@ -72,18 +72,18 @@ impl Sharded {
         Sharded::of(Lengths::Ends(ends.to_vec()), ends.len() as u64, mixed, seed)
     }
 
-    /// Over `len` samples that lie in no shards: pieces of [`SHARD_SAMPLES`] neighbours take their place.
+    /// For `len` samples that are not in shards: pieces of [`SHARD_SAMPLES`] neighbours take their place.
     ///
     /// # Errors
-    /// `InvalidArgument` where `mixed` is 0.
+    /// `InvalidArgument` if `mixed` is 0.
     pub fn pieces(len: u64, mixed: u64, seed: u64) -> Result<Sharded> {
         Sharded::pieces_of(len, SHARD_SAMPLES, mixed, seed)
     }
 
-    /// Over `len` samples in pieces of `each` neighbours, wherever shards end.
+    /// For `len` samples in pieces of `each` neighbours, wherever shards end.
     ///
     /// # Errors
-    /// `InvalidArgument` where `each` or `mixed` is 0.
+    /// `InvalidArgument` if `each` or `mixed` is 0.
     pub fn pieces_of(len: u64, each: u64, mixed: u64, seed: u64) -> Result<Sharded> {
         if each == 0 {
             let error = Error::new(ErrorKind::InvalidArgument, "the number of samples in a piece is 0");
@@ -107,7 +107,7 @@ impl Sharded {
         })
     }
 
-    /// Makes the first of the two that of `epoch`.
+    /// Moves `epoch` to the front of the two, computing it if necessary.
     fn turn_to(&self, epochs: &mut [Option<EpochShards>; 2], epoch: u64) {
         let is_of = |shards: &Option<EpochShards>| shards.as_ref().is_some_and(|shards| shards.epoch == epoch);
         if is_of(&epochs[0]) {
@@ -129,7 +129,7 @@ impl Sampler for Sharded {
     }
 
     fn at(&self, cursor: Cursor) -> SampleId {
-        // What a panic could leave behind is as good as before: an epoch is stored when it is complete.
+        // A panic leaves valid state behind: an epoch is stored only when it is complete.
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         self.turn_to(&mut epochs, cursor.epoch);
         let epoch = epochs[0].as_mut().expect("just put there");
@@ -174,14 +174,14 @@ fn start_of(ends: &[u64], number: u64) -> u64 {
 #[derive(Debug)]
 struct EpochShards {
     epoch: u64,
-    /// Of the order of shards.
+    /// The keys of the order of shards.
     order: Keys,
-    /// The order itself, where there are at most [`LISTED_MAX`] shards; else empty.
+    /// The order itself, if there are at most [`LISTED_MAX`] shards; otherwise empty.
     listed: Vec<u64>,
-    /// Of the orders within groups.
+    /// The seed of the orders within groups.
     groups: SeedKey,
     starts: Starts,
-    /// The group that was asked for last: loaders ask for one position after the other.
+    /// The group used last: loaders go from one position to the next.
     group: Group,
 }
 
@@ -200,7 +200,7 @@ struct Group {
 enum Starts {
     /// At the ends of their predecessors.
     Ends(Vec<u64>),
-    /// At multiples of `each`, those behind the place `short` by `missing` samples less.
+    /// At multiples of `each`, those after the place `short` by `missing` samples less.
     Pieces { each: u64, short: u64, missing: u64 },
 }
 
@@ -233,7 +233,7 @@ impl EpochShards {
         EpochShards { epoch, order, listed, groups, starts, group }
     }
 
-    /// The group, of `mixed` of the `shards`, that has a position.
+    /// The group with a position, of `mixed` of the `shards`.
     fn group_at(&self, position: u64, shards: u64, mixed: u64) -> Group {
         let number = self.place_at(position, &(0..shards)) / mixed;
         let first = number * mixed;
@@ -251,7 +251,7 @@ impl EpochShards {
         }
     }
 
-    /// The position at which the shard at `place` begins; behind the last place, the length of the epoch.
+    /// The position at which the shard at `place` begins; after the last place, the length of the epoch.
     fn start(&self, place: u64) -> u64 {
         match &self.starts {
             Starts::Ends(ends) => start_of(ends, place),
@@ -267,11 +267,11 @@ impl EpochShards {
         match &self.starts {
             Starts::Ends(ends) => {
                 let ends = &ends[places.start as usize..places.end as usize];
-                // A shard without samples ends where it begins, so that the search passes over it.
+                // A shard without samples ends where it begins, so the search passes over it.
                 places.start + ends.partition_point(|&end| end <= position) as u64
             }
             Starts::Pieces { each, short, .. } if position < self.start(short + 1) => position / each,
-            // Not below `missing`, and exact where the sum does not fit.
+            // Not below `missing`, and exact even if the sum does not fit.
             Starts::Pieces { each, missing, .. } => (position - (each - missing)) / each + 1,
         }
     }
@@ -306,7 +306,7 @@ mod tests {
             vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 0, 8],
             vec![1000, 1, 0, 200],
             (0..150).map(|shard| shard * shard % 23).collect(),
-            // More than are listed.
+            // More than the limit for a list.
             (0..LISTED_MAX + 3).map(|shard| shard % 3).collect(),
         ];
         shapes.extend((1..12).map(|shards| vec![10; shards]));
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Pieces are shards of one length: with a table and by arithmetic they come in the same order.
+    /// Pieces are shards of one length: a table and arithmetic give the same order.
     #[test]
     fn pieces_are_shards_without_a_table() {
         for len in [1, 5, 4095, 4096, 4097, 3 * 4096, 10 * 4096 + 1, 130 * 4096 - 7, (LISTED_MAX + 9) * 4096 - 7] {
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Over many seeds each shard comes equally often at each place and behind each other, few shards and many.
+    /// Over many seeds each shard comes equally often at each place and after each other, with few shards and many.
     #[test]
     fn places_and_neighbours_of_shards_are_even() {
         for shards in [6_u64, 40, 140] {
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Over many epochs each sample comes equally often at each position, and at each place behind another of its
+    /// Over many epochs each sample comes equally often at each position, and at each place after another one of its
     /// shard: the samples of a group are really mixed.
     #[test]
     fn samples_are_even_at_each_position() {
@@ -443,7 +443,7 @@ mod tests {
         assert!(deviation < DEVIATIONS_MAX, "{deviation}: {distances:?}");
     }
 
-    /// The table of an epoch is made again when it was given up, and is the same then.
+    /// A dropped table of an epoch is computed again, and is the same then.
     #[test]
     fn epochs_may_be_asked_for_in_any_order() {
         let lens: Vec<u64> = (0..200).map(|shard| shard % 7).collect();

@@ -1,27 +1,27 @@
-//! A new order in every epoch, as a function of seed and epoch.
+//! Shuffles all samples, anew in every epoch, as a function of seed and epoch.
 
 use super::feistel::{Keys, Network, SeedKey};
 use super::{Cursor, KnownOrder, OrderId, Sampler};
 use crate::dataset::SampleId;
 
-/// Version of the permutation: see [`OrderId`]. It must go up when any length, seed and epoch has another order.
+/// Version of the permutation: see [`OrderId`]. It must go up when the order changes for any length, seed and epoch.
 const VERSION: u64 = 1;
 
 /// All samples in an order that looks random, another one in each epoch.
 ///
-/// It is a function of length, seed and epoch, and nothing else: no list of indices is kept, a place in the order costs
-/// the same wherever it is, and the order is the same on every machine and in every version of this library.
-/// It is good for training and no secret: whoever sees some of it may be able to tell the rest.
+/// It is a function of length, seed and epoch alone: no list of indices is kept, every position costs the same, and the
+/// order is the same on every machine and in every version of this library. It is good for training but not secret:
+/// anyone who sees some of it may be able to compute the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Shuffled {
     network: Network,
     seed: SeedKey,
-    /// As the caller has it.
+    /// As the caller gave it.
     given_seed: u64,
 }
 
 impl Shuffled {
-    /// Over `len` samples.
+    /// For `len` samples.
     pub fn new(len: u64, seed: u64) -> Shuffled {
         Shuffled { network: Network::new(len), seed: SeedKey::new(seed), given_seed: seed }
     }
@@ -60,7 +60,7 @@ impl EpochOrder {
         SampleId(self.network.permute(self.keys.as_slice(), position))
     }
 
-    /// The position at which the sample comes: the inverse of [`at`](EpochOrder::at).
+    /// The position of the sample: the inverse of [`at`](EpochOrder::at).
     pub fn position_of(&self, id: SampleId) -> u64 {
         self.network.invert(self.keys.as_slice(), id.0)
     }
@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    /// Around powers of two up to the longest that can be: in range, and the inverse finds every position and every
-    /// sample. What maps both ways on a set of this size has neither gap nor repeat.
+    /// Around powers of two up to the longest possible: in range, and the inverse finds every position and every
+    /// sample. A map that goes both ways on a set of this size has neither gap nor repeat.
     #[test]
     fn long_orders_invert() {
         for bits in 13..64_u32 {
@@ -184,8 +184,8 @@ mod tests {
         }
     }
 
-    /// In one long order, what comes next, what comes 64 later, and what the next epoch has in the same place tell
-    /// nothing.
+    /// In one long order, the next sample, the one 64 later, and the one at the same place in the next epoch are
+    /// unpredictable.
     #[test]
     fn long_orders_have_no_serial_correlation() {
         for len in [20_000_u64, 65_537, 1_281_167, 1 << 20, 1 << 40] {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     /// Differences of samples at a fixed distance repeat as often as by chance: the sharpest of these tests, which
-    /// finds networks with too few rounds or with a hash that is too simple.
+    /// finds networks with too few rounds or too simple a hash.
     #[test]
     fn differences_repeat_by_chance_only() {
         for (len, distance) in [(65_537_u64, 1), (1_000_003, 1), (1_000_003, 256), (1 << 20, 1), (1 << 20, 1024)] {

@@ -1,4 +1,4 @@
-//! What the tests of random orders measure.
+//! Statistics for the tests of random orders.
 
 /// Chi-squared of counts that should be equal, in standard deviations from what chance gives.
 pub(super) fn deviation(counts: &[u32], freedom: f64) -> f64 {

@@ -1,18 +1,18 @@
-//! How the ranks of a distributed training share one order.
+//! Divides one order among the ranks of a distributed training.
 
 use super::Cursor;
 use crate::{Error, ErrorKind, Result};
 
-/// Which positions of the global order one rank takes, batch by batch.
+/// The positions of the global order that one rank takes, batch by batch.
 ///
-/// What is left of an epoch from a cursor on is dealt out in turn: the position `p` places behind the cursor belongs
-/// to rank `p % world_size`, and batch `i` of all ranks together is the `i`-th run of `batch_size * world_size`
-/// positions. So every rank has the same number of batches, and a cursor behind any batch means the same for another
-/// world size or batch size.
+/// The rest of an epoch from a cursor on is dealt out in turn: the position `p` places after the cursor belongs to rank
+/// `p % world_size`, and batch `i` of all ranks together is the `i`-th run of `batch_size * world_size` positions. So
+/// every rank has the same number of batches, and a cursor after any batch means the same for another world size or
+/// batch size.
 ///
-/// With `drop_last` the run that is not full is left out, on all ranks. Without, each rank has the same share of it, a
-/// smaller batch; where a rank would have one sample fewer than the others, it has one from the beginning of what was
-/// left of the epoch once more, marked as padding: fewer than `world_size` in all.
+/// With `drop_last`, a run that is not full is left out, on all ranks. Otherwise each rank has the same share of it, a
+/// smaller batch; a rank that would have one sample fewer than the others repeats one from the beginning of that rest
+/// of the epoch, marked as padding: fewer than `world_size` in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strided {
     rank: u64,
@@ -21,17 +21,17 @@ pub struct Strided {
     drop_last: bool,
 }
 
-/// A place of a batch.
+/// A position of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Position in the epoch.
     pub position: u64,
-    /// Whether the sample is there only to give every rank as many as the others: it comes elsewhere as well.
+    /// Whether the sample only gives every rank as many as the others: it also comes elsewhere.
     pub padding: bool,
 }
 
 impl Strided {
-    /// Of rank `rank`, with `batch_size` samples a batch and rank.
+    /// For rank `rank`, with `batch_size` samples a batch and rank.
     ///
     /// # Errors
     /// `InvalidArgument` if the batch size or the world size is 0, the rank is not below the world size, or the
@@ -71,7 +71,7 @@ impl Strided {
         self.batch_size
     }
 
-    /// Whether what does not fill a batch on every rank is left out.
+    /// Whether samples that do not fill a batch on every rank are left out.
     pub fn drop_last(&self) -> bool {
         self.drop_last
     }
@@ -86,8 +86,8 @@ impl Strided {
         if self.drop_last { self.batches(len) * self.batch_size } else { len.div_ceil(self.world_size) }
     }
 
-    /// Appends the positions of batch `index`, counted from `start`, of an epoch of `len` samples. Nothing, if there
-    /// is no such batch.
+    /// Appends the positions of batch `index`, counted from `start`, of an epoch of `len` samples. Appends nothing if
+    /// there is no such batch.
     pub fn batch(&self, start: Cursor, len: u64, index: u64, out: &mut Vec<Position>) {
         let remaining = len.saturating_sub(start.position);
         if index >= self.batches(remaining) {
@@ -96,8 +96,7 @@ impl Strided {
         let passed = index * self.global_batch();
         let share = (remaining - passed).min(self.global_batch()).div_ceil(self.world_size);
         for turn in 0..share {
-            // Without the rank it is below `remaining`; with it, it may pass the end of all numbers, which is padding
-            // too.
+            // Without the rank it is below `remaining`; with it, it may pass the largest number, which is padding too.
             let place = (passed + turn * self.world_size).saturating_add(self.rank);
             let padding = place >= remaining;
             let place = if padding { (place - remaining) % remaining } else { place };
@@ -105,8 +104,8 @@ impl Strided {
         }
     }
 
-    /// The cursor behind batch `index`, counted from `start`, of an epoch of `len` samples: the checkpoint once that
-    /// batch is done. Behind the last batch it is the beginning of the next epoch.
+    /// The cursor after batch `index`, counted from `start`, of an epoch of `len` samples: the checkpoint once that
+    /// batch is done. After the last batch it is the beginning of the next epoch.
     pub fn cursor_after(&self, start: Cursor, len: u64, index: u64) -> Cursor {
         let remaining = len.saturating_sub(start.position);
         let done = index.saturating_add(1);
@@ -116,7 +115,7 @@ impl Strided {
         Cursor::new(start.epoch, start.position + done * self.global_batch())
     }
 
-    /// Samples in a full batch of all ranks together. `new` has seen that it fits.
+    /// Samples in a full batch of all ranks together. `new` checked that it fits.
     fn global_batch(&self) -> u64 {
         self.batch_size * self.world_size
     }

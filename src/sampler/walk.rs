@@ -1,4 +1,4 @@
-//! From batch to batch along an order: which samples each one holds. Reads nothing.
+//! Walks along an order from batch to batch: which samples each one holds. Reads nothing.
 
 mod windows;
 
@@ -43,7 +43,7 @@ impl Walk {
         }
     }
 
-    /// Puts the next batch into `batch`, whatever that held; false at the end, where it leaves `batch` without samples.
+    /// Puts the next batch into `batch`, replacing its content; at the end, returns false and leaves `batch` empty.
     pub fn next(&mut self, batch: &mut Selection) -> bool {
         batch.clear();
         match &mut self.0 {
@@ -56,7 +56,7 @@ impl Walk {
 /// Where each sample is a row.
 struct Samples {
     order: Order,
-    /// Where the epoch at hand is walked from.
+    /// Where the walk of the current epoch begins.
     start: Cursor,
     /// Number of the next batch from there.
     index: u64,

@@ -1,4 +1,4 @@
-//! Windows of neighbouring samples, each in an order of its own: randomness that stays close on the disk.
+//! Shuffles within windows of neighbouring samples: randomness that stays close on the disk.
 
 use super::feistel::{Network, SeedKey, below};
 use super::{Cursor, KnownOrder, OrderId, Sampler};
@@ -6,39 +6,39 @@ use crate::dataset::SampleId;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 
-/// Version of the permutation: see [`OrderId`]. It must go up when any length, window, seed and epoch has another
-/// order.
+/// Version of the permutation: see [`OrderId`]. It must go up when the order changes for any length, window, seed and
+/// epoch.
 const VERSION: u64 = 1;
 
 /// The dataset in its order, cut into windows of neighbouring samples, and each window permuted by itself.
 ///
 /// # What is random
-/// Where the cuts lie is random in each epoch: the first window has a random length below `window`, all others but the
-/// last have `window` samples. A sample comes less than `window` positions from its place in the dataset. Two samples
-/// that lie `d < window` apart are in one window, and so in random order, in all but `d / window` of the epochs; two
-/// that lie `window` or more apart never change their order. A window as long as the dataset, or longer, is the whole
+/// The cuts are random in each epoch: the first window has a random length below `window`, all others except the last
+/// have `window` samples. A sample comes less than `window` positions from its place in the dataset. Two samples at a
+/// distance `d < window` are in one window, and so in random order, in all but `d / window` of the epochs; two at a
+/// distance of `window` or more never change their order. A window as long as the dataset, or longer, is the whole
 /// dataset in every epoch: then any sample may come anywhere.
 ///
-/// Samples that are stored sorted, by class for example, stay so but for the window: that asks for a full shuffle, or
-/// for one of shards.
+/// Samples that are stored sorted, by class for example, stay so except within the window: that needs a full shuffle,
+/// or one of shards.
 ///
 /// # What it costs
-/// No memory. A place in the order costs the same wherever it is, and the order is a function of length, window, seed
-/// and epoch, the same on every machine and in every version of this library.
+/// No memory. Every position costs the same, and the order is a function of length, window, seed and epoch, the same on
+/// every machine and in every version of this library.
 #[derive(Clone, Copy, Debug)]
 pub struct Windowed {
     len: u64,
     window: u64,
     seed: SeedKey,
-    /// As the caller has it.
+    /// As the caller gave it.
     given_seed: u64,
 }
 
 impl Windowed {
-    /// Over `len` samples, in windows of `window`.
+    /// For `len` samples, in windows of `window`.
     ///
     /// # Errors
-    /// `InvalidArgument` for windows of no sample.
+    /// `InvalidArgument` for windows without samples.
     pub fn new(len: u64, window: u64, seed: u64) -> Result<Windowed> {
         if window == 0 {
             let error = Error::new(ErrorKind::InvalidArgument, "a window has no samples");
@@ -51,13 +51,13 @@ impl Windowed {
     fn window(&self, cursor: Cursor) -> Window {
         let mut stream = self.seed.stream(cursor.epoch);
         let keys = SeedKey::from_random(stream.next_u64());
-        // The length of the first window, 0 if the cuts lie at the multiples of `window`.
+        // The length of the first window, 0 if the cuts are at the multiples of `window`.
         let first = if self.window < self.len { below(self.window, stream.next_u64()) } else { 0 };
         let Some(behind) = cursor.position.checked_sub(first) else {
             return Window { keys, number: 0, start: 0, len: first };
         };
         let number = behind / self.window;
-        // Not behind the position.
+        // Not after the position.
         let start = first + number * self.window;
         Window { keys, number: number + 1, start, len: self.window.min(self.len - start) }
     }
@@ -117,8 +117,8 @@ mod tests {
         }
     }
 
-    /// A sample is displaced by `d` as often as two random places of one window lie `d` apart: so both the borders and
-    /// the orders within are even.
+    /// A sample is displaced by `d` as often as two random places of one window have this distance: so both the borders
+    /// and the orders within are even.
     #[test]
     fn displacements_are_those_of_random_windows() {
         for window in [2_u64, 5, 16, 40, 131] {
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// The first window ends anywhere, in each epoch elsewhere.
+    /// The first window ends anywhere, and elsewhere in each epoch.
     #[test]
     fn borders_are_even() {
         let order = Windowed::new(1000, 50, 3).unwrap();
@@ -151,8 +151,8 @@ mod tests {
         assert!(deviation < DEVIATIONS_MAX, "{deviation}");
     }
 
-    /// What comes next, what has the same place in the next window, and what the next epoch has in the same place of
-    /// its window tell nothing.
+    /// The next sample, the one at the same place in the next window, and the one at the same place of its window in
+    /// the next epoch are unpredictable.
     #[test]
     fn windows_have_no_serial_correlation() {
         for window in [300_u64, 4096, 10_007] {
@@ -178,7 +178,7 @@ mod tests {
                 }
             }
             for (what, counts) in ["next", "next window", "next epoch"].iter().zip(&counts) {
-                // Cells of neighbours have one pair in a window fewer on the diagonal, which is below what is seen.
+                // Cells of neighbours have one pair fewer per window on the diagonal, which is too small to see.
                 let deviation = deviation(counts, (CELLS * CELLS - 1) as f64);
                 assert!(deviation < DEVIATIONS_MAX, "{what} of {window}: {deviation}");
             }

@@ -1,4 +1,4 @@
-//! Which part gives the sample at a position, and how many it gave before: a table of one period, and arithmetic.
+//! Finds the part that gives the sample at a position, and its count of earlier samples, from a table of one period.
 
 use super::Stopping;
 use super::weights::{self, PERIOD};
@@ -6,13 +6,13 @@ use crate::sampler::feistel::{SeedKey, below};
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 
-/// Slots that are shuffled among themselves: each run of so many has nearly exact proportions.
+/// Slots that are shuffled together: each run of this many has nearly exact proportions.
 const RUN: usize = 64;
 
 /// One slot of a period.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Who gives the sample.
+    /// The part that gives the sample.
     part: u16,
     /// Slots of the same part before this one.
     rank: u16,
@@ -32,8 +32,8 @@ impl Table {
         let mut middles = Vec::with_capacity(PERIOD as usize);
         for (part, &count) in counts.iter().enumerate() {
             let count = u64::from(count);
-            // The period divided by the count, and of each such piece the middle, in units of 2^-33 periods. Behind it
-            // the part, of which there are at most 256: so a sort of numbers is one by middle, then part.
+            // Divides the period by the count and takes the middle of each such piece, in units of 2^-33 periods. The
+            // lowest bits are the part, of at most 256, so that sorting the numbers sorts by middle, then by part.
             middles.extend((0..count).map(|slot| (((2 * slot + 1) << 32) / count) << 8 | part as u64));
         }
         middles.sort_unstable();
@@ -56,14 +56,14 @@ impl Table {
     }
 }
 
-/// A place in an epoch, and what each part had given of it by then.
+/// A position in an epoch, and what each part had contributed by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) since: u64,
     pub(super) given: Vec<u64>,
 }
 
-/// Positions that have one period.
+/// Positions that share one period.
 #[derive(Debug)]
 struct Segment {
     start: Start,
@@ -77,7 +77,7 @@ impl Segment {
         ((behind % PERIOD) as usize, behind / PERIOD)
     }
 
-    /// What each part has given before `position`.
+    /// What each part has contributed before `position`.
     fn given_at(&self, position: u64) -> Vec<u64> {
         let (slot, periods) = self.slot(position);
         let mut given = self.start.given.clone();
@@ -90,7 +90,7 @@ impl Segment {
         given
     }
 
-    /// For each part that is still to give what `wanted` says, the position behind the last of it.
+    /// For each part that has not yet contributed `wanted`, the position after its last sample.
     fn ends(&self, wanted: &[u64]) -> Vec<Option<u128>> {
         let last = |part: usize| {
             let count = self.table.counts[part];
@@ -112,7 +112,7 @@ impl Segment {
     }
 }
 
-/// An epoch, or what is left of one from some position on.
+/// An epoch, or the rest of one.
 #[derive(Debug)]
 pub(super) struct Course {
     start: Start,
@@ -122,10 +122,10 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// What comes from `start` on with so many slots for each part, of which one pass has `lens` samples.
+    /// The course from `start` on, with `slots` for each part, whose passes have `lens` samples.
     ///
     /// # Errors
-    /// `InvalidArgument` where an epoch has 2^64 samples or more.
+    /// `InvalidArgument` if an epoch has 2^64 samples or more.
     pub(super) fn new(start: Start, slots: &[u32], lens: &[u64], stopping: Stopping, seed: u64) -> Result<Course> {
         if stopping == Stopping::AllExhaustedWithoutReplacement {
             return Course::without_replacement(start, slots, lens, seed);
@@ -143,7 +143,7 @@ impl Course {
         Ok(Course { start, segments: vec![segment], len })
     }
 
-    /// Where a part is at its end, the others go on without it, with weights in the same ratios.
+    /// When a part is exhausted, the others continue without it, with weights in the same ratios.
     fn without_replacement(start: Start, slots: &[u32], lens: &[u64], seed: u64) -> Result<Course> {
         let mut segments: Vec<Segment> = Vec::new();
         let Start { since: mut len, mut given } = start.clone();
@@ -155,7 +155,7 @@ impl Course {
             }
             let table = Table::new(weights::slots(&left)?, seed);
             let segment = Segment { start: Start { since: len, given }, table };
-            // Some part has a weight and is not at its end; one fewer each time round.
+            // Some part has a weight and is not exhausted; one fewer in each iteration.
             len = segment.ends(lens).into_iter().flatten().min().map_or(Ok(len), position)?;
             given = segment.given_at(len);
             segments.push(segment);
@@ -167,7 +167,7 @@ impl Course {
         &self.start
     }
 
-    /// Which part gives the sample at `position`, and how many it gave before; `None` before the start.
+    /// The part that gives the sample at `position`, and its count of earlier samples; `None` before the start.
     #[inline]
     pub(super) fn at(&self, position: u64) -> Option<(usize, u64)> {
         let segment = self.segment(position)?;
@@ -178,7 +178,7 @@ impl Course {
         Some((part, before + u64::from(rank)))
     }
 
-    /// What each part has given before `position`.
+    /// What each part has contributed before `position`.
     pub(super) fn given_at(&self, position: u64) -> Vec<u64> {
         self.segment(position).map_or_else(|| self.start.given.clone(), |segment| segment.given_at(position))
     }

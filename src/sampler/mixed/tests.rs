@@ -1,4 +1,4 @@
-//! Mixtures against counters that walk through them, and their states against everything that could be wrong with one.
+//! Compares mixtures with counters that walk through them, and tries invalid states.
 
 use super::*;
 use crate::sampler::KnownOrder;
@@ -37,14 +37,14 @@ fn part_of(lens: &[u64], id: u64) -> usize {
     ends(lens).partition_point(|&end| end <= id)
 }
 
-/// The sample that part `part` gives as its `number`-th of an epoch: each pass is a shuffle of its own.
+/// The `number`-th sample of part `part` in an epoch: each pass is a shuffle of its own.
 fn nth(lens: &[u64], part: usize, epoch: u64, number: u64) -> u64 {
     let (pass, place) = (number / lens[part], number % lens[part]);
     let order = Shuffled::new(lens[part], part as u64);
     ends(lens)[part] - lens[part] + order.at(Cursor::new(epoch.wrapping_add(pass << 32), place)).0
 }
 
-/// Which part comes at each position where none is ever exhausted.
+/// The part at each position if none is ever exhausted.
 fn turns(lens: &[u64], weights: &[f64], positions: u64) -> Vec<usize> {
     let endless = mixed(lens, weights, Stopping::After(u64::MAX));
     (0..positions).map(|position| part_of(lens, at(&endless, 0, position))).collect()
@@ -102,7 +102,7 @@ proptest! {
     }
 }
 
-/// Every way to stop, against counters; each part gives its samples in its order, and each of them once a pass.
+/// Compares every way to stop with counters: each part gives its samples in its order, and each of them once a pass.
 fn is_what_counters_walk_through(parts: Vec<(u64, f64)>, epoch: u64, idle: bool) -> Result<(), TestCaseError> {
     let (mut lens, mut weights): (Vec<u64>, Vec<f64>) = parts.into_iter().unzip();
     if idle {
@@ -140,7 +140,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Whatever a state says, it is taken or refused, and what is taken has samples.
+    /// Any state is either accepted or refused, and an accepted one has samples.
     #[test]
     fn no_state_is_too_hostile(
         slots in prop::collection::vec(prop_oneof![Just(0), Just(65536), Just(32768), any::<u32>()], 2..4),
@@ -184,7 +184,7 @@ fn proportions_are_exact_everywhere() {
         if position % 64 == 63 {
             for (part, count) in std::mem::take(&mut of_run).into_iter().enumerate() {
                 let wanted = weights[part] * 64.0;
-                // A run is cut out of the whole at two ends; at each it may have 1 + parts * weight too many or few.
+                // A run is cut from the whole at two ends; at each it may have 1 + parts * weight too many or few.
                 let slack = 2.0 * (1.0 + 8.0 * weights[part]);
                 assert!((count as f64 - wanted).abs() <= slack, "{count} of {wanted} of part {part} before {position}");
             }
@@ -196,7 +196,7 @@ fn proportions_are_exact_everywhere() {
     }
 }
 
-/// Which part comes next is not told by those before: in runs of 64 every place is as good as any other.
+/// Earlier samples do not predict the next part: in runs of 64 every place is equally likely.
 #[test]
 fn turns_have_no_pattern() {
     let turns = turns(&[1000; 4], &[1.0; 4], 65536);
@@ -255,7 +255,7 @@ fn the_same_weights_go_on_in_the_same_order_everywhere() {
     goes_on_with_the_same_weights(1);
 }
 
-/// At every so many positions of small mixtures: with the same weights all goes on as if nothing had happened.
+/// At every `every`-th position of small mixtures: with the same weights, all goes on as if nothing had happened.
 fn goes_on_with_the_same_weights(every: usize) {
     let (lens, weights) = ([5, 9, 4, 30], [0.2, 0.3, 0.0, 0.5]);
     for stopping in [STOPPINGS[0], STOPPINGS[1], STOPPINGS[2], Stopping::After(45)] {
@@ -284,8 +284,8 @@ fn changed_weights_lose_and_repeat_nothing_anywhere() {
     changes_and_goes_on(1);
 }
 
-/// At every so many positions, and at another one behind it: each part goes on where it was, and the epoch ends where
-/// its rule says, with what came before counted.
+/// At every `every`-th position, and at a later one: each part continues where it was, and the epoch ends where its
+/// rule says, with earlier samples counted.
 fn changes_and_goes_on(every: usize) {
     let lens = [5, 9, 4, 30];
     let weights = [vec![0.2, 0.3, 0.1, 0.4], vec![0.5, 0.0, 0.4, 0.1], vec![0.1, 0.6, 0.0, 0.3]];

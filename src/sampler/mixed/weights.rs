@@ -1,18 +1,18 @@
-//! Weights become slots of a period.
+//! Converts weights to slots of a period.
 
 use crate::{Error, ErrorKind, Result};
 
 /// Slots of a period: the unit of weights is 1 / 65536 of the samples.
 pub(super) const PERIOD: u64 = 1 << 16;
 
-/// Datasets in a mixture at most.
+/// Maximum number of datasets in a mixture.
 pub(super) const PARTS_MAX: usize = 256;
 
-/// The slots that each weight has of a period, by largest remainder: the sum is [`PERIOD`], a weight of 0 has none, and
-/// every other one has at least one. Only the ratios of weights matter.
+/// The slots of each weight in a period, by largest remainder: the sum is [`PERIOD`], a weight of 0 has none, and every
+/// other one has at least one. Only the ratios of weights matter.
 ///
 /// # Errors
-/// `InvalidArgument` for more than [`PARTS_MAX`] weights, for one that is negative, infinite or no number, and where
+/// `InvalidArgument` for more than [`PARTS_MAX`] weights, for one that is negative, infinite or not a number, and if
 /// all are 0.
 pub(super) fn slots(weights: &[f64]) -> Result<Vec<u32>> {
     let refuse = |what: String| {
@@ -29,7 +29,7 @@ pub(super) fn slots(weights: &[f64]) -> Result<Vec<u32>> {
     if largest == 0.0 {
         return refuse("no dataset of the mixture has a weight above 0".into());
     }
-    // Through the largest, so that no sum is infinite, whatever the weights.
+    // Divided by the largest, so that no sum is infinite.
     let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
     let exact: Vec<f64> = weights.iter().map(|weight| weight / largest / sum * PERIOD as f64).collect();
     let floors = weights.iter().zip(&exact).map(|(&weight, exact)| (exact.floor() as u32).max((weight > 0.0).into()));
@@ -41,7 +41,7 @@ pub(super) fn slots(weights: &[f64]) -> Result<Vec<u32>> {
     for &part in by_remainder.iter().cycle().take(PERIOD.saturating_sub(total) as usize) {
         slots[part] += 1;
     }
-    // What the smallest were lent, at most one each, is taken from those that have the most.
+    // The smallest were rounded up, by at most one each; take that from those that have the most.
     for _ in PERIOD..total {
         if let Some(most) = slots.iter_mut().max() {
             *most -= 1;
@@ -97,7 +97,7 @@ mod tests {
                 let exact = weight / sum * PERIOD as f64;
                 prop_assert!((exact - f64::from(count)).abs() < 1.001, "{} for {}", count, exact);
             }
-            // Slots are weights too, and then nothing is rounded: so a state can carry them.
+            // Slots are weights too, and are not rounded again, so a state can store them.
             let again: Vec<f64> = slots.iter().map(|&count| f64::from(count)).collect();
             prop_assert_eq!(super::slots(&again).unwrap(), slots);
         }

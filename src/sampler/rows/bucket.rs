@@ -1,11 +1,11 @@
-//! Samples of about one length put together to batches.
+//! Groups samples of similar length into batches.
 
 use super::{Piece, RowPiece, Rows};
 use crate::config::Buckets;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 
-/// Puts the samples of a window together by length; a row is a batch. Its memory is reused from window to window.
+/// Groups the samples of a window by length; a row is a batch. Its memory is reused from window to window.
 #[derive(Clone, Debug)]
 pub struct Bucketer {
     boundaries: Vec<u64>,
@@ -20,11 +20,11 @@ pub struct Bucketer {
 }
 
 impl Bucketer {
-    /// For those buckets.
+    /// For these buckets.
     ///
     /// # Errors
-    /// `InvalidArgument` where boundaries do not ascend from at least 1, where there is not one batch size more than
-    /// boundaries, or where one is 0.
+    /// `InvalidArgument` if boundaries do not ascend from at least 1, if there is not exactly one more batch size than
+    /// boundaries, or if one is 0.
     pub fn new(buckets: &Buckets) -> Result<Bucketer> {
         let Buckets { boundaries, batch_sizes, .. } = buckets;
         let refuse =
@@ -64,18 +64,18 @@ impl Bucketer {
         &self.batch_sizes
     }
 
-    /// Puts the samples of those `lengths`, in elements, together to `rows`, whatever those were: each row is a batch
-    /// of whole samples. Returns whether the last one is not full.
+    /// Groups the samples of these `lengths`, in elements, into `rows`, replacing its content: each row is a batch of
+    /// whole samples. Returns whether the last one is not full.
     ///
-    /// What does not fill a batch of its bucket goes to the next longer one, before the samples of that, so that at
-    /// most one batch is not full: it has the longest of what is left over, and comes last. The others come in the
-    /// order of their first samples or, with `random`, in a random one.
+    /// The rest of a bucket goes to the next longer one, before its samples, so that at most one batch is not full: it
+    /// has the longest of the remaining samples, and comes last. The others come in the order of their first samples
+    /// or, with `random`, in a random one.
     pub fn bucket(&mut self, lengths: &[u64], random: Option<&mut dyn Rng>, rows: &mut Rows) -> bool {
         self.group(lengths);
         self.pieces.clear();
         let piece = |(index, &len): (usize, &u64)| RowPiece { index: index as u32, piece: Piece { start: 0, len } };
         self.pieces.extend(lengths.iter().enumerate().map(piece));
-        // What is left over of a bucket stands right before the next one, so a batch is a run of samples.
+        // The rest of a bucket is right before the next one, so a batch is a run of samples.
         let (mut start, mut row) = (0, 0);
         let row_of = &mut self.bucket_of;
         for (&end, &size) in self.ends.iter().zip(&self.batch_sizes) {

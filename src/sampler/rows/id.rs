@@ -1,4 +1,4 @@
-//! What decides which samples make a row, as data.
+//! Everything that decides which samples make a row, as data.
 
 use crate::config::{Batching, Config, PackMethod, Shuffle};
 use crate::dataset::SampleId;
@@ -10,8 +10,8 @@ use std::fmt;
 /// lengths give other rows, or the same rows in another order.
 const VERSION: u64 = 1;
 
-/// Everything beside the order and the lengths of samples that decides which samples make a row, and how rows follow
-/// one another within a window.
+/// Everything that decides which samples make a row, besides the order and the lengths of samples, and the order of
+/// rows within a window.
 ///
 /// A state stores it as a JSON object that has `kind` and the fields named here. These names never change.
 ///
@@ -36,7 +36,7 @@ pub enum BatchingId {
         seq_len: u64,
         /// Samples that are packed together.
         window: u64,
-        /// What the order of a window's rows derives from; `None` if it is not random.
+        /// The seed of the order of a window's rows; `None` if it is not random.
         seed: Option<u64>,
         /// Version of the algorithm.
         version: u64,
@@ -49,7 +49,7 @@ pub enum BatchingId {
         digest: u64,
         /// Samples that are put into buckets together.
         window: u64,
-        /// What the order of a window's batches derives from; `None` if it is not random.
+        /// The seed of the order of a window's batches; `None` if it is not random.
         seed: Option<u64>,
         /// Version of the algorithm.
         version: u64,
@@ -57,7 +57,7 @@ pub enum BatchingId {
 }
 
 impl BatchingId {
-    /// Of what `config` asks for.
+    /// The identity of the batching in `config`.
     pub fn of(config: &Config) -> BatchingId {
         let seed = (config.shuffle != Shuffle::Off).then_some(config.seed);
         match &config.batching {
@@ -129,7 +129,7 @@ impl Identified for BatchingId {
     }
 }
 
-/// In words, on one line, for people. Nothing stores, compares or parses it.
+/// As text on one line, for people. Nothing stores, compares or parses it.
 impl fmt::Display for BatchingId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seed = match self {

@@ -1,4 +1,4 @@
-//! Sequences packed into rows of one length.
+//! Packs sequences into rows of one length.
 
 use super::{Piece, RowPiece, Rows};
 use crate::config::{PackMethod, Packing};
@@ -8,11 +8,11 @@ use rand_xoshiro::rand_core::Rng;
 /// Longest row, in elements: `BestFit` keeps 4 bytes for each length that a row's room may have.
 pub const SEQ_LEN_MAX: u64 = 1 << 24;
 
-/// A row takes as many pieces as there are in it if they have this many elements each: memory for what alignment adds
-/// to each piece must be set aside before lengths are known.
+/// A row takes at most one piece per this many of its elements: memory for the alignment of each piece must be reserved
+/// before lengths are known.
 const PIECE_ELEMENTS: u64 = 16;
 
-/// And it takes this many, however short it is.
+/// A row takes at least this many, however short it is.
 const PIECES_MIN: u64 = 64;
 
 /// No row yet.
@@ -41,7 +41,7 @@ impl Packer {
     /// For rows of `packing.seq_len` elements.
     ///
     /// # Errors
-    /// `InvalidArgument` where that is 0 or more than [`SEQ_LEN_MAX`].
+    /// `InvalidArgument` if that is 0 or more than [`SEQ_LEN_MAX`].
     pub fn new(packing: &Packing) -> Result<Packer> {
         let seq_len = packing.seq_len;
         if seq_len == 0 || seq_len > SEQ_LEN_MAX {
@@ -70,24 +70,24 @@ impl Packer {
         self.seq_len.into()
     }
 
-    /// Pieces that a row holds at most: a sixteenth of its elements, and at least 64. A row that has as many takes no
-    /// more, whatever room it has.
+    /// Most pieces in a row: a sixteenth of its elements, and at least 64. A row with that many takes no more, whatever
+    /// room it has.
     pub fn pieces_max(&self) -> u64 {
         self.pieces_max.into()
     }
 
-    /// Pieces that a sequence of that length is cut into, at least; `Concat` may cut it once more.
+    /// Minimum number of pieces that a sequence of this length is cut into; `Concat` may cut it once more.
     pub fn pieces_of(&self, length: u64) -> u64 {
         // Division is slow, and most sequences need none.
         if length <= self.seq_len() { 1 } else { length.div_ceil(self.seq_len()) }
     }
 
-    /// Packs the sequences of those `lengths`, in elements, into `rows`, whatever those were.
+    /// Packs the sequences of these `lengths`, in elements, into `rows`, replacing its content.
     ///
-    /// Every element of every sequence comes into exactly one row. A longer sequence than a row is cut into pieces of
-    /// a row's length and a rest, which is packed as a sequence of its own. An empty sequence comes into the row of the
+    /// Every element of every sequence goes to exactly one row. A sequence longer than a row is cut into pieces of a
+    /// row's length and a rest, which is packed as a sequence of its own. An empty sequence goes to the row of the
     /// piece before it. Rows come in the order of their first pieces or, with `random`, in a random one; those of
-    /// `Concat` always in order.
+    /// `Concat` are always in order.
     pub fn pack(&mut self, lengths: &[u64], random: Option<&mut dyn Rng>, rows: &mut Rows) {
         self.pieces.clear();
         self.row_of.clear();
@@ -108,7 +108,7 @@ impl Packer {
         rows.arrange(&self.pieces, &self.row_of, self.held.len(), None, random);
     }
 
-    /// Cuts what is longer than a row.
+    /// Cuts sequences that are longer than a row.
     fn cut(&mut self, lengths: &[u64]) {
         let seq_len = self.seq_len();
         for (index, &length) in lengths.iter().enumerate() {
@@ -122,7 +122,7 @@ impl Packer {
         self.row_of.resize(self.pieces.len(), NONE);
     }
 
-    /// A row with one piece in it; returns its number.
+    /// Opens a row with one piece in it, and returns its number.
     fn open(held: &mut Vec<u32>) -> u32 {
         held.push(1);
         held.len() as u32 - 1
@@ -156,7 +156,7 @@ impl Packer {
         }
     }
 
-    /// Longest first: the row with the least room that suffices, of several the one that came to it last.
+    /// Longest first: the row with the least room that suffices; among equals, the one that reached it last.
     fn best_fit(&mut self) {
         self.sort_by_length();
         self.rooms.reserve(self.seq_len as usize);
@@ -177,8 +177,8 @@ impl Packer {
         self.rooms.clear();
     }
 
-    /// The pieces that have elements, longest first, equal ones in the order of the window: a radix sort by what they
-    /// lack to a row's length, in at most two passes.
+    /// The pieces that have elements, longest first, equal ones in the order of the window: a radix sort by the
+    /// difference from a row's length, in at most two passes.
     fn sort_by_length(&mut self) {
         const BITS: u32 = 12;
         const DIGITS: usize = 1 << BITS;
@@ -236,8 +236,8 @@ impl Packer {
         }
     }
 
-    /// Empty pieces go into the row of the piece before them, those at the beginning into that of the first one that
-    /// is not empty. Where that row holds no more pieces, into one that is opened for them.
+    /// Empty pieces go to the row of the piece before them, those at the beginning to that of the first piece that is
+    /// not empty. If that row is full of pieces, a new one is opened for them.
     fn place_empty(&mut self) {
         let Some(first_empty) = self.row_of.iter().position(|&row| row == NONE) else { return };
         let mut row = match first_empty {
@@ -259,7 +259,7 @@ impl Packer {
     }
 }
 
-/// The room of each row, and of the leaves below each inner node the most: finds the first row that has enough.
+/// The room of each row, and for each inner node the most room below it: finds the first row that has enough.
 #[derive(Clone, Debug, Default)]
 struct Tree {
     /// Node n has the children 2n and 2n + 1; row r is node `leaves + r`.
@@ -275,7 +275,7 @@ impl Tree {
         self.most.resize(2 * self.leaves, 0);
     }
 
-    /// The first row that has at least `room`, which is not 0, with what it has.
+    /// The first row that has at least `room`, which is not 0, and its room.
     fn first(&self, room: u32) -> Option<(u32, u32)> {
         if self.most[1] < room {
             return None;
@@ -302,21 +302,21 @@ impl Tree {
     }
 }
 
-/// Rows by the room that they have left: finds the least that suffices. A list of rows for each room, and a tree of
-/// bits, 64 to a node, that tells which lists have a row.
+/// Rows by the room that they have left: finds the least that suffices. Has a list of rows for each room, and a tree of
+/// bits, 64 to a node, that shows which lists have a row.
 #[derive(Clone, Debug, Default)]
 struct Rooms {
-    /// Bit r of the first level: whether there is a row with room r. Bit n of each other: whether word n of the one
-    /// before it has a bit.
+    /// Bit r of the first level: whether a row has room r. Bit n of each other level: whether word n of the previous
+    /// one has a bit.
     levels: Vec<Vec<u64>>,
-    /// The row that came last to each room, where its bit is set.
+    /// The row that reached each room last, if its bit is set.
     heads: Vec<u32>,
-    /// The row that came before each row to the same room.
+    /// The row that reached the same room before each row.
     before: Vec<u32>,
 }
 
 impl Rooms {
-    /// Takes memory for rooms below `most`, the first time.
+    /// Allocates memory for rooms below `most`, the first time.
     fn reserve(&mut self, most: usize) {
         if self.heads.len() == most {
             return;
@@ -344,7 +344,7 @@ impl Rooms {
         }
     }
 
-    /// Takes out the row that has the least room of at least `room`, and says how much it has.
+    /// Removes the row with the least room of at least `room`, and returns its room.
     fn take(&mut self, room: u32) -> Option<(u32, u32)> {
         let found = self.least(room as usize)?;
         let row = self.heads[found];
@@ -373,7 +373,7 @@ impl Rooms {
     fn least(&self, from: usize) -> Option<usize> {
         let mut at = from;
         let mut height = 0;
-        // Up, until there is a bit at or behind the place; then down along the lowest ones.
+        // Up, until there is a bit at or after the place; then down along the lowest ones.
         let mut found = loop {
             let word = *self.levels.get(height)?.get(at / 64)? & (u64::MAX << (at % 64));
             if word != 0 {

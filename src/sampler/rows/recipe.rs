@@ -1,4 +1,4 @@
-//! How the samples of a window become rows: checked once, then shared by all that walk the order.
+//! Makes rows from the samples of a window: checked once, then shared by all walks over the order.
 
 use super::{Bucketer, Packer, Rows};
 use crate::config::{Batching, Config, Cursor, Shuffle};
@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 /// Most samples in a window: resuming inside a window means making all of it again.
 const WINDOW_MAX: u64 = 1 << 24;
 
-/// A window ends before it has this many pieces for each of its samples, so making it takes about the same time
-/// whatever the lengths of the samples are.
+/// A window ends before it has this many pieces for each of its samples, so making it takes about the same time for any
+/// lengths.
 const PIECES_EACH: u64 = 8;
 
 /// Most pieces that one sample may be cut into. A window has at least one sample, however long it is.
@@ -22,7 +22,7 @@ const SAMPLE_PIECES_MAX: u64 = 1 << 20;
 
 /// How windows of samples become rows.
 pub(crate) struct Recipe {
-    /// Copied for each window, before it has taken memory.
+    /// Copied for each window, before it allocates memory.
     maker: Maker,
     /// The field whose elements count.
     field: usize,
@@ -30,14 +30,14 @@ pub(crate) struct Recipe {
     samples: u64,
     /// Rows in a batch of one rank.
     batch_rows: u64,
-    /// Where rows come in random order: what that order derives from.
+    /// The seed of the order of rows, if it is random.
     seed: Option<u64>,
     drop_last: bool,
-    /// The window that the start was checked against, until a walk takes it: making it again may take seconds.
+    /// The window that the start was checked against, kept until a walk takes it: making it again may take seconds.
     checked: Mutex<Option<Window>>,
 }
 
-/// Makes rows of a window's lengths.
+/// Makes rows from a window's lengths.
 #[derive(Clone)]
 enum Maker {
     Pack(Packer),
@@ -45,11 +45,11 @@ enum Maker {
 }
 
 impl Recipe {
-    /// What `config` asks for; `None` where a row is a sample.
+    /// The recipe for `config`; `None` if a row is a sample.
     ///
     /// # Errors
     /// `InvalidArgument` for an impossible window, row length, boundary or batch size, and for a dataset without a
-    /// field whose lengths the index knows.
+    /// field whose lengths are in the index.
     pub(crate) fn new(config: &Config, dataset: &dyn Dataset) -> Result<Option<Recipe>> {
         let (maker, samples) = match &config.batching {
             Batching::Samples => return Ok(None),
@@ -91,7 +91,7 @@ impl Recipe {
         matches!(self.maker, Maker::Pack(_))
     }
 
-    /// Refuses a start behind the last row of its window.
+    /// Refuses a start after the last row of its window.
     pub(crate) fn check_start(&self, start: Cursor, dataset: &dyn Dataset, sampler: &dyn Sampler) -> Result<()> {
         if start.rows == 0 {
             return Ok(());
@@ -124,7 +124,7 @@ impl Recipe {
         checked.unwrap_or_else(new)
     }
 
-    /// Most samples in a batch, where each piece counts, and most bytes that are read for them.
+    /// Most samples in a batch, counting each piece, and most bytes that are read for them.
     pub(crate) fn largest_batch(&self, dataset: &dyn Dataset) -> (u64, u64) {
         let is_plain = dataset.index().plain_field == Some(self.field);
         let element_bytes = dataset.schema().fields[self.field].dtype.size();
@@ -134,8 +134,8 @@ impl Recipe {
                 let bytes = if is_plain {
                     self.batch_rows.saturating_mul(packer.seq_len()).saturating_mul(element_bytes)
                 } else {
-                    // A sample is read whole for each of its pieces. Those that are the rest of a cut sample, or all
-                    // of it, are of different samples; others fill a row or, with `Concat`, begin or end it.
+                    // A sample is read whole for each of its pieces. Pieces that are a whole sample, or the rest of a
+                    // cut one, are of different samples; others fill a row or, with `Concat`, begin or end it.
                     let cut = dataset.largest(1).saturating_mul(self.batch_rows.saturating_mul(2));
                     dataset.largest(pieces).saturating_add(cut)
                 };
@@ -151,14 +151,14 @@ impl Recipe {
                 let of_bucket =
                     |(&size, &boundary): (&u64, &u64)| size.saturating_mul(boundary - 1).saturating_mul(element_bytes);
                 let others = sizes.iter().zip(bucketer.boundaries()).map(of_bucket).max().unwrap_or(0);
-                // Where no batch of a bucket can be full, the whole dataset is the bound.
+                // If no batch of a bucket can be full, the whole dataset is the bound.
                 (samples, last.max(others.min(dataset.bytes())))
             }
         }
     }
 }
 
-/// The window that was made last. Its memory is reused from window to window.
+/// The last window. Its memory is reused from window to window.
 pub(crate) struct Window {
     maker: Maker,
     /// Epoch and first position; `None` before the first one is made.
@@ -174,7 +174,7 @@ impl Window {
         self.start.map_or(0, |(_, position)| position)
     }
 
-    /// Position behind its last sample.
+    /// Position after its last sample.
     pub(crate) fn end(&self) -> u64 {
         self.start() + self.ids.len() as u64
     }
@@ -201,7 +201,7 @@ impl Window {
         ids.clear();
         ids.extend((position..end).map(|position| sampler.at(Cursor::new(epoch, position))));
         lengths.clear();
-        // The dataset promises that its index knows all lengths; `known_field` tried it.
+        // The dataset promises that its index has all lengths; `known_field` tried it.
         let length = |&id: &SampleId| dataset.length(id, recipe.field).unwrap_or(0);
         guard::named(dataset, "length", || lengths.extend(ids.iter().map(length)));
         let mut random = recipe.seed.map(|seed| window_rng(seed, epoch, position));
@@ -221,7 +221,7 @@ impl Window {
             }
             Maker::Bucket(bucketer) => {
                 let has_rest = bucketer.bucket(lengths, random, rows);
-                // It comes last, so the rows before it are the same whether it is there or not.
+                // It comes last, so the rows before it are the same with or without it.
                 if has_rest && recipe.drop_last {
                     rows.pop();
                 }
@@ -230,14 +230,14 @@ impl Window {
     }
 }
 
-/// The field that rows are made of, by its number in the schema: the first whose values differ in length, else the
-/// one that can be read in parts. `None` where there is neither.
+/// The field that rows are made of, by its number in the schema: the first one with values of different lengths,
+/// otherwise the one that can be read in parts. `None` if there is neither.
 pub(crate) fn row_field(dataset: &dyn Dataset) -> Option<usize> {
     let ragged = dataset.schema().fields.iter().position(|field| field.shape == Shape::Ragged);
     ragged.or(dataset.index().plain_field)
 }
 
-/// The field that rows are made of, whose lengths the index knows.
+/// The field that rows are made of, whose lengths are in the index.
 fn known_field(dataset: &dyn Dataset) -> Result<usize> {
     let Some(field) = row_field(dataset) else {
         let what = "no column can be packed or put into buckets: all columns have one shape";
@@ -256,11 +256,11 @@ fn known_field(dataset: &dyn Dataset) -> Result<usize> {
     Ok(field)
 }
 
-/// Refuses samples that would be cut into so many pieces that one of them alone is too much for a window.
+/// Refuses samples that would be cut into so many pieces that one of them is too much for a window.
 fn refuse_longer(dataset: &dyn Dataset, field: usize, seq_len: u64) -> Result<()> {
     let element_bytes = dataset.schema().fields[field].dtype.size();
     let is_too_many = |bytes: u64| bytes / element_bytes / seq_len > SAMPLE_PIECES_MAX;
-    // Where all samples together are not too long none is, and finding the longest can take a look at each.
+    // If all samples together are not too long, none is; finding the longest may mean looking at each.
     if is_too_many(dataset.bytes()) && is_too_many(dataset.largest(1)) {
         let elements = dataset.largest(1) / element_bytes;
         let what = format!(

@@ -1,4 +1,4 @@
-//! Packs and buckets against brute force: every element once, in the row where a plain search would put it.
+//! Compares packing and buckets with brute force: every element once, in the row where a plain search would put it.
 
 use super::*;
 use crate::config::order::WINDOW_SAMPLES;
@@ -39,7 +39,7 @@ fn cut(lengths: &[u64], seq_len: u64) -> Row {
     pieces
 }
 
-/// Rows as somebody would pack them who has all the time in the world.
+/// Packs rows by a plain search, without regard to time.
 fn slow_pack(method: PackMethod, seq_len: u64, lengths: &[u64]) -> Vec<Row> {
     let pieces_max = packer(method, seq_len).pieces_max() as usize;
     let mut rows: Vec<Row> = Vec::new();
@@ -59,11 +59,11 @@ fn slow_pack(method: PackMethod, seq_len: u64, lengths: &[u64]) -> Vec<Row> {
         PackMethod::BestFit => {
             let mut sorted: Row = filled().copied().collect();
             sorted.sort_by_key(|piece| std::cmp::Reverse(piece.piece.len));
-            // The rows in the order in which they came to what they have.
+            // The rows in the order in which they reached their present room.
             let mut last_touched: Vec<usize> = Vec::new();
             for piece in sorted {
                 let open = last_touched.iter().rev().filter(|&&row| fits(&rows[row], piece.piece.len));
-                // Of equal ones the first found: `max_by_key` would give the last.
+                // The first among equals: `max_by_key` would return the last.
                 let row = open.copied().reduce(
                     |best, row| {
                         if elements(&rows[row]) > elements(&rows[best]) { row } else { best }
@@ -190,7 +190,7 @@ proptest! {
         }
     }
 
-    /// What was packed before leaves no trace.
+    /// Earlier packing leaves no trace.
     #[test]
     fn memory_is_reused_without_a_trace((seq_len, first) in any_packing(), mut second in any_lengths(70)) {
         for method in METHODS {
@@ -235,7 +235,7 @@ proptest! {
     }
 }
 
-/// Full batches in the order of their first samples, and what is left.
+/// Full batches in the order of their first samples, and the rest.
 fn slow_bucket(buckets: &Buckets, lengths: &[u64]) -> (Vec<Vec<u32>>, Vec<u32>) {
     let mut full = Vec::new();
     let mut rest: Vec<u32> = Vec::new();

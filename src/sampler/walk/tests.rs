@@ -20,8 +20,8 @@ fn order(config: &Config, count: u64) -> Order {
     Order::new(config, files(count), Arc::new(Shuffled::new(count, 7))).unwrap()
 }
 
-/// What comes, batch by batch: place, place behind it, and the samples with their positions. Which samples come once
-/// more as padding hangs on the start: they are `None`.
+/// The batches: position, position after it, and the samples with their positions. Which samples are repeated as
+/// padding depends on the start: they are `None`.
 type Batches = Vec<(Cursor, Cursor, Vec<Option<(u64, SampleId)>>)>;
 
 fn batches(order: &Order) -> Batches {

@@ -1,23 +1,22 @@
-//! Window after window: which rows of the global order one rank takes, batch by batch.
+//! Walks window after window: which rows of the global order one rank takes, batch by batch.
 
 use crate::sampler::rows::{Recipe, Window};
 use crate::sampler::{Cursor, Order, Position, Selection};
 use std::sync::Arc;
 
-/// Epochs in a row without a batch (because what does not fill one on every rank is dropped) after which the walk
-/// ends. Epochs differ in their number of rows, so one may have a batch where another has none.
+/// The walk ends after this many consecutive epochs without a batch (because rows that do not fill one on every rank
+/// are dropped). Epochs differ in their number of rows, so one may have a batch when another has none.
 const EMPTY_EPOCHS_MAX: u32 = 16;
 
 /// Walks through the windows of epoch after epoch.
 ///
-/// A window is the next so many positions behind the cursor: fewer at the end of an epoch, and where samples are so
-/// long that they would be cut into more than eight pieces on average. The rows of an epoch's windows are one sequence,
-/// which depends neither on the ranks nor on the batch size: row `k` behind the cursor belongs to rank
-/// `k % world_size`, and the batches of all ranks together are runs of it. So a cursor means the same for another world
-/// size or batch size.
+/// A window is the next positions after the cursor: fewer at the end of an epoch, and if samples are so long that they
+/// would be cut into more than eight pieces on average. The rows of an epoch's windows are one sequence, which depends
+/// neither on the ranks nor on the batch size: row `k` after the cursor belongs to rank `k % world_size`, and the
+/// batches of all ranks together are runs of it. So a cursor means the same for another world size or batch size.
 ///
-/// The last run of an epoch, if it is not full, is left out on all ranks with `drop_last`. Else each rank has the same
-/// number of its rows: where there is none left, one from the beginning of that run once more, marked as padding.
+/// If the last run of an epoch is not full, `drop_last` leaves it out on all ranks. Otherwise each rank has the same
+/// number of its rows: a rank without one repeats a row from the beginning of that run, marked as padding.
 pub(super) struct Windows {
     order: Order,
     recipe: Arc<Recipe>,
@@ -31,7 +30,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Along `order`, whose rows `recipe` makes.
+    /// Walks along `order`, whose rows `recipe` makes.
     pub(super) fn new(order: &Order, recipe: &Arc<Recipe>) -> Windows {
         Windows {
             order: order.clone(),
@@ -60,7 +59,7 @@ impl Windows {
         self.is_ready.then_some(self.batch.cursor.epoch)
     }
 
-    /// Puts the next batch into `batch`, whatever that held; false at the end.
+    /// Puts the next batch into `batch`, replacing its content; false at the end.
     pub(super) fn next(&mut self, batch: &mut Selection) -> bool {
         if self.epoch().is_none() {
             return false;
@@ -68,8 +67,8 @@ impl Windows {
         std::mem::swap(batch, &mut self.batch);
         self.at = batch.next;
         self.is_ready = false;
-        // Rows at the end of an epoch that will be dropped are passed with the batch before them, so that what is saved
-        // behind an epoch's last batch begins with the next epoch.
+        // Rows at the end of an epoch that will be dropped are passed with the batch before them, so that the cursor
+        // after an epoch's last batch begins with the next epoch.
         if self.order.strided().drop_last() && batch.next.epoch == batch.cursor.epoch {
             self.is_ready = self.fill();
             if !self.is_ready {
@@ -80,7 +79,7 @@ impl Windows {
         true
     }
 
-    /// Makes the next batch of the epoch ready; false where the epoch has none any more.
+    /// Makes the next batch of the epoch ready; false if the epoch has none left.
     fn fill(&mut self) -> bool {
         let strided = *self.order.strided();
         let (rank, world_size) = (strided.rank(), strided.world_size());
@@ -111,7 +110,7 @@ impl Windows {
         if passed == 0 || (passed < global_rows && strided.drop_last()) {
             return false;
         }
-        // Of the last turn this rank may have no row.
+        // This rank may have no row of the last turn.
         let place = (passed.div_ceil(world_size) - 1).saturating_mul(world_size).saturating_add(rank);
         if place >= passed {
             self.push_again(start, (place - passed) % passed);

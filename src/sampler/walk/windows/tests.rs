@@ -1,5 +1,5 @@
-//! All ranks together get every row of every window once, in one order, whatever the world size and the batch size are,
-//! and were before a stop.
+//! All ranks together get every row of every window once, in one order, for any world size and batch size, even if
+//! those changed at a stop.
 
 use crate::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle};
 use crate::dataset::{self, Dataset, FileTable, Index, Options, Sample, SampleId, Shape, Span};
@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 const EPOCHS: u64 = 2;
 
-/// Epoch, position, sample, and where the piece begins and how long it is.
+/// Epoch, position, sample, and the start and the length of the piece.
 type Taken = (u64, u64, SampleId, u64, u64);
 type Row = Vec<Taken>;
 
-/// Files of those sizes: a sample has as many elements as its file has bytes.
+/// Files of these sizes: a sample has as many elements as its file has bytes.
 fn files(lengths: &[u64]) -> Arc<dyn Dataset> {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
@@ -128,13 +128,13 @@ fn flat(rounds: &[Round]) -> Vec<Row> {
     rounds.iter().flat_map(|round| round.rows.iter().cloned()).collect()
 }
 
-/// The rows from `start` on, as one rank gets them one by one; with the same `drop_last`, which leaves out batches of
-/// buckets that are not full.
+/// The rows from `start` on, as a single rank gets them one by one, with the same `drop_last`, which leaves out batches
+/// of buckets that are not full.
 fn reference(config: &Config, lengths: &[u64], start: Cursor) -> Vec<Row> {
     flat(&deliver(&Config { batch_size: 1, world_size: 1, ..config.clone() }, lengths, start, usize::MAX))
 }
 
-/// Of the rows from some place on, those that fill batches of all ranks, if others are dropped.
+/// Among the rows from some place on, those that fill batches of all ranks, if others are dropped.
 fn not_dropped(config: &Config, rows: Vec<Row>) -> Vec<Row> {
     if !config.drop_last {
         return rows;
@@ -254,7 +254,7 @@ proptest! {
         prop_assert_eq!(flat(&deliver(&config, &lengths, Cursor::default(), usize::MAX)), not_dropped(&config, all));
     }
 
-    /// Stopped behind any batch and gone on with other sizes: the rows that are left, in the same order.
+    /// Stopped after any batch and continued with other sizes: the remaining rows come in the same order.
     #[test]
     fn a_stop_anywhere_loses_nothing(
         config in any_config(), lengths in any_lengths(), world_size in 1..5_u64, batch_size in 1..6_u64,
@@ -265,7 +265,7 @@ proptest! {
         let after = Config { world_size, batch_size, drop_last: drop_after, ..config.clone() };
         let stops = stops.iter().map(|any| any.index(whole.len().max(1))).chain(whole.len().checked_sub(1));
         for (stop, round) in stops.filter_map(|stop| Some((stop, whole.get(stop)?))) {
-            // Where the next epoch begins, what was dropped of this one is passed.
+            // If the next epoch begins, the dropped rows of this one are passed.
             let in_epoch = flat(&whole[..=stop]).iter().filter(|row| row[0].0 == round.next.epoch).count();
             let passed = all.partition_point(|row| row[0].0 < round.next.epoch) + in_epoch;
             prop_assert_eq!(&reference(&config, &lengths, round.next)[..], &all[passed..], "{:?}", round.next);
@@ -273,7 +273,7 @@ proptest! {
             let got = flat(&deliver(&after, &lengths, round.next, usize::MAX));
             prop_assert_eq!(&got, &not_dropped(&after, left.clone()), "{:?} to {:?}", round.next, after);
             if !drop_after || matches!(config.batching, Batching::Packed(_)) {
-                // Also where batches that are not full were left out before, and are not any more.
+                // Even if batches that are not full were left out before, and no longer are.
                 prop_assert!(left.iter().filter(|row| all.contains(row)).eq(&all[passed..]));
             }
         }
@@ -326,7 +326,7 @@ fn a_cursor_behind_the_rows_of_its_window_is_refused() {
     refused(&config, &dataset, at(0, u64::MAX), &["18446744073709551615"]);
 }
 
-/// A dataset of which only reading tells how long samples are, and one that has nothing to go by.
+/// A dataset whose lengths are known only by reading, and one without any lengths.
 struct Unknown(Arc<dyn Dataset>, Index);
 
 impl Dataset for Unknown {
@@ -365,7 +365,7 @@ fn a_dataset_must_tell_lengths() {
     refused(&packed(PackMethod::BestFit, 8, 2), &unknown, Cursor::default(), &["no column can be packed"]);
 }
 
-/// Where every epoch has too few rows for a batch on all ranks, an endless loader ends.
+/// If every epoch has too few rows for a batch on all ranks, an endless loader ends.
 #[test]
 fn too_few_rows_for_a_batch_are_an_end() {
     let dataset = files(&[5, 6, 7]);
@@ -382,7 +382,7 @@ fn too_few_rows_for_a_batch_are_an_end() {
     }
 }
 
-/// The order of rows is part of every state that was saved: it must stay what it is.
+/// Every saved state depends on the order of rows: it must never change.
 #[test]
 fn the_order_of_rows_is_what_it_always_was() {
     let lengths: Vec<u64> = (0..500_u64).map(|number| number * number % 97).collect();
