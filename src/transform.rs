@@ -1,10 +1,10 @@
-//! What happens to values on their way to a batch.
+//! Transforms values on their way to a batch.
 //!
-//! In the loader's threads: encoded images are decoded and augmented by a [`Chain`] ([`Builder::transform`]), masks
-//! and boxes [`Follow`] them ([`Builder::follow`]), batches are mixed ([`Builder::mix`]), and closures make whatever
-//! they like ([`Builder::map`]); of arrays of numbers, parts are taken ([`Builder::array`]). On a device: pixels are
-//! cropped, resized, flipped and normalized, tokens become ids and labels; the kernels of a GPU and the host compute
-//! the same bytes.
+//! In the loader's threads: a [`Chain`] decodes and augments encoded images ([`Builder::transform`]), masks and boxes
+//! [`Follow`] them ([`Builder::follow`]), batches are mixed ([`Builder::mix`]), closures make any value
+//! ([`Builder::map`]), and parts of arrays of numbers are taken ([`Builder::array`]). On a device: pixels are cropped,
+//! resized, flipped and normalized, tokens become ids and labels; the kernels of a GPU and the host compute the same
+//! bytes.
 //!
 //! [`Builder::array`]: crate::Builder::array
 //! [`Builder::transform`]: crate::Builder::transform

@@ -1,5 +1,5 @@
-//! Arrays of numbers: parts of them, mirrored at random, as another type. Whatever the steps are, each element is
-//! copied once.
+//! Arrays of numbers: parts of them, mirrored at random, cast to another type. For any steps, each element is copied
+//! once.
 
 mod cast;
 mod part;
@@ -12,12 +12,12 @@ use rand_xoshiro::rand_core::Rng;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// What texts look like.
+/// The forms of the text.
 const FORMS: &str = "write array(random_crop(128x128x128), random_flip(0), cast(bf16)), or center_crop(64x64) and \
                      slice(0:16, :, -32:) as steps";
 
-/// What becomes of the arrays of a column, of numbers of any number of dimensions: medical volumes, spectrograms,
-/// latents, fields of a simulation. The steps are those of NumPy with random numbers that belong to (seed, epoch,
+/// The steps for the arrays of a column, of numbers of any number of dimensions: medical volumes, spectrograms,
+/// latents, fields of a simulation. The steps are those of NumPy with random numbers that depend on (seed, epoch,
 /// sample).
 ///
 /// A column whose arrays differ in shape becomes dense by a crop of all of its dimensions.
@@ -52,34 +52,34 @@ enum Step {
 }
 
 impl Array {
-    /// Takes a part of as many elements along each of the last axes, at a random place. An array that is shorter is an
-    /// error of its sample.
+    /// Takes a part of this many elements along each of the last axes, at a random place. An array that is shorter is
+    /// an error of its sample.
     #[must_use]
     pub fn random_crop(self, sides: impl Into<Vec<u64>>) -> Array {
         self.then(Step::Crop { sides: sides.into(), is_random: true })
     }
 
-    /// Takes the part in the middle of the last axes; of two that are as near, the one that begins first.
+    /// Takes the part in the middle of the last axes; if two are equally near, the first.
     #[must_use]
     pub fn center_crop(self, sides: impl Into<Vec<u64>>) -> Array {
         self.then(Step::Crop { sides: sides.into(), is_random: false })
     }
 
-    /// Takes a range of each of the first axes, as NumPy's `array[a:b, c:d]`: negative numbers count from the end, and
-    /// what lies beyond an end is left out.
+    /// Takes a range of each of the first axes, like NumPy's `array[a:b, c:d]`: negative numbers count from the end,
+    /// and indices beyond an end are clipped.
     #[must_use]
     pub fn slice(self, ranges: impl IntoIterator<Item = (Option<i64>, Option<i64>)>) -> Array {
         self.then(Step::Slice(ranges.into_iter().collect()))
     }
 
-    /// Turns an axis around, with this probability.
+    /// Reverses an axis, with this probability.
     #[must_use]
     pub fn random_flip(self, axis: usize, probability: f64) -> Array {
         self.then(Step::Flip { axis, probability })
     }
 
-    /// Makes numbers of another type, to the nearest one. Integers are cut off towards zero, and end at the least and
-    /// greatest of their type, where not-a-number is 0; from integers to integers the upper bits go.
+    /// Casts to another type, to the nearest number. Casts of floats to integers truncate towards zero and saturate at
+    /// the bounds of the type, with not-a-number as 0; casts between integers drop the upper bits.
     #[must_use]
     pub fn cast(self, dtype: DType) -> Array {
         self.then(Step::Cast(dtype))
@@ -90,7 +90,7 @@ impl Array {
         self
     }
 
-    /// What is made of a column.
+    /// The map for a column.
     pub(crate) fn map(&self, field: &Field) -> Result<Map> {
         let said = |what: String| format!("column {:?}: {what}", field.name);
         let mut shape = match &field.shape {
@@ -130,7 +130,7 @@ impl Array {
     }
 }
 
-/// What is made of the arrays of a column.
+/// The steps, resolved for the arrays of a column.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrays {
     steps: Array,
@@ -138,7 +138,7 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    /// Writes what becomes of an array to `out`, which is as long. `bytes` are the whole array, or from the first
+    /// Writes the result for an array to `out`, which has its length. `bytes` are the whole array, or from the first
     /// [needed](Arrays::needed) byte of it to the last.
     pub(crate) fn run(
         &self,
@@ -169,8 +169,8 @@ impl Arrays {
         Ok(out.len())
     }
 
-    /// The ranges of bytes that are needed of an array of `whole` bytes, ascending, if they are so much less that all
-    /// else should not be read: at least a quarter of it, and at least `least` bytes in each place.
+    /// The ranges of bytes that are needed of an array of `whole` bytes, ascending, if skipping the rest pays: at least
+    /// a quarter of the array, and at least `least` bytes in each place.
     pub(crate) fn needed(
         &self,
         (whole, shape): (u64, &[u64]),
@@ -178,7 +178,7 @@ impl Arrays {
         least: u64,
     ) -> Vec<Range<u64>> {
         let size = self.stored.size();
-        // What cannot be is an error once it was read.
+        // An impossible part becomes an error after the read.
         let view = self.view(shape, of).ok().filter(|_| bytes_of(shape, size) == Some(whole));
         let parts = view.map(|view| view.parts((size, whole), least)).unwrap_or_default();
         let needed: u64 = parts.iter().map(|part| part.end - part.start).sum();
@@ -186,7 +186,7 @@ impl Arrays {
         if left_out < least || left_out < whole / LEFT_OUT_PART { Vec::new() } else { parts }
     }
 
-    /// The part of an array of this shape that is taken, or why that cannot be.
+    /// The part of an array of this shape, or why it is impossible.
     fn view(&self, shape: &[u64], (seed, epoch, id): (u64, u64, SampleId)) -> std::result::Result<View, String> {
         let mut view = View::of(shape.to_vec());
         let mut rng = sample_rng(seed, epoch, id);
@@ -196,14 +196,14 @@ impl Arrays {
     }
 }
 
-/// A part of an array is read alone where that leaves out one in so many of its bytes.
+/// An array is read in part if that skips at least one in this many of its bytes.
 const LEFT_OUT_PART: u64 = 4;
 
 fn bytes_of(shape: &[u64], size: u64) -> Option<u64> {
     shape.iter().try_fold(size, |bytes, &side| bytes.checked_mul(side))
 }
 
-/// A part of an array: the range of each axis, and whether it is turned around.
+/// A part of an array: the range of each axis, and whether it is reversed.
 struct View {
     source: Vec<u64>,
     start: Vec<u64>,
@@ -217,7 +217,7 @@ impl View {
         View { start: vec![0; axes], shape: source.clone(), flipped: vec![false; axes], source }
     }
 
-    /// Applies a step, or says why that cannot be.
+    /// Applies a step, or says why that is impossible.
     fn take(&mut self, step: &Step, draw: &mut dyn FnMut() -> u64) -> std::result::Result<(), String> {
         let axes = self.shape.len();
         match step {
@@ -259,7 +259,7 @@ impl View {
         Ok(())
     }
 
-    /// Keeps a range of an axis, counted as it lies now.
+    /// Keeps a range of an axis, as it is oriented now.
     fn part(&mut self, axis: usize, range: Range<u64>) {
         let len = range.end - range.start;
         let ahead = if self.flipped[axis] { self.shape[axis] - range.end } else { range.start };
@@ -277,7 +277,7 @@ impl View {
         let (columns, is_flipped) = (columns as usize, self.flipped[last]);
         let mut at = vec![0_u64; last];
         for row in out.chunks_exact_mut(columns * to) {
-            // The element that the row begins with in the file, whichever end of it that is.
+            // The element that the row begins with in the file, whichever end that is.
             let index = |axis: usize| {
                 let ahead = if self.flipped[axis] { self.shape[axis] - 1 - at[axis] } else { at[axis] };
                 self.start[axis] + ahead
@@ -301,12 +301,12 @@ impl View {
     }
 }
 
-/// A number below `end`, each as likely but for one part in 2^64 / `end`.
+/// A number below `end`, each equally likely except for one part in 2^64 / `end`.
 fn below(random: u64, end: u64) -> u64 {
     ((u128::from(random) * u128::from(end)) >> 64) as u64
 }
 
-/// Where an index lies on an axis of so many elements.
+/// The position of an index on an axis of `len` elements.
 fn place(at: i64, len: u64) -> u64 {
     if at < 0 { len.saturating_sub(at.unsigned_abs()) } else { (at as u64).min(len) }
 }
@@ -362,13 +362,13 @@ fn parse(step: &str) -> Option<Step> {
     })
 }
 
-/// The name and what stands between its parentheses.
+/// The name and the text between its parentheses.
 fn call(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = text.trim().split_once('(')?;
     Some((name.trim(), rest.strip_suffix(')')?))
 }
 
-/// The parts of a text behind commas that stand in no parentheses.
+/// The parts of a text between commas outside parentheses.
 fn apart(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     text.split(move |letter| {

@@ -1,10 +1,10 @@
-//! What happens to a column, whichever transform it is.
+//! The transform of a column, of any kind.
 
 use super::{Images, Tokens};
 use crate::Result;
 use crate::dataset::{DType, Field, Shape};
 
-/// What happens to a column.
+/// The transform of a column.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Transform {
@@ -14,7 +14,7 @@ pub enum Transform {
     Tokens(Tokens),
 }
 
-/// What a transform makes of one sample.
+/// The result of a transform for one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     /// Element type.
@@ -24,10 +24,10 @@ pub struct Output {
 }
 
 impl Transform {
-    /// What it makes of a sample of that column.
+    /// The result for a sample of this column.
     ///
     /// # Errors
-    /// `InvalidArgument` where it cannot be applied to the column, or not at all; says which column and what to do.
+    /// `InvalidArgument` if it cannot be applied to the column, or not at all; names the column and the remedy.
     #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         match self {

@@ -1,5 +1,5 @@
-//! Columns that follow the images of another one: masks, boxes, and what belongs to boxes. They are drawn the same
-//! numbers, and go where the pixels go.
+//! Columns that follow the images of another one: masks, boxes, and labels of boxes. They use the same random numbers,
+//! and move with the pixels.
 
 use super::map::{Map, MapOutput};
 use super::refused;
@@ -25,7 +25,7 @@ pub enum Follow {
     Mask(Mask),
     /// Boxes: for detection.
     Boxes(Boxes),
-    /// One element for each box, of the boxes that are left.
+    /// One element for each box, for the boxes that are left.
     Labels {
         /// The column of the boxes.
         boxes: String,
@@ -42,9 +42,9 @@ pub struct Mask {
     dtype: DType,
 }
 
-/// Boxes of objects: values of four numbers a box, `f32`, `f64`, `i32`, `i64`, `u16` or `u8`. They go where the pixels
-/// go, are cut at the edges of what is seen, and are left out where less than `min_size` pixels of a side are left. A
-/// box that is turned becomes the upright one around it. The column becomes ragged `f32`, four numbers a box.
+/// Boxes of objects: values of four numbers a box, `f32`, `f64`, `i32`, `i64`, `u16` or `u8`. They move with the
+/// pixels, are cut at the edges of the visible part, and are dropped if less than `min_size` pixels of a side are left.
+/// A rotated box becomes the upright one around it. The column becomes ragged `f32`, four numbers a box.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Boxes {
     of: String,
@@ -54,7 +54,7 @@ pub struct Boxes {
     most: u64,
 }
 
-/// What the four numbers of a box are.
+/// The meaning of the four numbers of a box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BoxFormat {
@@ -73,7 +73,7 @@ impl Mask {
         Mask { of: images.into(), fill: 0, dtype: DType::U8 }
     }
 
-    /// What stands where the image is padded: 255 is what losses are often told to ignore. Default: 0.
+    /// The value where the image is padded; losses often ignore 255. Default: 0.
     #[must_use]
     pub fn fill(mut self, fill: u8) -> Mask {
         self.fill = fill;
@@ -94,28 +94,29 @@ impl Boxes {
         Boxes { of: images.into(), format: BoxFormat::Xyxy, normalized: false, min_size: 1.0, most: 256 }
     }
 
-    /// What the four numbers are, before and after. Default: [`BoxFormat::Xyxy`].
+    /// The meaning of the four numbers, in the dataset and in the batch. Default: [`BoxFormat::Xyxy`].
     #[must_use]
     pub fn format(mut self, format: BoxFormat) -> Boxes {
         self.format = format;
         self
     }
 
-    /// Whether numbers are shares of the image's width and height instead of pixels, before and after. Default: false.
+    /// Whether numbers are shares of the image's width and height instead of pixels, in the dataset and in the batch.
+    /// Default: false.
     #[must_use]
     pub fn normalized(mut self, normalized: bool) -> Boxes {
         self.normalized = normalized;
         self
     }
 
-    /// Boxes with a side of fewer pixels are left out. Default: 1, as in torchvision's `SanitizeBoundingBoxes`.
+    /// Drops boxes with a side of fewer pixels. Default: 1, as in torchvision's `SanitizeBoundingBoxes`.
     #[must_use]
     pub fn min_size(mut self, pixels: f32) -> Boxes {
         self.min_size = pixels;
         self
     }
 
-    /// Most boxes of a sample, for which memory is taken. A sample with more of them fails. Default: 256.
+    /// Most boxes of a sample, for which memory is reserved. A sample with more of them fails. Default: 256.
     #[must_use]
     pub fn most(mut self, boxes: u64) -> Boxes {
         self.most = boxes;
@@ -136,7 +137,7 @@ impl From<Boxes> for Follow {
 }
 
 impl Follow {
-    /// The column of the images; `None` of what follows boxes.
+    /// The column of the images; `None` for a column that follows boxes.
     pub(crate) fn images(&self) -> Option<&str> {
         match self {
             Follow::Mask(mask) => Some(&mask.of),
@@ -150,7 +151,7 @@ impl FromStr for Follow {
     type Err = Error;
 
     /// # Errors
-    /// `InvalidArgument`, with what may be written.
+    /// `InvalidArgument`, with the valid forms.
     fn from_str(text: &str) -> Result<Follow> {
         let wrong = |what: String| {
             let remedy = "write mask(image, fill=255, dtype=i64), boxes(image, format=xyxy, normalized=false, \
@@ -205,8 +206,8 @@ impl Follow {
     }
 }
 
-/// What a value that follows is made by. The values of the columns that it needs are beside it: of a mask and of boxes
-/// the image, of labels the boxes and the image.
+/// How a value that follows is made. The values of the columns that it needs are beside it: for a mask and for boxes
+/// the image, for labels the boxes and the image.
 #[derive(Clone, Debug)]
 pub(crate) enum Followed {
     Mask { mask: Mask, chain: Arc<Chain>, size: (u32, u32) },
@@ -214,17 +215,17 @@ pub(crate) enum Followed {
     Labels { boxes: Boxes, chain: Arc<Chain>, stored: Stored, labels: Stored },
 }
 
-/// How a column holds numbers.
+/// How a column stores numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stored {
     /// As elements of this type, end to end.
     Elements(DType),
-    /// As a file of NumPy, which says the type.
+    /// As a NumPy file, which has the type.
     Npy,
 }
 
 impl Stored {
-    /// What a column says of itself. A file that holds something else than numbers is not taken for numbers of 8 bits.
+    /// The form that a column declares. A file that holds something other than numbers does not count as 8-bit numbers.
     fn of(index: &Index, place: usize) -> Result<Stored> {
         let field = &index.schema.fields[place];
         let role = index.encodings.get(place).map(|encoding| &encoding.role);
@@ -237,7 +238,7 @@ impl Stored {
         }
     }
 
-    /// The type and the elements of a value, which has rows of so many of them.
+    /// The type and the elements of a value, which has rows of `row` elements.
     fn elements(self, value: &[u8], row: usize) -> Result<(DType, &[u8])> {
         match self {
             Stored::Elements(dtype) => Ok((dtype, value)),
@@ -266,10 +267,10 @@ fn of_files(field: &Field) -> Error {
     refused(what, "store boxes and labels as .npy, or take numbers of messages: json(bbox, f32, most=1024)")
 }
 
-/// Adds what columns of a dataset that follow others are made by to `maps`.
+/// Adds the maps of columns that follow others to `maps`.
 ///
 /// # Errors
-/// `InvalidArgument` for a column that follows nothing, or what it cannot, and for numbers of no sense.
+/// `InvalidArgument` for a column that follows nothing, or something that it cannot, and for invalid numbers.
 pub(crate) fn resolve(
     mut maps: Vec<(String, Map)>,
     follows: &[(String, Follow)],
@@ -315,7 +316,7 @@ pub(crate) fn resolve(
                 let labels = Stored::of(index, field(name)?.0)?;
                 let dtype = match labels {
                     Stored::Elements(dtype) => dtype,
-                    // Files of a column may be of several.
+                    // Files of a column may have different types.
                     Stored::Npy => DType::I64,
                 };
                 let made = Followed::Labels { boxes: boxes.clone(), chain, stored, labels };
@@ -343,7 +344,7 @@ fn boxes_map(boxes: &Boxes, chain: Arc<Chain>, stored: Stored, place: usize) -> 
     Ok(Map::followed(output, Followed::Boxes { boxes: boxes.clone(), chain, stored }, vec![place]))
 }
 
-/// How the numbers are stored, if boxes can be of them.
+/// How the numbers are stored, if boxes can have that type.
 fn check_boxes(boxes: &Boxes, index: &Index, place: usize) -> Result<Stored> {
     let field = &index.schema.fields[place];
     let (name, stored) = (&field.name, Stored::of(index, place)?);
@@ -358,7 +359,7 @@ fn check_boxes(boxes: &Boxes, index: &Index, place: usize) -> Result<Stored> {
     Ok(stored)
 }
 
-/// Refuses numbers that boxes cannot be of.
+/// Refuses types that boxes cannot have.
 fn check_type(dtype: DType) -> Result<()> {
     if matches!(dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U16 | DType::U8) {
         return Ok(());
@@ -374,8 +375,8 @@ impl Followed {
         matches!(self, Followed::Mask { .. })
     }
 
-    /// Writes what becomes of `bytes` to `out`, and returns its length. `draw` makes the plan of an image of so many
-    /// rows and columns.
+    /// Writes the result for `bytes` to `out`, and returns its length. `draw` makes the plan of an image from its rows
+    /// and columns.
     pub(crate) fn run(
         &self,
         (bytes, beside): (&[u8], &[Bytes]),
@@ -444,7 +445,7 @@ impl Followed {
 }
 
 impl Boxes {
-    /// Calls `kept` with the number of each box that is left, and with what it becomes.
+    /// Calls `kept` with the number of each remaining box, and with its result.
     fn each(
         &self,
         bytes: &[u8],
@@ -483,7 +484,7 @@ impl Boxes {
         Ok(())
     }
 
-    /// The edges in pixels, of an image of that width and height.
+    /// The edges in pixels, for an image of this width and height.
     fn edges(&self, numbers: [f32; EDGES], (width, height): (f32, f32)) -> Rectangle {
         let [a, b, c, d] = numbers;
         let [left, top, right, bottom] = match self.format {
@@ -498,7 +499,7 @@ impl Boxes {
         }
     }
 
-    /// The numbers of edges in pixels.
+    /// The numbers for edges in pixels.
     fn numbers(&self, [left, top, right, bottom]: Rectangle, (width, height): (f32, f32)) -> [f32; EDGES] {
         let [left, top, right, bottom] = if self.normalized {
             [left / width, top / height, right / width, bottom / height]
@@ -513,7 +514,7 @@ impl Boxes {
     }
 }
 
-/// Stored whole numbers, as those of 64 bits.
+/// Stored integers, converted to 64 bits.
 fn whole_numbers(bytes: &[u8], stored: DType) -> Result<Vec<u8>> {
     let number = |element: &[u8]| -> Option<i64> {
         let mut word = [0; 8];

@@ -1,4 +1,4 @@
-//! Images as the user asks for them, and the numbers that each of them gets.
+//! The requested transform of images, and its random numbers for each image.
 
 use super::twin::{CHANNELS_MAX, ImageLayout, ImageParams};
 use super::{Output, refused, twin, zeroed};
@@ -10,10 +10,10 @@ use rand_xoshiro::rand_core::Rng;
 use uringload_images::Elements;
 use uringload_sys::cuda::NORMAL_MAX;
 
-/// Most rows and columns of an image: up to here single precision has each pixel's centre.
+/// Most rows and columns of an image: up to this, single precision can represent the centre of each pixel.
 pub const SIDE_MAX: u32 = 1 << 23;
 
-/// How often a random box is drawn before the largest one in the middle is taken, as torchvision does.
+/// How often a random box is drawn before the largest one in the middle is taken, as in torchvision.
 const BOX_TRIES: u32 = 10;
 
 /// Turns pixels, bytes of shape `[height, width]` or `[height, width, channels]`, into a tensor of shape
@@ -44,13 +44,13 @@ const BOX_TRIES: u32 = 10;
 pub struct Images {
     /// Height and width of the output in pixels. `None`: those of the source.
     pub(crate) size: Option<(u32, u32)>,
-    /// Which part of the source is taken.
+    /// The part of the source that is taken.
     pub(crate) crop: Crop,
-    /// How probable it is, 0 to 1, that the columns of an image are mirrored.
+    /// Probability, 0 to 1, that the columns of an image are mirrored.
     pub(crate) flip: f32,
-    /// Subtracted, for all channels or for each, where pixels are 0 to 1; as in torchvision's `Normalize`. Empty: 0.
+    /// Subtracted, for all channels or for each, from pixels of 0 to 1; as in torchvision's `Normalize`. Empty: 0.
     pub(crate) mean: Vec<f32>,
-    /// Divided by behind that, for all channels or for each. Empty: 1.
+    /// Divisor after that, for all channels or for each. Empty: 1.
     pub(crate) std: Vec<f32>,
     /// Element type of the output: `F32`, `F16`, `BF16`, or `U8`, which keeps pixels from 0 to 255.
     pub(crate) dtype: DType,
@@ -58,7 +58,7 @@ pub struct Images {
     pub(crate) channels_last: bool,
 }
 
-/// Which part of an image is taken.
+/// The part of an image that is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Crop {
@@ -101,7 +101,7 @@ impl Images {
         self
     }
 
-    /// Which part of the source is taken. Default: all of it.
+    /// The part of the source that is taken. Default: all of it.
     #[must_use]
     pub fn crop(mut self, crop: Crop) -> Images {
         self.crop = crop;
@@ -115,16 +115,15 @@ impl Images {
         self
     }
 
-    /// What is subtracted from pixels scaled to 0..1, as in torchvision's `Normalize`: one number for all channels, or
-    /// one for each. Default: nothing.
+    /// The mean to subtract from pixels scaled to 0..1, as in torchvision's `Normalize`: one number for all channels,
+    /// or one for each. Default: nothing.
     #[must_use]
     pub fn mean(mut self, mean: impl Into<Vec<f32>>) -> Images {
         self.mean = mean.into();
         self
     }
 
-    /// What pixels are divided by after the mean is subtracted: one number for all channels, or one for each. Default:
-    /// 1.
+    /// The divisor of pixels after the mean is subtracted: one number for all channels, or one for each. Default: 1.
     #[must_use]
     pub fn std(mut self, std: impl Into<Vec<f32>>) -> Images {
         self.std = std.into();
@@ -146,10 +145,10 @@ impl Images {
         self
     }
 
-    /// What it makes of a sample of that column.
+    /// The result for a sample of this column.
     ///
     /// # Errors
-    /// `InvalidArgument` where the column has no images, or none that are large enough, and for numbers of no sense.
+    /// `InvalidArgument` if the column has no images, or none that are large enough, and for invalid numbers.
     #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         let layout = self.layout(field)?;
@@ -158,7 +157,7 @@ impl Images {
         Ok(Output { dtype: self.dtype, shape: Shape::Fixed(shape) })
     }
 
-    /// What all images of that column have in common.
+    /// The layout that all images of this column share.
     ///
     /// # Errors
     /// As [`check`](Images::check).
@@ -185,10 +184,10 @@ impl Images {
     }
 
     /// The box and the mirroring of one image, of `height` rows and `width` columns: a function of the seed, the epoch
-    /// and the sample, drawn from [`sample_rng`], so that they are the same on every thread, rank and device, and
-    /// behind a resume. First it is drawn whether the image is mirrored, then its box.
+    /// and the sample, drawn from [`sample_rng`], so that they are the same on every thread, rank and device, and after
+    /// a resume. First the mirroring is drawn, then the box.
     ///
-    /// Where the image is smaller than a box that [`check`](Images::check) would have refused, the box is the image.
+    /// If the image is smaller than a box that [`check`](Images::check) would have refused, the box is the image.
     #[doc(hidden)]
     pub fn params(&self, seed: u64, epoch: u64, id: SampleId, height: u32, width: u32) -> ImageParams {
         let mut random = Random(sample_rng(seed, epoch, id));
@@ -200,7 +199,7 @@ impl Images {
             Crop::None => whole,
             Crop::Center => Region { y: middle(height - h), x: middle(width - w), h, w },
             Crop::Random => random.place(h, w, height, width),
-            // Of an image without pixels there is no part.
+            // An image without pixels has no parts.
             Crop::RandomResized { .. } if height == 0 || width == 0 => whole,
             Crop::RandomResized { scale, ratio } => random.region(scale, ratio, height, width),
         };
@@ -208,13 +207,14 @@ impl Images {
         ImageParams { height, width, x, y, w, h, flip }
     }
 
-    /// What the host's chains make of levels.
+    /// The host's chain for levels.
     fn elements(&self) -> Elements {
         let Images { dtype, channels_last, mean, std, .. } = self.clone();
         Elements { dtype, channels_last, mean, std }
     }
 
-    /// Whether the kernels make of each level what the host's chains do, as they do for about all means and deviations.
+    /// Whether the kernels give the same result for each level as the host's chains, as they do for almost all means
+    /// and deviations.
     pub(crate) fn is_exact(&self) -> bool {
         let elements = self.elements();
         (0..CHANNELS_MAX as usize).all(|channel| {
@@ -224,7 +224,7 @@ impl Images {
         })
     }
 
-    /// Refuses sizes and boxes that images of that size do not have.
+    /// Refuses sizes and boxes that do not fit images of this size.
     fn check_size(&self, name: &str, height: u32, width: u32) -> Result<()> {
         let (out_h, out_w) = self.size.unwrap_or((height, width));
         if !(1..=SIDE_MAX).contains(&out_h) || !(1..=SIDE_MAX).contains(&out_w) {
@@ -254,7 +254,7 @@ impl Images {
         }
     }
 
-    /// Refuses a mean and a standard deviation that images of so many channels do not have.
+    /// Refuses a mean and a standard deviation that do not fit this number of channels.
     fn check_scale(&self, name: &str, channels: u32) -> Result<()> {
         let one_each = |numbers: &[f32]| numbers.len() <= 1 || numbers.len() == channels as usize;
         if !one_each(&self.mean) || !one_each(&self.std) {
@@ -278,12 +278,12 @@ impl Images {
     }
 }
 
-/// The images of a batch, one behind the other: what the kernels make of them, without a GPU. Sample i has
+/// The images of a batch, one after the other, as the kernels make them, without a GPU. Sample i has
 /// `params[i].height * params[i].width * layout.channels` bytes.
 ///
 /// # Errors
-/// `InvalidArgument` where a sample is not as long as its parameters say, and where there is another number of samples
-/// than of parameters. `MemoryLimit` where there is no memory.
+/// `InvalidArgument` if a sample does not have the length of its parameters, and if the numbers of samples and
+/// parameters differ. `MemoryLimit` if there is no memory.
 pub fn images_on_host(layout: &ImageLayout, params: &[ImageParams], samples: &[&[u8]]) -> Result<Vec<u8>> {
     if params.len() != samples.len() {
         let what = format!("there are {} images and the parameters of {}", samples.len(), params.len());
@@ -335,12 +335,12 @@ struct Region {
     w: u32,
 }
 
-/// Half of it, rounded as Python's `round` does.
+/// Half of it, rounded like Python's `round`.
 fn middle(pixels: u32) -> u32 {
     (f64::from(pixels) / 2.0).round_ties_even() as u32
 }
 
-/// What is drawn for one image.
+/// The random numbers of one image.
 struct Random(Xoshiro256PlusPlus);
 
 impl Random {
@@ -355,7 +355,7 @@ impl Random {
         below(u64::from(last) + 1, self.0.next_u64()) as u32
     }
 
-    /// A region of that size anywhere in the image.
+    /// A region of this size anywhere in the image.
     fn place(&mut self, h: u32, w: u32, height: u32, width: u32) -> Region {
         Region { y: self.up_to(height - h), x: self.up_to(width - w), h, w }
     }

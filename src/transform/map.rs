@@ -1,4 +1,4 @@
-//! What the loader's threads make of one sample's value: a tensor of an encoded image, or whatever a closure makes.
+//! Maps one sample's value in the loader's threads: an encoded image to a tensor, or any value by a closure.
 
 use super::array::Arrays;
 use super::follow::Followed;
@@ -17,16 +17,16 @@ use uringload_images::{
 /// Channels of a decoded image.
 const CHANNELS: u32 = 3;
 
-/// A thread keeps this part of its share from one image to the next, so that pixels need no new memory each time.
+/// A thread keeps this part of its share from one image to the next, so that pixels rarely need new memory.
 const KEPT_PART: u64 = 16;
 
 /// Rows and columns of the image that a chain is tried with.
 const PROBE_SIDE: u32 = 4096;
 
-/// How many times as long as wide such an image may be.
+/// Aspect ratio of the longest image to try.
 const LONG: u32 = 64;
 
-/// A value to be mapped, and whose it is.
+/// A value to be mapped, and its sample.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Input<'a> {
@@ -36,12 +36,12 @@ pub struct Input<'a> {
     pub id: SampleId,
     /// The epoch.
     pub epoch: u64,
-    /// What random numbers of the sample are to be a function of: the loader's seed, the epoch and the sample decide
-    /// it, and neither threads nor ranks do.
+    /// Seed for random numbers of the sample: depends on the loader's seed, the epoch and the sample, but not on
+    /// threads or ranks.
     pub seed: u64,
 }
 
-/// What a closure makes of one value.
+/// The output of a closure for one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapOutput {
     pub(crate) dtype: DType,
@@ -59,7 +59,7 @@ impl MapOutput {
         MapOutput { dtype, shape: Shape::Fixed(shape), most }
     }
 
-    /// Vectors of up to `max_length` elements: the column becomes ragged. Memory is taken for the longest one.
+    /// Vectors of up to `max_length` elements: the column becomes ragged. Memory is reserved for the longest one.
     pub fn varying(dtype: DType, max_length: u64) -> MapOutput {
         MapOutput { dtype, shape: Shape::Ragged, most: max_length }
     }
@@ -74,7 +74,7 @@ impl MapOutput {
         matches!(self.shape, Shape::Fixed(_))
     }
 
-    /// The column that it makes.
+    /// The resulting column.
     pub(crate) fn field(&self, name: &str) -> Field {
         Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }
     }
@@ -82,32 +82,32 @@ impl MapOutput {
 
 type Closure = dyn Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync;
 
-/// What becomes of a column, value by value.
+/// The map of a column, value by value.
 #[derive(Clone)]
 pub(crate) struct Map {
     output: MapOutput,
     work: Work,
     /// How images are decoded.
     how: Decoding,
-    /// Fields whose values it needs beside its own.
+    /// Fields whose values it needs in addition to its own.
     beside: Vec<usize>,
 }
 
 #[derive(Clone)]
 enum Work {
     Images(Arc<Chains>),
-    /// Images are decoded, and nothing but their size is kept.
+    /// Images are decoded, and only their size is kept.
     Decode,
     Closure(Arc<Closure>),
     Arrays(Arc<Arrays>),
-    /// It goes where the pixels of another column go.
+    /// It moves with the pixels of another column.
     Followed(Arc<Followed>),
 }
 
-/// A chain, and the same as two in a row.
+/// A chain, whole and split in two.
 struct Chains {
     whole: Chain,
-    /// What is the same in every epoch.
+    /// The part that is the same in every epoch.
     fixed: Chain,
     random: Chain,
 }
@@ -118,36 +118,36 @@ impl fmt::Debug for Map {
     }
 }
 
-/// Memory that threads decode images with, and may have in all. An image takes its thread's share of it. A larger one
-/// waits until no other thread decodes and takes all of it but what the others keep, so that the size of images need
-/// not be known beforehand.
+/// Memory for decoding images, divided among threads. An image takes its thread's share of it. A larger one waits until
+/// no other thread decodes and takes all memory except what the others keep, so that the size of images need not be
+/// known in advance.
 #[derive(Debug)]
 pub(crate) struct DecodeMemory {
     bytes: u64,
     threads: u64,
-    /// Held to read by those who keep to their share.
+    /// Read-locked by threads that keep to their share.
     whole: RwLock<()>,
 }
 
 impl DecodeMemory {
-    /// `bytes` in all, for so many threads.
+    /// Divides `bytes` among this many threads.
     pub(crate) fn new(bytes: u64, threads: usize) -> DecodeMemory {
         DecodeMemory { bytes, threads: threads.max(1) as u64, whole: RwLock::new(()) }
     }
 }
 
-/// An image that something else has decoded.
+/// An image that an external decoder has decoded.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     /// Its rows and columns.
     pub(crate) size: (u32, u32),
-    /// Its pixels, as they are stored; or what [`passes`](Map::passes) made of them, if there is a rest.
+    /// Its pixels, as they are stored; or the result of [`passes`](Map::passes), if there is a rest.
     pub(crate) pixels: Vec<u8>,
-    /// What is to be done behind the passes.
+    /// The rest of the plan after the passes.
     pub(crate) rest: Option<Plan>,
 }
 
-/// What a thread keeps from one sample to the next.
+/// Memory that a thread keeps from one sample to the next.
 #[derive(Debug, Default)]
 pub(crate) struct MapScratch {
     images: Scratch,
@@ -170,17 +170,17 @@ impl Map {
         Map { beside, ..Map::new(output, Work::Followed(Arc::new(followed))) }
     }
 
-    /// Fields whose values it needs beside its own.
+    /// Fields whose values it needs in addition to its own.
     pub(crate) fn beside(&self) -> &[usize] {
         &self.beside
     }
 
-    /// The tensor of an image, where that is made.
+    /// The tensor of an image, if the map makes one.
     pub(crate) fn layout(&self) -> Option<uringload_images::Output> {
         self.chain().and_then(|chain| tensor(chain).ok())
     }
 
-    /// What is done to images.
+    /// The chain for images.
     pub(crate) fn chain(&self) -> Option<&Chain> {
         match &self.work {
             Work::Images(chains) => Some(&chains.whole),
@@ -200,8 +200,8 @@ impl Map {
         Ok(Map::new(output, Work::Images(Arc::new(Chains { whole: chain, fixed, random }))))
     }
 
-    /// The map up to the pixels of images, and what becomes of these then, which something else may make; `None` where
-    /// no tensors are made of images, or not of their pixels alone.
+    /// The map up to the pixels of images, and the rest, which another component may do; `None` if the map makes no
+    /// tensors of images, or not from their pixels alone.
     pub(crate) fn split_elements(&self) -> Option<(Map, Images)> {
         let (pixels, elements) = self.chain()?.split_elements()?;
         let map = Map::images(pixels).ok()?;
@@ -209,12 +209,12 @@ impl Map {
         Some((map, Images { dtype, channels_last, mean, std, ..Images::default() }))
     }
 
-    /// Encoded images become their height and width: they are decoded to know that it can be done, and how fast.
+    /// Encoded images become their height and width: they are decoded only to check and to time that.
     pub(crate) fn decode() -> Map {
         Map::new(MapOutput::fixed(DType::I64, [2]), Work::Decode)
     }
 
-    /// Whatever `closure` makes of a value.
+    /// The result of `closure` for a value.
     pub(crate) fn closure(
         output: MapOutput,
         closure: impl Fn(&Input<'_>, &mut [u8]) -> Result<usize> + Send + Sync + 'static,
@@ -231,7 +231,7 @@ impl Map {
         Map::new(output, Work::Arrays(Arc::new(arrays)))
     }
 
-    /// What is made of arrays, if that is what it does.
+    /// The steps for arrays, if it has them.
     pub(crate) fn arrays(&self) -> Option<&Arc<Arrays>> {
         match &self.work {
             Work::Arrays(arrays) => Some(arrays),
@@ -239,8 +239,8 @@ impl Map {
         }
     }
 
-    /// How images are decoded: whether parts of them have the bytes that decoding all of them makes, and whether they
-    /// are turned as they say.
+    /// How images are decoded: whether parts of them must have exactly the bytes of a full decode, and whether their
+    /// orientation is applied.
     pub(crate) fn set_decoding(&mut self, exact: bool, orient: bool) {
         (self.how.exact, self.how.orient) = (exact, orient);
     }
@@ -250,12 +250,12 @@ impl Map {
         Decoding { limits, ..self.how.clone() }
     }
 
-    /// What comes out.
+    /// The output.
     pub(crate) fn output(&self) -> &MapOutput {
         &self.output
     }
 
-    /// Whether it decodes images, which takes memory that is not known beforehand.
+    /// Whether it decodes images, which takes an amount of memory that is not known in advance.
     pub(crate) fn decodes(&self) -> bool {
         match &self.work {
             Work::Images(_) | Work::Decode => true,
@@ -264,7 +264,7 @@ impl Map {
         }
     }
 
-    /// What is done to images before the first random operation, if it makes tensors of images.
+    /// The part of the chain before the first random operation, if it makes tensors of images.
     pub(crate) fn fixed(&self) -> Option<&Chain> {
         match &self.work {
             Work::Images(chains) => Some(&chains.fixed),
@@ -272,8 +272,8 @@ impl Map {
         }
     }
 
-    /// The image before the first random operation, from which [`finish`](Map::finish) goes on; `None` where no tensors
-    /// are made of images.
+    /// The image before the first random operation, from which [`finish`](Map::finish) continues; `None` if it makes no
+    /// tensors of images.
     pub(crate) fn prepare(
         &self,
         bytes: &[u8],
@@ -287,7 +287,7 @@ impl Map {
             prepared = Some(if chains.fixed.ops().is_empty() {
                 image
             } else {
-                // Nothing of it is random.
+                // None of it is random.
                 let plan = chains.fixed.draw(0, 0, 0, image.height(), image.width())?;
                 let fixed = plan.image(&image, &mut scratch.images)?;
                 scratch.images.reuse(image);
@@ -296,7 +296,7 @@ impl Map {
             scratch.images.shrink_to(memory.kept());
             Ok(())
         })?;
-        // An image may lie in memory that was taken for a larger one.
+        // An image may be in memory that was allocated for a larger one.
         let fitted = |image: Image| {
             let (height, width, channels) = (image.height(), image.width(), image.channels());
             let mut pixels = image.into_pixels();
@@ -306,8 +306,8 @@ impl Map {
         prepared.map(fitted).transpose()
     }
 
-    /// Writes what becomes of a value to `out`, of which [`prepare`](Map::prepare) made `image`: the bytes that
-    /// [`run`](Map::run) makes.
+    /// Writes the result for a value to `out`, from the `image` that [`prepare`](Map::prepare) made: the bytes that
+    /// [`run`](Map::run) would write.
     pub(crate) fn finish(
         &self,
         image: &Image,
@@ -321,22 +321,21 @@ impl Map {
         Ok(out.len())
     }
 
-    /// Rows and columns of an image that something else than this crate may decode for
-    /// [`run_decoded`](Map::run_decoded): a tensor is made of it, it is a usual JPEG, and a thread's share of the
-    /// memory has room for it.
+    /// Rows and columns of an image that an external decoder may decode for [`run_decoded`](Map::run_decoded): the map
+    /// makes a tensor of it, it is a common kind of JPEG, and a thread's share of the memory has room for it.
     pub(crate) fn decodable(&self, bytes: &[u8], memory: &DecodeMemory) -> Option<(u32, u32)> {
         self.chain()?;
         let limits = Limits { bytes: memory.share(), ..Limits::default() };
         usual_jpeg(bytes, &self.how(limits))
     }
 
-    /// What that may make of the pixels before it gives them, and what is to be done behind that.
+    /// The passes that the external decoder may apply to the pixels first, and the rest of the plan after them.
     pub(crate) fn passes(&self, bytes: &[u8], (seed, epoch, id): (u64, u64, SampleId)) -> Option<(Passes, Plan)> {
         self.chain()?.split_plan(bytes, &self.how, Draw { seed, epoch, sample: id.0 })
     }
 
-    /// As [`run`](Map::run), of an image that something else has decoded, and of its file. What the pixels lay in is
-    /// [left over](MapScratch::spare) then.
+    /// As [`run`](Map::run), for an image that an external decoder has decoded, and its file. The memory of the pixels
+    /// becomes [spare](MapScratch::spare).
     pub(crate) fn run_decoded(
         &self,
         (bytes, decoded): (&[u8], Decoded),
@@ -362,9 +361,9 @@ impl Map {
         made.map(|()| out.len())
     }
 
-    /// Writes what becomes of `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has
-    /// room for the longest value. `values` are those [`beside`](Map::beside) it, and `shape` is its own, where that is
-    /// known. Returns its length.
+    /// Writes the result for `bytes`, the value of the sample `id` in `epoch`, to the beginning of `out`, which has
+    /// room for the longest value. `values` are those [`beside`](Map::beside) it, and `shape` is its own, if known.
+    /// Returns its length.
     pub(crate) fn run(
         &self,
         (bytes, values, shape): (&[u8], &[Bytes], Option<&[u64]>),
@@ -376,8 +375,8 @@ impl Map {
             Work::Images(chains) => {
                 let draw = Draw { seed, epoch, sample: id.0 };
                 memory.with_limits(|limits| {
-                    // Exact are the bytes that decoding all of an image makes, so that a decoder that knows no parts
-                    // makes them too, but for what decoders round.
+                    // Exact decoding gives the bytes of a full decode, so a decoder that cannot decode parts gives them
+                    // too, up to differences in rounding between decoders.
                     let how = self.how(limits);
                     let made = chains.whole.ready(bytes, &how, draw, out, &mut scratch.images);
                     scratch.images.shrink_to(memory.kept());
@@ -417,7 +416,7 @@ impl Map {
         }
     }
 
-    /// Refuses a length that is not what was promised.
+    /// Refuses a length that differs from the promised one.
     fn check(&self, written: usize) -> Result<()> {
         let MapOutput { dtype, shape, .. } = &self.output;
         let (written, most) = (written as u64, self.output.bytes());
@@ -434,17 +433,17 @@ impl Map {
 }
 
 impl DecodeMemory {
-    /// Bytes that a thread may have while others decode too.
+    /// Bytes that a thread may use while others decode too.
     pub(crate) fn share(&self) -> u64 {
         self.bytes / self.threads
     }
 
-    /// Bytes that a thread may keep while it decodes nothing.
+    /// Bytes that a thread may keep between images.
     fn kept(&self) -> u64 {
         self.bytes / self.threads / KEPT_PART
     }
 
-    /// Runs `work` with what one image may take: the thread's share, and all of it if that is too little.
+    /// Runs `work` with the limits for one image: the thread's share, then all memory if that is too little.
     fn with_limits(&self, mut work: impl FnMut(Limits) -> Result<()>) -> Result<()> {
         let limits = |bytes: u64| Limits { bytes, ..Limits::default() };
         {
@@ -459,10 +458,10 @@ impl DecodeMemory {
     }
 }
 
-/// The tensor that a chain that makes images of one size makes.
+/// The tensor of a chain that makes images of one size.
 fn tensor(chain: &Chain) -> Result<uringload_images::Output> {
-    // A plan tells type and layout, whatever image it is for; one that no crop is too large for. Where the shorter side
-    // decides, a crop may want a long one.
+    // A plan has the type and the layout, for any image; take one that is large enough for any crop. If the shorter
+    // side decides the scale, a crop may need a long image.
     let (height, width) = chain.size().unwrap_or((0, 0));
     let side = height.max(width).clamp(PROBE_SIDE, SIDE_MAX);
     let long = side.saturating_mul(LONG).min(SIDE_MAX);
@@ -475,7 +474,7 @@ fn no_image() -> Error {
     Error::new(ErrorKind::Internal, "a column of which no tensors are made has a prepared image")
 }
 
-/// What to do about an image that takes too much.
+/// Adds the remedy to an error about an image that needs too much memory.
 fn with_remedy(error: Error) -> Error {
     if error.kind() != ErrorKind::MemoryLimit {
         return error;
@@ -487,7 +486,7 @@ fn with_remedy(error: Error) -> Error {
 mod tests {
     use super::*;
 
-    /// What one image may take beside what the other threads keep is what there is.
+    /// The limit for one image, plus what other threads keep, is the total.
     #[test]
     fn what_threads_keep_is_within_the_limit() {
         let memory = DecodeMemory::new(1 << 20, 4);

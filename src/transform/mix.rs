@@ -1,4 +1,4 @@
-//! Mixup and CutMix over a batch: which samples are mixed, how, and the pixels. Where they lie is told by who has them.
+//! Mixup and CutMix over a batch: which samples are mixed, how, and the pixels. The caller says where they are.
 
 use super::map::Map;
 use super::refused;
@@ -71,10 +71,10 @@ impl Mix {
         &self.labels
     }
 
-    /// What a string says of the column `labels`: `mix(image, classes=1000, mixup=0.2, cutmix=1, p=1)`.
+    /// Parses the text for the column `labels`: `mix(image, classes=1000, mixup=0.2, cutmix=1, p=1)`.
     ///
     /// # Errors
-    /// `InvalidArgument`, with what may be written.
+    /// `InvalidArgument`, with the valid forms.
     pub(crate) fn parse(labels: &str, text: &str) -> Result<Mix> {
         let wrong =
             |what: String| refused(what, "write mix(image, classes=1000, mixup=0.2, cutmix=1, p=1) for the labels");
@@ -101,7 +101,7 @@ impl Mix {
     }
 }
 
-/// What mixes the batches of a loader.
+/// Mixes the batches of a loader.
 #[derive(Clone, Debug)]
 pub(crate) struct Mixer {
     seed: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Mixer {
 
 impl Mixer {
     /// # Errors
-    /// `InvalidArgument` for numbers of no sense, and for images that cannot be mixed.
+    /// `InvalidArgument` for invalid numbers, and for images that cannot be mixed.
     pub(crate) fn new(mix: Mix, maps: &[(String, Map)], seed: u64) -> Result<Mixer> {
         let alphas = [mix.mixup, mix.cutmix];
         if alphas == [None, None] {
@@ -154,7 +154,7 @@ impl Mixer {
         (&self.mix.labels, self.mix.classes)
     }
 
-    /// How a batch of these samples is mixed, if it is: a function of the seed, the epoch and the samples.
+    /// How a batch of these samples is mixed, if at all: a function of the seed, the epoch and the samples.
     pub(crate) fn draw(&self, epoch: u64, ids: impl Iterator<Item = SampleId>) -> Result<Option<Mixing>> {
         let key = ids.fold(0, |sum, id| hash(sum ^ id.0));
         let mut random = sample_rng(self.seed, epoch, SampleId(key));
@@ -218,7 +218,7 @@ impl Mixer {
                 DType::BF16 => {
                     blend::<2>(share, own, other, of_bf16, |value| super::twin::bf16_bits(value).to_le_bytes())
                 }
-                // Levels of 8 bits were refused.
+                // 8-bit levels were refused.
                 _ => blend::<2>(share, own, other, of_f16, |value| super::twin::f16_bits(value).to_le_bytes()),
             }
         }
@@ -254,7 +254,7 @@ fn of_f16(bytes: [u8; 2]) -> f32 {
     f32::from_bits(magnitude.to_bits() | sign)
 }
 
-/// Whether labels can be of that type.
+/// Whether labels can have this type.
 pub(crate) fn is_integer(dtype: DType) -> bool {
     use DType::{I8, I16, I32, I64, U8, U16, U32, U64};
     matches!(dtype, U8 | I8 | U16 | I16 | U32 | I32 | U64 | I64)
@@ -263,7 +263,7 @@ pub(crate) fn is_integer(dtype: DType) -> bool {
 /// Labels as shares of classes, `f32` in rows of `classes`: each sample's own class, and that of the one before it.
 ///
 /// # Errors
-/// The index of a label that is none of the classes.
+/// The index of a label that is not one of the classes.
 pub(crate) fn shares(labels: &[u64], classes: u64, mixing: Option<&Mixing>) -> std::result::Result<Vec<u8>, usize> {
     if let Some(index) = labels.iter().position(|&label| label >= classes) {
         return Err(index);
@@ -301,7 +301,7 @@ mod tests {
         assert!(of_f16(0x7c00_u16.to_le_bytes()).is_infinite() && of_f16(0xfe00_u16.to_le_bytes()).is_nan());
     }
 
-    /// What the crate's own functions make of the same batch, which the images' tests hold against the formula.
+    /// Compares with the crate's own functions, which the images' tests compare with the formula.
     #[test]
     fn pixels_and_labels_are_those_of_the_images_crate() {
         for (mix, is_cut) in

@@ -1,4 +1,4 @@
-//! Numbers of JSON and MessagePack: labels, boxes and scores that lie beside images as messages.
+//! Numbers in JSON and MessagePack: labels, boxes and scores that are stored beside images as messages.
 
 use super::twin::{bf16_bits, f16_bits};
 use super::{MapOutput, refused};
@@ -7,31 +7,31 @@ use crate::{Error, ErrorKind, Result};
 use serde_json::{Map as Object, Number, Value};
 use std::str::FromStr;
 
-/// What texts look like.
+/// The forms of the text.
 const FORMS: &str = "write json(label, i64), json(bbox, f32, 4), json(objects.*.bbox, f32, most=1024), or msgpack(..)";
 
-/// How deep a message may be, as serde_json has it for JSON.
+/// Maximum depth of a message, as serde_json has it for JSON.
 const DEPTH_MAX: u32 = 128;
 
-/// What is taken of a message.
+/// The part of a message to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     is_json: bool,
-    /// Names, places in lists, and "*" for each of a list. Empty: all of the message.
+    /// Names, indices in lists, and "*" for each element of a list. Empty: the whole message.
     path: Vec<String>,
     output: MapOutput,
 }
 
 impl Numbers {
-    /// What comes out.
+    /// The output.
     pub(crate) fn output(&self) -> MapOutput {
         self.output.clone()
     }
 
-    /// Writes the numbers of a message to the beginning of `out`, and returns how many bytes they are.
+    /// Writes the numbers of a message to the beginning of `out`, and returns their length in bytes.
     ///
     /// # Errors
-    /// `Corrupt` for a message that cannot be read, has no such numbers, or more or less of them than were declared.
+    /// `Corrupt` for a message that cannot be read, has no such numbers, or not as many as declared.
     pub(crate) fn run(&self, message: &[u8], out: &mut [u8]) -> Result<usize> {
         let value = if self.is_json {
             serde_json::from_slice::<Value>(message)
@@ -94,7 +94,7 @@ fn corrupt(what: String) -> Error {
         .with_remedy("compare the message with its neighbours, or take other numbers of it")
 }
 
-/// Numbers, one behind the other.
+/// Numbers, one after the other.
 struct Writer<'a> {
     out: &'a mut [u8],
     written: usize,
@@ -102,11 +102,11 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Whether the type has that number; `None` if there is no room for it.
+    /// Whether the type can hold the number; `None` if there is no room for it.
     fn write(&mut self, number: &Number) -> Option<bool> {
         let room = self.out.get_mut(self.written..self.written + self.dtype.size() as usize)?;
         let float = number.as_f64();
-        // An integer, which may be written as 5.0.
+        // An integer may be written as 5.0.
         let whole = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
         let whole =
             whole.or_else(|| float.filter(|float| float.fract() == 0.0 && float.abs() < 9e15).map(|f| f as i128));
@@ -131,7 +131,7 @@ impl Writer<'_> {
             DType::F32 => float.map(|float| room.copy_from_slice(&(float as f32).to_le_bytes())),
             DType::F16 => float.map(|float| room.copy_from_slice(&f16_bits(float as f32).to_le_bytes())),
             DType::BF16 => float.map(|float| room.copy_from_slice(&bf16_bits(float as f32).to_le_bytes())),
-            // Floats of 8 bits, which no message has; parsing refuses them.
+            // 8-bit floats, which no message has; parsing refuses them.
             _ => None,
         };
         if done.is_some() {
@@ -141,8 +141,8 @@ impl Writer<'_> {
     }
 }
 
-/// The next value of a MessagePack message, as JSON has it; bytes and extensions, which JSON has not, are null. `None`
-/// where the message breaks off or goes wrong.
+/// The next value of a MessagePack message, as JSON; bytes and extensions, which JSON lacks, are null. `None` if the
+/// message is cut off or invalid.
 fn unpacked(rest: &mut &[u8], depth: u32) -> Option<Value> {
     if depth > DEPTH_MAX {
         return None;
@@ -189,12 +189,12 @@ fn bytes<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// An unsigned number of so many bytes, up to 8.
+/// An unsigned number of up to 8 bytes.
 fn unsigned(rest: &mut &[u8], size: usize) -> Option<u64> {
     Some(bytes(rest, size)?.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
-/// Bytes whose count is written in `size` bytes, and `more` in front of them.
+/// Skips bytes whose count is written in `size` bytes, and `more` before them.
 fn skipped(rest: &mut &[u8], size: usize, more: usize) -> Option<Value> {
     let count = usize::try_from(unsigned(rest, size)?).ok()?.checked_add(more)?;
     bytes(rest, count).map(|_| Value::Null)

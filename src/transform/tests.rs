@@ -1,4 +1,4 @@
-//! What is refused, which numbers an image gets, and the host's way against the twins.
+//! What is refused, the random numbers of an image, and the host's path compared with the twins.
 
 use super::images::{SIDE_MAX, images_on_host};
 use super::tokens::tokens_on_host;
@@ -155,8 +155,8 @@ fn the_fallback_is_the_largest_box_in_the_middle() {
     assert_eq!(of((0.5, 2.0), 20, 101), (0.0, 30.0, 20.0, 40.0));
 }
 
-/// A saved run goes on with the boxes that it would have had: these numbers may not change. Another program computed
-/// them too, from SplitMix64 and xoshiro256++ up.
+/// A resumed run continues with the same boxes: these numbers must not change. Another program computed them too, from
+/// SplitMix64 and xoshiro256++ up.
 #[test]
 fn boxes_stay_what_they_are() {
     let of = |crop, id| {
@@ -174,7 +174,7 @@ fn boxes_stay_what_they_are() {
     assert_eq!(flips, [false, false, false, false, true, false, false, true]);
 }
 
-/// Every place equally often, the ranges kept, and as many mirrored as asked for.
+/// Every place equally often, within the ranges, and as many mirrored as requested.
 #[test]
 fn what_is_drawn_is_spread_as_it_should_be() {
     let draws = 20_000;
@@ -205,7 +205,7 @@ fn what_is_drawn_is_spread_as_it_should_be() {
         seen.insert(params.to_record(0));
     }
     near(wide, 0.5);
-    // More than their share of the range, because what is large fits less often.
+    // More than their share of the range, because large ones fit less often.
     assert!(f64::from(small) > draws as f64 * 0.22 / 0.92, "{small}");
     assert!(seen.len() as u64 > draws * 99 / 100, "{}", seen.len());
 }

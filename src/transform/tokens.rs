@@ -1,4 +1,4 @@
-//! Tokens as the user asks for them.
+//! The requested transform of tokens.
 
 use super::{Output, refused, twin, zeroed};
 use crate::Result;
@@ -29,7 +29,7 @@ pub struct Tokens {
     pub(crate) pad_id: i64,
     /// The label where no token comes next.
     pub(crate) ignore_index: i64,
-    /// Elements in a row; of longer ones the first. A row of one token more has a label for each id. `None`: as many as
+    /// Elements in a row; longer samples are cut. A row with one more token has a label for each id. `None`: as many as
     /// the longest of the batch.
     pub(crate) seq_len: Option<u64>,
 }
@@ -62,18 +62,18 @@ impl Tokens {
         self
     }
 
-    /// Elements in a row: longer samples give their first ones. A sample of one token more has a label for each id.
-    /// Default: the longest of the batch.
+    /// Elements in a row; longer samples are cut. A sample with one more token has a label for each id. Default: the
+    /// longest of the batch.
     #[must_use]
     pub fn seq_len(mut self, elements: impl Into<Option<u64>>) -> Tokens {
         self.seq_len = elements.into();
         self
     }
 
-    /// What it makes of a sample of that column; labels are as the ids.
+    /// The result for a sample of this column; labels have the same form as the ids.
     ///
     /// # Errors
-    /// `InvalidArgument` where the column has no tokens, and for rows of no element or too many.
+    /// `InvalidArgument` if the column has no tokens, and for rows of no elements or too many.
     #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         let name = &field.name;
@@ -101,11 +101,11 @@ impl Tokens {
     }
 }
 
-/// The ids of a batch, row behind row, and the labels if they are asked for: what the kernels make of samples whose
-/// tokens are `dtype`, without a GPU.
+/// The ids of a batch, row after row, and the labels if requested, as the kernels make them from samples whose tokens
+/// are `dtype`, without a GPU.
 ///
 /// # Errors
-/// `InvalidArgument` where tokens are neither `U16` nor `U32`; `MemoryLimit` where there is no memory.
+/// `InvalidArgument` if tokens are neither `U16` nor `U32`; `MemoryLimit` if there is no memory.
 pub fn tokens_on_host(tokens: &Tokens, dtype: DType, samples: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
     if !matches!(dtype, DType::U16 | DType::U32) {
         return Err(refused(format!("tokens cannot be {dtype}"), "tokens are u16 or u32"));

@@ -1,9 +1,9 @@
-//! What the kernels of `sys/kernels` compute, in safe Rust and byte by byte as their comments say it: the oracle that
-//! they are held against, what a mock driver runs in their place, and what a loader without a GPU applies.
+//! The computations of the kernels in `sys/kernels`, in safe Rust and byte by byte as their comments say: the oracle
+//! for their tests, the mock driver's implementation, and the host's path without a GPU.
 //!
 //! Inputs are slices of raw memory, so that nothing has to be aligned, and numbers are little endian. Integers are
-//! exact. So are floats: each operation rounds once to nearest even, and which operations there are is part of the
-//! definition. A source that a kernel could not read without leaving its memory is a panic here.
+//! exact. So are floats: each operation rounds once to nearest even, and the list of operations is part of the
+//! definition. A source that a kernel could not read without leaving its memory causes a panic here.
 
 mod float;
 mod images;
@@ -13,23 +13,23 @@ pub use float::{bf16_bits, f16_bits};
 pub use images::{CHANNELS_MAX, IMAGE_RECORD_BYTES, ImageLayout, ImageParams, images, normalizer};
 pub use resample::{PASS_RECORD_BYTES, PassParams, resample};
 
-/// `ur_burn` multiplies by this, and adds [`BURN_ADD`], which keeps any number finite and off the denormals.
+/// `ur_burn` multiplies by this, and adds [`BURN_ADD`], which keeps any number finite and normal.
 const BURN_MULTIPLY: f32 = 0.999;
 /// See [`BURN_MULTIPLY`].
 const BURN_ADD: f32 = 0.001;
 
-/// `ur_gather`: each piece comes to its place, `(at, piece)` to `to[at..][..piece.len()]`. Places do not overlap, and
-/// what no piece covers stays.
+/// `ur_gather`: copies each piece to its place, `(at, piece)` to `to[at..][..piece.len()]`. Places do not overlap, and
+/// bytes that no piece covers stay.
 ///
 /// # Panics
-/// If a piece does not lie within `to`.
+/// If a piece does not fit within `to`.
 pub fn gather<'a>(to: &mut [u8], pieces: impl IntoIterator<Item = (usize, &'a [u8])>) {
     for (at, piece) in pieces {
         to[at..][..piece.len()].copy_from_slice(piece);
     }
 }
 
-/// `ur_fill`: `to` becomes elements of `size` bytes, which are the low bytes of `pattern`.
+/// `ur_fill`: fills `to` with elements of `size` bytes, the low bytes of `pattern`.
 ///
 /// # Panics
 /// If `size` is not 1, 2, 4 or 8.
@@ -37,9 +37,9 @@ pub fn fill(to: &mut [u8], pattern: u64, size: u32) {
     fill_from(to, 0, pattern, size);
 }
 
-/// `ur_pad`: row i of `to`, which is `row_bytes` long, is the bytes of `rows[i]`, as many as fit, and elements of
-/// `size` bytes behind them, the low bytes of `pattern`. Elements lie at multiples of `size` of the row, so that one
-/// is cut at its front where a row ends within it.
+/// `ur_pad`: row i of `to`, which is `row_bytes` long, has the bytes of `rows[i]`, as many as fit, and then elements of
+/// `size` bytes, the low bytes of `pattern`. Elements are at multiples of `size` of the row, so one is cut at its front
+/// if a row ends within it.
 ///
 /// # Panics
 /// If `size` is not 1, 2, 4 or 8, and if `to` is shorter than the rows.
@@ -54,9 +54,9 @@ pub fn pad<'a>(to: &mut [u8], rows: impl IntoIterator<Item = &'a [u8]>, row_byte
     }
 }
 
-/// `ur_tokens_u16`: rows of tokens become rows of `seq_len` 64-bit integers. With t tokens in row i, element j of it is
-/// token j in `ids`, or `pad_id` from t on, and token j + 1 in `labels`, or `ignore` from t - 1 on: of a row of
-/// `seq_len + 1` tokens every label is there. Bytes behind the last whole token of a row are not looked at.
+/// `ur_tokens_u16`: rows of tokens become rows of `seq_len` 64-bit integers. With t tokens in row i, its element j is
+/// token j in `ids`, or `pad_id` from t on, and token j + 1 in `labels`, or `ignore` from t - 1 on: a row of
+/// `seq_len + 1` tokens has every label. Bytes after the last whole token of a row are ignored.
 ///
 /// # Panics
 /// If `ids` or `labels` is shorter than the rows.
@@ -71,7 +71,7 @@ pub fn tokens_u16<'a>(
     tokens(ids, labels, rows, seq_len, (pad_id, ignore), |token: &[u8; 2]| i64::from(u16::from_le_bytes(*token)));
 }
 
-/// `ur_tokens_u32`: as [`tokens_u16`], of tokens of 4 bytes.
+/// `ur_tokens_u32`: as [`tokens_u16`], for tokens of 4 bytes.
 ///
 /// # Panics
 /// As [`tokens_u16`].
@@ -86,7 +86,7 @@ pub fn tokens_u32<'a>(
     tokens(ids, labels, rows, seq_len, (pad_id, ignore), |token: &[u8; 4]| i64::from(u32::from_le_bytes(*token)));
 }
 
-/// `ur_burn`: each single-precision number of `floats` becomes `0.999 x + 0.001`, `rounds` times. Bytes behind the last
+/// `ur_burn`: each single-precision number of `floats` becomes `0.999 x + 0.001`, `rounds` times. Bytes after the last
 /// whole number stay.
 pub fn burn(floats: &mut [u8], rounds: u32) {
     for float in floats.as_chunks_mut::<4>().0 {

@@ -1,5 +1,5 @@
-//! Numbers of one type as those of another, some dozens at a time: first to the widest of their kind, then to what they
-//! are to be, so that compilers can use vectors for both.
+//! Casts numbers of one type to another, some dozens at a time: first to the widest type of their kind, then to the
+//! target, so that compilers can use vectors for both.
 
 use crate::dataset::DType;
 use crate::transform::twin::{bf16_bits, f16_bits};
@@ -26,7 +26,7 @@ pub(super) fn is_known(dtype: DType) -> bool {
     !matches!(dtype, DType::F8E4M3 | DType::F8E5M2)
 }
 
-/// Writes as many elements as there are, in reverse if `is_reversed`.
+/// Writes as many elements as `out` holds, in reverse if `is_reversed`.
 pub(super) fn convert((bytes, from): (&[u8], DType), (out, to): (&mut [u8], DType), is_reversed: bool) {
     let (size, width) = (from.size() as usize, to.size() as usize);
     if from == to {
@@ -171,16 +171,15 @@ fn of_f16(bits: u16) -> f64 {
     f64::from(if bits & 0x8000 == 0 { value } else { -value })
 }
 
-/// A single-precision number near `value`, rounded so that rounding it once more to a shorter one gives what rounding
-/// `value` would: where it is not exact, its last bit is set ("round to odd").
+/// A single-precision number near `value`, such that rounding it to a shorter type equals rounding `value` itself: if
+/// it is not exact, its last bit is set ("round to odd").
 fn to_odd(value: f64) -> f32 {
     let near = value as f32;
     let back = f64::from(near);
     if back == value || !near.is_finite() {
         return near;
     }
-    // The one of the two neighbours that is nearer to zero, in which the last bit is set: it is odd or its neighbour
-    // is.
+    // The neighbour nearer to zero, with the last bit set: either it is odd or its neighbour is.
     let toward_zero = if back.abs() > value.abs() { near.to_bits() - 1 } else { near.to_bits() };
     f32::from_bits(toward_zero | 1)
 }
@@ -226,13 +225,13 @@ mod tests {
         let floats = bytes(&[300.0, -1.5, f64::NAN, 1e300, -0.5, 255.9], f64::to_le_bytes);
         assert_eq!(cast(&floats, DType::F64, DType::U8, false), [255, 0, 0, 255, 0, 255]);
         assert_eq!(cast(&floats, DType::F64, DType::Bool, false), [1, 1, 1, 1, 1, 1]);
-        // From integers the upper bits go.
+        // Between integers, the upper bits are dropped.
         assert_eq!(cast(&300_i32.to_le_bytes(), DType::I32, DType::U8, false), [44]);
         let large = u64::MAX.to_le_bytes();
         assert_eq!(cast(&large, DType::U64, DType::F32, false), (u64::MAX as f32).to_le_bytes());
     }
 
-    /// Beside the middle of two numbers of 16 bits, by less than single precision can tell.
+    /// Differs from the middle of two 16-bit numbers by less than single precision can represent.
     #[test]
     fn doubles_are_rounded_once() {
         let middle = 1.0 + 2.0_f64.powi(-11);

@@ -1,28 +1,28 @@
-//! Which bytes of an array a part of it needs.
+//! Finds the bytes of an array that a part of it needs.
 
 use super::View;
 use std::ops::Range;
 
-/// Fewest bytes that are read: what is shorter is taken for a column of small values, such as labels.
+/// Minimum number of bytes to read: shorter values count as columns of small values, such as labels.
 const LEAST: u64 = 64;
 
 impl View {
-    /// From the first byte that is needed to the last, of an array of `whole` bytes whose elements have `size`. `None`
-    /// if there is none.
+    /// From the first needed byte to the last, of an array of `whole` bytes whose elements have `size`. `None` if no
+    /// byte is needed.
     pub(super) fn range(&self, size: u64, whole: u64) -> Option<Range<u64>> {
         let Range { start, end } = self.run(size, 0)?;
         if end - start >= LEAST {
             return Some(start..end);
         }
-        // Elements of all types fill it.
+        // A multiple of the size of every type.
         let start = start.min(whole.saturating_sub(LEAST));
         Some(start..end.max((start + LEAST).min(whole)))
     }
 
-    /// The needed bytes in ranges, ascending, between which there are `least` bytes or more.
+    /// The needed bytes in ranges, ascending, with gaps of at least `least` bytes.
     pub(super) fn parts(&self, (size, whole): (u64, u64), least: u64) -> Vec<Range<u64>> {
         let Some(range) = self.range(size, whole) else { return Vec::new() };
-        // The rows of these first axes are read one by one. The further back an axis, the less lies between its rows.
+        // The rows of these first axes are read one by one. The later an axis, the smaller the gaps between its rows.
         let mut axes = 0;
         while let Some((row, &rows)) = self.run(size, axes + 1).zip(self.shape.get(axes)) {
             let between = self.stride(size, axes).saturating_sub(row.end - row.start);
@@ -51,7 +51,7 @@ impl View {
     }
 
     /// The needed bytes from the first to the last of one row of the axes before `axis`, as if that were the first row.
-    /// `None` behind the last axis, and if nothing is needed.
+    /// `None` after the last axis, and if nothing is needed.
     fn run(&self, size: u64, axis: usize) -> Option<Range<u64>> {
         let axes = axis..self.shape.len();
         if axis > self.shape.len() || self.shape.contains(&0) {
@@ -62,7 +62,7 @@ impl View {
         Some(start..start + more + size)
     }
 
-    /// Bytes from one row of an axis to the next. They fit: the array's do.
+    /// Bytes from one row of an axis to the next. Cannot overflow, because the array's bytes do not.
     fn stride(&self, size: u64, axis: usize) -> u64 {
         self.source[axis + 1..].iter().product::<u64>() * size
     }

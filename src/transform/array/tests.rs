@@ -1,4 +1,4 @@
-//! Parts of an array whose elements say where they lie.
+//! Parts of an array whose elements are their positions.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn field(shape: Option<&[u64]>) -> Field {
     Field { name: "x".into(), dtype: DType::I32, shape }
 }
 
-/// What `text` makes of an array of this shape, for the sample `id`, with the shape of the column.
+/// The result of `text` for an array of this shape, for the sample `id`, with the shape of the column.
 fn made(text: &str, shape: &[u64], id: u64) -> (Vec<u64>, Vec<i32>) {
     let map = text.parse::<Array>().and_then(|array| array.map(&field(Some(shape)))).expect("a map");
     let Shape::Fixed(column) = map.output().shape.clone() else { panic!("not dense") };
@@ -117,7 +117,7 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-/// Of any part of any array: what is read has all that is needed and little else, and makes the same.
+/// For any part of any array: the bytes read contain all needed ones and few others, and give the same result.
 #[test]
 fn what_is_needed_makes_what_all_of_it_makes() {
     let mut random = sample_rng(1, 2, SampleId(3));
@@ -147,7 +147,7 @@ fn what_is_needed_makes_what_all_of_it_makes() {
         let read: u64 = parts.iter().map(|part| part.end - part.start).sum();
         let most = whole.len() as u64 * 3 / 4;
         assert!(read <= most && parts.windows(2).all(|pair| pair[0].end + least <= pair[1].start), "{parts:?}");
-        // Whatever is not read has other bytes.
+        // Bytes that are not read differ.
         let mut bytes = vec![0xee; whole.len()];
         for part in &parts {
             let part = part.start as usize..part.end as usize;
@@ -155,7 +155,7 @@ fn what_is_needed_makes_what_all_of_it_makes() {
         }
         let part = head.start as usize..tail.end as usize;
         assert!(made(&bytes[part.clone()]).expect("a part") == wanted, "{shape:?} {parts:?}");
-        // What is not needed in front and behind is not read either, but for the least that is read.
+        // Bytes before and after the needed ones are not read either, except to reach the minimum.
         let needed = numbers(&wanted).into_iter().map(|number| number as usize * 4);
         let (low, high) = (needed.clone().min().unwrap(), needed.max().unwrap() + 4);
         assert!(part.start <= low && high <= part.end, "{part:?}");

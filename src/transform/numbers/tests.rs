@@ -96,7 +96,8 @@ fn messagepack_is_read_as_json_is() {
     }
 }
 
-/// A message that is cut off or changed anywhere is an error or another number, and takes no memory that it has not.
+/// A message that is cut off or changed anywhere gives an error or another number, and allocates no memory that it does
+/// not need.
 #[test]
 fn broken_messages_are_errors() {
     let message = packed();

@@ -1,10 +1,10 @@
-//! From single precision to the two floats of 16 bits, to nearest even.
+//! Rounds single precision to the two 16-bit floats, to nearest even.
 //!
-//! Ten lines of our own and not a crate's, because the kernels hold the same ones: devices of compute capability 7.0
+//! Ten lines of our own rather than a crate, because the kernels have the same ones: devices of compute capability 7.0
 //! have no instruction for bf16.
 
-/// Bits of the half-precision number (IEEE 754 binary16) nearest to `value`, the even one of two that are as near;
-/// what is too large becomes infinite. NaN stays NaN.
+/// Bits of the half-precision number (IEEE 754 binary16) nearest to `value`, the even one if two are equally near;
+/// numbers that are too large become infinite. NaN stays NaN.
 pub fn f16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
@@ -13,7 +13,7 @@ pub fn f16_bits(value: f32) -> u16 {
         0x7f80_0001.. => 0x7fff,
         // From the middle of the largest number and the next one up.
         0x477f_f000.. => 0x7c00,
-        // Normal: the exponent's bias goes from 127 to 15, and 13 bits of the mantissa go.
+        // Normal: the exponent's bias changes from 127 to 15, and 13 bits of the mantissa are dropped.
         0x3880_0000.. => ((magnitude - 0x3800_0000 + 0x0fff + (magnitude >> 13 & 1)) >> 13) as u16,
         // Denormal, in units of 2^-24. Adding 0.5, whose last bit is one such unit, rounds to it.
         _ => ((f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits()) as u16,
@@ -21,8 +21,8 @@ pub fn f16_bits(value: f32) -> u16 {
     sign | half
 }
 
-/// Bits of the bf16 number (the upper half of a single-precision one) nearest to `value`, the even one of two that are
-/// as near; what is too large becomes infinite. NaN stays NaN.
+/// Bits of the bf16 number (the upper half of a single-precision one) nearest to `value`, the even one if two are
+/// equally near; numbers that are too large become infinite. NaN stays NaN.
 pub fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
@@ -45,7 +45,7 @@ mod tests {
         (lead + low) * f64::from(power).exp2()
     }
 
-    /// Every pattern comes back, and between each two neighbours the nearer one is taken, the even one in the middle.
+    /// Every pattern comes back, and between two neighbours the nearer one is taken, the even one in the middle.
     fn check(name: &str, convert: impl Fn(f32) -> u16, exponent: u32, mantissa: u32) {
         let infinite = ((1 << exponent) - 1) << mantissa;
         for bits in 0..infinite {

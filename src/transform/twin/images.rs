@@ -1,4 +1,4 @@
-//! `ur_images_*`: pixels to tensors, cut, resized, mirrored and normalized in one pass.
+//! `ur_images_*`: pixels to tensors, cropped, resized, mirrored and normalized in one pass.
 
 use super::{bf16_bits, f16_bits};
 use crate::dataset::DType;
@@ -28,10 +28,10 @@ pub struct ImageParams {
     pub flip: bool,
 }
 
-/// What all images of a batch have in common: what `ur_images_*` gets beside their records.
+/// The layout that all images of a batch share: the arguments of `ur_images_*` besides their records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImageLayout {
-    /// Of the output: `U8`, `F32`, `F16` or `BF16`.
+    /// Type of the output: `U8`, `F32`, `F16` or `BF16`.
     pub dtype: DType,
     /// Channels of the source and of the output, 1 to [`CHANNELS_MAX`].
     pub channels: u32,
@@ -39,11 +39,11 @@ pub struct ImageLayout {
     pub height: u32,
     /// Columns of the output.
     pub width: u32,
-    /// Whether an output image is `[height, width, channels]` and not `[channels, height, width]`.
+    /// Whether an output image is `[height, width, channels]` rather than `[channels, height, width]`.
     pub channels_last: bool,
-    /// What is subtracted from each channel, whose levels are 0 to 1; `U8` keeps levels of 0 to 255.
+    /// The mean of each channel, for levels of 0 to 1; `U8` keeps levels of 0 to 255.
     pub mean: [f32; 4],
-    /// What is divided by behind that.
+    /// The divisor of each channel after that.
     pub std: [f32; 4],
 }
 
@@ -85,18 +85,18 @@ impl ImageLayout {
     }
 }
 
-/// `ur_images_u8`, `_f32`, `_f16` and `_bf16`: image i of `to` is made of `images[i]`, its parameters and its pixels,
+/// `ur_images_u8`, `_f32`, `_f16` and `_bf16`: makes image i of `to` from `images[i]`, its parameters and its pixels,
 /// `[height, width, channels]` bytes.
 ///
 /// A pixel of the output is the bilinear interpolation between those of the box, with half-pixel centres and clamped at
 /// the edges of the box, as `torch.nn.functional.interpolate(mode="bilinear", align_corners=False, antialias=False)`
-/// does it with the image that was cut out: exactly the pixel itself where the box is as large as the output and lies
-/// at whole pixels. What a box has outside of the image is the pixel of the image's edge next to it; an image without
-/// pixels reads as 0. The element of channel c is `(pixel / 255 - mean[c]) / std[c]`, each operation rounded to single
-/// precision as torch does ([`normalizer`]), and then to its type, to nearest even; `pixel` itself for `U8`.
+/// does with the image that was cut out: exactly the pixel itself if the box has the size of the output and is at whole
+/// pixels. Outside of the image, a box has the nearest pixel of the image's edge; an image without pixels reads as 0.
+/// The element of channel c is `(pixel / 255 - mean[c]) / std[c]`, each operation rounded to single precision as in
+/// torch ([`normalizer`]), and then to its type, to nearest even; `pixel` itself for `U8`.
 ///
 /// # Panics
-/// If a source or `to` is too short, and for another number of channels or type than the kernels have.
+/// If a source or `to` is too short, and for a number of channels or a type that the kernels do not have.
 pub fn images<'a>(to: &mut [u8], images: impl IntoIterator<Item = (ImageParams, &'a [u8])>, layout: &ImageLayout) {
     let of_channels: [_; 4] = std::array::from_fn(|channel| normalizer(layout.mean[channel], layout.std[channel]));
     let normal = |level: f32, channel: usize| of_channels[channel](level);
@@ -109,8 +109,8 @@ pub fn images<'a>(to: &mut [u8], images: impl IntoIterator<Item = (ImageParams, 
     }
 }
 
-/// What makes `(level / 255 - mean) / std` of a level, as kernels divide: by a product with the inverse, to 48 bits. It
-/// is what a division gives but for quotients within a part in 2^47 of the middle between two numbers.
+/// Computes `(level / 255 - mean) / std` for a level, as kernels divide: by a product with the inverse, to 48 bits. It
+/// equals a division except for quotients within a part in 2^47 of the middle between two numbers.
 pub fn normalizer(mean: f32, std: f32) -> impl Fn(f32) -> f32 {
     let inverse = |divisor: f32| {
         let inverse = 1.0 / f64::from(divisor);
@@ -153,7 +153,7 @@ fn write<'a, const N: usize>(
     }
 }
 
-/// The two pixels of an axis that an output pixel lies between, and how far it lies from the first to the second.
+/// The two pixels of an axis around an output pixel, and its fraction of the way from the first to the second.
 #[derive(Clone, Copy)]
 struct Taps {
     first: usize,
@@ -161,10 +161,10 @@ struct Taps {
     fraction: f32,
 }
 
-/// Where pixel `index` of `count` of the output lies on an axis of the source, which has `len` pixels, the box being
+/// The location of pixel `index` of `count` of the output on an axis of the source, which has `len` pixels. The box is
 /// those from `start` on, `extent` of them.
 fn taps(index: u32, count: u32, start: f32, extent: f32, len: u32) -> Taps {
-    // The box's whole pixels are kept apart, so that far to the right no bit is lost that torch would keep.
+    // The box's whole pixels are kept separate, so that far to the right no bit is lost that torch would keep.
     let whole = start.floor();
     let centre = (index as f32 + 0.5) * (extent / count as f32) - 0.5;
     // `max` last: a box of less than a pixel is its first pixel.
@@ -173,7 +173,7 @@ fn taps(index: u32, count: u32, start: f32, extent: f32, len: u32) -> Taps {
     let fraction = inside - first;
     let first = i64::from(whole as i32) + i64::from(first as i32);
     let last = i64::from(len) - 1;
-    // Within the axis, so within a `u32`; an axis without pixels has no value that is looked at.
+    // Within the axis, so within a `u32`; an axis without pixels has no value that is used.
     let clamped = |at: i64| at.min(last).max(0) as usize;
     Taps { first: clamped(first), second: clamped(first + 1), fraction }
 }

@@ -1,4 +1,4 @@
-//! `ur_resample`: one pass over an image, by weights that the host has computed.
+//! `ur_resample`: one pass over an image, with weights that the host has computed.
 
 /// Bytes of a pixel: red, green and blue.
 const PIXEL_BYTES: usize = 3;
@@ -6,24 +6,24 @@ const PIXEL_BYTES: usize = 3;
 /// Bytes of `struct Pass` of the kernels.
 pub const PASS_RECORD_BYTES: usize = 40;
 
-/// Bits behind the point of a weight.
+/// Fractional bits of a weight.
 const WEIGHT_BITS: u32 = 22;
 
-/// One pass: along the rows of an image, which makes other columns, or along its columns.
+/// One pass: along the rows of an image, which changes its columns, or along its columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassParams {
-    /// Rows that come out.
+    /// Rows of the output.
     pub height: u32,
-    /// Columns that come out.
+    /// Columns of the output.
     pub width: u32,
     /// Bytes from row to row of the source.
     pub row_bytes: u32,
-    /// Whether it makes rows of several rows, and not columns of several columns.
+    /// Whether it combines rows into rows rather than columns into columns.
     pub is_vertical: bool,
 }
 
 impl PassParams {
-    /// `struct Pass` of the kernels, for a source and weights at these addresses of the device, and a place in the
+    /// `struct Pass` of the kernels, for a source and weights at these device addresses, and a place in the
     /// destination.
     pub fn to_record(self, source: u64, target: u64, taps: u64) -> [u8; PASS_RECORD_BYTES] {
         let words = [self.height, self.width, self.row_bytes, u32::from(self.is_vertical)].map(u32::to_le_bytes);
@@ -44,17 +44,17 @@ impl PassParams {
         ([0, 1, 2].map(word), PassParams { height, width, row_bytes, is_vertical: is_vertical != 0 })
     }
 
-    /// Bytes that come out.
+    /// Bytes of the output.
     pub fn bytes(self) -> usize {
         self.height as usize * self.width as usize * PIXEL_BYTES
     }
 
-    /// Pixels that weights are for.
+    /// Number of output pixels that have weights.
     pub fn taps(self) -> usize {
         if self.is_vertical { self.height as usize } else { self.width as usize }
     }
 
-    /// Bytes of the source that are read, if it has these taps: the first pixel and the end of the weights of each.
+    /// Bytes of the source that are read with these taps: the first pixel and the end of the weights of each.
     pub fn source_bytes(self, taps: &[[u32; 2]]) -> u64 {
         let before = [0].into_iter().chain(taps.iter().map(|tap| tap[1]));
         let reach = taps.iter().zip(before).map(|(&[first, end], before)| u64::from(first) + u64::from(end - before));
@@ -64,13 +64,13 @@ impl PassParams {
     }
 }
 
-/// `ur_resample` of one pass: `to` becomes rows of RGB pixels, each of whose levels is the sum of levels of `source` by
-/// weights, of which 2^22 is a whole one, rounded (half a level is added, and the bits behind the point are cut off)
-/// and clamped to 0 and 255, in 32 bits with a sign, which wrap. `taps` are the first pixel and the end of the weights
-/// of each column, or row if the pass is vertical; the weights of one start where those before end.
+/// `ur_resample` for one pass: `to` becomes rows of RGB pixels. Each level is the sum of levels of `source` times
+/// weights, where 2^22 is one, rounded (half a level is added, and the fraction is cut off) and clamped to 0 and 255,
+/// in signed 32 bits, which wrap. `taps` are the first pixel and the end of the weights of each column, or row if the
+/// pass is vertical; the weights of one start where those before end.
 ///
 /// # Panics
-/// If `to`, `source` or `weights` is too short, and for another number of taps.
+/// If `to`, `source` or `weights` is too short, and for a wrong number of taps.
 pub fn resample(to: &mut [u8], source: &[u8], pass: PassParams, taps: &[[u32; 2]], weights: &[i32]) {
     assert_eq!(taps.len(), pass.taps(), "a pass has taps for each pixel along it");
     let row_bytes = pass.row_bytes as usize;

@@ -1,4 +1,4 @@
-//! The twins against what their comments say, written down once more and as plainly as can be.
+//! Compares the twins with their comments, written down again as plainly as possible.
 
 use super::*;
 use crate::dataset::DType;
@@ -122,7 +122,7 @@ fn edges_of_a_box_are_clamped_and_columns_mirrored() {
     assert_eq!(floats(params, &pixels, &gray(1, 4)), of_levels(&[10.0, 12.5, 17.5, 20.0]));
     let mirrored = ImageParams { flip: true, ..params };
     assert_eq!(floats(mirrored, &pixels, &gray(1, 4)), of_levels(&[20.0, 17.5, 12.5, 10.0]));
-    // Beyond the image its edge goes on.
+    // Beyond the image, its edge continues.
     let outside = ImageParams { x: -1.0, y: 1.0, w: 6.0, h: 2.0, ..params };
     assert_eq!(floats(outside, &pixels, &gray(2, 6)), of_levels(&[40.0, 40.0, 50.0, 60.0, 70.0, 70.0].repeat(2)));
     let nothing = ImageParams::default();
@@ -165,7 +165,7 @@ proptest! {
         for (i, j, c) in (0..out_h).flat_map(|i| (0..out_w).flat_map(move |j| (0..channels).map(move |c| (i, j, c)))) {
             let from = if flip { out_w - 1 - j } else { j };
             let pixel = pixels[(((y + i) * width + x + from) * channels + c) as usize];
-            // Each operation, rounded twice, is rounded as once: double precision has more than twice the bits and two.
+            // Rounding each operation twice is the same as once: double precision has more than twice the bits and two.
             let (mean, std) = (f64::from(layout.mean[c as usize]), f64::from(layout.std[c as usize]));
             let part = (f64::from(pixel) / 255.0) as f32;
             let value = (f64::from((f64::from(part) - mean) as f32) / std) as f32;
