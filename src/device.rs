@@ -67,19 +67,18 @@ pub(crate) struct BatchBytes {
     pub(crate) decoded: u64,
     /// Memory that it is read into.
     pub(crate) read: u64,
-    /// Bytes of labels that are made of others, because its images are mixed.
+    /// Bytes of labels that are computed as shares of classes, because its images are mixed.
     pub(crate) labels: u64,
-    /// Bytes of values that may come from stretches of files that are kept in memory, and lie in nothing that is read
-    /// for it.
+    /// Bytes of values that may come from kept stretches of files, and are not in what is read for it.
     pub(crate) kept: u64,
 }
 
 /// The devices that batches go to, and the fallbacks taken while opening them.
 pub(crate) struct Opened {
     contexts: Vec<Context>,
-    /// The node of memory that all of them are next to, on a machine with several.
+    /// The memory node nearest to all of them, on a machine with several.
     near: Option<Near>,
-    /// How each decodes JPEGs; empty where none was asked to.
+    /// How each decodes JPEGs; empty if none was requested to.
     nvjpeg: Vec<Option<NvjpegRoute>>,
     pub(crate) fallbacks: Vec<Fallback>,
 }
@@ -90,7 +89,7 @@ impl Opened {
         self.contexts.first()
     }
 
-    /// Where the host's memory for all devices belongs.
+    /// The memory node for the host's memory of all devices.
     pub(crate) fn near(&self) -> Option<&Near> {
         self.near.as_ref()
     }
@@ -135,8 +134,8 @@ pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
     Ok(opened)
 }
 
-/// Takes memory for the devices from the node that they are next to, and pins it. If pinning is refused, copies go
-/// through the driver's own memory.
+/// Takes memory for the devices from the node nearest to them, and pins it. If pinning is refused, copies go through
+/// the driver's own memory.
 pub(crate) fn pin(
     context: &Context,
     near: Option<&Near>,
@@ -213,7 +212,7 @@ pub(crate) fn prepare(
     Ok((feeder, routes, QUEUE_DEVICE))
 }
 
-/// What a batch takes on average, if all of its columns are nothing but what was read.
+/// Mean bytes of a batch, if all of its columns are just what was read.
 fn mean_bytes(dataset: &dyn Dataset, need: Need, samples: u64) -> u64 {
     let each = dataset.bytes().div_ceil(dataset.len().max(1));
     let columns = dataset.schema().fields.len() as u64 + 1;
@@ -221,7 +220,7 @@ fn mean_bytes(dataset: &dyn Dataset, need: Need, samples: u64) -> u64 {
     Need { columns: columns.min(need.columns), ..need }.bytes()
 }
 
-/// Upper bound of what one batch takes on a device.
+/// Upper bound of one batch's bytes on a device.
 fn need(
     (dataset, collation, transforms): (&dyn Dataset, &Collation, &Transforms),
     batch: BatchBytes,
@@ -250,7 +249,7 @@ fn need(
     let others = bounds.iter().enumerate().filter(|&(index, _)| !is_made(index));
     let values: u64 = others.fold(decoded, |sum: u64, (_, &bytes)| sum.saturating_add(bytes));
     let loose = match (is_straight, makes, is_sliced) {
-        // Of a sample that something is made of, the rest is copied beside it.
+        // If some values of a sample are processed, the others are copied beside them.
         (_, true, _) => values.saturating_add(aligned),
         (true, ..) => 0,
         (.., true) if batch.kept == 0 => 0,
@@ -258,8 +257,8 @@ fn need(
         _ => batch.payload.max(values).saturating_add(aligned),
     };
     let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);
-    // What was read stays on the host if something is made of it, and what was made lies in one block. Only kernels
-    // need that.
+    // If values are processed, what was read stays on the host, and the results are in one block. Only kernels need
+    // that.
     let read = match makes {
         true if (0..bounds.len()).any(|index| is_made(index) && transforms.kernel(index).is_some()) => {
             collation.target_bound(dataset, 0, batch.samples, batch.rows)
@@ -308,7 +307,7 @@ fn open_lane(
     {
         return Err(no_room(index, need, format!("the limit is {limit}")));
     }
-    // A batch above the mean finds room when smaller ones have left it, and the largest of all when all have.
+    // A batch above the mean gets room once smaller ones have returned it, and the largest of all once all have.
     let by_default = mean.unwrap_or(one).saturating_mul(BATCHES_HELD).max(one);
     let wanted = limit.unwrap_or(by_default);
     let mut bytes = wanted;

@@ -1,9 +1,9 @@
-//! Whether GPUDirect Storage can be had here: the guards, in order, each of which is a [`Fallback`] where it fails, and
-//! the [`chain`] of everything that it needs, with the line that mends each link.
+//! Checks whether GPUDirect Storage works here: the guards, in order, each of which is a [`Fallback`] if it fails, and
+//! the [`chain`] of everything that it needs, with the command that repairs each link.
 //!
-//! A guard stands before whatever would hang, crash or copy through the host without a word if it did not hold. So the
-//! library is only loaded where the system has a way from NVMe to the GPU, and only what really goes straight is called
-//! GPUDirect Storage: see [`GdsMode`].
+//! A guard precedes whatever would hang, crash or silently copy through the host if it did not hold. So the library is
+//! only loaded if the system has a path from NVMe to the GPU, and only real direct reads are called GPUDirect Storage:
+//! see [`GdsMode`].
 
 mod chain;
 
@@ -17,30 +17,30 @@ use crate::config::GdsCause;
 use crate::config::{Cause, Fallback};
 use uringload_sys::cufile::{OpenError, VARIABLE};
 
-/// The first of NVIDIA's drivers whose open modules do PCI P2PDMA.
+/// The first NVIDIA driver whose open modules support PCI P2PDMA.
 const P2PDMA_DRIVER: (u32, u32) = (565, 47);
 
-/// Since this kernel pages of devices are counted otherwise, and since this driver its open modules know it.
+/// Since this kernel, pages of devices are counted differently; since this driver, its open modules support that.
 const COUNTED_OTHERWISE: ((u32, u32), (u32, u32)) = ((6, 15), (595, 71));
 
-/// What is taken instead.
+/// The path that is used instead.
 const PINNED: &str = "the pinned path";
 
-/// cuFile, open, and going straight.
+/// cuFile, open, and reading directly.
 #[derive(Clone, Debug)]
 pub struct Gds {
     /// The library.
     pub cufile: Cufile,
-    /// Which straight way: never [`GdsMode::Compat`].
+    /// The direct path: never [`GdsMode::Compat`].
     pub mode: GdsMode,
-    /// What is to be said about it, though it works.
+    /// Fallbacks to report although it works.
     pub said: Vec<Fallback>,
 }
 
-/// Opens cuFile where all guards hold. `attach` makes the CUDA context current on the thread that opens it.
+/// Opens cuFile if all guards hold. `attach` makes the CUDA context current on the thread that opens it.
 ///
 /// # Errors
-/// The first guard that does not hold. It comes within the bound, and at once where it is one about the system.
+/// The first guard that does not hold. Returns within the bound, and at once for a guard about the system.
 pub fn open(
     facts: &Facts,
     search: Search,
@@ -70,7 +70,7 @@ pub fn open(
     Ok(Gds { cufile, mode, said })
 }
 
-/// The guards about the system, before anything is loaded: which way cuFile is to go.
+/// Checks the guards about the system, before anything is loaded. Returns the path for cuFile.
 ///
 /// # Errors
 /// The first guard that does not hold.
@@ -89,7 +89,7 @@ pub fn guard(facts: &Facts) -> Result<GdsMode, Box<Fallback>> {
     Ok(mode)
 }
 
-/// The way that the kernel has: nvidia-fs where it is loaded, because it also knows RAID and network file systems.
+/// The path of the kernel: nvidia-fs if it is loaded, because it also supports RAID and network file systems.
 fn way(facts: &Facts) -> Option<GdsMode> {
     if has_nvidia_fs(facts) {
         return Some(GdsMode::NvidiaFs);
@@ -98,7 +98,7 @@ fn way(facts: &Facts) -> Option<GdsMode> {
     (driver && facts.p2pdma == Some(true)).then_some(GdsMode::P2pdma)
 }
 
-/// Whether the driver does P2PDMA on this kernel.
+/// Whether the driver supports P2PDMA on this kernel.
 fn drives_p2pdma(facts: &Facts, driver: &NvidiaDriver) -> bool {
     let (kernel, since) = COUNTED_OTHERWISE;
     let mut numbers = facts.kernel_release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
@@ -112,7 +112,7 @@ fn has_nvidia_fs(facts: &Facts) -> bool {
     facts.nvidia_fs || loaded
 }
 
-/// The step down for an opening that failed.
+/// The fallback for a failed open.
 fn step(error: &OpenError) -> Fallback {
     let cause = match error {
         OpenError::Absent(_) | OpenError::Incomplete { .. } => Cause::Gds(GdsCause::Library),
@@ -123,7 +123,7 @@ fn step(error: &OpenError) -> Fallback {
     };
     let errno = if let OpenError::Configuration(error) = error { Some(error) } else { None };
     let mut step = Fallback::new(cause, PINNED, errno);
-    // What the loader says has line ends and names of files.
+    // The loader's message has line ends and file names.
     let said: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
     step.reason = format!("{}: {}", step.reason, said.join(" ")).into();
     if let OpenError::Driver { error, .. } = error {

@@ -1,6 +1,5 @@
-//! What the storage gives with nothing in the way: the reads of a dataset through the engine that a loader would use,
-//! in the order and the depth that a loader would use, with the bytes thrown away. The yardstick of a loader on this
-//! machine.
+//! Measures the raw rate of the storage: reads a dataset with the engine, the order and the depth that a loader would
+//! use, and discards the bytes. A loader on this machine is compared with this.
 
 pub mod bus;
 
@@ -18,20 +17,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload_sys::{Part, cgroup};
 
-/// Reads in flight where the user names no depth: what a loader starts with.
+/// Reads in flight if the user sets no depth: a loader's start value.
 const DEPTH: usize = 64;
 
-/// The longest wait for a read before the time is looked at.
+/// The longest wait for a read before the time is checked.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// What was read, and how long it took.
+/// How much was read, and how long it took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawRate {
     /// Bytes that were read, alignment included.
     pub bytes: u64,
     /// Wall-clock time.
     pub elapsed: Duration,
-    /// How long the fastest read took: there was no queue before it.
+    /// How long the fastest read took, without a queue before it.
     pub fastest: Option<Duration>,
 }
 
@@ -44,8 +43,8 @@ impl RawRate {
 }
 
 /// Reads the samples of one epoch (that of `config.start`, in the order of `sampler`) for at most `limit`. A unit that
-/// samples are cut from is read once, when the first of its samples comes. Once `is_over`, this returns at once, and
-/// leaves the reads in flight with their memory to the process's end.
+/// samples are cut from is read once, at its first sample. Once `is_over`, this returns at once, and leaves the reads
+/// in flight with their memory until the process ends.
 ///
 /// # Errors
 /// As building a loader; and the first read that fails.
@@ -59,12 +58,12 @@ pub fn measure(
     let stats = Arc::new(Stats::new());
     let Opened { mut engine, route, width } = engine::open(config, dataset, &stats, &Patience::of(config))?;
     let mut reads = Reads::new(dataset, config, sampler, &route)?;
-    // With those that wait in the engine for their turn.
+    // Includes reads that wait in the engine for their turn.
     let depth = engine.widen(width.most.min(config.queue_depth.unwrap_or(DEPTH))).min(affordable(route.read_bytes));
     let mut pool = Pool::new(depth * route.read_bytes.next_multiple_of(BLOCK_ALIGNMENT), 0, Arc::new(Bell::new()))?;
     let mut free: Vec<Part> = (0..depth).filter_map(|_| pool.take(route.read_bytes)).collect();
     pool.back(&(0..pool.arena().len()))?;
-    // Where registration is refused the loader reads unregistered as well.
+    // If registration is refused, the loader also reads unregistered.
     let _ = engine.register(pool.arena(), 0..pool.backed_bytes());
     let mut done = Vec::new();
     let mut rests: Vec<Option<Part>> = (0..depth).map(|_| None).collect();
@@ -103,7 +102,7 @@ pub fn measure(
     }
 }
 
-/// Reads in flight that a container has memory for.
+/// Number of reads in flight that fit in the container's memory.
 fn affordable(read_bytes: usize) -> usize {
     let room = cgroup::memory().map_or(u64::MAX, |group| group.room() / 4);
     usize::try_from(room / read_bytes.max(1) as u64).unwrap_or(usize::MAX).max(1)

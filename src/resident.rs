@@ -1,4 +1,4 @@
-//! Memory of a device, given out in ranges: of a lane's batches, and of pixels that stay on the GPU which decoded them.
+//! Lends memory of a device in ranges: for a lane's batches, and for pixels that stay on the GPU that decoded them.
 
 mod ranges;
 
@@ -9,7 +9,7 @@ use uringload_sys::cuda::{DeviceMemory, Span};
 
 pub(crate) use ranges::{RANGE_ALIGNMENT, Ranges};
 
-/// Memory for values that stay on a GPU until their batch is put together there.
+/// Memory for values that stay on a GPU until their batch is assembled there.
 #[derive(Clone, Debug)]
 pub(crate) struct Room(Arc<Shared>);
 
@@ -21,7 +21,7 @@ struct Shared {
     bell: OnceLock<Arc<Bell>>,
 }
 
-/// A value on a GPU, in memory that is free again when the last clone is dropped. Nobody may be working with it then.
+/// A value on a GPU. Its memory is free again when the last clone is dropped. No work may be using it then.
 #[derive(Clone, Debug)]
 pub(crate) struct Resident(Arc<Held>);
 
@@ -33,15 +33,15 @@ struct Held {
 }
 
 impl Room {
-    /// All of `memory` is free.
+    /// Creates it with all of `memory` free.
     pub(crate) fn new(memory: DeviceMemory) -> Room {
-        // One slot: what is taken has one size, or a few.
+        // One slot: all ranges have one size, or a few.
         let slot = memory.len().next_multiple_of(RANGE_ALIGNMENT).max(RANGE_ALIGNMENT);
         let ranges = Mutex::new(Ranges::new(memory.len(), slot));
         Room(Arc::new(Shared { memory, ranges, bell: OnceLock::new() }))
     }
 
-    /// Sets who is told when a range is free again.
+    /// Sets the bell that rings when a range is free again.
     pub(crate) fn tell(&self, bell: &Arc<Bell>) {
         let _ = self.0.bell.set(Arc::clone(bell));
     }
@@ -51,7 +51,7 @@ impl Room {
         self.0.lock().free_bytes()
     }
 
-    /// A place for so many bytes, or `None` if there is none now.
+    /// A place for `bytes` bytes, or `None` if there is none now.
     pub(crate) fn take(&self, bytes: usize) -> Option<Resident> {
         let range = self.0.lock().take(bytes)?;
         let span = Span::new(&self.0.memory, range.start..range.start + bytes)?;
@@ -60,7 +60,7 @@ impl Room {
 }
 
 impl Resident {
-    /// Where it lies.
+    /// Its location.
     pub(crate) fn span(&self) -> &Span {
         &self.0.span
     }

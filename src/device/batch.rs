@@ -1,4 +1,4 @@
-//! What the consumer gets: a batch whose columns are on a device, and the return path of its memory.
+//! The consumer's batch on a device: its columns there, and the return path of its memory.
 
 use crate::batch::{Batch, Column, Packed};
 use crate::dataset::DType;
@@ -15,10 +15,10 @@ use uringload_sys::dlpack::{self, ElementType, Tensor};
 
 /// One batch whose columns are on a device, or on the host if the loader runs without a GPU.
 ///
-/// The copies and kernels that fill the columns may still be running when the batch is handed out:
+/// The copies and kernels that fill the columns may still be running when the batch is delivered:
 /// [`wait_on`](DeviceBatch::wait_on) makes a stream wait for them on the device, so that the host need not. The memory
 /// returns to the loader when the batch, and every column cloned out of it, is dropped; it is reused only after the
-/// work that those streams had by then.
+/// work that those streams had at that time.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceBatch {
@@ -65,7 +65,7 @@ pub enum DeviceForm {
         /// Elements of each row that belong to the sample; on the host.
         lengths: Vec<u64>,
     },
-    /// A tensor of shape `[rows, seq_len]`. `values` is empty here; the rest says where the piece of each sample lies.
+    /// A tensor of shape `[rows, seq_len]`. `values` is empty here; the rest has the location of each sample's piece.
     Packed(Packed),
 }
 
@@ -73,9 +73,10 @@ impl DeviceColumn {
     /// The column as a DLPack tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a
     /// copy.
     ///
-    /// Work put into `stream` from here on sees the values: pass the stream that the consumer names
-    /// (`__dlpack__(stream=)` in Python). The memory is the consumer's until it frees the tensor, and is reused after
-    /// the work that the stream had by then. On the host the stream plays no part, and the consumer may only read.
+    /// Work put into `stream` from now on sees the values: pass the stream that the consumer names
+    /// (`__dlpack__(stream=)` in Python). The consumer owns the memory until it frees the tensor, and the memory is
+    /// reused after the work that the stream had at that time. On the host the stream is ignored, and the consumer may
+    /// only read.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
@@ -85,7 +86,7 @@ impl DeviceColumn {
         tensor.ok_or_else(|| Error::new(ErrorKind::Internal, "a column is not as long as its shape says"))
     }
 
-    /// Makes work put into `stream` from here on wait for the column, as [`DeviceBatch::wait_on`] does for the batch.
+    /// Makes work put into `stream` from now on wait for the column, as [`DeviceBatch::wait_on`] does for the batch.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
@@ -100,7 +101,7 @@ impl DeviceColumn {
     /// the tensor. On the host the stream is ignored, and the consumer may only read.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
     #[doc(hidden)]
     pub fn lend(&self, stream: Option<SharedStream>) -> Result<dlpack::Memory> {
         match &self.memory.0 {
@@ -114,7 +115,7 @@ impl DeviceColumn {
         }
     }
 
-    /// Bytes of all values; what fills up is not counted.
+    /// Bytes of all values, without padding.
     #[doc(hidden)]
     pub fn bytes(&self) -> u64 {
         let size = self.dtype.size();
@@ -189,7 +190,7 @@ impl DeviceBytes {
         }
     }
 
-    /// The range of the device's memory, where they lie there.
+    /// The range of the device's memory, if the bytes are there.
     #[doc(hidden)]
     pub fn as_cuda(&self) -> Option<&Span> {
         match &self.0 {
@@ -239,7 +240,7 @@ impl DeviceBatch {
         self.host.is_empty()
     }
 
-    /// Bytes of all columns, those on the host too; what fills up is not counted.
+    /// Bytes of all columns, including those on the host, without padding.
     #[doc(hidden)]
     pub fn bytes(&self) -> u64 {
         self.host.bytes() + self.columns.iter().map(DeviceColumn::bytes).sum::<u64>()
@@ -265,8 +266,8 @@ impl DeviceBatch {
     /// On the host it does nothing.
     ///
     /// If `stream` is being captured (a CUDA graph), this waits on the host instead. A batch dropped meanwhile keeps
-    /// its memory until the loader finds the stream without a capture, so leave it some time between two; a graph that
-    /// reads the columns must not be launched after that.
+    /// its memory until the loader finds the stream without a capture, so leave some time between two captures; a graph
+    /// that reads the columns must not be launched after that.
     ///
     /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef) to another library's stream, or an `Arc` of a
     /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps alive.
@@ -312,7 +313,7 @@ pub(super) struct Lease {
     home: Arc<Home>,
 }
 
-/// Memory beside a lane's own that a batch is made from, until the device has done that.
+/// Memory outside a lane's own that a batch is made from, until the device has done that.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// Blocks that were read straight to the device. They must not be read into again while kernels read them.
@@ -325,28 +326,28 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) range: Range<usize>,
-    /// Released then too.
+    /// Released at the same time.
     pub(super) held: Held,
     pub(super) after: Vec<After>,
 }
 
-/// What must be over before returned memory is free.
+/// Work that must end before returned memory is free.
 #[derive(Debug)]
 pub(super) enum After {
-    /// What an event was recorded behind.
+    /// The work that precedes a recorded event.
     Event(Arc<Event>),
-    /// The work that is in a stream. It is being captured, so that the event cannot be recorded behind that yet.
+    /// The work in a stream that is being captured, so that the event cannot be recorded after it yet.
     Stream { stream: SharedStream, event: Arc<Event> },
     /// The capture of a stream that only another thread can name.
     Never,
 }
 
 impl After {
-    /// The end of the work that is in the stream by now, marked by `event`.
+    /// The end of the work that is in the stream now, marked by `event`.
     fn work_in(stream: SharedStream, event: Event, context: &Context) -> Option<After> {
         match stream.record_outside(&event, context) {
             Ok(false) if stream.is_per_thread() => Some(After::Never),
-            // Nobody needs the stream any more.
+            // The stream is no longer needed.
             Ok(true) => Some(After::Event(Arc::new(event))),
             Ok(false) => Some(After::Stream { stream, event: Arc::new(event) }),
             // A destroyed context has no work left that could use the memory.
@@ -354,10 +355,10 @@ impl After {
         }
     }
 
-    /// Whether it is over. Never waits.
+    /// Whether the work has ended. Never waits.
     ///
     /// # Errors
-    /// Those of the work; whatever the driver reports.
+    /// Errors of the work, and of the driver.
     pub(super) fn is_over(&mut self, context: &Context) -> Result<bool, CudaError> {
         match self {
             After::Event(event) => event.is_done(),
@@ -374,8 +375,8 @@ impl After {
         }
     }
 
-    /// Waits on the host until it is over. Returns whether it is: not if a capture keeps it, which may last, or if the
-    /// work has failed, of which some may be under way.
+    /// Waits on the host until the work has ended. Returns whether it has: not if a capture keeps it, which may last,
+    /// or if the work has failed, since some of it may still be running.
     fn wait(self, context: &Context) -> bool {
         match self {
             After::Event(event) => event.wait().is_ok(),
@@ -392,14 +393,14 @@ impl After {
     }
 }
 
-/// Where dropped leases go: of a lane, for as long as it or a batch of it lives.
+/// Where dropped leases of a lane go, while it or a batch of it lives.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) returned: SegQueue<Returned>,
     pub(super) bell: Arc<Bell>,
-    /// Events that nobody waits for any more.
+    /// Events that are free for reuse.
     spare: SegQueue<Event>,
-    /// Goes last, when nothing uses it any more.
+    /// Dropped last, when nothing uses it any more.
     memory: DeviceMemory,
 }
 
@@ -414,7 +415,7 @@ impl Home {
         self.spare.pop().map_or_else(|| Event::new(context, Timing::Off), Ok)
     }
 
-    /// Takes back what is over. What waits for its event does so for what it was recorded behind by then.
+    /// Takes back an event that has completed. Anything that still waits for it waits for what preceded it then.
     pub(super) fn take(&self, over: After) {
         if let After::Event(event) | After::Stream { event, .. } = over {
             Arc::into_inner(event).into_iter().for_each(|event| self.spare.push(event));
@@ -423,8 +424,8 @@ impl Home {
 }
 
 impl Drop for Home {
-    /// The driver frees its own memory behind all work. An allocator gives it to the next one at once, and knows
-    /// nothing of the streams of consumers.
+    /// The driver frees its own memory after all work. An allocator gives it to the next owner at once, and does not
+    /// know the streams of consumers.
     fn drop(&mut self) {
         if !self.memory.is_lent() {
             return;
@@ -455,7 +456,7 @@ impl Lease {
             return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("give a stream of that device"));
         }
         if stream.is_capturing(&self.context).map_err(failed)? {
-            // A graph cannot wait for what lies outside it, and trying to would end the capture.
+            // A graph cannot wait for anything outside it, and trying to would end the capture.
             self.wait()?;
         } else {
             stream.wait(&self.ready).map_err(failed)?;

@@ -26,7 +26,7 @@ pub(crate) const THREAD: &str = "uringload-device";
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Nothing rings while the device works. It is checked again after this time, and then after twice that, up to
-/// `DEVICE_WAIT_MAX`: sooner while copies are under way, whose end lets the next batch be read.
+/// `DEVICE_WAIT_MAX`: sooner while copies are in progress, since their end lets the next batch be read.
 const DEVICE_WAIT: Duration = Duration::from_micros(30);
 const COPY_WAIT_MAX: Duration = Duration::from_micros(100);
 const DEVICE_WAIT_MAX: Duration = Duration::from_millis(1);
@@ -50,7 +50,7 @@ pub(crate) struct Feeder {
     pub(super) bell: Arc<Bell>,
     pub(super) clock: Clock,
     pub(super) starvation: Starvation,
-    /// The node of memory that the devices are next to, where the thread stays.
+    /// The memory node nearest to the devices, where the thread stays.
     pub(super) near: Option<Near>,
     /// Declared after the lanes, so that it is dropped when no copy is in progress.
     pub(super) pinned: Vec<Arc<Pinned>>,
@@ -85,12 +85,12 @@ impl Feeder {
         &self.bell
     }
 
-    /// Whether blocks are of use to it before their batch is complete.
+    /// Whether it can use blocks before their batch is complete.
     pub(crate) fn takes_early(&self) -> bool {
         matches!(&self.place, Place::Lanes { lanes, .. } if lanes.iter().all(Lane::takes_early))
     }
 
-    /// Keeps memory registered for as long as copies may read it.
+    /// Keeps memory registered while copies may read it.
     pub(crate) fn keep(&mut self, pinned: Option<Arc<Pinned>>) {
         self.pinned.extend(pinned);
     }
@@ -104,13 +104,14 @@ impl Feeder {
         out: Sender<Result<DeviceBatch>>,
         (read_well, ended_well): (&AtomicBool, &AtomicBool),
     ) {
-        // It reads and writes what the devices copy from. Where it may not choose, it runs as it would.
+        // It reads and writes the memory that the devices copy from. If it may not choose its processors, it runs
+        // anyway.
         let _ = self.near.as_ref().map(Near::stay);
         let context = match &self.place {
             Place::Lanes { lanes, .. } => lanes.first().map(|lane| lane.context().clone()),
             Place::Host => None,
         };
-        // Spares the calls that each use of the device would make for that. What hinders it hinders the first use too.
+        // Saves a call on each use of the device. An error here also occurs at the first use.
         let _current = context.as_ref().map(uringload_sys::cuda::Context::adopt);
         let mut running = Running {
             feeder: &mut self,
@@ -295,7 +296,7 @@ impl Running<'_> {
         self.feeder.bell.silence();
     }
 
-    /// The second check that listening requires: an earlier change rang for nobody.
+    /// The second check that listening requires: an earlier change woke no thread.
     fn has_changed(&mut self, blocked: Blocked) -> bool {
         let waker = self.parker.waker();
         let mut context = Context::from_waker(&waker);

@@ -172,7 +172,7 @@ fn attempt(
     for (index, &read) in candidates.iter().enumerate() {
         match prove(&mut loading, asked, read) {
             Ok(()) => break,
-            // One bad file is left to its samples to report. Further fallbacks would say the same.
+            // One bad file is left to its samples to report. Further fallbacks would be the same.
             Err(step) if matches!(step.cause, Cause::Gds(GdsCause::File) | Cause::Gds(GdsCause::Read)) => {
                 let first = failed.get_or_insert(step);
                 if index + 1 == candidates.len() {
@@ -275,7 +275,7 @@ fn candidates(mut reads: Vec<PlannedRead>) -> Vec<PlannedRead> {
     longest
 }
 
-/// Reads once, and compares the bytes on the device with the file.
+/// Reads once, and compares the bytes on the device with those of the file.
 fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()> {
     let failed = |cause, what: String| Err(Box::new(Fallback::new(cause, PINNED, None).with_reason(what)));
     let stats = Arc::new(Stats::new());
@@ -445,7 +445,7 @@ fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Send + 
     let thread = std::thread::Builder::new().name("uringload-cufile".into());
     thread
         .spawn(move || {
-            // If the result is late, nobody waits for it any more, and it is dropped.
+            // If the result is late, it has no receiver any more, and is dropped.
             let _ = tell.send(work());
         })
         .ok()?;

@@ -39,7 +39,7 @@ fn values(data: &Data, pieces: Option<&Pieces>) -> Bytes {
     match (data, pieces) {
         (Data::I64(values), _) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         (_, Some(pieces)) => pieces.collect(),
-        // What was made of it is together already.
+        // Processed values are already together.
         (Data::Dense { bytes, .. }, None) => bytes.clone(),
         (_, None) => Bytes::new(),
     }

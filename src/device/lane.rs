@@ -29,9 +29,9 @@ pub(super) struct Need {
     pub(super) raw: u64,
     /// Its columns, which the consumer holds.
     pub(super) columns: u64,
-    /// The part of `raw` that is put together on the host: tables, integers, and values that are in no block.
+    /// The part of `raw` that is assembled on the host: tables, integers, and values that are in no block.
     pub(super) staged: u64,
-    /// Whether values are copied straight to their columns; `raw` is what is staged then.
+    /// Whether values are copied straight to their columns; `raw` is then the staged part.
     pub(super) is_straight: bool,
 }
 
@@ -46,7 +46,7 @@ impl Need {
 /// GPU memory that blocks are read straight into: they are already where they must be.
 #[derive(Clone, Debug)]
 pub(super) struct Shadow {
-    /// Host address of the arena that stands for it.
+    /// Host address of the arena that represents it.
     pub(super) host: usize,
     /// The GPU memory itself.
     pub(super) span: Span,
@@ -66,7 +66,7 @@ impl Shadow {
 pub(super) struct Lane {
     context: Context,
     memory: DeviceMemory,
-    /// If set, every block is there.
+    /// If set, every block is in it.
     shadow: Option<Shadow>,
     ranges: Ranges,
     copies: Copies,
@@ -87,7 +87,7 @@ pub(super) struct Lane {
     freeing: Vec<Returned>,
     timed: VecDeque<Timed>,
     spare: Vec<Event>,
-    /// What kernels wait for; it knows no time, which costs less.
+    /// What kernels wait for. Records no time, which costs less.
     copied: Event,
     traced: Option<Traced>,
     stats: Arc<Stats>,
@@ -153,8 +153,8 @@ impl Lane {
         self.copies.notice()
     }
 
-    /// Whether values are copied straight to their columns, one by one, by a driver that could do with one call for
-    /// several.
+    /// Whether values are copied straight to their columns, one by one, although the driver could copy several with one
+    /// call.
     pub(super) fn lacks_lists(&self) -> bool {
         self.need.is_straight && !self.copies.takes_lists()
     }
@@ -174,7 +174,7 @@ impl Lane {
         &self.context
     }
 
-    /// Whether blocks are of use before their batch is complete.
+    /// Whether it can use blocks before their batch is complete.
     pub(super) fn takes_early(&self) -> bool {
         !self.need.is_straight
     }
@@ -268,7 +268,7 @@ impl Lane {
         let block_bytes = match &self.shadow {
             Some(_) => 0,
             None => {
-                // Early ones are placed too, of use or not.
+                // Early ones are placed too, needed or not.
                 let is_other = |block: &&EarlyBlock| block.batch == number && !is_among(&block.known_as, &blocks);
                 let early = self.early.iter().filter(is_other).map(|block| &block.bytes);
                 blocks.iter().chain(early).map(|block| padded(block.len())).sum::<usize>() as u64
@@ -390,7 +390,7 @@ impl Lane {
         let Some(span) = self.room(begun, block.len()) else { return Ok(false) };
         begun.placed.push(Placed { host: block.as_ptr().addr(), len: block.len(), device: span.address() });
         for (resident, at) in parts.residents {
-            // Before the device reads it, so that it outlives that whatever fails below.
+            // Before the device reads it, so that it outlives the read even if something fails below.
             begun.held.residents.push(resident.clone());
             let Some(to) = span.slice(at..at + resident.span().len()) else { return Ok(false) };
             self.copies.within(resident.span(), &to)?;
@@ -462,7 +462,7 @@ impl Lane {
             let pieces = deferred.columns.get(index).and_then(Option::as_ref);
             works.push(match (&column.data, pieces) {
                 (Data::I64(values), _) => layout::integers(values, &mut staged),
-                // What was made of it.
+                // The results for its values.
                 (Data::Dense { bytes, .. }, None) => Work::Whole(bytes.clone()),
                 (_, None) => Work::Stay,
                 (_, Some(Pieces { whole: Some(bytes), .. })) if transforms.kernel(index).is_none() => {
@@ -639,9 +639,9 @@ impl Drop for Lane {
     fn drop(&mut self) {
         // Kernels must not be unloaded while they run. A device that failed is running none.
         let _ = self.work.synchronize();
-        // Work of the last batches is told as well.
+        // Also record the work of the last batches.
         let _ = self.measure();
-        // What is to be over before the memory goes.
+        // Work that must end before the memory is released.
         self.freeing.drain(..).for_each(|returned| self.home.returned.push(returned));
     }
 }

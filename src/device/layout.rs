@@ -1,5 +1,5 @@
-//! One batch on its way to a device: which bytes go where, and what to do with them there. Only address arithmetic; the
-//! lane does the copies and launches.
+//! Plans one batch on its way to a device: which bytes go where, and how they are processed there. Only address
+//! arithmetic; the lane does the copies and launches.
 
 use super::batch::DeviceForm;
 use super::transforms::{Transforms, image_shape};

@@ -1,6 +1,6 @@
-//! Opens what decodes JPEGs on GPUs. The threads that decode use it (`stage`). What it decodes comes back to the host,
-//! so that everything behind decoding is the same for every image, whoever decoded it; but for pixels that the host
-//! would only hand over again, which stay there.
+//! Opens decoders of JPEGs on GPUs. The decoding threads use them (`stage`). Decoded images come back to the host, so
+//! that everything after decoding is the same for every image and decoder. The exception is pixels that the host would
+//! only pass on again: they stay on the GPU.
 
 use super::{BATCHES_HELD, Opened};
 use crate::config::{Cause, Device, Fallback, NvjpegRoute};
@@ -12,18 +12,17 @@ use uringload_sys::nvjpeg::{Decoder, Hardware, Library};
 /// Most bytes of a GPU's memory for the pixels of one batch of images: 64 of 500 x 375 take 36 MB.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
-/// Images whose pixels a GPU has room for, however small batches are: what its threads decode at a time, and as many
-/// that are decoded.
+/// Images whose pixels a GPU has room for, even with small batches: those that its threads decode at a time, and as
+/// many decoded ones.
 const PIXELS_HELD: u64 = 256;
 
-/// Threads of a GPU that decode: while one waits for the engine, the other looks at headers and does what is left of
-/// the chains.
+/// Decoding threads of a GPU: while one waits for the engine, the other parses headers and runs the rest of the chains.
 pub(crate) const THREADS: usize = 2;
 
 /// The share of the JPEGs that GPUs decode: one for all of them.
 ///
 /// # Errors
-/// `InvalidArgument` for what is no share, and for two different ones.
+/// `InvalidArgument` for an invalid share, and for two different ones.
 pub(crate) fn share(devices: &[Device]) -> Result<f64> {
     let refused = |what: String| {
         Err(Error::new(ErrorKind::InvalidArgument, what)
@@ -38,8 +37,8 @@ pub(crate) fn share(devices: &[Device]) -> Result<f64> {
     if least < most { refused(format!("nvjpeg cannot be {least} on one GPU and {most} on another")) } else { Ok(most) }
 }
 
-/// The decoders that the devices are to have, each with room for `share` bytes of pixels at most. What cannot be had is
-/// a step down.
+/// The decoders of the devices, each with room for at most `share` bytes of pixels. A decoder that is not available is
+/// a fallback.
 pub(crate) fn decoders(opened: &mut Opened, devices: &[Device], share: u64) -> Vec<Decoder> {
     let mut decoders = Vec::new();
     let bytes = share.min(BATCH_BYTES_MAX) as usize;
@@ -51,9 +50,9 @@ pub(crate) fn decoders(opened: &mut Opened, devices: &[Device], share: u64) -> V
     decoders
 }
 
-/// Memory of the GPU for pixels that stay there until their batch is put together, of `sample` bytes for each sample:
-/// for as many batches of `samples` as a lane holds, and no less than [`PIXELS_HELD`]. None on several GPUs, where
-/// another one may be the batch's.
+/// Memory of the GPU for pixels that stay there until their batch is assembled, of `sample` bytes for each sample: for
+/// as many batches of `samples` as a lane holds, and at least [`PIXELS_HELD`]. None with several GPUs, because the
+/// batch may be on another one.
 pub(crate) fn room_for_pixels(opened: &mut Opened, sample: u64, samples: u64) -> Option<Room> {
     let [context] = &opened.contexts[..] else { return None };
     let bytes = sample.saturating_mul(samples.saturating_mul(BATCHES_HELD).max(PIXELS_HELD));

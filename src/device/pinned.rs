@@ -1,4 +1,4 @@
-//! Host memory that a device's copy engine reads, kept alive for copies that somebody else has queued.
+//! Host memory that a device's copy engine reads, kept alive for copies that other code has queued.
 
 use super::device_error;
 use crate::config::{Cause, Device, DeviceKind, Fallback};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use uringload_sys::cuda::{Context, Event, Pinned, SharedStream};
 use uringload_sys::numa::Near;
 
-/// How often a captured stream is asked whether its capture has ended.
+/// How often to check whether the capture of a stream has ended.
 const CAPTURE_WAIT: Duration = Duration::from_millis(1);
 
 /// The pinned memory of a loader whose batches stay on the host. See [`Builder::pin`](crate::loader::Builder::pin).
@@ -119,7 +119,7 @@ impl Drop for Kept {
         let captured = match self.stream.record_outside(&after, context) {
             Ok(true) => None,
             Ok(false) if self.stream.is_per_thread() => {
-                // Nobody but this thread can name the stream once its capture has ended.
+                // Only this thread can name the stream once its capture has ended.
                 std::mem::forget((blocks, Arc::clone(pinned)));
                 return;
             }
@@ -132,7 +132,7 @@ impl Drop for Kept {
     }
 }
 
-/// Releases memory when the streams that use it are done, and the events behind it, until nobody can send more.
+/// Releases memory when the streams that use it, and their events, are done, until all senders are gone.
 fn settle_all(settling: &mpsc::Receiver<Settling>, spare: &SegQueue<Event>) {
     let mut captured = Vec::new();
     loop {

@@ -1,6 +1,6 @@
-//! Large values go straight to their places in the columns: each is a copy of its own, of any length to any address.
-//! What was read is then never on the device as it was read, so a batch takes half the memory there, and no kernel
-//! brings its values end to end.
+//! Copies large values straight to their places in the columns: each is a separate copy, of any length to any address.
+//! The data as it was read is then never on the device, so a batch takes half the memory there, and no kernel needs to
+//! make its values adjacent.
 //!
 //! Small values go with their blocks instead: a copy engine needs some microseconds for each copy.
 
@@ -15,15 +15,15 @@ use bytes::Bytes;
 /// KiB it is near its peak.
 pub(crate) const STRAIGHT_BYTES: u64 = 128 << 10;
 
-/// Bytes that one call copies. The blocks that they lie in are free again when that many have arrived.
+/// Bytes that one call copies. Their blocks are free again once that many have arrived.
 const GROUP_BYTES: usize = 32 << 20;
 
-/// Whether values go straight to their columns, of a loader whose host memory has `host_bytes`.
+/// Whether values go straight to their columns, in a loader whose host memory has `host_bytes`.
 ///
 /// Values are slices of what was read, with exceptions that no format knows beforehand (numbers parsed from text, bytes
 /// of another order); these are copied too, but their memory is not pinned.
 ///
-/// A value's place is known when its whole batch has been read. So the host needs memory for a second batch, which is
+/// A value's place is known once its whole batch has been read. So the host needs memory for a second batch, which is
 /// read meanwhile.
 pub(super) fn is_possible(
     dataset: &dyn Dataset,
@@ -34,7 +34,7 @@ pub(super) fn is_possible(
     let is_plain = |(index, form): (usize, &Form)| {
         transforms.kernel(index).is_none() && matches!(form, Form::Dense { .. } | Form::Ragged { .. })
     };
-    // What is kept is not pinned: labels may be, and not whole samples.
+    // Kept memory is not pinned: labels may be kept, but not whole samples.
     dataset.units().is_none()
         && batch.kept <= batch.payload / 2
         && dataset.bytes() / dataset.len().max(1) >= STRAIGHT_BYTES
@@ -53,7 +53,7 @@ pub(super) fn column_bytes(batch: &Batch, deferred: &Deferred) -> u64 {
 }
 
 /// Pieces of columns in groups that are copied by one call each. `starts` are the offsets of the columns in the
-/// device's memory. What lies in no block is not pinned, and comes in a group of its own.
+/// device's memory. Pieces outside all blocks are not pinned, and form a group of their own.
 pub(super) fn groups(deferred: &Deferred, starts: &[Option<usize>]) -> Vec<Vec<(Bytes, usize)>> {
     let is_in_block = |piece: &Bytes| {
         let at = piece.as_ptr().addr();

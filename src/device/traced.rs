@@ -1,11 +1,11 @@
-//! Where a trace tells what a GPU does: its copies and its kernels, each one after the other, on the trace's clock.
+//! Traces the work of a GPU: its copies and its kernels, each in sequence, on the trace's clock.
 
 use crate::stats::{Lane, Stats};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload_sys::cuda::{Context, CudaError, Event, Stream, Timing};
 
-/// The driver tells the time between two events as milliseconds in 24 bits: after so long it is off by 4 us.
+/// The driver reports the time between two events as milliseconds in 24 bits: after this long it is off by 4 us.
 const ANCHORED: Duration = Duration::from_secs(60);
 
 /// The lanes of one GPU.
@@ -18,7 +18,7 @@ pub(super) struct Traced {
 }
 
 impl Traced {
-    /// If there is a trace. Waits for what is in `stream`.
+    /// Begins if there is a trace. Waits for the work in `stream`.
     pub(super) fn begin(stats: &Stats, context: &Context, stream: &Stream) -> Result<Option<Traced>, CudaError> {
         let index = context.info().index;
         let lane = |what: &str| stats.traced_beside(|| format!("cuda:{index} {what}"));
@@ -29,7 +29,7 @@ impl Traced {
         Ok(Some(Traced { copies, kernels, anchor, at: Instant::now() }))
     }
 
-    /// Tells of work that is done. Returns an event that is of no more use here.
+    /// Records finished work. Returns an event that is no longer needed here.
     pub(super) fn tell(&mut self, is_copy: bool, begin: &Event, end: Event) -> Result<Event, CudaError> {
         let began = self.at + begin.since(&self.anchor)?;
         let ended = began + end.since(begin)?;

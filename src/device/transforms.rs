@@ -98,9 +98,9 @@ impl Transforms {
         Ok(Transforms { of, seed: config.seed })
     }
 
-    /// Has the device make the elements of images whose pixels the loader's threads make, a quarter of the bytes or a
-    /// half: the same elements, to the bit. `maps` make pixels then. Not of what is to have a form of its own, nor
-    /// where pixels are wanted and `stays` does not say that they are to stay on the device.
+    /// Lets the device make the elements of images whose pixels the loader's threads make, a quarter of the bytes or a
+    /// half: the same elements, to the bit. `maps` then make pixels. Skips columns that have a form of their own, and
+    /// those where pixels are requested unless `stays` says that they stay on the device.
     pub(crate) fn take_elements(
         &mut self,
         maps: &mut [(String, Map)],
@@ -138,7 +138,7 @@ impl Transforms {
         Some(samples.saturating_mul(each))
     }
 
-    /// Whether a field's transform makes images of its pixels.
+    /// Whether a field's transform makes its images from pixels.
     pub(crate) fn takes_pixels(&self, field: usize) -> bool {
         matches!(self.resolved(field), Some(Resolved::Images { .. }))
     }

@@ -1,4 +1,4 @@
-//! Everything that GPUDirect Storage needs, link by link: how it is, what that means, and the line that mends it.
+//! Everything that GPUDirect Storage needs, link by link: its state, what that means, and the command that repairs it.
 
 use super::{Facts, GdsMode, GpuBar, Iommu, Mount, NvidiaDriver, drives_p2pdma, has_nvidia_fs};
 use std::borrow::Cow;
@@ -7,48 +7,48 @@ use uringload_sys::block::{BlockDevice, BlockKind};
 /// One thing that GPUDirect Storage needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// What it is, in a word or two.
+    /// Its name, in a word or two.
     pub what: &'static str,
-    /// How it is.
+    /// Its state.
     pub state: LinkState,
     /// What was found.
     pub found: Cow<'static, str>,
-    /// What that means.
+    /// What the state means.
     pub means: &'static str,
-    /// The line that mends it, where it is missing.
+    /// The command that repairs it, if it is missing.
     pub remedy: Option<&'static str>,
 }
 
-/// How a link is.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkState {
-    /// As it has to be.
+    /// As required.
     Good,
-    /// Not as it has to be: GPUDirect Storage cannot be had, or is slow.
+    /// Not as required: GPUDirect Storage is unavailable, or slow.
     Missing,
-    /// The way that this system takes does not need it.
+    /// The path on this system does not need it.
     Unneeded,
-    /// The system does not tell.
+    /// Unknown on this system.
     Unknown,
 }
 
-/// Where a dataset lies, as far as the system tells.
+/// The storage below a dataset, where known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// What is mounted there.
+    /// The mount there.
     pub mount: Option<Mount>,
     /// The device below.
     pub device: Option<BlockDevice>,
 }
 
-/// File systems over the network that nvidia-fs has support for, by the names of their mounts.
+/// Network file systems that nvidia-fs supports, by the names of their mounts.
 const NETWORK: [&str; 7] = ["lustre", "wekafs", "gpfs", "beegfs", "nfs", "nfs4", "panfs"];
 
-/// The chain of a system, and of the place of a dataset. A function of the two and nothing else.
+/// The chain of a system, and of the place of a dataset. A function of the two only.
 ///
-/// Where nvidia-fs is loaded it is the chain of that, otherwise that of PCI P2PDMA, which takes no module and can so be
-/// had where nothing can be installed.
+/// If nvidia-fs is loaded, this is its chain; otherwise that of PCI P2PDMA, which needs no module and so works even if
+/// nothing can be installed.
 pub fn chain(facts: &Facts, place: Option<&Place>) -> Vec<Link> {
     let way = if has_nvidia_fs(facts) { GdsMode::NvidiaFs } else { GdsMode::P2pdma };
     let mut links = vec![
@@ -123,7 +123,7 @@ fn driver(facts: &Facts, way: GdsMode) -> Link {
     })
 }
 
-/// Without them the driver does not map all of the GPU's memory for other devices, or maps it in a way that forbids it.
+/// Without them the driver does not map all of the GPU's memory for other devices, or does so in a way that forbids it.
 fn driver_settings(facts: &Facts, way: GdsMode) -> Link {
     const WHAT: &str = "driver settings";
     const WANTED: [&str; 2] = ["RMForceStaticBar1=1", "RmForceDisableIomapWC=1"];
@@ -142,7 +142,7 @@ fn driver_settings(facts: &Facts, way: GdsMode) -> Link {
     )
 }
 
-/// What of each GPU's memory a disk can write to: the kernel knows it as the driver has told it.
+/// How much of each GPU's memory a disk can write to, as the driver has reported it to the kernel.
 fn window(facts: &Facts, way: GdsMode) -> Link {
     const WHAT: &str = "GPU's window";
     let Some(worst) = facts.gpus.iter().min_by_key(|gpu| (gpu.p2pmem, gpu.bar1)) else {

@@ -20,7 +20,7 @@ fn native() -> Facts {
     }
 }
 
-/// And one that goes by P2PDMA.
+/// A system that uses P2PDMA.
 fn peer_to_peer() -> Facts {
     let registry = "RMForceStaticBar1=1;RmForceDisableIomapWC=1;".into();
     Facts {
@@ -62,7 +62,7 @@ fn guards_hold_where_there_is_a_way() {
 
 #[test]
 fn guards_fail_in_their_order() {
-    // Each system lacks what the one before it lacks but for the first guard of that.
+    // Each system fails the guards of the previous one, except for its first guard.
     let mut facts = Facts { wsl: true, modules: None, udev: false, nvidia_fs: false, p2pdma: None, ..native() };
     assert_eq!(cause(&facts), Cause::Gds(GdsCause::Wsl));
     facts.wsl = false;
@@ -89,7 +89,7 @@ fn peer_to_peer_needs_the_kernel_and_a_new_open_driver() {
     }
 }
 
-/// Pages of devices are counted otherwise since Linux 6.15, which the open modules know since 595.71.
+/// Pages of devices are counted differently since Linux 6.15; the open modules support that since 595.71.
 #[test]
 fn a_newer_kernel_needs_a_newer_driver() {
     let on = |release: &str, version: &str| {
@@ -120,7 +120,7 @@ fn an_open_driver_that_is_too_old_is_to_be_a_newer_one() {
     }
 }
 
-/// The one whose window is the smallest is told.
+/// The GPU with the smallest window is reported.
 #[test]
 fn the_window_of_each_gpu_counts() {
     let mut other = gpu(Some(1 << 28), None);

@@ -1,5 +1,5 @@
-//! What the way to GPUs gives with nothing in the way: plain copies of memory that is there already. The yardstick of
-//! a loader for devices, beside the disk's.
+//! Measures the raw rate of copies to GPUs, from memory that is already filled. A loader for devices is compared with
+//! this, in addition to the disk.
 
 use super::RawRate;
 use crate::device::device_error;
@@ -14,32 +14,32 @@ use uringload_sys::cuda::{Context, Copies, DeviceMemory, Pinned, Span};
 /// Length of one copy: as long as the longest blocks that a loader copies.
 pub const COPY_BYTES: usize = 32 << 20;
 
-/// Copies under way to each device: one at work, the others ready.
+/// Copies in flight to each device: one in progress, the others ready.
 const UNDER_WAY: usize = 4;
 
-/// Places that the copies go to and come from in turn, so that no cache serves them.
+/// Places that the copies alternate between, so that no cache serves them.
 const PLACES: usize = 2;
 
-/// How long the host waits before it looks at the copies again: far less than the copies under way take.
+/// How long the host waits before it checks the copies again: far less than the copies in flight take.
 const WAIT: Duration = Duration::from_micros(50);
 
-/// The longest that a copy is waited for behind the end of the time, after which the device counts as hung.
+/// The longest wait for a copy after the time is up; then the device counts as hung.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What copies to the devices gave, all of them at once where there are several.
+/// Rates of copies to the devices, all at once if there are several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BusRates {
-    /// Out of pinned memory, by the copy engines alone: the limit of a loader.
+    /// From pinned memory, by the copy engines alone: the limit of a loader.
     pub pinned: RawRate,
-    /// Out of any memory, through the driver's own: what a program gets that does not pin.
+    /// From any memory, through the driver's own: the rate of a program that does not pin.
     pub pageable: RawRate,
 }
 
-/// Copies to the devices for `limit`, half of it out of each kind of memory.
+/// Copies to the devices for `limit`, half of it from each kind of memory.
 ///
 /// # Errors
-/// `InvalidArgument` without a device; `MemoryLimit` where the host has no memory for it; `Device` for what the driver
-/// says: that it has no memory left, or does not pin.
+/// `InvalidArgument` without a device; `MemoryLimit` if the host has no memory for it; `Device` for errors of the
+/// driver: it has no memory left, or cannot pin.
 pub fn measure(devices: &[Context], limit: Duration) -> Result<BusRates> {
     let Some(first) = devices.first() else {
         return Err(Error::new(ErrorKind::InvalidArgument, "copies to no device cannot be measured"));
@@ -74,7 +74,7 @@ impl Lane {
         Ok(Lane { copies: Copies::new(context).map_err(failed)?, to, started: 0 })
     }
 
-    /// Books what is done and, while it `goes_on`, starts as much again; returns the bytes that were copied.
+    /// Records finished copies and, while it `goes_on`, starts as many again. Returns the bytes that were copied.
     fn turn(&mut self, from: &[Bytes], goes_on: bool) -> Result<u64> {
         let failed = |error| device_error("a copy to the device failed", error);
         let bytes = self.copies.finished().map_err(failed)?;
@@ -90,7 +90,7 @@ impl Lane {
 /// Copies for `limit` to all devices at once.
 fn copy(devices: &[Context], from: &[Bytes], limit: Duration) -> Result<RawRate> {
     let mut lanes = devices.iter().map(Lane::open).collect::<Result<Vec<_>>>()?;
-    // The first copies find cold caches and a device that saves power.
+    // The first copies meet cold caches and a device in power saving.
     run(&mut lanes, from, limit / 8)?;
     run(&mut lanes, from, limit)
 }
