@@ -1,4 +1,4 @@
-//! What the consumer gets: the samples of a batch, in order, as columns that point into the memory they were read into.
+//! The consumer's batch: its samples, in order, as columns that point into the memory that they were read into.
 
 mod columns;
 mod made;
@@ -47,8 +47,8 @@ pub struct Batch {
     pub next: Cursor,
     /// The samples, in order. Each column has one value per sample.
     pub ids: Vec<SampleId>,
-    /// Which samples are repeats that only pad the batch so that all ranks have the same number of samples; `None`
-    /// where there are none.
+    /// Which samples are repeats that only pad the batch so that all ranks have the same number of samples; `None` if
+    /// there are none.
     pub padding: Option<Vec<bool>>,
     /// The columns, in the order of the dataset's schema, followed by "key" and "index" if the builder enabled them.
     pub columns: Vec<Column>,
@@ -70,7 +70,7 @@ pub(crate) struct Deferred {
     pub(crate) blocks: Vec<Bytes>,
     /// By column. `None` for integers and views, which already have their values.
     pub(crate) columns: Vec<Option<Pieces>>,
-    /// The blocks that a device's kernels need, once its lane has looked.
+    /// The blocks that a device's kernels need, once its lane has determined them.
     pub(crate) in_use: Option<Vec<Bytes>>,
 }
 
@@ -157,7 +157,7 @@ pub enum Data {
     Packed(Packed),
     /// One slice per sample, each of its own length.
     Views(Vec<Bytes>),
-    /// One integer per sample, known from the dataset's index, whatever the form.
+    /// One integer per sample, from the dataset's index, for any requested form.
     I64(Vec<i64>),
 }
 

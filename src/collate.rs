@@ -30,7 +30,7 @@ pub struct Collation {
     index: bool,
     /// Values are assembled elsewhere, on a device.
     deferred: bool,
-    /// The fields that the loader's threads make something else of, and what.
+    /// The fields that the loader's threads turn into something else, and the results.
     mapped: Vec<(usize, Field)>,
 }
 
@@ -100,11 +100,11 @@ impl Collation {
         Collation::with_maps(config, dataset, &[])
     }
 
-    /// As [`new`](Collation::new), where the loader's threads make something else of the columns of `maps`.
+    /// As [`new`](Collation::new), if the loader's threads turn the columns of `maps` into something else.
     ///
     /// # Errors
-    /// As `new`. Also for a column of `maps` that does not exist, is named twice or is packed, and for a form that what
-    /// it becomes cannot have.
+    /// As `new`. Also for a column of `maps` that does not exist, is named twice or is packed, and for a form that its
+    /// result cannot have.
     pub(crate) fn with_maps(config: &Config, dataset: &dyn Dataset, maps: &[(String, Map)]) -> Result<Collation> {
         let fields = &dataset.schema().fields;
         check_names(config, fields)?;
@@ -120,7 +120,7 @@ impl Collation {
                 config.collate_columns.iter().find(|(name, _)| *name == field.name).map(|(_, collate)| *collate);
             forms.push(match packing {
                 Some((packed, packing)) if packed == index => packed_form(field, named, packing, config.batch_size)?,
-                // What it is read as is no column.
+                // Its stored form is not a column.
                 _ if maps.iter().any(|(name, _)| *name == field.name) => Form::Views,
                 _ => form(field, named, config.collate, plain_field == Some(index))?,
             });
@@ -133,7 +133,7 @@ impl Collation {
         collation.mapped(config, fields, maps)
     }
 
-    /// Gives the columns of `maps` the form of what the loader's threads make of them.
+    /// Gives the columns of `maps` the form of their results.
     fn mapped(mut self, config: &Config, fields: &[Field], maps: &[(String, Map)]) -> Result<Collation> {
         for (name, map) in maps {
             let Some(index) = fields.iter().position(|field| field.name == *name) else {
@@ -167,18 +167,18 @@ impl Collation {
         Ok(self)
     }
 
-    /// The fields that the loader's threads make something else of, in the order of the schema, and what.
+    /// The fields that the loader's threads turn into something else, in the order of the schema, and the results.
     pub(crate) fn mapped_fields(&self) -> &[(usize, Field)] {
         &self.mapped
     }
 
-    /// What a column of the schema becomes.
+    /// The result for a column of the schema.
     pub(crate) fn made_of<'a>(&'a self, index: usize, field: &'a Field) -> &'a Field {
         self.mapped.iter().find(|(other, _)| *other == index).map_or(field, |(_, made)| made)
     }
 
-    /// The same forms, for columns whose values are assembled elsewhere: nothing is gathered on the host but what the
-    /// loader's threads make.
+    /// The same forms, for columns whose values are assembled elsewhere: only results of the loader's threads are
+    /// gathered on the host.
     #[must_use]
     pub(crate) fn deferred(self) -> Collation {
         Collation { deferred: true, ..self }
@@ -219,7 +219,7 @@ impl Collation {
     pub fn gather(&self, coalesce_gap: u64) -> Gather {
         let form = |field: usize| self.forms.get(field).copied().unwrap_or(Form::Views);
         match self.plain_field.map(form) {
-            // What the loader's threads make lies on the host, wherever it goes from there.
+            // Results of the loader's threads are on the host first.
             _ if !self.mapped.is_empty() => Gather::Target,
             _ if self.deferred => Gather::Nowhere,
             Some(Form::Views) => Gather::Nowhere,
@@ -229,8 +229,8 @@ impl Collation {
         }
     }
 
-    /// Bytes of a sample's value, where a batch is one column of values of one length, and each value is its sample's
-    /// bytes as they were read, so that nothing needs to be parsed.
+    /// Bytes of a sample's value, if a batch is one column of values of one length, and each value is exactly its
+    /// sample's bytes, so that nothing needs to be parsed.
     pub(crate) fn plain_value_bytes(&self, dataset: &dyn Dataset) -> Option<u64> {
         match (self.plain_field, &self.forms[..]) {
             (Some(0), [Form::Dense { value_bytes }]) if !self.deferred && dataset.is_plain() => Some(*value_bytes),

@@ -1,5 +1,5 @@
-//! The line between the loader and a dataset: what somebody else's code gives is looked at, and a panic in it is an
-//! error. A thread that ended with the panic would leave whoever waits for it waiting.
+//! Guards the boundary between the loader and a dataset: checks what foreign code returns, and turns its panics into
+//! errors. If a thread ended with the panic, others would wait for it forever.
 
 use crate::dataset::{Dataset, FileTable, Sample, SampleId, Span, UnitId, Units};
 use crate::{Error, ErrorKind, Result};
@@ -10,10 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// The largest offset that a file can have, so that sums of offsets and alignment never overflow.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// What to do about a bug that is not ours.
+/// The remedy for a bug in foreign code.
 const REMEDY: &str = "this is a bug of the dataset: please report it to who wrote it, with this message";
 
-/// The most bytes that a dataset says its samples and units have. Memory was planned by these.
+/// Maximum bytes of samples and units, as declared by a dataset. Memory was planned by these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The spans of a sample.
@@ -27,17 +27,17 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// No bounds, for who plans without reading.
+    /// No bounds, for callers that plan without reading.
     pub const NONE: Bounds = Bounds { sample: u64::MAX, batch: u64::MAX, stored: u64::MAX, decoded: u64::MAX };
 }
 
-/// A panic of a dataset in a place that has no sample to blame, on its way to the thread's end.
+/// A panic of a dataset outside any sample, on its way to the thread's end.
 struct Named(Error);
 
 /// Appends the spans of a sample.
 ///
 /// # Errors
-/// `Internal` for a panic, a file that there is not, or more than `bound` bytes. Nothing is appended then.
+/// `Internal` for a panic, a file that does not exist, or more than `bound` bytes. Nothing is appended then.
 pub fn spans(dataset: &dyn Dataset, id: SampleId, bound: u64, out: &mut Vec<Span>) -> Result<()> {
     let first = out.len();
     let told = caught(|| dataset.spans(id, out)).map_err(|panic| panicked(dataset, &of_sample("spans", id), &*panic));
@@ -61,7 +61,7 @@ pub fn spans(dataset: &dyn Dataset, id: SampleId, bound: u64, out: &mut Vec<Span
     told
 }
 
-/// Which span of a sample is an array as it is, and the array's shape, if it is known.
+/// The span of a sample that is an unencoded array, and the array's shape, if known.
 ///
 /// # Errors
 /// `Internal` for a panic.
@@ -114,7 +114,7 @@ pub fn stored(
 /// Appends the units that a sample is cut from.
 ///
 /// # Errors
-/// `Internal` for a panic, and for a unit that there is not. Nothing is appended then.
+/// `Internal` for a panic, and for a unit that does not exist. Nothing is appended then.
 pub fn units_of(dataset: &dyn Dataset, units: &dyn Units, id: SampleId, out: &mut Vec<UnitId>) -> Result<()> {
     let first = out.len();
     let told = caught(|| {
@@ -136,7 +136,7 @@ pub fn units_of(dataset: &dyn Dataset, units: &dyn Units, id: SampleId, out: &mu
     told
 }
 
-/// As [`units_of`], for who only counts: a sample whose units cannot be told has none.
+/// As [`units_of`], for callers that only count: a sample whose units are unknown has none.
 pub fn known_units_of(units: &dyn Units, id: SampleId, out: &mut Vec<UnitId>) {
     let first = out.len();
     if caught(|| units.of(id, out)).is_err() {
@@ -144,7 +144,7 @@ pub fn known_units_of(units: &dyn Units, id: SampleId, out: &mut Vec<UnitId>) {
     }
 }
 
-/// The most bytes that a unit is said to be stored in; `u64::MAX` where that panics.
+/// The declared maximum of bytes that a unit is stored in; `u64::MAX` on a panic.
 pub fn largest_stored(units: &dyn Units) -> u64 {
     caught(|| units.largest_stored()).unwrap_or(u64::MAX)
 }
@@ -158,7 +158,8 @@ pub fn parse(dataset: &dyn Dataset, id: SampleId, raw: &[Bytes], out: &mut Sampl
     parsed.unwrap_or_else(|panic| Err(panicked(dataset, &of_sample("parse", id), &*panic)))
 }
 
-/// Calls a method that has no sample to blame and no error to return. A panic goes on to [`whole`], with its name.
+/// Calls a method that has no sample to blame and no error to return. A panic goes on to [`whole`], with the dataset's
+/// name.
 pub fn named<T>(dataset: &dyn Dataset, method: &str, call: impl FnOnce() -> T) -> T {
     caught(call).unwrap_or_else(|panic| {
         let error = panicked(dataset, &format!("\"{method}\""), &*panic);
@@ -166,7 +167,7 @@ pub fn named<T>(dataset: &dyn Dataset, method: &str, call: impl FnOnce() -> T) -
     })
 }
 
-/// Runs what only calls a dataset: a panic in it is the dataset's, unless it is named already.
+/// Runs work that only calls a dataset: a panic in it is the dataset's, unless it already has a name.
 ///
 /// # Errors
 /// That of `work`, or `Internal` for a panic.
@@ -192,7 +193,7 @@ pub fn thread<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// A dataset's error about what it told.
+/// An error about invalid values of a dataset.
 pub fn wrong(dataset: &dyn Dataset, what: String) -> Error {
     // Another panic would end the thread.
     let format = caught(|| dataset.format()).unwrap_or("?");
@@ -205,7 +206,7 @@ pub fn text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Unwind safe: callers drop what a panic leaves behind, or look at its length only.
+/// Unwind safe: callers drop what a panic leaves behind, or use only its length.
 fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     catch_unwind(AssertUnwindSafe(call))
 }
@@ -220,10 +221,10 @@ fn of_sample(method: &str, id: SampleId) -> String {
     format!("\"{method}\" of sample {}", id.0)
 }
 
-/// Whether spans lie in files that there are, at offsets that files can have.
+/// Checks that spans are in existing files, at offsets that files can have.
 ///
 /// # Errors
-/// Why not, to follow the name of what gave them.
+/// Why not, as text that follows the name of their source.
 pub fn check(files: &FileTable, spans: &[Span]) -> Result<(), String> {
     for span in spans {
         if span.file.0 as usize >= files.len() {

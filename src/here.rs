@@ -1,4 +1,4 @@
-//! Reads in the thread that asks, through the page cache, with files that are kept open.
+//! Reads on the calling thread, through the page cache, with files that stay open.
 
 use crate::config::Config;
 use crate::dataset::{Dataset, FileId, FileTable, Span};
@@ -14,13 +14,13 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use uringload_sys::file::read_at;
 
-/// Files that are kept open.
+/// Maximum number of open files.
 const FILES_KEPT: usize = 32;
 
 /// Reads without a ring and without a thread. Threads may share it.
 ///
-/// The lock is only tried: whoever finds it taken opens the file again. So a child that was forked while another thread
-/// held it does not wait for a thread that it does not have.
+/// The lock is only tried: a thread that finds it taken opens the file again. So a forked child does not wait for a
+/// lock that a thread of its parent held.
 pub struct Here {
     dataset: Arc<dyn Dataset>,
     files: Files,
@@ -28,7 +28,7 @@ pub struct Here {
 }
 
 impl Here {
-    /// Of the files of this dataset.
+    /// For the files of this dataset.
     ///
     /// # Errors
     /// Names a root folder that is missing or that this process may not open.
@@ -42,7 +42,7 @@ impl Here {
         self.dataset.files()
     }
 
-    /// Refuses spans that lie in no file, or beyond its end.
+    /// Refuses spans that are in no file, or beyond its end.
     ///
     /// # Errors
     /// `InvalidArgument`.
@@ -61,10 +61,10 @@ impl Here {
             .with_remedy("ask for what the file has, or open it again if it has grown"))
     }
 
-    /// The bytes of these spans, which were checked, end to end.
+    /// The bytes of these checked spans, end to end.
     ///
     /// # Errors
-    /// What opening and reading gives, and `Changed` or `Truncated` for a file that is no longer the one that was
+    /// The errors of opening and reading, and `Changed` or `Truncated` for a file that is no longer the one that was
     /// indexed.
     pub fn read(&self, spans: &[Span]) -> Result<Bytes> {
         let bytes = spans.iter().map(|span| span.len).fold(0, u64::saturating_add);
@@ -78,12 +78,12 @@ impl Here {
         Ok(out.into())
     }
 
-    /// The bytes of this span, which was checked, into memory of its length.
+    /// Reads the bytes of this checked span into memory of its length.
     ///
     /// # Errors
     /// Those of [`read`](Here::read).
     pub(crate) fn read_into(&self, span: &Span, out: &mut [u8]) -> Result<()> {
-        // An empty file is opened all the same: it may be gone, or have bytes now.
+        // An empty file is opened too: it may be gone, or have bytes now.
         if span.len == 0 && !is_empty_file(self.files(), span) {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Here {
     }
 }
 
-/// As a number of bytes in memory.
+/// Converts to a number of bytes in memory.
 pub(crate) fn memory_of(bytes: u64) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::new(ErrorKind::MemoryLimit, format!("{bytes} bytes are no memory")))
 }

@@ -99,13 +99,13 @@ pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;
 
-/// The types of the CUDA driver and of DLPack that batches on a GPU are handed over with.
+/// The types of the CUDA driver and of DLPack that are used to deliver batches on a GPU.
 pub mod sys {
     pub use uringload_sys::cuda::{Context, DeviceAllocator, SharedStream, Stream, StreamRef};
     pub use uringload_sys::dlpack::Tensor;
 }
 
-/// What the other crates of uringload use, and nobody else should: it may change in any release.
+/// For the other crates of uringload only: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::config::device::{DeviceKind, GDS_OPEN_BOUND, GdsRoute, GdsSearch, GdsTrial};
@@ -144,12 +144,12 @@ pub mod internal {
         pub use crate::gds::*;
     }
 
-    /// What the storage and the bus give with nothing in the way.
+    /// The raw rates of the storage and the bus.
     pub mod raw {
         pub use crate::raw::*;
     }
 
-    /// What the kernels compute, on the host.
+    /// The computations of the kernels, on the host.
     pub mod twin {
         pub use crate::transform::twin::*;
     }

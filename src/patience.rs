@@ -1,5 +1,5 @@
-//! Questions to storage that may never answer. They are asked on threads that nobody joins: what waits for a call into
-//! a dead mount cannot be ended, so neither the reactor nor whoever drops a loader may be the one that waits.
+//! Asks storage that may never answer. Questions run on threads that are never joined: a call into a dead mount cannot
+//! be ended, so neither the reactor nor the thread that drops a loader may wait for it.
 
 use crate::config::Config;
 use crate::dataset::internal::NO_ANSWER;
@@ -10,52 +10,50 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How long to wait where the user has set no timeout, and at most. Answers take milliseconds, unless the storage is in
-/// trouble.
+/// Default and maximum wait. Answers take milliseconds, unless the storage is in trouble.
 const MOST: Duration = Duration::from_secs(5);
 
-/// The part of the user's timeout for reads: what is asked before them must not take longer than they may. No less than
-/// a busy machine needs to start a thread.
+/// The part of the user's timeout for reads: questions before the reads must not take longer than the reads may. At
+/// least the time that a busy machine needs to start a thread.
 const PART_OF_TIMEOUT: u32 = 8;
 const LEAST: Duration = Duration::from_millis(100);
 
-/// How long what nothing goes without is waited for where the user has set no timeout: a mount that is being made, a
-/// disk that begins to turn.
+/// Default wait for answers that the loader cannot do without: a mount may be in progress, or a disk spinning up.
 const WHOLE: Duration = Duration::from_secs(60);
 
 /// How often new threads take over from those that are stuck.
 const ROUNDS: usize = 2;
 
-/// While so many questions are without an answer, no thread is started for more.
+/// While this many questions are unanswered, no thread is started for more.
 const UNANSWERED_MAX: usize = 8;
 
-/// How long answers are waited for. Clones count together what is unanswered.
+/// How long to wait for answers. Clones share the count of unanswered questions.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     bound: Duration,
-    /// For what nothing goes without.
+    /// For answers that the loader cannot do without.
     whole: Duration,
     unanswered: Arc<AtomicUsize>,
 }
 
 impl Patience {
-    /// That of a loader with these settings.
+    /// For a loader with these settings.
     pub(crate) fn of(config: &Config) -> Patience {
         Patience::of_timeout(config.timeout)
     }
 
-    /// That of a loader whose reads may take so long.
+    /// For a loader with this timeout of reads.
     pub(crate) fn of_timeout(timeout: Option<Duration>) -> Patience {
         let bound = timeout.map_or(MOST, |timeout| (timeout / PART_OF_TIMEOUT).clamp(LEAST, MOST));
         Patience { whole: timeout.unwrap_or(WHOLE), ..Patience::new(bound) }
     }
 
-    /// Waits so long for an answer.
+    /// Waits this long for an answer.
     pub(crate) fn new(bound: Duration) -> Patience {
         Patience { bound, whole: bound, unanswered: Arc::default() }
     }
 
-    /// How long that is.
+    /// How long to wait.
     pub(crate) fn bound(&self) -> Duration {
         self.bound
     }
@@ -65,31 +63,31 @@ impl Patience {
         Patience { bound: self.bound.max(bound), ..self.clone() }
     }
 
-    /// The same for what nothing goes without: the whole timeout.
+    /// The same for answers that the loader cannot do without: the whole timeout.
     pub(crate) fn whole(&self) -> Patience {
         self.at_least(self.whole)
     }
 
-    /// Whether something that was asked earlier has no answer yet.
+    /// Whether an earlier question has no answer yet.
     pub(crate) fn is_waiting(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so much has no answer that nothing more is asked.
+    /// Whether so many questions are unanswered that no more are asked.
     pub(crate) fn is_over(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX
     }
 
-    /// The error of what has not answered in time.
+    /// The error for a path that did not answer in time.
     pub(crate) fn over(&self, path: &Path) -> Error {
         Error::new(ErrorKind::Timeout, format!("it did not answer within {:?}", self.bound))
             .with_path(path)
             .with_remedy(NO_ANSWER)
     }
 
-    /// The answers to questions 0 to `count`, by up to `threads` threads; `None` for each that did not come in time. A
-    /// question that is not answered holds up no other. Waits for at most three times [`bound`](Patience::bound) behind
-    /// the last answer.
+    /// The answers to questions 0 to `count`, from up to `threads` threads; `None` for each that did not come in time.
+    /// An unanswered question does not delay others. Waits for at most three times [`bound`](Patience::bound) after the
+    /// last answer.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         count: usize,
@@ -107,7 +105,7 @@ impl Patience {
             let starts = (0..threads.min(missing)).take_while(|_| !self.is_over());
             let started = starts.filter(|_| self.start(&question, &next, count, &tell)).count();
             if started == 0 && next.load(Ordering::Relaxed) == 0 {
-                // The system has no thread to give. Most storage answers.
+                // The system has no thread left. Most storage answers.
                 return (0..count).map(|number| Some(question(number))).collect();
             }
             while missing > 0 {
@@ -126,7 +124,7 @@ impl Patience {
         answers
     }
 
-    /// What the first question gives that gives something, asked one after the other.
+    /// The first answer that is not `None`, asking one after the other.
     pub(crate) fn first_of<T: Send + 'static>(
         &self,
         count: usize,
@@ -146,7 +144,7 @@ impl Patience {
         self.ask(1, 1, move |_| question()).pop().flatten()
     }
 
-    /// Starts a thread that asks what nobody has asked yet. Returns whether there is one.
+    /// Starts a thread for the questions that were not asked yet. Returns whether it started.
     fn start<T: Send + 'static>(
         &self,
         question: &Arc<impl Fn(usize) -> T + Send + Sync + 'static>,
@@ -174,7 +172,7 @@ impl Patience {
     }
 }
 
-/// A question that is not answered yet. It is no longer counted when its answer is there, or its thread has panicked.
+/// An unanswered question. It stops counting when it is answered, or its thread has panicked.
 struct Asked<'a>(&'a AtomicUsize);
 
 impl Asked<'_> {

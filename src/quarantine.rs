@@ -4,7 +4,7 @@
 //! The format is JSON Lines. A line has these fields:
 //!
 //! - `dataset`, `id`: the dataset's fingerprint (hexadecimal), and the sample's number there;
-//! - `key`: what the dataset calls it;
+//! - `key`: the dataset's name for it;
 //! - `file`, `offset`, `length`: the part of the sample that could not be read, in bytes;
 //! - `kind`, `reason`: the error's [`ErrorKind`] by its name here, and the error in one line;
 //! - `error`: the parts of the error: `kind`, `what`, `file`, `offset`, `cause` and `remedy`;
@@ -109,7 +109,7 @@ impl Quarantine {
     }
 }
 
-/// What is written for a sample.
+/// The line of a sample.
 #[derive(Serialize)]
 struct Line<'a> {
     dataset: String,

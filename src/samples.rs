@@ -1,7 +1,7 @@
-//! Single samples by number, outside any order: what looks at a sample, or asks for samples one by one.
+//! Single samples by number, outside any order: for callers that inspect a sample, or read samples one by one.
 //!
-//! A loader is made for batches that are known ahead: its ring, its memory and its thread take about a millisecond to
-//! set up. This has none of these. It reads through the page cache, in the thread that asks.
+//! A loader is built for batches that are known in advance: its ring, its memory and its thread take about a
+//! millisecond to set up. This has none of these. It reads through the page cache, on the calling thread.
 
 use crate::Result;
 use crate::dataset::{Dataset, Sample, SampleId, UnitId, Units, Value};
@@ -12,16 +12,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use uringload_images::Format;
 
-/// Decoded units that are kept: a sample's neighbours are often asked for next.
+/// Decoded units that are kept: a sample's neighbours are often read next.
 const UNITS_KEPT: usize = 2;
 
-/// Samples to look at for images: the first may be broken.
+/// Samples to examine for images: the first may be broken.
 const SAMPLES_SEEN: u64 = 8;
 
 /// Reads single samples of a dataset. Threads may share it.
 ///
-/// Locks are only tried: whoever finds one taken decodes the unit again. So a child that was forked while another
-/// thread held a lock does not wait for a thread that it does not have.
+/// Locks are only tried: a thread that finds one taken decodes the unit again. So a forked child does not wait for a
+/// lock that a thread of its parent held.
 pub struct Samples {
     dataset: Arc<dyn Dataset>,
     here: Here,
@@ -29,7 +29,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Those of this dataset.
+    /// For the samples of this dataset.
     ///
     /// # Errors
     /// Names a root folder that is missing or that this process may not open.
@@ -38,11 +38,11 @@ impl Samples {
         Ok(Samples { dataset, here, decoded: Mutex::default() })
     }
 
-    /// Reads and parses a sample, which the dataset has.
+    /// Reads and parses a sample that the dataset has.
     ///
     /// # Errors
-    /// What opening and reading its file gives, `Changed` or `Truncated` for a file that is no longer the one that was
-    /// indexed, and what the format says of its bytes.
+    /// The errors of opening and reading its file, `Changed` or `Truncated` for a file that is no longer the one that
+    /// was indexed, and the format's errors about its bytes.
     pub fn read(&self, id: SampleId) -> Result<Sample> {
         let mut spans = Vec::new();
         guard::spans(&*self.dataset, id, u64::MAX, &mut spans)?;
@@ -59,10 +59,10 @@ impl Samples {
         Ok(sample)
     }
 
-    /// Names of the columns whose values are encoded images: in the first sample, or the next ones that cannot be read.
+    /// Names of the columns whose values are encoded images, in the first readable sample.
     ///
     /// # Errors
-    /// That of the last sample, if none of the first ones can be read.
+    /// The last error, if none of the first samples can be read.
     pub fn image_columns(&self) -> Result<Vec<String>> {
         let mut tried = Ok(Vec::new());
         for id in (0..self.dataset.len().min(SAMPLES_SEEN)).map(SampleId) {

@@ -1,5 +1,5 @@
-//! Checks everything that can be checked of a dataset, and reports everything that is wrong: shards and indexes, every
-//! sample, and the checksums of its files. [`Builder::verify`] runs it.
+//! Checks a dataset completely, and reports everything that is wrong: shards and indexes, every sample, and the
+//! checksums of its files. [`Builder::verify`] runs it.
 
 pub(crate) mod detail;
 
@@ -22,7 +22,7 @@ pub trait Watch: Sync {
     /// Something is wrong. Called on the thread that verifies.
     fn found(&self, finding: &Finding);
 
-    /// Progress; called on any thread, each time that some more is done.
+    /// Progress. Called on any thread, whenever some more is done.
     fn progress(&self, _progress: Progress) {}
 
     /// Whether to stop. Called on any thread, at least several times per second.
@@ -42,7 +42,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What was not found by reading samples.
+    /// A finding that did not come from reading samples.
     #[doc(hidden)]
     pub fn new(error: Error) -> Finding {
         Finding { error, samples: None }
@@ -65,7 +65,7 @@ pub struct Samples {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What is being done.
+    /// The current step.
     #[doc(hidden)]
     pub stage: Stage,
     /// Samples or bytes done so far.
@@ -105,12 +105,12 @@ impl Builder {
     /// Verifies the dataset: reports its [`faults`](Dataset::faults), reads every sample once, in the order in which
     /// they are stored, and runs the [`checks`](Dataset::checks) that its format declares.
     ///
-    /// How bytes are read is as set here (engine, I/O mode, memory, threads, timeout, quarantine), and so is what
-    /// becomes of columns: images that cannot be decoded are findings. The order, the batches and what becomes of
-    /// errors are not: those settings are ignored.
+    /// The settings for reading (engine, I/O mode, memory, threads, timeout, quarantine) apply, and so do the
+    /// transforms of columns: images that cannot be decoded are findings. The order, the batches and the handling of
+    /// errors are ignored.
     ///
-    /// To verify a dataset although shards are missing or damaged, open it with the options that allow it
-    /// (`allow_bad_shards` of MDS and LitData, `keep_damaged` of tar, TFRecord and lines).
+    /// To verify a dataset with missing or damaged shards, open it with the options that allow it (`allow_bad_shards`
+    /// of MDS and LitData, `keep_damaged` of tar, TFRecord and lines).
     ///
     /// ```
     /// use uringload::verify::{Finding, Watch};
@@ -155,9 +155,9 @@ struct Run<'a> {
     dataset: &'a Arc<dyn Dataset>,
     watch: &'a dyn Watch,
     summary: Summary,
-    /// What was told before: samples that fail for it are counted, and it is not told again.
+    /// Faults that were reported: samples that fail with them are counted, but not reported again.
     faults: HashSet<Distinct>,
-    /// Of the last sample that failed, and its error: more may fail alike.
+    /// The last failed sample and its error: the next ones may fail the same way.
     open: Option<(Distinct, Finding)>,
 }
 
@@ -167,7 +167,7 @@ impl Run<'_> {
         self.watch.found(finding);
     }
 
-    /// Reads all samples; whether it came to the end.
+    /// Reads all samples. Returns whether it finished.
     fn samples(&mut self, builder: &Builder) -> Result<bool> {
         let config = &builder.config;
         let config = Config {
@@ -217,7 +217,7 @@ impl Run<'_> {
         self.tell_open();
         let count = loader.stats().snapshot().count;
         if count.samples_decoded > 0 {
-            // What was delivered is what became of the samples.
+            // Delivered samples are good.
             self.summary.sample_bytes = count.bytes_wanted;
         }
         Ok(true)
@@ -249,10 +249,10 @@ impl Run<'_> {
         }
     }
 
-    /// An error that names no file is about where its sample lies.
+    /// An error without a file is about the location of its sample.
     fn placed(&self, error: &Error, id: SampleId) -> Error {
         let mut spans: Vec<Span> = Vec::new();
-        // Where it fails, the error is about that already.
+        // If this fails, the error is about that already.
         let _ = guard::spans(&**self.dataset, id, u64::MAX, &mut spans);
         match (error.path(), spans.first()) {
             (None, Some(span)) => {
@@ -268,7 +268,7 @@ impl Run<'_> {
         }
     }
 
-    /// Computes what the format has sums and hashes of; whether it came to the end.
+    /// Computes the checksums that the format declares. Returns whether it finished.
     fn checks(&mut self) -> bool {
         let total = self.dataset.files().total_bytes();
         let (done, watch) = (AtomicU64::new(0), self.watch);
@@ -297,12 +297,12 @@ fn batch_size(dataset: &dyn Dataset) -> u64 {
     samples
 }
 
-/// Waits until the loader has something to say, or until it is time to ask whether to end.
+/// Waits until the loader is ready, or until the next check whether to stop.
 fn wait(loader: &Loader) -> Result<()> {
     const BOUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     let ready = loader.ready_fd()?;
     match poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&BOUND)) {
-        // A signal is a reason to ask as well.
+        // A signal is also a reason to check.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(Error::io("cannot wait for a batch", error.into())),
     }

@@ -22,7 +22,7 @@ pub(crate) struct Samples<'a> {
     pub(crate) row_ends: &'a [u32],
     /// The memory that values may be in.
     pub(crate) blocks: &'a [Bytes],
-    /// What the loader's threads made of some columns, at the beginning of the memory for gathered values.
+    /// The results of the loader's threads for some columns, at the beginning of the memory for gathered values.
     pub(crate) made: &'a mut Made,
 }
 
@@ -44,7 +44,7 @@ impl Samples<'_> {
     }
 
     /// Builds the columns without their values. Also returns the pieces of each column with the memory that they are
-    /// slices of, and the number of truncated values. What the loader's threads made is in `target`.
+    /// slices of, and the number of truncated values. The results of the loader's threads are in `target`.
     pub(crate) fn into_pieces(
         mut self,
         collation: &Collation,
@@ -134,7 +134,7 @@ impl Samples<'_> {
         Data::Dense { shape, bytes: self.end_to_end(index, field, target) }
     }
 
-    /// What the loader's threads made of a column.
+    /// The results of the loader's threads for a column.
     fn made(&self, index: usize, collation: &Collation, target: &mut Target) -> Data {
         let column = mapped(index, collation);
         let field = &collation.mapped_fields()[column].1;
@@ -163,7 +163,7 @@ impl Samples<'_> {
         Data::Ragged { values: self.end_to_end(index, field, target), offsets }
     }
 
-    /// All values of a column, end to end. Copies nothing if they already lie that way.
+    /// All values of a column, made adjacent. Copies nothing if they already are.
     fn end_to_end(&self, index: usize, field: &Field, target: &mut Target) -> Bytes {
         if target.deferred.is_none()
             && let Some(bytes) = end_to_end(self.slices(index), self.blocks)
@@ -231,14 +231,14 @@ pub(crate) struct Pieces {
     pub(crate) pieces: Vec<(usize, Bytes)>,
     /// Fills the gaps between pieces. If there is none, the pieces cover everything.
     pub(crate) pad: Option<Pad>,
-    /// The column as it is to be, where the loader's threads made it.
+    /// The final column, if the loader's threads made it.
     pub(crate) whole: Option<Bytes>,
     /// Pieces by number, ascending, that are on a GPU: their bytes here are meaningless.
     pub(crate) residents: Vec<(usize, Resident)>,
 }
 
 impl Pieces {
-    /// The values of a column that lies in `whole`.
+    /// The values of a column that is in `whole`.
     fn made(whole: Bytes, column: &Column, samples: usize) -> Pieces {
         let size = column.dtype.size() as usize;
         let ends: Vec<usize> = match &column.data {
@@ -367,7 +367,7 @@ pub(crate) fn index_column(ids: &[SampleId]) -> Column {
     Column { name: INDEX_COLUMN.into(), dtype: DType::I64, data: Data::I64(numbers) }
 }
 
-/// Which of the columns that threads make the field at `index` is.
+/// The index of the field at `index` among the columns that threads make.
 fn mapped(index: usize, collation: &Collation) -> usize {
     collation.mapped_fields().iter().position(|(field, _)| *field == index).unwrap_or_default()
 }

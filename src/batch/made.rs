@@ -1,12 +1,12 @@
-//! What the loader's threads make of a batch's values: where it lies in the block that the plan reserved, sample by
-//! sample, and how it becomes columns.
+//! Tracks the results of the loader's threads for a batch's values: their places in the block that the plan reserved,
+//! sample by sample, and how they become columns.
 
 use crate::collate::{COLUMN_ALIGNMENT, Collation, Form};
 use crate::resident::Resident;
 use std::ops::Range;
 
-/// The places of what is made of a batch's values. The columns come first in the block, each with a place for every
-/// planned sample. Reused from batch to batch.
+/// The places of the results for a batch. The columns come first in the block, each with a place for every planned
+/// sample. Reused from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     columns: Vec<MadeColumn>,
@@ -22,7 +22,7 @@ struct MadeColumn {
     value_bytes: usize,
     /// Bytes of each value.
     lengths: Vec<usize>,
-    /// Where each value is that is on a GPU and not at its place; none, or one for each.
+    /// The location of each value that is on a GPU instead of at its place; none, or one for each.
     residents: Vec<Option<Resident>>,
 }
 
@@ -67,7 +67,7 @@ impl Made {
         self.place(column, self.samples).next_multiple_of(COLUMN_ALIGNMENT as usize)
     }
 
-    /// Notes how long the value of a sample is, and where if it is not at its place.
+    /// Notes the length of a sample's value, and its location if it is not at its place.
     pub(crate) fn set(&mut self, column: usize, sample: usize, bytes: usize, resident: Option<Resident>) {
         let MadeColumn { lengths, residents, .. } = &mut self.columns[column];
         lengths[sample] = bytes;
@@ -85,8 +85,7 @@ impl Made {
         last.map_or(0, |last| self.column_end(last))
     }
 
-    /// Takes the values of a column that are on a GPU, of good samples. Each has the place among these samples that it
-    /// has in the batch.
+    /// Takes the values of a column that are on a GPU, for good samples, in the order of the batch.
     pub(crate) fn take_residents(&mut self, column: usize, good: &[u32]) -> Vec<(usize, Resident)> {
         let mut residents = std::mem::take(&mut self.columns[column].residents);
         let mut take = |sample: u32| residents.get_mut(sample as usize)?.take();
@@ -94,7 +93,7 @@ impl Made {
     }
 
     /// Moves the values of a column that belong to good samples so that they follow each other, unless they do. Returns
-    /// where they lie, and the end of each of them, in bytes from there. Of one that is on a GPU the place is moved.
+    /// their location, and the end of each of them, in bytes from there. For a value on a GPU, its place is moved.
     pub(crate) fn compact(&self, column: usize, block: &mut [u8], good: &[u32]) -> (Range<usize>, Vec<u64>) {
         let MadeColumn { start, lengths, residents, .. } = &self.columns[column];
         let mut to = *start;

@@ -1,4 +1,4 @@
-//! Labels as shares of classes, for batches that are mixed.
+//! Turns labels into shares of classes, for batches that are mixed.
 
 use super::{Batch, Data};
 use crate::dataset::DType;
@@ -7,10 +7,10 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 impl Batch {
-    /// Makes shares of classes of the labels, as the images of the batch were mixed.
+    /// Turns labels into shares of classes, matching how the images of the batch were mixed.
     ///
     /// # Errors
-    /// `InvalidArgument` for a label that is none of the classes, and for labels that are no integers.
+    /// `InvalidArgument` for a label that is not one of the classes, and for labels that are not integers.
     pub(crate) fn soften(&mut self, mixer: &Mixer) -> Result<()> {
         let (name, classes) = mixer.labels();
         self.gather(name);
@@ -27,7 +27,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Brings the values of a column together here, if that is to be done elsewhere.
+    /// Gathers the values of a column here, if that was deferred.
     fn gather(&mut self, name: &str) {
         let Some(index) = self.columns.iter().position(|column| column.name == name) else { return };
         let pieces = self.deferred.as_mut().and_then(|deferred| deferred.columns.get_mut(index)?.take());
@@ -36,7 +36,7 @@ impl Batch {
         }
     }
 
-    /// The integers of a column; a negative one is more than any class.
+    /// The integers of a column; a negative one becomes greater than any class.
     fn labels(&self, name: &str) -> Result<Vec<u64>> {
         let wrong = || {
             let what = format!("the labels in column {name:?} are no integers, one for each sample");

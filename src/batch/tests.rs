@@ -357,7 +357,7 @@ proptest! {
         (case, pad) in any_case().prop_flat_map(|case| { let dtype = case.dtype; (Just(case), any_pad(dtype)) }),
         rows in prop::collection::vec(0..5_usize, 1..12), spare in 0..3_u64,
     ) {
-        // Rows take that many samples each, and the last one the rest.
+        // Rows take this many samples each, and the last one the rest.
         let count = case.samples.len() as u32;
         let mut row_ends = Vec::new();
         let mut end = 0;

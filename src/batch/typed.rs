@@ -1,5 +1,5 @@
-//! A column for others: as a slice of numbers, and as a tensor of DLPack. And batches that are made by hand, for tests
-//! of what consumes them.
+//! Converts a column to a slice of numbers or to a DLPack tensor. Also builds batches by hand, for tests of their
+//! consumers.
 
 use super::{Batch, Column, Data};
 use crate::dataset::{DType, SampleId};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use uringload_sys::dlpack::{ElementType, Memory, Tensor};
 use uringload_sys::plain::{Plain, cast};
 
-/// A type of Rust that a column's elements can be seen as.
+/// A Rust type that a column's elements can be viewed as.
 pub trait Element: Plain {
     /// The column's type.
     const DTYPE: DType;
@@ -25,7 +25,7 @@ macro_rules! elements {
 elements!(u8: U8, u16: U16, u32: U32, u64: U64, i8: I8, i16: I16, i32: I32, i64: I64, f32: F32, f64: F64);
 
 impl Batch {
-    /// A batch of these samples and columns, as a loader would hand it out, for tests of what consumes batches.
+    /// A batch of these samples and columns, like one from a loader, for tests of code that consumes batches.
     ///
     /// ```
     /// use uringload::batch::{Batch, Column, Data};
@@ -49,8 +49,8 @@ impl Column {
     }
 
     /// The elements of all samples, end to end, without a copy: of a dense, ragged, padded or packed column, or of
-    /// integers. `None` for views, for elements of another type, and where the values begin at an address that such
-    /// elements cannot begin at (only in a column that was made by hand).
+    /// integers. `None` for views, for elements of another type, and if the values begin at an address that is not
+    /// aligned for them (only in a column that was made by hand).
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         let bytes = match &self.data {
             _ if T::DTYPE != self.dtype => return None,
@@ -63,16 +63,16 @@ impl Column {
         cast(bytes)
     }
 
-    /// The column as a tensor of DLPack, which keeps its memory: of shape `[samples, shape...]` if it is dense,
+    /// The column as a DLPack tensor, which keeps its memory: of shape `[samples, shape...]` if it is dense,
     /// `[elements]` if it is ragged, `[samples, length]` if it is padded, `[rows, seq_len]` if it is packed, and
     /// `[samples]` for integers, which are copied. Consumers may not write to it. `None` for views, and for a column
-    /// made by hand whose bytes are fewer than its shape says.
+    /// made by hand that has fewer bytes than its shape requires.
     pub fn to_dlpack(&self) -> Option<Tensor> {
         let size = self.dtype.size();
         let (bytes, shape) = match &self.data {
             Data::Dense { shape, bytes } => {
                 let value = shape.iter().try_fold(size, |bytes, &length| bytes.checked_mul(length))?;
-                // Of values without elements nobody knows how many there are.
+                // The number of values without elements is unknown.
                 let samples = (bytes.len() as u64).checked_div(value)?;
                 (bytes.clone(), [&[samples][..], shape].concat())
             }

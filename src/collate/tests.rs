@@ -131,7 +131,7 @@ fn values_are_gathered_where_that_costs_least() {
     assert_eq!(Collation::default().gather(0), Gather::Nowhere);
 }
 
-/// A batch's memory is the sum of its columns, and never more than was promised at the start.
+/// A batch's memory is the sum of its columns, and never more than was reserved at the start.
 #[test]
 fn memory_is_the_sum_of_the_columns() {
     let mut files = FileTable::new();

@@ -115,7 +115,7 @@ fn a_torn_line_spoils_no_other() {
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
 }
 
-/// Nobody waits for the other end of a FIFO, which a name that somebody else chose may belong to.
+/// Does not wait for the other end of a FIFO, which may have a name that another user chose.
 #[test]
 fn a_fifo_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Parts of what is told while a dataset is verified.
+//! Details of progress and results of a verification.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What is being done.
+/// A step of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
@@ -13,11 +13,11 @@ pub enum Stage {
     Checks,
 }
 
-/// Sums or hashes that could not be checked.
+/// Checksums that could not be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotChecked {
-    /// What the format calls the algorithm.
+    /// The format's name for the algorithm.
     pub algorithm: String,
     /// How many there are.
     pub count: u64,
