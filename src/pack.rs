@@ -1,5 +1,5 @@
-//! Any dataset as WebDataset shards whose payloads lie at boundaries of 4096 bytes, or, if its samples are tiny, as MDS
-//! shards in which they lie side by side.
+//! Writes any dataset as WebDataset shards whose payloads begin at boundaries of 4096 bytes, or, if its samples are
+//! tiny, as MDS shards, which store them side by side.
 
 mod archive;
 mod dense;
@@ -35,46 +35,45 @@ pub use names::Keys;
 /// How to pack a dataset: see [`Builder::pack`].
 #[derive(Clone, Debug)]
 pub struct PackOptions {
-    /// What the names of shards begin with: `PREFIX-000000.tar`.
+    /// Prefix of the names of shards: `PREFIX-000000.tar`.
     pub(crate) prefix: String,
     /// Values of this many bytes and more begin at a multiple of it: 4096, or 512 for archives without padding.
     pub(crate) align: u64,
-    /// Bytes of a shard at most, unless it has one sample alone. Where only reading tells how long values are (columns
-    /// of several lengths, compressed chunks) it is about as many.
+    /// Maximum bytes of a shard, unless it has a single sample. An estimate if lengths are known only by reading.
     pub(crate) shard_bytes: u64,
-    /// Samples of a shard at most.
+    /// Maximum number of samples in a shard.
     pub(crate) shard_samples: Option<u64>,
-    /// What samples are called.
+    /// The keys of samples.
     pub(crate) keys: Keys,
-    /// Shards that are written at once; `None`: twice as many as there are processors, at most 4; as many as there are
-    /// where images are made.
+    /// Shards that are written at once; `None`: twice the number of processors, at most 4, or one for each processor if
+    /// images are made.
     pub(crate) threads: Option<usize>,
-    /// Which of the shards are written: for jobs that pack a source together, at once or one after the other. All of
-    /// them are given the same source, folder and options.
+    /// Which of the shards are written, for jobs that pack a source together, at once or one after the other. All of
+    /// them get the same source, folder and options.
     pub(crate) part: Part,
-    /// Whether shards that another pack has put there are replaced. Not by parts, of which each would replace those of
-    /// the others.
+    /// Whether to replace shards that another pack has put there. Not allowed for parts, because each would replace
+    /// those of the others.
     pub(crate) overwrite: bool,
-    /// What images become.
+    /// How images are converted.
     pub(crate) images: Option<PackImages>,
-    /// What shards are.
+    /// The format of shards.
     pub(crate) layout: PackLayout,
 }
 
-/// What shards are: see [`PackOptions::layout`].
+/// The format of shards: see [`PackOptions::layout`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PackLayout {
-    /// [`Mds`](PackLayout::Mds) where archives would take more than 1.3 times the bytes of the samples, and 1 MiB more,
-    /// if MDS can hold them; else [`Tar`](PackLayout::Tar). Samples that several files make, and images that are made
-    /// anew, go to archives.
+    /// [`Mds`](PackLayout::Mds) if archives would take more than 1.3 times the bytes of the samples, and 1 MiB more,
+    /// and MDS can hold them; otherwise [`Tar`](PackLayout::Tar). Samples that consist of several files, and images
+    /// that are converted, go to archives.
     #[default]
     Auto,
     /// Archives, as webdataset writes them: a header of 512 bytes for each value, which begins at a multiple of 512.
     Tar,
-    /// Shards of mosaicml-streaming (MDS, version 2) and an `index.json`: samples lie side by side behind a table of
-    /// offsets, each with 4 bytes there and 4 for each column of no fixed length. They begin at a multiple of 4096. A
-    /// column has the name that it has in the source. Names of the source are a column `__key__`.
+    /// Shards of mosaicml-streaming (MDS, version 2) and an `index.json`: samples follow each other after a table of
+    /// offsets, each with 4 bytes there and 4 for each column of varying length. They begin at a multiple of 4096. A
+    /// column has the name that it has in the source. Names of the source become a column `__key__`.
     Mds,
 }
 
@@ -96,7 +95,7 @@ impl Default for PackOptions {
 }
 
 impl PackOptions {
-    /// What the names of shards begin with: `PREFIX-000000.tar`. Default: "shard".
+    /// Prefix of the names of shards: `PREFIX-000000.tar`. Default: "shard".
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> PackOptions {
         self.prefix = prefix.into();
@@ -111,8 +110,8 @@ impl PackOptions {
         self
     }
 
-    /// The size of a shard, in bytes: a shard is larger only if it has a single sample. Where only reading tells how
-    /// long values are (columns of several lengths, compressed chunks), it is an estimate. Default: 10^9.
+    /// The size of a shard, in bytes: a shard is larger only if it has a single sample. If lengths of values are known
+    /// only by reading (columns of several lengths, compressed chunks), it is an estimate. Default: 10^9.
     #[must_use]
     pub fn shard_bytes(mut self, bytes: u64) -> PackOptions {
         self.shard_bytes = bytes;
@@ -126,14 +125,14 @@ impl PackOptions {
         self
     }
 
-    /// What shards are. Default: archives, or MDS where samples are so short that an archive would be mostly headers.
+    /// The format of shards. Default: archives, or MDS if samples are so short that an archive would be mostly headers.
     #[must_use]
     pub fn layout(mut self, layout: PackLayout) -> PackOptions {
         self.layout = layout;
         self
     }
 
-    /// What samples are called. Default: as in the source.
+    /// The keys of samples. Default: as in the source.
     #[must_use]
     pub fn keys(mut self, keys: Keys) -> PackOptions {
         self.keys = keys;
@@ -141,7 +140,7 @@ impl PackOptions {
     }
 
     /// Shards that are written at once. `None`, the default: the library chooses (twice the number of processors, at
-    /// most 4; one for each processor where images are made).
+    /// most 4; one for each processor if images are made).
     #[must_use]
     pub fn threads(mut self, threads: impl Into<Option<usize>>) -> PackOptions {
         self.threads = threads.into();
@@ -165,20 +164,20 @@ impl PackOptions {
     }
 }
 
-/// What direct reads are aligned to on most disks, and what archives are whole multiples of.
+/// The alignment of direct reads on most disks. Archives are whole multiples of it.
 const UNIT_BYTES: u64 = 4096;
-/// Shards are about so large where nobody says otherwise.
+/// Default size of shards.
 const SHARD_BYTES: u64 = 1_000_000_000;
-/// Most threads where nobody says how many. A thread waits for its write most of the time, and a disk does several at
-/// once: on two busy processors four threads wrote 620 to 750 MB/s where two wrote 420 to 530.
+/// Maximum default number of threads. A thread waits for its write most of the time, and a disk does several at once:
+/// on two busy processors four threads wrote 620 to 750 MB/s, and two wrote 420 to 530.
 const THREADS_MAX: usize = 4;
-/// A batch is read for each write or so: no longer than this, unless a sample is, and no more samples than that.
+/// About one batch is read for each write: at most this many bytes, unless a sample is longer, and this many samples.
 const BATCH_BYTES: u64 = 16 << 20;
 const BATCH_SAMPLES: u64 = 1024;
-/// Memory that a thread reads into where nobody says how much and no sample asks for more: two batches with what is
-/// read around their samples. Each shard has a loader of its own, whose memory the system has to find first.
+/// Default memory that a thread reads into, unless a sample needs more: two batches with the alignment around their
+/// samples. Each shard has a loader of its own, whose memory the system must find first.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// Samples that could not be had, of which a report has the error.
+/// Maximum number of failed samples whose errors are in a report.
 const FAILED_NAMED: usize = 100;
 
 /// A planned conversion of a dataset into shards of tar archives, as webdataset's `ShardWriter` would write them.
@@ -234,17 +233,17 @@ pub struct Pack {
     dataset: Arc<dyn Dataset>,
     folder: PathBuf,
     options: PackOptions,
-    /// As it was set: what becomes of samples that fail is told from here.
+    /// The original settings, which decide what happens to samples that fail.
     asked: Config,
     /// How the source is read.
     config: Config,
     names: Names,
     plan: Plan,
-    /// What images become.
+    /// How images are converted.
     images: Option<Making>,
     /// How samples are stored, if not in archives.
     dense: Option<Dense>,
-    /// Whether the folder is this pack's.
+    /// Whether the folder belongs to this pack.
     is_writing: Arc<AtomicBool>,
 }
 
@@ -258,7 +257,7 @@ pub struct PackProgress {
     pub samples_total: u64,
     /// Bytes of values written so far.
     pub bytes: u64,
-    /// Shards that are whole, those that were there counted.
+    /// Complete shards, including those that existed before.
     #[doc(hidden)]
     pub shards: u64,
     /// All shards.
@@ -276,19 +275,19 @@ pub struct PackReport {
     pub lacking: u64,
     /// Shards of this part in the folder.
     pub shards: u64,
-    /// Those of them that were there.
+    /// How many of them existed before.
     #[doc(hidden)]
     pub shards_kept: u64,
-    /// Samples that this run has written.
+    /// Samples written by this run.
     #[doc(hidden)]
     pub samples_written: u64,
-    /// Members that this run has written.
+    /// Members written by this run.
     #[doc(hidden)]
     pub members_written: u64,
-    /// Bytes of values that this run has written.
+    /// Bytes of values written by this run.
     #[doc(hidden)]
     pub payload_bytes: u64,
-    /// Bytes that this run has written for nothing but the alignment of values.
+    /// Bytes that this run has written only to align values.
     #[doc(hidden)]
     pub padding_bytes: u64,
     /// Bytes of the archives that this run wrote.
@@ -297,18 +296,17 @@ pub struct PackReport {
     pub failed: u64,
     /// The errors of the first of these, at most a hundred.
     pub errors: Vec<Error>,
-    /// Images that this run has made, and what that came to; `None` where images are stored as they are.
+    /// Images converted by this run, with their sizes; `None` if images are stored as they are.
     pub images: Option<PackedImages>,
     /// Whether the pack was stopped before all shards were written; then the numbers are those of this run.
     pub is_interrupted: bool,
 }
 
 impl Builder {
-    /// Plans how the dataset is packed into shards in `folder`. Looks at the index alone, and writes nothing:
-    /// [`Pack::run`] does.
+    /// Plans how to pack the dataset into shards in `folder`. Reads only the index. [`Pack::run`] writes them.
     ///
-    /// How the source is read is as set here: engine, I/O mode, memory (of each thread), `on_error`, `max_failures` (of
-    /// the whole pack), `quarantine` and `timeout`. The order is that of the source; all other settings are ignored.
+    /// These settings apply to reading the source: engine, I/O mode, memory (of each thread), `on_error`,
+    /// `max_failures` (of the whole pack), `quarantine` and `timeout`. The order is the source's; others are ignored.
     ///
     /// The folder must not be one that the dataset's files are in, or the shards would become a part of it.
     ///
@@ -352,13 +350,13 @@ impl Pack {
         &self.plan.shards
     }
 
-    /// The numbers of the shards that are this part's to write: all of them where it is the whole.
+    /// The numbers of the shards that this part writes: all of them if it is the whole.
     #[doc(hidden)]
     pub fn own_shards(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.shards().len() as u64).filter(|&shard| self.options.part.has(shard))
     }
 
-    /// Samples in all shards: fewer than the source's where several files are one sample.
+    /// Samples in all shards: fewer than the source's if several files are one sample.
     #[doc(hidden)]
     pub fn samples(&self) -> u64 {
         self.plan.samples
@@ -376,14 +374,14 @@ impl Pack {
         &self.folder
     }
 
-    /// Where shard number `shard` lies, or will.
+    /// Where shard number `shard` is, or will be.
     #[doc(hidden)]
     pub fn path(&self, shard: u64) -> PathBuf {
         let name = shard_name(&self.options.prefix, shard);
         self.folder.join(if self.dense.is_some() { name.replace(TAR_ENDING, dense::ENDING) } else { name })
     }
 
-    /// What shards are, never [`PackLayout::Auto`].
+    /// The format of shards, never [`PackLayout::Auto`].
     pub fn layout(&self) -> PackLayout {
         if self.dense.is_some() { PackLayout::Mds } else { PackLayout::Tar }
     }
@@ -398,7 +396,7 @@ impl Pack {
     /// shards stay.
     pub fn run(&self, tell: &(dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Result<PackReport> {
         let _destination = Destination::prepare(self)?;
-        // What lies there is this run's from here on.
+        // From here on, the files in it belong to this run.
         self.is_writing.store(true, Ordering::Relaxed);
         let (there, missing): (Vec<u64>, Vec<u64>) = self.own_shards().partition(|&shard| self.path(shard).exists());
         let job = Job::new(self, tell);
@@ -407,7 +405,7 @@ impl Pack {
             job.shards.fetch_add(1, Ordering::Relaxed);
         }
         let written = try_in_parallel(&missing, self.threads(), |&shard| {
-            // Where one has failed the others need not come to an end first.
+            // After a failure, the others need not finish first.
             let written = guard::whole(&*self.dataset, "a method that tells of it", || self.write_shard(&job, shard));
             written.inspect_err(|_| job.is_ended.store(true, Ordering::Relaxed))
         })?;
@@ -435,7 +433,7 @@ impl Pack {
         Ok(report)
     }
 
-    /// What removes half written shards, for a process that ends while [`run`](Pack::run) goes on.
+    /// Removes unfinished shards, for a process that ends while [`run`](Pack::run) is running.
     #[doc(hidden)]
     pub fn cleaner(&self) -> impl FnOnce() + Send + use<> {
         manifest::cleaner(self)
@@ -447,7 +445,7 @@ impl Pack {
         self.plan.shards[shard as usize].clone().filter(|&id| self.names.begins(id)).count() as u64
     }
 
-    /// Samples of the shards that are this part's.
+    /// Samples of this part's shards.
     fn own_samples(&self) -> u64 {
         if self.options.part.is_whole() {
             return self.plan.samples;
@@ -459,7 +457,7 @@ impl Pack {
         threads(&self.options)
     }
 
-    /// Writes a shard and its index. `None` where an end was asked for.
+    /// Writes a shard and its index. `None` if the pack was stopped.
     fn write_shard(&self, job: &Job<'_>, shard: u64) -> Result<Option<Written>> {
         if job.is_ended() {
             return Ok(None);
@@ -476,7 +474,7 @@ impl Pack {
             if self.dense.is_some() {
                 return Ok(Some(*written));
             }
-            // An archive of which every sample was left out has nothing to look for.
+            // An archive whose samples were all left out has nothing to find.
             let found = if written.samples == 0 { 0 } else { dataset::open(&[&path], &tar_options())?.len() };
             if found != written.samples {
                 let what = format!(
@@ -489,7 +487,7 @@ impl Pack {
         Ok(written)
     }
 
-    /// Opens all shards, as a reader will, and counts what they have.
+    /// Opens all shards, as a reader will, and counts their contents.
     fn check_all(&self, report: &mut PackReport) -> Result<()> {
         if let Some(dense) = &self.dense {
             report.samples = dense::finish(self, dense)?;
@@ -524,7 +522,7 @@ impl std::fmt::Debug for Pack {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Job<'a> {
     pack: &'a Pack,
     tell: &'a (dyn Fn(PackProgress) -> ControlFlow<()> + Sync),
@@ -534,7 +532,7 @@ struct Job<'a> {
     shards: AtomicU64,
     failed: AtomicU64,
     errors: Mutex<Vec<Error>>,
-    /// Samples and shards that are to be there in the end.
+    /// Samples and shards in the complete result.
     totals: (u64, u64),
 }
 
@@ -572,7 +570,7 @@ impl<'a> Job<'a> {
         if self.is_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// A sample that cannot be had: the end, or counted.
+    /// Handles a failed sample: ends the pack, or counts it.
     fn add_failed(&self, key: &[u8], id: SampleId, error: Error) -> Result<()> {
         let config = &self.pack.asked;
         let key = String::from_utf8_lossy(key).into_owned();
@@ -598,15 +596,15 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Shards that are written at once.
+/// Number of shards that are written at once.
 fn threads(options: &PackOptions) -> usize {
     let processors = uringload_sys::cgroup::processors();
-    // Images keep processors busy; without them a thread waits for its write mostly.
+    // Images keep processors busy; without them, a thread mostly waits for its write.
     let most = if options.images.is_some() { processors } else { processors.saturating_mul(2).min(THREADS_MAX) };
     options.threads.unwrap_or(most)
 }
 
-/// The file name of a shard, of archives.
+/// The file name of a shard that is an archive.
 fn shard_name(prefix: &str, shard: u64) -> String {
     format!("{prefix}-{shard:06}{TAR_ENDING}")
 }
@@ -635,7 +633,7 @@ fn check(options: &PackOptions, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// What is written must not be read.
+/// The output must not be part of the input.
 fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
     for (number, root) in dataset.files().roots().iter().enumerate() {
@@ -656,7 +654,7 @@ fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How the source is read: in its order, once, as views of what was read.
+/// How the source is read: in its order, once, as views of the reads.
 fn reading(config: &Config, dataset: &dyn Dataset, threads: usize) -> Config {
     let mut batch_size = BATCH_SAMPLES.min(dataset.len());
     let memory_bytes = memory_bytes(threads);
@@ -675,7 +673,7 @@ fn reading(config: &Config, dataset: &dyn Dataset, threads: usize) -> Config {
         world_size: 1,
         drop_last: false,
         start: Cursor::default(),
-        // What is wrong with a sample is told with its key, and counted over all shards.
+        // Errors of samples are reported with their keys, and counted over all shards.
         on_error: OnError::Skip,
         read_once: true,
         max_failures: config.max_failures.map(|_| MaxFailures::Count(u64::MAX)),
@@ -687,7 +685,7 @@ fn reading(config: &Config, dataset: &dyn Dataset, threads: usize) -> Config {
     }
 }
 
-/// The memory of each of several loaders at a time: in all, no more than half of what a container leaves.
+/// The memory of each loader if several run at a time: together no more than half of what a container leaves.
 fn memory_bytes(threads: usize) -> u64 {
     let room = uringload_sys::cgroup::memory().map_or(u64::MAX, |group| group.room());
     MEMORY_BYTES.min(room / (2 * threads.max(THREADS_MAX) as u64)).max(1)

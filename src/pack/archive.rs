@@ -1,5 +1,5 @@
-//! An archive that is being written: under a name that nobody reads, in large pieces past the page cache, until it is
-//! whole, on the disk, and gets its own.
+//! Writes an archive under a temporary name, in large pieces past the page cache. It gets its final name when it is
+//! complete and on the disk.
 
 use super::UNIT_BYTES;
 use super::header::{self, BLOCK_BYTES};
@@ -14,13 +14,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uringload_sys::file::write_once_at;
 
-/// What a kernel or a file system without `RWF_DONTCACHE` answers.
+/// The error of a kernel or a file system without `RWF_DONTCACHE`.
 const EOPNOTSUPP: i32 = 95;
 
-/// Bytes that are written at once.
+/// Bytes that are written at a time.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// See the module. Deleted by drop unless it was finished.
+/// An archive in progress. Deleted by drop unless it was finished.
 pub(super) struct Archive {
     file: File,
     path: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Archive {
     headers: Vec<u8>,
 }
 
-/// Memory at a boundary of units, as writes past the page cache want it.
+/// Memory that is aligned to units, as writes past the page cache require.
 struct Buffer {
     memory: Vec<u8>,
     start: usize,
@@ -58,10 +58,10 @@ impl Buffer {
 }
 
 impl Archive {
-    /// Begins the archive that will lie at `path`.
+    /// Begins the archive that will be at `path`.
     ///
     /// # Errors
-    /// Why no file can be made beside it.
+    /// Why no file can be created beside it.
     pub(super) fn create(path: PathBuf) -> Result<Archive> {
         let temporary = temporary_of(&path);
         let open = |flags: OFlags| {
@@ -71,14 +71,14 @@ impl Archive {
         // A filesystem without direct writes refuses them here or at the first one.
         let file = match open(OFlags::DIRECT) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                // The name is made before the flag is looked at.
+                // The name is created before the flag is checked.
                 let _ = fs::remove_file(&temporary);
                 open(OFlags::empty())
             }
             opened => opened,
         };
         let file = file.map_err(|source| failed(&path, source))?;
-        // So that no other job takes it for what one that was ended has left. Where files cannot be locked, one may.
+        // The lock keeps other jobs from deleting the file as a leftover. If files cannot be locked, that may happen.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let buffer = Buffer::new();
         Ok(Archive { file, path, temporary, buffer, written: 0, is_finished: false, headers: Vec::new() })
@@ -92,7 +92,7 @@ impl Archive {
     /// Adds a member, with its padding.
     ///
     /// # Errors
-    /// Why it cannot be written: no room on the disk, most likely.
+    /// Why it cannot be written: most likely the disk is full.
     pub(super) fn push(&mut self, member: &Member) -> Result<()> {
         let mut headers = std::mem::take(&mut self.headers);
         headers.clear();
@@ -102,7 +102,7 @@ impl Archive {
         pushed.and_then(|()| self.fill_up(BLOCK_BYTES)).map_err(|source| failed(&self.path, source))
     }
 
-    /// Leaves so many bytes, whole units, for a head that is known in the end.
+    /// Leaves `bytes` bytes, whole units, for a head that is written at the end.
     pub(super) fn leave_head(&mut self, bytes: u64) -> Result<()> {
         let mut left = bytes;
         while left > 0 {
@@ -121,7 +121,7 @@ impl Archive {
         self.write(bytes).map_err(|source| failed(&self.path, source))
     }
 
-    /// Ends a file of another kind, puts `head` (whole units) in front, has the disk take it, and gives it its name.
+    /// Ends a file of another format: writes `head` (whole units) at its start, syncs it, and gives it its name.
     /// Returns its bytes.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Archive {
                 self.write(piece)?;
                 self.flush()?;
             }
-            // Where it was filled up to a whole unit is no part of it.
+            // The padding up to a whole unit is not part of the file.
             self.file.set_len(bytes)?;
             self.file.sync_all()?;
             fs::rename(&self.temporary, &self.path)
@@ -147,14 +147,14 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Ends the archive, has the disk take it, and gives it its name. Returns its bytes.
+    /// Ends the archive, syncs it, and gives it its name. Returns its bytes.
     ///
     /// # Errors
     /// As [`Archive::push`].
     pub(super) fn finish(mut self) -> Result<u64> {
         let finished = self
             .write(&[0; END_BYTES as usize])
-            // Whole units, so that readers past the page cache meet no end within one.
+            // Whole units, so that reads past the page cache do not end within one.
             .and_then(|()| self.fill_up(UNIT_BYTES))
             .and_then(|()| self.flush())
             .and_then(|()| self.file.sync_all())
@@ -179,13 +179,13 @@ impl Archive {
         Ok(())
     }
 
-    /// Zeros up to the next multiple.
+    /// Appends zeros up to the next multiple.
     fn fill_up(&mut self, multiple: u64) -> io::Result<()> {
         let missing = self.position().next_multiple_of(multiple) - self.position();
         self.write(&[0; UNIT_BYTES as usize][..missing as usize])
     }
 
-    /// Writes what is in the buffer: whole units, always.
+    /// Writes the buffer, always in whole units.
     fn flush(&mut self) -> io::Result<()> {
         let mut done = 0;
         while done < self.buffer.filled {
@@ -202,7 +202,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Where writes go through the page cache, what they leave there is of no use to anybody, if that can be avoided.
+    /// Writes through the page cache leave data there that is not needed; avoids that if possible.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         if fcntl_getfl(&self.file)?.contains(OFlags::DIRECT) {
             return self.file.write_at(bytes, offset);
@@ -213,7 +213,7 @@ impl Archive {
         }
     }
 
-    /// Where direct writes are not to be had, or one ended within a unit.
+    /// Switches to the page cache if direct writes are refused, or one ended within a unit.
     fn go_through_page_cache(&self, refused: io::Error) -> io::Result<()> {
         let flags = fcntl_getfl(&self.file)?;
         if !flags.contains(OFlags::DIRECT) {
@@ -226,13 +226,13 @@ impl Archive {
 impl Drop for Archive {
     fn drop(&mut self) {
         if !self.is_finished {
-            // Where it cannot be deleted it stays, under a name that the next run deletes.
+            // If it cannot be deleted, it stays under a name that the next run deletes.
             let _ = fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// The name of what is to become `path`.
+/// The temporary name of `path`.
 pub(super) fn temporary_of(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -240,17 +240,17 @@ pub(super) fn temporary_of(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Has the disk take the names in the folder of `path`.
+/// Syncs the names in the folder of `path`.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(folder).and_then(|folder| folder.sync_all()) {
-        // Some filesystems have nothing to sync of a folder.
+        // Some file systems cannot sync folders.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         synced => synced,
     }
 }
 
-/// What is wrong with writing there.
+/// The error of a write there.
 pub(super) fn failed(path: &Path, source: io::Error) -> Error {
     let remedy = match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

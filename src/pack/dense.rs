@@ -1,5 +1,5 @@
-//! Shards of tiny samples: MDS, version 2, as mosaicml-streaming's `MDSWriter` writes it. A table of offsets and the
-//! columns in front, from the next multiple of 4096 on the samples, side by side.
+//! Writes shards of tiny samples: MDS, version 2, as mosaicml-streaming's `MDSWriter` writes it. A table of offsets and
+//! the columns come first, and from the next multiple of 4096 on the samples, side by side.
 //!
 //! Source: mosaicml-streaming 0.13, `streaming/base/format/mds/{writer,encodings}.py`.
 
@@ -20,10 +20,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How names of shards end.
+/// Ending of the names of shards.
 pub(super) const ENDING: &str = ".mds";
 
-/// What lists the shards.
+/// Name of the file that lists the shards.
 pub(super) const INDEX_NAME: &str = "index.json";
 
 /// The column of the source's names.
@@ -39,7 +39,7 @@ const NUMBER_BYTES: u64 = 4;
 pub(super) struct Dense {
     /// In the order of the format, that of their names.
     columns: Vec<Column>,
-    /// Bytes that lie before the values of a sample: the lengths of those that have any.
+    /// Bytes before the values of a sample: the lengths of values that have one.
     lengths_bytes: u64,
     shard_bytes: u64,
 }
@@ -47,17 +47,17 @@ pub(super) struct Dense {
 struct Column {
     name: String,
     encoding: String,
-    /// Bytes of a value, if all have as many.
+    /// Bytes of a value, if all have the same.
     size: Option<u64>,
     /// The column of the source; `None`: the name of the sample.
     source: Option<usize>,
-    /// Bytes of an element, for values whose length stands before them.
+    /// Bytes of an element, for values with a length before them.
     counted: Option<u64>,
 }
 
 impl Dense {
     /// # Errors
-    /// `InvalidArgument` for what MDS cannot hold, and for what only archives are made of.
+    /// `InvalidArgument` for values that MDS cannot hold, and for options that require archives.
     pub(super) fn new(dataset: &dyn Dataset, names: &Names, options: &PackOptions) -> Result<Dense> {
         let refused = |what: String| {
             Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("pack into archives (layout tar)"))
@@ -87,7 +87,7 @@ impl Dense {
         Ok(Dense { columns, lengths_bytes, shard_bytes: options.shard_bytes.min(SHARD_BYTES_MAX) })
     }
 
-    /// What the index says of the columns.
+    /// The description of the columns for the index.
     fn described(&self) -> Value {
         json!({
             "column_encodings": self.columns.iter().map(|column| &column.encoding).collect::<Vec<_>>(),
@@ -101,7 +101,7 @@ impl Dense {
         })
     }
 
-    /// Bytes in front of the samples of a shard that has this many at most.
+    /// Bytes before the samples of a shard with at most this many.
     fn head_bytes(&self, samples: u64) -> u64 {
         let table = NUMBER_BYTES * (samples + 2);
         (table + self.described().to_string().len() as u64).next_multiple_of(UNIT_BYTES)
@@ -140,10 +140,10 @@ impl Column {
         Some(Column { name, encoding, size, source: Some(number), counted })
     }
 
-    /// Appends a value, with its head where it has one.
+    /// Appends a value, with its head if it has one.
     fn put(&self, value: &[u8], out: &mut Vec<u8>) {
         if let Some(size) = self.counted {
-            // One dimension, its length in as few bytes as hold it.
+            // One dimension, with its length in as few bytes as possible.
             let count = value.len() as u64 / size;
             let width = (0..4).find(|width| count < 1_u64.checked_shl(8 << width).unwrap_or(u64::MAX)).unwrap_or(3);
             out.push(1 << 2 | width as u8);
@@ -153,7 +153,7 @@ impl Column {
     }
 }
 
-/// As the encodings of the format call it.
+/// The name of the type in the format's encodings.
 fn type_name(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::U8 => "uint8",
@@ -171,7 +171,7 @@ fn type_name(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// Which samples go to which shard: as many as fit, as far as the index tells their lengths.
+/// Which samples go to which shard: as many as fit, by the lengths in the index.
 pub(super) fn plan(dense: Dense, dataset: &dyn Dataset, options: &PackOptions) -> (Option<Dense>, Plan) {
     let mut shards: Vec<Range<u64>> = Vec::new();
     let (mut key, mut spans) = (Vec::new(), Vec::new());
@@ -201,10 +201,10 @@ pub(super) fn plan(dense: Dense, dataset: &dyn Dataset, options: &PackOptions) -
     (Some(dense), Plan::of(shards))
 }
 
-/// Writes the shard of the samples `range` to `path`. `None` where an end was asked for.
+/// Writes the shard of the samples `range` to `path`. `None` if the pack was stopped.
 ///
 /// # Errors
-/// Why a sample cannot be had, unless samples may be left out; why the shard cannot be written.
+/// Why a sample cannot be read, unless samples may be left out; why the shard cannot be written.
 pub(super) fn write(
     pack: &Pack,
     dense: &Dense,
@@ -248,7 +248,8 @@ pub(super) fn write(
     Ok(Some(written))
 }
 
-/// The bytes of a sample: the lengths of its values of no fixed one, then the values. Returns the bytes of the values.
+/// The bytes of a sample: the lengths of its values of varying length, then the values. Returns the bytes of the
+/// values.
 fn encode(dense: &Dense, batch: &Batch, row: usize, key: &[u8], out: &mut Vec<u8>) -> Option<u64> {
     out.clear();
     out.resize(dense.lengths_bytes as usize, 0);
@@ -278,10 +279,10 @@ fn encode(dense: &Dense, batch: &Batch, row: usize, key: &[u8], out: &mut Vec<u8
     Some(payload)
 }
 
-/// Once all shards are there, whoever wrote them, writes what lists them. Returns the samples of this part's shards.
+/// Writes the list of shards once all exist, from any run. Returns the samples of this part's shards.
 ///
 /// # Errors
-/// For shards that were changed since, and what the system says.
+/// For shards that were changed since, and for errors of the system.
 pub(super) fn finish(pack: &Pack, dense: &Dense) -> Result<u64> {
     let mut samples = 0;
     for shard in pack.own_shards() {
@@ -295,7 +296,7 @@ pub(super) fn finish(pack: &Pack, dense: &Dense) -> Result<u64> {
     let mut total = 0;
     for path in &all {
         let (count, bytes) = head_of(path)?;
-        // A shard of which every sample was left out has nothing to list.
+        // A shard whose samples were all left out has nothing to list.
         if count == 0 {
             continue;
         }

@@ -1,25 +1,25 @@
-//! Headers of members: ustar, with a PAX header in front where a name, a size or a boundary asks for one.
+//! Writes headers of members: ustar, preceded by a PAX header if a name, a size or a boundary requires one.
 //!
 //! Sources: POSIX.1-2017 `pax` ("ustar Interchange Format", "pax Extended Header"), and Python's `tarfile`, whose
 //! archives webdataset's `ShardWriter` writes.
 
 use std::io::Write;
 
-/// Bytes of a header, and what everything in an archive is a multiple of.
+/// Bytes of a header. Everything in an archive is a multiple of this.
 pub(super) const BLOCK_BYTES: u64 = 512;
 
-/// The longest name that a ustar header takes as it is.
+/// The longest name that fits in a ustar header.
 const NAME_BYTES: usize = 100;
-/// The largest size that eleven octal digits can say.
+/// The largest size that fits in eleven octal digits.
 const SIZE_MAX: u64 = (1 << 33) - 1;
-/// What Python's `tarfile` calls PAX headers.
+/// The name that Python's `tarfile` gives PAX headers.
 const PAX_NAME: &[u8] = b"././@PaxHeader";
-/// Who members belong to, as in webdataset's `ShardWriter`.
+/// Owner of members, as in webdataset's `ShardWriter`.
 const OWNER: &[u8] = b"bigdata";
-/// Everybody may read a member, as in webdataset's `ShardWriter`.
+/// All users may read a member, as in webdataset's `ShardWriter`.
 const MODE: &[u8] = b"0000444\0";
 
-/// Bytes in front of the content of a member that no padding was added to.
+/// Bytes before the content of a member without padding.
 pub(super) fn least_bytes(name: &[u8], size: u64) -> u64 {
     match records_bytes(name, size) {
         0 => BLOCK_BYTES,
@@ -27,13 +27,13 @@ pub(super) fn least_bytes(name: &[u8], size: u64) -> u64 {
     }
 }
 
-/// Whether padding of so many bytes, a multiple of a block, can be put in front of a member.
+/// Whether padding of this many bytes, a multiple of a block, is possible before a member.
 pub(super) fn can_pad(name: &[u8], size: u64, padding: u64) -> bool {
-    // A PAX header that is there for nothing but its length has a header and a body.
+    // A PAX header that only serves as padding has a header and a body.
     padding == 0 || padding >= 2 * BLOCK_BYTES || records_bytes(name, size) > 0
 }
 
-/// Appends everything that stands in front of the content: `least_bytes` and `padding` bytes.
+/// Appends everything before the content: `least_bytes` and `padding` bytes.
 pub(super) fn write(name: &[u8], size: u64, padding: u64, out: &mut Vec<u8>) {
     let mut records = Vec::new();
     if name.len() > NAME_BYTES {
@@ -58,14 +58,14 @@ pub(super) fn write(name: &[u8], size: u64, padding: u64, out: &mut Vec<u8>) {
     out.extend(block(name, b'0', size));
 }
 
-/// Bytes of the records without which a member cannot be told.
+/// Bytes of the records that a member needs.
 fn records_bytes(name: &[u8], size: u64) -> u64 {
     let path = if name.len() > NAME_BYTES { record_bytes(b"path".len() + name.len()) } else { 0 };
     let size = if size > SIZE_MAX { record_bytes(b"size".len() + size.to_string().len()) } else { 0 };
     (path + size) as u64
 }
 
-/// Bytes of a record whose key and value have so many: its length, which counts itself, a blank, "=" and a newline.
+/// Bytes of a record with this length of key and value: its length, which includes itself, a blank, "=" and a newline.
 fn record_bytes(key_and_value: usize) -> usize {
     let rest = key_and_value + 3;
     let mut len = rest + 1;
@@ -85,7 +85,7 @@ fn push_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     records.extend([key, b"=", value, b"\n"].concat());
 }
 
-/// Fills `records` up to `room` bytes with a comment, of which readers take no notice. A block at least is missing.
+/// Fills `records` up to `room` bytes with a comment, which readers ignore. At least a block is missing.
 fn push_filler(records: &mut Vec<u8>, room: u64) {
     // Fits: a few blocks, and names are shorter than 64 KiB.
     let len = room as usize - records.len();
@@ -95,7 +95,7 @@ fn push_filler(records: &mut Vec<u8>, room: u64) {
     records.push(b'\n');
 }
 
-/// A ustar header. What does not fit is said by the records in front of it, and cut or 0 here as Python has it.
+/// A ustar header. Values that do not fit are in the records before it, and are cut or 0 here, as in Python.
 fn block(name: &[u8], kind: u8, size: u64) -> [u8; BLOCK_BYTES as usize] {
     let mut block = [0; BLOCK_BYTES as usize];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -109,7 +109,7 @@ fn block(name: &[u8], kind: u8, size: u64) -> [u8; BLOCK_BYTES as usize] {
     put(265, OWNER);
     put(297, OWNER);
     put(329, b"0000000\x000000000\0");
-    // The sum counts its own field as blanks, which stand there.
+    // The sum counts its own field as blanks, which are still there.
     let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
     block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
     block
@@ -119,7 +119,7 @@ fn block(name: &[u8], kind: u8, size: u64) -> [u8; BLOCK_BYTES as usize] {
 mod tests {
     use super::*;
 
-    /// What GNU tar 1.34, Python's tarfile and our own reader make of these bytes, `tests/pack` looks at.
+    /// `tests/pack` checks how GNU tar 1.34, Python's tarfile and our own reader parse these bytes.
     #[test]
     fn padding_has_the_length_that_is_asked_for() {
         let names = [b"a.jpg".to_vec(), vec![b'n'; 100], vec![b'n'; 101], vec![b'n'; 490], vec![b'n'; 5000]];
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Header, records, header; the records are told by their own lengths.
+    /// Header, records, header; the records contain their own lengths.
     fn check(bytes: &[u8], name: &[u8], size: u64) {
         let octal = |at: usize| u64::from_str_radix(std::str::from_utf8(&bytes[at..at + 11]).unwrap(), 8).unwrap();
         let (mut path, mut told) = (name[..name.len().min(100)].to_vec(), octal(bytes.len() - 512 + 124));

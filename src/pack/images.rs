@@ -1,4 +1,4 @@
-//! What images become on their way into shards: decoded once, made smaller, and stored as JPEGs or as pixels.
+//! Converts images on their way into shards: decodes them once, makes them smaller, and stores JPEGs or pixels.
 
 use super::names::Filling;
 use super::{Pack, PackOptions};
@@ -14,7 +14,7 @@ use uringload_images::{
     Decoding, Filter, Format, Image, Op, Scratch, Size, decode_with, dimensions, encode_bmp, encode_jpeg,
 };
 
-/// The quality of JPEGs where nobody says another: what photographs are stored with mostly.
+/// Default quality of JPEGs: the most common one for photographs.
 const QUALITY: u8 = 90;
 
 /// Images to measure.
@@ -23,7 +23,7 @@ const IMAGES_SEEN: u64 = 64;
 /// How often each is decoded; the fastest counts.
 const TIMES: u32 = 3;
 
-/// What images of a column become before they are packed: see [`PackOptions::images`].
+/// How images of a column are converted before they are packed: see [`PackOptions::images`].
 ///
 /// ```
 /// use uringload::pack::{PackImages, PackOptions};
@@ -51,11 +51,11 @@ impl PackImages {
     #[must_use]
     pub fn resize(shorter: u32) -> PackImages {
         let chain = Chain::new().with(Op::Resize { size: Size::Shorter(shorter), filter: Filter::Bilinear });
-        // A size of no sense is refused when the pack is planned.
+        // An invalid size is refused when the pack is planned.
         PackImages { chain: chain.unwrap_or_default(), shorter: Some(shorter), quality: Some(QUALITY), column: None }
     }
 
-    /// Does to every image what `chain` does.
+    /// Applies `chain` to every image.
     ///
     /// # Errors
     /// `InvalidArgument` for random operations, which would be the same in every epoch, and for types, layouts and
@@ -79,22 +79,22 @@ impl PackImages {
         self
     }
 
-    /// Stores pixels instead of JPEGs: uncompressed bitmaps (BMP), 3 bytes a pixel, which every reader knows and of
-    /// which nothing is left to decode.
+    /// Stores pixels instead of JPEGs: uncompressed bitmaps (BMP), 3 bytes a pixel, which every reader supports and
+    /// which need no decoding.
     #[must_use]
     pub fn pixels(mut self) -> PackImages {
         self.quality = None;
         self
     }
 
-    /// The column that has the images. Default: the only one that has some in the first sample.
+    /// The column of the images. Default: the only one with images in the first sample.
     #[must_use]
     pub fn column(mut self, name: impl Into<String>) -> PackImages {
         self.column = Some(name.into());
         self
     }
 
-    /// What shards are made with, for the manifest.
+    /// The settings in the manifest.
     pub(super) fn identity(&self) -> String {
         let form = self.quality.map_or_else(|| "pixels".into(), |quality| format!("jpeg {quality}"));
         format!("{:?} at most {:?} as {form}", self.chain.ops(), self.shorter)
@@ -110,7 +110,7 @@ impl PackImages {
             (_, Some(quality)) if !(1..=100).contains(&quality) => {
                 refused(format!("a JPEG cannot have quality {quality}"), "give 1 to 100")
             }
-            // Where no encoder is built in, before a shard is written and not at its first image.
+            // If no encoder is built in, fail before a shard is written and not at its first image.
             (_, Some(quality)) => encode_jpeg(&Image::new(1, 1, 1, vec![0])?, quality).map(drop),
             _ => Ok(()),
         }
@@ -119,7 +119,7 @@ impl PackImages {
 
 impl PackOptions {
     /// Decodes images once and stores them smaller: see [`PackImages`]. Names stay, whatever the content becomes;
-    /// readers tell it by its first bytes. `shard_bytes` counts what the shards are made of. Default: `None`, images
+    /// readers detect the format by its first bytes. `shard_bytes` counts the source's bytes. Default: `None`, images
     /// are stored as they are.
     #[must_use]
     pub fn images(mut self, images: impl Into<Option<PackImages>>) -> PackOptions {
@@ -128,7 +128,7 @@ impl PackOptions {
     }
 }
 
-/// What images of one column become, and what that came to so far. Threads share it.
+/// The conversion of one column's images, and its totals so far. Threads share it.
 #[derive(Debug)]
 pub(super) struct Making {
     images: PackImages,
@@ -139,38 +139,38 @@ pub(super) struct Making {
     after: AtomicU64,
 }
 
-/// Images that a pack has made.
+/// Images that a pack has converted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackedImages {
-    /// How many.
+    /// Number of images.
     pub images: u64,
-    /// Bytes that they had.
+    /// Bytes before.
     pub bytes_before: u64,
-    /// Bytes that they have now.
+    /// Bytes after.
     pub bytes_after: u64,
 }
 
-/// What some images of a source become, and what decoding them takes before and after, on one thread.
+/// Sizes of some images of a source before and after, and the time to decode them on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackPrediction {
-    /// Images that were looked at.
+    /// Images that were examined.
     pub images: u64,
-    /// Bytes that they have.
+    /// Bytes before.
     pub bytes_before: u64,
-    /// Bytes that they become.
+    /// Bytes after.
     pub bytes_after: u64,
     /// Time that decoding all of them took.
     pub decode_before: Duration,
-    /// The same of what they become.
+    /// The same after the conversion.
     pub decode_after: Duration,
     /// Processors that may decode.
     pub processors: usize,
 }
 
 impl PackPrediction {
-    /// Images that these processors decode in a second, before and after; `None` where that cannot be told.
+    /// Images that these processors decode in a second, before and after; `None` if that is unknown.
     pub fn images_per_second(&self) -> Option<(f64, f64)> {
         let rate = |time: Duration| self.images as f64 / time.as_secs_f64() * self.processors as f64;
         let is_known = self.images > 0 && !self.decode_before.is_zero() && !self.decode_after.is_zero();
@@ -182,8 +182,8 @@ impl Making {
     /// Finds the column of the images.
     ///
     /// # Errors
-    /// `InvalidArgument` for a column that there is not, or that nobody names where there are several, and for a size
-    /// or a quality of no sense.
+    /// `InvalidArgument` for a column that does not exist, if several columns have images and none is named, and for an
+    /// invalid size or quality.
     pub(super) fn new(images: &PackImages, dataset: &Arc<dyn Dataset>) -> Result<Making> {
         images.check()?;
         let refused =
@@ -208,7 +208,7 @@ impl Making {
         Ok(Making { images: images.clone(), field, made, before, after })
     }
 
-    /// What a value that was read becomes.
+    /// Converts a value that was read.
     pub(super) fn make(&self, value: Filling, scratch: &mut Scratch) -> Result<Filling> {
         let Filling::Bytes(bytes) = value else {
             let what = "the values of the column are numbers of the index, and no images";
@@ -221,21 +221,21 @@ impl Making {
         Ok(Filling::Bytes(made))
     }
 
-    /// What was made since this was last asked.
+    /// The images converted since the last call.
     pub(super) fn done(&self) -> PackedImages {
         let [images, bytes_before, bytes_after] =
             [&self.made, &self.before, &self.after].map(|number| number.swap(0, Ordering::Relaxed));
         PackedImages { images, bytes_before, bytes_after }
     }
 
-    /// What an image is stored as; `None` if it stays as it is.
+    /// The new encoding of an image; `None` if it stays as it is.
     fn encoded(&self, bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Vec<u8>>> {
         let how = Decoding::default();
         let PackImages { chain, shorter, quality, .. } = &self.images;
         let (height, width) = dimensions(bytes, &how)?;
         let is_small = shorter.is_some_and(|shorter| height.min(width) <= shorter);
         if is_small && quality.is_some() && Format::of(bytes) == Some(Format::Jpeg) {
-            // It is decoded all the same: what is broken is not packed.
+            // It is decoded anyway: broken images are not packed.
             let image = decode_with(bytes, &how, scratch)?;
             scratch.reuse(image);
             return Ok(None);
@@ -244,7 +244,7 @@ impl Making {
         let made = if is_small || chain.ops().is_empty() {
             image
         } else {
-            // Nothing of it is random.
+            // None of it is random.
             let made = chain.draw(0, 0, 0, image.height(), image.width())?.image(&image, scratch)?;
             scratch.reuse(image);
             made
@@ -263,11 +263,11 @@ impl Making {
 }
 
 impl Pack {
-    /// What some images become: up to 64 of them, from all of the source, are read, made and decoded on this thread.
-    /// `None` where images are stored as they are.
+    /// Converts some images: up to 64, spread over the source, are read, converted and decoded on this thread. `None`
+    /// if images are stored as they are.
     ///
     /// # Errors
-    /// That of the last image, if none of them can be had.
+    /// The error of the last image, if none of them can be read.
     pub fn predict(&self) -> Result<Option<PackPrediction>> {
         let Some(making) = &self.images else { return Ok(None) };
         let samples = Samples::new(Arc::clone(&self.dataset))?;
@@ -294,7 +294,7 @@ impl Pack {
         }
     }
 
-    /// Bytes and time of an image, as it is and as it will be.
+    /// Bytes and time of an image, before and after.
     fn look(
         &self,
         making: &Making,

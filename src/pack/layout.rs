@@ -1,9 +1,8 @@
-//! Where the members of a sample lie in an archive, and what is put between them so that they lie well.
+//! Computes where the members of a sample are in an archive, and the padding that aligns them.
 //!
-//! Reads past the page cache are of whole units, of 4096 bytes mostly: what begins at a boundary costs no unit more
-//! than it has bytes. So members of a unit and more begin at one. Smaller ones need no boundary, but none lies across
-//! one. Those in front of a large one are moved up to its header: they lie in the unit before it, and one read gets
-//! them all.
+//! Reads past the page cache are in whole units, mostly of 4096 bytes: data that begins at a boundary needs no extra
+//! unit. So members of at least a unit begin at one. Smaller ones need no boundary, but none crosses one. Those before
+//! a large one are moved up to its header: they are in the unit before it, and one read gets them all.
 
 use super::header::{self, BLOCK_BYTES};
 use bytes::Bytes;
@@ -13,19 +12,19 @@ use bytes::Bytes;
 pub(super) struct Member {
     /// Its name.
     pub(super) name: Vec<u8>,
-    /// What its name says behind the key, in lower case: members are sorted by it.
+    /// The part of its name after the key, in lower case: members are sorted by it.
     pub(super) field: Vec<u8>,
-    /// Whether it is the label that its folder gives it, which gives way to a file.
+    /// Whether it is the label of its folder, which gives way to a file.
     pub(super) is_label: bool,
-    /// The sample of the source that it is of.
+    /// Its sample in the source.
     pub(super) id: u64,
-    /// Which of its columns it is.
+    /// Its column.
     pub(super) column: usize,
-    /// Bytes of its content, as far as the index tells.
+    /// Bytes of its content, if the index has them.
     pub(super) len: u64,
-    /// Bytes in front of it beyond the headers that it needs.
+    /// Bytes before it beyond the headers that it needs.
     pub(super) padding: u64,
-    /// What stands in front of the value: the header of an array, or all where the value is no bytes.
+    /// Bytes before the value: the header of an array, or everything if the value is not bytes.
     pub(super) head: Vec<u8>,
     /// The value.
     pub(super) value: Bytes,
@@ -41,7 +40,7 @@ impl Member {
         self.headers().saturating_add(round_up(self.len, BLOCK_BYTES))
     }
 
-    /// Pads so that what lies `behind` bytes behind the beginning of the headers, these counted, lies at a boundary.
+    /// Pads so that the byte at `behind` from the beginning of the headers is at a boundary.
     fn pad_to(&mut self, at: u64, behind: u64, align: u64) {
         let end = at.saturating_add(behind);
         let mut padding = round_up(end, align).saturating_sub(end);
@@ -52,11 +51,11 @@ impl Member {
     }
 }
 
-/// Sets the padding of `members`, which lie from `at` on, one behind the other; returns where the last one ends.
+/// Sets the padding of `members`, which follow each other from `at` on; returns where the last one ends.
 pub(super) fn arrange(align: u64, mut at: u64, members: &mut [Member]) -> u64 {
     members.iter_mut().for_each(|member| member.padding = 0);
     let mut rest = members;
-    // All members are of whole blocks: nothing is padded where that is all that is asked for.
+    // All members are whole blocks, so nothing is padded if only that is requested.
     while align > BLOCK_BYTES && !rest.is_empty() {
         let small = rest.iter().position(|member| member.len >= align).unwrap_or(rest.len());
         let in_front = rest[..small].iter().fold(0, |sum: u64, member| sum.saturating_add(member.bytes()));
@@ -84,7 +83,7 @@ fn end_of(at: u64, members: &[Member]) -> u64 {
     members.iter().fold(at, |at, member| at.saturating_add(member.bytes()).saturating_add(member.padding))
 }
 
-/// The next multiple, or the largest number there is.
+/// The next multiple, or the largest number if that overflows.
 pub(super) fn round_up(number: u64, multiple: u64) -> u64 {
     number.checked_next_multiple_of(multiple).unwrap_or(u64::MAX)
 }
@@ -134,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A label and its image are one read of the image's units and one more.
+    /// A label and its image take one read of the image's units and one more.
     #[test]
     fn small_members_lie_in_the_unit_before_a_large_one() {
         for start in (0..8).map(|blocks| blocks * BLOCK_BYTES) {

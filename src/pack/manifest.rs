@@ -1,4 +1,4 @@
-//! The folder that shards go to: what is noted there of their making, who writes there, and what others left behind.
+//! Manages the folder of shards: the manifest, which job writes there, and leftovers of earlier runs.
 
 use super::archive::{failed, sync_folder, temporary_of};
 use super::{Pack, PackImages, TAR_ENDING, dense, shard_name};
@@ -15,24 +15,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The number of the layout and of the plan: shards of another one do not stand beside those of this one.
+/// Version of the layout and of the plan: shards of different versions are not mixed.
 const VERSION: u32 = 1;
 
-/// What a manifest is called before it is whole.
+/// The temporary name of a manifest.
 const MANIFEST_TEMPORARY: &str = ".pack.json.";
 
-/// A manifest is some hundred bytes; a longer file is none.
+/// A manifest has some hundred bytes; a longer file is not one.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// What shards are made of: equal for two packs of which one can go on with the other's.
+/// What shards are made of: equal for two packs if one can continue the other.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     version: u32,
     format: String,
     fingerprint: String,
-    /// Some blocks of the source's files, as a hash of each file's, and their times: others may have the same names and
-    /// sizes. Zeros stand for a file that cannot be read.
+    /// A hash of some blocks of each of the source's files, and their times: other files may have the same names and
+    /// sizes. Zeros mean a file that cannot be read.
     #[serde(default)]
     content: Vec<String>,
     #[serde(default)]
@@ -43,10 +43,10 @@ pub(super) struct Manifest {
     shard_bytes: u64,
     shard_samples: Option<u64>,
     keys: String,
-    /// What shards are, if not archives.
+    /// The format of shards, if not archives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     layout: Option<String>,
-    /// What images became, if they became something else.
+    /// How images were converted, if they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     images: Option<String>,
     samples: u64,
@@ -76,13 +76,13 @@ impl Manifest {
         }
     }
 
-    /// What the folder's manifest says; `None` where there is none.
+    /// Reads the folder's manifest; `None` if there is none.
     fn read(path: &Path) -> Result<Option<Manifest>> {
         let failed = |source| Error::io("cannot read", source).with_path(path);
         let text = match fs::metadata(path) {
             Ok(_) => {
                 let mut text = Vec::new();
-                // A longer file is none: what is cut off is no JSON either.
+                // A longer file is not a manifest, and its first part is not valid JSON either.
                 open_regular(path, "cannot read")?.take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
                 text
             }
@@ -97,18 +97,18 @@ impl Manifest {
         })
     }
 
-    /// Writes it so that the folder has the old one or this one, whenever the machine stops.
+    /// Writes it so that the folder always has the old one or this one, even if the machine stops.
     fn write(&self, path: &Path) -> Result<()> {
         self.write_by(path, &temporary_of(path), |from, to| fs::rename(from, to))
     }
 
-    /// As `write`, where the folder has none; if another part has put one there meanwhile, that one stays.
+    /// As `write`, if the folder has none; if another part has written one meanwhile, that one stays.
     fn write_first(&self, path: &Path, part: Part) -> Result<()> {
         let temporary = temporary_of_part(path, part);
         self.write_by(path, &temporary, |from, to| match fs::hard_link(from, to) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::remove_file(from),
             Ok(()) => fs::remove_file(from),
-            // A filesystem without links.
+            // A file system without links.
             Err(_) => fs::rename(from, to),
         })
     }
@@ -118,7 +118,7 @@ impl Manifest {
         put_text(&text, path, temporary, put)
     }
 
-    /// Whether the blocks are the same that are known of both.
+    /// Whether the blocks that both have are the same.
     fn has_bytes_of(&self, other: &Manifest) -> bool {
         let is_unknown = |block: &str| block.bytes().all(|digit| digit == b'0');
         let is_same = |(one, other): (&String, &String)| one == other || is_unknown(one) || is_unknown(other);
@@ -127,7 +127,7 @@ impl Manifest {
 
     /// The names of what differs.
     fn differences(&self, other: &Manifest) -> Vec<&'static str> {
-        // Of another source, what its files hold says nothing more.
+        // If the source differs, its blocks add nothing.
         let is_other = self.fingerprint != other.fingerprint;
         let pairs = [
             ("version", self.version == other.version),
@@ -149,7 +149,7 @@ impl Manifest {
     }
 }
 
-/// Puts a text at `path` by way of a file that is called `temporary` until it is whole.
+/// Writes a text to `path` through a file `temporary`, which is renamed when complete.
 fn put_text(text: &str, path: &Path, temporary: &Path, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
     let written = File::create(temporary)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
@@ -161,20 +161,20 @@ fn put_text(text: &str, path: &Path, temporary: &Path, put: impl Fn(&Path, &Path
     })
 }
 
-/// Puts a text of a part into the folder, in the place of one that is there.
+/// Writes a text of a part into the folder, replacing an existing one.
 pub(super) fn replace_text(text: &str, path: &Path, part: Part) -> Result<()> {
     put_text(text, path, &temporary_of_part(path, part), |from, to| fs::rename(from, to))
 }
 
-/// The folder, while nobody else packs into it.
+/// The folder, locked against other packs.
 pub(super) struct Destination {
     /// Holds the lock.
     folder: File,
 }
 
 impl Drop for Destination {
-    /// Closing is not enough: a process that is being started just now shares the descriptor until it becomes another
-    /// program, and would keep the lock so long.
+    /// Closing is not enough: a process that is just being started shares the descriptor until it becomes another
+    /// program, and would hold the lock until then.
     fn drop(&mut self) {
         let _ = flock(&self.folder, FlockOperation::Unlock);
     }
@@ -184,19 +184,18 @@ impl Destination {
     /// Makes the folder ready for the shards of `pack`: those of the same plan stay.
     ///
     /// # Errors
-    /// `InvalidArgument` for a folder that has something else in it or that another pack is writing to; what the system
-    /// says.
+    /// `InvalidArgument` for a folder with other files in it or that another pack is writing to; errors of the system.
     pub(super) fn prepare(pack: &Pack) -> Result<Destination> {
         let (place, part) = (&pack.folder, pack.options.part);
         fs::create_dir_all(place).map_err(|source| failed(place, source))?;
         let folder = File::open(place).map_err(|source| failed(place, source))?;
-        // Parts are written at once; whoever writes all of it is alone.
+        // Parts are written at once; a job that writes all of it must be alone.
         let lock = if part.is_whole() {
             FlockOperation::NonBlockingLockExclusive
         } else {
             FlockOperation::NonBlockingLockShared
         };
-        // Where files cannot be locked at all, as on some network filesystems, nothing is known of others.
+        // If files cannot be locked at all, as on some network file systems, other jobs cannot be detected.
         if flock(&folder, lock) == Err(rustix::io::Errno::WOULDBLOCK) {
             return Err(busy(place));
         }
@@ -204,14 +203,14 @@ impl Destination {
         let found = if part.is_whole() {
             prepare_alone(pack, &wanted)?
         } else {
-            // What is half written of a manifest was written before any shard.
+            // An unfinished manifest was written before any shard.
             remove(&temporary_of_part(&path, part))?;
             Manifest::read(&path)?
         };
         match &found {
             None if part.is_whole() => wanted.write(&path)?,
             None => {
-                // What another part has written since is none of that.
+                // Files that another part has written since do not count.
                 if has_others(place)? && Manifest::read(&path)?.is_none() {
                     return Err(occupied(place));
                 }
@@ -231,11 +230,11 @@ impl Destination {
     }
 }
 
-/// What the folder's manifest says, with nobody else at work there. Where shards are to be replaced they are gone, and
-/// it is that of the ones to come.
+/// The folder's manifest, with no other job at work. If shards are to be replaced, they are deleted, and this is the
+/// new manifest.
 fn prepare_alone(pack: &Pack, wanted: &Manifest) -> Result<Option<Manifest>> {
     let place = &pack.folder;
-    // What is half written of a manifest was written before any shard.
+    // An unfinished manifest was written before any shard.
     for name in names_in(place)? {
         if is_manifest_temporary(&name) {
             remove(&place.join(name))?;
@@ -265,12 +264,12 @@ fn occupied(place: &Path) -> Error {
     error.with_remedy("name a folder that is empty or new")
 }
 
-/// The name of what is to become the manifest `path`, as one of several jobs calls it.
+/// The temporary name of the manifest `path`, for one of several jobs.
 fn temporary_of_part(path: &Path, part: Part) -> PathBuf {
     path.with_file_name(format!("{MANIFEST_TEMPORARY}{}.tmp", part.to_string().replace('/', "-of-")))
 }
 
-/// Whether there is more in the folder than half of a manifest.
+/// Whether the folder has more than an unfinished manifest.
 fn has_others(place: &Path) -> Result<bool> {
     Ok(names_in(place)?.any(|name| !is_manifest_temporary(&name)))
 }
@@ -279,7 +278,7 @@ fn is_manifest_temporary(name: &Path) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(MANIFEST_TEMPORARY) && name.ends_with("tmp"))
 }
 
-/// The shards that a manifest tells of, with their indexes, and nothing else.
+/// Removes the shards of a manifest, with their indexes, and nothing else.
 fn remove_shards(place: &Path, manifest: &Manifest) -> Result<()> {
     remove_temporaries(place, &manifest.prefix, Part::WHOLE)?;
     for name in names_in(place)? {
@@ -297,10 +296,10 @@ fn remove_shards(place: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// What a run that was ended left of the shards of a part, and of their indexes.
+/// Removes unfinished shards and indexes that an earlier run of a part left.
 ///
 /// # Errors
-/// `InvalidArgument` where another job is at one of them.
+/// `InvalidArgument` if another job is writing one of them.
 fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
     for path in temporaries(place, prefix, part)? {
         let is_held =
@@ -313,19 +312,19 @@ fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
     Ok(())
 }
 
-/// What removes what is half written, if this pack was writing in its folder.
+/// Removes unfinished files, if this pack was writing in its folder.
 pub(super) fn cleaner(pack: &Pack) -> impl FnOnce() + Send + use<> {
     let (folder, prefix, part) = (pack.folder.clone(), pack.options.prefix.clone(), pack.options.part);
     let is_writing = Arc::clone(&pack.is_writing);
     move || {
         let is_own = is_writing.load(Ordering::Relaxed);
         let unfinished = if is_own { unfinished(&folder, &prefix, part) } else { Vec::new() };
-        // What cannot be removed now, the next run removes.
+        // Files that cannot be removed now are removed by the next run.
         unfinished.iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
 
-/// What is half written of a part while its job runs: its manifest, its shards and their indexes.
+/// Unfinished files of a running part: its manifest, its shards and their indexes.
 fn unfinished(place: &Path, prefix: &str, part: Part) -> Vec<PathBuf> {
     let manifest = place.join(MANIFEST_NAME);
     let manifest = if part.is_whole() { temporary_of(&manifest) } else { temporary_of_part(&manifest, part) };
@@ -333,7 +332,7 @@ fn unfinished(place: &Path, prefix: &str, part: Part) -> Vec<PathBuf> {
     [manifest].into_iter().chain(shards).collect()
 }
 
-/// The shards of a part that are half written, and their indexes.
+/// The unfinished shards of a part, and their indexes.
 fn temporaries(place: &Path, prefix: &str, part: Part) -> Result<Vec<PathBuf>> {
     let is_temporary = |name: &PathBuf| {
         let of_shard = name.to_str().and_then(|name| {

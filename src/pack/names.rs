@@ -1,4 +1,4 @@
-//! From a dataset's samples to keys and fields: which members a sample has, and what they are called.
+//! Maps a dataset's samples to keys and fields: which members a sample has, and their names.
 
 use super::layout::Member;
 use super::npy;
@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::sync::Arc;
 
-/// What samples are called.
+/// The keys of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keys {
-    /// By the names of the source, if it has names: files of folders and samples of tar archives. By number otherwise.
+    /// The names in the source, if it has names: files of folders and samples of tar archives. Otherwise numbers.
     #[default]
     Source,
-    /// By their number in the source, from 0, in at least nine digits. Of a file's name the last ending stays, as its
+    /// Their numbers in the source, from 0, with at least nine digits. A file keeps the last ending of its name as its
     /// field.
     Numbers,
 }
 
 impl Keys {
-    /// The name, as the command line and the manifest have it.
+    /// The name, as in the command line and the manifest.
     #[doc(hidden)]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Keys {
     }
 }
 
-/// What the samples of a dataset are called.
+/// The keys of the samples of a dataset.
 pub(super) struct Names {
     dataset: Arc<dyn Dataset>,
     /// Whether samples are files, whose endings are fields.
@@ -42,8 +42,8 @@ pub(super) struct Names {
     columns: Vec<Column>,
     /// Digits of a number.
     width: usize,
-    /// What all images are called behind their key, where files have several endings and each sample has one image: a
-    /// reader makes a column of each field, and each sample would lack the others.
+    /// The ending that all images get, if files have several endings and each sample has one image: otherwise a reader
+    /// would make a column of each ending, and each sample would lack the others.
     image_ending: Option<Vec<u8>>,
 }
 
@@ -54,26 +54,26 @@ struct Column {
     element_bytes: u64,
 }
 
-/// What the bytes of a member are.
+/// The content of a member.
 enum Form {
-    /// The value's.
+    /// The bytes of the value.
     Raw,
     /// A number in decimal digits, the label of a folder.
     Label,
-    /// Those of a `.npy` file: its header, where all values have one shape.
+    /// A `.npy` file, with its header if all values have one shape.
     Array { dtype: DType, header: Option<Vec<u8>> },
 }
 
-/// Fewest digits of a number, as webdataset's writers have it in their examples.
+/// Minimum number of digits, as in the examples of webdataset's writers.
 const DIGITS: usize = 9;
 
-/// Endings of images. Whoever decodes them goes by their first bytes.
+/// Endings of images. Decoders go by the first bytes.
 const IMAGES: [&[u8]; 8] = [b"jpg", b"jpeg", b"png", b"webp", b"bmp", b"gif", b"tif", b"tiff"];
 
 /// The field of a file whose name has no ending.
 const NO_ENDING: &[u8] = b"bin";
 
-/// The field of a label, as webdataset's decoders know it.
+/// The field of a label, as in webdataset's decoders.
 const LABEL_FIELD: &str = "cls";
 
 impl Names {
@@ -126,13 +126,12 @@ impl Names {
         most.filter(|_| has_image && counts.len() > 1)
     }
 
-    /// How samples are called in the end.
+    /// The kind of keys that is used.
     pub(super) fn keys(&self) -> Keys {
         self.keys
     }
 
-    /// Whether a sample is one by itself, and does not go on with what its predecessor began: files whose names differ
-    /// in nothing but what stands behind the first dot are one sample.
+    /// Whether a new sample begins here: files whose names differ only after the first dot are one sample.
     pub(super) fn begins(&self, id: u64) -> bool {
         if !self.is_files || self.keys == Keys::Numbers || id == 0 {
             return true;
@@ -161,8 +160,8 @@ impl Names {
         }
     }
 
-    /// Appends the members that a sample of the dataset has, sizes as the index tells them. Returns whether it tells
-    /// them all.
+    /// Appends the members of a sample of the dataset, with sizes from the index. Returns whether the index has all of
+    /// them.
     pub(super) fn members(&self, id: SampleId, is_first: bool, out: &mut Vec<Member>) -> bool {
         let mut is_known = true;
         for (number, column) in self.columns.iter().enumerate() {
@@ -192,13 +191,13 @@ impl Names {
         is_known
     }
 
-    /// Brings the members of a sample into their order, and checks that readers will make this sample of them.
+    /// Sorts the members of a sample, and checks that readers will recognize them as this sample.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name that readers would take otherwise, and for two members of one name.
+    /// `InvalidArgument` for a name that readers would parse differently, and for two members of one name.
     pub(super) fn finish(&self, key: &[u8], members: &mut Vec<Member>) -> Result<()> {
         members.sort_by(|a, b| (&a.field, a.is_label).cmp(&(&b.field, b.is_label)));
-        // A label that lies beside its image in a file is what somebody said; the folder's name stays in the key.
+        // A label in a file beside its image was chosen by the user; the folder's name stays in the key.
         members.dedup_by(|later, first| later.is_label && later.field == first.field);
         let refused = |what: String, id: SampleId| {
             Err(Error::new(ErrorKind::InvalidArgument, what)
@@ -207,7 +206,7 @@ impl Names {
         };
         for member in members.iter() {
             let name = String::from_utf8_lossy(&member.name);
-            // Nor does an archive unpack to anywhere but below its folder, whatever the source calls its samples.
+            // An archive must not unpack outside its folder, whatever the names in the source.
             let is_safe = is_below(&member.name);
             let is_read =
                 matches!(split_name(&member.name), Ok((found, field)) if found == key && lower(field) == member.field);
@@ -224,7 +223,7 @@ impl Names {
         Ok(())
     }
 
-    /// Gives a member the value that was read: bytes, or a number that the index tells.
+    /// Gives a member the value that was read: bytes, or a number from the index.
     pub(super) fn fill(&self, member: &mut Member, value: Filling) {
         let column = &self.columns[member.column];
         let bytes = match (value, &column.form) {
@@ -243,7 +242,7 @@ impl Names {
         member.value = bytes;
     }
 
-    /// What a file is called behind its key.
+    /// The part of a file's name after its key.
     fn file_ending(&self, id: SampleId) -> Vec<u8> {
         let own = self.own_ending(id);
         match &self.image_ending {
@@ -252,8 +251,7 @@ impl Names {
         }
     }
 
-    /// What stands behind the key in the name of a file, from the first dot on, or from the last where samples are
-    /// called by number.
+    /// The part of a file's name from the first dot on, or from the last if keys are numbers.
     fn own_ending(&self, id: SampleId) -> Vec<u8> {
         let mut path = Vec::new();
         self.dataset.key(id, &mut path);
@@ -264,7 +262,7 @@ impl Names {
         dot.map_or_else(|| NO_ENDING.to_vec(), |dot| path[dot + 1..].to_vec())
     }
 
-    /// The file that a sample lies in.
+    /// The file of a sample.
     fn path(&self, id: SampleId) -> std::path::PathBuf {
         let mut spans = Vec::new();
         self.dataset.spans(id, &mut spans);
@@ -272,7 +270,7 @@ impl Names {
     }
 }
 
-/// What was read of a member.
+/// What was read for a member.
 pub(super) enum Filling {
     Bytes(Bytes),
     Number(i64),
@@ -291,7 +289,7 @@ impl Column {
         let name = if is_file { String::new() } else { legal(&field.name) };
         let element_bytes = field.dtype.size();
         match field.dtype {
-            // Its length says all that there is to say of it.
+            // The length of the value says everything about it.
             DType::U8 if is_vector => Column { field: name, form: Form::Raw, element_bytes },
             dtype => {
                 let form = Form::Array { dtype, header };
@@ -302,12 +300,12 @@ impl Column {
 }
 
 impl Form {
-    /// Bytes of a member whose value has so many elements.
+    /// Bytes of a member whose value has this many elements.
     fn bytes(&self, elements: u64, element_bytes: u64) -> u64 {
         let value = elements.saturating_mul(element_bytes);
         match self {
             Form::Raw => value,
-            // All that is shorter than a block takes a block.
+            // Anything shorter than a block takes a block.
             Form::Label => 1,
             Form::Array { dtype, header } => {
                 let head = header.as_ref().map_or_else(|| npy::header(*dtype, &[elements]).len(), Vec::len);
@@ -317,8 +315,8 @@ impl Form {
     }
 }
 
-/// The name of a column as a field can be: in lower case, as readers make it; without what ends a name or a folder;
-/// without the two underscores in front by which webdataset tells its own fields.
+/// The name of a column as a valid field: in lower case, as readers make it; without characters that end a name or a
+/// folder; and without the two leading underscores that mark webdataset's own fields.
 fn legal(name: &str) -> String {
     let is_bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     let name: String = name.to_lowercase().chars().map(|c| if is_bad(c) { '_' } else { c }).collect();
@@ -326,18 +324,18 @@ fn legal(name: &str) -> String {
     if name.is_empty() { "column".into() } else { name.into() }
 }
 
-/// Where the first dot of a path's last component is, unless it begins with one.
+/// The position of the first dot of a path's last component, unless it begins with one.
 fn first_dot(path: &[u8]) -> Option<usize> {
     let base = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     path[base..].iter().position(|&byte| byte == b'.').filter(|&dot| dot > 0).map(|dot| base + dot)
 }
 
-/// As readers make it.
+/// As readers do.
 fn lower(field: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(field).to_lowercase().into_bytes()
 }
 
-/// Whether a name leads to a place below the folder that an archive is unpacked in.
+/// Whether a name stays below the folder that an archive is unpacked in.
 fn is_below(name: &[u8]) -> bool {
     !name.starts_with(b"/") && name.split(|&byte| byte == b'/').all(|part| part != b"..")
 }

@@ -5,14 +5,14 @@
 use crate::dataset::DType;
 use std::io::Write;
 
-/// What comes behind a header begins at a multiple of so many bytes of the file.
+/// The data after a header begins at a multiple of this many bytes of the file.
 const ALIGNMENT: usize = 64;
 /// Magic, version, and the length of the text.
 const PREFIX_BYTES: usize = 10;
 
 /// The header of an array of this type and shape, in C order.
 ///
-/// NumPy has no bfloat16 and no 8-bit floats: their bits are integers there, and [`suffix`] says what they are.
+/// NumPy has no bfloat16 and no 8-bit floats: their bits are stored as integers, and [`suffix`] has the type.
 pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
     let mut header = b"\x93NUMPY\x01\x00\0\0".to_vec();
     let lens: Vec<String> = shape.iter().map(u64::to_string).collect();
@@ -29,7 +29,7 @@ pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
     header
 }
 
-/// What a field's name ends in where values are arrays: ".npy", and in front of that the type if NumPy has none such.
+/// The ending of a field's name if values are arrays: ".npy", preceded by the type if NumPy lacks it.
 pub(super) fn suffix(dtype: DType) -> String {
     match dtype {
         DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => format!(".{dtype}.npy"),

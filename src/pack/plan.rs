@@ -1,5 +1,5 @@
-//! Which samples go to which shard: a function of the source's index and the options, so that shards can be written in
-//! any order, by any number of threads, and in several runs.
+//! Assigns samples to shards: a function of the source's index and the options, so that shards can be written in any
+//! order, by any number of threads, and in several runs.
 
 use super::header::BLOCK_BYTES;
 use super::layout::{Member, arrange, round_up};
@@ -11,18 +11,18 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// What is planned.
+/// The plan.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// The samples of the source that each shard has, in order.
     pub(super) shards: Vec<Range<u64>>,
-    /// Samples in the shards: fewer than the source's where several of its samples make one.
+    /// Samples in the shards: fewer than the source's if several of its samples make one.
     pub(super) samples: u64,
-    /// Bytes of all shards, as far as the index tells.
+    /// Bytes of all shards, as known from the index.
     bytes: u64,
 }
 
-/// Archives of so many times the bytes of their values, and so many bytes more, are mostly headers.
+/// Archives of this many times the bytes of their values, and this many bytes more, are mostly headers.
 const MOSTLY_HEADERS: (f64, u64) = (1.3, 1 << 20);
 
 /// Blocks of zeros that end an archive.
@@ -31,7 +31,7 @@ pub(super) const END_BYTES: u64 = 2 * BLOCK_BYTES;
 /// Plans shards that are as large as the options allow.
 ///
 /// # Errors
-/// `InvalidArgument` for keys that come twice in a shard, for names that are no keys, and for more fields in a shard
+/// `InvalidArgument` for keys that come twice in a shard, for names that are not keys, and for more fields in a shard
 /// than an index can hold.
 pub(super) fn plan(dataset: &dyn Dataset, names: &Names, options: &PackOptions) -> Result<Plan> {
     let mut plan = Plan::default();
@@ -81,7 +81,7 @@ impl Plan {
         Plan { shards, samples, bytes: 0 }
     }
 
-    /// Whether a denser layout is worth it for values of so many bytes, if each of the source's samples is one.
+    /// Whether a denser layout pays for values of this many bytes, if each of the source's samples is one.
     pub(super) fn is_mostly_headers(&self, values: u64, samples: u64) -> bool {
         let (share, more) = MOSTLY_HEADERS;
         self.samples == samples && self.bytes as f64 > share * values as f64 && self.bytes > values.saturating_add(more)
@@ -136,8 +136,8 @@ pub(super) fn whole(end: u64) -> u64 {
     round_up(end.saturating_add(END_BYTES), UNIT_BYTES)
 }
 
-/// About how many bytes a sample takes whose values' lengths only reading tells: what is read of it, or where it is cut
-/// from units the mean of all samples; and the headers of its members, one of which is padded.
+/// Estimates the bytes of a sample if the lengths of its values are known only by reading: the bytes read for it or, if
+/// it is cut from units, the mean of all samples; plus the headers of its members, one of which is padded.
 fn estimated(dataset: &dyn Dataset, id: SampleId, members: usize, spans: &mut Vec<Span>) -> u64 {
     spans.clear();
     let values = match dataset.units() {
@@ -147,7 +147,7 @@ fn estimated(dataset: &dyn Dataset, id: SampleId, members: usize, spans: &mut Ve
             spans.iter().fold(0, |sum: u64, span| sum.saturating_add(span.len))
         }
     };
-    // Half a block of each member's last one is empty.
+    // Half a block at the end of each member is empty.
     values.saturating_add(members as u64 * (BLOCK_BYTES + BLOCK_BYTES / 2)).saturating_add(UNIT_BYTES / 2)
 }
 

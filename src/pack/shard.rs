@@ -21,16 +21,16 @@ pub(super) struct Written {
     pub(super) members: u64,
     /// Bytes of values.
     pub(super) payload_bytes: u64,
-    /// Bytes of headers that are there for nothing but their length.
+    /// Bytes of headers that only serve as padding.
     pub(super) padding_bytes: u64,
     /// Bytes of the archive.
     pub(super) bytes: u64,
 }
 
-/// Writes the archive of the samples `range` to `path`. `None` where an end was asked for.
+/// Writes the archive of the samples `range` to `path`. `None` if the pack was stopped.
 ///
 /// # Errors
-/// Why a sample cannot be had, unless samples may be left out; why the archive cannot be written.
+/// Why a sample cannot be read, unless samples may be left out; why the archive cannot be written.
 pub(super) fn write(pack: &Pack, job: &Job<'_>, range: Range<u64>, path: PathBuf) -> Result<Option<Written>> {
     let archive = Archive::create(path)?;
     let dataset = Arc::new(View::range(Arc::clone(&pack.dataset), range.clone())?);
@@ -62,17 +62,17 @@ struct Writer<'a> {
     archive: Archive,
     open: Open,
     written: Written,
-    /// Memory to decode images with.
+    /// Memory for decoding images.
     scratch: Scratch,
 }
 
-/// The sample that is being put together.
+/// The sample that is being assembled.
 #[derive(Default)]
 struct Open {
     members: Vec<Member>,
     /// Whether it has begun.
     is_begun: bool,
-    /// Why it cannot be had, or not whole.
+    /// Why all or some of it cannot be read.
     failed: Option<Error>,
 }
 
@@ -81,14 +81,14 @@ impl Writer<'_> {
     fn batch(&mut self, batch: &Batch) -> Result<()> {
         let first = self.range.start;
         for_each(batch, |id, row, error| self.sample(SampleId(first + id.0), batch, row, error))?;
-        // What goes on in the next batch must not hold the memory that this one was read into.
+        // Members that continue in the next batch must not hold the memory that this one was read into.
         for member in &mut self.open.members {
             member.value = Bytes::copy_from_slice(&member.value);
         }
         Ok(())
     }
 
-    /// A sample of the source: row number `row` of the batch, or lost.
+    /// A sample of the source: row number `row` of the batch, or missing.
     fn sample(&mut self, id: SampleId, batch: &Batch, row: Option<usize>, error: Option<Error>) -> Result<()> {
         let names = &self.pack.names;
         let start = self.open.members.len();
@@ -135,7 +135,7 @@ impl Writer<'_> {
             self.written.samples += 1;
         }
         self.job.add_sample();
-        // Its memory serves the next sample.
+        // The next sample reuses its memory.
         members.clear();
         self.open.members = members;
         Ok(())
@@ -162,7 +162,7 @@ pub(super) fn for_each(
     }
 }
 
-/// What was read of a column of a row.
+/// The value of a column in a row.
 pub(super) fn value(batch: &Batch, column: usize, row: usize) -> Option<Filling> {
     match &batch.columns.get(column)?.data {
         Data::I64(numbers) => numbers.get(row).copied().map(Filling::Number),
