@@ -1,8 +1,8 @@
-//! Samples that are prepared once and kept from epoch to epoch: images decoded, and taken through what comes before the
-//! first random operation of their chain. In memory, or in files.
+//! Keeps samples prepared from epoch to epoch: images are decoded, and processed up to the first random operation of
+//! their chain. In memory, or in files.
 //!
-//! Which samples are kept is a function of the sample and of the share that fits ([`Members`]). Nothing is ever given
-//! up for something else: where each sample is used once an epoch, no other choice is used more often.
+//! Which samples are kept is a function of the sample and of the share that fits ([`Members`]). Nothing is ever
+//! replaced: if each sample is used once an epoch, no other choice is used more often.
 
 mod disk;
 mod members;
@@ -20,20 +20,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use uringload_images::Image;
 
-/// What an entry in memory takes beside its bytes, about.
+/// Approximate overhead of an entry in memory.
 const ENTRY_BYTES: u64 = 256;
 
-/// What is kept of one value of a sample.
+/// The kept form of one value of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kept {
     /// The image before the first random operation.
     Image(Image),
-    /// The value as the dataset has it.
+    /// The value as stored in the dataset.
     Bytes(Vec<u8>),
     Number(i64),
 }
 
-/// What is kept of a sample, a value for each field.
+/// The kept form of a sample, one value for each field.
 pub(crate) type Entry = Vec<Kept>;
 
 /// The samples that are kept. Threads share it.
@@ -46,9 +46,9 @@ pub(crate) struct Prepared {
     /// Nothing more is kept: there is no room, or the disk refuses it.
     is_full: AtomicBool,
     place: Place,
-    /// Fields of a sample.
+    /// Number of fields of a sample.
     fields: usize,
-    /// What happened that the route is to tell, and what has been told.
+    /// Fallbacks to report, and the kinds already reported.
     said: Mutex<(Vec<Fallback>, Vec<&'static str>)>,
     has_said: AtomicBool,
 }
@@ -60,15 +60,15 @@ enum Place {
 }
 
 impl Prepared {
-    /// Keeps `members` in memory, in `room` bytes: samples of so many fields.
+    /// Keeps `members` in memory, in `room` bytes: samples of `fields` fields.
     pub(crate) fn in_memory(members: Members, room: u64, fields: usize) -> Prepared {
         Prepared::at(Place::Memory(RwLock::default()), 0, members, room, fields)
     }
 
-    /// Keeps `members` in files below `folder`, in `room` bytes, with those that `origin` has there already.
+    /// Keeps `members` in files below `folder`, in `room` bytes, including those that `origin` already has there.
     ///
     /// # Errors
-    /// The system's, for a folder that cannot be made, listed or written to.
+    /// The system's error if a folder cannot be created, listed or written to.
     pub(crate) fn on_disk(
         (folder, origin): (&Path, Origin),
         members: Members,
@@ -92,7 +92,7 @@ impl Prepared {
         }
     }
 
-    /// Whether a sample is there. It stays, unless its file is damaged.
+    /// Whether a sample is available. It stays so, unless its file is damaged.
     pub(crate) fn has(&self, id: SampleId) -> bool {
         match &self.place {
             Place::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id.0),
@@ -100,8 +100,8 @@ impl Prepared {
         }
     }
 
-    /// What gathers the values of a sample that is to be kept; `None` if it is not. `stored` are the bytes that it is
-    /// read as. `values` has those that are kept as they are, and `None` for those that threads make.
+    /// Gathers the values of a sample that should be kept; `None` if it should not. `stored` is the number of bytes
+    /// read for it. `values` has those that are kept as they are, and `None` for those that threads make.
     pub(crate) fn fill(
         &self,
         id: SampleId,
@@ -112,14 +112,14 @@ impl Prepared {
         is_wanted.then(|| Filling { id, values: Mutex::new(values.collect()) })
     }
 
-    /// A sample that is there. `None` if it no longer is, or is damaged: then it is made once more.
+    /// A kept sample. `None` if it is gone or damaged: then it is made again.
     pub(crate) fn get(&self, id: SampleId) -> Option<Arc<Entry>> {
         match &self.place {
             Place::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).get(&id.0).cloned(),
             Place::Disk(folder) => match folder.read(id, self.fields) {
                 Ok(entry) => Some(Arc::new(entry)),
                 Err(lost) => {
-                    // Its room is free again, so that it can be written anew.
+                    // Its room is free again, so that it can be rewritten.
                     self.taken.fetch_sub(lost.bytes.min(self.taken()), Ordering::Relaxed);
                     self.say("these images decoded again", &lost.error, "harmless, unless it goes on: check the disk");
                     None
@@ -161,7 +161,7 @@ impl Prepared {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// What has happened since this was last asked.
+    /// Fallbacks since the last call.
     pub(crate) fn said(&self) -> Vec<Fallback> {
         if !self.has_said.load(Ordering::Relaxed) {
             return Vec::new();
@@ -172,7 +172,7 @@ impl Prepared {
 
     fn say(&self, got: &'static str, error: &crate::Error, remedy: &'static str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        // One of a kind is enough: a damaged disk has many.
+        // One of a kind is enough: a damaged disk causes many.
         if !said.1.contains(&got) {
             said.1.push(got);
             let step = Fallback::new(Cause::Cache, got, None).with_reason(error.to_string().replace('\n', "; "));
@@ -202,7 +202,7 @@ impl Filling {
 }
 
 impl Kept {
-    /// What is kept of a value as it is.
+    /// The kept form of a value that is kept as it is.
     pub(crate) fn of(value: &Value) -> Kept {
         match value {
             Value::Bytes(bytes) => Kept::Bytes(bytes.to_vec()),
@@ -210,7 +210,7 @@ impl Kept {
         }
     }
 
-    /// The value, with bytes of its own. An image is brought by whoever asked for it.
+    /// The value, with bytes of its own. The caller supplies the image.
     pub(crate) fn value(&self) -> Value {
         match self {
             Kept::Image(_) => Value::Bytes(Bytes::new()),
@@ -228,7 +228,7 @@ impl Kept {
     }
 }
 
-/// What a sample with values of these lengths takes in memory.
+/// The size in memory of a sample with values of these lengths.
 pub(crate) fn bytes_of(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(ENTRY_BYTES, u64::saturating_add)
 }

@@ -1,6 +1,6 @@
-//! The threads that compute: they decode units, and make tensors and other things of single values. Work is numbered
-//! and completes in any order; the receiver restores its own order by the numbers. The amount of work in progress is
-//! bounded by the memory given to it. Without threads, whoever takes the batches does the work while waiting for them.
+//! Runs the threads that compute: they decode units and process single values. Work is numbered and completes in any
+//! order; the receiver restores its own order by the numbers. The memory for work bounds how much is in progress.
+//! Without threads, the consumer's thread does the work while it waits for batches.
 
 mod nvjpeg;
 mod prepared;
@@ -28,18 +28,18 @@ use uringload_sys::Part;
 use uringload_sys::cuda::Pinned;
 use uringload_sys::nvjpeg::Decoder;
 
-/// Something to do.
+/// A piece of work.
 #[derive(Debug)]
 pub struct Work {
     /// Returned in [`Finished::number`].
     pub number: Number,
-    /// What it is.
+    /// The task.
     pub task: Task,
-    /// Destination of the bytes that come out.
+    /// Destination of the result.
     pub out: Part,
 }
 
-/// Which work it is.
+/// Identifies a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Number {
     /// The load of a unit.
@@ -48,64 +48,64 @@ pub enum Number {
     Value {
         /// Number of the batch.
         batch: u64,
-        /// Place in it.
+        /// Its index in the batch.
         place: u32,
     },
-    /// The images of the batch of this number, to be mixed.
+    /// The images of the batch of this number, for mixing.
     Mixed(u64),
 }
 
-/// What there is to do.
+/// What to do.
 #[derive(Debug)]
 pub enum Task {
-    /// To decode a unit.
+    /// Decode a unit.
     Unit {
         /// The unit.
         unit: UnitId,
         /// Its stored bytes, one slice per span.
         stored: Vec<Bytes>,
     },
-    /// To make something else of a value.
+    /// Process a value.
     Value(Value),
-    /// To mix the images of a batch, which are in the memory that comes out.
+    /// Mix the images of a batch, which are in the destination.
     Mix(Mixed),
 }
 
-/// The images of a batch, to be mixed.
+/// The images of a batch to be mixed.
 #[derive(Debug)]
 pub struct Mixed {
     /// The epoch of the batch.
     pub epoch: u64,
     /// Its samples.
     pub ids: Vec<SampleId>,
-    /// Where their images lie.
+    /// The locations of their images.
     pub places: Vec<Range<usize>>,
 }
 
-/// A value to make something else of.
+/// A value to process.
 #[derive(Debug)]
 pub struct Value {
     /// Index in [`Maps::columns`].
     pub column: usize,
-    /// Whose it is.
+    /// Its sample.
     pub id: SampleId,
-    /// The epoch that its random numbers are of.
+    /// The epoch of its random numbers.
     pub epoch: u64,
     /// The value.
     pub bytes: Bytes,
     /// Values of other columns of the sample, which it follows.
     pub beside: Vec<Bytes>,
-    /// The file it was read from and its place there, if it is in one piece.
+    /// The file that it was read from and its offset there, if it is in one piece.
     pub from: Option<(FileId, u64)>,
     /// Its field in the schema.
     pub field: usize,
-    /// What the samples that are kept prepared have to do with it.
+    /// Whether its sample is kept prepared.
     pub keeping: Keeping,
-    /// Where it may stay on a GPU.
+    /// The place on a GPU where the result may stay.
     pub place: Option<Resident>,
 }
 
-/// What is done about keeping a value.
+/// Whether a value is kept prepared.
 #[derive(Debug)]
 pub enum Keeping {
     /// Nothing.
@@ -116,23 +116,23 @@ pub enum Keeping {
     Kept,
 }
 
-/// What becomes of columns, value by value.
+/// How columns are processed, value by value.
 #[derive(Debug)]
 pub struct Maps {
-    /// Name of each column, and what becomes of it, in the order of the schema.
+    /// Name of each column and its map, in the order of the schema.
     pub columns: Vec<(String, Map)>,
-    /// What random numbers derive from.
+    /// The seed of random numbers.
     pub seed: u64,
-    /// What decoding may take.
+    /// Memory for decoding.
     pub memory: DecodeMemory,
     /// The samples that are kept prepared.
     pub prepared: Option<Arc<Prepared>>,
-    /// What mixes batches.
+    /// Mixes batches.
     pub mixer: Option<Arc<Mixer>>,
 }
 
 impl Maps {
-    /// The values that those of a column follow, of a sample that has `values`.
+    /// The values that those of a column follow, from a sample with `values`.
     pub fn beside(&self, column: usize, values: &[dataset::Value]) -> Vec<Bytes> {
         let fields = self.columns.get(column).map_or(&[][..], |(_, map)| map.beside());
         let bytes = |field: &usize| match values.get(*field) {
@@ -143,70 +143,71 @@ impl Maps {
     }
 }
 
-/// What decodes JPEGs on GPUs.
+/// JPEG decoders on GPUs.
 #[derive(Debug)]
 pub struct OnGpus {
-    /// One for each thread that is to work with it.
+    /// One for each thread that uses them.
     pub decoders: Vec<Decoder>,
-    /// The share of the images that is theirs, 0 to 1.
+    /// Their share of the images, 0 to 1.
     pub share: f64,
-    /// Where pixels stay whose column is made on the same GPU.
+    /// Where pixels stay if their column is made on the same GPU.
     pub staying: Option<Staying>,
 }
 
-/// Where pixels stay on the GPU that decoded them, if that is all that the host would make of them.
+/// Keeps pixels on the GPU that decoded them, if the host would only pass them on.
 #[derive(Debug)]
 pub struct Staying {
-    /// The GPU's memory for them. Batches take places there in their order, so that none holds what one before it waits
-    /// for.
+    /// The GPU's memory for them. Batches take places there in order, so that no batch holds places that an earlier one
+    /// waits for.
     pub room: Room,
-    /// For each of [`Maps::columns`] how many bytes of pixels its values are, where the GPU makes the column of these;
-    /// 0 where it does not.
+    /// For each of [`Maps::columns`], the bytes of pixels of a value if the GPU makes the column from them; otherwise
+    /// 0.
     pub columns: Vec<usize>,
 }
 
 impl Staying {
-    /// Bytes of the room that a sample takes, of which these are the columns.
+    /// Bytes of the room that a sample with these columns takes.
     pub fn sample_bytes(columns: &[usize]) -> usize {
         columns.iter().map(|bytes| bytes.next_multiple_of(RANGE_ALIGNMENT)).sum()
     }
 
-    /// Whether there are places for all values of a batch of so many samples.
+    /// Whether there are places for all values of a batch of this many samples.
     pub fn has_places(&self, samples: usize) -> bool {
         Staying::sample_bytes(&self.columns).saturating_mul(samples) <= self.room.free_bytes()
     }
 }
 
-/// Work that is done, or its error.
+/// Finished work, or its error.
 #[derive(Debug)]
 pub struct Finished {
     /// Number of the [`Work`].
     pub number: Number,
-    /// The memory. What came out is its first `result` bytes.
+    /// The memory. The result is its first `result` bytes.
     pub out: Part,
-    /// Length in bytes of what came out.
+    /// Length of the result in bytes.
     pub result: Result<usize>,
-    /// All values of a sample of which nothing was read, with the first of its columns that is made.
+    /// All values of a sample that needed no reads, with the first of its processed columns.
     pub others: Option<Vec<dataset::Value>>,
-    /// Where it came out, if not in `out`: the pixels stay on the GPU that decoded them.
+    /// The location of the result, if not in `out`: the pixels stay on the GPU that decoded them.
     pub resident: Option<Resident>,
     /// How long it took.
     pub took: Duration,
 }
 
-/// Does work, on its own threads, on that of who takes the batches, or on the caller's.
+/// Does work on its own threads, on the consumer's, or on the caller's.
 #[derive(Debug)]
 pub struct Stage {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// For what the caller's thread does.
+    /// For work on the caller's thread.
     scratch: MapScratch,
     staying: Option<Staying>,
-    /// What GPUs read files out of, until the threads have ended: whoever feeds devices may end before.
+    /// Memory that GPUs read files from, kept until the threads have ended: the thread that feeds devices may end
+    /// earlier.
     pinned: Option<Arc<Pinned>>,
     /// Work submitted and not taken back.
     under_way: usize,
-    /// The system started fewer threads than were wanted.
+    /// Set if the system started fewer threads than wanted.
     fewer: Option<Fallback>,
 }
 
@@ -217,19 +218,19 @@ struct Shared {
     finished: SegQueue<Finished>,
     /// Rung when work is finished.
     bell: Arc<Bell>,
-    /// Called when there is work for who takes the batches, where that does it.
+    /// Called when there is work for the consumer's thread, if that does the work.
     call: OnceLock<Call>,
-    /// Idle threads sleep with it. The lock is held while a thread checks the queue before sleeping, and taken by
-    /// whoever has just queued work, so that no wake-up is lost.
+    /// Idle threads sleep on it. The lock is held while a thread checks the queue before sleeping, and taken after work
+    /// was queued, so that no wake-up is lost.
     asleep: Mutex<()>,
     wake: Condvar,
     closed: AtomicBool,
     stats: Arc<Stats>,
     /// Reads samples that are no longer kept.
     samples: OnceLock<Samples>,
-    /// What waits for a GPU that decodes.
+    /// Work that waits for a GPU decoder.
     jpegs: nvjpeg::Jpegs,
-    /// Steps down that were taken while working.
+    /// Fallbacks while working.
     said: SegQueue<Fallback>,
 }
 
@@ -288,7 +289,7 @@ impl Stage {
         stage
     }
 
-    /// Starts a thread for each of these decoders, beside the others. They read files out of `pinned`.
+    /// Starts a thread for each of these decoders, in addition to the others. They read files from `pinned`.
     pub fn add_nvjpeg(&mut self, OnGpus { decoders, share, staying }: OnGpus, pinned: Option<Arc<Pinned>>) {
         self.pinned = pinned;
         let (wanted, others) = (decoders.len(), self.threads.len());
@@ -323,14 +324,13 @@ impl Stage {
         room.take(*bytes)
     }
 
-    /// A step down that was taken since the last time: the system started fewer threads than were wanted, or a GPU
-    /// decodes no more.
+    /// A fallback since the last call: the system started fewer threads than wanted, or a GPU no longer decodes.
     pub fn said(&mut self) -> Option<Fallback> {
         self.fewer.take().or_else(|| self.shared.said.pop())
     }
 
-    /// Lets somebody else do the work, where there are no threads and none were wanted: who has what is returned.
-    /// `ready` gets what tells whether there is work, and returns what calls them.
+    /// Lets another thread do the work, if there are no threads and none were wanted: the returned value does it.
+    /// `ready` gets a function that returns whether there is work, and returns a function that wakes the other thread.
     pub fn errands(&mut self, ready: impl FnOnce(HasWork) -> Call) -> Errands {
         let of = Arc::clone(&self.shared);
         let call = ready(Box::new(move || of.has_work()));
@@ -338,7 +338,7 @@ impl Stage {
         Errands { shared: Arc::clone(&self.shared), scratch: MapScratch::default() }
     }
 
-    /// Submits work. If nobody else does it, does it right away. `clock` is the caller's.
+    /// Submits work. If no other thread does it, does it right away. `clock` is the caller's.
     pub fn submit(&mut self, work: Work, clock: &mut Clock) {
         self.under_way += 1;
         if let Some(call) = self.shared.call.get() {
@@ -373,7 +373,7 @@ impl Stage {
         }
     }
 
-    /// Makes something else of a value in the caller's thread, and returns its length. `clock` is the caller's.
+    /// Processes a value on the caller's thread, and returns the length of the result. `clock` is the caller's.
     ///
     /// # Errors
     /// As the work of a thread.
@@ -385,7 +385,7 @@ impl Stage {
         made
     }
 
-    /// What becomes of columns.
+    /// How columns are processed.
     pub fn maps(&self) -> Option<&Arc<Maps>> {
         self.shared.maps.as_ref()
     }
@@ -413,7 +413,7 @@ impl Stage {
     }
 }
 
-/// Tells whether there is work.
+/// Returns whether there is work.
 type HasWork = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The work of a stage without threads, for the thread that takes the batches.
@@ -429,7 +429,7 @@ impl Errands {
         self.shared.has_work()
     }
 
-    /// Does one piece of work, and tells whether there was one.
+    /// Does one piece of work, and returns whether there was one.
     pub fn run(&mut self) -> bool {
         let work = self.shared.work.pop().filter(|_| !self.shared.closed.load(Ordering::Acquire));
         let Some(work) = work else { return false };
@@ -469,7 +469,7 @@ impl Shared {
         let mut scratch = MapScratch::default();
         let mut ended = clock.since();
         while let Some(work) = self.next(&mut clock) {
-            // One look at the time for each: without a wait between them, it began when the last one ended.
+            // One reading of the clock for each: without a wait between them, it began when the last one ended.
             let began = clock.since().max(ended);
             ended = self.finish(work, &mut scratch, began);
         }
@@ -514,7 +514,7 @@ impl Shared {
         self.finish_with(work, None, scratch, began)
     }
 
-    /// The same; of a value whose image was decoded already, `decoded` is that.
+    /// The same, with `decoded` if the value's image was decoded already.
     fn finish_with(&self, work: Work, decoded: Option<Decoded>, scratch: &mut MapScratch, began: Instant) -> Instant {
         let Work { number, task, mut out } = work;
         let mut others = None;
@@ -526,7 +526,7 @@ impl Shared {
             }),
             Task::Mix(mixed) => self.mix(mixed, out.as_mut()),
         };
-        // Free the stored bytes for the next reads before anybody learns of the result.
+        // Free the stored bytes for the next reads before the result is announced.
         drop(task);
         let ended = Instant::now();
         let took = ended.saturating_duration_since(began);
@@ -534,7 +534,7 @@ impl Shared {
         ended
     }
 
-    /// The same of a value of which nothing is left to make: it stays where it is.
+    /// The same for a value that needs no more processing: it stays where it is.
     fn finish_there(&self, Work { number, task, out }: Work, resident: Resident, began: Instant) {
         drop(task);
         let result = Ok(self.count_made(resident.span().len()));
@@ -547,7 +547,7 @@ impl Shared {
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut Part) -> Result<usize> {
-        // Unwind safe: nobody looks at the memory that a panicking decoder leaves behind.
+        // Unwind safe: no code reads the memory that a panicking decoder leaves behind.
         let method = format!("\"decode\" of unit {}", unit.0);
         let result = guard::whole(&*self.dataset, &method, || -> Result<(usize, usize)> {
             let absent = || Error::new(ErrorKind::Internal, "a dataset without units cannot have one decoded");
@@ -568,7 +568,7 @@ impl Shared {
     /// Mixes the images of a batch.
     fn mix(&self, mixed: &Mixed, block: &mut [u8]) -> Result<usize> {
         let Some(mixer) = self.maps.as_ref().and_then(|maps| maps.mixer.as_ref()) else { return Ok(0) };
-        // Unwind safe: nobody looks at what a panic leaves behind.
+        // Unwind safe: no code reads what a panic leaves behind.
         let run = AssertUnwindSafe(|| -> Result<()> {
             if let Some(mixing) = mixer.draw(mixed.epoch, mixed.ids.iter().copied())? {
                 mixer.mix(&mixing, block, &mixed.places);
@@ -582,15 +582,15 @@ impl Shared {
         catch_unwind(run).unwrap_or_else(panicked).map(|()| 0)
     }
 
-    /// Makes something else of a value. What fails says which sample, and where it was read from.
+    /// Processes a value. Errors name the sample, and the place that it was read from.
     fn make(&self, value: &Value, decoded: Option<Decoded>, out: &mut [u8], scratch: &mut MapScratch) -> Result<Made> {
         let absent = || Error::new(ErrorKind::Internal, "nothing is to be made of the values of a column");
         let maps = self.maps.as_ref().ok_or_else(absent)?;
         let (name, map) = maps.columns.get(value.column).ok_or_else(absent)?;
-        // The last place of a column is longer: the next column is aligned behind it.
+        // The last place of a column is longer, because it includes the padding before the next column.
         let room = usize::try_from(map.output().bytes()).unwrap_or(usize::MAX).min(out.len());
         let out = &mut out[..room];
-        // Unwind safe: nobody looks at what a panic leaves behind, in `out` or in the scratch memory.
+        // Unwind safe: no code reads what a panic leaves behind, in `out` or in the scratch memory.
         let run = || -> Result<Made> {
             let Some(decoded) = decoded else { return self.run_map(value, (&**maps, map), out, &mut *scratch) };
 
@@ -614,7 +614,7 @@ impl Shared {
         bytes
     }
 
-    /// The error of a value, with its sample, and with its file where that is known.
+    /// Adds to a value's error its sample and, if known, its file.
     fn blamed(&self, error: Error, column: &str, value: &Value) -> Error {
         let mut key = Vec::new();
         self.dataset.key(value.id, &mut key);

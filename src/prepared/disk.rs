@@ -1,5 +1,5 @@
-//! Prepared samples in files: one for each, written under another name and renamed, with a checksum over all of it.
-//! Processes may share a folder. What a crash, a full disk or a bit that flipped leaves behind is never served.
+//! Stores prepared samples in files: one for each, written under a temporary name and renamed, with a checksum over all
+//! of it. Processes may share a folder. Files that a crash, a full disk or a flipped bit has damaged are never used.
 
 use super::{Entry, Kept};
 use crate::dataset::SampleId;
@@ -24,20 +24,20 @@ const MAGIC: [u8; 8] = *b"ULimage\x01";
 /// Bytes before the fields: magic, origin, sample, checksum, number of fields.
 const HEAD_BYTES: usize = 40;
 
-/// Bytes of what is told of a field: its kind, two numbers.
+/// Bytes that describe a field: its kind, and two numbers.
 const FIELD_BYTES: usize = 24;
 
-/// Folders that files are spread over.
+/// Number of folders that files are spread over.
 const FOLDERS: u64 = 256;
 
-/// A file with another name that is older was left behind by a process that ended.
+/// A temporary file that is older was left behind by a process that ended.
 const LEFT_AFTER: Duration = Duration::from_secs(3600);
 
 const IMAGE: u64 = 1;
 const BYTES: u64 = 2;
 const NUMBER: u64 = 3;
 
-/// What prepared samples are made of, and how: samples of another origin are others.
+/// Identifies what prepared samples are made from, and how. Samples of another origin are different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(pub(crate) u64);
 
@@ -46,13 +46,13 @@ pub(crate) struct Origin(pub(crate) u64);
 pub(super) struct Folder {
     path: PathBuf,
     origin: Origin,
-    /// Bytes of each sample's file, of those that are there as far as is known.
+    /// Bytes of each sample's file, for the files that are known.
     known: RwLock<HashMap<u64, u64>>,
-    /// Sets apart what this process writes.
+    /// Makes the temporary names of this process unique.
     written: AtomicU64,
 }
 
-/// A file that cannot be used and is gone.
+/// A file that could not be used and was removed.
 pub(super) struct Lost {
     /// Bytes that it took.
     pub(super) bytes: u64,
@@ -60,16 +60,16 @@ pub(super) struct Lost {
 }
 
 impl Folder {
-    /// The samples of `origin` below `folder`, which is made if it is not there, and the bytes that they take.
+    /// Opens the samples of `origin` below `folder`, which is created if necessary. Returns the bytes that they take.
     ///
     /// # Errors
-    /// The system's, for a folder that cannot be made, listed or written to.
+    /// The system's error if a folder cannot be created, listed or written to.
     pub(super) fn open(folder: &Path, origin: Origin) -> Result<(Folder, u64)> {
         let path = folder.join(format!("images-{:016x}", origin.0));
         let failed = |what: &'static str, path: &Path, error| {
             Error::io(what, error).with_path(path).with_remedy("name a folder that this user may write to")
         };
-        // Nobody else should be able to change what a training sees.
+        // No other user should be able to change training data.
         let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
         make(&path).map_err(|error| failed("cannot make the folder for decoded images", &path, error))?;
         trusted(&path)?;
@@ -95,12 +95,12 @@ impl Folder {
         Ok((folder, taken))
     }
 
-    /// Whether a sample is there.
+    /// Whether a sample is available.
     pub(super) fn has(&self, id: SampleId) -> bool {
         self.known.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id.0)
     }
 
-    /// Reads a sample of so many fields. One that cannot be used is removed.
+    /// Reads a sample of `fields` fields. Removes it if it cannot be used.
     pub(super) fn read(&self, id: SampleId, fields: usize) -> std::result::Result<Entry, Lost> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&id.0).copied();
         let bytes = known.unwrap_or(0);
@@ -108,7 +108,7 @@ impl Folder {
         let read = read_all(&path, bytes).map_err(|error| Error::io("cannot read a decoded image", error));
         read.and_then(|stored| parse(stored, (self.origin, id, fields))).map_err(|error| {
             self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&id.0);
-            // Whether or not it can be removed, it is not known any more.
+            // Even if it cannot be removed, it is no longer known.
             let _ = fs::remove_file(&path);
             Lost { bytes, error: error.with_path(path) }
         })
@@ -117,7 +117,7 @@ impl Folder {
     /// Writes a sample.
     ///
     /// # Errors
-    /// The system's. Nothing of the sample is left then.
+    /// The system's error. Then nothing of the sample is left.
     pub(super) fn write(&self, id: SampleId, entry: &Entry) -> Result<()> {
         let (head, bytes) = (head(entry, (self.origin, id)), file_bytes(entry));
         let path = self.path_of(id, bytes);
@@ -140,7 +140,7 @@ impl Folder {
     }
 }
 
-/// Refuses a folder that another user has made, or may write to.
+/// Refuses a folder that another user has created, or may write to.
 fn trusted(path: &Path) -> Result<()> {
     let folder = file::open_folder(path).map_err(|error| Error::io("cannot open the folder", error).with_path(path))?;
     file::distrust(folder.as_fd(), None).map_or(Ok(()), |reason| {
@@ -150,7 +150,7 @@ fn trusted(path: &Path) -> Result<()> {
     })
 }
 
-/// The sample and the length that a file's name tells.
+/// The sample and the length from a file's name.
 fn parse_name(name: &str) -> Option<(u64, u64)> {
     let (id, bytes) = name.split_once('-')?;
     Some((u64::from_str_radix(id, 16).ok()?, u64::from_str_radix(bytes, 16).ok()?))
@@ -167,7 +167,7 @@ fn remove_if_left(entry: &DirEntry) {
 
 fn read_all(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
-    // Nothing is believed of a name that the file does not bear out.
+    // The name counts only if the file matches it.
     if file.metadata()?.len() != bytes {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the file has not the length in its name"));
     }
@@ -183,7 +183,7 @@ pub(super) fn file_bytes(entry: &Entry) -> u64 {
     entry.iter().fold(head as u64, |sum, kept| sum + kept.bytes().len() as u64)
 }
 
-/// What stands before the values.
+/// The bytes before the values.
 fn head(entry: &Entry, (origin, id): (Origin, SampleId)) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_BYTES + FIELD_BYTES * entry.len());
     head.extend_from_slice(&MAGIC);
@@ -206,7 +206,7 @@ fn head(entry: &Entry, (origin, id): (Origin, SampleId)) -> Vec<u8> {
     head
 }
 
-/// The values of a file, if it is whole and of this sample.
+/// The values of a file, if it is complete and belongs to this sample.
 fn parse(mut stored: Vec<u8>, (origin, id, fields): (Origin, SampleId, usize)) -> Result<Entry> {
     let wrong = |what: &'static str| Error::new(ErrorKind::Corrupt, what);
     let ends = || wrong("the decoded image ends early");

@@ -1,19 +1,19 @@
-//! Which samples are kept: a keyed hash of the sample below the share that fits, those first that cost most for each
-//! byte that they take.
+//! Chooses the samples to keep: those whose keyed hash is below the share that fits, starting with those that cost most
+//! for each byte that they take.
 
 use crate::dataset::SampleId;
 use crate::sampler::hash;
 
-/// Sets these hashes apart from those that other choices are made by.
+/// Separates these hashes from those of other choices.
 const KEY: u64 = 0x7072_6570_6172_6564;
 
 /// Classes of lengths: four for each power of two.
 const CLASSES: usize = 4 * 64;
 
-/// The samples that are kept: no list, but a function of a sample. The same in every process and behind a resume.
+/// The samples that are kept: not a list, but a function of a sample. The same in every process and after a resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Members {
-    /// The class of which a share is kept: all of those above, none of those below.
+    /// The class that is kept in part: all classes above are kept, none below.
     class: usize,
     /// The share of that class, in 2^64ths; `u64::MAX`: all of it.
     below: u64,
@@ -22,25 +22,25 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Whether a sample is one, that is read as `stored` bytes.
+    /// Whether a sample that is read as `stored` bytes is a member.
     pub(crate) fn has(&self, id: SampleId, stored: u64) -> bool {
         let class = if self.by_length { class(stored) } else { 0 };
         class > self.class || (class == self.class && (self.below == u64::MAX || hash(id.0 ^ KEY) < self.below))
     }
 }
 
-/// What is known of the samples of a dataset, by class, before members are chosen.
+/// Statistics of a dataset's samples, by class, before members are chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     by_length: bool,
     samples: Vec<u64>,
-    /// Of those that were looked at: how many, and what they would take.
+    /// For examined samples: their number, and the bytes that they would take.
     seen: Vec<(u64, u64)>,
 }
 
 impl Tally {
-    /// `by_length`: what samples take does not depend on the bytes that they are read as, and those cost most that have
-    /// most.
+    /// `by_length`: the size of a kept sample does not depend on the bytes read for it, and samples with more bytes
+    /// cost more.
     pub(crate) fn new(by_length: bool) -> Tally {
         Tally { by_length, samples: vec![0; CLASSES], seen: vec![(0, 0); CLASSES] }
     }
@@ -63,12 +63,12 @@ impl Tally {
         self.seen[class].1 += bytes;
     }
 
-    /// The members that fit into `room`, the share of the samples that they are, and the bytes that all samples would
-    /// take. `None` if no sample was seen.
+    /// The members that fit into `room`, their share of the samples, and the bytes that all samples would take. `None`
+    /// if no sample was examined.
     pub(crate) fn members(&self, room: u64) -> Option<(Members, f64, u64)> {
         let (seen, bytes) = self.seen.iter().fold((0, 0), |sum, class| (sum.0 + class.0, sum.1 + class.1));
         let mean = bytes as f64 / if seen > 0 { seen as f64 } else { return None };
-        // A class of which few were seen has about what all have.
+        // A class with few examined samples gets the mean of all classes.
         let of_class = |class: usize| match self.seen[class] {
             (count, bytes) if count >= SEEN_ENOUGH => bytes as f64 / count as f64,
             _ => mean,
@@ -96,10 +96,10 @@ impl Tally {
     }
 }
 
-/// Samples of a class that tell what its samples take.
+/// Number of examined samples from which the mean of a class is used.
 const SEEN_ENOUGH: u64 = 16;
 
-/// The class of a length: its power of two, and the two bits behind the first.
+/// The class of a length: its power of two, and the next two bits.
 fn class(stored: u64) -> usize {
     let stored = stored.max(4);
     let power = stored.ilog2();

@@ -1,4 +1,4 @@
-//! What is kept comes back as it was, or not at all.
+//! Kept samples come back as they were, or not at all.
 
 use super::*;
 use std::fs;
@@ -43,7 +43,7 @@ fn entries_come_back_in_memory_and_in_another_process() {
         assert!(cache.said().len() <= 1, "at most that nothing was there");
     }
     assert_eq!(memory.taken(), 105 + 7 + ENTRY_BYTES);
-    // Another process finds what is there; another origin does not.
+    // Another process finds the samples; another origin does not.
     let again = on_disk(folder.path(), ORIGIN);
     assert_eq!((again.has(SampleId(4)), again.has(SampleId(5))), (true, false));
     assert_eq!(*again.get(SampleId(4)).expect("kept"), entry(4));
@@ -72,7 +72,7 @@ fn no_more_than_the_room_is_taken() {
     assert!(memory.fill(SampleId(8), 100, std::iter::empty()).is_none(), "nothing more is asked for");
 }
 
-/// Every byte of a file changed, and every length: never served, told once, and written anew.
+/// Changes every byte of a file, and every length: it is never used, reported once, and rewritten.
 #[test]
 fn a_damaged_file_is_never_served() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -97,7 +97,7 @@ fn a_damaged_file_is_never_served() {
     assert_eq!(cache.taken(), whole.len() as u64, "what was lost is not counted");
 }
 
-/// What a process that was killed leaves behind has a name of its own and goes after a while.
+/// Files that a killed process leaves behind have names of their own and are removed after a while.
 #[test]
 fn what_a_killed_process_left_is_no_entry() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -118,7 +118,7 @@ fn a_disk_that_takes_nothing_more_ends_the_filling() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = on_disk(folder.path(), ORIGIN);
     cache.keep(SampleId(4), entry(4));
-    // A file where the folder of files was: no write succeeds, whoever asks.
+    // A file replaces the folder of files: no write succeeds, even as root.
     let parent = files(folder.path()).pop().expect("a file").parent().expect("a folder").to_owned();
     let top = parent.parent().expect("a folder").to_owned();
     fs::remove_dir_all(&top).expect("removed");
@@ -129,7 +129,7 @@ fn a_disk_that_takes_nothing_more_ends_the_filling() {
     assert!(cache.get(SampleId(4)).is_none(), "gone with the folder");
 }
 
-/// A folder that another user has made, or may write to, in a place for all: what lies in it may be anybody's pixels.
+/// A folder that another user has created, or may write to, in a shared place: its pixels cannot be trusted.
 #[test]
 fn what_others_may_have_written_is_not_believed() {
     use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,9 +1,9 @@
-//! Threads that decode with nvJPEG, and have the GPU cut, resize and mirror what it has decoded where a chain begins
-//! with that, so that no more comes back than what is seen.
+//! Decodes JPEGs on threads that use nvJPEG. If a chain begins with crop, resize and flip, the GPU does that too, so
+//! that only the visible pixels come back.
 //!
-//! Which images are theirs is a function of the sample's number and of the file, never of who has time: nvJPEG rounds
-//! differently than libjpeg, and two runs are to have the same pixels. So they have a queue of their own. What turns
-//! out not to be for the GPU goes on to the queue of the others.
+//! The choice of images is a function of the sample's number and of the file, never of the threads' load: nvJPEG rounds
+//! differently than libjpeg, and two runs must have the same pixels. So these threads have a queue of their own. Images
+//! that turn out not to suit the GPU go to the queue of the others.
 
 use super::{Keeping, Shared, Task, Value, Work};
 use crate::config::{Cause, Fallback};
@@ -22,21 +22,20 @@ use uringload_sys::nvjpeg::{Decoder, NvjpegError, Pixels, Request, Resampling};
 /// Most images in a batch. Above 50, nvJPEG has multiprocessors read the codes.
 const BATCH_MAX: usize = 64;
 
-/// What waits for these threads.
+/// Work that waits for these threads.
 #[derive(Default)]
 pub(super) struct Jpegs {
     work: SegQueue<Work>,
-    /// The share of the images that is theirs, and whether other threads decode beside them; nothing where there are no
-    /// such threads.
+    /// Their share of the images, and whether other threads also decode; empty without such threads.
     begun: OnceLock<(f64, bool)>,
-    /// The GPU failed: the processor decodes all that is left.
+    /// The GPU failed: the processor decodes the rest.
     is_lost: AtomicBool,
-    /// Idle threads sleep with it, as the others with theirs.
+    /// Idle threads of this kind sleep on it.
     pub(super) wake: Condvar,
 }
 
 impl Jpegs {
-    /// Before anything is queued: the share of the images that is for these threads, and whether there are others.
+    /// Called before anything is queued: sets the share of the images for these threads, and whether there are others.
     pub(super) fn begin(&self, share: f64, has_others: bool) {
         let _ = self.begun.set((share, has_others));
     }
@@ -46,12 +45,12 @@ impl Jpegs {
         self.begun.get().is_some_and(|&(_, has_others)| !has_others)
     }
 
-    /// Whether a sample is for these threads, as far as its number tells.
+    /// Whether a sample is for these threads, judging by its number.
     pub(super) fn is_theirs(&self, id: SampleId) -> bool {
         self.begun.get().is_some_and(|&(share, _)| is_of_share(id, share))
     }
 
-    /// Queues work for these threads; what is not theirs is returned.
+    /// Queues work for these threads; returns work that is not theirs.
     pub(super) fn queue(&self, work: Work) -> Option<Work> {
         if !value_of(&work).is_some_and(|value| self.is_theirs(value.id)) {
             return Some(work);
@@ -61,7 +60,8 @@ impl Jpegs {
     }
 }
 
-/// Whether a sample is of this share of all. Neighbours are spread evenly: so many of each batch, whatever the order.
+/// Whether a sample is in this share of all. Neighbours are spread evenly: a constant share of each batch, in any
+/// order.
 fn is_of_share(id: SampleId, share: f64) -> bool {
     // The golden ratio, of 64 bits (Knuth, The Art of Computer Programming, volume 3, section 6.4).
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -72,14 +72,14 @@ fn is_of_share(id: SampleId, share: f64) -> bool {
 struct Image {
     work: Work,
     size: (u32, u32),
-    /// What the GPU is to make of its pixels, and what is to be done behind that; `None` if all pixels are wanted.
+    /// The GPU's part of the plan, and the rest of it; `None` if all pixels are wanted.
     split: Option<(Resampling, Plan)>,
-    /// Where that stays, if it is all that is wanted.
+    /// Where the result stays, if no more processing is needed.
     resident: Option<Resident>,
 }
 
 impl Image {
-    /// Bytes of the device that it takes.
+    /// Bytes of device memory that it takes.
     fn bytes(&self) -> u64 {
         let resampled = |(resampling, _): &(Resampling, Plan)| Decoder::bytes_of_resampled(self.size, resampling);
         self.split.as_ref().map_or_else(|| Decoder::bytes_of(self.size), resampled) as u64
@@ -93,7 +93,7 @@ impl Image {
 }
 
 impl Shared {
-    /// Works until there is no more work: with the GPU as long as that goes well, and without it behind that.
+    /// Works until there is no more work: with the GPU while that succeeds, and without it afterwards.
     pub(super) fn run_nvjpeg(&self, mut decoder: Decoder, mut clock: Clock) {
         let mut scratch = MapScratch::default();
         while let Some(first) = self.next_jpeg(&mut clock) {
@@ -134,7 +134,7 @@ impl Shared {
     fn decodable(&self, work: &Work, decoder: &Decoder) -> Option<(u32, u32)> {
         let (maps, value) = (self.maps.as_ref()?, value_of(work)?);
         let (_, map) = maps.columns.get(value.column)?;
-        // What is kept is what the processor makes.
+        // Samples that are kept are made by the processor.
         let (Keeping::Not, true) = (&value.keeping, self.jpegs.is_theirs(value.id)) else { return None };
         let size = map.decodable(&value.bytes, &maps.memory)?;
         (Decoder::bytes_of(size) as u64 <= self.room(decoder)).then_some(size)
@@ -146,7 +146,7 @@ impl Shared {
         share.min(decoder.room() as u64)
     }
 
-    /// An image, and what the GPU is to make of it, if there is room for that.
+    /// An image with its plan for the GPU, if there is room for it.
     fn image(&self, (work, size): (Work, (u32, u32)), room: u64) -> Image {
         let split = self.split(&work);
         let is_all = split.as_ref().is_some_and(|(_, rest)| rest.is_pixels());
@@ -162,7 +162,7 @@ impl Shared {
         Some((resampling(passes), rest))
     }
 
-    /// The images that wait, as far as there is room for them. What is not for the GPU goes to the others.
+    /// The images that wait, as many as fit. Images that do not suit the GPU go to the other threads.
     fn batch(&self, (first, size): (Work, (u32, u32)), decoder: &Decoder, scratch: &mut MapScratch) -> Vec<Image> {
         let room = self.room(decoder);
         let mut batch = vec![self.image((first, size), room)];
@@ -176,7 +176,7 @@ impl Shared {
             let image = self.image((work, size), room);
             let bytes = image.bytes();
             if bytes > left {
-                // It begins the next batch, of this thread or of another.
+                // It begins the next batch, on this thread or another.
                 self.jpegs.work.push(image.work);
                 break;
             }
@@ -186,11 +186,11 @@ impl Shared {
         batch
     }
 
-    /// Has the GPU decode a batch, and makes tensors of what it has decoded. What it has not is for the processor,
-    /// which has the last word about a file.
+    /// Decodes a batch on the GPU, and makes tensors of the results. The processor handles images that failed, and
+    /// decides about their files.
     ///
     /// # Errors
-    /// What is about the device. The images are all done then too.
+    /// Errors of the device. Even then all images are done.
     fn decode_batch(
         &self,
         batch: Vec<Image>,
@@ -252,7 +252,7 @@ mod tests {
                 let (count, wanted) = (of(first..first + 64), 64.0 * share);
                 assert!((count - wanted).abs() <= 3.0, "{count} of 64 from {first} on, for {share}");
             }
-            // Samples of one class, which lie in the same places of each shard.
+            // Samples of one class, at the same positions of each shard.
             let strided = (0..64_000).step_by(1000).filter(|&id| is_of_share(SampleId(id), share)).count() as f64;
             assert!((strided - 64.0 * share).abs() <= 10.0, "{strided} of 64, for {share}");
         }

@@ -1,4 +1,4 @@
-//! What the computing threads do about samples that are kept prepared: they fill what is kept, and go on from there.
+//! Handles prepared samples in the computing threads: they fill entries, and continue from them.
 
 use super::{Keeping, Maps, Shared, Value};
 use crate::dataset;
@@ -7,16 +7,16 @@ use crate::samples::Samples;
 use crate::transform::{Map, MapScratch};
 use crate::{Error, ErrorKind, Result};
 
-/// What came of a value.
+/// The result for a value.
 pub(super) struct Made {
     /// Length in bytes.
     pub(super) bytes: usize,
-    /// All values of its sample, if nothing of that was read and this is the first of its columns.
+    /// All values of its sample, if that needed no reads and this is the first of its columns.
     pub(super) others: Option<Vec<dataset::Value>>,
 }
 
 impl Shared {
-    /// Applies `map` to a value, which is kept, is to be kept, or is neither.
+    /// Applies `map` to a value that is kept, that should be kept, or neither.
     pub(super) fn run_map(
         &self,
         value: &Value,
@@ -72,8 +72,8 @@ impl Shared {
         }
     }
 
-    /// Reads a sample that is no longer kept although it was when its batch was planned: its file is damaged. That is
-    /// rare, so it is read by this thread.
+    /// Reads a sample whose entry is gone although it existed when its batch was planned: its file is damaged. That is
+    /// rare, so this thread reads it.
     fn made_anew(
         &self,
         value: &Value,

@@ -1,4 +1,4 @@
-//! Decoding threads: everything comes back exactly once, whatever happens to it.
+//! Decoding threads: all work comes back exactly once, even if it fails.
 
 use super::*;
 use crate::dataset::{FileTable, Index, Sample, SampleId, Schema, Span, Units};
