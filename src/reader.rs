@@ -1,4 +1,4 @@
-//! Bytes in an order of somebody else's: for loaders, services and caches that decide themselves what is read when.
+//! Reads bytes in the caller's order: for loaders, services and caches that decide themselves what is read when.
 
 mod into;
 mod thread;
@@ -25,7 +25,7 @@ pub use into::{FileRange, read_into, read_into_unless};
 
 use crate::here::{Here, memory_of};
 
-/// Number of answers that wait to be taken. Beyond it the bytes wait where they were read.
+/// Number of answers that wait to be taken. Beyond it, the bytes stay where they were read.
 const ANSWERS: usize = 1024;
 
 /// How a [`Reader`] reads. Every setting has the default that a [`Builder`](crate::Builder) has.
@@ -48,7 +48,7 @@ impl ReaderOptions {
         self
     }
 
-    /// Reads in flight at most. Default: chosen by the device and by what is measured.
+    /// Maximum reads in flight. Default: chosen by the device and by measurement.
     pub fn queue_depth(mut self, reads: impl Into<Option<usize>>) -> ReaderOptions {
         self.config.queue_depth = reads.into();
         self
@@ -61,26 +61,26 @@ impl ReaderOptions {
     }
 
     /// The most memory for bytes that are being read and for answers that were not dropped, in bytes. A request waits
-    /// until there is room for it. Default: 256 MiB, within half of what the machine has available and a quarter of
-    /// what the control groups of the container leave.
+    /// until there is room for it. Default: 256 MiB, within half of the machine's available memory and a quarter of
+    /// what the container's control groups leave.
     pub fn memory_limit(mut self, bytes: u64) -> ReaderOptions {
         self.config.memory_limit = Some(bytes);
         self
     }
 
-    /// How long a read may take before its request fails with `Timeout`. Default: as long as it likes.
+    /// How long a read may take before its request fails with `Timeout`. Default: no limit.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> ReaderOptions {
         self.config.timeout = timeout.into();
         self
     }
 
-    /// How long nothing may come of a folder before what is asked of it fails. Default: 300 s.
+    /// How long a folder may return nothing before requests to it fail. Default: 300 s.
     pub fn outage_timeout(mut self, timeout: impl Into<Option<Duration>>) -> ReaderOptions {
         self.config.outage_timeout = timeout.into();
         self
     }
 
-    /// How long a request waits for memory that answers hold, while somebody waits for it and nothing else is in
+    /// How long a request waits for memory that answers hold, while a caller waits for it and nothing else is in
     /// flight, before it fails with `Starved`. Default: 10 s.
     pub fn starved_after(mut self, after: Duration) -> ReaderOptions {
         self.config.starved_after = after;
@@ -88,12 +88,12 @@ impl ReaderOptions {
     }
 }
 
-/// Reads bytes in an order of your own, with the engine, the memory limit, the deadlines and the care about faults that
-/// a [`Loader`](crate::Loader) has.
+/// Reads bytes in an order of your own, with the engine, the memory limit, the deadlines and the handling of faults of
+/// a [`Loader`](crate::Loader).
 ///
-/// [`submit`](Reader::submit) asks for bytes under a number of yours, for as many requests at a time as you like, and
-/// never waits. Answers come as soon as they are there, whatever was asked for first. A reader is an [`Iterator`] over
-/// them, has a [`stream`](Reader::stream) to await, and a descriptor to poll.
+/// [`submit`](Reader::submit) requests bytes under a number of yours, for any number of requests at a time, and never
+/// waits. Answers come as soon as they are ready, in any order. A reader is an [`Iterator`] over them, has a
+/// [`stream`](Reader::stream) to await, and a descriptor to poll.
 ///
 /// ```
 /// use uringload::dataset::{FileId, Span};
@@ -122,16 +122,16 @@ pub struct Reader {
     answers: Option<Receiver<Answer>>,
     thread: Option<JoinHandle<()>>,
     route: Arc<Mutex<Route>>,
-    /// Why the thread ended, if it did so by itself.
+    /// Why the thread ended, if not because of a drop.
     ended_by: Arc<Mutex<Option<Error>>>,
     /// The number of each request that was not answered, by the user's number.
     asked: HashMap<u64, u64>,
     /// Numbers of requests so far.
     numbers: u64,
-    /// What was asked for when the thread ended, and will not come.
+    /// Requests that were unanswered when the thread ended, and never will be answered.
     lost: VecDeque<u64>,
     memory_limit: u64,
-    /// Whether what is in the page cache may be read without the engine.
+    /// Whether data in the page cache may be read without the engine.
     may_read_here: bool,
     /// The process that the thread runs in.
     process: u32,
@@ -141,7 +141,7 @@ pub struct Reader {
 #[derive(Debug)]
 pub struct Answers<'a>(&'a mut Reader);
 
-/// The files of a reader, for what asks a dataset for them. It has no samples.
+/// The files of a reader, as a dataset without samples.
 #[derive(Debug)]
 struct Plain(Index);
 
@@ -158,11 +158,11 @@ impl Dataset for Plain {
 }
 
 impl Reader {
-    /// A reader of these files. A file whose size is no longer that of the table is an error of what is asked of it.
+    /// A reader of these files. If a file no longer has the size in the table, requests to it fail.
     ///
     /// # Errors
-    /// `Unavailable` if the options name an engine or a way that is not available, `MemoryLimit` if there is not so
-    /// much memory, and what opening the folders of the files gives.
+    /// `Unavailable` if the options name an engine or a mode that is not available, `MemoryLimit` if there is not
+    /// enough memory, and errors of opening the folders of the files.
     pub fn new(files: FileTable, options: &ReaderOptions) -> Result<Reader> {
         let index = Index::new("files", files, Schema { fields: Vec::new() }, 0);
         Reader::of(Arc::new(Plain(index)), options)
@@ -172,16 +172,16 @@ impl Reader {
     /// files of one folder together: each run of them keeps a descriptor of their folder open.
     ///
     /// # Errors
-    /// Names a file that is missing or no file, and those of [`new`](Reader::new).
+    /// Names a file that is missing or not a regular file; and the errors of [`new`](Reader::new).
     pub fn open(paths: &[impl AsRef<Path>], options: &ReaderOptions) -> Result<Reader> {
         Reader::new(table(paths)?, options)
     }
 
-    /// A reader of a dataset's files, for spans as [`Dataset::spans`] tells them: what the format checks of files
-    /// (whether they are the ones that were indexed) is checked here too.
+    /// A reader of a dataset's files, for spans from [`Dataset::spans`]. The format's checks of files (whether they are
+    /// the ones that were indexed) apply here too.
     ///
     /// # Errors
-    /// Those of [`new`](Reader::new).
+    /// The errors of [`new`](Reader::new).
     pub fn of(dataset: Arc<dyn Dataset>, options: &ReaderOptions) -> Result<Reader> {
         let config = options.config.clone();
         let room = Room::now();
@@ -226,14 +226,15 @@ impl Reader {
         })
     }
 
-    /// Asks for the bytes of these spans, end to end, under the number `id`. Never waits. `id` may be used again once
+    /// Requests the bytes of these spans, end to end, under the number `id`. Never waits. `id` may be used again once
     /// it was answered or cancelled.
     ///
-    /// Bytes of one span are handed over where they were read. Those of several are moved together.
+    /// Bytes of one span are delivered where they were read. Those of several spans are moved together.
     ///
     /// # Errors
-    /// `InvalidArgument` for a span of no file or beyond its end, and for an `id` that is in flight; `MemoryLimit` for
-    /// more bytes than the reader may take; and why the reader has ended, if it has. Nothing is asked for then.
+    /// `InvalidArgument` for a span that is in no file or beyond its end, and for an `id` that is in flight;
+    /// `MemoryLimit` for more bytes than the reader may take; and why the reader has ended, if it has. Nothing is
+    /// requested then.
     pub fn submit(&mut self, id: u64, spans: &[Span]) -> Result<()> {
         self.here.check(spans)?;
         if let Some(error) = self.forked().or_else(|| self.ended()) {
@@ -260,8 +261,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes a request back: no answer comes for it, and what was not read of it is not read. Returns whether it was in
-    /// flight. Reads that the kernel has already begun end by themselves, and keep their memory until then.
+    /// Cancels a request: it gets no answer, and the rest of it is not read. Returns whether it was in flight. Reads
+    /// that the kernel has already begun end by themselves, and keep their memory until then.
     pub fn cancel(&mut self, id: u64) -> bool {
         let Some(number) = self.asked.remove(&id) else { return false };
         if self.forked().is_none() {
@@ -271,18 +272,18 @@ impl Reader {
         true
     }
 
-    /// Reads the bytes of these spans, end to end, in the thread that asks and through the page cache: for a request
-    /// now and then, where a thread would cost more than the read. It takes memory from the heap, knows no deadline,
-    /// and works in a forked child.
+    /// Reads the bytes of these spans, end to end, on the calling thread and through the page cache: for occasional
+    /// requests, where a thread would cost more than the read. Takes memory from the heap, has no deadline, and works
+    /// in a forked child.
     ///
     /// # Errors
-    /// `InvalidArgument` for a span of no file or beyond its end, else what reading gives.
+    /// `InvalidArgument` for a span that is in no file or beyond its end; otherwise the errors of reading.
     pub fn read(&self, spans: &[Span]) -> Result<Bytes> {
         self.here.check(spans)?;
         self.here.read(spans)
     }
 
-    /// What [`read`](Reader::read) reads with, for who shares it with other threads.
+    /// The part that performs [`read`](Reader::read), for sharing with other threads.
     #[doc(hidden)]
     pub fn here(&self) -> Arc<Here> {
         Arc::clone(&self.here)
@@ -293,12 +294,12 @@ impl Reader {
         self.asked.len()
     }
 
-    /// How bytes are read, and every step down from the best way, with its reason.
+    /// How bytes are read, and every fallback from the best way, with its reason.
     pub fn route(&self) -> Route {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Bytes of memory for requests and answers at most.
+    /// Maximum number of bytes of memory for requests and answers.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
@@ -308,7 +309,7 @@ impl Reader {
         self.here.files()
     }
 
-    /// An answer, if one is there; never waits. `None` if none is there yet, or nothing is in flight.
+    /// An answer, if one is ready; never waits. `None` if none is ready yet, or nothing is in flight.
     pub fn try_next(&mut self) -> Option<(u64, Result<Bytes>)> {
         loop {
             if let Some(lost) = self.next_lost() {
@@ -328,7 +329,7 @@ impl Reader {
         }
     }
 
-    /// The next answer, waiting for it for at most `wait`. `None` if none came in that time, or nothing is in flight.
+    /// The next answer, waiting at most `wait` for it. `None` if none came in that time, or nothing is in flight.
     pub fn next_timeout(&mut self, wait: Duration) -> Option<(u64, Result<Bytes>)> {
         let end = Instant::now() + wait;
         loop {
@@ -367,8 +368,8 @@ impl Reader {
         }
     }
 
-    /// The answers as a stream, to be awaited by any runtime. It ends when nothing is in flight; a new one can be made
-    /// then. Giving up a wait, as `select!` does, loses no answer.
+    /// The answers as a stream, to be awaited by any runtime. It ends when nothing is in flight; then a new one can be
+    /// made. Giving up a wait, as `select!` does, loses no answer.
     pub fn stream(&mut self) -> Answers<'_> {
         Answers(self)
     }
@@ -387,7 +388,7 @@ impl Reader {
         })
     }
 
-    /// What arrived, unless its request was taken back. `None`: the thread has ended.
+    /// Returns what arrived, unless its request was cancelled. `None`: the thread has ended.
     fn account(&mut self, received: Option<Answer>) -> Option<(u64, Result<Bytes>)> {
         let Some(Answer { id, number, bytes }) = received else {
             let mut lost: Vec<(u64, u64)> = self.asked.iter().map(|(&id, &number)| (number, id)).collect();
@@ -498,7 +499,7 @@ impl Drop for Reader {
             std::mem::forget((self.answers.take(), self.thread.take()));
             return;
         }
-        // The thread notices that nobody receives any more and ends.
+        // The thread notices that the receiver is gone, and ends.
         self.answers = None;
         join(self.thread.take().into_iter());
     }

@@ -22,11 +22,11 @@ pub(crate) use content::{Look, content_hashes};
 /// new field must not be ignored. Other fields may be added within a version.
 pub const VERSION: u64 = 2;
 
-/// A checkpoint: the position of a loader, and what identifies the dataset and the order that the position belongs to.
+/// A checkpoint: the position of a loader, and the identity of the dataset and the order that the position belongs to.
 ///
-/// It is about the last batch that was handed out, whatever was read ahead. One rank's state serves all ranks, and
+/// It is about the last batch that was delivered, whatever was read ahead. One rank's state serves all ranks, and
 /// another world size, batch size, engine or number of threads continues at the same sample; only the digest of what
-/// was delivered belongs to the rank. As JSON it takes less than 1 kB for one dataset, whatever its size.
+/// was delivered belongs to the rank. As JSON it takes less than 1 kB for one dataset of any size.
 ///
 /// ```
 /// use uringload::{Loader, State, dataset};
@@ -49,10 +49,10 @@ pub const VERSION: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The dataset that the place is in.
+    /// The dataset of the position.
     #[doc(hidden)]
     pub dataset: Identity,
-    /// What its files hold, as far as somebody has looked.
+    /// Hashes of its files' content, if they are known.
     #[doc(hidden)]
     pub content: Option<Content>,
     /// The order.
@@ -61,22 +61,22 @@ pub struct State {
     /// How samples become rows. Matters only within a window of rows.
     #[doc(hidden)]
     pub batching: BatchingId,
-    /// The place.
+    /// The position.
     #[doc(hidden)]
     pub cursor: Cursor,
     /// Positions in the cursor's epoch.
     #[doc(hidden)]
     pub length: u64,
-    /// Where a mixture stands whose weights were changed.
+    /// The state of a mixture whose weights were changed.
     #[doc(hidden)]
     pub mixer: Option<Mixer>,
-    /// What the rank that saved this was given, so that all ranks can prove that nothing was lost or doubled. Belongs
-    /// to that rank; all else is the same on every rank.
+    /// What the rank that saved this received, so that all ranks can prove that nothing was lost or doubled. Belongs to
+    /// that rank; everything else is the same on every rank.
     #[doc(hidden)]
     pub delivered: Option<Delivered>,
 }
 
-/// What identifies a dataset.
+/// The identity of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the format.
@@ -104,7 +104,7 @@ impl Identity {
     }
 }
 
-/// What one rank was given.
+/// What one rank received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
     /// The rank.
@@ -158,11 +158,12 @@ impl State {
         ))
     }
 
-    /// Checks that the dataset's files hold what they held when the state was saved: a few blocks of up to 64 files,
-    /// and one of up to 4096. A file that does not answer is not compared; `timeout` is that of the loader's reads.
+    /// Checks that the dataset's files have the same content as when the state was saved: a few blocks of up to 64
+    /// files, and one of up to 4096. A file that does not answer is not compared; `timeout` is that of the loader's
+    /// reads.
     ///
     /// # Errors
-    /// `StateMismatch`, with the first file that holds something else.
+    /// `StateMismatch`, with the first file that differs.
     #[doc(hidden)]
     pub fn check_content(&self, dataset: &Arc<dyn Dataset>, timeout: Option<Duration>) -> Result<()> {
         let patience = Patience::of_timeout(timeout);
@@ -225,14 +226,14 @@ const OTHER_ORDER: &str = "use the shuffle and the seed that it was saved with";
 const OTHER_VERSION: &str =
     "the algorithm of this order has changed: resume with the version of the library or program that saved it";
 
-/// Both identities in words, and each field that differs.
+/// Both identities as text, and each field that differs.
 fn both(saved: &impl fmt::Display, here: &impl fmt::Display, differences: &[Difference]) -> String {
     let differences: Vec<String> = differences.iter().map(Difference::to_string).collect();
     let (saved, here) = (saved.to_string(), here.to_string());
     format!("\"{}\" in the state, \"{}\" here ({})", OnLine(&saved), OnLine(&here), differences.join("; "))
 }
 
-/// Writes it in words, on one line.
+/// As text, on one line.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cursor { epoch, position, rows } = self.cursor;

@@ -1,9 +1,9 @@
-//! Bytes of files into memory that the caller has: checkpoints, tensors that exist already.
+//! Reads bytes of files into the caller's memory: checkpoints, tensors that exist already.
 //!
-//! Where reads wait for a disk they go into the reader's own memory first, and threads carry them over. That costs a
-//! copy, and is what makes deadlines possible: a read that never ends keeps memory of ours, not of the caller's. It is
-//! also what makes `O_DIRECT` possible for any offset and any address. Where the files are in the page cache, no read
-//! waits, and threads read straight into the caller's memory.
+//! If reads wait for a disk, they go into the reader's own memory first, and threads copy them. That costs a copy, but
+//! allows deadlines: a read that never ends keeps memory of ours, not of the caller's. It also allows `O_DIRECT` for
+//! any offset and any address. If the files are in the page cache, no read waits, and threads read straight into the
+//! caller's memory.
 
 use super::{Plain, Reader, ReaderOptions};
 use crate::config::{Cause, EngineChoice, Fallback, IoChoice};
@@ -21,47 +21,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-/// Length of a piece: one request, and one copy. Pieces begin at multiples of it, so that no two read one sector.
+/// Length of a piece: one request, and one copy. Pieces begin at multiples of it, so that no two read the same sector.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Bytes that are asked for at a time: enough for the queue of a fast disk.
+/// Bytes requested at a time: enough for the queue of a fast disk.
 const WINDOW_BYTES: u64 = 64 << 20;
 
-/// Pieces that are asked for at a time.
+/// Pieces requested at a time.
 const WINDOW_PIECES: usize = 1024;
 
 /// Below this many bytes in all, a thread and a ring cost more than they save.
 const HERE_BYTES: u64 = 1 << 20;
 
-/// A shorter piece is copied by the thread that takes it.
+/// A shorter piece is copied by the thread that receives it.
 const HANDED_BYTES: usize = 256 << 10;
 
-/// Threads that copy, or read what is in the page cache. Four are as fast as the memory of most machines.
+/// Threads that copy, or read from the page cache. Four are as fast as the memory of most machines.
 const THREADS_MAX: usize = 4;
 
-/// How often a wait looks whether it is to stop.
+/// How often a wait checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A range of a file, and the memory that it goes to.
+/// A range of a file, and the memory to read it into.
 pub struct FileRange<'a> {
     /// The file.
     pub path: &'a Path,
-    /// Where in the file it begins.
+    /// The offset in the file.
     pub offset: u64,
     /// The memory, all of which is filled.
     pub memory: &'a mut [u8],
 }
 
-/// A part of a range that is read at once.
+/// A part of a range that is read as one.
 struct Piece<'a> {
     span: Span,
     memory: &'a mut [u8],
 }
 
-/// Bytes, and where they go.
+/// Bytes, and their destination.
 type Copy<'a> = (Bytes, &'a mut [u8]);
 
-/// Reads ranges of files into memory of yours, all of each or an error: [`Reader::read_into`] without a reader to keep.
+/// Reads ranges of files into your memory, each completely or with an error: [`Reader::read_into`] without a reader.
 ///
 /// Ranges of one file or of many, of any length and at any offset. Long ones are read in pieces, many at a time, past
 /// the page cache unless the files are in it.
@@ -83,12 +83,12 @@ type Copy<'a> = (Bytes, &'a mut [u8]);
 /// ```
 ///
 /// # Errors
-/// Those of [`Reader::open`] and of [`Reader::read_into`]. Behind an error, what the memory holds is not defined.
+/// Those of [`Reader::open`] and of [`Reader::read_into`]. After an error, the content of the memory is undefined.
 pub fn read_into<'a>(ranges: impl IntoIterator<Item = FileRange<'a>>, options: &ReaderOptions) -> Result<()> {
     read_into_unless(ranges.into_iter().collect(), options, &AtomicBool::new(false)).map(drop)
 }
 
-/// As [`read_into`], until `stop` is set, which is an error. Returns the steps down from the best way.
+/// As [`read_into`], until `stop` is set, which is an error. Returns the fallbacks from the best way.
 #[doc(hidden)]
 pub fn read_into_unless(
     ranges: Vec<FileRange<'_>>,
@@ -119,15 +119,16 @@ pub fn read_into_unless(
 }
 
 impl ReaderOptions {
-    /// Whether no engine and no deadline was asked for, so that a read may be one of the thread that asks.
+    /// Whether no engine and no deadline was requested, so that the calling thread may read.
     pub(super) fn leaves_it_open(&self) -> bool {
         self.config.engine == EngineChoice::Auto && self.config.timeout.is_none()
     }
 }
 
 impl Reader {
-    /// Reads each span into its memory, which is as long as the span, and returns when all of them are there. Long
-    /// spans are read in pieces, many at a time, in the order of the files. Nothing else may be in flight meanwhile.
+    /// Reads each span into its memory, which has the same length, and returns when all of them are complete. Long
+    /// spans are read in pieces, many at a time, in the order of the files. No other request may be in flight
+    /// meanwhile.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -145,9 +146,9 @@ impl Reader {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a span of no file, beyond its end or of another length than its memory, and if requests
-    /// are in flight; nothing is read then. Else the first error of reading: the rest is taken back, and what the
-    /// memory holds is not defined.
+    /// `InvalidArgument` for a span that is in no file, beyond its end or of another length than its memory, and if
+    /// requests are in flight; nothing is read then. Otherwise the first error of reading: the rest is cancelled, and
+    /// the content of the memory is undefined.
     pub fn read_into(&mut self, into: &mut [(Span, &mut [u8])]) -> Result<()> {
         self.read_into_unless(into, &AtomicBool::new(false))
     }
@@ -191,7 +192,7 @@ impl Reader {
         read
     }
 
-    /// Asks for the pieces, as many as the window holds, and hands each over as it comes.
+    /// Requests the pieces, as many as the window holds, and passes each on as it comes.
     fn read_pieces<'a>(
         &mut self,
         pieces: Vec<Piece<'a>>,
@@ -227,7 +228,7 @@ impl Reader {
                     .with_remedy("please report it: this is a bug"));
             }
             match give.filter(|_| bytes.len() >= HANDED_BYTES) {
-                // They only end when this thread does.
+                // The copiers only end when this thread does.
                 Some(give) => give.send((bytes, memory)).map_err(|_| super::thread_ended("uringload-copy"))?,
                 None => memory.copy_from_slice(&bytes),
             }
@@ -235,7 +236,7 @@ impl Reader {
     }
 }
 
-/// Refuses spans of no file, beyond its end, or of another length than their memory.
+/// Refuses spans that are in no file, beyond its end, or of another length than their memory.
 fn check(here: &Here, into: &[(Span, &mut [u8])]) -> Result<()> {
     for (span, memory) in into {
         here.check(&[*span])?;
@@ -266,14 +267,14 @@ fn pieces<'a>(into: &'a mut [(Span, &mut [u8])], most: u64) -> Vec<Piece<'a>> {
     pieces
 }
 
-/// Reads straight into the memory, through the page cache, with several threads if there is much.
+/// Reads straight into the memory, through the page cache, with several threads if there are many bytes.
 fn read_here(here: &Here, pieces: Vec<Piece<'_>>, stop: &AtomicBool) -> Result<()> {
     let bytes: u64 = pieces.iter().map(|piece| piece.span.len).sum();
     let threads = if bytes < HERE_BYTES { 0 } else { threads(pieces.len()) - 1 };
     let (left, failed) = (Mutex::new(pieces.into_iter()), Mutex::new(None));
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let fail = |error| {
-        // Nobody begins another one.
+        // Skips the rest, so that no thread begins another piece.
         while next().is_some() {}
         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     };
@@ -292,12 +293,12 @@ fn read_here(here: &Here, pieces: Vec<Piece<'_>>, stop: &AtomicBool) -> Result<(
     failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Threads for so many pieces.
+/// Number of threads for this many pieces.
 fn threads(pieces: usize) -> usize {
     uringload_sys::cgroup::processors().min(THREADS_MAX).min(pieces).max(1)
 }
 
-/// Starts so many threads, or as many as the system allows, and says how many.
+/// Starts this many threads, or as many as the system allows, and returns their number.
 fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, threads: usize, work: &'scope (impl Fn() + Sync)) -> usize {
     let start = |_: &usize| Builder::new().name("uringload-copy".into()).spawn_scoped(scope, work).is_ok();
     (0..threads).take_while(start).count()

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the thread needs.
+/// The inputs of the thread.
 pub(super) struct Job {
     pub(super) dataset: Arc<dyn Dataset>,
     pub(super) config: Config,
@@ -23,7 +23,7 @@ pub(super) struct Job {
     pub(super) inbox: Arc<Inbox>,
     pub(super) answers: Sender<Answer>,
     pub(super) bell: Arc<Bell>,
-    /// Why the thread ended, if it did so by itself.
+    /// Why the thread ended, if not because of a drop.
     pub(super) ended_by: Arc<Mutex<Option<Error>>>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn run(job: Job, tell: &mpsc::Sender<Result<Arc<Mutex<Route>>>>) {
     let mut reading = match opened {
         Ok(reading) => reading,
         Err(error) => {
-            // Only `new` waits for this. If it is gone, nobody needs the error.
+            // Only `new` waits for this. If it is gone, the error has no recipient.
             let _ = tell.send(Err(error));
             return;
         }

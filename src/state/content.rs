@@ -1,5 +1,5 @@
-//! What a state knows of the bytes of its dataset: the index of a folder or of records is names and sizes, which other
-//! files may have too.
+//! Hashes some bytes of a dataset for its state: the index of a folder or of records has only names and sizes, which
+//! other files may have too.
 
 use super::json::corrupt;
 use super::mismatch;
@@ -16,7 +16,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Hexadecimal digits of all hashes together, about, and of each. A state stays small, and what differs can be named.
+/// Approximate number of hexadecimal digits of all hashes together, and digits of each. A state stays small, and a file
+/// that differs can be named.
 const DIGITS: usize = 256;
 const DIGITS_LEAST: usize = 4;
 const DIGITS_MOST: usize = 16;
@@ -24,34 +25,34 @@ const DIGITS_MOST: usize = 16;
 /// Hexadecimal digits of the hash of a group.
 const GROUP_DIGITS: usize = 4;
 
-/// How long the look waits for the next answer, on a disk that a loader keeps busy.
+/// How long to wait for the next answer, on a disk that a loader keeps busy.
 const ANSWERS: Duration = Duration::from_secs(5);
 
-/// The files may be on a disk, which answers several questions at a time.
+/// The files may be on a disk that answers several questions at a time.
 const THREADS: usize = 8;
 
-/// How long the look at groups may take, where it is not part of a state's patience: a disk with heads takes seconds.
+/// How long hashing groups may take in the background: a disk with heads takes seconds.
 const GROUPS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a state waits for a look at the files. It takes some milliseconds, unless the storage does not answer: then
-/// the state must come all the same.
+/// How long a state waits for the hashes. They take some milliseconds, unless the storage does not answer: then the
+/// state must come anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Hashes of a few blocks of some files: no names and no times, so every copy of a dataset has the same.
+/// Hashes of a few blocks of some files: without names and times, so that every copy of a dataset has the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// A hash of the files' sizes. Shards that were compressed since are the same samples in other files, which cannot
-    /// be compared.
+    /// A hash of the files' sizes. Shards that were compressed since have the same samples in different files, which
+    /// cannot be compared.
     sizes: u64,
-    /// By the files that are looked at; `None` for one that could not be read.
+    /// By examined file; `None` for one that could not be read.
     hashes: Vec<Option<u64>>,
-    /// By groups of neighbouring files, of each of which a block is looked at; `None` for a group that could not be
-    /// read, or not in time. Empty where there are few files, and in states of earlier versions.
+    /// By group of neighbouring files, with one block of each file; `None` for a group that could not be read, or not
+    /// in time. Empty if there are few files, and in states of earlier versions.
     groups: Vec<Option<u64>>,
 }
 
 impl Content {
-    /// Looks at the files that are known one by one. `None` if none of them can be read, or answers.
+    /// Hashes the files that are examined one by one. `None` if none of them can be read, or answers.
     pub(crate) fn of(dataset: &Arc<dyn Dataset>, patience: &Patience) -> Option<Content> {
         let files = dataset.files();
         let sizes = content_files(files).into_iter().fold(0, |sum, file| hash(sum ^ files.size(file)));
@@ -62,7 +63,7 @@ impl Content {
         hashes.iter().any(Option::is_some).then_some(Content { sizes, hashes, groups: Vec::new() })
     }
 
-    /// Also looks at groups of files, where there are more than are known one by one, for [`GROUPS_PATIENCE`].
+    /// Also hashes groups of files, if there are more files than are examined one by one, within [`GROUPS_PATIENCE`].
     fn with_groups(mut self, dataset: &Arc<dyn Dataset>, patience: &Patience) -> Content {
         if dataset.files().len() <= CONTENT_FILES_MAX {
             return self;
@@ -78,8 +79,8 @@ impl Content {
         self
     }
 
-    /// The hashes of groups as hexadecimal digits, end to end; only zeros for a group that is not known. `None` where
-    /// there are none.
+    /// The hashes of groups as hexadecimal digits, end to end; only zeros for an unknown group. `None` if there are
+    /// none.
     pub(super) fn groups(&self) -> Option<String> {
         let digits = |hash: &Option<u64>| format!("{:0GROUP_DIGITS$x}", hash.unwrap_or(0));
         (!self.groups.is_empty()).then(|| self.groups.iter().map(digits).collect())
@@ -97,7 +98,7 @@ impl Content {
         Ok(self)
     }
 
-    /// Reads what `Display` wrote, of a dataset of so many files.
+    /// Reads what `Display` wrote, for a dataset of `files` files.
     pub(super) fn parse(text: &str, files: u64) -> Result<Content> {
         let count = files.min(CONTENT_FILES_MAX as u64) as usize;
         let digits = digits(count);
@@ -112,8 +113,8 @@ impl Content {
         Ok(Content { sizes: number(0, DIGITS_MOST), hashes, groups: Vec::new() })
     }
 
-    /// Checks that the files hold what they held when the state was saved. A file that cannot be read now, or could not
-    /// be then, is not compared.
+    /// Checks that the files have the same content as when the state was saved. A file that could not be read then or
+    /// now is not compared.
     pub(super) fn check(&self, dataset: &Arc<dyn Dataset>, patience: &Patience) -> Result<()> {
         let files = dataset.files();
         let Some(here) = Content::of(dataset, patience).filter(|here| here.sizes == self.sizes) else { return Ok(()) };
@@ -151,7 +152,7 @@ pub(crate) fn content_hashes(dataset: &Arc<dyn Dataset>, patience: &Patience) ->
     patience.ask(content_files(dataset.files()).len(), THREADS, of_file).into_iter().map(Option::flatten).collect()
 }
 
-/// Where both are known and differ.
+/// The positions where both are known and differ.
 fn others(then: &[Option<u64>], now: &[Option<u64>]) -> Vec<usize> {
     let is_other = |(then, now): (&Option<u64>, &Option<u64>)| then.is_some() && now.is_some() && then != now;
     then.iter().zip(now).enumerate().filter(|(_, pair)| is_other(*pair)).map(|(at, _)| at).collect()
@@ -168,7 +169,7 @@ fn group_changed(files: &FileTable, group: Range<u64>, others: usize) -> Error {
     mismatch(what).with_path(path(group.start)).with_remedy(REMEDY)
 }
 
-/// What can be done about other content.
+/// The remedy for changed content.
 const REMEDY: &str =
     "bring back the files that it was saved with; a program can also start at the cursor alone, which is not checked";
 
@@ -186,8 +187,8 @@ fn digits(files: usize) -> usize {
     (DIGITS / files.max(1)).clamp(DIGITS_LEAST, DIGITS_MOST)
 }
 
-/// The content of a loader's dataset: looked at once, when the first state is taken, by a thread of its own. Loaders
-/// that save nothing read nothing.
+/// The content of a loader's dataset: hashed once, at the first state, by a separate thread. Loaders that save nothing
+/// read nothing.
 #[derive(Default)]
 pub(crate) struct Look(Mutex<Looking>);
 
@@ -195,22 +196,22 @@ pub(crate) struct Look(Mutex<Looking>);
 enum Looking {
     #[default]
     NotYet,
-    /// A thread is at it, and what it has told last: first of single files, then with groups. It ends by itself,
-    /// whoever waits.
+    /// A thread is running, with its last result: first single files, then with groups. It ends by itself, whether or
+    /// not a state waits.
     UnderWay(Receiver<Option<Content>>, Option<Content>),
     Done(Option<Content>),
 }
 
 impl Look {
-    /// What is known now, or soon. `None` where files cannot be read, do not answer, or no thread can be had: the state
-    /// is then compared by names and sizes.
+    /// The content that is known now, or soon. `None` if files cannot be read, do not answer, or no thread can be
+    /// started: the state is then compared by names and sizes.
     pub(crate) fn content(&self, dataset: &Arc<dyn Dataset>) -> Option<Content> {
         let mut looking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Looking::NotYet = *looking {
             let (tell, told) = channel();
             let dataset = Arc::clone(dataset);
             let look = move || {
-                // The caller waits for a second. An answer behind it is the next state's.
+                // The caller waits up to a second. A later answer is for the next state.
                 let patience = Patience::new(ANSWERS);
                 let content = Content::of(&dataset, &patience);
                 let _ = tell.send(content.clone());
@@ -234,7 +235,7 @@ impl Look {
 }
 
 impl Looking {
-    /// Takes what the thread tells within this time.
+    /// Takes the thread's results within this time.
     fn hear(&mut self, patience: Duration) {
         let Looking::UnderWay(told, last) = self else { return };
         let deadline = Instant::now() + patience;

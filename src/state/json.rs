@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 /// The field that the checksum is in.
 const CHECKSUM: &str = "checksum";
 
-/// The field that Python adds to a written state: what a sampler of its own drew, with a digest.
+/// The field that Python adds to a written state: the draws of its own sampler, with a digest.
 const SAMPLER: &str = "sampler";
 
 /// Maximum number of samples in a digest: no real count is higher, and adding up cannot overflow.
@@ -128,11 +128,12 @@ impl State {
             checksum: None,
         };
         written.checksum = serde_json::to_value(&written).ok().map(|value| Hex(checksum(&value)));
-        // Only a writer, a map with keys that are not strings, or a value that refuses can fail. None of them is here.
+        // Only a writer, a map with keys that are not strings, or a value that refuses can fail. None of these occur
+        // here.
         serde_json::to_string_pretty(&written).expect("numbers and strings become JSON")
     }
 
-    /// Reads JSON written by [`to_json`](State::to_json), and ignores fields that it does not know.
+    /// Reads JSON written by [`to_json`](State::to_json), and ignores unknown fields.
     ///
     /// # Errors
     /// `Corrupt` for text that is not JSON, is cut off, lacks a field or has an impossible value in one.
@@ -199,8 +200,8 @@ impl State {
     }
 }
 
-/// The sum over all fields but itself and what Python adds, whatever their order and the space between them: programs
-/// that keep a state as a dictionary may write it back differently.
+/// The sum over all fields except itself and Python's additions, in any order and with any white space: programs that
+/// keep a state as a dictionary may write it back differently.
 fn checksum(state: &Value) -> u64 {
     let mut text = String::new();
     match state {
@@ -227,7 +228,7 @@ fn canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// Fields by name. One that is null is the same as none.
+/// Fields by name. A null counts as absent.
 fn sorted<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, text: &mut String) {
     let mut fields: Vec<_> = fields.filter(|(_, value)| !value.is_null()).collect();
     fields.sort_unstable_by_key(|(name, _)| *name);
@@ -251,7 +252,7 @@ fn dataset(fields: &Fields<'_>) -> Result<Identity> {
     })
 }
 
-/// What the files of the dataset hold, if the state tells.
+/// The content of the dataset's files, if the state has it.
 fn content(fields: &Fields<'_>, files: u64) -> Result<Option<Content>> {
     if fields.optional("content").is_none() {
         return Ok(None);
@@ -321,11 +322,11 @@ fn check(state: &State) -> Result<()> {
         if samples > SAMPLES_MAX || lost > SAMPLES_MAX {
             return refuse(format!("delivered has {samples} samples and {lost} lost"));
         }
-        // Rows may hold samples from behind the position, and what came before the digest's epoch ended is not told.
+        // Rows may hold samples from after the position, and the samples before the digest's epoch ended are unknown.
         if state.batching == BatchingId::Samples && digest.epoch == *epoch {
             let (passed, told) = (position - digest.since, samples + lost);
             let most = passed.div_ceil(*world_size);
-            // At the end of an epoch samples that fill no batch may have been dropped.
+            // At the end of an epoch, samples that do not fill a batch may have been dropped.
             let least = if position < length { passed / world_size } else { 0 };
             if !(least..=most).contains(&told) {
                 return refuse(format!(
