@@ -6,9 +6,9 @@
 //! megabytes. They stay in the processor's caches and are the only memory ever taken from the system: the arena is
 //! address space, backed from the bottom up, a few megabytes at a time, just before the first read into it starts.
 //!
-//! Where samples are longer than a block of many, the pool is one of *pages*: it has more address space than memory,
-//! and a block gets pages that nobody uses, carried to its addresses, before new ones are taken. So blocks of any
-//! lengths take turns with the same memory, and each takes what it needs.
+//! If samples are longer than a block of many, the pool is one of *pages*: it has more address space than memory, and a
+//! block gets idle pages, moved to its addresses, before new ones are taken. So blocks of any lengths take turns with
+//! the same memory, and each takes only what it needs.
 
 mod ahead;
 mod pages;
@@ -37,11 +37,11 @@ pub const GROWTH_BYTES: usize = 2 << 20;
 /// Maximum number of steps to back the whole arena: a ring registers at most 16384 ranges.
 const GROWTH_STEPS: usize = 8192;
 
-/// How often, in bytes taken, the pool looks at what the container has left: 0.1 ms against the 3 ms that it takes to
-/// zero so much.
+/// How often, in bytes taken, the pool checks what the container has left: 0.1 ms compared with the 3 ms that zeroing
+/// this much takes.
 const ROOM_STEP: usize = 16 << 20;
 
-/// What must be left besides: a container without it has no room for a thread's stack or for a page table.
+/// Minimum that must be left over: without it, a container has no room for a thread's stack or for a page table.
 const ROOM_LEFT: u64 = 4 << 20;
 
 /// Alignment of blocks, so that every block suits a 4096-byte logical sector.
@@ -67,7 +67,7 @@ pub struct Pool {
     home: Arc<Home>,
 }
 
-/// Refuses to take `bytes` more where the kernel would kill a process of the container for it.
+/// Refuses to take `bytes` more if the kernel would kill a process of the container for it.
 fn check_room(backed: usize, bytes: usize) -> Result<()> {
     let Some(group) = cgroup::memory().filter(|group| group.most() < ROOM_LEFT + bytes as u64) else { return Ok(()) };
     let what = format!(
@@ -80,13 +80,13 @@ fn check_room(backed: usize, bytes: usize) -> Result<()> {
         .with_remedy("lower memory_limit, or raise the memory limit of the container"))
 }
 
-/// Whether the system has reserved huge pages for so much memory. They stay where they are.
+/// Whether the system has reserved huge pages for this much memory. Those cannot be moved.
 fn has_huge_pages(bytes: usize) -> bool {
     let pages = system::huge_pages();
     pages.page_bytes == HUGE_PAGE_BYTES as u64 && pages.free.saturating_mul(pages.page_bytes) >= bytes as u64
 }
 
-/// The error of a pool whose pages all lie elsewhere and cannot be carried.
+/// The error of a pool whose idle pages cannot be moved.
 fn cannot_carry(source: Option<io::Error>) -> Error {
     let source = source.unwrap_or_else(|| io::ErrorKind::OutOfMemory.into());
     Error::new(ErrorKind::MemoryLimit, "memory cannot be carried from one sample to the next")
@@ -99,8 +99,8 @@ fn cannot_carry(source: Option<io::Error>) -> Error {
 struct Home {
     parts: SegQueue<Part>,
     bell: Arc<Bell>,
-    /// What a budget gave for the arena, with the bytes of it that are beside the arena. It goes back when the last
-    /// lease does.
+    /// The share that a budget granted for the arena, and the loader's bytes outside the arena. It is returned with the
+    /// last lease.
     share: OnceLock<(Share, u64)>,
 }
 
@@ -126,8 +126,8 @@ impl Pool {
         Ok(Pool::over(arena, whole, longest_sample, bell))
     }
 
-    /// Like `new`, but where samples are longer than a block of many, memory is carried from one block to the next.
-    /// Also returns why it cannot be, if so: then each long block takes the room of the longest.
+    /// Like `new`, but if samples are longer than a block of many, pages are moved from one block to the next. If they
+    /// cannot be, also returns why: then each long block takes the room of the longest.
     ///
     /// # Errors
     /// As for `new`.
@@ -144,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// A pool of pages, of which one has been carried to see whether the system can.
+    /// A pool of pages. Moves one page to test whether the system can.
     fn of_pages(bytes: usize, bell: Arc<Bell>) -> io::Result<Pool> {
         let bytes = bytes / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
         let page = (bytes / GROWTH_STEPS).next_multiple_of(GROWTH_BYTES).max(GROWTH_BYTES);
@@ -191,8 +191,8 @@ impl Pool {
         Pool { arena, free: vec![whole], free_bytes: bytes, bytes, longest, reserved: 0, backed: 0, pages: None, home }
     }
 
-    /// Takes memory from now on only as far as `share` covers it together with `beside` bytes of the loader that are
-    /// not the pool's.
+    /// From now on, takes memory only if `share` covers it together with the `beside` bytes of the loader outside the
+    /// pool.
     pub fn share(&mut self, share: Share, beside: u64) {
         // A pool has one loader, which has one budget.
         let _ = self.home.share.set((share, beside));
@@ -231,7 +231,7 @@ impl Pool {
         self.pages.as_ref().map_or(self.backed, |pages| pages.backed * pages.bytes)
     }
 
-    /// The ranges that are backed by memory, in the order in which they were.
+    /// The ranges that are backed by memory, in the order in which they were backed.
     pub fn backed(&self) -> Vec<Range<usize>> {
         let Some(pages) = &self.pages else { return std::iter::once(0..self.backed).collect() };
         let page = |offset| Some((self.arena.page_at(offset)?, offset..offset + pages.bytes));
@@ -281,7 +281,7 @@ impl Pool {
     fn first_fit(&mut self, bytes: usize) -> Option<Part> {
         let reserved = self.reserved;
         let suits = |part: &Part| part.offset() >= reserved;
-        // A block of whole pages begins with one, so that all of them can be carried to it, and few reads cross two.
+        // A block of whole pages begins with one, so that all of them can be moved to it, and few reads cross two.
         match self.pages.as_ref().map(|pages| pages.bytes).filter(|&page| bytes >= page) {
             Some(page) => self.fit(bytes, page, suits).or_else(|| self.fit(bytes, BLOCK_ALIGNMENT, suits)),
             None => self.fit(bytes, BLOCK_ALIGNMENT, suits),
@@ -313,7 +313,7 @@ impl Pool {
         Some(block)
     }
 
-    /// Whether the budget that the pool takes from, if any, has the memory that lending a range takes.
+    /// Whether the pool's budget, if any, covers the memory that lending a range takes.
     fn is_covered(&self, range: &Range<usize>) -> bool {
         let Some((share, beside)) = self.home.share.get() else { return true };
         let bytes = match &self.pages {
@@ -329,7 +329,7 @@ impl Pool {
         end.next_multiple_of(step).min(self.arena.len())
     }
 
-    /// Takes a range, all of which is free and lies in one part, out of the free list.
+    /// Removes a range, which is free and lies in one part, from the free list.
     fn extract(&mut self, range: &Range<usize>) -> Option<Part> {
         let index = self.free.partition_point(|part| part.end() <= range.start);
         let part = self.free.get_mut(index).filter(|part| part.offset() <= range.start && range.end <= part.end())?;
@@ -344,8 +344,8 @@ impl Pool {
         Some(block)
     }
 
-    /// Carries idle pages to where a block will be, those first that have been idle for longest: they are the least
-    /// likely to be needed where they are. What is missing then is taken from the system when it is first read into.
+    /// Moves idle pages to the place of a block, longest idle first: they are the least likely to be needed where they
+    /// are. Missing pages are taken from the system before the first read into them.
     fn bring(&mut self, range: &Range<usize>) {
         let Some(slots) = self.pages.as_ref().map(|pages| pages.slots(range)) else { return };
         for slot in slots.clone() {
@@ -363,7 +363,7 @@ impl Pool {
         }
     }
 
-    /// Carries the page in one slot to another. Nothing of either is lent.
+    /// Moves the page in one slot to another. Nothing of either is lent.
     fn carry(&mut self, from: usize, to: usize) -> io::Result<()> {
         let Some(pages) = &self.pages else { return Err(io::ErrorKind::Unsupported.into()) };
         let (from, to) = (pages.range(from), pages.range(to));
@@ -384,11 +384,11 @@ impl Pool {
     }
 
     /// Backs some of `wanted` with memory, unless all of it is: everything below its end, or in a pool of pages its
-    /// first page without memory. Returns the range that was backed just now, for registration with a ring: adjacent
-    /// and ascending ones, or pages in the order of their numbers. Call it until there is nothing left to back.
+    /// first page without memory. Returns the range that was just backed, for registration with a ring: adjacent and
+    /// ascending ranges, or pages in the order of their numbers. Call it until nothing is left to back.
     ///
     /// # Errors
-    /// `MemoryLimit` if the system has no memory left, or cannot carry a page from where nobody needs it.
+    /// `MemoryLimit` if the system has no memory left, or cannot move an idle page.
     pub fn back(&mut self, wanted: &Range<usize>) -> Result<Option<Range<usize>>> {
         if self.is_backed(wanted) {
             return Ok(None);
@@ -440,8 +440,8 @@ impl Pool {
         self.insert(block);
     }
 
-    /// Memory that the helper has taken for a block, and that nothing was ever read into, goes back to the system: no
-    /// book has it.
+    /// Memory that the helper has taken for a block, but that was never read into, goes back to the system: it was not
+    /// counted.
     fn take_from_helper(&mut self, block: &mut Part) {
         let Some(pages) = &mut self.pages else { return };
         for slot in pages.ahead.forget(&pages.slots(&(block.offset()..block.end()))) {
@@ -452,7 +452,7 @@ impl Pool {
             }
             let mut rest = block.split_off(within.start - block.offset());
             let behind = rest.split_off(within.len());
-            // If not, it is used when the slot is.
+            // On failure, the memory is used when the slot is.
             let _ = rest.discard();
             for part in [rest, behind] {
                 let joined = block.unsplit(part);

@@ -91,8 +91,8 @@ impl<T> Sender<T> {
         self.shared.asked.load(Ordering::Relaxed)
     }
 
-    /// The receiving side works for the sender while it waits: `has_errands` tells whether there is something to do,
-    /// and whoever makes something to do calls what is returned. Once at most.
+    /// Lets the receiving side work for the sender while it waits: `has_errands` returns whether there is work. Call
+    /// the returned function whenever there is new work. At most once.
     pub fn give_errands(&self, has_errands: impl Fn() -> bool + Send + Sync + 'static) -> Call
     where
         T: Send + 'static,
@@ -138,7 +138,7 @@ pub struct Receiver<T> {
 /// Wakes the receiving side: see [`Sender::give_errands`].
 pub type Call = Arc<dyn Fn() + Send + Sync>;
 
-/// Does one piece of the work that the sender gave the receiving side, if there is any, and tells whether there was.
+/// Does one piece of the sender's work on the receiving side, if there is any, and returns whether there was.
 pub type Errand<'a> = dyn FnMut() -> bool + 'a;
 
 /// Why there is no item.
@@ -159,7 +159,7 @@ impl<T> Receiver<T> {
         self.try_recv_with(&mut || false)
     }
 
-    /// As [`try_recv`](Receiver::try_recv), but does what there is to do until there is an item.
+    /// As [`try_recv`](Receiver::try_recv), but does work until there is an item.
     ///
     /// # Errors
     /// As `try_recv`.
@@ -179,8 +179,8 @@ impl<T> Receiver<T> {
         self.recv_with(&mut || false)
     }
 
-    /// Takes an item. While there is none, does what there is to do, and waits where there is nothing. Returns `None`
-    /// if the sender is gone and everything it sent was received.
+    /// Takes an item. While there is none, does work, and waits if there is none either. Returns `None` if the sender
+    /// is gone and everything it sent was received.
     pub fn recv_with(&mut self, errand: &mut Errand<'_>) -> Option<T> {
         loop {
             match self.try_recv_with(errand) {
@@ -204,7 +204,7 @@ impl<T> Receiver<T> {
         self.recv_timeout_with(wait, &mut || false)
     }
 
-    /// Takes an item, waiting for one for at most `wait`. What there is to do meanwhile is begun in that time.
+    /// Takes an item, waiting for one for at most `wait`. Work may begin during that time.
     ///
     /// # Errors
     /// `Missing::Empty` if the time is up, `Missing::Closed` as in `try_recv`.
@@ -235,7 +235,7 @@ impl<T> Receiver<T> {
     }
 
     /// Takes an item, or arranges for the task of `context` to be woken when there is one, when the queue is closed, or
-    /// when there is something to do. What there is to do now is done first.
+    /// when there is work. Work that is already there is done first.
     pub fn poll_recv_with(&mut self, context: &mut Context<'_>, errand: &mut Errand<'_>) -> Poll<Option<T>> {
         match self.try_recv_with(errand) {
             Ok(item) => Poll::Ready(Some(item)),
@@ -244,9 +244,9 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// A descriptor that is readable whenever there is an item or something to do, or the queue is closed, for
-    /// `poll(2)` and similar. It may be readable without reason: call `try_recv` until it returns `Empty`. Created on
-    /// the first call; from then on each item costs a system call.
+    /// A descriptor that is readable whenever there is an item or work, or the queue is closed, for `poll(2)` and
+    /// similar. It may be readable without reason: call `try_recv` until it returns `Empty`. Created on the first call;
+    /// from then on each item costs a system call.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` if no descriptor is left.
@@ -262,7 +262,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// What ends both sides from anywhere.
+    /// A handle that ends both sides from anywhere.
     pub fn canceller(&self) -> Canceller
     where
         T: Send + 'static,
@@ -271,7 +271,7 @@ impl<T> Receiver<T> {
         Canceller { cancel: Arc::new(move || set.cancel()), is_cancelled: Arc::new(move || seen.is_cancelled()) }
     }
 
-    /// Whether somebody ended both sides.
+    /// Whether both sides were ended by a canceller.
     pub fn is_cancelled(&self) -> bool {
         self.shared.is_cancelled()
     }
@@ -313,7 +313,7 @@ impl Canceller {
         (self.cancel)();
     }
 
-    /// Whether they were ended in this way.
+    /// Whether they were ended this way.
     pub fn is_cancelled(&self) -> bool {
         (self.is_cancelled)()
     }
@@ -332,16 +332,16 @@ struct Shared<T> {
     items: ArrayQueue<T>,
     sender_gone: AtomicBool,
     receiver_gone: AtomicBool,
-    /// Somebody else ended both sides. Whoever sets it rings both bells, whose fences make it seen.
+    /// A canceller ended both sides. It rings both bells after setting this, and their fences make it visible.
     cancelled: std::sync::atomic::AtomicBool,
-    /// The receiver's last check found nothing. Nobody waits for this flag to change, so loom need not model it.
+    /// The receiver's last check found nothing. No thread waits for this flag to change, so loom need not model it.
     asked: std::sync::atomic::AtomicBool,
     /// The sender listens on it.
     room: Arc<Bell>,
     /// The receiver listens on it.
     ready: Bell,
     ready_fd: OnceLock<EventFd>,
-    /// Whether the receiving side has something to do.
+    /// Whether the receiving side has work.
     has_errands: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
@@ -356,7 +356,7 @@ impl<T> Shared<T> {
         self.room.ring();
     }
 
-    /// Tells the receiver that there is an item, or that no more will come.
+    /// Announces to the receiver that there is an item, or that no more will come.
     fn announce(&self) {
         self.ready.ring();
         // `ring` begins with a fence. So either this sees the descriptor that the receiver created, or the receiver's
@@ -389,8 +389,7 @@ impl<T> Shared<T> {
         Ok(item)
     }
 
-    /// Makes the descriptor, if there is one, readable exactly if the queue has an item or is closed, or there is
-    /// something to do.
+    /// Makes the descriptor, if there is one, readable exactly if the queue has an item, is closed, or there is work.
     fn settle_ready_fd(&self) {
         let Some(event) = self.ready_fd.get() else { return };
         let is_closed = || self.sender_gone.load(Ordering::Acquire) || self.is_cancelled();

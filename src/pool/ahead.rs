@@ -1,12 +1,12 @@
-//! Memory that a helper takes before the reactor needs it, where the system is slow to give it.
+//! Takes memory on a helper thread before the reactor needs it, if the system is slow to provide it.
 //!
-//! In a virtual machine whose host has to find memory first, a page of 2 MiB takes up to 4 ms, and a sample of 140 MB a
-//! quarter of a second, in which the reactor starts few reads. Two threads are given twice as much. So the helper walks
-//! a block from its end while the reactor goes on from its start. Each slot is taken by one of them, and nobody gets
-//! more than the block needs.
+//! In a virtual machine whose host must find memory first, a page of 2 MiB takes up to 4 ms, and a sample of 140 MB a
+//! quarter of a second, in which the reactor starts few reads. Two threads get memory twice as fast. So the helper
+//! walks a block from its end while the reactor goes on from its start. Each slot is taken by one of them, and only as
+//! many as the block needs.
 //!
-//! The helper touches memory and keeps no books: which pages there are is the reactor's alone. A block that is given
-//! back takes its slots from the helper first, so that no page appears where nobody expects one.
+//! The helper touches memory but counts nothing: only the reactor tracks which pages exist. A block that is returned
+//! takes its slots from the helper first, so that no page appears unexpectedly.
 
 use super::{ROOM_LEFT, Range, cgroup};
 use crossbeam_queue::SegQueue;
@@ -16,30 +16,30 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use uringload_sys::Arena;
 
-/// A page that takes longer is dear, and worth a thread: where the machine has the memory it takes 0.3 ms.
+/// A page that takes longer is slow, and worth a thread: if the machine has the memory it takes 0.3 ms.
 const DEAR: Duration = Duration::from_millis(1);
 
-/// Fewer pages than these are not handed to a thread.
+/// Fewer pages than this are not given to a thread.
 const FEW: usize = 4;
 
-/// How long the reactor sleeps before it looks again whether the helper has a page.
+/// How long the reactor sleeps before it checks again whether the helper has a page.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Nobody has touched the slot.
+/// The slot is untouched.
 const UNTOUCHED: u8 = 0;
-/// The helper is at it.
+/// The helper is touching it.
 const AT_WORK: u8 = 1;
 /// The helper has touched it.
 const TOUCHED: u8 = 2;
-/// The helper has no business there.
+/// The helper must not touch it.
 const CLOSED: u8 = 3;
 
-/// The blocks that are without some of their memory, and the helper.
+/// The blocks that lack some of their memory, and the helper.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// From which time a page is dear.
+    /// From this time on, a page is slow.
     dear: Duration,
-    /// Slots of blocks of which the helper knows nothing yet.
+    /// Slots of blocks that the helper has not received yet.
     waiting: Vec<Range<usize>>,
     jobs: Vec<Arc<Job>>,
     helper: Option<Helper>,
@@ -68,34 +68,35 @@ struct Shared {
 
 impl Default for Ahead {
     fn default() -> Ahead {
-        // One processor would take turns.
+        // Threads on a single processor would only take turns.
         let dear = if cgroup::processors() > 1 { DEAR } else { Duration::MAX };
         Ahead { dear, waiting: Vec::new(), jobs: Vec::new(), helper: None }
     }
 }
 
 impl Ahead {
-    /// With a helper whatever pages cost.
+    /// Uses the helper however fast pages are.
     #[cfg(test)]
     pub(super) fn always(&mut self) {
         self.dear = Duration::ZERO;
     }
 
-    /// A block was lent, of whose slots so many have no page.
+    /// Notes that a block was lent, some of whose slots have no page.
     pub(super) fn lent(&mut self, slots: Range<usize>, missing: usize) {
         if missing > FEW && self.dear < Duration::MAX {
             self.waiting.push(slots);
         }
     }
 
-    /// The reactor is about to take the page of a slot: waits for the helper if it is at it, and else keeps it off.
+    /// The reactor is about to take the page of a slot: waits for the helper if it is touching it, or else locks it
+    /// out.
     pub(super) fn reach(&self, slot: usize) {
         for job in self.jobs.iter().filter(|job| job.slots.contains(&slot)) {
             job.close(slot);
         }
     }
 
-    /// The page of a slot took so long. If that is dear, the helper takes the rest of its block.
+    /// Notes how long the page of a slot took. If that is slow, the helper takes the rest of its block.
     pub(super) fn took(&mut self, slot: usize, time: Duration, arena: &Arena, page: usize) {
         if time < self.dear {
             return;
@@ -108,7 +109,7 @@ impl Ahead {
         if self.helper.is_none() {
             self.helper = Helper::start();
         }
-        // Without a thread the reactor takes all of it, as it would otherwise.
+        // Without a thread, the reactor takes all of it, as usual.
         if let Some(helper) = &self.helper {
             helper.shared.jobs.push(Arc::clone(&job));
             if let Some(thread) = &helper.thread {
@@ -118,12 +119,13 @@ impl Ahead {
         }
     }
 
-    /// These slots are no block's any more. Returns those that the helper has touched and the reactor never reached.
+    /// These slots no longer belong to a block. Returns those that the helper has touched and the reactor never
+    /// reached.
     pub(super) fn forget(&mut self, slots: &Range<usize>) -> Vec<usize> {
         self.waiting.retain(|of| of.end <= slots.start || slots.end <= of.start);
         let mut touched = Vec::new();
         for job in &self.jobs {
-            // A block may come home in pieces.
+            // A block may return in pieces.
             let both = job.slots.start.max(slots.start)..job.slots.end.min(slots.end);
             touched.extend(both.filter(|&slot| job.close(slot)));
         }
@@ -164,13 +166,13 @@ impl Drop for Helper {
         self.shared.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It is at one page at most: jobs are closed before.
+            // It is touching at most one page: jobs are closed first.
             let _ = thread.join();
         }
     }
 }
 
-/// Says that the helper is done with a slot, whatever ends its work there: the reactor may be waiting.
+/// Marks that the helper is done with a slot, however its work there ends: the reactor may be waiting.
 struct Touched<'a>(&'a AtomicU8);
 
 impl Drop for Touched<'_> {
@@ -184,7 +186,7 @@ impl Job {
         &self.states[slot - self.slots.start]
     }
 
-    /// Touches slots from the last to the first, as long as there are any that nobody has.
+    /// Touches slots from the last to the first, while any is untouched.
     fn run(&self) {
         for slot in self.slots.clone().rev() {
             let state = self.state(slot);
@@ -192,7 +194,7 @@ impl Job {
                 continue;
             }
             let _touched = Touched(state);
-            // What cannot be had is the reactor's to say, when it comes to it. It may be at a page, too.
+            // If memory is short, the reactor reports it when it gets there. It may be taking a page, too.
             let needed = ROOM_LEFT + 2 * self.page as u64;
             let has_room = cgroup::memory().is_none_or(|group| group.most() >= needed);
             if !has_room || self.arena.touch(slot * self.page..(slot + 1) * self.page).is_err() {
@@ -201,14 +203,14 @@ impl Job {
         }
     }
 
-    /// Keeps the helper off a slot, once it is not at work there. Whether it has touched it, if nobody was told yet.
+    /// Locks the helper out of a slot, after it has finished there. Returns whether it has touched it, once.
     fn close(&self, slot: usize) -> bool {
         let state = self.state(slot);
         loop {
             match state.compare_exchange(UNTOUCHED, CLOSED, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) | Err(CLOSED) => return false,
                 Err(TOUCHED) => {
-                    // Only this side closes.
+                    // Only this side closes slots.
                     state.store(CLOSED, Ordering::Relaxed);
                     return true;
                 }

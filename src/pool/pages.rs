@@ -1,5 +1,4 @@
-//! Where the memory of a pool of pages lies: which slots of its address space are in use, and which pages nobody needs
-//! where they are.
+//! Tracks the memory of a pool of pages: which slots of its address space are in use, and which pages are idle.
 
 use super::ahead::Ahead;
 use std::collections::VecDeque;
@@ -7,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use uringload_sys::Arena;
 
-/// Address space for each byte of memory, so that what is lent for long does not split it up.
+/// Address space for each byte of memory, so that long leases do not split it up.
 pub(super) const SPACE: usize = 4;
 
 /// The slots of an arena of pages.
@@ -15,22 +14,22 @@ pub(super) const SPACE: usize = 4;
 pub(super) struct Pages {
     /// Length of a page, and of a slot.
     pub(super) bytes: usize,
-    /// Pages that there may be.
+    /// Maximum number of pages.
     most: usize,
     /// Bytes lent out in each slot, with one more where a page must stay.
     lent: Vec<u32>,
-    /// Slots of which anything is lent.
+    /// Slots with anything lent.
     used: usize,
-    /// Pages that there are.
+    /// Number of pages.
     pub(super) backed: usize,
-    /// Pages in slots of which nothing is lent, longest idle first, each with the time at which it became so.
+    /// Pages in slots with nothing lent, longest idle first, each with the time at which it became idle.
     idle: VecDeque<(u64, u32)>,
     /// When each slot last became idle: entries of other times are void.
     since: Vec<u64>,
     now: u64,
     /// Why a page could not be carried.
     pub(super) refused: Option<io::Error>,
-    /// Who takes pages before they are needed.
+    /// Takes pages before they are needed.
     pub(super) ahead: Ahead,
 }
 
@@ -74,7 +73,7 @@ impl Pages {
         }
     }
 
-    /// Whether there are pages for all slots of a range beside those in use.
+    /// Whether there can be pages for all slots of a range in addition to those in use.
     pub(super) fn may_lend(&self, range: &Range<usize>) -> bool {
         self.used_with(range) <= self.most
     }
@@ -84,7 +83,7 @@ impl Pages {
         self.used + self.slots(range).filter(|&slot| self.lent[slot] == 0).count()
     }
 
-    /// Books a range as lent.
+    /// Counts a range as lent.
     pub(super) fn lend(&mut self, range: &Range<usize>) {
         for slot in self.slots(range) {
             self.used += usize::from(self.lent[slot] == 0);
@@ -92,7 +91,7 @@ impl Pages {
         }
     }
 
-    /// Books a range as given back.
+    /// Counts a range as returned.
     pub(super) fn give(&mut self, range: &Range<usize>, arena: &Arena) {
         for slot in self.slots(range) {
             self.lent[slot] -= self.overlap(slot, range);
@@ -110,7 +109,7 @@ impl Pages {
         (of.end.min(range.end) - of.start.max(range.start)) as u32
     }
 
-    /// Books the page in a slot as idle from now on.
+    /// Counts the page in a slot as idle from now on.
     pub(super) fn rest(&mut self, slot: usize) {
         self.now += 1;
         self.since[slot] = self.now;
@@ -121,7 +120,7 @@ impl Pages {
         }
     }
 
-    /// The slot whose page has been idle for longest and does not lie in `slots`, which are about to be used.
+    /// The slot whose page has been idle for longest and is not in `slots`, which are about to be used.
     pub(super) fn oldest(&mut self, slots: &Range<usize>) -> Option<usize> {
         while let Some((at, slot)) = self.idle.pop_front() {
             let slot = slot as usize;
@@ -132,7 +131,7 @@ impl Pages {
         None
     }
 
-    /// Whether there may be one more page.
+    /// Whether one more page is allowed.
     pub(super) fn may_grow(&self) -> bool {
         self.backed < self.most
     }

@@ -103,7 +103,7 @@ fn a_long_block_fits_the_hole_of_one_a_little_shorter() {
     assert!(second.end() <= fourth.offset());
 }
 
-/// A pool of pages, as long samples get.
+/// A pool of pages, as for long samples.
 fn carrying(bytes: usize) -> Pool {
     let (pool, step) = Pool::carrying(bytes, 150 * MIB, Arc::new(Bell::new())).unwrap();
     assert_eq!(step, None);
@@ -144,7 +144,7 @@ fn blocks_of_any_lengths_take_turns_with_the_same_memory() {
     assert_eq!(pool.backed().len() * GROWTH_BYTES, pool.backed_bytes());
 }
 
-/// Bytes of memory in a pool's address space.
+/// Bytes of memory behind a pool's address space.
 fn resident(pool: &Pool) -> usize {
     let all = pool.arena().address()..pool.arena().address() + pool.arena().len();
     let (mut is_ours, mut bytes) = (false, 0);
@@ -159,7 +159,7 @@ fn resident(pool: &Pool) -> usize {
     bytes
 }
 
-/// A pool whose helper takes pages whatever they cost.
+/// A pool that uses its helper however fast pages are.
 fn helped(bytes: usize) -> Option<Pool> {
     if super::has_huge_pages(0) || uringload_sys::cgroup::processors() < 2 {
         eprintln!("skipped: one processor, or reserved huge pages, which are not carried");
@@ -217,7 +217,7 @@ fn what_a_helper_took_for_a_block_that_is_given_up_goes_back() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(resident(&pool), now, "it goes on with a block that is no more");
     }
-    // A pool that ends while its helper is at work.
+    // A pool that is dropped while its helper is working.
     let block = pool.take(250 * MIB).unwrap();
     pool.back(&(block.offset()..block.end())).unwrap();
     drop(pool);
@@ -235,7 +235,7 @@ fn a_pool_of_pages_never_takes_more_than_its_limit() {
         let draw = (random >> 33) as usize;
         if draw.is_multiple_of(3) && !blocks.is_empty() {
             let mut block = blocks.swap_remove(draw / 3 % blocks.len());
-            // Blocks come home in pieces, too.
+            // Blocks return in pieces, too.
             let rest = block.split_off(block.len() / 4096 / 2 * 4096);
             pool.give(rest);
             pool.give(block);
@@ -252,7 +252,7 @@ fn a_pool_of_pages_never_takes_more_than_its_limit() {
     assert!(refused > 100, "{refused}");
     blocks.into_iter().for_each(|block| pool.give(block));
     assert!(pool.take(100 * MIB + 8192).is_none(), "more than the limit");
-    // What `build` promised of an empty pool: blocks that take all of it, without a byte to spare.
+    // The capacity that `build` promised for an empty pool: blocks that take all of it, without a byte to spare.
     let all: Vec<Part> = [33 * MIB, 4096, 50 * MIB - 4096, 17 * MIB].map(|len| pool.take_exact(len).unwrap()).into();
     assert!(pool.take_exact(4096).is_some() && pool.take_exact(1).is_none());
     drop(all);

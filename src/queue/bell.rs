@@ -6,14 +6,14 @@ use std::task::Waker;
 
 /// Wakes one listener that sleeps until other threads change a condition.
 ///
-/// The listener calls [`listen`](Bell::listen), checks its condition once more, and only then sleeps. Whoever changes
-/// the condition calls [`ring`](Bell::ring) afterwards. Either the ringer sees that somebody listens, or the listener's
+/// The listener calls [`listen`](Bell::listen), checks its condition once more, and only then sleeps. A thread that
+/// changes the condition calls [`ring`](Bell::ring) afterwards. Either the ringer sees the listener, or the listener's
 /// second check sees the change: two sequentially consistent fences separate the two stores from the two loads, so both
-/// cannot miss (the store-buffering pattern; the loom tests below try every interleaving). While nobody listens, a ring
+/// cannot miss (the store-buffering pattern; the loom tests below try every interleaving). Without a listener, a ring
 /// costs a fence and a load: no lock, no system call.
 ///
-/// One bell may stand for several conditions of one listener, such as a reactor that sleeps for room in the queue or
-/// for memory.
+/// One bell may serve several conditions of one listener, such as a reactor that sleeps for room in the queue or for
+/// memory.
 #[derive(Default)]
 pub struct Bell {
     wanted: AtomicBool,
@@ -26,7 +26,7 @@ impl Bell {
         Bell::default()
     }
 
-    /// Sets the waker of the listener. It may be replaced whenever nobody sleeps on the bell.
+    /// Sets the waker of the listener. It may be replaced whenever no thread sleeps on the bell.
     pub fn set_waker(&self, waker: &Waker) {
         let mut slot = lock(&self.waker);
         if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// A place to sleep. It belongs to whoever sleeps there, on whatever thread.
+/// A place to sleep, for any thread.
 ///
 /// `std::thread::park` would do as well, but loom's model of it (0.7.2) loses an unpark that arrives while the thread
 /// waits for a lock. This code is the same under loom, and it runs only when there is nothing to do.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest interval between checks whether the consumer has begun to wait: nobody rings then.
+/// Longest interval between checks whether the consumer has begun to wait, which rings no bell.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Tracks since when a consumer has been waiting for something that it alone can release.

@@ -166,7 +166,7 @@ fn a_poll_loop_gets_everything() {
     producer.join().unwrap();
 }
 
-/// Work that the sender gives wakes whoever waits, and is done by it, in each way to wait.
+/// Work from the sender wakes the waiting receiver, which does it, in each way to wait.
 #[test]
 fn errands_are_done_by_who_waits() {
     let (sender, mut receiver) = queue(4);
