@@ -1,7 +1,7 @@
-//! Columns as arrays of Arrow, by its C Data and C Device interfaces, without a copy of their values. The crate
+//! Exports columns as Arrow arrays, by its C Data and C Device interfaces, without copying their values. The crate
 //! `uringload-arrow` has the same mapping in Rust.
 //!
-//! An array that was given out holds the batch, and so do its children, which whoever takes them may move out of it.
+//! An exported array holds the batch, and so do its children, which an importer may move out of it.
 
 use crate::seen::{Form, Seen, Whole};
 use crate::{invalid, owned};
@@ -20,9 +20,9 @@ pub struct ArrowSchema {
     pub format: *const c_char,
     /// The column's name.
     pub name: *const c_char,
-    /// Keys and values, each behind its length; null if there are none.
+    /// Keys and values, each after its length; null if there are none.
     pub metadata: *const c_char,
-    /// 0: no value is null.
+    /// 0: values are never null.
     pub flags: i64,
     /// Number of children.
     pub n_children: i64,
@@ -30,9 +30,9 @@ pub struct ArrowSchema {
     pub children: *mut *mut ArrowSchema,
     /// Null.
     pub dictionary: *mut ArrowSchema,
-    /// Frees what this owns; null once that is done.
+    /// Frees the owned data; null once that is done.
     pub release: Option<unsafe extern "C" fn(*mut ArrowSchema)>,
-    /// What this owns.
+    /// The owned data.
     pub private_data: *mut c_void,
 }
 
@@ -49,15 +49,15 @@ pub struct ArrowArray {
     pub n_buffers: i64,
     /// Number of children.
     pub n_children: i64,
-    /// The buffers, the first of which, which would tell nulls, is null.
+    /// The buffers. The first one, which would mark nulls, is null.
     pub buffers: *mut *const c_void,
     /// The children.
     pub children: *mut *mut ArrowArray,
     /// Null.
     pub dictionary: *mut ArrowArray,
-    /// Lets go of the batch; null once that is done.
+    /// Releases the batch; null once that is done.
     pub release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
-    /// What this owns.
+    /// The owned data.
     pub private_data: *mut c_void,
 }
 
@@ -66,7 +66,7 @@ pub struct ArrowArray {
 pub struct ArrowDeviceArray {
     /// The array.
     pub array: ArrowArray,
-    /// The GPU's number, or -1, as Arrow has it for the host.
+    /// The GPU's number, or -1, Arrow's value for the host.
     pub device_id: i64,
     /// `ARROW_DEVICE_CPU`: 1, or `ARROW_DEVICE_CUDA`: 2.
     pub device_type: i32,
@@ -77,7 +77,7 @@ pub struct ArrowDeviceArray {
 }
 
 impl ArrowSchema {
-    /// Writes it to where the caller wants it, or frees it if that is nowhere.
+    /// Writes it to `out`, or frees it if that is null.
     ///
     /// # Safety
     /// `out` is null or can be written to.
@@ -99,28 +99,28 @@ impl ArrowDeviceArray {
     }
 }
 
-/// The key of the metadata that names the type of elements that Arrow has no type for, as in `uringload-arrow`.
+/// The metadata key for the type of elements that Arrow lacks, as in `uringload-arrow`.
 const DTYPE: &str = "uringload:dtype";
 
-/// An array and its type before they are given out. Nothing of it needs to be released.
+/// An array and its type before they are exported. Nothing of it needs to be released.
 #[derive(Default)]
 struct Node {
     format: String,
     name: String,
     metadata: Vec<(&'static str, String)>,
     length: u64,
-    /// Of the batch, or of the two below.
+    /// Pointers into the batch, or into the two fields below.
     buffers: Vec<*const c_void>,
     children: Vec<Node>,
-    /// The views of a column of such, 16 bytes each, and the lengths of their buffers.
+    /// The views of a column of bytes, 16 bytes each, and the lengths of their buffers.
     views: Vec<u128>,
     lengths: Vec<i64>,
 }
 
-/// Where the values of a column, or of all, lie: the number of a GPU, or `None` for the host.
+/// The location of the values of a column, or of all: the number of a GPU, or `None` for the host.
 ///
 /// # Errors
-/// `InvalidArgument` if the columns lie in several places.
+/// `InvalidArgument` if the columns are in several places.
 pub(crate) fn place(batch: &Whole, column: Option<&Seen<'_>>) -> Result<Option<u32>> {
     if let Some(column) = column {
         return Ok(column.device);
@@ -179,7 +179,7 @@ fn node_of(column: &Seen<'_>) -> Result<Node> {
         Form::Ragged(offsets) => Node {
             format: "+L".into(),
             length: (offsets.len() as u64).saturating_sub(1),
-            // Offsets of 64 bits, which are positive: nothing in memory has 2^63 elements.
+            // Offsets of 64 bits, which fit in signed ones: nothing in memory has 2^63 elements.
             buffers: vec![null(), offsets.as_ptr().cast()],
             children: vec![elements(column)],
             ..Node::default()
@@ -195,7 +195,7 @@ fn node_of(column: &Seen<'_>) -> Result<Node> {
     Ok(Node { name: column.name.to_owned(), metadata, ..node })
 }
 
-/// Arrow's letter for the elements. Those that it has not are numbers of the same size; `bool` is a bit there.
+/// Arrow's letter for the elements. Types that it lacks are numbers of the same size; `bool` is a bit there.
 fn letter(dtype: DType) -> &'static str {
     match dtype {
         DType::I8 => "c",
@@ -208,7 +208,7 @@ fn letter(dtype: DType) -> &'static str {
         DType::F16 => "e",
         DType::F32 => "f",
         DType::F64 => "g",
-        // Bytes, and what has their size.
+        // Bytes, and types of the same size.
         _ => "C",
     }
 }
@@ -244,7 +244,7 @@ fn lists(column: &Seen<'_>, length: u64) -> Result<Node> {
     })
 }
 
-/// Values of up to this many bytes lie in their views.
+/// Values of up to this many bytes are stored in their views.
 const INLINE_BYTES: usize = 12;
 
 /// Views of bytes: a buffer for each value that is longer than a view can hold.
@@ -283,9 +283,9 @@ fn refused(column: &Seen<'_>, why: &str, remedy: &'static str) -> Error {
     invalid(format!("column {:?} as an array of Arrow: {why}", column.name), remedy)
 }
 
-/// What an array owns.
+/// The owned data of an array.
 struct KeptArray {
-    /// What the buffers lie in.
+    /// The owner of the buffers.
     _batch: Arc<Whole>,
     buffers: Vec<*const c_void>,
     /// Each from `Box::into_raw`.
@@ -324,7 +324,7 @@ fn array_of(mut node: Node, batch: &Arc<Whole>) -> ArrowArray {
     }
 }
 
-/// Releases an array, and its children as far as nobody took them.
+/// Releases an array, and its children that were not moved out.
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     // SAFETY: whoever has the array calls its callback with it, once, as Arrow's specification says; it may have been
     // moved in memory, and nothing here depends on where it lies.
@@ -343,7 +343,7 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     (array.release, array.private_data) = (None, null_mut());
 }
 
-/// What a type owns.
+/// The owned data of a type.
 struct KeptSchema {
     format: CString,
     name: CString,
@@ -373,7 +373,7 @@ fn schema_of(node: &Node) -> ArrowSchema {
     }
 }
 
-/// Releases a type, and those of its children as far as nobody took them.
+/// Releases a type, and its children that were not moved out.
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
     // SAFETY: as in `release_array`.
     let schema = unsafe { &mut *schema };
@@ -390,7 +390,7 @@ unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
     (schema.release, schema.private_data) = (None, null_mut());
 }
 
-/// Keys and values as Arrow has them: how many, then each behind its length, in the processor's order of bytes.
+/// Keys and values in Arrow's format: their number, then each after its length, in the processor's byte order.
 fn encoded(metadata: &[(&'static str, String)]) -> Vec<u8> {
     let mut out = Vec::new();
     if !metadata.is_empty() {

@@ -1,4 +1,4 @@
-//! Batches, as C sees them: arrays, and tensors of DLPack.
+//! Batches in C: arrays, and DLPack tensors.
 
 use crate::arrow::{self, ArrowArray, ArrowDeviceArray, ArrowSchema};
 use crate::seen::{Form, Seen, Whole};
@@ -8,15 +8,15 @@ use std::ptr;
 use std::sync::Arc;
 use uringload::sys::StreamRef;
 
-/// A batch. It keeps its memory from being used again until it is freed.
+/// A batch. Its memory is not reused until it is freed.
 pub struct ul_batch {
-    /// Shared with the arrays of Arrow that were given out.
+    /// Shared with the Arrow arrays that were exported.
     batch: Arc<Whole>,
     ids: Vec<u64>,
     columns: Vec<Shown>,
 }
 
-/// What C sees of a column, beside the values.
+/// The description of a column in C, besides its values.
 struct Shown {
     name: CString,
     dtype: CString,
@@ -27,7 +27,7 @@ struct Shown {
     views: Vec<ul_bytes>,
 }
 
-/// What a batch says of itself.
+/// The description of a batch.
 #[repr(C)]
 pub struct ul_batch_info {
     /// Bytes of this struct, set by the caller.
@@ -115,7 +115,7 @@ impl ul_batch {
 
     fn column(&self, index: u64) -> uringload::Result<(Seen<'_>, &Shown)> {
         let at = usize::try_from(index).unwrap_or(usize::MAX);
-        // Looked for here first, because it is compared with a number that is at least as large.
+        // Checked here first, because it is compared with a number that is at least as large.
         let found = self.columns.get(at).and_then(|shown| Some((self.batch.column(at)?, shown)));
         let what = || format!("there is no column {index} among {}", self.columns.len());
         found.ok_or_else(|| invalid(what(), "count from 0"))
@@ -143,7 +143,7 @@ impl Shown {
     }
 }
 
-/// What a batch says of itself.
+/// Describes a batch.
 ///
 /// # Safety
 /// Pointers are null or what the header says of them.
@@ -226,14 +226,14 @@ pub unsafe extern "C" fn ul_batch_column(
     unsafe { call(error, work) }
 }
 
-/// `kDLCPU` and `kDLCUDA` of DLPack, which Arrow has as `ARROW_DEVICE_CPU` and `ARROW_DEVICE_CUDA`.
+/// `kDLCPU` and `kDLCUDA` of DLPack, which equal `ARROW_DEVICE_CPU` and `ARROW_DEVICE_CUDA`.
 const HOST: i32 = 1;
 const CUDA: i32 = 2;
 
 /// No stream: [`ul_batch_wait_on`] waits on the host. In C it is `(void *)-1`.
 pub const UL_HOST: usize = usize::MAX;
 
-/// Makes work put into a stream from here on see the values of a batch on a GPU, or waits for them on the host.
+/// Makes work put into a stream from now on see the values of a batch on a GPU, or waits for them on the host.
 ///
 /// # Safety
 /// `batch` and `error` are null or what the header says of them. `stream` is null, [`UL_HOST`], or a stream of the CUDA
@@ -268,7 +268,7 @@ pub const UL_ARROW_DEVICE: i32 = 2;
 /// All columns, as the fields of a struct.
 pub const UL_ALL: u64 = u64::MAX;
 
-/// A column, or for Arrow all of them, as another library takes it. It outlives the batch.
+/// Exports a column, or with Arrow all of them, to another library. The export outlives the batch.
 ///
 /// # Safety
 /// Pointers are null or what the header says of them for this form.
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn ul_batch_export(
             let what = "the values are on a GPU, and an ArrowArray is of the host's memory";
             return Err(invalid(what, "ask for UL_ARROW_DEVICE"));
         }
-        // Whoever imports it is told of no event to wait for.
+        // The importer gets no event to wait for.
         batch.batch.wait()?;
         let (array, described) = arrow::export(&batch.batch, column)?;
         if form == UL_ARROW {
@@ -331,7 +331,7 @@ fn dlpack(batch: &Whole, index: u64) -> uringload::Result<*mut c_void> {
     Ok(tensor.into_raw())
 }
 
-/// Frees a batch. What was exported stays.
+/// Frees a batch. Exported columns stay valid.
 ///
 /// # Safety
 /// `batch` is null, or a living batch that is not used afterwards.

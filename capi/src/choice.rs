@@ -1,4 +1,4 @@
-//! Which samples of a dataset there are, and in what shares: what `weights`, `stopping`, `only` and `exclude` say.
+//! Chooses the samples of a dataset and their shares, from `weights`, `stopping`, `only` and `exclude`.
 
 use crate::invalid;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Choice {
 pub(crate) enum Only {
     /// In this order.
     Numbers(Vec<u64>),
-    /// What these files list, in ascending order.
+    /// The samples in these files, in ascending order.
     Lists(Vec<PathBuf>),
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Mixture {
 }
 
 impl Choice {
-    /// Opens what the paths stand for.
+    /// Opens the dataset of the paths.
     pub(crate) fn open(self, paths: &[PathBuf], options: &Options) -> Result<ul_dataset> {
         let Some(weights) = self.weights else {
             if self.stopping.is_some() {
@@ -73,7 +73,7 @@ impl Choice {
         let parts = paths.iter().map(|path| dataset::open(std::slice::from_ref(path), options));
         let concat = Arc::new(Concat::new(parts.collect::<Result<_>>()?)?);
         let mixture = Mixture { concat, weights, stopping: self.stopping.unwrap_or_default() };
-        // Refuses what cannot be mixed here, not when it is read.
+        // Refuses invalid mixtures here, not when they are read.
         mixture.sampler(Shuffle::Off, 0)?;
         Ok(ul_dataset { dataset: Arc::clone(&mixture.concat) as Arc<dyn Dataset>, mixture: Some(mixture) })
     }

@@ -6,14 +6,14 @@ use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// What a dataset knows of itself.
+/// The description of a dataset.
 #[repr(C)]
 pub struct ul_dataset_info {
     /// Bytes of this struct, set by the caller.
     pub size: usize,
     /// Number of samples.
     pub samples: u64,
-    /// Bytes of all samples, as far as the index says.
+    /// Bytes of all samples, as known from the index.
     pub bytes: u64,
     /// Number of files.
     pub files: u64,
@@ -69,7 +69,7 @@ pub(crate) unsafe fn give_dataset(dataset: ul_dataset, out: *mut *mut ul_dataset
     Ok(UL_OK)
 }
 
-/// What a dataset knows of itself.
+/// Describes a dataset.
 ///
 /// # Safety
 /// Pointers are null or what the header says of them.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn ul_dataset_get(
     unsafe { call(error, work) }
 }
 
-/// Frees a dataset. Loaders and batches of it stay.
+/// Frees a dataset. Its loaders and batches stay valid.
 ///
 /// # Safety
 /// `dataset` is null, or a living dataset that is not used afterwards.

@@ -1,4 +1,4 @@
-//! Errors as objects: they belong to a call and not to a thread, so that nobody reads another's.
+//! Errors as objects: they belong to a call rather than a thread, so that threads do not read each other's.
 
 use crate::{UL_ERROR, UL_OK, fill, given, owned};
 use std::ffi::{CString, c_char};
@@ -30,7 +30,7 @@ impl ul_error {
     }
 }
 
-/// What an error says. Texts live as long as the error.
+/// The parts of an error. Texts live as long as the error.
 #[repr(C)]
 pub struct ul_error_info {
     /// Bytes of this struct, set by the caller.
@@ -52,7 +52,7 @@ pub struct ul_error_info {
 }
 
 impl ul_error_info {
-    /// Nothing yet, with its size: what [`ul_error_get`] fills.
+    /// An empty struct with its size, for [`ul_error_get`] to fill.
     pub const fn empty() -> ul_error_info {
         let (size, none) = (size_of::<ul_error_info>(), ptr::null());
         ul_error_info {
@@ -68,7 +68,7 @@ impl ul_error_info {
     }
 }
 
-/// What an error says.
+/// Fills in the parts of an error.
 ///
 /// # Safety
 /// `error` is null or a living error; `out` is null or a struct with its size.

@@ -1,16 +1,16 @@
-//! The C interface of uringload. `include/uringload.h` is its documentation; every function here stands there too.
+//! The C interface of uringload. Its documentation is `include/uringload.h`, which declares every function here.
 //!
-//! What holds for all of them:
+//! Rules for all functions:
 //!
 //! - A handle is a pointer to a `Box` that a function of this crate made. Freeing takes it back. A null pointer is
-//!   refused with a status, and freeing null does nothing. A handle that was freed is undefined behaviour, as with
+//!   refused with a status, and freeing null does nothing. Using a freed handle is undefined behaviour, as with
 //!   `free(3)`.
-//! - No panic crosses: `call` catches it, and it becomes an error of kind `Internal`.
-//! - Structs that the caller gives begin with their size, so that a program compiled against an older header gets
-//!   exactly the fields that it knows.
-//! - Numbers of columns and samples are compared with what there is.
+//! - No panic crosses the interface: `call` catches it, and it becomes an error of kind `Internal`.
+//! - Structs from the caller begin with their size, so that a program compiled against an older header gets exactly its
+//!   fields.
+//! - Numbers of columns and samples are checked.
 
-// The names are those of C.
+// These are C names.
 #![allow(non_camel_case_types)]
 
 // In layer order: a module uses only modules above it (a test enforces it).
@@ -39,12 +39,12 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use uringload::{Error, ErrorKind, Result};
 
-/// Number of the ABI: a program and a library with the same number fit together.
+/// Version of the ABI: a program and a library with the same number fit together.
 pub const UL_ABI: u32 = 1;
 
 /// Done.
 pub const UL_OK: i32 = 0;
-/// Failed; the error tells why.
+/// Failed; the error has the reason.
 pub const UL_ERROR: i32 = 1;
 /// Nothing came in time.
 pub const UL_TIMEOUT: i32 = 2;
@@ -69,8 +69,8 @@ pub unsafe extern "C" fn ul_version(abi: *mut u32) -> *const c_char {
 /// # Safety
 /// `error` is null or can be written to.
 pub(crate) unsafe fn call(error: *mut *mut ul_error, work: impl FnOnce() -> Result<i32>) -> i32 {
-    // Unwind safe: what a panic leaves behind is a handle whose parts are each whole, because the library's own threads
-    // do the work; its locks are used although they are poisoned.
+    // Unwind safe: a panic leaves behind a handle whose parts are each complete, because the library's own threads do
+    // the work; its locks are used even if poisoned.
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
@@ -86,7 +86,7 @@ pub(crate) unsafe fn call(error: *mut *mut ul_error, work: impl FnOnce() -> Resu
     status
 }
 
-/// The error for an argument.
+/// The error for an invalid argument.
 pub(crate) fn invalid(what: impl Into<String>, remedy: &'static str) -> Error {
     Error::new(ErrorKind::InvalidArgument, what.into()).with_remedy(remedy)
 }
@@ -100,7 +100,7 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T, name: &str) -> Result<&'a T
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(format!("{name} is null"), "give a handle or an address"))
 }
 
-/// Writes a result to where the caller wants it.
+/// Writes a result to `out`.
 ///
 /// # Safety
 /// `out` is null or can be written to.
@@ -183,7 +183,7 @@ pub(crate) unsafe fn all<'a, T>(first: *const T, count: usize, name: &str) -> Re
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// Refuses what is not of this process, but of the one that it was forked from.
+/// Refuses a handle of the parent process after a fork.
 pub(crate) fn here(process: u32, what: &str) -> Result<()> {
     if process == std::process::id() {
         return Ok(());
@@ -192,7 +192,7 @@ pub(crate) fn here(process: u32, what: &str) -> Result<()> {
     Err(invalid(told, "make one in the child"))
 }
 
-/// A text that ends with a zero byte. One within it would end it early, so it becomes a blank.
+/// A text that ends with a zero byte. A zero byte within it would end it early, so it becomes a blank.
 pub(crate) fn owned(text: &str) -> CString {
     let bytes: Vec<u8> = text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }).collect();
     CString::new(bytes).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Loaders: batches one after the other, with a place to resume from.
+//! Loaders: batches one after the other, with a position to resume from.
 
 use crate::seen::Whole;
 use crate::{
@@ -14,7 +14,7 @@ use uringload::{CancelHandle, DeviceLoader, Loader, Result, State};
 /// A loader. One thread at a time asks it for batches; any thread may cancel it.
 pub struct ul_loader {
     inner: Mutex<Inner>,
-    /// The last texts that were told, by [`UL_STATE`] and [`UL_REPORT`].
+    /// The last texts returned by [`UL_STATE`] and [`UL_REPORT`].
     told: Mutex<[CString; 2]>,
     cancel: CancelHandle,
     process: u32,
@@ -45,7 +45,7 @@ impl Inner {
     }
 }
 
-/// A batch if one comes in time; without a limit, if one is left.
+/// A batch if one comes in time; without a time limit, if one is left.
 fn next<T: Delivered>(loader: &mut Loader<T>, timeout_ms: i64) -> Result<Option<T>> {
     match u64::try_from(timeout_ms) {
         Ok(0) => loader.try_next(),
@@ -58,7 +58,7 @@ impl ul_loader {
     /// The loader, for one thread at a time.
     ///
     /// # Errors
-    /// In a forked child, where the lock of a thread that is not there may be held for ever.
+    /// In a forked child, where a thread that does not exist may hold the lock forever.
     fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
         here(self.process, "a loader")?;
         Ok(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
@@ -174,12 +174,12 @@ pub unsafe extern "C" fn ul_loader_cancel(loader: *const ul_loader) {
     }
 }
 
-/// The place behind the last batch, as JSON for `ul_loader_new`.
+/// The position after the last batch, as JSON for `ul_loader_new`.
 pub const UL_STATE: i32 = 0;
 /// What limits the loader, what it measured and how it reads, as lines for people.
 pub const UL_REPORT: i32 = 1;
 
-/// Tells something of a loader, as a text that stays until the same is told again or the loader is freed.
+/// Returns a text about a loader. It stays valid until the same text is requested again or the loader is freed.
 ///
 /// # Safety
 /// Pointers are null or what the header says of them.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn ul_loader_tell(
     unsafe { call(error, work) }
 }
 
-/// Frees a loader, and ends it if it was not over. Batches stay. In a forked child it does nothing.
+/// Frees a loader, and ends it if it is running. Batches stay valid. In a forked child it does nothing.
 ///
 /// # Safety
 /// `loader` is null, or a living loader that is not used afterwards.
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn ul_loader_tell(
 pub unsafe extern "C" fn ul_loader_free(loader: *mut ul_loader) {
     // SAFETY: by the caller's promise.
     let is_ours = unsafe { given(loader, "loader") }.is_ok_and(|loader| here(loader.process, "a loader").is_ok());
-    // A thread that the child does not have may have been in the middle of changing it.
+    // A thread that does not exist in the child may have been changing it.
     if is_ours {
         // SAFETY: `ul_loader_new` made it, and it is freed once, by the caller's promise.
         drop(unsafe { Box::from_raw(loader) });

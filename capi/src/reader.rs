@@ -1,4 +1,4 @@
-//! Readers: bytes in an order of the caller's own.
+//! Readers: bytes in the caller's order.
 
 use crate::seen::Whole;
 use crate::{
@@ -22,7 +22,7 @@ impl ul_reader {
     /// The reader, for one thread at a time.
     ///
     /// # Errors
-    /// In a forked child, where the lock of a thread that is not there may be held for ever.
+    /// In a forked child, where a thread that does not exist may hold the lock forever.
     fn lock(&self) -> Result<MutexGuard<'_, Reader>> {
         here(self.process, "a reader")?;
         Ok(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn ul_reader_new(
     unsafe { call(error, work) }
 }
 
-/// Asks for bytes.
+/// Requests bytes.
 ///
 /// # Safety
 /// Pointers are null or what the header says of them.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ul_reader_submit(
         let reader = unsafe { given(reader, "reader") }?;
         // SAFETY: by the caller's promise.
         let spans = unsafe { all(spans, span_count, "spans") }?;
-        // A number that does not fit is no file's, and refused as such.
+        // A number that does not fit belongs to no file, and is refused as such.
         let file = |file: u64| FileId(u32::try_from(file).unwrap_or(u32::MAX));
         let span = |&ul_span { file: at, offset, len }: &ul_span| Span { file: file(at), offset, len };
         reader.lock()?.submit(id, &spans.iter().map(span).collect::<Vec<Span>>())?;
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn ul_reader_submit(
     unsafe { call(error, work) }
 }
 
-/// Takes a request back. Returns 1 if it was in flight.
+/// Cancels a request. Returns 1 if it was in flight.
 ///
 /// # Safety
 /// `reader` is null or a living reader.
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn ul_reader_ready_fd(
     unsafe { call(error, work) }
 }
 
-/// Frees a reader, and ends what is in flight. Answers stay. In a forked child it does nothing.
+/// Frees a reader, and ends its requests. Answers stay valid. In a forked child it does nothing.
 ///
 /// # Safety
 /// `reader` is null, or a living reader that is not used afterwards.
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn ul_reader_ready_fd(
 pub unsafe extern "C" fn ul_reader_free(reader: *mut ul_reader) {
     // SAFETY: by the caller's promise.
     let is_ours = unsafe { given(reader, "reader") }.is_ok_and(|reader| here(reader.process, "a reader").is_ok());
-    // A thread that the child does not have may have been in the middle of changing it.
+    // A thread that does not exist in the child may have been changing it.
     if is_ours {
         // SAFETY: `ul_reader_new` made it, and it is freed once, by the caller's promise.
         drop(unsafe { Box::from_raw(reader) });

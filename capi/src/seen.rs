@@ -1,4 +1,4 @@
-//! Batches and their columns, wherever their values lie: on the host, or on a device.
+//! Batches and their columns, wherever their values are: on the host, or on a device.
 
 use bytes::Bytes;
 use std::ffi::c_void;
@@ -21,7 +21,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) name: &'a str,
     pub(crate) dtype: DType,
     pub(crate) form: Form<'a>,
-    /// The elements; null if there are none, or if each value lies by itself.
+    /// The elements; null if there are none, or if each value is separate.
     pub(crate) values: *const c_void,
     /// Their number.
     pub(crate) elements: u64,
@@ -29,17 +29,17 @@ pub(crate) struct Seen<'a> {
     pub(crate) device: Option<u32>,
 }
 
-/// How values lie.
+/// The form of values.
 pub(crate) enum Form<'a> {
-    /// Of one shape each.
+    /// One shape each.
     Dense(&'a [u64]),
     /// End to end, with offsets.
     Ragged(&'a [u64]),
-    /// In rows of one length, of which so many elements each are the sample's.
+    /// In rows of one length, with the number of the sample's elements in each.
     Padded { length: u64, lengths: &'a [u64] },
     /// Pieces of samples in rows of one length.
     Packed(&'a Packed),
-    /// Each by itself.
+    /// Each one separate.
     Views(&'a [Bytes]),
 }
 
@@ -72,11 +72,11 @@ impl Whole {
         }
     }
 
-    /// The column as a tensor; `None` if each value lies by itself. On a device it is ready for the streams that the
-    /// batch was made ready for.
+    /// The column as a tensor; `None` if each value is separate. On a device it is ready for the streams that the batch
+    /// was made ready for.
     ///
     /// # Errors
-    /// `Internal` for a column that is not as long as its shape says, which no loader makes.
+    /// `Internal` for a column that does not have the length of its shape, which no loader makes.
     pub(crate) fn tensor(&self, index: usize) -> Result<Option<Tensor>> {
         let on_device = self.on_device();
         let Some(column) = on_device.get(index) else {
@@ -88,7 +88,7 @@ impl Whole {
         made.map(Some).ok_or_else(wrong)
     }
 
-    /// Makes work put into `stream` from here on wait for the columns.
+    /// Makes work put into `stream` from now on wait for the columns.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device, `Device` for errors of the driver.
@@ -150,7 +150,7 @@ impl<'a> Seen<'a> {
         Seen { name, dtype, form, values, elements: bytes as u64 / dtype.size(), device }
     }
 
-    /// The shape of all elements as one tensor; of no dimension if there is none.
+    /// The shape of all elements as one tensor, without dimensions if there is none.
     pub(crate) fn shape(&self) -> Vec<u64> {
         match &self.form {
             Form::Dense(shape) => {

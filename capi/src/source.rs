@@ -1,4 +1,4 @@
-//! Datasets made of callbacks: the caller tells where samples lie, and the library reads them.
+//! Datasets made of callbacks: the caller says where samples are, and the library reads them.
 
 use crate::{all, call, give_dataset, given, invalid, read, ul_dataset, ul_error};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub struct ul_span {
 pub struct ul_bytes {
     /// The first one.
     pub data: *const u8,
-    /// How many.
+    /// Their number.
     pub len: usize,
 }
 
@@ -50,17 +50,17 @@ pub struct ul_field {
     pub dimensions: usize,
 }
 
-/// A sample's value of one column, as `parse` tells it.
+/// A sample's value of one column, filled in by `parse`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ul_value {
-    /// The bytes, copied when `parse` returns; null: they lie in what was read.
+    /// The bytes, copied when `parse` returns; null: they are in what was read.
     pub data: *const u8,
-    /// Which of the sample's spans they lie in.
+    /// Index of the span that contains them.
     pub span: usize,
     /// Their first byte in that span.
     pub offset: usize,
-    /// How many they are.
+    /// Their number.
     pub len: usize,
 }
 
@@ -68,12 +68,12 @@ type Spans = unsafe extern "C" fn(*mut c_void, u64, *mut ul_span, usize, *mut us
 type Parse = unsafe extern "C" fn(*mut c_void, u64, *const ul_bytes, usize, *mut ul_value, usize) -> c_int;
 type Drops = unsafe extern "C" fn(*mut c_void);
 
-/// A dataset that the caller knows.
+/// A dataset of the caller's.
 #[repr(C)]
 pub struct ul_source {
     /// Bytes of this struct, set by the caller.
     pub size: usize,
-    /// Given to each callback.
+    /// Passed to each callback.
     pub context: *mut c_void,
     /// Paths of the files.
     pub paths: *const *const c_char,
@@ -87,19 +87,19 @@ pub struct ul_source {
     pub samples: u64,
     /// Identifies everything that order and content depend on; 0: made of the files and columns.
     pub fingerprint: u64,
-    /// Tells where a sample lies.
+    /// Fills in the spans of a sample.
     pub spans: Option<Spans>,
-    /// Tells what its values are; null: value i is span i.
+    /// Fills in the values of a sample; null: value i is span i.
     pub parse: Option<Parse>,
-    /// Called once, when nothing uses the context any more; may be null.
+    /// Called once, when the context is no longer used; may be null.
     pub drop: Option<Drops>,
-    /// Bytes of all samples; 0: every sample is asked where it lies.
+    /// Bytes of all samples; 0: computed from the spans of every sample.
     pub bytes: u64,
-    /// Bytes of the longest sample at most; 0: every sample is asked where it lies.
+    /// Maximum bytes of a sample; 0: computed from the spans of every sample.
     pub largest: u64,
 }
 
-/// Of samples that are asked one by one how long they are.
+/// Maximum number of samples whose lengths are computed one by one.
 const ASKED_MAX: u64 = 1 << 32;
 
 /// The caller's context and callbacks.
@@ -129,7 +129,7 @@ struct Source {
     index: Index,
     callbacks: Callbacks,
     fingerprint: u64,
-    /// 0: not known.
+    /// 0: unknown.
     largest: u64,
 }
 
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn ul_dataset_of(
         let fields = unsafe { fields(source) }?;
         let is_plain = source.parse.is_none() && fields.len() == 1;
         let mut index = Index::new("callbacks", files, Schema { fields }, source.samples);
-        // Without `parse` nobody looks at bytes; the only piece of a sample is the value of its only column.
+        // Without `parse`, no callback looks at bytes; a sample's only piece is the value of its only column.
         index.parse_reads_bytes = source.parse.is_some();
         index.plain_field = is_plain.then_some(0);
         let is_asked = source.bytes == 0 || source.largest == 0;
@@ -254,7 +254,7 @@ impl Dataset for Source {
         &self.index
     }
 
-    /// A sample about which the callback says no has no spans, and `parse` fails.
+    /// A sample that the callback refuses has no spans, and `parse` fails.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let (first, nothing) = (out.len(), ul_span { file: 0, offset: 0, len: 0 });
         let mut told = [nothing; 8].to_vec();
@@ -268,7 +268,7 @@ impl Dataset for Source {
                 return;
             }
             if count <= told.len() {
-                // A file's number that does not fit is no file's: the loader says so.
+                // A file number that does not fit belongs to no file: the loader reports that.
                 let file = |file: u64| FileId(u32::try_from(file).unwrap_or(u32::MAX));
                 out.extend(told[..count].iter().map(|&ul_span { file: at, offset, len }| Span {
                     file: file(at),

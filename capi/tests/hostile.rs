@@ -1,5 +1,5 @@
-//! Callbacks that lie, fail and contradict themselves, ten thousand times over: every sample comes or is counted as
-//! failed, honest ones come whole, every error says what is wrong, and nothing hangs. C has no panics.
+//! Callbacks that lie, fail and contradict themselves, ten thousand times: every sample comes or counts as failed,
+//! honest ones are complete, every error says what is wrong, and nothing hangs. C has no panics.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls of C stand in a row, under one promise")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload_capi::*;
 
-/// `URINGLOAD_SEEDS` says otherwise.
+/// Default; `URINGLOAD_SEEDS` overrides it.
 const SEEDS: u64 = 10_000;
 /// Samples of a dataset, of four bytes each.
 const SAMPLES: u64 = 24;
@@ -28,7 +28,7 @@ fn mixed(parts: &[u64]) -> u64 {
 
 struct Lies {
     seed: u64,
-    /// Calls so far: some callbacks answer otherwise each time.
+    /// Calls so far: some callbacks answer differently each time.
     calls: AtomicU64,
 }
 
@@ -99,7 +99,7 @@ unsafe extern "C" fn parse(
     let value = match lies.kind(sample, 1) {
         0 => return 1,
         1 => return c_int::MIN,
-        // Nothing is written: what the library put there is of no length.
+        // Nothing is written: the library's default has no length.
         2 => return 0,
         3 => ul_value { span: 1, ..honest },
         4 => ul_value { span: usize::MAX, ..honest },
@@ -123,7 +123,7 @@ unsafe extern "C" fn drops(context: *mut c_void) {
     DROPPED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// An error that says something; it is freed.
+/// Checks that an error has a text, and frees it.
 fn freed(error: *mut ul_error, seed: u64) -> String {
     let mut info = ul_error_info::empty();
     // SAFETY: the error is living; its texts live as long as it.
@@ -143,7 +143,7 @@ fn freed(error: *mut ul_error, seed: u64) -> String {
     }
 }
 
-/// The values of a batch: those of honest samples are what the file has. Returns how many came and how many did not.
+/// The values of a batch: those of honest samples equal the file. Returns how many came and how many did not.
 ///
 /// # Safety
 /// `batch` is living, and is not used afterwards.
@@ -241,7 +241,7 @@ fn every_lie_is_an_error_of_its_own_and_nothing_hangs() {
     }
     eprintln!("{seeds} seeds in {:?}: {came} samples came, {errors} errors", start.elapsed());
     assert!(came > seeds && errors > seeds, "{came} came and {errors} errors");
-    // The last thread of a loader may still be on its way out.
+    // The last thread of a loader may still be ending.
     let start = Instant::now();
     while DROPPED.load(Ordering::SeqCst) < seeds as usize && start.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(10));

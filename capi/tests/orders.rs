@@ -24,7 +24,7 @@ fn calls_in_any_order_end_with_a_status() {
         (good, errors, given) = (good + sums.good, errors + sums.errors, given + sums.given);
     }
     assert!(good > seeds && errors > seeds, "{good} calls were good and {errors} failed");
-    // The last thread of a loader may still be on its way out.
+    // The last thread of a loader may still be ending.
     let start = Instant::now();
     while DROPPED.load(Ordering::SeqCst) < given && start.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(10));

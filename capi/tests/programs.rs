@@ -1,5 +1,5 @@
-//! The header against the library, and the examples: compiled by the machine's C and C++ compilers, and run under
-//! AddressSanitizer, which watches the library's heap as well because it stands in for malloc.
+//! Compares the header with the library, and runs the examples: compiled by the machine's C and C++ compilers, and run
+//! under AddressSanitizer, which also watches the library's heap because it replaces malloc.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls of C stand in a row, under one promise")]
 
 use std::fmt::Write;
@@ -19,7 +19,7 @@ fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// Whether the compiler is there.
+/// Whether the compiler is installed.
 fn has(compiler: &str) -> bool {
     let there = Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
@@ -40,7 +40,7 @@ fn told(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Compiles a program of capi/examples or capi/tests, with the sanitizers where this compiler has them.
+/// Compiles a program of capi/examples or capi/tests, with the sanitizers if this compiler has them.
 fn compiled(compiler: &str, standard: &str, source: &Path, folder: &Path) -> PathBuf {
     let empty = folder.join("empty.c");
     fs::write(&empty, "int main(void) { return 0; }\n").expect("a file");
@@ -91,7 +91,7 @@ fn the_c_example_reads_every_record_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let source = Path::new(CAPI).join("examples/train.c");
     let program = compiled("cc", "gnu11", &source, folder.path());
-    // Two loaders, of which the second goes on from the state of the first.
+    // Two loaders; the second continues from the state of the first.
     assert_eq!(run(&program, &records(folder.path())), format!("sum {}\n", 64 * (999 * 1000 / 2)));
     let output = Command::new(&program).arg("/nowhere").output().expect("it starts");
     assert!(output.status.code() == Some(1) && told(&output).contains("/nowhere"), "{}", told(&output));
@@ -108,7 +108,7 @@ fn the_cpp_example_makes_tensors_of_a_dataset_of_its_own() {
     assert_eq!(run(&program, &records(folder.path())), format!("elements {}, bytes {}\n", 256 * 4, 7 * 150));
 }
 
-/// As another library imports them: by Arrow's specification alone, behind the batch.
+/// As another library imports them: only by Arrow's specification, after the batch was freed.
 #[test]
 fn arrays_of_arrow_are_what_the_specification_says() {
     if !has("cc") {
@@ -120,7 +120,7 @@ fn arrays_of_arrow_are_what_the_specification_says() {
     assert_eq!(run(&program, &records(folder.path())), "32 rows of 4 columns, 7 refused\n");
 }
 
-/// Each argument of each function, wrong in each way that is not undefined behaviour; threads.
+/// Each argument of each function, wrong in every way except undefined behaviour; and threads.
 #[test]
 fn what_no_function_may_be_given_is_a_status() {
     if !has("cc") {
@@ -134,8 +134,8 @@ fn what_no_function_may_be_given_is_a_status() {
     assert!(refused.is_some_and(|count| count > 100), "{told}");
 }
 
-/// Without AddressSanitizer: where another thread is in its malloc at the fork, malloc in the child waits for ever. The
-/// C library's holds its locks over a fork.
+/// Without AddressSanitizer: if another thread is in its malloc at the fork, malloc in the child waits forever. The C
+/// library holds its locks over a fork.
 #[test]
 fn a_forked_child_is_refused_while_a_thread_reads() {
     if !has("cc") {
@@ -147,7 +147,7 @@ fn a_forked_child_is_refused_while_a_thread_reads() {
     run_with(&program, &[&records(folder.path()), Path::new("forks")]);
 }
 
-/// On the mock of the driver, which cargo leaves beside this program where the whole workspace is built.
+/// On the mock driver, which cargo leaves beside this program if the whole workspace is built.
 #[test]
 fn batches_in_the_memory_of_a_gpu_wait_for_streams() {
     if !has("cc") {
@@ -159,7 +159,7 @@ fn batches_in_the_memory_of_a_gpu_wait_for_streams() {
         return skip("no mock of CUDA (cargo build -p uringload-mock-cuda)");
     }
     let folder = tempfile::tempdir().expect("a folder");
-    // Its own copy: what other tests do to theirs plays no part.
+    // A separate copy, so that changes by other tests do not matter.
     let driver = folder.path().join("libcuda.so.1");
     fs::copy(mock, &driver).expect("a copy");
     let source = Path::new(CAPI).join("tests/device.c");

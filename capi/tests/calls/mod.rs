@@ -1,5 +1,5 @@
-//! Worlds of handles, and calls of any function of the interface on any of them, with arguments that are wrong in any
-//! way short of undefined behaviour. The test of orders draws them from seeds, the fuzzer from its bytes.
+//! Worlds of handles, and calls of any function of the interface on any of them, with arguments that are wrong in every
+//! way except undefined behaviour. The test of orders draws them from seeds, the fuzzer from its bytes.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls of C stand in a row, under one promise")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use uringload_capi::*;
 
-/// Calls in a world, at most.
+/// Maximum number of calls in a world.
 const CALLS: usize = 100;
 /// Longest that a world may take.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Choices: of SplitMix64, or bytes that somebody else has chosen.
+/// Choices: from SplitMix64, or from given bytes.
 pub struct Random {
     state: u64,
     bytes: Option<Vec<u8>>,
@@ -25,7 +25,7 @@ impl Random {
         Random { state: seed, bytes: None }
     }
 
-    /// The bytes are taken from the front, and then there are zeros.
+    /// The bytes are used from the front, followed by zeros.
     #[allow(dead_code, reason = "for the fuzzer")]
     pub fn of(bytes: &[u8]) -> Random {
         Random { state: 0, bytes: Some(bytes.iter().rev().copied().collect()) }
@@ -53,7 +53,7 @@ impl Random {
         handles.get(at).copied().unwrap_or(null_mut())
     }
 
-    /// Takes one of these out, or null.
+    /// Removes and returns one of these, or null.
     fn take<T>(&mut self, handles: &mut Vec<*mut T>) -> *mut T {
         let at = self.pick(handles.len() as u64 + 1) as usize;
         if at < handles.len() { handles.swap_remove(at) } else { null_mut() }
@@ -152,7 +152,7 @@ struct Handles {
 }
 
 impl Handles {
-    /// Books what a call said, and frees its error.
+    /// Records the result of a call, and frees its error.
     fn note(&mut self, status: i32, error: *mut ul_error) -> bool {
         assert!([UL_OK, UL_ERROR, UL_TIMEOUT, UL_END].contains(&status), "{status}");
         assert_eq!(status == UL_ERROR, !error.is_null(), "an error goes with its status");
@@ -306,7 +306,7 @@ impl Handles {
         }
     }
 
-    /// Looks at a batch, with structs of any size.
+    /// Reads a batch, with structs of any size.
     fn look(&mut self, random: &mut Random) {
         let batch = random.one(&self.batches);
         // Room for the largest struct of a later header.
@@ -324,7 +324,7 @@ impl Handles {
             self.note(status, error);
             assert_eq!(room[0], size as u64, "the size stays");
             assert!(room[size.div_ceil(8).max(1)..].iter().all(|&word| word == 0xaa), "it wrote behind {size}");
-            // On the host it looks at no stream.
+            // On the host, the stream is ignored.
             let stream = [null_mut(), std::ptr::without_provenance_mut(UL_HOST)][random.pick(2) as usize];
             let status = ul_batch_wait_on(batch, stream, &raw mut error);
             self.note(status, error);
@@ -376,7 +376,7 @@ impl Handles {
     }
 }
 
-/// What a world came to.
+/// The result of a world.
 #[derive(Debug, Default)]
 pub struct Sums {
     pub good: u64,
