@@ -88,9 +88,9 @@ impl Collation {
     /// Checks what `config` requests against `dataset`.
     ///
     /// A form requested for all columns applies to those that it fits: columns of one shape have neither lengths nor
-    /// padding, so they are dense if everything is to be ragged or padded. A form requested for one column by name
+    /// padding, so they are dense if all columns should be ragged or padded. A form requested for one column by name
     /// applies or is refused. Columns whose values come from the index ([`Value::I64`](crate::dataset::Value::I64)) are
-    /// integers, whatever the form.
+    /// integers in any form.
     ///
     /// # Errors
     /// `InvalidArgument` for a column that does not exist or is named twice, a form that its shape does not allow, a

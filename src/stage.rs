@@ -205,7 +205,7 @@ pub struct Stage {
     /// Memory that GPUs read files from, kept until the threads have ended: the thread that feeds devices may end
     /// earlier.
     pinned: Option<Arc<Pinned>>,
-    /// Work submitted and not taken back.
+    /// Work submitted and not returned yet.
     under_way: usize,
     /// Set if the system started fewer threads than wanted.
     fewer: Option<Fallback>,
@@ -407,7 +407,7 @@ impl Stage {
         !self.shared.finished.is_empty()
     }
 
-    /// Work submitted and not taken back.
+    /// Work submitted and not returned yet.
     pub fn under_way(&self) -> usize {
         self.under_way
     }

@@ -78,7 +78,7 @@ pub struct Progress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Good samples, as far as their format can tell.
+    /// Samples that passed all checks of their format.
     pub samples: u64,
     /// Samples that cannot be read.
     pub samples_lost: u64,

@@ -376,7 +376,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Starts to copy a block of a complete batch, of which some values may be on the device already.
+    /// Starts to copy a block of a complete batch, some of whose values may already be on the device.
     fn place_made(
         &mut self,
         begun: &mut Begun,

@@ -125,7 +125,7 @@ fn check_reads(plan: &BatchPlan, layout: Layout) {
     for read in &plan.reads {
         // Spans less than an alignment unit apart are joined even without a gap, and a read may be cut right there.
         let is_between = read.need == read.len;
-        assert!(is_between || wanted(read.file, read.offset + read.need - 1), "{read:?} needs what nobody wants");
+        assert!(is_between || wanted(read.file, read.offset + read.need - 1), "{read:?} needs an unwanted byte");
     }
     let ascends = |reads: &[PlannedRead]| reads[0].block <= reads[1].block;
     assert!(plan.reads.windows(2).all(ascends), "blocks are filled one after the other");

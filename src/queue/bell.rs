@@ -81,7 +81,7 @@ mod tests {
         bell.ring();
         bell.set_waker(&waker);
         bell.ring();
-        assert_eq!(count.get(), 0, "nobody listened, or no waker was set");
+        assert_eq!(count.get(), 0, "no listener, or no waker");
         bell.listen();
         bell.ring();
         bell.ring();

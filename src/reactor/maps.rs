@@ -74,8 +74,8 @@ impl Reactor {
         self.has_maps() && self.next_to_map().is_some()
     }
 
-    /// The first batch that was read and whose values no thread has. None behind a stretch that is not kept yet,
-    /// because the batch may need it. Where values get places on a GPU, it is the next batch in order, once all places
+    /// The first batch that was read and whose values no thread has. None after a stretch that is not kept yet, because
+    /// the batch may need it. Where values get places on a GPU, it is the next batch in order, once all places exist.
     /// exist.
     fn next_to_map(&self) -> Option<usize> {
         let waits = |pending: &Pending| {

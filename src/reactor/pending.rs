@@ -66,7 +66,7 @@ pub(super) struct Pending {
     has_holes: bool,
     /// The caller's id of a request.
     is_second_try: bool,
-    /// What its user calls a request, and whether nobody wants it any more.
+    /// The caller's id of a request, and whether it was cancelled.
     pub(super) id: u64,
     pub(super) is_dropped: bool,
     pub(super) parsed: Parsed,

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of requests that may be under way or wait for room among the answers. It bounds what each turn looks at.
+/// Number of requests that may be in progress or wait for room among the answers. It bounds the work of each turn.
 const LIVE_MAX: usize = 1024;
 
 /// Bytes that a caller wants.
@@ -80,7 +80,7 @@ pub struct Requests {
     queue: VecDeque<(u64, Option<Request>)>,
     /// The id and the number of the request that is planned and waits for memory.
     waiting: Option<(u64, u64)>,
-    /// Slots of requests that are under way.
+    /// Slots of requests in progress.
     live: Vec<u32>,
     /// Slots with reads to issue, oldest first.
     issue: VecDeque<u32>,

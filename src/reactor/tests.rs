@@ -58,7 +58,7 @@ struct World {
     queue_capacity: usize,
     /// Number of truncated values.
     cut: u64,
-    /// What the consumer has been told so far.
+    /// What the consumer has received so far.
     heard: Heard,
     /// Blocks that arrived before their batches.
     early: Vec<Told>,
@@ -80,7 +80,7 @@ struct Told {
 struct Heard {
     /// Samples and batches that failed.
     failures: u64,
-    /// Whether it was told that memory ran out.
+    /// Whether it received an error that memory ran out.
     starved: bool,
     /// Batches that had both timeouts and samples.
     holes: u64,
@@ -507,7 +507,7 @@ impl World {
         Some(batch)
     }
 
-    /// Checks that the column has the requested form, whatever was skipped.
+    /// Checks that the column has the requested form, even if samples were skipped.
     fn check_form(&self, column: &Column, samples: usize, stands_in: bool) {
         let is_fixed = self.is_fixed();
         match (&column.data, self.config.collate) {

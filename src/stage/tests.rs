@@ -139,7 +139,7 @@ fn sleepers_are_woken() {
         stage.submit(work(round % PANICS, &mut whole), &mut clock);
         let begin = Instant::now();
         let finished = loop {
-            assert!(begin.elapsed() < Duration::from_secs(60), "round {round}: nobody woke up");
+            assert!(begin.elapsed() < Duration::from_secs(60), "round {round}: no thread woke up");
             match stage.take() {
                 Some(finished) => break finished,
                 None => std::hint::spin_loop(),

@@ -144,8 +144,8 @@ impl fmt::Display for Role {
     }
 }
 
-/// One thread's clock. It belongs to the thread (or to the one consumer, wherever that runs); what it has charged can
-/// be read from any thread at any time.
+/// One thread's clock. It belongs to the thread (or to the one consumer, on any thread); any thread can read its
+/// charges at any time.
 ///
 /// A switch reads the monotonic clock and stores two or three words that no other thread writes: about 40 ns, no lock.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::super::joining::{GAP_MAX, Joining};
 use super::*;
 
-/// Samples of `len` bytes, each `apart` bytes behind the one before it.
+/// Samples of `len` bytes, each `apart` bytes after the previous one.
 fn row(count: u64, len: u64, apart: u64) -> Arc<Spans> {
     let span = |number| Span { file: FileId(0), offset: 100 + number * (len + apart), len };
     Spans::new((0..count).map(|number| vec![span(number)]).collect())
@@ -103,5 +103,5 @@ fn what_a_gap_would_join_is_told_where_it_may_be_tried() {
     assert!(plan.block_bytes() <= bytes + tried.room);
     let useful = plan.joined.useful(bytes);
     assert!(useful.abs_diff(wanted) <= 1, "{useful} of {wanted}");
-    assert_eq!(joined(&near, Joining::default()).useful(1000), 1000, "nobody asked");
+    assert_eq!(joined(&near, Joining::default()).useful(1000), 1000, "not measured");
 }

@@ -104,7 +104,7 @@ fn what_is_tried_is_read_while_it_is_asked_for() {
     let grid = Grid::of_bytes(dataset.files(), STRETCH).unwrap();
     for room in [STRETCH, 3 * STRETCH, 9 * STRETCH, all] {
         let tried = || planner(&dataset, &grid, Keep::Tried(room));
-        assert_eq!(check_turned(tried(), &grid, room, || None), (0, 0), "nobody asked");
+        assert_eq!(check_turned(tried(), &grid, room, || None), (0, 0), "never requested");
         let latest = check_all(planner(&dataset, &grid, Keep::Latest(room)), &grid, room);
         assert_eq!(check_turned(tried(), &grid, room, || Some(true)), latest);
         for every in 1..12 {

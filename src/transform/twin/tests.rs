@@ -58,7 +58,7 @@ fn a_pass_weighs_what_lies_along_it() {
     // Two rows of three pixels, with a byte between the rows.
     let source = [10, 20, 30, 11, 21, 31, 255, 255, 0, 9, 110, 120, 130, 111, 121, 131, 0, 1, 0];
     let columns = PassParams { height: 2, width: 2, row_bytes: 10, is_vertical: false };
-    // The last column, sharpened; and the mean of the first two, of which a half is rounded up.
+    // The last column, sharpened; and the mean of the first two, whose half is rounded up.
     let (taps, weights) = ([[1, 2], [0, 4]], [-ONE, 2 * ONE, ONE / 2, ONE / 2]);
     let mut made = [9; 12];
     resample(&mut made, &source, columns, &taps, &weights);

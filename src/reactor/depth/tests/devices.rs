@@ -64,7 +64,7 @@ impl Two {
         }
     }
 
-    /// The device of the read that is to be issued now.
+    /// The device of the next read to issue.
     fn next(&self) -> Option<usize> {
         let has = |device: &usize| !self.waiting[*device].is_empty();
         match &self.policy {

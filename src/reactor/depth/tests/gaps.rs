@@ -132,7 +132,7 @@ fn a_quota_of_operations_is_found_out_and_gaps_are_read_along() {
         }
     }
     let limits = Limits { reads_per_second: 150, bytes_per_second: 0, ..quota };
-    assert!(Lane::new(limits, JPEGS, 0, 3).rate(60) < 151.0 * 115_000.0, "nobody may try it");
+    assert!(Lane::new(limits, JPEGS, 0, 3).rate(60) < 151.0 * 115_000.0, "trials are not allowed");
 }
 
 #[test]
