@@ -39,7 +39,8 @@ def collected(loaders: list[uringload.DataLoader] | None = None) -> dict[tuple[s
     registry.register(prometheus.Collector(loaders))
     text = prometheus_client.generate_latest(registry).decode()
     families = parser.text_string_to_metric_families(text)
-    return {(each.name, *(each.labels[name] for name in sorted(each.labels))): each.value for family in families for each in family.samples}
+    samples = [sample for family in families for sample in family.samples]
+    return {(each.name, *(each.labels[name] for name in sorted(each.labels))): each.value for each in samples}
 
 
 def test_a_line_now_and_then_and_a_report_at_the_end(records: pathlib.Path) -> None:

@@ -148,22 +148,6 @@ def test_a_state_of_something_else_is_refused_with_the_difference(records: pathl
         assert len(list(other)) == 32, "what was refused has changed nothing"
 
 
-def test_a_state_of_version_1_goes_on_and_is_saved_as_version_2(records: pathlib.Path) -> None:
-    given = of_records(records, shuffle=True, seed=SEED)
-    with DataLoader(**given) as loader:
-        batches = iter(loader)
-        [next(batches) for _ in range(5)]
-        state = loader.state_dict()
-        rest = [number for batch in batches for number in numbers(batch)]
-    assert (state["version"], state["order"]) == (2, {"kind": "shuffled", "seed": SEED, "version": 1})
-    old = {**state, "version": 1, "order": f"shuffled, seed {SEED}", "batching": None}
-    del old["checksum"]
-    with DataLoader(**given) as other:
-        other.load_state_dict(old)
-        assert other.state_dict() == state
-        assert [number for batch in other for number in numbers(batch)] == rest
-
-
 class Reversed:
     """A sampler of the caller's."""
 
@@ -193,9 +177,6 @@ def test_a_sampler_is_known_by_its_type_and_what_it_says(records: pathlib.Path) 
     assert named["order"]["digest"] not in (plain["order"]["digest"], state_of(Reversed(1))["order"]["digest"])
     load(Reversed(), plain)
     load(Reversed("by length"), named)
-    old = {**plain, "version": 1, "order": "a sampler of the caller's (Reversed)", "batching": None}
-    del old["checksum"]
-    load(Reversed(), old)
     with pytest.raises(uringload.StateMismatchError, match="digest"):
         load(Reversed("by name"), named)
     with pytest.raises(uringload.StateMismatchError, match='name "python:Reversed" in the state, "python:list" here'):
