@@ -12,6 +12,7 @@ mod formats {
     mod denied;
     mod hdf5;
     mod identity;
+    mod idx;
     mod limits;
     mod lines;
     mod mapped;

@@ -81,7 +81,14 @@ pub(super) fn some_threads<'scope, 'env, R: Send + 'scope>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watched::{asking, is_given_up, watched};
+    use std::path::Path;
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Barrier};
+    use std::time::{Duration, Instant};
     use uringload_core::{Error, ErrorKind};
+
+    const LIMIT: Duration = Duration::from_millis(200);
 
     #[test]
     fn results_come_in_the_order_of_the_items() {
@@ -106,5 +113,34 @@ mod tests {
             assert_eq!(error.to_string(), "file 500", "{threads} threads");
         }
         assert!(try_in_parallel(&[0; 0], 4, |_| Ok(())).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_answered_is_named_and_left_behind() {
+        for threads in [1, 4] {
+            let end = Arc::new(Barrier::new(2));
+            let theirs = Arc::clone(&end);
+            let (tell, told) = channel();
+            let start = Instant::now();
+            let error = watched(LIMIT, move || {
+                let files: Vec<u32> = (0..40).collect();
+                let done = try_in_parallel(&files, threads, |file| {
+                    let asks = asking(Path::new("/data/"));
+                    asks.next(Path::new("/data/"), b"", file.to_string().as_bytes());
+                    drop(asking(Path::new("/other")));
+                    if *file == 20 {
+                        theirs.wait();
+                    }
+                    Ok(())
+                });
+                let _ = tell.send(is_given_up());
+                done
+            })
+            .unwrap_err();
+            assert_eq!((error.kind(), error.path()), (ErrorKind::Timeout, Some(Path::new("/data/20"))), "{error}");
+            assert!(start.elapsed() >= LIMIT);
+            end.wait();
+            assert!(told.recv().unwrap());
+        }
     }
 }

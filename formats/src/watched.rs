@@ -216,39 +216,8 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parallel::try_in_parallel;
-    use std::sync::Barrier;
 
     const LIMIT: Duration = Duration::from_millis(200);
-
-    #[test]
-    fn what_is_not_answered_is_named_and_left_behind() {
-        for threads in [1, 4] {
-            let end = Arc::new(Barrier::new(2));
-            let theirs = Arc::clone(&end);
-            let (tell, told) = channel();
-            let start = Instant::now();
-            let error = watched(LIMIT, move || {
-                let files: Vec<u32> = (0..40).collect();
-                let done = try_in_parallel(&files, threads, |file| {
-                    let asks = asking(Path::new("/data/"));
-                    asks.next(Path::new("/data/"), b"", file.to_string().as_bytes());
-                    drop(asking(Path::new("/other")));
-                    if *file == 20 {
-                        theirs.wait();
-                    }
-                    Ok(())
-                });
-                let _ = tell.send(is_given_up());
-                done
-            })
-            .unwrap_err();
-            assert_eq!((error.kind(), error.path()), (ErrorKind::Timeout, Some(Path::new("/data/20"))), "{error}");
-            assert!(start.elapsed() >= LIMIT);
-            end.wait();
-            assert!(told.recv().unwrap());
-        }
-    }
 
     #[test]
     fn without_a_note_nothing_is_named() {
