@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use uringload::internal::{Sequential, Sharded, Shuffled, Strided, Windowed};
+use uringload::inspect::{Sequential, Sharded, Shuffled, Strided, Windowed};
 use uringload::sampler::{Cursor, Mixed, Sampler, Stopping};
 
 const RUNS: usize = 7;

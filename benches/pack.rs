@@ -9,11 +9,11 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use uringload::config::Batching;
 use uringload::config::{Buckets, PackMethod, Packing, Shuffle};
+use uringload::config::{Config, WINDOW_SAMPLES};
 use uringload::dataset::{self, Dataset, FileTable, Options};
-use uringload::internal::Batching;
-use uringload::internal::{Bucketer, Packer, Rows, Shuffled};
-use uringload::internal::{Config, WINDOW_SAMPLES};
+use uringload::inspect::{Bucketer, Packer, Rows, Shuffled};
 use uringload::sampler::{Cursor, Order, Selection};
 
 const RUNS: usize = 7;
@@ -107,7 +107,7 @@ fn folder(lengths: &[u64]) -> Arc<dyn Dataset> {
     for (number, &length) in lengths.iter().enumerate() {
         files.push(format!("{number:07}").as_bytes(), length).expect("room");
     }
-    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
+    dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 /// Measures the whole way from the cursor to the pieces of a batch: over an epoch, and for the first batch after a

@@ -6,10 +6,10 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use uringload::config::Config;
 use uringload::config::{Collate, Padding};
 use uringload::dataset::{self, Dataset, FileTable, Options};
-use uringload::internal::Config;
-use uringload::internal::{Sequential, Shuffled};
+use uringload::inspect::{Sequential, Shuffled};
 use uringload::sampler::{Order, Sampler};
 
 const RUNS: usize = 7;
@@ -48,13 +48,13 @@ fn main() {
 
 fn folder(count: u64, mean_bytes: u64) -> Arc<dyn Dataset> {
     let files = table(count, |number| mean_bytes / 2 + number * 7919 % mean_bytes);
-    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
+    dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 fn records(files: u64, records: u64, record_bytes: u64) -> Arc<dyn Dataset> {
     let files = table(files, |_| records * record_bytes);
     let options = Options::new().format("records").set("record_bytes", record_bytes);
-    dataset::internal::of_files(files, &options).expect("whole records")
+    dataset::inspect::of_files(files, &options).expect("whole records")
 }
 
 fn table(count: u64, size: impl Fn(u64) -> u64) -> FileTable {

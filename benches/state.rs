@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use uringload::Loader;
 use uringload::State;
+use uringload::config::Config;
 use uringload::config::EngineChoice;
 use uringload::dataset::{self, Dataset, FileTable, Options};
-use uringload::internal::Config;
-use uringload::internal::Identity;
+use uringload::inspect::Identity;
 use uringload::sampler::{Cursor, Order, Selection, epoch_digest, for_dataset};
 
 const RUNS: usize = 7;
@@ -25,7 +25,7 @@ fn main() {
     files.push_root("/simulated");
     files.push(b"records", SAMPLES * RECORD_BYTES).expect("a table has room");
     let options = Options::new().format("records").set("record_bytes", RECORD_BYTES);
-    let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &options).expect("records");
+    let dataset: Arc<dyn Dataset> = dataset::inspect::of_files(files, &options).expect("records");
     let builder = Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(42).engine(EngineChoice::Sim);
     let loader = builder.start(Cursor::new(3, SAMPLES / 2)).build().expect("a loader");
     let text = loader.state().to_json();

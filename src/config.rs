@@ -23,16 +23,15 @@ pub use cache::{Cache, ImageCache};
 pub use collation::{Collate, PadValue, Padding};
 pub use device::{Device, DeviceRoute, Gds, NvjpegRoute};
 pub use errors::{MaxFailures, OnError};
-pub use order::{Buckets, PackMethod, Packing, Shuffle};
+pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, Shuffle, WINDOW_SAMPLES};
 pub use profile::Profile;
-pub use uringload_core::{Cause, Fallback, Part};
+pub use settings::Config;
+pub use uringload_core::{Cause, Fallback, GdsCause, Part, parse_bytes, split_unit};
 pub use value::{Kind, Setting, Value};
 
 pub(crate) use cursor::Cursor;
 pub(crate) use device::{DeviceKind, GdsRoute, GdsTrial};
-pub(crate) use order::{Batching, MIXED_SHARDS};
-pub(crate) use settings::{CHECK_EVERY, Config};
-pub(crate) use uringload_core::internal::GdsCause;
+pub(crate) use settings::CHECK_EVERY;
 
 /// Which engine reads. If an engine chosen by name is not available, `build` fails; only `Auto` falls back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

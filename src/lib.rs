@@ -105,12 +105,10 @@ pub mod sys {
     pub use uringload_sys::dlpack::Tensor;
 }
 
-/// For the other crates of uringload only: it may change in any release.
-#[doc(hidden)]
-pub mod internal {
+/// What looks into a loader, and at the machine under it: the orders, single samples, raw reads, the links of GPUDirect
+/// Storage, and what the kernels compute. `uringload bench`, `verify-order`, `doctor` and the tests are made of it.
+pub mod inspect {
     pub use crate::config::device::{DeviceKind, GDS_OPEN_BOUND, GdsRoute, GdsSearch, GdsTrial};
-    pub use crate::config::order::{Batching, MIXED_SHARDS, WINDOW_SAMPLES};
-    pub use crate::config::settings::Config;
     pub use crate::device::batch::element_type;
     pub use crate::here::Here;
     pub use crate::loader::Delivered;
@@ -128,14 +126,12 @@ pub mod internal {
     pub use crate::samples::Samples;
     pub use crate::stage::Errands;
     pub use crate::state::{Identity, VERSION};
-    pub use crate::stats::clock::{Clock, Doing, Role, ThreadSnapshot};
     pub use crate::stats::counters::{Counter, Counters, Gauge};
     pub use crate::stats::histogram::Histogram;
     pub use crate::transform::column::{Output, Transform};
     pub use crate::transform::images::{SIDE_MAX, images_on_host};
     pub use crate::transform::tokens::tokens_on_host;
     pub use crate::verify::detail::{NotChecked, Stage};
-    pub use uringload_core::internal::{GdsCause, parse_bytes, split_unit};
     pub use uringload_formats::SHARD_SAMPLES;
     pub use uringload_images::example_bmp;
 

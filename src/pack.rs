@@ -13,7 +13,7 @@ mod plan;
 mod shard;
 
 use crate::config::{Batching, Collate, Config, Cursor, MaxFailures, OnError, Part, Shuffle};
-use crate::dataset::internal::try_in_parallel;
+use crate::dataset::inspect::try_in_parallel;
 use crate::dataset::{self, Dataset, FileId, Options, SampleId};
 use crate::guard;
 use crate::loader::Builder;

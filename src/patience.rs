@@ -2,7 +2,7 @@
 //! be ended, so neither the reactor nor the thread that drops a loader may wait for it.
 
 use crate::config::Config;
-use crate::dataset::internal::NO_ANSWER;
+use crate::dataset::inspect::NO_ANSWER;
 use crate::{Error, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;

@@ -14,7 +14,7 @@
 //! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` then cannot hold.
 
 use crate::batch::FailedSample;
-use crate::dataset::internal::open_regular;
+use crate::dataset::inspect::open_regular;
 use crate::dataset::{Dataset, SampleId, Span};
 use crate::guard;
 use crate::{Error, ErrorKind, Result};

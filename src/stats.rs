@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use clock::{Clock, Doing, Role, ThreadSnapshot};
 pub use counters::Counts;
 pub use dearest::DearSample;
 pub use decisions::{Decision, Knob};
@@ -27,12 +28,8 @@ pub use histogram::Distribution;
 pub use holders::{Held, Holder};
 pub use processors::Processors;
 pub use sizes::ReadsOfSize;
-pub use verdict::{Bottleneck, Remedy, Verdict};
+pub use verdict::{Bottleneck, Evidence, Remedy, Trial, Tried, Verdict};
 
-#[doc(hidden)]
-pub use verdict::{Evidence, Trial, Tried};
-
-pub(crate) use clock::{Clock, Doing, Role, ThreadSnapshot};
 pub(crate) use facts::{Facts, Keeping, Neighbours};
 pub(crate) use histogram::Histogram;
 pub(crate) use trace::Lane;

@@ -5,7 +5,7 @@ pub(crate) mod detail;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::{Batching, Config, MaxFailures, OnError, Shuffle};
-use crate::dataset::internal::{Checked, check_all};
+use crate::dataset::inspect::{Checked, check_all};
 use crate::dataset::{Dataset, SampleId, Span};
 use crate::guard;
 use crate::loader::{Builder, Loader};
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use uringload_core::internal::Distinct;
+use uringload_core::Distinct;
 
 /// Receives the findings of [`Builder::verify`].
 pub trait Watch: Sync {

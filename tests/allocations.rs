@@ -17,11 +17,11 @@ use std::{fs, io};
 use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::Loader;
+use uringload::config::Batching;
+use uringload::config::Config;
 use uringload::config::{Buckets, Collate, EngineChoice, IoChoice, PackMethod, Packing, Padding, Shuffle};
 use uringload::dataset::{self, Dataset, FileTable, Options};
-use uringload::internal::Batching;
-use uringload::internal::Config;
-use uringload::internal::Sequential;
+use uringload::inspect::Sequential;
 use uringload::sampler::{Order, Selection};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -162,7 +162,7 @@ fn walks_allocate_nothing() {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     (0..5000).for_each(|number| assert!(files.push(b"x", number * number % 3001).is_some()));
-    let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+    let dataset: Arc<dyn Dataset> = dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap();
     let sampler = Arc::new(Sequential::new(dataset.len()));
     let packed = |method| {
         let packing = Packing::new(2048).method(method).window(1000);

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::Loader;
 use uringload::State;
+use uringload::config::Config;
 use uringload::dataset::{
     self, DType, Dataset, Field, FileId, FileTable, Index, Options, Sample, SampleId, Schema, Shape, Span, Value,
 };
-use uringload::internal::Config;
-use uringload::internal::Identity;
+use uringload::inspect::Identity;
 use uringload::sampler::{Cursor, Order, Selection, for_dataset};
 
 /// How much longer than on a quiet machine, and optimised, a time may be.

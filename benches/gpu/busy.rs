@@ -9,8 +9,8 @@ use crate::works::warm;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use uringload::Loader;
+use uringload::config::Config;
 use uringload::config::{Device, Shuffle};
-use uringload::internal::Config;
 use uringload::transform::{Crop, Images};
 use uringload_sys::cuda::{Event, Timing};
 

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::Loader;
+use uringload::config::Config;
 use uringload::config::{Device, EngineChoice, Gds, IoChoice, Shuffle};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
-use uringload::internal::Config;
-use uringload::internal::Delivered;
-use uringload::internal::raw;
+use uringload::inspect::Delivered;
+use uringload::inspect::raw;
 use uringload::stats::Counts;
 use uringload::{ErrorKind, sampler};
 

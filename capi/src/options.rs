@@ -9,8 +9,9 @@ use std::time::Duration;
 use uringload::config::{
     self, Buckets, Collate, Device, Gds, ImageCache, PackMethod, Packing, PadValue, Padding, Profile, Shuffle,
 };
+use uringload::config::{Config, WINDOW_SAMPLES};
 use uringload::dataset::{DType, Dataset, OptionValue, Options, Schema, Shape};
-use uringload::internal::{Config, Samples, WINDOW_SAMPLES};
+use uringload::inspect::Samples;
 use uringload::transform::Chain;
 use uringload::{Builder, Error, ErrorKind, Loader, ReaderOptions, Result};
 
@@ -108,7 +109,7 @@ impl Given<'_> {
     /// A number of bytes, or a text such as "4GiB".
     fn bytes(&self) -> Result<u64> {
         match self.1.as_str() {
-            Some(text) => uringload::internal::parse_bytes(text).map_err(|_| self.wrong("bytes, or such as \"4GiB\"")),
+            Some(text) => uringload::config::parse_bytes(text).map_err(|_| self.wrong("bytes, or such as \"4GiB\"")),
             None => self.number(),
         }
     }

@@ -83,7 +83,7 @@ impl Whole {
             let column = self.host().columns.get(index - on_device.len());
             return Ok(column.and_then(Column::to_dlpack));
         };
-        let made = Tensor::new(column.lend(None)?, uringload::internal::element_type(column.dtype), &column.shape());
+        let made = Tensor::new(column.lend(None)?, uringload::inspect::element_type(column.dtype), &column.shape());
         let wrong = || Error::new(ErrorKind::Internal, "a column is not as long as its shape says");
         made.map(Some).ok_or_else(wrong)
     }

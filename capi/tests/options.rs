@@ -133,7 +133,7 @@ fn samples_of_about_one_length_come_together() {
 fn images_become_tensors() {
     let folder = tempfile::tempdir().expect("a folder");
     for n in 0..4 {
-        std::fs::write(folder.path().join(format!("{n}.bmp")), uringload::internal::example_bmp()).expect("a file");
+        std::fs::write(folder.path().join(format!("{n}.bmp")), uringload::inspect::example_bmp()).expect("a file");
     }
     let of = |options: &CStr| batches(folder.path(), c"{\"format\": \"folder\"}", options);
     let shape = |options| of(options).map(|all| (all[0][0].dtype.clone(), all[0][0].shape.clone()));

@@ -22,8 +22,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
+use uringload::config::Config;
 use uringload::config::{Cache, EngineChoice, IoChoice, Part, Profile, Shuffle};
-use uringload::internal::Config;
 
 pub use chosen::Chosen;
 pub use compare::{Compare, TableForm};

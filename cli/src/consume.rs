@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use uringload::Loader;
 use uringload::batch::Batch;
-use uringload::internal::Delivered;
+use uringload::inspect::Delivered;
 use uringload::{Error, Result};
 
 /// The outcome of waiting for a batch.

@@ -4,7 +4,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use uringload::internal::GdsSearch;
+use uringload::inspect::GdsSearch;
 
 /// Names the user's own configuration, which is then left alone.
 const CONFIGURATION: &str = "CUFILE_ENV_PATH_JSON";

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use uringload::Loader;
 use uringload::config::{Cause, Fallback, Route};
 use uringload::dataset::{Dataset, Options};
-use uringload::internal::gds;
-use uringload::internal::gds::{Facts, Link, LinkState, Place};
+use uringload::inspect::gds;
+use uringload::inspect::gds::{Facts, Link, LinkState, Place};
 use uringload_images::JpegDecoder;
 use uringload_sys::{ring, system};
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use uringload::dataset::{Dataset, FileId};
-use uringload::internal::gds;
+use uringload::inspect::gds;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::file::{DirectAlignment, direct_alignment, file_system};
 

@@ -9,7 +9,7 @@ use crate::progress::IndexBar;
 use crate::units;
 use serde_json::json;
 use std::time::{Duration, Instant};
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, Dataset, IndexReport, Options};
 use uringload::{Error, ErrorKind};
 

@@ -18,9 +18,9 @@ use std::io::{BufWriter, IsTerminal, Write};
 use uringload::Error;
 use uringload::Loader;
 use uringload::batch::{Batch, Data as Column, FailedSample};
+use uringload::config::Config;
 use uringload::config::OnError;
 use uringload::dataset::SampleId;
-use uringload::internal::Config;
 
 /// Lists every sample of one epoch, in the loader's order.
 pub fn run(options: &List) -> Done {

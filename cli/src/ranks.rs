@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::interrupt::eprintln_quietly;
 use std::env;
 use std::ffi::OsString;
-use uringload::internal::Config;
+use uringload::config::Config;
 use uringload::{Error, ErrorKind};
 
 /// The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`), those of

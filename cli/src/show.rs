@@ -12,7 +12,7 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 use std::sync::Arc;
 use uringload::dataset::{Dataset, SampleId, Value};
-use uringload::internal::Samples;
+use uringload::inspect::Samples;
 use uringload::transform::Chain;
 use uringload::{Error, ErrorKind, Loader, Result};
 use uringload_images::{Decoding, Filter, Image, Region, Scratch, decode, resize};

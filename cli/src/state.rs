@@ -10,8 +10,8 @@ use crate::units::{bytes, count};
 use std::io::{self, Read};
 use std::path::Path;
 use uringload::Builder;
-use uringload::internal::BatchingId;
-use uringload::internal::Identity;
+use uringload::inspect::BatchingId;
+use uringload::inspect::Identity;
 use uringload::sampler::Cursor;
 use uringload::{Error, ErrorKind, State};
 

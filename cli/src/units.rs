@@ -1,9 +1,9 @@
 //! Sizes and times as humans write and read them.
 
 use std::time::Duration;
-use uringload::internal::split_unit;
+use uringload::config::split_unit;
 
-pub use uringload::internal::parse_bytes;
+pub use uringload::config::parse_bytes;
 
 /// Like `parse_bytes`, for a length in memory.
 pub fn parse_len(text: &str) -> Result<usize, String> {

@@ -15,8 +15,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 use uringload::Loader;
+use uringload::config::Config;
 use uringload::dataset::Dataset;
-use uringload::internal::Config;
 use uringload::verify::{Finding, Summary, Watch};
 
 /// Opens as much of the dataset as possible, and verifies it.

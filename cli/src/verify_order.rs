@@ -10,9 +10,9 @@ use crate::units::{count, time};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::config::Config;
 use uringload::dataset::{Dataset, SampleId};
-use uringload::internal::Config;
-use uringload::internal::Walk;
+use uringload::inspect::Walk;
 use uringload::sampler::{Cursor, Digest, Order, Sampler, Selection, epoch_digest};
 use uringload::{Error, ErrorKind};
 
@@ -484,7 +484,7 @@ mod tests {
         files.push_root("/anywhere");
         files.push(b"records", LEN).unwrap();
         let options = Options::new().format("records").set("record_bytes", 1);
-        let dataset = dataset::internal::of_files(files, &options).unwrap();
+        let dataset = dataset::inspect::of_files(files, &options).unwrap();
         Play { dataset, sampler, repeats: false, epoch: 2, first, second }
     }
 
@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn every_shape_of_world_is_proved() {
-        let order: Arc<dyn Sampler> = Arc::new(uringload::internal::Shuffled::new(LEN, 5));
+        let order: Arc<dyn Sampler> = Arc::new(uringload::inspect::Shuffled::new(LEN, 5));
         for (ranks, batch) in [(1, 1), (2, 7), (3, 1000), (8, 64), (7, 3), (1000, 2), (999, 1)] {
             for drop_last in [false, true] {
                 let first = World { drop_last, ..world(ranks, batch) };
@@ -543,7 +543,7 @@ mod tests {
 
     /// The error for ranks that have these positions in turn, next to others that have them all.
     fn said_of_turns(change: impl Fn(&mut Vec<Step>), of_follower: bool) -> String {
-        let sampler = Arc::new(uringload::internal::Sequential::new(20));
+        let sampler = Arc::new(uringload::inspect::Sequential::new(20));
         let play = Play {
             dataset: play(sampler.clone(), world(2, 5), world(3, 5)).dataset,
             ..play(sampler, world(2, 5), world(3, 5))

@@ -15,18 +15,11 @@ mod fallback;
 mod part;
 mod size;
 
-/// What the other crates of uringload use, and nobody else should: it may change in any release.
-#[doc(hidden)]
-pub mod internal {
-    pub use crate::error::{Distinct, not_built_in};
-    pub use crate::fallback::GdsCause;
-    pub use crate::size::{parse_bytes, split_unit};
-}
-
 pub use dtype::DType;
-pub use error::{Error, ErrorKind, Result};
-pub use fallback::{Cause, Fallback};
+pub use error::{Distinct, Error, ErrorKind, Result, not_built_in};
+pub use fallback::{Cause, Fallback, GdsCause};
 pub use part::Part;
+pub use size::{parse_bytes, split_unit};
 
 /// The program of the README works.
 #[cfg(doctest)]

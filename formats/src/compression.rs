@@ -4,7 +4,7 @@ mod zstandard;
 
 use std::io::{self, BufRead, Read};
 use uringload_core::Result;
-use uringload_core::internal::not_built_in;
+use uringload_core::not_built_in;
 
 pub(super) use zstandard::{ZstdSamples, zstd_content_bytes};
 

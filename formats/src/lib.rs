@@ -67,9 +67,9 @@ pub use dataset::{
 pub use options::{OptionValue, Options};
 pub use registry::open;
 
-/// What the other crates of uringload use, and nobody else should: it may change in any release.
-#[doc(hidden)]
-pub mod internal {
+/// What looks at formats and files themselves, and reads no samples: the table of formats and their options, detection
+/// without an index, digests of content, and the parsers that tests compare with other readers.
+pub mod inspect {
     /// What the metadata of Arrow and Parquet says, which tests/oracles holds against that of other readers.
     #[cfg(feature = "parquet")]
     pub use crate::{

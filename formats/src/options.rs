@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_core::internal::parse_bytes;
+use uringload_core::parse_bytes;
 use uringload_core::{DType, Error, ErrorKind, Part, Result};
 
 /// One option of a format.

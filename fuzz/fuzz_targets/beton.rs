@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, two, walk};
 

@@ -20,7 +20,7 @@ pub(crate) use turbo::JpegBuffers;
 use crate::{Image, refused};
 use std::fmt;
 use std::path::PathBuf;
-use uringload_core::internal::not_built_in;
+use uringload_core::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How an image is decoded.

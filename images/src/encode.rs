@@ -52,7 +52,7 @@ fn jpeg_of(image: &Image, height: u16, width: u16, quality: u8) -> Result<Vec<u8
 
 #[cfg(not(feature = "jpeg-encoder"))]
 fn jpeg_of(_image: &Image, _height: u16, _width: u16, _quality: u8) -> Result<Vec<u8>> {
-    Err(uringload_core::internal::not_built_in("an encoder of JPEG", "jpeg-encoder"))
+    Err(uringload_core::not_built_in("an encoder of JPEG", "jpeg-encoder"))
 }
 
 /// An uncompressed bitmap of 24 bits (BMP), which every reader of images knows: pixels that are ready to be copied.

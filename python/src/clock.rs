@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
-use uringload::internal::{Clock as Times, Doing, Role};
 use uringload::stats::Stats;
+use uringload::stats::{Clock as Times, Doing, Role};
 
 /// Where a transform thread's time goes. It waits for input until told otherwise, and is over when it is dropped.
 #[pyclass(frozen)]

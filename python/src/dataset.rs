@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
 use std::sync::Arc;
+use uringload::config::Config;
 use uringload::dataset::{self, Concat, Role, SampleId, Shape, View};
-use uringload::internal::Config;
 use uringload::sampler::{Mixed, Sampler, Stopping, for_dataset};
 use uringload::{Error, quarantine};
 

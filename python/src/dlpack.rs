@@ -7,7 +7,7 @@ use pyo3::types::PyCapsule;
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use uringload::dataset::DType;
-use uringload::internal::element_type;
+use uringload::inspect::element_type;
 use uringload_sys::dlpack::{Memory, Tensor, free_legacy_raw, into_legacy_raw};
 
 /// The device of host memory.

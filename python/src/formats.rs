@@ -4,7 +4,7 @@ use crate::errors::raised;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use uringload::dataset::internal::{OptionKind, OptionSpec, all_options, formats_with};
+use uringload::dataset::inspect::{OptionKind, OptionSpec, all_options, formats_with};
 use uringload::dataset::{self, OptionValue, Options};
 
 /// The value given for an option, by its Python type.
@@ -84,6 +84,6 @@ pub(crate) fn open(
 /// A hash of the names of all files that paths stand for.
 #[pyfunction]
 pub(crate) fn names(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<u64> {
-    let found = crate::wait::for_work(py, move || dataset::internal::names(&paths))?;
+    let found = crate::wait::for_work(py, move || dataset::inspect::names(&paths))?;
     found.map_err(|error| raised(py, &error))
 }

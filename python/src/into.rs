@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use uringload::config::Fallback;
-use uringload::internal::read_into_unless;
+use uringload::inspect::read_into_unless;
 use uringload::{Error, ErrorKind, FileRange, ReaderOptions, Result};
 
 /// A range's file and offset, and the address and length of its memory.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use uringload::config::Route;
 use uringload::dataset::{self, DType, SampleId};
 use uringload::device::PinnedMemory;
-use uringload::internal::{Errands, Strided};
+use uringload::inspect::{Errands, Strided};
 use uringload::sampler::Cursor;
 use uringload::stats::{Remedy, Stats};
 use uringload::transform::Chain;
@@ -465,7 +465,7 @@ pub(crate) fn check_chain(py: Python<'_>, text: &str) -> PyResult<()> {
 /// The sample that stands in for sample `id` of `len` under `on_error="replace"`; None: there is no other.
 #[pyfunction]
 pub(crate) fn replacement(seed: u64, id: u64, attempt: u64, len: u64) -> Option<u64> {
-    uringload::internal::replacement(seed, SampleId(id), attempt, len).map(|id| id.0)
+    uringload::inspect::replacement(seed, SampleId(id), attempt, len).map(|id| id.0)
 }
 
 /// Number of batches that each rank gets from an epoch of `samples` (None: of the dataset's); None if that is only
@@ -480,7 +480,7 @@ pub(crate) fn batches(
 ) -> PyResult<Option<u64>> {
     let count = || -> Result<Option<u64>, Error> {
         let config = options.config(&*dataset.dataset, &[])?;
-        if config.batching != uringload::internal::Batching::Samples {
+        if config.batching != uringload::config::Batching::Samples {
             return Ok(None);
         }
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;

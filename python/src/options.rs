@@ -6,13 +6,13 @@ use crate::errors::{invalid, raised};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
+use uringload::config::Batching;
+use uringload::config::Config;
 use uringload::config::{
     Buckets, Cache, Collate, Device, ImageCache, MaxFailures, PackMethod, Packing, PadValue, Padding, Profile,
 };
 use uringload::dataset::{DType, Dataset, Shape};
-use uringload::internal::Batching;
-use uringload::internal::Config;
-use uringload::internal::Transform;
+use uringload::inspect::Transform;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Builder, Error, Result};
 

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use uringload::dataset::SampleId;
-use uringload::internal::KnownOrder;
+use uringload::inspect::KnownOrder;
 use uringload::sampler::{Cursor, OrderId, Sampler};
 
 /// What determines the order, as a Python dictionary.

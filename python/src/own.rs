@@ -8,7 +8,7 @@ use pyo3::pybacked::PyBackedBytes;
 use std::path::PathBuf;
 use std::sync::Arc;
 use uringload::Error;
-use uringload::dataset::internal::Numbers;
+use uringload::dataset::inspect::Numbers;
 use uringload::dataset::{self, Concat, DType, KnownColumn, Labels, Ranges, Unlabelled, WithColumns};
 
 /// The values of a column, as Python gives them.

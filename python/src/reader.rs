@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use uringload::dataset::{DType, FileId, Span};
-use uringload::internal::Here;
+use uringload::inspect::Here;
 use uringload::{Error, ReaderOptions};
 
 /// File, offset and length of each piece.

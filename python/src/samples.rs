@@ -10,12 +10,12 @@ use pyo3::types::{PyBytes, PyList};
 use std::sync::Arc;
 use uringload::Error;
 use uringload::dataset::{self, DType, Role, Sample, SampleId, Shape, Value};
-use uringload::internal;
+use uringload::inspect;
 
 /// Reads single samples in the thread that asks; threads may share it, and a forked child may go on with it.
 #[pyclass(frozen)]
 pub(crate) struct Samples {
-    samples: internal::Samples,
+    samples: inspect::Samples,
     dataset: Arc<dyn dataset::Dataset>,
     /// What each column's values become.
     kinds: Vec<Kind>,
@@ -55,7 +55,7 @@ impl Samples {
         };
         let kinds = index.schema.fields.iter().enumerate().map(kind).collect();
         let samples =
-            outside(py, || internal::Samples::new(Arc::clone(&dataset))).map_err(|error| raised(py, &error))?;
+            outside(py, || inspect::Samples::new(Arc::clone(&dataset))).map_err(|error| raised(py, &error))?;
         let is_shared = ownership.has_units || !ownership.owns_views;
         Ok(Samples { samples, dataset, kinds, is_shared })
     }

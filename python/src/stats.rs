@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::time::Duration;
 use uringload::config::Route;
-use uringload::internal::Doing;
+use uringload::stats::Doing;
 use uringload::stats::{Decision, Distribution, Processors, Snapshot};
 
 /// Counters, rates, times and threads.

@@ -139,7 +139,7 @@ fn memory_is_the_sum_of_the_columns() {
     for size in [100, 0, 36, 1000] {
         files.push(b"x", size).unwrap();
     }
-    let folder: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+    let folder: Arc<dyn Dataset> = dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap();
     let bytes = |collate, ids: &[u64], gap| {
         let collation = Collation::new(&Config { collate, ..Config::default() }, &*folder).unwrap();
         let ids: Vec<SampleId> = ids.iter().copied().map(SampleId).collect();

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::str::FromStr;
-use uringload_core::internal::parse_bytes;
+use uringload_core::parse_bytes;
 
 /// The version that is written, and the only one that is read.
 const VERSION: i64 = 1;

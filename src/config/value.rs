@@ -4,7 +4,7 @@ use super::{Cache, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload_core::internal::parse_bytes;
+use uringload_core::parse_bytes;
 
 /// The longest time that a number of seconds can mean.
 const SECONDS_MAX: f64 = 1e15;

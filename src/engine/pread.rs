@@ -159,7 +159,7 @@ mod tests {
         files.push_root(folder.path());
         files.push(b"a", 10).unwrap();
         files.push(b"b", 10).unwrap();
-        let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+        let dataset = dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap();
         let patience = Patience::new(std::time::Duration::from_secs(60));
         let pread = Pread::new(Arc::new(Files::new(dataset, false, true, &patience).unwrap()));
         let (_arena, mut memory) = Arena::reserve(1 << 20).unwrap();

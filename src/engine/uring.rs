@@ -497,7 +497,7 @@ mod tests {
         let mut files = FileTable::new();
         files.push_root(folder);
         files.push(b"fifo", 4096).unwrap();
-        let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+        let dataset = dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap();
         let files = Files::new(dataset, false, true, &Patience::new(Duration::from_secs(60))).unwrap();
         Some(Uring::new(ring, Arc::new(files), 2, 2))
     }

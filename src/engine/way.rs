@@ -2,7 +2,7 @@
 
 use super::files::has_no_descriptor;
 use crate::config::{Cause, Config, Fallback, IoChoice};
-use crate::dataset::internal::NO_ANSWER;
+use crate::dataset::inspect::NO_ANSWER;
 use crate::dataset::{Dataset, FileId, FileTable};
 use crate::patience::Patience;
 use crate::{Error, ErrorKind, Result};
@@ -258,7 +258,7 @@ mod tests {
         files.push_root(folder);
         std::fs::write(folder.join("a"), vec![1; 100_000]).unwrap();
         files.push(b"a", 100_000);
-        dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
+        dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap()
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
             std::fs::write(folder.path().join(name), vec![1; 100_000]).unwrap();
             files.push(name.as_bytes(), 100_000);
         }
-        let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+        let dataset = dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap();
         let Some(share) = resident_share(&dataset, &patient()) else {
             eprintln!("skipped: no cachestat(2) on this kernel, or file system");
             return;

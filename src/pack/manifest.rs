@@ -3,7 +3,7 @@
 use super::archive::{failed, sync_folder, temporary_of};
 use super::{Pack, PackImages, TAR_ENDING, dense, shard_name};
 use crate::config::Part;
-use crate::dataset::internal::{MANIFEST_NAME, open_regular};
+use crate::dataset::inspect::{MANIFEST_NAME, open_regular};
 use crate::patience::Patience;
 use crate::state::content_hashes;
 use crate::{Error, ErrorKind, Result};

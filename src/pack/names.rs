@@ -2,7 +2,7 @@
 
 use super::layout::Member;
 use super::npy;
-use crate::dataset::internal::{KEY_BYTES_MAX, split_name};
+use crate::dataset::inspect::{KEY_BYTES_MAX, split_name};
 use crate::dataset::{DType, Dataset, Field, SampleId, Shape};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;

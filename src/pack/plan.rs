@@ -5,7 +5,7 @@ use super::header::BLOCK_BYTES;
 use super::layout::{Member, arrange, round_up};
 use super::names::{Keys, Names};
 use super::{PackOptions, UNIT_BYTES};
-use crate::dataset::internal::COLUMNS_MAX;
+use crate::dataset::inspect::COLUMNS_MAX;
 use crate::dataset::{Dataset, SampleId, Span};
 use crate::{Error, ErrorKind, Result};
 use std::collections::HashSet;

@@ -284,7 +284,7 @@ fn sequential_records_are_one_extent() {
     files.push_root("/nowhere");
     files.push(b"x", 10 + 1000 * 100).unwrap();
     let options = Options::new().format("records").set("record_bytes", 100).set("header_bytes", 10);
-    let records: Arc<dyn Dataset> = dataset::internal::of_files(files, &options).unwrap();
+    let records: Arc<dyn Dataset> = dataset::inspect::of_files(files, &options).unwrap();
     for alignment in [1, 512] {
         let layout = layout(alignment, 0);
         let mut planner = planner(Arc::clone(&records), 250, layout, Collate::Dense);
@@ -372,7 +372,7 @@ fn an_empty_file_is_looked_at() {
     for size in [0, 700, 0, 64] {
         files.push(b"x", size).unwrap();
     }
-    let folder: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().format("folder")).unwrap();
+    let folder: Arc<dyn Dataset> = dataset::inspect::of_files(files, &Options::new().format("folder")).unwrap();
     for (alignment, glance) in [(1, GLANCE_BYTES), (512, 512), (4096, 4096)] {
         for (gap, collate) in [(0, Collate::Views), (0, Collate::Ragged), (9000, Collate::Ragged)] {
             let mut plan = BatchPlan::default();

@@ -10,7 +10,7 @@ fn dataset(files: u64) -> Arc<dyn Dataset> {
     for index in 0..files {
         table.push(format!("file_{index}").as_bytes(), 100).unwrap();
     }
-    dataset::internal::of_files(table, &Options::new().set("labels", false)).unwrap()
+    dataset::inspect::of_files(table, &Options::new().set("labels", false)).unwrap()
 }
 
 /// Writes `list` to a file and reads it for a dataset of ten samples.

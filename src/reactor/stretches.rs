@@ -371,7 +371,7 @@ mod tests {
         let failure = || Failure::of(FileId(0), (3, 9), error.clone());
         kept.insert(stretch, &[1; 64], vec![failure()]);
         let options = crate::dataset::Options::new().format("records").set("record_bytes", 64);
-        let dataset = crate::dataset::internal::of_files(files, &options).unwrap();
+        let dataset = crate::dataset::inspect::of_files(files, &options).unwrap();
         let patience = Patience::new(std::time::Duration::from_secs(60));
         assert_eq!(
             kept.outdated(&dataset, 1, &patience).0,

@@ -185,10 +185,10 @@ impl World {
         }
         let dataset: Arc<dyn crate::dataset::Dataset> = if is_records {
             let options = Options::new().format("records").set("record_bytes", record_bytes);
-            dataset::internal::of_files(files, &options.set("header_bytes", header_bytes)).unwrap()
+            dataset::inspect::of_files(files, &options.set("header_bytes", header_bytes)).unwrap()
         } else {
             let options = Options::new().format("folder").set("labels", false).set("dtype", dtype).threads(1);
-            dataset::internal::of_files(files, &options).unwrap()
+            dataset::inspect::of_files(files, &options).unwrap()
         };
         let len = dataset.len();
         let (world_size, batch_size) = (1 + pick(3), 1 + pick(20));

@@ -3,7 +3,7 @@
 
 use super::json::corrupt;
 use super::mismatch;
-use crate::dataset::internal::{
+use crate::dataset::inspect::{
     CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
 };
 use crate::dataset::{Dataset, FileId, FileTable};

@@ -1,7 +1,7 @@
 //! States in files: written entirely or not at all.
 
 use super::State;
-use crate::dataset::internal::open_regular;
+use crate::dataset::inspect::open_regular;
 use crate::{Error, ErrorKind, Result};
 use std::fs;
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 
 use super::map::{Map, MapOutput};
 use super::refused;
-use crate::dataset::internal::npy_array_of;
+use crate::dataset::inspect::npy_array_of;
 use crate::dataset::{DType, Field, Index, Role};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Passes of the kernel that resamples: of any size, over a source of exactly the bytes that they read.
 
 use super::random::Random;
-use uringload::internal::twin::{self, PassParams};
+use uringload::inspect::twin::{self, PassParams};
 
 /// A pass, and everything that it is made of.
 pub struct RandomPass {

@@ -6,7 +6,7 @@ use crate::formats::memory::assert_small;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, Dataset, Options, SampleId};
 use uringload::{Error, ErrorKind};
 

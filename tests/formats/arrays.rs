@@ -17,9 +17,9 @@ use uringload::ErrorKind;
 use uringload::Loader;
 use uringload::batch::Data;
 use uringload::config::{Collate, EngineChoice, IoChoice};
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, FileId, Options, SampleId, Shape, UnitId};
-use uringload::internal::{Sequential, Shuffled};
+use uringload::inspect::{Sequential, Shuffled};
 
 const BOUND: Duration = Duration::from_secs(120);
 

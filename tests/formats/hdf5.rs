@@ -10,7 +10,7 @@ use crate::common::direct;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, Options, Shape, UnitId};
 use uringload::{Error, ErrorKind};
 

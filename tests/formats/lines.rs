@@ -12,7 +12,7 @@ use crate::common::direct::{Row, sample, samples};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, Options, SampleId};
 use uringload::{Error, ErrorKind};
 

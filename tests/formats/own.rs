@@ -11,7 +11,7 @@ use uringload::config::Collate;
 use uringload::dataset::{
     self, DType, Dataset, KnownColumn, Labels, Options, Ranges, SampleId, Unlabelled, Value, WithColumns,
 };
-use uringload::internal::Samples;
+use uringload::inspect::Samples;
 use uringload::{ErrorKind, Loader};
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -394,12 +394,12 @@ fn pairs_that_are_none() {
 
 #[test]
 fn numbers_have_no_bytes() {
-    let dataset: Arc<dyn Dataset> = dataset::internal::Numbers::new(10, "made up").expect("ten");
+    let dataset: Arc<dyn Dataset> = dataset::inspect::Numbers::new(10, "made up").expect("ten");
     let loader = Loader::builder(Arc::clone(&dataset)).batch_size(4).shuffle(true).epochs(1).build().expect("a loader");
     let mut ids: Vec<u64> = loader.flat_map(|batch| batch.expect("no error").ids).map(|id| id.0).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..10).collect::<Vec<_>>());
-    assert_eq!(dataset::internal::Numbers::new(0, "none").unwrap_err().kind(), ErrorKind::Empty);
+    assert_eq!(dataset::inspect::Numbers::new(0, "none").unwrap_err().kind(), ErrorKind::Empty);
 }
 
 /// A reader of single samples gives what a loader gives, in every format; threads share it; a file that was cut is

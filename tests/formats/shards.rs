@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::Loader;
 use uringload::batch::Data;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{Dataset, Options, Sample, SampleId, Value};
 use uringload::{Error, ErrorKind};
 

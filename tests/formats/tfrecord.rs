@@ -12,7 +12,7 @@ use crate::common::direct::{Row, report, samples};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, Encoding, Options, SampleId, Shape};
 use uringload::{Error, ErrorKind};
 use writer::{file, frame};

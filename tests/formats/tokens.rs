@@ -13,9 +13,9 @@ use uringload::ErrorKind;
 use uringload::Loader;
 use uringload::batch::Data;
 use uringload::config::Collate;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, Options, SampleId, Shape};
-use uringload::internal::{Sequential, Shuffled};
+use uringload::inspect::{Sequential, Shuffled};
 
 const BOUND: Duration = Duration::from_secs(120);
 

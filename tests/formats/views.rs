@@ -18,7 +18,7 @@ fn folder(root: &str, sizes: &[u64]) -> Arc<dyn Dataset> {
             files.push(format!("{number}").as_bytes(), size).expect("room");
         }
     }
-    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
+    dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 /// Files of so many records.
@@ -29,7 +29,7 @@ fn records(root: &str, record_bytes: u64, counts: &[u64]) -> Arc<dyn Dataset> {
         files.push(format!("{number}").as_bytes(), 3 + count * record_bytes).expect("room");
     }
     let options = Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", 3);
-    dataset::internal::of_files(files, &options).expect("records")
+    dataset::inspect::of_files(files, &options).expect("records")
 }
 
 /// Columns of the test's choice without a sample behind them but the values of `parse`.

@@ -9,10 +9,10 @@ use crate::pipeline::{archive, config, first, on_gpu};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use uringload::config::Config;
 use uringload::config::{Collate, Device};
 use uringload::dataset::{DType, Dataset};
 use uringload::device::DeviceBatch;
-use uringload::internal::Config;
 use uringload::{ErrorKind, Loader};
 use uringload_sys::cuda::{Context, Copies, DeviceMemory, Event, Kernels, Piece, Span, Stream, StreamRef, Timing};
 

@@ -4,7 +4,7 @@ use crate::bench::{Bench, Case, UNTOUCHED};
 use crate::common::random::Random;
 use crate::machine::{cases, gpu, is_watched, seed};
 use std::ops::Range;
-use uringload::internal::twin;
+use uringload::inspect::twin;
 use uringload_sys::cuda::{Fill, Piece, Row, TokenType, Tokens};
 
 /// Memory of a case at most.

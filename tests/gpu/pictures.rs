@@ -11,8 +11,8 @@ use uringload::Loader;
 use uringload::batch::Data;
 use uringload::config::Device;
 use uringload::dataset::{self, DType, Options};
-use uringload::internal::twin;
-use uringload::internal::twin::{ImageLayout, ImageParams};
+use uringload::inspect::twin;
+use uringload::inspect::twin::{ImageLayout, ImageParams};
 use uringload_sys::cuda::{Images, PixelType};
 
 const TYPES: [(PixelType, DType); 4] = [

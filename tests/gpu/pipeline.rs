@@ -8,12 +8,12 @@ use crate::machine::{folder as new_folder, gpu, seed};
 use std::path::Path;
 use std::sync::Arc;
 use uringload::DeviceLoader;
+use uringload::config::Batching;
+use uringload::config::Config;
 use uringload::config::{Collate, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle};
 use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::device::DeviceBatch;
-use uringload::internal::Batching;
-use uringload::internal::Config;
-use uringload::internal::Transform;
+use uringload::inspect::Transform;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{ErrorKind, Loader};
 

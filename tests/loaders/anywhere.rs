@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use uringload::Loader;
 use uringload::State;
 use uringload::batch::Batch;
+use uringload::config::Batching;
+use uringload::config::Config;
 use uringload::config::{Buckets, EngineChoice, OnError, PackMethod, Packing, Shuffle};
 use uringload::dataset::{self, Concat, Dataset, Options};
-use uringload::internal::Batching;
-use uringload::internal::Config;
 use uringload::sampler::{Digest, Mixed, Sampler, Stopping, for_dataset};
 
 const BOUND: Duration = Duration::from_secs(900);

@@ -31,9 +31,9 @@ use tokio::runtime;
 use uringload::Builder;
 use uringload::batch::Batch;
 use uringload::dataset::{self, Dataset, Options, SampleId};
-use uringload::internal::Shuffled;
-use uringload::internal::{Doing, Role};
+use uringload::inspect::Shuffled;
 use uringload::sampler::Cursor;
+use uringload::stats::{Doing, Role};
 use uringload::{ErrorKind, Loader, Result};
 
 const BOUND: Duration = Duration::from_secs(60);

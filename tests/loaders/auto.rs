@@ -7,9 +7,9 @@ use crate::common::within;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::config::Config;
 use uringload::config::Shuffle;
 use uringload::dataset::{self, Dataset, Options, View};
-use uringload::internal::Config;
 use uringload::sampler::for_dataset;
 use uringload::{ErrorKind, Loader, State};
 

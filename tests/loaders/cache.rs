@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::config::Config;
 use uringload::config::{Cache, Cause, Collate, IoChoice, OnError, Padding, Shuffle};
 use uringload::dataset::{self, Dataset, Options};
-use uringload::internal::Config;
 use uringload::sampler::Cursor;
 use uringload::{ErrorKind, Loader};
 

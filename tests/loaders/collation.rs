@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::{Batch, Column, Data};
+use uringload::config::Config;
 use uringload::config::{Collate, EngineChoice, IoChoice, OnError, PadValue, Padding};
 use uringload::dataset::{self, DType, Dataset, Field, Index, Options, Sample, SampleId, Schema, Shape, Span, Value};
-use uringload::internal::Config;
-use uringload::internal::Shuffled;
+use uringload::inspect::Shuffled;
 use uringload::{Error, ErrorKind, Loader, Result};
 
 const BOUND: Duration = Duration::from_secs(60);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::{Batch, Data};
+use uringload::config::Config;
 use uringload::config::{Cause, Collate, Device, OnError, Shuffle};
 use uringload::dataset::{self, Concat, Dataset, Options, View};
-use uringload::internal::Config;
 use uringload::{ErrorKind, Loader};
 
 const BOUND: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use uringload::Loader;
 use uringload::config::{Collate, EngineChoice, IoChoice};
 use uringload::dataset::{self, Dataset, Options, SampleId};
-use uringload::internal::{Sequential, Shuffled};
+use uringload::inspect::{Sequential, Shuffled};
 use uringload::sampler::{Cursor, OrderId, Sampler};
 
 const BOUND: Duration = Duration::from_secs(120);

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::DeviceLoader;
+use uringload::config::Config;
 use uringload::config::{Cache, Cause, Collate, Device, PadValue, Padding, Shuffle};
 use uringload::dataset::{self, DType, Dataset, Options};
-use uringload::internal::Config;
-use uringload::internal::Transform;
+use uringload::inspect::Transform;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Error, ErrorKind, Loader};
 

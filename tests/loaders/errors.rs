@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use uringload::batch::{Batch, FailedSample};
 use uringload::config::{EngineChoice, IoChoice, MaxFailures, OnError};
 use uringload::dataset::{self, Dataset, Options, SampleId};
-use uringload::internal::replacement;
+use uringload::inspect::replacement;
 use uringload::sampler::{Cursor, OrderId, Sampler};
 use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind, quarantine};

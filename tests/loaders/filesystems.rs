@@ -9,7 +9,7 @@ use std::time::Duration;
 use uringload::Loader;
 use uringload::config::{EngineChoice, IoChoice};
 use uringload::dataset::{self, Dataset, Options};
-use uringload::internal::Shuffled;
+use uringload::inspect::Shuffled;
 
 const BOUND: Duration = Duration::from_secs(180);
 

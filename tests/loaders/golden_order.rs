@@ -9,8 +9,8 @@
 use rand_xoshiro::rand_core::Rng;
 use std::sync::Arc;
 use uringload::dataset::{self, Concat, Dataset, FileTable, Options, SampleId, View};
-use uringload::internal::sample_rng;
-use uringload::internal::{Sharded, Shuffled, Windowed};
+use uringload::inspect::sample_rng;
+use uringload::inspect::{Sharded, Shuffled, Windowed};
 use uringload::sampler::{Cursor, Mixed, Sampler, Stopping};
 
 #[test]
@@ -72,10 +72,10 @@ fn fingerprints() {
     files.push(b"a/1.bin", 128).unwrap();
     files.push(b"b/\xff\n.bin", 64).unwrap();
     let folder: Arc<dyn Dataset> =
-        dataset::internal::of_files(files.clone(), &Options::new().set("labels", false)).unwrap();
+        dataset::inspect::of_files(files.clone(), &Options::new().set("labels", false)).unwrap();
     assert_eq!(folder.fingerprint(), FOLDER);
     let options = Options::new().format("records").set("record_bytes", 16).set("header_bytes", 48);
-    let records: Arc<dyn Dataset> = dataset::internal::of_files(files, &options).unwrap();
+    let records: Arc<dyn Dataset> = dataset::inspect::of_files(files, &options).unwrap();
     assert_eq!(records.fingerprint(), RECORDS);
 
     let records = || Arc::clone(&records);

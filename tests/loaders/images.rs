@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use uringload::dataset::{DType, Field, Shape};
-use uringload::internal::images_on_host;
-use uringload::internal::twin::{ImageParams, bf16_bits, f16_bits};
+use uringload::inspect::images_on_host;
+use uringload::inspect::twin::{ImageParams, bf16_bits, f16_bits};
 use uringload::transform::{Crop, Images};
 
 /// How far an element may be off, in pixels from 0 to 255: what is not resampled by the rounding of one multiplication,

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use uringload::dataset::DType;
-use uringload::internal::twin;
-use uringload::internal::twin::{ImageLayout, ImageParams};
+use uringload::inspect::twin;
+use uringload::inspect::twin::{ImageLayout, ImageParams};
 
 /// In the order of emulate.cpp.
 #[derive(Clone, Copy, Debug)]

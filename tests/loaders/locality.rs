@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::Loader;
+use uringload::config::Config;
 use uringload::config::{Cause, Collate, Shuffle};
 use uringload::dataset::{self, Dataset, Options};
-use uringload::internal::Config;
 
 const BOUND: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;

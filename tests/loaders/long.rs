@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::config::Config;
 use uringload::config::{Cause, EngineChoice, IoChoice, OnError, Shuffle};
 use uringload::dataset::{self, Dataset, Options};
-use uringload::internal::Config;
 use uringload::{Loader, Result};
 
 const BOUND: Duration = Duration::from_secs(300);

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::Builder;
 use uringload::batch::{Batch, Data};
+use uringload::config::Config;
 use uringload::config::{Collate, EngineChoice, EngineKind, IoChoice, OnError};
 use uringload::dataset::{self, Dataset, FileTable, Options, SampleId};
-use uringload::internal::Config;
-use uringload::internal::Role;
-use uringload::internal::Shuffled;
+use uringload::inspect::Shuffled;
 use uringload::sampler::Cursor;
+use uringload::stats::Role;
 use uringload::{Error, ErrorKind, Loader};
 use uringload_sys::file::{cachestat, evict};
 
@@ -119,7 +119,7 @@ fn what_cannot_work_is_refused_in_words() {
         assert!(error.remedy().is_some(), "{error}");
     }
     let empty: Arc<dyn Dataset> =
-        dataset::internal::of_files(FileTable::new(), &Options::new().set("labels", false)).unwrap();
+        dataset::inspect::of_files(FileTable::new(), &Options::new().set("labels", false)).unwrap();
     assert_eq!(refused(Loader::builder(empty)).kind(), ErrorKind::Empty);
 }
 

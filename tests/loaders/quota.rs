@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::Loader;
+use uringload::config::Config;
 use uringload::config::IoChoice;
 use uringload::dataset::{self, Options, View};
-use uringload::internal::Config;
 use uringload::stats::{Knob, Stats};
 
 const BOUND: Duration = Duration::from_secs(300);

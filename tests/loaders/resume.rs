@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::config::{EngineChoice, IoChoice};
 use uringload::dataset::{self, Dataset, Options, SampleId};
-use uringload::internal::{Sequential, Shuffled};
+use uringload::inspect::{Sequential, Shuffled};
 use uringload::sampler::{Cursor, Sampler};
 use uringload::{Builder, Loader};
 

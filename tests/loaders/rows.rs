@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::{Batch, Data};
+use uringload::config::Batching;
+use uringload::config::Config;
 use uringload::config::{Buckets, Collate, EngineChoice, IoChoice, PackMethod, Packing, Shuffle};
 use uringload::dataset::{self, Dataset, Options, SampleId};
-use uringload::internal::Batching;
-use uringload::internal::Config;
-use uringload::internal::{Shuffled, Walk};
+use uringload::inspect::{Shuffled, Walk};
 use uringload::sampler::{Cursor, Digest, Order, Selection};
 use uringload::{Error, ErrorKind, Loader};
 

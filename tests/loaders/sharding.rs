@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use uringload::ErrorKind;
-use uringload::internal::{Position, Strided};
+use uringload::inspect::{Position, Strided};
 use uringload::sampler::Cursor;
 
 fn strided(rank: u64, world_size: u64, batch_size: u64, drop_last: bool) -> Strided {

@@ -38,12 +38,12 @@ fn golden_files() -> FileTable {
 }
 
 fn golden_folder() -> Arc<dyn Dataset> {
-    dataset::internal::of_files(golden_files(), &Options::new().set("labels", false)).unwrap()
+    dataset::inspect::of_files(golden_files(), &Options::new().set("labels", false)).unwrap()
 }
 
 fn golden_records() -> Arc<dyn Dataset> {
     let options = Options::new().format("records").set("record_bytes", 16);
-    dataset::internal::of_files(golden_files(), &options).unwrap()
+    dataset::inspect::of_files(golden_files(), &options).unwrap()
 }
 
 fn builder(dataset: &Arc<dyn Dataset>) -> Builder {

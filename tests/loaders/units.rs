@@ -11,8 +11,8 @@ use std::time::Duration;
 use uringload::batch::Batch;
 use uringload::config::{Collate, OnError, Padding, Shuffle};
 use uringload::dataset::{Concat, Dataset, FileId, SampleId, Units, View};
-use uringload::internal::{Doing, Role};
 use uringload::stats::{Bottleneck, Snapshot};
+use uringload::stats::{Doing, Role};
 use uringload::{Builder, Loader};
 use uringload::{ErrorKind, Result};
 

@@ -12,7 +12,7 @@ use uringload::ErrorKind;
 use uringload::Loader;
 use uringload::config::{EngineChoice, EngineKind, IoChoice};
 use uringload::dataset::{self, Dataset, Options};
-use uringload::internal::Shuffled;
+use uringload::inspect::Shuffled;
 
 const BOUND: Duration = Duration::from_secs(60);
 const EPERM: i32 = libc::EPERM;

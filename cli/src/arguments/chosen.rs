@@ -3,7 +3,7 @@
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use uringload::config::Shuffle;
-use uringload::internal::SHARD_SAMPLES;
+use uringload::inspect::SHARD_SAMPLES;
 use uringload::sampler::Stopping;
 
 /// Which samples are read, and in what shares.

@@ -4,8 +4,8 @@ use crate::units::parse_seconds;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
+use uringload::config::Config;
 use uringload::config::{MaxFailures, OnError};
-use uringload::internal::Config;
 
 /// What to do about samples that fail.
 #[derive(Clone, Debug, Args)]

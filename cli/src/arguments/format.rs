@@ -8,9 +8,9 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint,
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::OnError;
-use uringload::dataset::internal::{self, FORMATS, OptionKind, OptionSpec, all_options, formats_with};
+use uringload::config::parse_bytes;
+use uringload::dataset::inspect::{self, FORMATS, OptionKind, OptionSpec, all_options, formats_with};
 use uringload::dataset::{OptionValue, Options};
-use uringload::internal::parse_bytes;
 
 /// How to interpret the dataset's files.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl FromArgMatches for Format {
 }
 
 /// The names of formats, each with its description.
-pub fn names(of: impl Fn(&internal::Format) -> bool) -> Vec<PossibleValue> {
+pub fn names(of: impl Fn(&inspect::Format) -> bool) -> Vec<PossibleValue> {
     let those = FORMATS.iter().filter(|format| of(format));
     those.map(|format| PossibleValue::new(format.name).help(format.help)).collect()
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uringload::config::ImageCache;
 use uringload::dataset::{DType, Dataset};
-use uringload::internal::Samples;
+use uringload::inspect::Samples;
 use uringload::transform::Chain;
 use uringload::{Builder, Error, ErrorKind, Result};
 

@@ -6,8 +6,8 @@ use crate::units::parse_bytes;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use uringload::Result;
+use uringload::config::Config;
 use uringload::config::Part;
-use uringload::internal::Config;
 use uringload::pack::{Keys, PackImages, PackLayout, PackOptions};
 use uringload::transform::Chain;
 

@@ -2,9 +2,9 @@
 
 use crate::units::parse_bytes;
 use clap::{Args, ValueEnum};
+use uringload::config::Batching;
 use uringload::config::{Buckets, Collate, PackMethod, Packing, PadValue, Padding};
-use uringload::internal::Batching;
-use uringload::internal::{Config, WINDOW_SAMPLES};
+use uringload::config::{Config, WINDOW_SAMPLES};
 
 /// The rows of a batch, and the form of its columns.
 #[derive(Clone, Debug, Args)]

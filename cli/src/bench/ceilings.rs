@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use serde::Serialize;
-use uringload::internal::{Doing, Role};
 use uringload::stats::Snapshot;
+use uringload::stats::{Doing, Role};
 
 /// What a part could give if nothing else limited it, from what was measured in this run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,7 +72,7 @@ fn of(snapshot: &Snapshot, raw: Option<f64>, h2d: Option<f64>, wall: f64) -> Vec
 mod tests {
     use super::*;
     use std::time::Duration;
-    use uringload::internal::ThreadSnapshot;
+    use uringload::stats::ThreadSnapshot;
 
     #[test]
     fn each_part_has_its_own_roof() {

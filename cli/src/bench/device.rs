@@ -8,8 +8,8 @@ use crate::units::{bytes, count, time};
 use serde::Serialize;
 use std::time::Duration;
 use uringload::config::{DeviceRoute, NvjpegRoute};
-use uringload::internal::GdsRoute;
-use uringload::internal::{Doing, Role};
+use uringload::inspect::GdsRoute;
+use uringload::stats::{Doing, Role};
 use uringload_sys::nvml::Link;
 
 /// The object `device` of the JSON.

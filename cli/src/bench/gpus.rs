@@ -7,9 +7,9 @@ use crate::interrupt::{Interrupt, eprintln_quietly};
 use std::time::Duration;
 use uringload::Result;
 use uringload::config::Device;
-use uringload::internal::DeviceKind;
-use uringload::internal::raw::bus;
-use uringload::internal::raw::bus::BusRates;
+use uringload::inspect::DeviceKind;
+use uringload::inspect::raw::bus;
+use uringload::inspect::raw::bus::BusRates;
 use uringload_sys::cuda::{Context, Driver};
 
 /// How long copies alone are measured.

@@ -16,11 +16,11 @@ use crate::arguments::Way;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
+use uringload::config::Config;
 use uringload::config::{Device, EngineKind, Fallback, Route, Shuffle};
-use uringload::internal::Config;
-use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Decision, Distribution, Processors, Remedy, Snapshot, Trial, Tried, Verdict};
+use uringload::stats::{Doing, Role, ThreadSnapshot};
 
 /// Incremented when a key is removed or changes its meaning.
 const VERSION: u32 = 3;

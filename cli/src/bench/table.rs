@@ -10,9 +10,9 @@ use crate::units::{binary, bytes, count, time};
 use std::fmt::Write as _;
 use uringload::State;
 use uringload::config::Shuffle;
-use uringload::internal::{Doing, Role};
 use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Counts, Distribution};
+use uringload::stats::{Doing, Role};
 
 /// The table, terminated by a newline.
 pub fn of(outcome: &Outcome<'_>) -> String {

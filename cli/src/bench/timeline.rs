@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 use std::time::Duration;
-use uringload::internal::{Doing, Role};
 use uringload::stats::Stats;
+use uringload::stats::{Doing, Role};
 
 /// Intervals at most: then every two become one.
 const INTERVALS: usize = 96;

@@ -5,7 +5,8 @@ use super::measure::Run;
 use crate::interrupt::Interrupt;
 use std::time::Duration;
 use uringload::Result;
-use uringload::internal::{Config, raw};
+use uringload::config::Config;
+use uringload::inspect::raw;
 use uringload::stats::{Evidence, Trial};
 
 /// Depths and lengths of reads that are tried. The engine takes less where the device does.

@@ -1,7 +1,7 @@
 //! The search: one knob after the other, uphill.
 
 use super::knobs::{Chosen, Knob, automatic, words};
-use uringload::internal::Config;
+use uringload::config::Config;
 
 /// A value that gives less more than this is not told from noise.
 const STEP: f64 = 1.03;

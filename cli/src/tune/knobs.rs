@@ -1,8 +1,8 @@
 //! What can be changed of how a dataset is read, without a change to which samples come when.
 
 use crate::units::binary;
+use uringload::config::Config;
 use uringload::config::{EngineChoice, IoChoice, Profile};
-use uringload::internal::Config;
 use uringload::stats::Bottleneck;
 
 /// One thing to change.

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::Loader;
+use uringload::config::Config;
 use uringload::config::{IoChoice, Shuffle};
 use uringload::dataset::{self, Dataset, FileId, Options, View};
-use uringload::internal::{Config, SHARD_SAMPLES};
+use uringload::inspect::SHARD_SAMPLES;
 use uringload::pack::{PackLayout, PackOptions};
 use uringload::stats::Bottleneck;
 

@@ -6,8 +6,9 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use uringload::config::Config;
 use uringload::dataset::{Dataset, FileId, Ranges};
-use uringload::internal::{Config, raw};
+use uringload::inspect::raw;
 use uringload::sampler::Sampler;
 
 /// Reads in flight, and lengths of reads.

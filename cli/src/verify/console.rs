@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use uringload::internal::Stage;
+use uringload::inspect::Stage;
 use uringload::verify::{Finding, Progress, Samples, Watch};
 
 /// See the module documentation.

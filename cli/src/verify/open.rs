@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, Dataset, FileId, Options};
 use uringload::{Error, ErrorKind};
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use riegeli::{BLOCK_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, MAGIC, content, records, stored_bytes, varint};
 use std::path::Path;
 use std::sync::Arc;
-use uringload_core::internal::not_built_in;
+use uringload_core::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
 
 pub(crate) const FORMAT: Format = Format {

@@ -7,7 +7,7 @@ use crate::format::{Format, Paths, Shows};
 use crate::options::Options;
 use std::sync::Arc;
 use uringload_core::Result;
-use uringload_core::internal::not_built_in;
+use uringload_core::not_built_in;
 
 pub(crate) const PARQUET: Format = absent("parquet", |name| has_extension(name, "parquet"));
 pub(crate) const ARROW: Format = absent("arrow", |name| has_extension(name, "arrow"));

@@ -11,7 +11,7 @@ fn planned(steps: &str, least: u64, layout: Layout) -> BatchPlan {
     files.push_root("/nowhere");
     files.push(b"arrays", 3 * BYTES).expect("room for one");
     let options = Options::new().format("records").set("record_bytes", BYTES).set("dtype", DType::I32);
-    let dataset = dataset::internal::of_files(files, &options.set("shape", vec![4_u64, 20, 1000])).unwrap();
+    let dataset = dataset::inspect::of_files(files, &options.set("shape", vec![4_u64, 20, 1000])).unwrap();
     let map = steps.parse::<Array>().unwrap().map(&dataset.schema().fields[0]).unwrap();
     let rows = Rows::new(vec![(0, Arc::clone(map.arrays().unwrap()))], 5, 0).leaving_out(least);
     let config = Config { batch_size: 2, ..Config::default() };

@@ -14,7 +14,7 @@ fn records(count: u64) -> Arc<dyn Dataset> {
     files.push(b"b", 0).unwrap();
     files.push(b"c", count.div_ceil(2) * 50).unwrap();
     let options = Options::new().format("records").set("record_bytes", 50);
-    dataset::internal::of_files(files, &options).unwrap()
+    dataset::inspect::of_files(files, &options).unwrap()
 }
 
 /// Walks over all plans and checks that each byte of a batch is read by it or in memory, and that no more is kept than

@@ -65,7 +65,7 @@ fn world(seed: u64) -> World {
         files.push(format!("f{index}").as_bytes(), size).unwrap();
     }
     let options = Options::new().format("folder").set("labels", false).threads(1);
-    let dataset = dataset::internal::of_files(files.clone(), &options).unwrap();
+    let dataset = dataset::inspect::of_files(files.clone(), &options).unwrap();
     let order = Order::new(&Config::default(), Arc::clone(&dataset), Arc::new(Sequential::new(dataset.len()))).unwrap();
     let lies = pick(3) > 0;
     let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };

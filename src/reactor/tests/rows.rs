@@ -47,7 +47,7 @@ impl Run {
         }
         let options = Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", 24);
         let options = options.set("shape", shape.to_vec()).set("dtype", dtype);
-        let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &options).unwrap();
+        let dataset: Arc<dyn Dataset> = dataset::inspect::of_files(files, &options).unwrap();
         let axes = pick(3) as usize;
         let sides: Vec<u64> = shape[axes..].iter().map(|&side| 1 + pick(side)).collect();
         let mut array = Array::default();

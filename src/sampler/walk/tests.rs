@@ -13,7 +13,7 @@ fn files(count: u64) -> Arc<dyn Dataset> {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     (0..count).for_each(|number| assert!(files.push(b"x", number * 7 % 13).is_some()));
-    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
+    dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 fn order(config: &Config, count: u64) -> Order {

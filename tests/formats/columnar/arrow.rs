@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::Arc;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, Options, SampleId, Shape};
 
 fn open(name: &str, options: &Options) -> Result<Arc<dyn Dataset>, Error> {

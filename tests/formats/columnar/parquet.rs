@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::Arc;
-use uringload::dataset::internal::detect;
+use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, Options, SampleId, Shape};
 
 const CODECS: [&str; 6] = ["none", "snappy", "gzip", "zstd", "brotli", "lz4"];

@@ -106,11 +106,11 @@ fn golden_arrays() {
         assert_eq!((mds.schema().fields[0].dtype, &*mds.schema().fields[1].name), (DType::I16, "v.shape"));
         let values = sample(&*mds, 0).unwrap();
         assert_eq!((&values["v"], &values["v.shape"]), (&hex("0100 0200 2c01"), &hex("08 01 03")), "{encoding}");
-        assert_eq!(dataset::internal::array_shape(&values["v.shape"]), Some(vec![1, 3]));
+        assert_eq!(dataset::inspect::array_shape(&values["v.shape"]), Some(vec![1, 3]));
     }
-    assert_eq!(dataset::internal::array_shape(&hex("0a 0001 0002 00")), None);
-    assert_eq!(dataset::internal::array_shape(&hex("0b 0000000000000001 0200000000000000")), Some(vec![1 << 56, 2]));
-    assert_eq!(dataset::internal::array_shape(&[]), None);
+    assert_eq!(dataset::inspect::array_shape(&hex("0a 0001 0002 00")), None);
+    assert_eq!(dataset::inspect::array_shape(&hex("0b 0000000000000001 0200000000000000")), Some(vec![1 << 56, 2]));
+    assert_eq!(dataset::inspect::array_shape(&[]), None);
 }
 
 #[test]

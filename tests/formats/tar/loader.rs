@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use uringload::Loader;
 use uringload::batch::Data;
+use uringload::config::Config;
 use uringload::config::{EngineChoice, IoChoice, OnError};
 use uringload::dataset::{self, Dataset, FileId, SampleId};
-use uringload::internal::Config;
 
 /// Every byte of every field through the loader, on each engine, in order and shuffled.
 #[test]

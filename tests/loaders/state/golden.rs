@@ -3,12 +3,12 @@
 
 use super::*;
 use uringload::ErrorKind;
+use uringload::config::Batching;
 use uringload::config::{Buckets, EngineChoice, PackMethod, Packing, Shuffle};
 use uringload::dataset::Concat;
-use uringload::internal::Batching;
-use uringload::internal::BatchingId;
-use uringload::internal::Identity;
-use uringload::internal::KnownOrder;
+use uringload::inspect::BatchingId;
+use uringload::inspect::Identity;
+use uringload::inspect::KnownOrder;
 use uringload::sampler::{Mixed, Mixer, Stopping, epoch_digest, for_dataset};
 
 /// Reads nothing: the files of the golden states need not be there.

@@ -2,8 +2,8 @@
 
 use super::*;
 use uringload::config::EngineChoice;
-use uringload::internal::KnownOrder;
-use uringload::internal::Shuffled;
+use uringload::inspect::KnownOrder;
+use uringload::inspect::Shuffled;
 use uringload::sampler::{Mixer, for_dataset};
 use uringload::{Error, ErrorKind};
 

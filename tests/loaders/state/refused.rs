@@ -7,8 +7,8 @@ use std::sync::Arc;
 use uringload::Builder;
 use uringload::config::EngineChoice;
 use uringload::dataset::{self, Dataset, Options};
-use uringload::internal::BatchingId;
-use uringload::internal::KnownOrder;
+use uringload::inspect::BatchingId;
+use uringload::inspect::KnownOrder;
 use uringload::sampler::{Cursor, OrderId};
 use uringload::{Error, ErrorKind, State};
 
@@ -217,7 +217,7 @@ fn another_dataset_is_refused_with_what_differs() {
     // A file more, and a file of another name.
     let mut files = golden_files();
     files.push(b"more", 10).unwrap();
-    let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+    let dataset: Arc<dyn Dataset> = dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap();
     refused(builder(&dataset).resume(&state), &["100 samples in the state, 101 here", "100 files", "bytes"]);
     let records = State::from_json(RECORDS).unwrap();
     refused(

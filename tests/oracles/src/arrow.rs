@@ -4,7 +4,7 @@ use crate::random::Random;
 use crate::{SCHEMAS, SEED, Told, hold};
 use arrow_ipc as theirs;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, VerifierOptions, WIPOffset};
-use uringload_formats::internal::arrow_tables as ours;
+use uringload_formats::inspect::arrow_tables as ours;
 
 type Builder = FlatBufferBuilder<'static>;
 

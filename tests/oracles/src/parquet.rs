@@ -11,7 +11,7 @@ use parquet::file::metadata::{
 };
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
-use uringload_formats::internal::parquet_metadata::{Inside, Metadata, Node};
+use uringload_formats::inspect::parquet_metadata::{Inside, Metadata, Node};
 
 /// Every physical type.
 pub(crate) const PHYSICAL: [Physical; 8] = [

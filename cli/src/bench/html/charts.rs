@@ -166,7 +166,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uringload::internal::Doing;
+    use uringload::stats::Doing;
 
     #[test]
     fn every_activity_has_a_color() {

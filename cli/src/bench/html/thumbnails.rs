@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use uringload::dataset::{Dataset, SampleId, Value};
-use uringload::internal::Samples;
+use uringload::inspect::Samples;
 use uringload_images::{Decoding, Filter, Region, decode, encode_jpeg, resize};
 
 /// Rows and columns at most, in pixels.

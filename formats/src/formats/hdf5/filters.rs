@@ -4,7 +4,7 @@ use super::scaleoffset::ScaleOffset;
 use crate::compression::Compression;
 use std::io::{self, Read};
 use uringload_core::Result;
-use uringload_core::internal::not_built_in;
+use uringload_core::not_built_in;
 
 /// One filter. IDs and formats: HDF5's `H5Zpublic.h`, and the list of registered filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Whether a chunk ends as it must: behind its items, its blocks, or its rows as Arrow.
 
 use crate::formats::shards::OpenFile;
-use uringload_core::internal::not_built_in;
+use uringload_core::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What chunks end with that have rows as Arrow: the length of those, and this.

@@ -21,7 +21,7 @@ fn files(lengths: &[u64]) -> Arc<dyn Dataset> {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     lengths.iter().for_each(|&length| assert!(files.push(b"x", length).is_some()));
-    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
+    dataset::inspect::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 fn sampler(config: &Config, len: u64) -> Arc<dyn Sampler> {

@@ -5,8 +5,8 @@ use crate::abi::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, MISALIGNED_ADDRESS, Param
 use crate::memory::Memory;
 use crate::order::Actor;
 use uringload::dataset::DType;
-use uringload::internal::twin;
-use uringload::internal::twin::{IMAGE_RECORD_BYTES, ImageLayout, ImageParams, PASS_RECORD_BYTES, PassParams};
+use uringload::inspect::twin;
+use uringload::inspect::twin::{IMAGE_RECORD_BYTES, ImageLayout, ImageParams, PASS_RECORD_BYTES, PassParams};
 
 /// Bytes of `struct Piece` and `struct Row`.
 const PIECE_BYTES: usize = 24;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::config::Gds;
 use uringload::dataset::{self, DType, Dataset, Options};
-use uringload::internal::GdsSearch;
+use uringload::inspect::GdsSearch;
 
 /// Longer than anything that does not hang.
 pub const BOUND: Duration = Duration::from_secs(2);

@@ -4,11 +4,11 @@
 use crate::common::case::{Case, Consumer};
 use crate::common::{Mock, Random, dataset, within};
 use std::time::Duration;
+use uringload::config::Batching;
+use uringload::config::Config;
 use uringload::config::{Collate, EngineChoice, IoChoice, OnError, PackMethod, Packing, PadValue, Padding};
 use uringload::dataset::{DType, Shape};
-use uringload::internal::Batching;
-use uringload::internal::Config;
-use uringload::internal::Transform;
+use uringload::inspect::Transform;
 use uringload::transform::{Crop, Images, Tokens};
 
 const SEEDS: u64 = 100;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uringload::config::Device;
 use uringload::dataset::{self, Options};
-use uringload::internal::raw::bus;
-use uringload::internal::raw::bus::COPY_BYTES;
+use uringload::inspect::raw::bus;
+use uringload::inspect::raw::bus::COPY_BYTES;
 use uringload::{ErrorKind, Loader};
 use uringload_sys::cuda::{Context, Stream, StreamRef};
 

@@ -12,10 +12,10 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uringload::batch::{Batch, Data};
+use uringload::config::Config;
 use uringload::config::{Collate, Device, EngineChoice};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
-use uringload::internal::Config;
 use uringload::{DeviceLoader, ErrorKind, Loader};
 use uringload_sys::cuda::{Context, DeviceMemory, Stream, StreamRef};
 

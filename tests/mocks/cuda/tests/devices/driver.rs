@@ -6,8 +6,9 @@ use bytes::Bytes;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::config::Config;
 use uringload::config::{Cause, Gds};
-use uringload::internal::{Config, GdsSearch};
+use uringload::inspect::GdsSearch;
 use uringload_sys::cuda::{
     Context, Copies, CudaError, DeviceMemory, Event, Fill, Kernel, Kernels, Notice, Piece, Pinned, ProbeError,
     SharedStream, Span, Stream, StreamRef, Timing,

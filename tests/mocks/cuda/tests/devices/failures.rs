@@ -5,7 +5,8 @@ use crate::common::case::{Case, is_device, reference};
 use crate::common::{Mock, Random, dataset, within};
 use std::time::{Duration, Instant};
 use uringload::DeviceLoader;
-use uringload::internal::{Config, DeviceKind};
+use uringload::config::Config;
+use uringload::inspect::DeviceKind;
 use uringload::{ErrorKind, Loader};
 use uringload_sys::cuda::{Driver, Stream};
 

@@ -5,8 +5,8 @@ use crate::common::{Mock, Random, within};
 use bytes::Bytes;
 use std::time::Duration;
 use uringload::dataset::DType;
-use uringload::internal::twin;
-use uringload::internal::twin::{ImageLayout, ImageParams, PassParams};
+use uringload::inspect::twin;
+use uringload::inspect::twin::{ImageLayout, ImageParams, PassParams};
 use uringload_sys::cuda::{
     Context, Copies, DeviceMemory, Fill, Image, Images, Kernels, Pass, Piece, PixelType, Row, Span, Stream, TokenType,
     Tokens, Uploaded,

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::config::Config;
 use uringload::config::{Cause, Collate, Device, OnError};
 use uringload::dataset::{self, DType, Dataset, Field, Index, Options, Sample, SampleId, Schema, Shape, Span, Value};
-use uringload::internal::Config;
 use uringload::{ErrorKind, Loader, Result};
 
 const BOUND: Duration = Duration::from_secs(100);

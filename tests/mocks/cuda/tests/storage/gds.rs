@@ -6,13 +6,13 @@ use crate::common::{Mock, Random, dataset, within};
 use mock_cufile::Knob;
 use std::time::Duration;
 use uringload::DeviceLoader;
+use uringload::config::Batching;
+use uringload::config::Config;
+use uringload::config::GdsCause;
 use uringload::config::{
     Cause, Collate, EngineKind, Fallback, Gds, IoChoice, OnError, PackMethod, Packing, PadValue, Padding, Route,
     Shuffle,
 };
-use uringload::internal::Batching;
-use uringload::internal::Config;
-use uringload::internal::GdsCause;
 
 const BOUND: Duration = Duration::from_secs(100);
 const TRAIN: Consumer = Consumer::Train { time: Duration::from_micros(300), held: 1 };

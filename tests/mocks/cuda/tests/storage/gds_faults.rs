@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::DeviceLoader;
 use uringload::batch::Data;
+use uringload::config::Config;
+use uringload::config::GdsCause;
 use uringload::config::{Cause, Collate, EngineKind, Gds, IoChoice, OnError};
 use uringload::dataset::{Dataset, SampleId};
 use uringload::device::{DeviceBatch, DeviceForm};
-use uringload::internal::Config;
-use uringload::internal::GdsCause;
 use uringload::{ErrorKind, Loader};
 use uringload_content::first_difference;
 

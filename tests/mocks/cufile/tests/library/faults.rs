@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::config::Cause;
-use uringload::internal::GdsCause;
-use uringload::internal::gds;
-use uringload::internal::gds::{Configuration, Cufile};
+use uringload::config::GdsCause;
+use uringload::inspect::gds;
+use uringload::inspect::gds::{Configuration, Cufile};
 use uringload_sys::cufile::{CufileError, OpenError, ReadError};
 
 /// Longer than any bound here, in milliseconds.

@@ -5,8 +5,8 @@ use libloading::os::unix::Symbol;
 use mock_cufile::{BatchEvent, BatchRead, Knob, Status};
 use std::ffi::{c_uint, c_void};
 use std::ptr;
-use uringload::internal::gds;
-use uringload::internal::gds::{Cufile, GdsMode};
+use uringload::inspect::gds;
+use uringload::inspect::gds::{Cufile, GdsMode};
 use uringload_sys::cufile::ReadError;
 
 #[test]

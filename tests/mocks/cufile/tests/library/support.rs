@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use uringload::internal::gds::{Configuration, Cufile, Facts, Options, Search};
+use uringload::inspect::gds::{Configuration, Cufile, Facts, Options, Search};
 use uringload_sys::cufile::{DeviceRange, OpenError};
 
 /// Shorter than anything that hangs, longer than anything that does not.
