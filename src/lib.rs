@@ -99,10 +99,13 @@ pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;
 
-/// The types of the CUDA driver and of DLPack that are used to deliver batches on a GPU.
+/// The types of the CUDA driver and of DLPack with which batches are handed over.
 pub mod sys {
-    pub use uringload_sys::cuda::{Context, DeviceAllocator, SharedStream, Stream, StreamRef};
-    pub use uringload_sys::dlpack::Tensor;
+    pub use uringload_sys::cuda::{
+        Allocate, AllocatorFunctions, Context, DeviceAllocator, Free, SharedStream, Stream, StreamRef,
+    };
+    pub use uringload_sys::dlpack;
+    pub use uringload_sys::plain::bytes_of;
 }
 
 /// What looks into a loader, and at the machine under it: the orders, single samples, raw reads, the links of GPUDirect
@@ -134,6 +137,7 @@ pub mod inspect {
     pub use crate::verify::detail::{NotChecked, Stage};
     pub use uringload_formats::SHARD_SAMPLES;
     pub use uringload_images::example_bmp;
+    pub use uringload_sys::file::replace;
 
     /// Everything that GPUDirect Storage needs, link by link.
     pub mod gds {

@@ -6,9 +6,9 @@ use std::ptr;
 use uringload::batch::{Batch, Column, Data, Packed};
 use uringload::dataset::DType;
 use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm};
-use uringload::sys::{StreamRef, Tensor};
+use uringload::sys::dlpack::Tensor;
+use uringload::sys::{StreamRef, bytes_of};
 use uringload::{Error, ErrorKind, Result};
-use uringload_sys::plain::bytes_of;
 
 /// A batch of either kind of loader.
 pub(crate) enum Whole {

@@ -6,7 +6,6 @@ mod device;
 mod failing;
 mod format;
 mod images;
-mod mlperf;
 mod pack;
 mod rows;
 mod sheet;
@@ -24,6 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::Config;
 use uringload::config::{Cache, EngineChoice, IoChoice, Part, Profile, Shuffle};
+use uringload_measure::bench::{Way, Workload};
 
 pub use chosen::Chosen;
 pub use compare::{Compare, TableForm};
@@ -31,7 +31,6 @@ pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
 pub use format::Format;
 pub use images::Images;
-pub use mlperf::Workload;
 pub use pack::Pack;
 pub use rows::Rows;
 pub use sheet::Sheet;
@@ -179,7 +178,7 @@ pub struct Bench {
     pub emulate_step: Option<Duration>,
     /// Emulate the trainer of a workload of MLPerf Storage on an accelerator, such as unet3d:h100 or resnet50:a100: its
     /// batches and steps, full batches only, shuffled, and the bar. The data is DIR's. This is never an MLPerf result.
-    #[arg(long, value_name = "WORKLOAD:ACCELERATOR", value_parser = mlperf::parse_workload, help_heading = "Measuring",
+    #[arg(long, value_name = "WORKLOAD:ACCELERATOR", value_parser = str::parse::<Workload>, help_heading = "Measuring",
           conflicts_with_all = ["emulate_step", "batch_size"])]
     pub mlperf: Option<Workload>,
     /// Emulate so many accelerators on the host, which take batches in turn and compute at once.
@@ -194,7 +193,7 @@ pub struct Bench {
         conflicts_with_all = ["emulate_step", "resume", "devices", "transform", "transform_column", "decode"],
         help_heading = "Measuring"
     )]
-    pub compare: Vec<Way>,
+    pub compare: Vec<WayName>,
     /// Skip the raw read of the same files, which the result is compared with.
     #[arg(long, help_heading = "Measuring")]
     pub no_raw: bool,
@@ -553,15 +552,26 @@ pub enum CacheName {
     Memory,
 }
 
-/// Other ways to read the same samples.
+/// Names of other ways to read the same samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub enum WayName {
     /// Threads that call pread past the page cache, at their best count.
     Threads,
     /// Threads that call pread through the page cache, at their best count.
     Buffered,
     /// Threads that map files and touch every page, at their best count.
     Mmap,
+}
+
+impl WayName {
+    /// What it names.
+    pub fn way(self) -> Way {
+        match self {
+            WayName::Threads => Way::Threads,
+            WayName::Buffered => Way::Buffered,
+            WayName::Mmap => Way::Mmap,
+        }
+    }
 }
 
 /// Names of digests.

@@ -1,8 +1,8 @@
 //! How a command ends: the documented exit codes.
 
-use crate::output::printable;
 use std::io::{self, Write};
 use uringload::{Error, ErrorKind};
+use uringload_measure::text::printable;
 
 /// The exit codes, as `--help` and the man page list them.
 pub const EXIT_CODES: &str = "Exit codes:

@@ -6,12 +6,12 @@ use crate::failure::{Exit, told};
 use crate::interrupt::eprintln_quietly;
 use crate::output::{self, Table};
 use crate::progress::IndexBar;
-use crate::units;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, Dataset, IndexReport, Options};
 use uringload::{Error, ErrorKind};
+use uringload_measure::text;
 
 /// Builds missing indexes and lists the result.
 pub fn run(asked: &Index) -> Done {
@@ -86,7 +86,7 @@ fn as_json(dataset: &dyn Dataset, report: &IndexReport) -> String {
 }
 
 fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> String {
-    let (index, count) = (dataset.index(), units::count);
+    let (index, count) = (dataset.index(), text::count);
     let mut table = Table::new(output::NAMES);
     table.row("samples", format!("{} in {} files", count(dataset.len()), count(dataset.files().len() as u64)));
     let (current, scanned) = (count(report.current), count(report.scanned));
@@ -97,8 +97,8 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     table.row("files", format!("{scanned} looked through, {imported}{current} had their index"));
     table.row("written", format!("{} indexes", count(report.written)));
     let all = dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
-    let of = |bytes: u64| units::bytes(bytes as f64);
-    table.row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), units::time(time)));
+    let of = |bytes: u64| text::bytes(bytes as f64);
+    table.row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), text::time(time)));
     for (path, reason) in &report.refused {
         table.row("replaced", format!("{}: {reason}", path.display()));
     }

@@ -3,14 +3,14 @@
 use crate::Done;
 use crate::arguments::Inspect;
 use crate::data;
-use crate::facts;
 use crate::failure::Exit;
 use crate::layout::{Chunks, Layout, wanted_bytes};
 use crate::output::{self, Table};
-use crate::units;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use uringload::dataset::{Dataset, SampleId, Shape, Span};
+use uringload_measure::facts;
+use uringload_measure::text;
 
 /// Opens the dataset and describes it; reads no sample.
 pub fn run(options: &Inspect) -> Done {
@@ -58,53 +58,53 @@ impl Sizes {
 
 fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
     let (index, sizes) = (dataset.index(), Sizes::of(dataset));
-    let of = |bytes: u64| units::bytes(bytes as f64);
+    let of = |bytes: u64| text::bytes(bytes as f64);
     let mut table = Table::new(output::NAMES);
     table.row("format", dataset.format().into());
     table.row(
         "samples",
-        format!("{} in {} files", units::count(dataset.len()), units::count(dataset.files().len() as u64)),
+        format!("{} in {} files", text::count(dataset.len()), text::count(dataset.files().len() as u64)),
     );
-    table.row("bytes", format!("{} ({})", of(dataset.bytes()), units::count(dataset.bytes())));
+    table.row("bytes", format!("{} ({})", of(dataset.bytes()), text::count(dataset.bytes())));
     let Sizes { least, median, p99, most } = sizes;
     table.row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
     for (number, field) in index.schema.fields.iter().enumerate() {
         let stored = index.encodings.get(number).map_or_else(String::new, |stored| format!(" ({})", stored.words));
         let lacking = match index.lacking.get(number).copied().unwrap_or(0) {
             0 => String::new(),
-            lacking => format!(", lacking in {} samples", units::count(lacking)),
+            lacking => format!(", lacking in {} samples", text::count(lacking)),
         };
         table.row("column", format!("{}: {} {}{stored}{lacking}", field.name, field.dtype, shape(&field.shape)));
     }
     if let Some((least, most)) = shard_sizes(dataset) {
-        let shards = units::count(dataset.shards().len() as u64);
-        table.row("shards", format!("{shards} of {} to {} samples", units::count(least), units::count(most)));
+        let shards = text::count(dataset.shards().len() as u64);
+        table.row("shards", format!("{shards} of {} to {} samples", text::count(least), text::count(most)));
     }
     if let Some(Chunks { count, stored, decoded, largest_stored, largest_decoded }) = Chunks::of(dataset) {
-        let (count, stored, decoded) = (units::count(count.into()), of(stored), of(decoded));
+        let (count, stored, decoded) = (text::count(count.into()), of(stored), of(decoded));
         table.row("units", format!("{count}, each decoded as a whole: {stored} stored, {decoded} decoded"));
         table.row("largest unit", format!("{} stored, {} decoded", of(largest_stored), of(largest_decoded)));
     }
     let layout = Layout::of(dataset);
     table.row("layout", layout.to_string());
     if !index.classes.is_empty() {
-        table.row("classes", units::count(index.classes.len() as u64));
+        table.row("classes", text::count(index.classes.len() as u64));
     }
     for root in dataset.files().roots() {
         table.row("root", root.display().to_string());
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        table.row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.what));
+        table.row("left out", format!("{} {}, the first {first}", text::count(skipped.count), skipped.what));
     }
     if index.dropped_elements > 0 {
-        table.row("in no window", format!("{} tokens", units::count(index.dropped_elements)));
+        table.row("in no window", format!("{} tokens", text::count(index.dropped_elements)));
     }
     if let Some(place) = facts::place(dataset) {
         table.row("filesystem", place.to_string());
     }
     table.row("fingerprint", format!("{:016x}", dataset.fingerprint()));
-    table.row("opened in", units::time(opening));
+    table.row("opened in", text::time(opening));
     table.text
 }
 

@@ -1,8 +1,8 @@
 //! How a dataset's samples are laid out on disk, and what reading them in any order costs there.
 
-use crate::facts;
 use std::fmt;
 use uringload::dataset::{Dataset, SampleId, Span, UnitId};
+use uringload_measure::facts;
 
 /// Samples to look at: enough for three digits, few enough to avoid a wait.
 const SAMPLES: u64 = 200_000;

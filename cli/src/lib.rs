@@ -3,20 +3,15 @@
 #![forbid(unsafe_code)]
 
 // In layer order: a module uses only modules above it (a test enforces it).
-mod cufile;
-mod facts;
 mod layout;
 mod output;
+mod progress;
 mod failure;
 mod interrupt;
-mod cold;
-mod consume;
-mod scratch;
 mod units;
 mod arguments;
 mod examples;
 mod pages;
-mod progress;
 mod data;
 mod index;
 mod inspect;

@@ -3,12 +3,10 @@
 
 use crate::Done;
 use crate::arguments::{Digest, List, config};
-use crate::bench::Progress;
-use crate::consume::{Consumer, Next};
 use crate::data::Data;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::output::printable;
+use crate::progress;
 use crate::ranks::Ranks;
 use crate::state::resume;
 use serde::Serialize;
@@ -21,6 +19,8 @@ use uringload::batch::{Batch, Data as Column, FailedSample};
 use uringload::config::Config;
 use uringload::config::OnError;
 use uringload::dataset::SampleId;
+use uringload_measure::consume::{Consumer, Next};
+use uringload_measure::text::printable;
 
 /// Lists every sample of one epoch, in the loader's order.
 pub fn run(options: &List) -> Done {
@@ -35,14 +35,14 @@ pub fn run(options: &List) -> Done {
     let mut loader = resume(builder, options.checkpoint.load()?.as_ref()).build()?;
     let consumer = Consumer::new(&interrupt, None);
     // Lines on the same terminal say it themselves.
-    let mut progress = (!std::io::stdout().is_terminal()).then(|| Progress::new("list", loader.remaining()));
+    let mut progress = (!std::io::stdout().is_terminal()).then(|| progress::of_run("list", loader.remaining()));
     let stats = loader.stats();
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut lost = 0;
     let end = loop {
         match consumer.next(&mut loader) {
             Next::Batch(batch) => {
-                progress.iter_mut().for_each(|progress| progress.batch(&stats));
+                progress.iter_mut().for_each(|progress| progress(&stats));
                 match *batch {
                     Ok(batch) => lost += write_batch(&mut out, &data, &batch, options.digest)?,
                     Err(error) => break Err(error.into()),

@@ -6,6 +6,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
+use uringload_measure::text::{one_line, printable};
 
 /// Whether names of tables are written in bold: the command line's `--color`, which is the process's own.
 static COLORED: AtomicBool = AtomicBool::new(false);
@@ -120,38 +121,6 @@ pub fn print_raw(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(text.as_bytes())
 }
 
-/// The text without characters that control a terminal or turn text around: names of files, columns and keys come from
-/// whoever made the data. They are written as JSON writes them, so that JSON stays what it says. Lines and tabs are the
-/// program's own; [`one_line`] is for values.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    escape(text, |letter| !matches!(letter, '\n' | '\t'))
-}
-
-/// The same for a value that must stay on its line.
-pub fn one_line(text: &str) -> Cow<'_, str> {
-    escape(text, |_| true)
-}
-
-fn escape(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let is_escaped = |letter: char| {
-        let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        (letter.is_control() || turns) && is_meant(letter)
-    };
-    if !text.contains(is_escaped) {
-        return text.into();
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for letter in text.chars() {
-        if is_escaped(letter) {
-            // Writing to a String cannot fail. No such letter has more than four digits.
-            let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
-        } else {
-            escaped.push(letter);
-        }
-    }
-    escaped.into()
-}
-
 /// Lines of a name and a value.
 pub struct Table {
     pub text: String,
@@ -204,13 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_printed_controls_a_terminal() {
-        let hostile = "a\u{1b}[31m\u{7}\u{9b}2J\u{202e}\u{7f}\r\tb\nc";
-        assert_eq!(printable(hostile), "a\\u001b[31m\\u0007\\u009b2J\\u202e\\u007f\\u000d\tb\nc");
-        assert_eq!(one_line("a\n\tb"), "a\\u000a\\u0009b");
-        assert!(matches!(printable("häß 🦀\n"), Cow::Borrowed(_)));
-        let text = serde_json::to_string(hostile).unwrap();
-        assert_eq!(serde_json::from_str::<String>(&printable(&text)).unwrap(), hostile, "JSON stays what it says");
+    fn rows_have_one_line() {
         let mut table = Table::new(4);
         table.row("x\u{1b}", "y\nz".into());
         assert_eq!(table.text, "x\\u001b y\\u000az\n");

@@ -7,7 +7,6 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, eprintln_quietly};
 use crate::output::{self, Table};
 use crate::progress::{Line, bar};
-use crate::units;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use uringload::dataset::Dataset;
 use uringload::pack::{Pack, PackLayout, PackPrediction, PackProgress, PackReport};
 use uringload::{Error, ErrorKind, Loader};
+use uringload_measure::text;
 
 /// Packs what is missing.
 pub fn run(options: &Options) -> Done {
@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Done {
     // Samples that lack a field are packed without it.
     let dataset = data::open(&options.paths, &options.format.under(&options.failing).prefer("missing", "empty"))?;
     for skipped in &dataset.index().left_out {
-        let (count, first) = (units::count(skipped.count), skipped.first.display());
+        let (count, first) = (text::count(skipped.count), skipped.first.display());
         eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.what));
     }
     let pack =
@@ -85,8 +85,8 @@ fn overhead(report: &PackReport, bytes: u64) -> f64 {
 type Came<'a> = (&'a PackReport, Option<&'a PackPrediction>);
 
 fn as_text(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, time: Duration) -> String {
-    let count = units::count;
-    let of = |bytes: u64| units::bytes(bytes as f64);
+    let count = text::count;
+    let of = |bytes: u64| text::bytes(bytes as f64);
     let mut table = Table::new(output::NAMES);
     table.row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
     let planned = pack.own_shards().count() as u64;
@@ -113,8 +113,8 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, ti
     if report.lacking > 0 {
         table.row("lacking", format!("{} samples that could not be had", count(report.lacking)));
     }
-    let rate = units::bytes(report.bytes_written as f64 / time.as_secs_f64().max(1e-9));
-    let (written, time) = (of(report.bytes_written), units::time(time));
+    let rate = text::bytes(report.bytes_written as f64 / time.as_secs_f64().max(1e-9));
+    let (written, time) = (of(report.bytes_written), text::time(time));
     table.row("written", format!("{written} in {time}, {rate}/s, {} members", count(report.members_written)));
     let other = report.bytes_written.saturating_sub(report.payload_bytes + report.padding_bytes);
     let percent = |bytes| 100.0 * overhead(report, bytes);
@@ -220,11 +220,11 @@ impl Progress {
         let before = *self.before.get_or_init(|| done.samples);
         self.line.show(|| {
             let seconds = self.start.elapsed().as_secs_f64().max(1e-9);
-            let rate = units::bytes(done.bytes as f64 / seconds);
+            let rate = text::bytes(done.bytes as f64 / seconds);
             let written = done.samples.saturating_sub(before) as f64;
             let left = done.samples_total.saturating_sub(done.samples) as f64 * seconds / written;
             // As long as nothing is written there is nothing to go by.
-            let left = Duration::try_from_secs_f64(left).map(|left| format!("  {} left", units::time(left)));
+            let left = Duration::try_from_secs_f64(left).map(|left| format!("  {} left", text::time(left)));
             let bar = bar(done.samples, done.samples_total);
             let (shards, of) = (done.shards, done.shards_total);
             format!("pack {bar}  {rate}/s, {shards} of {of} shards{}", left.unwrap_or_default())

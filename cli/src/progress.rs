@@ -1,11 +1,12 @@
 //! A line on stderr that says how far a command is. It is there only on a terminal, changes ten times a second, has no
 //! more than the terminal's width, and is gone when it is dropped.
 
-use crate::units;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uringload::dataset::IndexProgress;
+use uringload::stats::{Snapshot, Stats};
+use uringload_measure::text;
 
 /// How often the line changes.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -110,7 +111,7 @@ impl IndexBar {
         let (line, start) = (Arc::clone(&self.line), self.start);
         move |done| {
             line.show(|| {
-                let rate = units::bytes(done.bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
+                let rate = text::bytes(done.bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
                 let bar = bar(done.bytes, done.bytes_total);
                 format!("index {bar}  {rate}/s  {} of {} files", done.shards, done.shards_total)
             });
@@ -123,6 +124,28 @@ impl Drop for IndexBar {
         // Options that are still there may hold on to the line.
         self.line.suspend(|| ());
     }
+}
+
+/// Shows how far a run is, of so many batches if it has an end.
+pub fn of_run(name: &str, total: Option<u64>) -> Box<dyn FnMut(&Stats)> {
+    let (line, name, start) = (Line::new(), name.to_owned(), Instant::now());
+    let mut before = Snapshot::default();
+    // Only a change of the line costs a snapshot, some 20 µs.
+    Box::new(move |stats| {
+        line.show(|| {
+            let snapshot = stats.snapshot();
+            let live = snapshot.since(&before);
+            let done = match total {
+                Some(total) => bar(snapshot.count.batches, total),
+                None => text::time(start.elapsed()),
+            };
+            let rate = text::bytes(live.bytes_per_second());
+            let samples = text::count(live.samples_per_second() as u64);
+            let limit = live.verdict(None).bottleneck;
+            before = snapshot;
+            format!("{name} {done}  {rate}/s  {samples} samples/s  limit: {limit}")
+        });
+    })
 }
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 use uringload::dataset::{Dataset, SampleId, Value};
 use uringload::inspect::Samples;
+use uringload::inspect::replace;
 use uringload::transform::Chain;
 use uringload::{Error, ErrorKind, Loader, Result};
 use uringload_images::{Decoding, Filter, Image, Region, Scratch, decode, resize};
-use uringload_sys::file::replace;
 
 /// Rows and columns of an image on the sheet, at most.
 const BOX: u32 = 224;

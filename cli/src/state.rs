@@ -6,7 +6,6 @@ use crate::data;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::eprintln_quietly;
 use crate::output::{self, Table};
-use crate::units::{bytes, count};
 use std::io::{self, Read};
 use std::path::Path;
 use uringload::Builder;
@@ -14,6 +13,7 @@ use uringload::inspect::BatchingId;
 use uringload::inspect::Identity;
 use uringload::sampler::Cursor;
 use uringload::{Error, ErrorKind, State};
+use uringload_measure::text::{bytes, count};
 
 /// Runs a command on a state.
 pub fn run(command: &StateCommand) -> Done {

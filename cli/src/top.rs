@@ -4,8 +4,7 @@ use crate::Done;
 use crate::arguments::Top;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, eprintln_quietly};
-use crate::output::{self, Table, one_line};
-use crate::units;
+use crate::output::{self, Table};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,8 +12,10 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use uringload::dataset::inspect::open_regular;
 use uringload::{Error, ErrorKind};
-use uringload_sys::file::open_regular;
+use uringload_measure::text;
+use uringload_measure::text::one_line;
 
 /// Of the pages that are understood.
 const VERSION: u64 = 1;
@@ -113,7 +114,7 @@ fn process(name: &str) -> Option<u32> {
 fn read(path: &Path, pid: u32) -> uringload::Result<Value> {
     let failed = |source| Error::io("cannot read the loader's page", source).with_path(path);
     // What is no file is not waited for.
-    let file = open_regular(path).map_err(failed)?;
+    let file = open_regular(path, "cannot read the loader's page")?;
     let owner = file.metadata().map_err(failed)?.uid();
     if fs::metadata(format!("/proc/{pid}")).map_err(failed)?.uid() != owner {
         let what = format!("the page belongs to user {owner}, and process {pid} to another");
@@ -151,18 +152,18 @@ fn table(Page { pid, value, .. }: &Page) -> String {
     let mut table = Table::new(NAMES);
     let (now, dataset) = (&value["now"], &value["dataset"]);
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-    let count = |value: &Value| units::count(number(value).round() as u64);
-    let rate = |value: &Value| format!("{}/s", units::bytes(number(value)));
+    let count = |value: &Value| text::count(number(value).round() as u64);
+    let rate = |value: &Value| format!("{}/s", text::bytes(number(value)));
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let time = |value: &Value| {
         value
             .as_f64()
-            .map_or_else(|| "-".to_owned(), |micros| units::time(Duration::from_secs_f64(micros.max(0.0) / 1e6)))
+            .map_or_else(|| "-".to_owned(), |micros| text::time(Duration::from_secs_f64(micros.max(0.0) / 1e6)))
     };
     table.row("process", format!("{pid} {}", command(*pid)));
-    let (samples, size) = (count(&dataset["samples"]), units::bytes(number(&dataset["bytes"])));
+    let (samples, size) = (count(&dataset["samples"]), text::bytes(number(&dataset["bytes"])));
     table.row("dataset", format!("{} of {samples} samples, {size}", text(&dataset["format"])));
-    let elapsed = units::time(Duration::from_secs_f64(number(&value["elapsed_s"]).max(0.0)));
+    let elapsed = text::time(Duration::from_secs_f64(number(&value["elapsed_s"]).max(0.0)));
     table.row(
         "so far",
         format!("{} samples in {} batches, {elapsed}", count(&value["samples"]), count(&value["batches"])),

@@ -8,7 +8,6 @@ use crate::arguments::{Images, Verify};
 use crate::failure::Exit;
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::units;
 use console::Console;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -18,6 +17,7 @@ use uringload::Loader;
 use uringload::config::Config;
 use uringload::dataset::Dataset;
 use uringload::verify::{Finding, Summary, Watch};
+use uringload_measure::text;
 
 /// Opens as much of the dataset as possible, and verifies it.
 pub fn run(options: &Verify) -> Done {
@@ -55,14 +55,14 @@ pub fn run(options: &Verify) -> Done {
 }
 
 fn as_text(data: Option<&dyn Dataset>, summary: &Summary, start: Instant) -> String {
-    let count = units::count;
+    let count = text::count;
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = match data {
         None => write!(out, "nothing could be opened"),
         Some(data) => {
             let (format, files) = (data.format(), count(data.files().len() as u64));
-            let (samples, bytes) = (count(summary.samples), units::bytes(summary.sample_bytes as f64));
+            let (samples, bytes) = (count(summary.samples), text::bytes(summary.sample_bytes as f64));
             write!(out, "{format}: {files} files, {samples} good samples of {bytes}")
         }
     };
@@ -74,7 +74,7 @@ fn as_text(data: Option<&dyn Dataset>, summary: &Summary, start: Instant) -> Str
         let _ = write!(out, ", {} not checked ({})", count(unknown.count), unknown.algorithm);
     }
     let cut = if summary.is_complete { "" } else { "; it was not looked at to the end" };
-    let _ = writeln!(out, "; {} findings in {}{cut}", count(summary.findings), units::time(start.elapsed()));
+    let _ = writeln!(out, "; {} findings in {}{cut}", count(summary.findings), text::time(start.elapsed()));
     for skipped in data.map_or(&[][..], |data| &data.index().left_out) {
         let (reason, first) = (skipped.what, skipped.first.display());
         let _ = writeln!(out, "left out: {} {reason}, the first {first}", count(skipped.count));

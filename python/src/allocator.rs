@@ -5,8 +5,8 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use std::ffi::c_void;
 use std::sync::Arc;
-use uringload_sys::cuda::{AllocatorFunctions, DeviceAllocator, StreamRef};
-use uringload_sys::dlpack;
+use uringload::sys::dlpack;
+use uringload::sys::{AllocatorFunctions, DeviceAllocator, StreamRef};
 
 /// Where loaders take a GPU's memory for batches from.
 #[pyclass(frozen, from_py_object)]
@@ -59,9 +59,9 @@ impl Allocator {
         let [allocate, free] = [allocate, free].map(std::ptr::with_exposed_provenance::<c_void>);
         // SAFETY: who gives the addresses promises that they are those of functions of these types, as docs/python.md
         // says; nobody can check it. Neither is null.
-        let allocate = unsafe { std::mem::transmute::<*const c_void, uringload_sys::cuda::Allocate>(allocate) };
+        let allocate = unsafe { std::mem::transmute::<*const c_void, uringload::sys::Allocate>(allocate) };
         // SAFETY: as above.
-        let free = unsafe { std::mem::transmute::<*const c_void, uringload_sys::cuda::Free>(free) };
+        let free = unsafe { std::mem::transmute::<*const c_void, uringload::sys::Free>(free) };
         // SAFETY: as above; `owner` keeps them.
         let allocator = Box::new(unsafe { AllocatorFunctions::new(allocate, free) });
         Ok(Allocator(Arc::new(Kept { allocator, _owner: owner })))

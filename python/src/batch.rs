@@ -9,7 +9,7 @@ use uringload::batch::{Batch, Column, Data, FailedSample, Packed};
 use uringload::dataset::DType;
 use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm, PinnedMemory};
 use uringload::sampler::Cursor;
-use uringload_sys::cuda::StreamRef;
+use uringload::sys::StreamRef;
 
 /// What the values of a column with one slice per sample become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

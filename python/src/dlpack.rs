@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use uringload::dataset::DType;
 use uringload::inspect::element_type;
-use uringload_sys::dlpack::{Memory, Tensor, free_legacy_raw, into_legacy_raw};
+use uringload::sys::dlpack::{Memory, Tensor, free_legacy_raw, into_legacy_raw};
 
 /// The device of host memory.
 pub(crate) const CPU: (i32, i32) = (Memory::HOST, 0);

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequence};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
-use uringload_sys::dlpack::Memory;
+use uringload::sys::dlpack::Memory;
 
 /// Where the type of a library's tensors has its table, in a capsule.
 const ATTRIBUTE: &str = "__dlpack_c_exchange_api__";
@@ -29,11 +29,11 @@ struct Header {
 #[repr(C)]
 pub(crate) struct Table {
     header: Header,
-    pub(crate) allocator: Option<uringload_sys::dlpack::Allocate>,
+    pub(crate) allocator: Option<uringload::sys::dlpack::Allocate>,
     from_object: *const c_void,
     to_object: Option<unsafe extern "C" fn(tensor: *mut c_void, object: *mut *mut ffi::PyObject) -> c_int>,
     borrow_object: *const c_void,
-    pub(crate) current_stream: Option<uringload_sys::dlpack::CurrentStream>,
+    pub(crate) current_stream: Option<uringload::sys::dlpack::CurrentStream>,
 }
 
 /// Makes tensors of another library by its C exchange API.
@@ -41,7 +41,7 @@ pub(crate) struct Table {
 pub(crate) struct Exchange {
     table: NonNull<Table>,
     to_object: unsafe extern "C" fn(*mut c_void, *mut *mut ffi::PyObject) -> c_int,
-    current_stream: uringload_sys::dlpack::CurrentStream,
+    current_stream: uringload::sys::dlpack::CurrentStream,
     /// Where the table came from.
     _capsule: Py<PyAny>,
 }

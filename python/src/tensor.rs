@@ -11,8 +11,8 @@ use std::ffi::c_void;
 use std::ptr;
 use uringload::dataset::DType;
 use uringload::device::DeviceColumn;
-use uringload_sys::cuda::StreamRef;
-use uringload_sys::dlpack::Memory;
+use uringload::sys::StreamRef;
+use uringload::sys::dlpack::Memory;
 
 /// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody else has its memory.
 ///

@@ -13,8 +13,10 @@ use source::{Source, python_files, rust_files, shell_files};
 use std::path::Path;
 
 /// What the rules about code look at: whatever of it is there.
-const CODE_FOLDERS: [&str; 12] =
-    ["src", "core", "formats", "images", "sys", "cli", "capi", "python", "tests", "examples", "benches", "fuzz"];
+const CODE_FOLDERS: [&str; 13] = [
+    "src", "core", "formats", "images", "sys", "measure", "cli", "capi", "python", "tests", "examples", "benches",
+    "fuzz",
+];
 /// Where scripts in Python and shell are. Data and corpora have none.
 const SCRIPT_FOLDERS: [&str; 11] =
     [".ci", "adapters", "benches", "capi", "cli", "examples", "fuzz", "images", "python", "sys", "tests"];
@@ -23,18 +25,21 @@ const PACKAGE: &str = "python/lib/uringload";
 /// The libraries, which other programs link.
 const LIBRARY_FOLDERS: [&str; 6] = ["src", "core/src", "formats/src", "images/src", "sys/src", "capi/src"];
 /// Every crate's sources.
-const CRATES: [&str; 8] =
-    ["core/src", "sys/src", "images/src", "formats/src", "src", "cli/src", "capi/src", "python/src"];
+const CRATES: [&str; 9] =
+    ["core/src", "sys/src", "images/src", "formats/src", "src", "measure/src", "cli/src", "capi/src", "python/src"];
+/// The faces: what people and other languages call.
+const FACES: [&str; 3] = ["cli/src", "capi/src", "python/src"];
 /// A circle that is larger than it may be, and that nothing may be added to. What the reactor keeps of samples under
 /// way and what becomes of them take their errors from each other.
 const CIRCLE_LEFT: [&str; 4] =
     ["src/reactor/assemble.rs", "src/reactor/maps.rs", "src/reactor/pending.rs", "src/reactor/stretches.rs"];
 /// The crates without a line of `unsafe`.
-const SAFE: [(&str, &str); 5] = [
+const SAFE: [(&str, &str); 6] = [
     ("src", "src/lib.rs"),
     ("core", "core/src/lib.rs"),
     ("formats", "formats/src/lib.rs"),
     ("images", "images/src/lib.rs"),
+    ("measure", "measure/src/lib.rs"),
     ("cli", "cli/src/main.rs"),
 ];
 
@@ -93,6 +98,11 @@ fn each_unsafe_has_its_proof() {
 #[test]
 fn the_library_neither_prints_nor_reads_the_environment() {
     keep(rules::library_is_quiet, &LIBRARY_FOLDERS);
+}
+
+#[test]
+fn faces_have_no_back_door() {
+    keep(rules::no_back_door, &FACES);
 }
 
 #[test]
@@ -232,6 +242,8 @@ fn the_rules_catch_what_they_are_for() {
     assert_eq!(breaks(rules::library_is_quiet, "fn f() { std::env::var(\"a\"); todo!() }"), 2);
     assert_eq!(breaks(rules::library_is_quiet, "#[cfg(test)]\nmod tests { fn f() { eprintln!(\"skipped\") } }"), 0);
     assert_eq!(breaks(rules::library_is_quiet, "#[cfg(test)]\nmod tests;\nfn f() { eprintln!(\"a\") }"), 1);
+    assert_eq!(breaks(rules::no_back_door, "use uringload_sys::ring;\nuse uringload::internal::Config;"), 2);
+    assert_eq!(breaks(rules::no_back_door, "use uringload::sys::Stream; // internal"), 0);
     assert_eq!(breaks(rules::no_globals, "static OPEN: AtomicBool = AtomicBool::new(false);"), 1);
     assert_eq!(breaks(rules::no_globals, "fn f() {\n    static mut CALLS: u32 = 0;\n}"), 1);
     assert_eq!(breaks(rules::no_globals, "extern \"C\" { pub static environ: *mut *mut c_char; }"), 1);

@@ -82,6 +82,12 @@ pub fn library_is_quiet(file: &Source) -> Vec<String> {
     in_library.map(|(at, what)| file.place(at, &format!("{what} in the library"))).collect()
 }
 
+/// The command line, C and Python use what any program can: nothing under the library, and no hidden module of it.
+pub fn no_back_door(file: &Source) -> Vec<String> {
+    let found = ["uringload_sys", "internal"].into_iter().flat_map(|name| file.words(name).map(move |at| (at, name)));
+    found.map(|(at, name)| file.place(at, &format!("{name} in a face"))).collect()
+}
+
 /// Every `static` item of a library, and each `thread_local!`, but for those that are on the list.
 pub fn no_globals(file: &Source) -> Vec<String> {
     let is_listed = |name: &str| {

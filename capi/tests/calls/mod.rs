@@ -332,7 +332,7 @@ impl Handles {
             let out = (&raw mut tensor).cast();
             let status = ul_batch_export(batch, index, UL_DLPACK, out, null_mut(), &raw mut error);
             if self.note(status, error) {
-                drop(uringload::sys::Tensor::from_raw(tensor));
+                drop(uringload::sys::dlpack::Tensor::from_raw(tensor));
             }
         }
         self.export(random, batch);

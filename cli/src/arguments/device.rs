@@ -1,10 +1,10 @@
 //! Options for the device that batches go to.
 
-use crate::cufile;
 use crate::units::parse_bytes;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use uringload::config::{Device, Gds};
+use uringload_measure::cufile;
 
 /// The device that batches go to.
 #[derive(Clone, Debug, Args)]

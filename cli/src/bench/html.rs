@@ -4,11 +4,11 @@
 mod charts;
 pub mod thumbnails;
 
-use crate::output::one_line;
-use crate::units;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::time::Duration;
+use uringload_measure::text;
+use uringload_measure::text::one_line;
 
 /// The look. Colors follow the reader's choice; bars keep theirs on paper.
 const STYLE: &str = include_str!("html/style.css");
@@ -57,7 +57,7 @@ impl Page {
         self.put(format_args!("<div class=\"verdict\"><p><b>Bottleneck: {what}</b> ({share:.0} % of the time)</p>"));
         self.put(format_args!("<p>{advice}.</p>"));
         if let Some(gain) = verdict["gain"].as_f64() {
-            let rate = units::count((report["samples_per_s"].as_f64().unwrap_or(0.0) * gain) as u64);
+            let rate = text::count((report["samples_per_s"].as_f64().unwrap_or(0.0) * gain) as u64);
             self.put(format_args!("<p>If that part took no time: {gain:.1} times as fast, {rate} samples/s.</p>"));
         }
         let remedies = list(&verdict["remedies"]);
@@ -98,7 +98,7 @@ impl Page {
         let most = rates.iter().filter_map(|(_, rate)| rate.as_f64()).fold(1.0, f64::max);
         self.put(format_args!("<h2>Rates</h2>\n<table>"));
         for (name, rate) in rates.iter().filter_map(|(name, rate)| Some((name, rate.as_f64()?))) {
-            self.bar(name, &format!("{}/s", units::bytes(rate)), rate / most);
+            self.bar(name, &format!("{}/s", text::bytes(rate)), rate / most);
         }
         self.put(format_args!("</table>\n<p>{} samples/s", count(&report["samples_per_s"])));
         if let Some(busy) = report["au_percent"].as_f64() {
@@ -125,8 +125,8 @@ impl Page {
         let mut from = 0;
         for class in list(&report["read_latency_by_size"]) {
             let name = match class["up_to_bytes"].as_u64() {
-                Some(up_to) => format!("reads of up to {}", units::binary(up_to)),
-                None => format!("reads of more than {}", units::binary(from)),
+                Some(up_to) => format!("reads of up to {}", text::binary(up_to)),
+                None => format!("reads of more than {}", text::binary(from)),
             };
             from = class["up_to_bytes"].as_u64().unwrap_or(from);
             self.latencies(&name, &class["reads"], class, 1.0);
@@ -144,7 +144,7 @@ impl Page {
     fn latencies(&mut self, name: &str, number: &Value, of: &Value, micros: f64) {
         let cell = |percent: &str| {
             let time = of[percent].as_f64().filter(|time| (0.0..1e15).contains(time));
-            time.map_or_else(|| "-".to_owned(), |time| units::time(Duration::from_secs_f64(time * micros / 1e6)))
+            time.map_or_else(|| "-".to_owned(), |time| text::time(Duration::from_secs_f64(time * micros / 1e6)))
         };
         self.put(format_args!("\n<tr><td>{}<td class=\"n\">{}", escaped(name), count(number)));
         for percent in ["p50", "p90", "p99", "p999"] {
@@ -168,7 +168,7 @@ impl Page {
             let (index, key) = (text(&sample["index"]), text(&sample["key"]));
             let time = |name: &str| {
                 let millis = sample[name].as_f64().unwrap_or(0.0).clamp(0.0, 1e12);
-                if millis > 0.0 { units::time(Duration::from_secs_f64(millis / 1e3)) } else { "-".to_owned() }
+                if millis > 0.0 { text::time(Duration::from_secs_f64(millis / 1e3)) } else { "-".to_owned() }
             };
             let (read, made) = (time("read_ms"), time("made_ms"));
             self.put(format_args!("\n<tr><td>{index} {key}"));
@@ -190,14 +190,14 @@ impl Page {
         self.put(format_args!(
             "<h2>Memory for samples</h2>\n<p>The limit is {}. Bars show the mean, and behind it the most that was \
              seen.</p>\n<table>",
-            units::binary(limit as u64)
+            text::binary(limit as u64)
         ));
         for holder in holders {
             let bytes = |name: &str| holder[name].as_f64().unwrap_or(0.0);
             let (mean, most) = (bytes("mean_bytes"), bytes("most_bytes"));
             let wide = |bytes: f64| 100.0 * (bytes / limit).clamp(0.0, 1.0);
             let (name, part) = (text(&holder["name"]), if most > 0.0 { (mean / most).min(1.0) } else { 0.0 });
-            let told = format!("{}, at most {}", units::binary(mean as u64), units::binary(most as u64));
+            let told = format!("{}, at most {}", text::binary(mean as u64), text::binary(most as u64));
             self.put(format_args!(
                 "\n<tr><td>{name}<td class=\"n\">{told}<td class=\"g\"><div class=\"most\" style=\"width:{:.1}%\">\
                  <div class=\"bar\" style=\"width:{:.1}%\"></div></div></tr>",
@@ -291,11 +291,11 @@ fn text(value: &Value) -> String {
 }
 
 fn count(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".to_owned(), |number| units::count(number.round() as u64))
+    value.as_f64().map_or_else(|| "-".to_owned(), |number| text::count(number.round() as u64))
 }
 
 fn bytes(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "unknown".to_owned(), units::bytes)
+    value.as_f64().map_or_else(|| "unknown".to_owned(), text::bytes)
 }
 
 /// Names come from whoever made the data.

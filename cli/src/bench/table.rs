@@ -1,18 +1,15 @@
 //! The result of `bench` for humans.
 
-use super::Outcome;
-use super::device;
-use super::measure::Measured;
-use super::report;
-use super::spread::Spread;
-use crate::arguments::Workload;
-use crate::units::{binary, bytes, count, time};
 use std::fmt::Write as _;
 use uringload::State;
 use uringload::config::Shuffle;
 use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Counts, Distribution};
 use uringload::stats::{Doing, Role};
+use uringload_measure::bench::run::Measured;
+use uringload_measure::bench::spread::Spread;
+use uringload_measure::bench::{Outcome, Workload, device};
+use uringload_measure::text::{binary, bytes, count, time};
 
 /// The table, terminated by a newline.
 pub fn of(outcome: &Outcome<'_>) -> String {
@@ -47,7 +44,7 @@ impl Table {
 
 /// What was read, in one line.
 fn subject(outcome: &Outcome<'_>) -> String {
-    let (dataset, config) = (&outcome.data.dataset, &outcome.config);
+    let (dataset, config) = (&outcome.bench.subject.dataset, &outcome.bench.config);
     let mut line = format!(
         "{} of {} samples, {}; batches of {}",
         dataset.format(),
@@ -60,11 +57,11 @@ fn subject(outcome: &Outcome<'_>) -> String {
     }
     if config.world_size > 1 {
         line += &format!(", rank {} of {}", config.rank, config.world_size);
-        if let Some(source) = &outcome.ranks.source {
+        if let Some(source) = &outcome.bench.ranks_from {
             line += &format!(" (from {source})");
         }
     }
-    if let Some(Cursor { epoch, position, .. }) = outcome.state.as_ref().map(State::cursor) {
+    if let Some(Cursor { epoch, position, .. }) = outcome.bench.state.as_ref().map(State::cursor) {
         line += &format!(", from epoch {epoch}, position {}", count(position));
     }
     if outcome.is_cold() {
@@ -109,21 +106,21 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
         }
     }
     raw_read(table, outcome, measured);
-    if let Some(step) = outcome.options.emulate_step {
+    if let Some(step) = outcome.bench.emulate_step {
         let au = measured.au_percent.map_or_else(|| "unknown".to_owned(), |au| format!("{au:.1} %"));
-        let of = match outcome.options.accelerators {
+        let of = match outcome.bench.accelerators {
             1 => String::new(),
             several => format!(", the mean of {several}"),
         };
         table.row("accelerator", &format!("{au:<12} busy, with steps of {}{of}", time(step)));
-        if let (Some(workload), Some(au)) = (outcome.options.mlperf, measured.au_percent) {
+        if let (Some(workload), Some(au)) = (outcome.bench.mlperf, measured.au_percent) {
             let Workload { name, accelerator, bar_percent, .. } = workload;
             let reached = if au >= bar_percent { "reached" } else { "missed" };
             table.row(
                 "",
                 &format!(
                     "{name} on {accelerator} x {}: the bar of {bar_percent} % is {reached} (no MLPerf result)",
-                    outcome.options.accelerators
+                    outcome.bench.accelerators
                 ),
             );
         }
@@ -247,6 +244,6 @@ fn comparisons(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
         let cpu = one.cpu_per_gb().map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.3}"));
         let less = ratio(measured.cpu_per_gb(), one.cpu_per_gb());
         let line = format!("{:>7}  {rate:>12}  {faster:>7}  {cpu:>8}  {less:>7}", one.threads);
-        table.row(&report::name(one.way), &line);
+        table.row(one.way.name(), &line);
     }
 }

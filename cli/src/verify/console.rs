@@ -4,13 +4,13 @@ use crate::failure::{Failure, help};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::progress::{Line, bar};
-use crate::units;
 use serde_json::{Value, json};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use uringload::inspect::Stage;
 use uringload::verify::{Finding, Progress, Samples, Watch};
+use uringload_measure::text;
 
 /// See the module documentation.
 pub struct Console<'a> {
@@ -69,10 +69,10 @@ impl Watch for Console<'_> {
     fn progress(&self, progress: Progress) {
         self.line.show(|| {
             let (name, done) = match progress.stage {
-                Stage::Samples => ("samples", units::count(progress.done)),
-                _ => ("checksums", units::bytes(progress.done as f64)),
+                Stage::Samples => ("samples", text::count(progress.done)),
+                _ => ("checksums", text::bytes(progress.done as f64)),
             };
-            let findings = units::count(self.findings.load(Ordering::Relaxed));
+            let findings = text::count(self.findings.load(Ordering::Relaxed));
             format!("{name} {}  {done}  {findings} findings", bar(progress.done, progress.total))
         });
     }
@@ -91,7 +91,7 @@ fn as_text(Finding { error, samples, .. }: &Finding) -> String {
         let key = String::from_utf8_lossy(key);
         text += &match count {
             1 => format!("\n  note: sample {} ({key:?})", first.0),
-            _ => format!("\n  note: {} samples, the first {} ({key:?})", units::count(*count), first.0),
+            _ => format!("\n  note: {} samples, the first {} ({key:?})", text::count(*count), first.0),
         };
     }
     text + &help(error) + "\n"

@@ -2,7 +2,6 @@
 //! them as text, and in their labels.
 
 use super::{Page, count, escaped, list, text};
-use crate::units;
 use serde_json::Value;
 
 /// Width and height of a drawing, in its own units.
@@ -53,7 +52,7 @@ impl Page {
         let least = rates.iter().map(|(_, rate)| *rate).fold(most, f64::min);
         let at = |(s, rate): &(f64, f64)| format!("{:.1},{:.1}", WIDE * s / end, HIGH * (1.0 - 0.95 * rate / most));
         let line: Vec<String> = rates.iter().map(at).collect();
-        let of = |rate: f64| units::count(rate.round() as u64);
+        let of = |rate: f64| text::count(rate.round() as u64);
         let told = format!("from {} to {} samples/s, over {end:.1} s", of(least), of(most));
         self.put(format_args!(
             "<h2>Throughput over time</h2>\n<p>{told}.</p>\n<svg class=\"plot\" viewBox=\"0 0 {WIDE} {HIGH}\" \
@@ -96,7 +95,7 @@ impl Page {
                 index % 6 + 1
             ));
         }
-        let (from, to) = (units::bytes(10f64.powf(left)), units::bytes(10f64.powf(right)));
+        let (from, to) = (text::bytes(10f64.powf(left)), text::bytes(10f64.powf(right)));
         self.put(format_args!(
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"7\"/></svg>\n<div class=\"ends\"><span>{from} a sample</span>\
              <span>{to} a sample</span></div>\n<div class=\"wide\"><table>",
@@ -106,7 +105,7 @@ impl Page {
         self.put(format_args!("<tr><th>part<th class=\"n\">samples/s<th>from</tr>"));
         for (index, roof) in roofs.iter().enumerate() {
             let bytes = roof["bytes_per_s"].as_f64();
-            let bytes = bytes.map_or_else(String::new, |rate| format!(" ({}/s)", units::bytes(rate)));
+            let bytes = bytes.map_or_else(String::new, |rate| format!(" ({}/s)", text::bytes(rate)));
             let (part, rate, from) = (text(&roof["part"]), count(&roof["samples_per_s"]), text(&roof["from"]));
             let color = index % 6 + 1;
             self.put(format_args!(

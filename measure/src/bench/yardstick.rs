@@ -1,8 +1,8 @@
 //! The yardstick of a bench: raw reads of the same files, in the depth and the length that suit the storage best,
 //! spread over the rounds. A figure that says more than the storage gives is not told.
 
-use super::measure::Run;
-use crate::interrupt::Interrupt;
+use super::run::Run;
+use crate::Caller;
 use std::time::Duration;
 use uringload::Result;
 use uringload::config::Config;
@@ -90,13 +90,13 @@ impl Yardstick {
         &mut self,
         run: &Run<'_>,
         limit: Duration,
-        interrupt: &Interrupt,
+        caller: &Caller,
         mut prepare: impl FnMut() -> Result<()>,
     ) -> Result<Option<f64>> {
         let mut rate_of = |shape: Shape, limit| {
             prepare()?;
             let config = Config { queue_depth: shape.depth, read_size: shape.read_bytes, ..run.config.clone() };
-            raw::measure(run.dataset, &config, &run.sampler, limit, || interrupt.is_set())
+            raw::measure(run.dataset, &config, &run.sampler, limit, || caller.is_set())
         };
         let shape = match self.shape {
             Some(shape) => shape,
@@ -104,7 +104,7 @@ impl Yardstick {
                 let asked = Shape { depth: run.config.queue_depth, read_bytes: run.config.read_size };
                 *self.shape.insert(search(
                     asked,
-                    || interrupt.is_set(),
+                    || caller.is_set(),
                     |shape| Ok(rate_of(shape, TRIAL.min(limit))?.bytes_per_second()),
                 )?)
             }

@@ -1,6 +1,6 @@
 //! Empties the page cache before a measurement.
 
-use crate::interrupt::Interrupt;
+use crate::Caller;
 use std::os::fd::AsFd;
 use uringload::dataset::{Dataset, FileId};
 use uringload::{Error, Result};
@@ -8,10 +8,10 @@ use uringload_sys as sys;
 
 /// Evicts the dataset's files from the page cache, and nothing else: names and inodes stay, which a loader has looked
 /// up before it reads.
-pub fn evict(dataset: &dyn Dataset, interrupt: &Interrupt) -> Result<()> {
+pub fn evict(dataset: &dyn Dataset, caller: &Caller) -> Result<()> {
     let files = dataset.files();
     for path in (0..files.len() as u32).map(|index| files.path(FileId(index))) {
-        if interrupt.is_set() {
+        if caller.is_set() {
             break;
         }
         let Ok(file) = uringload_sys::file::open_regular(&path) else { continue };

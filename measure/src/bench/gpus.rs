@@ -3,7 +3,7 @@
 
 use super::step::Step;
 use super::trainer::Trainer;
-use crate::interrupt::{Interrupt, eprintln_quietly};
+use crate::Caller;
 use std::time::Duration;
 use uringload::Result;
 use uringload::config::Device;
@@ -46,15 +46,15 @@ impl Gpus {
     }
 
     /// The rate of copies to all GPUs at once; `None` if there are none, or if it cannot be measured.
-    pub fn bus(&self, duration: Option<Duration>, interrupt: &Interrupt) -> Option<BusRates> {
-        if self.contexts.is_empty() || interrupt.is_set() {
+    pub fn bus(&self, duration: Option<Duration>, caller: &Caller) -> Option<BusRates> {
+        if self.contexts.is_empty() || caller.is_set() {
             return None;
         }
         let limit = duration.map_or(BUS_LIMIT, |duration| duration.min(BUS_LIMIT));
         let measured = bus::measure(&self.contexts, limit);
         measured
             .inspect_err(|error| {
-                eprintln_quietly(&format!("uringload: no plain copies to compare with: {}", error.headline()));
+                caller.say(&format!("no plain copies to compare with: {}", error.headline()));
             })
             .ok()
     }

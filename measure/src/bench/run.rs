@@ -2,15 +2,13 @@
 
 use super::accelerator::Accelerators;
 use super::gpus::Gpus;
-use super::progress::Progress;
 use super::series::Series;
 use super::timeline::Timeline;
 use super::trainer::{Steps, Trainer};
 use super::watch::{Watch, Watched};
-use crate::arguments::Images;
+use crate::caller::{Caller, Progress};
 use crate::consume::{Consumer, Next};
-use crate::interrupt::{Interrupt, eprintln_quietly};
-use crate::state::resume;
+use crate::subject::{Prepare, Subject};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::batch::{Batch, Data, FailedSample};
@@ -32,8 +30,8 @@ pub struct Run<'a> {
     pub dataset: &'a Arc<dyn Dataset>,
     /// How it is read.
     pub config: Config,
-    /// What becomes of images.
-    pub images: &'a Images,
+    /// What is done with its samples.
+    pub prepare: &'a Prepare<'a>,
     /// The order.
     pub sampler: Arc<dyn Sampler>,
     /// The state to resume from, if any.
@@ -52,10 +50,11 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// All of a dataset, once, on the host.
-    pub fn of(dataset: &'a Arc<dyn Dataset>, config: Config, images: &'a Images, sampler: Arc<dyn Sampler>) -> Run<'a> {
+    pub fn of(subject: &'a Subject<'a>, config: Config, sampler: Arc<dyn Sampler>) -> Run<'a> {
+        let (dataset, prepare) = (&subject.dataset, &*subject.prepare);
         let (state, step, duration, devices) = (None, None, None, Vec::new());
         let gpus = Gpus::open(&devices);
-        Run { dataset, config, images, sampler, state, step, accelerators: 1, duration, devices, gpus }
+        Run { dataset, config, prepare, sampler, state, step, accelerators: 1, duration, devices, gpus }
     }
 }
 
@@ -164,21 +163,21 @@ pub fn rate(count: u64, wall: Duration) -> f64 {
 ///
 /// # Errors
 /// Those of `build`. An error in the stream ends the run, but is not an error of this function.
-pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measured> {
+pub fn measure(run: &Run<'_>, name: &str, caller: &Caller) -> Result<Measured> {
     let accelerators = run.step.map(|step| Accelerators::new(run.accelerators, step));
-    let user = HostTrainer { accelerators, full: run.config.batch_size, interrupt };
+    let user = HostTrainer { accelerators, full: run.config.batch_size, caller };
     if run.devices.is_empty() {
-        return follow(run, name, interrupt, user, Builder::build);
+        return follow(run, name, caller, user, Builder::build);
     }
     let devices = DeviceTrainer { host: user, gpus: run.gpus.trainers(run.step)? };
-    follow(run, name, interrupt, devices, |builder| builder.devices(run.devices.iter().cloned()).build())
+    follow(run, name, caller, devices, |builder| builder.devices(run.devices.iter().cloned()).build())
 }
 
 /// Builds a loader and passes its batches to `user`.
 fn follow<T: Delivered, U: User<T>>(
     run: &Run<'_>,
     name: &str,
-    interrupt: &Interrupt,
+    caller: &Caller,
     mut user: U,
     build: impl FnOnce(Builder) -> Result<Loader<T>>,
 ) -> Result<Measured> {
@@ -187,15 +186,20 @@ fn follow<T: Delivered, U: User<T>>(
     let cpu = system::cpu_time();
     let asked = Instant::now();
     let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone()).sampler(Arc::clone(&run.sampler));
-    let builder = run.images.apply(builder, run.dataset)?;
-    let warn = |failed: &FailedSample| eprintln_quietly(&format!("uringload: left out: {}", failed.error.headline()));
+    let builder = (run.prepare)(builder, run.dataset)?;
+    let say = caller.sayer();
+    let warn = move |failed: &FailedSample| say(&format!("left out: {}", failed.error.headline()));
     let builder = if run.config.on_error == OnError::Warn { builder.on_failed(warn) } else { builder };
-    let mut loader = build(resume(builder, run.state.as_ref()))?;
+    let builder = match &run.state {
+        Some(state) => builder.resume(state),
+        None => builder,
+    };
+    let mut loader = build(builder)?;
     let start = Instant::now();
     let stats = loader.stats();
     let watch = Watch::start(&run.gpus.addresses());
-    let mut progress = Progress::new(name, loader.remaining());
-    let consumer = Consumer::new(interrupt, run.duration.map(|duration| start + duration));
+    let mut progress = caller.progress(name, loader.remaining());
+    let consumer = Consumer::new(caller, run.duration.map(|duration| start + duration));
     let (mut series, mut timeline) = (Series::default(), Timeline::begin(&stats));
     let watching = (&mut progress, &mut series, &mut timeline, start);
     let (end, last) = take_all(&consumer, &mut user, &mut loader, watching);
@@ -261,7 +265,7 @@ fn take_all<T: Delivered, U: User<T>>(
         last = Some(done);
         series.batch(epoch, delivered, got.saturating_duration_since(start), done.saturating_duration_since(start));
         timeline.batch(done.saturating_duration_since(start), &stats);
-        progress.batch(&stats);
+        progress(&stats);
     };
     match user.finish() {
         Ok(done) => last = last.max(done),
@@ -290,7 +294,7 @@ trait User<T> {
 struct HostTrainer<'a> {
     accelerators: Option<Accelerators>,
     full: u64,
-    interrupt: &'a Interrupt,
+    caller: &'a Caller,
 }
 
 impl HostTrainer<'_> {
@@ -301,13 +305,13 @@ impl HostTrainer<'_> {
         let epoch = (host.len() as u64 == self.full).then_some(host.cursor.epoch);
         drop(batch);
         let free = accelerators.begin(epoch, Instant::now());
-        self.interrupt.sleep_until(free);
+        self.caller.sleep_until(free);
         Some(Instant::now())
     }
 
     /// Sleeps until all steps have ended.
     fn end(&self) -> Option<Instant> {
-        self.interrupt.sleep_until(self.accelerators.as_ref()?.end()?);
+        self.caller.sleep_until(self.accelerators.as_ref()?.end()?);
         Some(Instant::now())
     }
 }
@@ -340,7 +344,7 @@ impl User<DeviceBatch> for DeviceTrainer<'_> {
         let on = |trainer: &&mut Trainer| batch.device().is_some_and(|index| trainer.is_on(index));
         if let Some(trainer) = self.gpus.iter_mut().find(on) {
             let full = (batch.len() as u64 == self.host.full).then_some(batch.host.cursor.epoch);
-            trainer.use_batch(batch, waited, full, self.host.interrupt)?;
+            trainer.use_batch(batch, waited, full, self.host.caller)?;
             return Ok(None);
         }
         if self.host.accelerators.is_some() {
@@ -351,7 +355,7 @@ impl User<DeviceBatch> for DeviceTrainer<'_> {
     }
 
     fn finish(&mut self) -> Result<Option<Instant>> {
-        self.gpus.iter_mut().try_for_each(|trainer| trainer.finish(self.host.interrupt))?;
+        self.gpus.iter_mut().try_for_each(|trainer| trainer.finish(self.host.caller))?;
         Ok((!self.gpus.is_empty()).then(Instant::now))
     }
 

@@ -1,10 +1,10 @@
 //! What a bench on GPUs reports in addition, for programs and for humans.
 
 use super::Round;
-use super::measure::rate;
+use super::run::rate;
 use super::trainer::Steps;
 use super::watch::Seen;
-use crate::units::{bytes, count, time};
+use crate::text::{bytes, count, time};
 use serde::Serialize;
 use std::time::Duration;
 use uringload::config::{DeviceRoute, NvjpegRoute};

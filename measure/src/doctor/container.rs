@@ -1,7 +1,7 @@
 //! What the machine and the control groups of a container leave to this process.
 
 use super::{Finding, State};
-use crate::units;
+use crate::text;
 use uringload_sys::{cgroup, system};
 
 /// With less, a loader reads ahead less than keeps a fast disk busy: a quarter of it is its default.
@@ -12,7 +12,7 @@ pub(super) fn memory() -> Finding {
     const REMEDY: &str = "raise the memory limit of the container, or name a --memory-limit if you know better";
     let available = system::memory_available();
     let on_machine =
-        available.map_or_else(|| "unknown".to_owned(), |bytes| format!("{} available", units::binary(bytes)));
+        available.map_or_else(|| "unknown".to_owned(), |bytes| format!("{} available", text::binary(bytes)));
     let Some(group) = cgroup::memory() else {
         let means = "by default a loader takes 256 MiB, or three of the largest batches, up to half of it";
         return Finding::new(WHAT, State::Info, format!("{on_machine}; no control group limits it"), means);
@@ -20,10 +20,10 @@ pub(super) fn memory() -> Finding {
     let found = format!(
         "{on_machine}; {} allows {}, of which {} are in use",
         group.path.display(),
-        units::binary(group.limit),
-        units::binary(group.used)
+        text::binary(group.limit),
+        text::binary(group.used)
     );
-    let means = format!("by default a loader takes up to {}", units::binary(group.room() / 4));
+    let means = format!("by default a loader takes up to {}", text::binary(group.room() / 4));
     if group.room() < ROOM_MIN {
         return Finding::new(WHAT, State::Degraded, found, means + ", and reads ahead less than it could")
             .remedy(REMEDY);

@@ -1,6 +1,6 @@
 //! What can be changed of how a dataset is read, without a change to which samples come when.
 
-use crate::units::binary;
+use crate::text::binary;
 use uringload::config::Config;
 use uringload::config::{EngineChoice, IoChoice, Profile};
 use uringload::stats::Bottleneck;

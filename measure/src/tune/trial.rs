@@ -1,11 +1,10 @@
 //! A short run of the loader: how many samples a second it gives once it has begun.
 
-use crate::arguments::{Images, Tune};
+use super::Tune;
+use crate::Caller;
 use crate::cold;
 use crate::consume::{Consumer, Next};
-use crate::data::Data;
-use crate::failure::Failure;
-use crate::interrupt::Interrupt;
+use crate::subject::{Prepare, Subject};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,12 +27,10 @@ const LONGER: u32 = 4;
 
 /// What is measured, and how much time there is.
 pub struct Bed<'a> {
-    /// The command's options.
-    pub options: &'a Tune,
-    /// The dataset.
-    pub data: &'a Data,
-    /// Whether the user wants no more.
-    pub interrupt: &'a Interrupt,
+    /// What was asked for.
+    pub tune: &'a Tune<'a>,
+    /// Who may want no more.
+    pub caller: &'a Caller,
     /// When it must end.
     pub deadline: Instant,
     /// Length of a trial.
@@ -61,18 +58,10 @@ pub struct Seen {
 
 impl<'a> Bed<'a> {
     /// For so long from `begun` on.
-    pub fn new(options: &'a Tune, data: &'a Data, interrupt: &'a Interrupt, begun: Instant) -> Bed<'a> {
+    pub fn new(tune: &'a Tune<'a>, caller: &'a Caller, begun: Instant) -> Bed<'a> {
         // Some forty trials.
-        let slice = (options.limit / 40).clamp(Duration::from_millis(60), Duration::from_millis(700));
-        Bed {
-            options,
-            data,
-            interrupt,
-            deadline: begun + options.limit,
-            slice,
-            at: Cell::default(),
-            is_direct: Cell::default(),
-        }
+        let slice = (tune.limit / 40).clamp(Duration::from_millis(60), Duration::from_millis(700));
+        Bed { tune, caller, deadline: begun + tune.limit, slice, at: Cell::default(), is_direct: Cell::default() }
     }
 
     /// From now on a choice of `io` that is left to the loader is measured past the page cache: what happens to lie in
@@ -81,23 +70,28 @@ impl<'a> Bed<'a> {
         self.is_direct.set(true);
     }
 
+    /// What is measured.
+    pub fn subject(&self) -> &'a Subject<'a> {
+        &self.tune.subject
+    }
+
     /// Whether there is time for so many trials.
     pub fn has_time(&self, trials: u32) -> bool {
-        !self.interrupt.is_set() && Instant::now() + self.slice * trials < self.deadline
+        !self.caller.is_set() && Instant::now() + self.slice * trials < self.deadline
     }
 
     /// A trial of the dataset.
     ///
     /// # Errors
     /// As building a loader, and those of samples.
-    pub fn run(&self, config: &Config) -> Result<Option<Seen>, Failure> {
-        let sampler = self.data.sampler(config, &self.options.source.chosen)?;
+    pub fn run(&self, config: &Config) -> Result<Option<Seen>> {
+        let sampler = (self.subject().order)(config)?;
         // What weights have drawn is in no cursor.
-        let start = if self.options.source.chosen.weights.is_empty() { self.at.get() } else { Cursor::default() };
+        let start = if self.subject().is_weighted { Cursor::default() } else { self.at.get() };
         let is_left = config.io == IoChoice::Auto && self.is_direct.get();
         let io = if is_left { IoChoice::Direct } else { config.io };
         let config = Config { start, io, ..config.clone() };
-        let seen = self.run_of(&self.data.dataset, sampler, &config, &self.options.images)?;
+        let seen = self.run_of(&self.subject().dataset, sampler, &config, &*self.subject().prepare)?;
         seen.iter().for_each(|seen| self.at.set(seen.next));
         Ok(seen)
     }
@@ -111,24 +105,24 @@ impl<'a> Bed<'a> {
         dataset: &Arc<dyn Dataset>,
         sampler: Arc<dyn Sampler>,
         config: &Config,
-        images: &Images,
+        prepare: &Prepare<'_>,
     ) -> Result<Option<Seen>> {
-        if self.options.cold {
-            cold::evict(&**dataset, self.interrupt)?;
+        if self.tune.cold {
+            cold::evict(&**dataset, self.caller)?;
         }
         let time = if config.queue_depth.is_none() { self.slice * SEARCH } else { self.slice };
         let config = Config { epochs: None, trace: None, quarantine: None, ..config.clone() };
         let builder = Loader::builder(Arc::clone(dataset)).config(config.clone()).sampler(sampler);
-        let mut loader = images.apply(builder, dataset)?.build()?;
+        let mut loader = prepare(builder, dataset)?.build()?;
         let (start, stats) = (Instant::now(), loader.stats());
-        let consumer = Consumer::new(self.interrupt, Some((start + time * LONGER).min(self.deadline)));
+        let consumer = Consumer::new(self.caller, Some((start + time * LONGER).min(self.deadline)));
         let mut warm: Option<(Instant, Snapshot)> = None;
         let mut counted = 0;
         let (mut last, mut next) = (start, config.start);
         while let Next::Batch(batch) = consumer.next(&mut loader) {
             next = (*batch)?.next;
-            if let Some(step) = self.options.emulate_step {
-                self.interrupt.sleep_until(Instant::now() + step);
+            if let Some(step) = self.tune.emulate_step {
+                self.caller.sleep_until(Instant::now() + step);
             }
             last = Instant::now();
             counted += u32::from(warm.is_some());

@@ -1,5 +1,6 @@
 //! The training workloads of MLPerf Storage, as their own configuration files have them (versions 1.0 to 3.0).
 
+use std::str::FromStr;
 use std::time::Duration;
 
 /// A workload on an accelerator. What is emulated is the trainer: its batches, its steps and the bar.
@@ -49,14 +50,18 @@ impl Workload {
     }
 }
 
-/// "unet3d:h100".
-pub fn parse_workload(text: &str) -> Result<Workload, String> {
-    let lower = text.to_lowercase();
-    let is_it = |one: &&Workload| lower == format!("{}:{}", one.name, one.accelerator);
-    WORKLOADS.iter().find(is_it).copied().ok_or_else(|| {
-        let names: Vec<String> = WORKLOADS.iter().map(|one| format!("{}:{}", one.name, one.accelerator)).collect();
-        format!("there are {}", names.join(", "))
-    })
+impl FromStr for Workload {
+    type Err = String;
+
+    /// "unet3d:h100".
+    fn from_str(text: &str) -> Result<Workload, String> {
+        let lower = text.to_lowercase();
+        let is_it = |one: &&Workload| lower == format!("{}:{}", one.name, one.accelerator);
+        WORKLOADS.iter().find(is_it).copied().ok_or_else(|| {
+            let names: Vec<String> = WORKLOADS.iter().map(|one| format!("{}:{}", one.name, one.accelerator)).collect();
+            format!("there are {}", names.join(", "))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -65,10 +70,10 @@ mod tests {
 
     #[test]
     fn a_workload_is_named_with_its_accelerator() {
-        let unet3d = parse_workload("unet3d:H100").unwrap();
+        let unet3d = "unet3d:H100".parse::<Workload>().unwrap();
         assert_eq!((unet3d.batch_size, unet3d.step()), (7, Duration::from_millis(323)));
         for wrong in ["unet3d", "unet3d:", ":h100", "unet3d:h1000", ""] {
-            assert!(parse_workload(wrong).unwrap_err().contains("resnet50:a100"), "{wrong}");
+            assert!(wrong.parse::<Workload>().unwrap_err().contains("resnet50:a100"), "{wrong}");
         }
     }
 }

@@ -6,14 +6,12 @@ use super::compare::Compared;
 use super::device::{DeviceReport, DeviceRouteReport};
 use super::found::{DearReport, MemoryReport, SizeReport};
 use super::machine::{Command, Machine};
-use super::measure::Measured;
+use super::run::Measured;
 use super::series::{Epoch, Point};
 use super::spread::Spread;
 use super::timeline::TimelineReport;
 use super::yardstick::Yardstick;
 use super::{Outcome, Round};
-use crate::arguments::Way;
-use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
 use uringload::config::Config;
@@ -101,10 +99,10 @@ struct MlperfReport {
 impl MlperfReport {
     fn of(outcome: &Outcome<'_>) -> Option<MlperfReport> {
         let reached = outcome.median().measured.au_percent;
-        outcome.options.mlperf.map(|workload| MlperfReport {
+        outcome.bench.mlperf.map(|workload| MlperfReport {
             workload: workload.name,
             accelerator: workload.accelerator,
-            accelerators: outcome.options.accelerators,
+            accelerators: outcome.bench.accelerators,
             bar_percent: workload.bar_percent,
             is_reached: reached.map(|au| au >= workload.bar_percent),
         })
@@ -295,7 +293,7 @@ struct ThreadReport {
 
 #[derive(Debug, Serialize)]
 struct Comparison {
-    name: String,
+    name: &'static str,
     threads: usize,
     samples: u64,
     bytes_per_s: f64,
@@ -331,16 +329,16 @@ impl Report {
     pub fn of(outcome: &Outcome<'_>) -> Report {
         let Measured { end, wall, build, first_batch, cpu, snapshot, .. } = &outcome.median().measured;
         let measured = &outcome.median().measured;
-        let dataset = &outcome.data.dataset;
+        let dataset = &outcome.bench.subject.dataset;
         let (raw, count) = (outcome.raw(), &snapshot.count);
-        let Config { batch_size, epochs, seed, rank, world_size, drop_last, .. } = outcome.config;
-        let shuffle = outcome.config.shuffle != Shuffle::Off;
-        let duration_s = outcome.duration.as_ref().map(Duration::as_secs_f64);
-        let ranks_from = outcome.ranks.source.clone();
+        let Config { batch_size, epochs, seed, rank, world_size, drop_last, .. } = outcome.bench.config;
+        let shuffle = outcome.bench.config.shuffle != Shuffle::Off;
+        let duration_s = outcome.bench.duration.as_ref().map(Duration::as_secs_f64);
+        let ranks_from = outcome.bench.ranks_from.clone();
         let place = |Cursor { epoch, position, .. }| PlaceReport { epoch, position };
         let is_simulated = measured.route.engine == EngineKind::Sim;
         let spread = Spread::of(&outcome.rounds);
-        let resumed = outcome.state.as_ref().map(|state| place(state.cursor()));
+        let resumed = outcome.bench.state.as_ref().map(|state| place(state.cursor()));
         Report {
             version: VERSION,
             uringload: env!("CARGO_PKG_VERSION"),
@@ -364,9 +362,9 @@ impl Report {
                 ranks_from,
                 drop_last,
                 resumed,
-                devices: outcome.options.devices.devices.iter().map(Device::to_string).collect(),
+                devices: outcome.bench.devices.iter().map(Device::to_string).collect(),
             },
-            cold: outcome.is_cold(),
+            cold: outcome.bench.is_cold(),
             ended: end.name(),
             samples: count.samples,
             bytes: count.bytes_delivered,
@@ -405,7 +403,7 @@ impl Report {
             raw_read_bytes_per_s: outcome.yardstick.rate(),
             raw_read: RawReport::of(&outcome.yardstick),
             share_of_raw: raw.map(|raw| measured.share_of_raw(raw)),
-            step_ms: outcome.options.emulate_step.map(millis),
+            step_ms: outcome.bench.emulate_step.map(millis),
             au_percent: measured.au_percent,
             mlperf: MlperfReport::of(outcome),
             device: DeviceReport::of(outcome.median(), raw),
@@ -522,7 +520,7 @@ impl Comparison {
     fn of(compared: &Compared, measured: &Measured) -> Comparison {
         let ratio = |ours: f64, theirs: f64| (theirs > 0.0).then(|| ours / theirs);
         Comparison {
-            name: name(compared.way),
+            name: compared.way.name(),
             threads: compared.threads,
             samples: compared.samples,
             bytes_per_s: compared.bytes_per_second(),
@@ -549,11 +547,6 @@ impl RoundReport {
             series: measured.series.points.clone(),
         }
     }
-}
-
-/// The name of a way of reading, as `--compare` takes it.
-pub fn name(way: Way) -> String {
-    way.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn threads(snapshot: &Snapshot) -> Vec<ThreadReport> {

@@ -1,6 +1,6 @@
 //! What the JSON tells of single reads, single samples and of memory.
 
-use super::measure::Measured;
+use super::run::Measured;
 use serde::Serialize;
 use std::time::Duration;
 use uringload::dataset::Dataset;

@@ -1,7 +1,7 @@
 //! Access to GPUs: which there are, how they are reached, and what would enable a better route.
 
 use super::{Finding, POOL_BYTES, State};
-use crate::units;
+use crate::text;
 use crate::{cufile, facts};
 use std::path::Path;
 use uringload::config::{Cause, Fallback};
@@ -53,7 +53,7 @@ fn device(driver: &Driver, index: u32, disk: Option<&BlockDevice>) -> Vec<Findin
     };
     let info = context.info();
     let node = system::numa_node_of_pci(&info.pci).map_or_else(String::new, |node| format!(", on node {node}"));
-    let memory = units::binary(info.memory_bytes);
+    let memory = text::binary(info.memory_bytes);
     let (major, minor) = info.compute;
     let found = format!("{}, compute {major}.{minor}, {memory}, at {}{node}", info.name, info.pci);
     let card = match nearest(&info.pci, disk) {
@@ -78,7 +78,7 @@ fn nearest(pci: &str, disk: Option<&BlockDevice>) -> Option<(String, Distance)> 
 /// Whether the default pool can be pinned.
 fn pinning(context: &Context) -> Finding {
     const WHAT: &str = "pinned memory";
-    let pool = units::binary(POOL_BYTES);
+    let pool = text::binary(POOL_BYTES);
     let arena = match Arena::reserve(POOL_BYTES as usize) {
         Ok((arena, _)) => arena,
         Err(error) => return Finding::new(WHAT, State::Degraded, error.to_string(), "there is no memory to pin"),

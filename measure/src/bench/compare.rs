@@ -1,9 +1,9 @@
 //! Reads the same samples in other ways: simple loops that share nothing with the loader except the list of samples.
 
 use super::Gpus;
-use super::measure::{self, End, Measured, Run};
-use crate::arguments::Way;
-use crate::interrupt::Interrupt;
+use super::Way;
+use super::run::{self, End, Measured, Run};
+use crate::Caller;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -46,12 +46,12 @@ pub struct Compared {
 impl Compared {
     /// Bytes of samples per second.
     pub fn bytes_per_second(&self) -> f64 {
-        measure::rate(self.bytes, self.wall)
+        run::rate(self.bytes, self.wall)
     }
 
     /// CPU seconds per 10^9 bytes.
     pub fn cpu_per_gb(&self) -> Option<f64> {
-        measure::cpu_per_gb(self.cpu, self.bytes)
+        run::cpu_per_gb(self.cpu, self.bytes)
     }
 }
 
@@ -64,17 +64,17 @@ pub fn best(
     run: &Run<'_>,
     way: Way,
     threads: Option<usize>,
-    interrupt: &Interrupt,
+    caller: &Caller,
     mut prepare: impl FnMut() -> Result<()>,
 ) -> Result<Option<Compared>> {
     let mut best: Option<Compared> = None;
     for count in threads.map_or(THREADS.to_vec(), |threads| vec![threads]) {
         prepare()?;
         let compared = match way {
-            Way::Threads => own_threads(run, count, interrupt)?,
-            Way::Buffered | Way::Mmap => plain_threads(run, way, count, interrupt)?,
+            Way::Threads => own_threads(run, count, caller)?,
+            Way::Buffered | Way::Mmap => plain_threads(run, way, count, caller)?,
         };
-        if interrupt.is_set() {
+        if caller.is_set() {
             return Ok(None);
         }
         if best.as_ref().is_none_or(|best| compared.bytes_per_second() > best.bytes_per_second()) {
@@ -85,7 +85,7 @@ pub fn best(
 }
 
 /// Our own loader with blocking reads past the page cache.
-fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
+fn own_threads(run: &Run<'_>, threads: usize, caller: &Caller) -> Result<Compared> {
     let config = Config {
         engine: EngineChoice::Threads,
         io: IoChoice::Direct,
@@ -97,7 +97,7 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
     let run = Run {
         dataset: run.dataset,
         config,
-        images: run.images,
+        prepare: run.prepare,
         sampler: Arc::clone(&run.sampler),
         state: None,
         step: None,
@@ -106,7 +106,7 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
         devices: Vec::new(),
         gpus: Gpus::default(),
     };
-    let Measured { end, wall, cpu, snapshot, .. } = measure::measure(&run, "threads", interrupt)?;
+    let Measured { end, wall, cpu, snapshot, .. } = run::measure(&run, "threads", caller)?;
     if let End::Failed(error) = end {
         return Err(error);
     }
@@ -123,11 +123,11 @@ struct Work<'a> {
     epochs: u64,
     config: &'a Config,
     deadline: Option<Instant>,
-    interrupt: &'a Interrupt,
+    caller: &'a Caller,
     way: Way,
 }
 
-fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
+fn plain_threads(run: &Run<'_>, way: Way, threads: usize, caller: &Caller) -> Result<Compared> {
     let cpu = system::cpu_time();
     let start = Instant::now();
     let work = Work {
@@ -137,7 +137,7 @@ fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt)
         epochs: run.config.epochs.unwrap_or(u64::MAX),
         config: &run.config,
         deadline: run.duration.map(|duration| start + duration),
-        interrupt,
+        caller,
         way,
     };
     let results: Vec<Result<(u64, u64)>> = std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ impl Work<'_> {
         let mut spans: Vec<Span> = Vec::new();
         loop {
             let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            let sample = self.next_sample().filter(|_| !is_late && !self.interrupt.is_set());
+            let sample = self.next_sample().filter(|_| !is_late && !self.caller.is_set());
             let Some(sample) = sample else { return Ok((samples, bytes)) };
             spans.clear();
             self.dataset.spans(sample, &mut spans);

@@ -1,8 +1,6 @@
 //! What would change the order of the samples, or how they are stored: measured and told, never chosen for the user.
 
 use super::trial::{Bed, Seen};
-use crate::arguments::Images;
-use crate::interrupt::eprintln_quietly;
 use crate::scratch::Scratch;
 use std::fs;
 use std::ops::ControlFlow;
@@ -41,17 +39,17 @@ pub fn orders(bed: &Bed<'_>, best: &Config, rate: f64, bottleneck: Bottleneck) -
     let mixes_all = match best.shuffle {
         Shuffle::Full => true,
         Shuffle::Auto => {
-            let sampler = uringload::sampler::for_dataset(&*bed.data.dataset, Shuffle::Auto, best.seed);
+            let sampler = uringload::sampler::for_dataset(&*bed.subject().dataset, Shuffle::Auto, best.seed);
             sampler.is_ok_and(|sampler| sampler.id().mixes_all())
         }
         _ => false,
     };
     let helps = bottleneck.is_storage() || matches!(bottleneck, Bottleneck::Loader | Bottleneck::Processors);
-    let decodes = best.shuffle == Shuffle::Full && bed.data.dataset.units().is_some();
+    let decodes = best.shuffle == Shuffle::Full && bed.subject().dataset.units().is_some();
     if !(mixes_all && helps || decodes) {
         return Vec::new();
     }
-    let window = SHARD_SAMPLES.min(bed.data.dataset.len().div_ceil(4)).max(1);
+    let window = SHARD_SAMPLES.min(bed.subject().dataset.len().div_ceil(4)).max(1);
     let mut found = Vec::new();
     for (name, shuffle) in [
         (format!("--shuffle=window:{window}"), Shuffle::Window(window)),
@@ -70,33 +68,33 @@ pub fn orders(bed: &Bed<'_>, best: &Config, rate: f64, bottleneck: Bottleneck) -
 
 /// Packed shards: a sample of the dataset as it is, and packed, on the same device. Says on stderr why there are none.
 pub fn packed(bed: &Bed<'_>, best: &Config, seen: &Seen) -> Option<Other> {
-    let dataset = &bed.data.dataset;
+    let dataset = &bed.subject().dataset;
     let mean = dataset.bytes() / dataset.len().max(1);
     let is_packed = ["tar", "mds"].contains(&dataset.format()) && dataset.units().is_none();
-    if is_packed || mean > LARGE || bed.options.images.is_any() || !bed.has_time(8) {
+    if is_packed || mean > LARGE || bed.subject().is_prepared || !bed.has_time(8) {
         return None;
     }
     match sample(bed, best, seen, mean) {
         Ok(other) => Some(other),
         Err(why) => {
-            eprintln_quietly(&format!("uringload: pack was not tried: {why}"));
+            bed.caller.say(&format!("pack was not tried: {why}"));
             None
         }
     }
 }
 
 fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other, String> {
-    let dataset = &bed.data.dataset;
+    let dataset = &bed.subject().dataset;
     let count = (SAMPLE_BYTES / mean.max(1)).clamp(1, SAMPLES).min(dataset.len());
     let scratch = scratch(bed, &**dataset)?;
-    bed.interrupt.set_folder(scratch.path().to_path_buf());
+    bed.caller.set_folder(scratch.path().to_path_buf());
     let told = |error: uringload::Error| error.headline().to_string();
     let result = (|| {
         let some: Arc<dyn Dataset> = Arc::new(View::range(Arc::clone(dataset), 0..count).map_err(told)?);
         let pack = Loader::builder(Arc::clone(&some)).pack(scratch.path(), PackOptions::default()).map_err(told)?;
         let end = (Instant::now() + WRITING).min(bed.deadline);
         let report = pack.run(&|_| {
-            let is_over = bed.interrupt.is_set() || Instant::now() > end;
+            let is_over = bed.caller.is_set() || Instant::now() > end;
             if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if report.map_err(told)?.is_interrupted {
@@ -110,8 +108,7 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
         for (dataset, rate) in [&some, &shards].into_iter().zip(&mut rates) {
             let config = Config { io, start: Default::default(), ..best.clone() };
             let sampler = uringload::sampler::for_dataset(&**dataset, config.shuffle, config.seed).map_err(told)?;
-            let images = Images::default();
-            let seen = bed.run_of(dataset, sampler, &config, &images).map_err(told)?;
+            let seen = bed.run_of(dataset, sampler, &config, &|builder, _| Ok(builder)).map_err(told)?;
             *rate = seen.ok_or("there was no time left")?.rate;
         }
         let gain = rates[1] / rates[0].max(1e-9);
@@ -119,7 +116,7 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
     })();
     // A signal may end the process meanwhile, and then finds what is left.
     drop(scratch);
-    bed.interrupt.set_cleaner(None);
+    bed.caller.set_cleaner(None);
     result
 }
 
@@ -127,9 +124,8 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
 fn scratch(bed: &Bed<'_>, dataset: &dyn Dataset) -> Result<Scratch, String> {
     let file = dataset.files().path(FileId(0));
     let device = fs::metadata(&file).map_err(|error| error.to_string())?.dev();
-    let beside =
-        bed.options.source.paths.iter().filter_map(|path| path.canonicalize().ok()?.parent().map(Path::to_path_buf));
-    let places: Vec<PathBuf> = bed.options.scratch.clone().map_or_else(|| beside.collect(), |folder| vec![folder]);
+    let beside = bed.tune.paths.iter().filter_map(|path| path.canonicalize().ok()?.parent().map(Path::to_path_buf));
+    let places: Vec<PathBuf> = bed.tune.scratch.clone().map_or_else(|| beside.collect(), |folder| vec![folder]);
     for place in places {
         if fs::metadata(&place).is_ok_and(|about| about.dev() == device)
             && let Ok(folder) = Scratch::new_in(&place, ".uringload-tune-")

@@ -41,7 +41,7 @@ pub struct Point {
 pub fn probe(bed: &Bed<'_>, config: &Config, time: Duration) -> Vec<Point> {
     let mut points = Vec::new();
     for wanted in READ_BYTES {
-        let Some((dataset, read_bytes)) = places(&*bed.data.dataset, wanted) else { continue };
+        let Some((dataset, read_bytes)) = places(&*bed.subject().dataset, wanted) else { continue };
         if points.iter().any(|point: &Point| point.read_bytes == read_bytes) {
             continue;
         }
@@ -73,7 +73,7 @@ fn point(
         operation_bytes: Some(0),
         ..Config::default()
     };
-    let is_over = || bed.interrupt.is_set();
+    let is_over = || bed.caller.is_set();
     let rate = raw::measure(dataset, &config, sampler, time, is_over).ok()?.bytes_per_second();
     let reads_per_s = rate / read_bytes as f64;
     (rate > 0.0).then(|| Point {

@@ -1,6 +1,6 @@
 //! Takes batches from a loader so that neither a deadline nor Ctrl-C waits for a slow disk.
 
-use crate::interrupt::{Interrupt, eprintln_quietly};
+use crate::Caller;
 use futures_core::Stream;
 use std::cell::Cell;
 use std::pin::Pin;
@@ -31,9 +31,9 @@ const OUTAGE_TOLD: Duration = Duration::from_secs(5);
 /// How often to look for an outage while waiting.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A consumer of batches; belongs to the thread that installed the interrupt.
+/// A consumer of batches; belongs to the thread that installed the caller.
 pub struct Consumer<'a> {
-    interrupt: &'a Interrupt,
+    caller: &'a Caller,
     deadline: Option<Instant>,
     waker: Waker,
     /// From which length on an outage is told next.
@@ -42,21 +42,21 @@ pub struct Consumer<'a> {
 
 impl<'a> Consumer<'a> {
     /// Creates a consumer that waits until `deadline` at most.
-    pub fn new(interrupt: &'a Interrupt, deadline: Option<Instant>) -> Consumer<'a> {
+    pub fn new(caller: &'a Caller, deadline: Option<Instant>) -> Consumer<'a> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        Consumer { interrupt, deadline, waker, tell_from: Cell::new(OUTAGE_TOLD) }
+        Consumer { caller, deadline, waker, tell_from: Cell::new(OUTAGE_TOLD) }
     }
 
     /// Drops the loader. Reads that are in flight may take long to end: where the user wants to stop, they are left to
     /// the process's end, and so is the loader.
     pub fn leave<T: Delivered>(&self, loader: Loader<T>) {
-        if self.interrupt.is_set() { loader.leave() } else { drop(loader) }
+        if self.caller.is_set() { loader.leave() } else { drop(loader) }
     }
 
     /// Waits for the next batch.
     pub fn next<T: Delivered>(&self, loader: &mut Loader<T>) -> Next<T> {
         loop {
-            if self.interrupt.is_set() {
+            if self.caller.is_set() {
                 return Next::Interrupted;
             }
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -79,7 +79,7 @@ impl<'a> Consumer<'a> {
             None => self.tell_from.set(OUTAGE_TOLD),
             Some(outage) if outage.lasting >= self.tell_from.get() => {
                 self.tell_from.set(outage.lasting * 2);
-                eprintln_quietly(&format!("uringload: {outage}"));
+                self.caller.say(&outage.to_string());
             }
             Some(_) => {}
         }

@@ -6,7 +6,7 @@
 //! *begin*, the batch was not on the GPU.
 
 use super::step::{Step, failed};
-use crate::interrupt::Interrupt;
+use crate::Caller;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,12 +93,12 @@ impl Trainer {
         batch: DeviceBatch,
         waited: Duration,
         full: Option<u64>,
-        interrupt: &Interrupt,
+        caller: &Caller,
     ) -> Result<()> {
         if self.step.is_none() {
             return batch.wait_on(&self.stream);
         }
-        self.settle(STEPS_AHEAD - 1, interrupt)?;
+        self.settle(STEPS_AHEAD - 1, caller)?;
         let (asked, begin, end) = (self.event()?, self.event()?, self.event()?);
         asked.record(&self.stream).map_err(failed)?;
         batch.wait_on(&self.stream)?;
@@ -112,9 +112,9 @@ impl Trainer {
     }
 
     /// Waits for everything in the stream.
-    pub fn finish(&mut self, interrupt: &Interrupt) -> Result<()> {
-        self.settle(0, interrupt)?;
-        if interrupt.is_set() { Ok(()) } else { self.stream.synchronize().map_err(failed) }
+    pub fn finish(&mut self, caller: &Caller) -> Result<()> {
+        self.settle(0, caller)?;
+        if caller.is_set() { Ok(()) } else { self.stream.synchronize().map_err(failed) }
     }
 
     /// The result; `None` without a step.
@@ -127,16 +127,16 @@ impl Trainer {
     }
 
     /// Waits until at most `left` steps are in the stream, and records those that are done.
-    fn settle(&mut self, left: usize, interrupt: &Interrupt) -> Result<()> {
+    fn settle(&mut self, left: usize, caller: &Caller) -> Result<()> {
         let step = self.seen.busy.checked_div(self.seen.count as u32).unwrap_or_default();
         let look = (step / LOOKS_A_STEP).clamp(LOOK_MIN, LOOK_MAX);
         while self.queued.len() > left {
             let Some(first) = self.queued.front() else { break };
             while !first.end.is_done().map_err(failed)? {
-                if interrupt.is_set() {
+                if caller.is_set() {
                     return Ok(());
                 }
-                interrupt.sleep_until(Instant::now() + look);
+                caller.sleep_until(Instant::now() + look);
             }
             if let Some(first) = self.queued.pop_front() {
                 self.book(first).map_err(failed)?;

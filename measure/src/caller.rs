@@ -1,0 +1,99 @@
+//! Who asked for a measurement: may stop it, and hears what happens meanwhile.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Instant;
+use uringload::stats::Stats;
+
+/// How often to try to delete a folder.
+const DELETIONS: usize = 5;
+
+/// What to do before the process ends in the middle of a measurement.
+pub type Cleaner = Box<dyn FnOnce() + Send>;
+
+/// Shows how far a run is: called after each batch.
+pub type Progress = Box<dyn FnMut(&Stats)>;
+
+/// Who asked for a measurement. Belongs to the thread that measures; clones may stop it from others.
+#[derive(Clone)]
+pub struct Caller {
+    is_stopped: Arc<AtomicBool>,
+    measures: Thread,
+    cleaner: Arc<Mutex<Option<Cleaner>>>,
+    say: fn(&str),
+    progress: fn(&str, Option<u64>) -> Progress,
+}
+
+impl Caller {
+    /// A caller on this thread, which measures. `say` takes lines for people; `progress` begins to show a run of this
+    /// name and so many batches, if it has an end.
+    pub fn new(say: fn(&str), progress: fn(&str, Option<u64>) -> Progress) -> Caller {
+        Caller { is_stopped: Arc::default(), measures: thread::current(), cleaner: Arc::default(), say, progress }
+    }
+
+    /// A caller who hears nothing.
+    pub fn silent() -> Caller {
+        Caller::new(|_| {}, |_, _| Box::new(|_| {}))
+    }
+
+    /// Ends the measurement soon. Returns whether it was asked to end before.
+    pub fn stop(&self) -> bool {
+        let was = self.is_stopped.swap(true, Ordering::Relaxed);
+        self.measures.unpark();
+        was
+    }
+
+    /// Whether the measurement shall end.
+    pub fn is_set(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Says something to people: one line.
+    pub fn say(&self, line: &str) {
+        (self.say)(line);
+    }
+
+    /// What says something to people, for closures that live longer.
+    pub fn sayer(&self) -> fn(&str) {
+        self.say
+    }
+
+    /// Shows a run.
+    pub fn progress(&self, name: &str, batches: Option<u64>) -> Progress {
+        (self.progress)(name, batches)
+    }
+
+    /// Sleeps until `deadline`, or until the measurement shall end.
+    pub fn sleep_until(&self, deadline: Instant) {
+        while !self.is_set() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+
+    /// Sets what to do before the process ends in the middle, or nothing.
+    pub fn set_cleaner(&self, cleaner: Option<Cleaner>) {
+        *self.cleaner.lock().unwrap_or_else(PoisonError::into_inner) = cleaner;
+    }
+
+    /// Has a temporary folder deleted before the process ends in the middle.
+    pub fn set_folder(&self, folder: PathBuf) {
+        // Another thread may be deleting or writing in it. What cannot be deleted now stays.
+        self.set_cleaner(Some(Box::new(move || {
+            let _ = (0..DELETIONS).any(|_| std::fs::remove_dir_all(&folder).is_ok() || !folder.exists());
+        })));
+    }
+
+    /// Cleans up, once. Whoever comes second waits for the first.
+    pub fn clean(&self) {
+        let mut cleaner = self.cleaner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(clean) = cleaner.take() {
+            clean();
+        }
+    }
+}
