@@ -9,6 +9,8 @@ mod assemble;
 mod classes;
 mod depth;
 mod failures;
+mod groups;
+mod lost;
 mod maps;
 mod outage;
 mod pending;
@@ -23,14 +25,15 @@ mod units;
 
 use crate::batch::Batch;
 use crate::config::OnError;
-use crate::engine::{Done, Engine, Piece, Read, Width};
-use crate::plan::{BatchPlan, Joining, Layout, Planner};
+use crate::engine::{Engine, Width};
+use crate::plan::{Joining, Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, Starvation};
 use crate::stage::Stage;
 use crate::stats::{Clock, Decision, Doing, Role, Stats};
 use crate::{Error, Result};
 use depth::{Depth, Ended};
+use groups::{Ahead, Blocked, Reads, Spare};
 use outage::Outages;
 use pending::{Pending, Verdict};
 use repair::{Repair, Repaired};
@@ -106,14 +109,6 @@ pub enum Turn {
     Abandoned,
 }
 
-/// Why no more work can start.
-#[derive(Clone, Copy, Debug, Default)]
-struct Blocked {
-    memory: bool,
-    queue: bool,
-    stretches: bool,
-}
-
 /// Turns plans into batches.
 pub struct Reactor {
     planner: Planner,
@@ -127,18 +122,14 @@ pub struct Reactor {
     requests: Option<Requests>,
     /// The stretches of files that are kept in memory.
     kept: Option<Kept>,
-    /// Batches planned so far.
-    planned: u64,
     out: Sender<Result<Batch>>,
     bell: Arc<Bell>,
     stats: Arc<Stats>,
     clock: Clock,
     rules: Rules,
-    depth: Depth,
-    /// Reads that may be started: the depth, plus those that wait in the engine for their turn.
-    started_most: usize,
-    epoch: Option<u64>,
-    told_epoch: Option<u64>,
+    ahead: Ahead,
+    reads: Reads,
+    spare: Spare,
     /// Planned, with memory, oldest first.
     pending: VecDeque<Pending>,
     /// The sample being read to replace one of `pending[0]`.
@@ -147,27 +138,9 @@ pub struct Reactor {
     /// Reads that failed and wait to be read again.
     outages: Outages,
     failures: Failures,
-    /// Whether the engine takes short reads in groups.
-    bundles: bool,
-    spare_pieces: Vec<Vec<Piece>>,
     /// An error to deliver to the consumer between batches.
     beside: Option<Error>,
-    /// Number of `pending[0]`, wrapping below `REPAIRS`: the upper half of its reads' tags.
-    first: u32,
-    /// Index in `pending` of the first batch that has reads to issue.
-    issuing: usize,
-    /// Reads that are planned and have memory, but are not issued yet.
-    unissued: usize,
-    /// Reads to issue again: the rest of short reads, and reads that failed temporarily. They go first.
-    again: VecDeque<Read>,
-    /// Planned, but still without memory.
-    waiting: Option<BatchPlan>,
-    spare: Vec<Pending>,
-    spare_plans: Vec<BatchPlan>,
-    done: Vec<Done>,
     blocked: Blocked,
-    /// There is more to issue right away.
-    hurry: bool,
     starvation: Starvation,
     refused: Option<io::Error>,
 }
@@ -194,34 +167,21 @@ impl Reactor {
             early: None,
             requests: None,
             kept: None,
-            planned: 0,
             out,
             bell,
             stats,
             clock,
             rules,
-            started_most: depth.now(),
-            depth,
-            epoch: None,
-            told_epoch: None,
+            ahead: Ahead::default(),
+            reads: Reads::new(depth),
+            spare: Spare::default(),
             pending: VecDeque::new(),
             repair: Repair::default(),
             timeouts: Timeouts::new(rules.timeout),
             outages: Outages::new(rules.outage_timeout, roots, rules.seed),
             failures,
-            bundles: false,
-            spare_pieces: Vec::new(),
             beside: None,
-            first: 0,
-            issuing: 0,
-            unissued: 0,
-            again: VecDeque::new(),
-            waiting: None,
-            spare: Vec::new(),
-            spare_plans: Vec::new(),
-            done: Vec::new(),
             blocked: Blocked::default(),
-            hurry: false,
             starvation: Starvation::new(rules.starved_after),
             refused: None,
         }
@@ -243,14 +203,14 @@ impl Reactor {
 
     /// Allows the batches of `epoch` to be planned.
     pub fn start_epoch(&mut self, epoch: u64) {
-        self.epoch = Some(epoch);
+        self.ahead.epoch = Some(epoch);
     }
 
     /// Lays out batches for another route, with this many reads in flight.
     pub fn reroute(&mut self, layout: Layout, joining: Joining, width: Width) {
         self.planner.set_layout(layout);
         self.planner.set_joining(joining);
-        self.depth = Depth::new(width, layout.read_bytes).with_joining(joining);
+        self.reads.depth = Depth::new(width, layout.read_bytes).with_joining(joining);
     }
 
     /// Adopts a new engine: installs its waker and registers the memory taken so far. Returns whether that memory could
@@ -261,7 +221,7 @@ impl Reactor {
     pub fn adopt(&mut self, engine: &mut dyn Engine) -> Result<io::Result<bool>> {
         self.bell.set_waker(&engine.waker());
         // A read with a deadline is by itself.
-        self.bundles = engine.bundles() && self.rules.timeout.is_none();
+        self.reads.bundles = engine.bundles() && self.rules.timeout.is_none();
         self.widen(engine);
         self.clock.switch(Doing::TakeMemory);
         self.pool.back(&(0..1))?;
@@ -273,8 +233,8 @@ impl Reactor {
 
     /// Tells the engine how many reads to perform at a time.
     fn widen(&mut self, engine: &mut dyn Engine) {
-        self.started_most = engine.widen(self.depth.now());
-        self.stats.set_depth(self.depth.now());
+        self.reads.started_most = engine.widen(self.reads.depth.now());
+        self.stats.set_depth(self.reads.depth.now());
     }
 
     /// Books a change of the depth, if there was one.
@@ -337,8 +297,8 @@ impl Reactor {
         self.issue(engine)?;
         let idle = self.pending.is_empty() && !self.blocked.memory && self.beside.is_none();
         match next_epoch {
-            Some(epoch) if idle || self.told_epoch != Some(epoch) => {
-                self.told_epoch = Some(epoch);
+            Some(epoch) if idle || self.ahead.told != Some(epoch) => {
+                self.ahead.told = Some(epoch);
                 return Ok(Turn::Epoch { epoch, idle });
             }
             None if idle => {
@@ -369,7 +329,7 @@ impl Reactor {
         while self.beside.is_some() || self.pending.front().is_some_and(|front| self.is_done(front)) {
             if self.beside.is_none() && self.pending.front().is_some_and(|front| front.load().is_some()) {
                 let unit = self.pop_front();
-                self.spare.extend(unit);
+                self.spare.batches.extend(unit);
                 continue;
             }
             if self.beside.is_some() && self.out.is_full() {
@@ -406,7 +366,7 @@ impl Reactor {
             self.beside = self.failures.book(&*dataset, (pending.epoch(), pending.samples()), &pending.failed())?;
             let of = (&*dataset, &*collation, self.stage.as_ref());
             let batch = pending.finish(of, &self.rules, irreplaceable, &self.pool, &self.stats);
-            self.spare.push(pending);
+            self.spare.batches.push(pending);
             // The queue had room, so a refusal means that the consumer is gone. The caller checks that next.
             let _ = self.out.try_send(batch);
         }
@@ -432,44 +392,44 @@ impl Reactor {
     }
 
     fn pop_front(&mut self) -> Option<Pending> {
-        self.first = self.first.wrapping_add(1) & !REPAIRS;
-        self.issuing = self.issuing.saturating_sub(1);
+        self.reads.first = self.reads.first.wrapping_add(1) & !REPAIRS;
+        self.reads.issuing = self.reads.issuing.saturating_sub(1);
         self.pending.pop_front()
     }
 
     /// Plans batches until there are enough reads to issue now (more would only hold memory), or until memory or the
     /// epoch runs out. Returns the next epoch if the end of this one is what stops planning.
     fn plan_ahead(&mut self, room: usize) -> Option<u64> {
-        while self.unissued < room && self.pending.len() < PENDING_BATCHES && !self.is_far_ahead() {
-            if self.waiting.is_none() {
+        while self.reads.unissued < room && self.pending.len() < PENDING_BATCHES && !self.is_far_ahead() {
+            if self.ahead.waiting.is_none() {
                 let epoch = self.planner.epoch();
-                if epoch.is_none() || epoch != self.epoch {
+                if epoch.is_none() || epoch != self.ahead.epoch {
                     return epoch;
                 }
                 self.adapt_reads();
-                let mut plan = self.spare_plans.pop().unwrap_or_default();
+                let mut plan = self.spare.plans.pop().unwrap_or_default();
                 self.planner.next(&mut plan);
                 if plan.load.is_none() && plan.stretch.is_none() && !plan.reads.is_empty() {
-                    self.depth.planned(plan.joined.could_join);
+                    self.reads.depth.planned(plan.joined.could_join);
                 }
                 if let Some(decoder) = &mut self.decoder {
                     decoder.note(&mut plan);
                 }
-                self.waiting = Some(plan);
+                self.ahead.waiting = Some(plan);
             }
-            let plan = self.waiting.take()?;
-            let mut pending = self.spare.pop().unwrap_or_default();
+            let plan = self.ahead.waiting.take()?;
+            let mut pending = self.spare.batches.pop().unwrap_or_default();
             if !self.take_memory(&mut pending, &plan) {
-                self.spare.push(pending);
-                self.waiting = Some(plan);
+                self.spare.batches.push(pending);
+                self.ahead.waiting = Some(plan);
                 self.blocked.memory = true;
                 return None;
             }
-            let number = self.planned;
-            self.planned += u64::from(plan.load.is_none() && plan.stretch.is_none());
-            let bundles = self.bundles && self.outages.is_quiet();
-            self.spare_plans.extend(pending.begin(plan, number, bundles));
-            self.unissued += pending.bundles();
+            let number = self.ahead.planned;
+            self.ahead.planned += u64::from(plan.load.is_none() && plan.stretch.is_none());
+            let bundles = self.reads.bundles && self.outages.is_quiet();
+            self.spare.plans.extend(pending.begin(plan, number, bundles));
+            self.reads.unissued += pending.bundles();
             self.pending.push_back(pending);
         }
         None
@@ -489,11 +449,11 @@ impl Reactor {
     fn adapt_reads(&mut self) {
         self.adapt_stretches();
         let joining = self.planner.joining();
-        if joining.most > 0 && joining.gap != self.depth.gap() {
-            self.planner.set_joining(Joining { gap: self.depth.gap(), ..joining });
+        if joining.most > 0 && joining.gap != self.reads.depth.gap() {
+            self.planner.set_joining(Joining { gap: self.reads.depth.gap(), ..joining });
         }
         let layout = self.planner.layout();
-        let wanted = self.depth.read_bytes().max(self.planner.joining().read_bytes);
+        let wanted = self.reads.depth.read_bytes().max(self.planner.joining().read_bytes);
         let read_bytes = (wanted / layout.alignment * layout.alignment).max(layout.alignment);
         if read_bytes != layout.read_bytes {
             self.planner.set_layout(Layout { read_bytes, ..layout });
@@ -503,7 +463,7 @@ impl Reactor {
     /// Number of reads that may be started. Reads that wait for a retry count as in flight: storage or a machine in
     /// trouble gets no more reads than before.
     fn room(&self, engine: &dyn Engine) -> usize {
-        self.started_most.saturating_sub(engine.in_flight() + self.outages.waiting())
+        self.reads.started_most.saturating_sub(engine.in_flight() + self.outages.waiting())
     }
 
     /// Starts reads, oldest batch first, while the depth and the engine allow.
@@ -512,7 +472,7 @@ impl Reactor {
         let mut room = self.room(engine);
         let now = self.deadline_clock(engine);
         while room > 0 && engine.room() > 0 {
-            if let Some(read) = self.again.pop_front() {
+            if let Some(read) = self.reads.again.pop_front() {
                 self.start(read, now, engine);
             } else if let Some(read) = self.repair.issue() {
                 self.back(read.part.offset()..read.part.end(), engine)?;
@@ -520,22 +480,22 @@ impl Reactor {
             } else if let Some(index) = self.issuing()
                 && let Some(pending) = self.pending.get_mut(index)
             {
-                let number = self.first.wrapping_add(index as u32) & !REPAIRS;
-                match pending.issue(number, &mut self.spare_pieces) {
+                let number = self.reads.first.wrapping_add(index as u32) & !REPAIRS;
+                match pending.issue(number, &mut self.spare.pieces) {
                     Some(read) => {
                         let grew = self.back(read.part.offset()..read.part.end(), engine)?;
                         self.start(read, now, engine);
-                        self.unissued -= 1;
+                        self.reads.unissued -= 1;
                         if grew {
                             // Submit what was issued before taking more memory, so that the disk works meanwhile.
-                            self.hurry = true;
+                            self.reads.hurry = true;
                             return Ok(());
                         }
                     }
                     None => {
                         match &mut self.requests {
                             Some(requests) => requests.issued(),
-                            None => self.issuing += 1,
+                            None => self.reads.issuing += 1,
                         }
                         continue;
                     }
@@ -545,7 +505,7 @@ impl Reactor {
             }
             room -= 1;
         }
-        self.depth.started(room == 0 || self.waits_for_stretches());
+        self.reads.depth.started(room == 0 || self.waits_for_stretches());
         Ok(())
     }
 
@@ -569,7 +529,7 @@ impl Reactor {
     /// Waits for reads or, if the consumer holds things up, for the consumer.
     fn wait(&mut self, engine: &mut dyn Engine) -> Result<()> {
         let in_flight = engine.in_flight();
-        let mut longest = if std::mem::take(&mut self.hurry) { Duration::ZERO } else { LONGEST_WAIT };
+        let mut longest = if std::mem::take(&mut self.reads.hurry) { Duration::ZERO } else { LONGEST_WAIT };
         if let Some(next) = self.timeouts.next() {
             longest = longest.min(next.saturating_duration_since(engine.now()));
         }
@@ -605,7 +565,7 @@ impl Reactor {
         self.stats.count.turns.add(1);
         self.tell_now(in_flight, now);
         let wait = (!longest.is_zero()).then_some(longest);
-        engine.turn(wait, &mut self.done).map_err(|source| {
+        engine.turn(wait, &mut self.spare.done).map_err(|source| {
             Error::io("the engine failed while it waited for reads", source)
                 .with_remedy("this is not an error of one file: see the kernel's log, or try --engine threads")
         })?;
@@ -624,7 +584,7 @@ impl Reactor {
 
     /// Counts what limited a wait for the storage: the depth, memory, or neither.
     fn note_wait(&self, in_flight: usize, waited: Duration) {
-        let (nanos, depth) = (waited.as_nanos() as u64, self.depth.now());
+        let (nanos, depth) = (waited.as_nanos() as u64, self.reads.depth.now());
         self.stats.count.depth_area.add(nanos.saturating_mul(depth as u64));
         if self.blocked.memory && in_flight < depth {
             self.stats.count.memory_bound_nanos.add(nanos);
@@ -635,7 +595,7 @@ impl Reactor {
 
     /// Settles the reads that the engine has completed.
     fn settle(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        let mut done = std::mem::take(&mut self.done);
+        let mut done = std::mem::take(&mut self.spare.done);
         let alignment = self.planner.layout().alignment;
         let dataset = Arc::clone(self.planner.dataset());
         for done in done.drain(..) {
@@ -668,7 +628,7 @@ impl Reactor {
             if let Some(ended) = ended {
                 self.stats.count.bytes_read.add(ended.bytes);
                 self.stats.read_latency.record(ended.bytes, latency, 1);
-                self.depth.done(ended);
+                self.reads.depth.done(ended);
             }
             if !matches!(verdict, Verdict::Trouble(..) | Verdict::Late(..)) {
                 self.outages.forget(tag);
@@ -680,16 +640,16 @@ impl Reactor {
                 Verdict::Short(read) => {
                     self.stats.count.short_reads.add(1);
                     self.stats.count.retries.add(1);
-                    self.again.push_back(read);
+                    self.reads.again.push_back(read);
                 }
                 Verdict::Again(read) => {
                     self.stats.count.retries.add(1);
-                    self.again.push_back(read);
+                    self.reads.again.push_back(read);
                 }
             }
         }
-        self.done = done;
-        let decision = self.depth.look(engine.now());
+        self.spare.done = done;
+        let decision = self.reads.depth.look(engine.now());
         self.decided(decision, engine);
         self.tell_outage(engine);
         Ok(())

@@ -1,6 +1,6 @@
 //! Turns what was read into a [`Batch`]: parses samples and builds columns from their values.
 
-use super::pending::{bytes_of, lost};
+use super::lost::{bytes_of, lost};
 use super::stretches::Kept;
 use crate::batch::{Batch, FailedSample, Made, Samples, index_column, key_column, whole_column};
 use crate::collate::Collation;

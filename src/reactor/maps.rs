@@ -1,8 +1,9 @@
 //! Hands values to the loader's threads: each value goes to them with its place in the batch's column as soon as its
 //! batch was read, even if earlier batches are not done. A batch waits for its own values only.
 
-use super::pending::{Pending, lost};
-use super::{Reactor, pending};
+use super::Reactor;
+use super::lost::{bytes_of, lost};
+use super::pending::{Pending, micros};
 use crate::batch::Made;
 use crate::collate::Collation;
 use crate::config::{Fallback, OnError};
@@ -132,7 +133,7 @@ impl Reactor {
                     if let Some(values) = others {
                         pending.take_others(place as usize, values, self.planner.collation());
                     }
-                    pending.note_made(place as usize, pending::micros(took));
+                    pending.note_made(place as usize, micros(took));
                     pending.take_made(place as usize, out, (result, resident))?;
                     if let Some(stage) = self.stage.as_mut().filter(|_| pending.is_made()) {
                         pending.begin_mixing(self.rules.on_error, stage, &mut self.clock);
@@ -376,7 +377,7 @@ fn origin(plan: &BatchPlan, sample: usize, blocks: &[Bytes], value: &Bytes) -> O
         if slice.span.len == 0 {
             return value.is_empty().then_some((slice.span.file, slice.span.offset));
         }
-        let from = pending::bytes_of(slice, blocks);
+        let from = bytes_of(slice, blocks);
         let ahead = start.checked_sub(from.as_ptr().addr())?;
         (ahead + value.len() <= from.len()).then(|| (slice.span.file, slice.span.offset + ahead as u64))
     })

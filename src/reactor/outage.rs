@@ -236,7 +236,7 @@ impl Reactor {
             return;
         }
         let (files, alignment) = (self.planner.dataset().files(), self.planner.layout().alignment);
-        self.again.extend(self.outages.due(engine.now(), (files, alignment), &self.pending));
+        self.reads.again.extend(self.outages.due(engine.now(), (files, alignment), &self.pending));
     }
 
     /// Notes that a read succeeded, if any waiting read depends on it. Returns the read again if it was a probe: its
@@ -323,7 +323,7 @@ impl Reactor {
             return Ok(());
         }
         if class == Class::Machine {
-            let decision = self.depth.refused();
+            let decision = self.reads.depth.refused();
             self.decided(decision, engine);
         }
         let root = files.root_of(file);

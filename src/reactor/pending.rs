@@ -12,6 +12,7 @@ pub use early::{Early, EarlyBlock};
 use super::Rules;
 use super::assemble::{self, Parsed};
 use super::classes::Class;
+use super::lost::{Failure, bytes_of, lost};
 use super::maps::Making;
 use super::stretches::Kept;
 use crate::batch::{Batch, FailedSample};
@@ -108,22 +109,6 @@ struct Progress {
     took: u32,
     /// When to cancel the read that is in flight.
     deadline: Option<Instant>,
-}
-
-/// Bytes that could not be read.
-pub(super) struct Failure {
-    file: FileId,
-    start: u64,
-    end: u64,
-    error: Error,
-}
-
-#[cfg(test)]
-impl Failure {
-    /// Bytes from `start` to `end` of a file that cannot be read.
-    pub(super) fn of(file: FileId, (start, end): (u64, u64), error: Error) -> Failure {
-        Failure { file, start, end, error }
-    }
 }
 
 /// What happened to a completed read.
@@ -613,19 +598,6 @@ impl Block {
 /// Marks a slice's block number as an index among the blocks that came back. Unmarked numbers still index the blocks
 /// that were taken.
 const MOVED: u32 = 1 << 31;
-
-pub(super) fn lost(what: &'static str) -> Error {
-    Error::new(ErrorKind::Internal, format!("{what}: this is a bug of uringload"))
-}
-
-/// The bytes of a span.
-pub(super) fn bytes_of(slice: &Slice, blocks: &[Bytes]) -> Bytes {
-    let start = slice.at as usize;
-    match slice.span.len as usize {
-        0 => Bytes::new(),
-        len => blocks[slice.block as usize].slice(start..start + len),
-    }
-}
 
 fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
     let indexed = files.size(file);

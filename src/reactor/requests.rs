@@ -159,7 +159,7 @@ impl Reactor {
 
     /// Index in `pending` of the next entry with reads to issue.
     pub(super) fn issuing(&self) -> Option<usize> {
-        self.requests.as_ref().map_or(Some(self.issuing), Requests::next_to_issue)
+        self.requests.as_ref().map_or(Some(self.reads.issuing), Requests::next_to_issue)
     }
 
     /// Whether something other than the engine may give the reactor work.
@@ -202,20 +202,20 @@ impl Reactor {
         }
         if requests.waiting.is_some_and(|(_, waiting)| waiting == number) {
             requests.waiting = None;
-            self.spare_plans.extend(self.waiting.take());
+            self.spare.plans.extend(self.ahead.waiting.take());
             return;
         }
         let is_it = |&&slot: &&u32| self.pending.get(slot as usize).is_some_and(|pending| pending.number == number);
         let Some(&slot) = requests.live.iter().find(is_it) else { return };
         let Some(pending) = self.pending.get_mut(slot as usize) else { return };
-        self.unissued -= pending.drop_request();
+        self.reads.unissued -= pending.drop_request();
         for tag in pending.tags_of_issued(slot) {
             engine.cancel(tag);
         }
         let is_of_slot = |tag: u64| (tag >> 32) as u32 == slot;
         let mut idle = self.outages.take_waiting(is_of_slot);
-        while let Some(index) = self.again.iter().position(|read| is_of_slot(read.tag)) {
-            idle.extend(self.again.remove(index));
+        while let Some(index) = self.reads.again.iter().position(|read| is_of_slot(read.tag)) {
+            idle.extend(self.reads.again.remove(index));
         }
         for read in idle {
             self.lose(read.tag, read.part);
@@ -269,32 +269,32 @@ impl Reactor {
 
     /// Begins requests until there are enough reads to issue now, or until memory runs out.
     fn begin_requests(&mut self, room: usize) {
-        while self.unissued < room {
+        while self.reads.unissued < room {
             let Some(requests) = &mut self.requests else { return };
             if requests.live.len() >= LIVE_MAX {
                 return;
             }
-            if self.waiting.is_none() {
+            if self.ahead.waiting.is_none() {
                 let Some((number, request)) = requests.queue.pop_front() else { return };
                 let Some(Request { id, spans, .. }) = request else { continue };
                 requests.waiting = Some((id, number));
                 self.adapt_reads();
-                let mut plan = self.spare_plans.pop().unwrap_or_default();
+                let mut plan = self.spare.plans.pop().unwrap_or_default();
                 self.planner.plan_request(&spans, &mut plan);
-                self.waiting = Some(plan);
+                self.ahead.waiting = Some(plan);
             }
             let slot = self.slot();
-            let (Some(plan), Some(requests)) = (self.waiting.take(), &mut self.requests) else { return };
+            let (Some(plan), Some(requests)) = (self.ahead.waiting.take(), &mut self.requests) else { return };
             let pending = &mut self.pending[slot as usize];
             if !pending.take_memory(&mut self.pool, &plan) {
                 requests.free.push(slot);
-                self.waiting = Some(plan);
+                self.ahead.waiting = Some(plan);
                 self.blocked.memory = true;
                 return;
             }
-            self.unissued += plan.reads.len();
+            self.reads.unissued += plan.reads.len();
             let (id, number) = requests.waiting.take().unwrap_or_default();
-            self.spare_plans.extend(pending.begin(plan, number, false));
+            self.spare.plans.extend(pending.begin(plan, number, false));
             pending.id = id;
             requests.live.push(slot);
             requests.issue.push_back(slot);
@@ -321,7 +321,7 @@ impl Reactor {
         let waits = requests.live.is_empty() && requests.answers.is_empty() && requests.answers.receiver_waits();
         self.starvation.look(waits, now).unwrap_or_else(|| {
             let error = self.starved("answers");
-            self.spare_plans.extend(self.waiting.take());
+            self.spare.plans.extend(self.ahead.waiting.take());
             if let Some(requests) = &mut self.requests
                 && let Some((id, number)) = requests.waiting.take()
             {

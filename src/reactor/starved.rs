@@ -10,7 +10,7 @@ impl Reactor {
     /// Reports how many reads are in flight and, from time to time, who holds how much memory.
     pub(super) fn tell_now(&self, in_flight: usize, now: Instant) {
         // Reads that wait for a thread of the engine are not in flight yet.
-        self.stats.set_in_flight(in_flight.min(self.depth.now()), now);
+        self.stats.set_in_flight(in_flight.min(self.reads.depth.now()), now);
         self.stats.look_at_memory(now, || {
             let lent = (self.pool.bytes() - self.pool.free_bytes()) as u64;
             let planned: u64 = self.pending.iter().map(|pending| pending.plan().block_bytes()).sum();
@@ -39,7 +39,7 @@ impl Reactor {
     /// The error for a consumer that waits for memory which `what` holds.
     pub(super) fn starved(&self, what: &str) -> Error {
         let of_unit = |plan: &BatchPlan| plan.load.map_or(0, |load| load.bytes);
-        let wanted = self.waiting.as_ref().map_or(0, |plan| plan.block_bytes().saturating_add(of_unit(plan)));
+        let wanted = self.ahead.waiting.as_ref().map_or(0, |plan| plan.block_bytes().saturating_add(of_unit(plan)));
         let (units, free) = self.decoder.as_ref().map_or((0, 0), |decoder| decoder.memory());
         let total = self.pool.bytes() + units;
         let (reads, abandoned) = self.timeouts.abandoned();

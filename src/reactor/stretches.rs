@@ -3,7 +3,7 @@
 //! memory that batches need in one piece.
 
 use super::Reactor;
-use super::pending::Failure;
+use super::lost::Failure;
 use crate::Result;
 use crate::dataset::{Dataset, FileId, Span};
 use crate::engine::Engine;
@@ -249,7 +249,7 @@ impl Reactor {
 
     /// Switches between whole windows and single samples, where that is tried.
     pub(super) fn adapt_stretches(&mut self) {
-        let is_whole = self.depth.is_whole();
+        let is_whole = self.reads.depth.is_whole();
         if self.planner.is_whole().is_some_and(|was_whole| was_whole != is_whole) {
             self.planner.set_whole(is_whole);
             self.stats.note_whole();
@@ -259,7 +259,7 @@ impl Reactor {
     /// Whether a loader that tries whole windows waits for the storage. Whole windows are few reads, which need not
     /// fill the depth.
     pub(super) fn waits_for_stretches(&self) -> bool {
-        self.depth.is_whole() && !self.blocked.queue && !self.blocked.memory
+        self.reads.depth.is_whole() && !self.blocked.queue && !self.blocked.memory
     }
 
     /// Drops and keeps the stretches that the entry at the front names. Returns whether that was a stretch, which is
@@ -282,7 +282,7 @@ impl Reactor {
         let Some(kept) = &mut self.kept else { return Ok(false) };
         kept.insert(stretch, &read, failures);
         let done = self.pop_front();
-        self.spare.extend(done);
+        self.spare.batches.extend(done);
         Ok(true)
     }
 
@@ -294,18 +294,18 @@ impl Reactor {
             return false;
         }
         self.pool.collect();
-        let mut plan = self.spare_plans.pop().unwrap_or_default();
+        let mut plan = self.spare.plans.pop().unwrap_or_default();
         plan.batch.cursor = front.plan().batch.cursor;
         plan.batch.next = front.plan().batch.next;
         self.planner.plan_again(stretch, &mut plan);
         if !front.take_memory(&mut self.pool, &plan) {
             // Its old memory is free, but perhaps no longer in one piece.
-            self.spare_plans.push(plan);
+            self.spare.plans.push(plan);
             return false;
         }
-        self.unissued += plan.reads.len();
-        self.spare_plans.extend(front.begin_again(plan));
-        self.issuing = 0;
+        self.reads.unissued += plan.reads.len();
+        self.spare.plans.extend(front.begin_again(plan));
+        self.reads.issuing = 0;
         true
     }
 }

@@ -19,6 +19,7 @@ use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::{self, Faults, Sim, byte_at};
 use crate::patience::Patience;
+use crate::plan::BatchPlan;
 use crate::plan::{Grid, Joining, Keep};
 use crate::queue::{Missing, Receiver, bounded};
 use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
@@ -309,7 +310,7 @@ impl World {
         if let Some(limits) = self.service() {
             sim = sim.with_service(limits);
         }
-        reactor.bundles = self.rules.timeout.is_none() && !self.seed.is_multiple_of(3);
+        reactor.reads.bundles = self.rules.timeout.is_none() && !self.seed.is_multiple_of(3);
         let (mut held, mut next) = (Vec::new(), 0);
         let (mut finished, mut ended_by) = (false, None);
         for _ in 0..TURNS_MAX {

@@ -186,7 +186,7 @@ impl Reactor {
         let pending = match self.repair.owns(number) {
             Some(one) => one,
             None if number & REPAIRS != 0 => return None,
-            None => self.pending.get_mut((number.wrapping_sub(self.first) & !REPAIRS) as usize)?,
+            None => self.pending.get_mut((number.wrapping_sub(self.reads.first) & !REPAIRS) as usize)?,
         };
         Some((pending, index))
     }

@@ -118,7 +118,7 @@ impl Decoder {
         let unit = |number| match self.units.get(number).map(|unit| &unit.state) {
             Some(State::Ready(bytes)) => Ok(bytes.clone()),
             Some(State::Failed(error)) => Err(error.clone()),
-            _ => Err(super::pending::lost("a unit was not there when its batch was made")),
+            _ => Err(super::lost::lost("a unit was not there when its batch was made")),
         };
         plan.uses.iter().map(unit).collect()
     }

@@ -121,21 +121,21 @@ impl Reactor {
     pub(in crate::reactor) fn settle_bundle(&mut self, mut done: Done) -> Result<()> {
         let (tag, latency) = (done.tag, done.latency);
         done.pieces.clear();
-        self.spare_pieces.push(std::mem::take(&mut done.pieces));
-        let mut again = std::mem::take(&mut self.again);
+        self.spare.pieces.push(std::mem::take(&mut done.pieces));
+        let mut again = std::mem::take(&mut self.reads.again);
         let before = again.len();
         let (joined, (reads, bytes)) = match self.find(tag) {
             Some((pending, _)) => (pending.plan().joined, pending.settle_bundle(done, &mut again)),
             None => Default::default(),
         };
         self.stats.count.retries.add((again.len() - before) as u64);
-        self.again = again;
+        self.reads.again = again;
         self.stats.count.reads.add(reads);
         self.stats.count.bytes_read.add(bytes);
         let Some(each) = bytes.checked_div(reads) else { return Ok(()) };
         // They were read one after the other: each took its share of the time.
         self.stats.read_latency.record(each, latency / reads as u32, reads);
-        self.depth.done(Ended::new(bytes, joined, latency));
+        self.reads.depth.done(Ended::new(bytes, joined, latency));
         self.tell_early(tag)
     }
 }

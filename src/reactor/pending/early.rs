@@ -76,7 +76,7 @@ impl Reactor {
     pub(in crate::reactor) fn tell_early(&mut self, tag: u64) -> Result<()> {
         let (number, index) = ((tag >> 32) as u32, tag as u32 as usize);
         let Some(early) = self.early.as_ref().filter(|_| number & REPAIRS == 0) else { return Ok(()) };
-        let place = (number.wrapping_sub(self.first) & !REPAIRS) as usize;
+        let place = (number.wrapping_sub(self.reads.first) & !REPAIRS) as usize;
         match self.pending.get_mut(place) {
             Some(pending) => pending.tell_early(index, &self.pool, early),
             None => Ok(()),

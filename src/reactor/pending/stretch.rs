@@ -1,9 +1,10 @@
 //! Reads a stretch of a file like a batch, and takes it without parsing.
 
-use super::{Failure, Pending, lost};
+use super::Pending;
 use crate::Result;
 use crate::plan::BatchPlan;
 use crate::pool::Pool;
+use crate::reactor::lost::{Failure, lost};
 use bytes::Bytes;
 
 impl Pending {

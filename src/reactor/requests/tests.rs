@@ -242,7 +242,7 @@ impl World {
         let requests = self.reactor.requests.as_ref().unwrap();
         assert!(requests.live.is_empty() && requests.queue.is_empty() && requests.waiting.is_none());
         assert_eq!(requests.free.len() + requests.retired.len(), self.reactor.pending.len(), "a slot is lost");
-        assert_eq!((self.reactor.unissued, self.reactor.again.len(), self.sim.in_flight()), (0, 0, 0));
+        assert_eq!((self.reactor.reads.unissued, self.reactor.reads.again.len(), self.sim.in_flight()), (0, 0, 0));
         assert!(self.reactor.outages.is_quiet());
         self.reactor.pool.collect();
         assert!(self.reactor.pool.is_whole(), "memory is lost");

@@ -75,7 +75,7 @@ pub fn drive(
 /// Ends the disk's remaining reads, and checks that all memory comes back.
 pub fn comes_home(reactor: &mut Reactor, sim: &mut Sim) {
     sim.release();
-    sim.turn(None, &mut reactor.done).unwrap();
+    sim.turn(None, &mut reactor.spare.done).unwrap();
     reactor.settle(sim).unwrap();
     reactor.pool.collect();
     assert!(reactor.pool.is_whole(), "memory is lost");

@@ -130,7 +130,7 @@ impl Run {
         let rules = self.rules;
         let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), rules, failures);
         reactor = reactor.with_stage(Some(stage));
-        reactor.bundles = rules.timeout.is_none() && seed.is_multiple_of(2);
+        reactor.reads.bundles = rules.timeout.is_none() && seed.is_multiple_of(2);
         let mut sim = Sim::new(dataset, rules.width.most, self.layout.alignment, seed, self.faults);
         let (mut came, whole) = (0, self.order.remaining().unwrap());
         let take = |batch, _: &Sim| {

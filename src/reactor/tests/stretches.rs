@@ -46,7 +46,7 @@ impl World {
     /// In worlds that try to read stretches, begins and ends that at any time.
     pub(super) fn turn_whole(&mut self, reactor: &mut Reactor) {
         if reactor.planner.is_whole().is_some() && self.chance(5) {
-            reactor.depth.turn_whole();
+            reactor.reads.depth.turn_whole();
         }
     }
 }
