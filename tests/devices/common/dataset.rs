@@ -80,7 +80,7 @@ pub fn numbers(count: usize, random: &mut Random) -> Made {
 
 /// Samples cut from shards that are decoded first.
 pub fn decoded(which: usize) -> Made {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data");
     let dataset: Arc<dyn Dataset> = match which % 3 {
         0 => dataset::open(&[data.join("mds-zip/zstd")], &Options::new().format("mds")).expect("shards"),
         1 => dataset::open(&[data.join("mds-zip/gz")], &Options::new().format("mds")).expect("shards"),

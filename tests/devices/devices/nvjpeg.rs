@@ -29,7 +29,7 @@ pub const PHOTOS: [&str; 8] =
     ["420.jpg", "444.jpg", "420.jpg", "exif6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "coffee.png"];
 
 pub fn photograph(name: &str) -> Vec<u8> {
-    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../images/tests/data");
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../images/tests/data");
     fs::read(data.join(name)).expect("a photograph")
 }
 

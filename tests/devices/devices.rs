@@ -1,10 +1,10 @@
 //! Our use of the CUDA driver, its mock, and loaders that deliver to devices.
 
 mod common;
-#[path = "../../../common/faulty.rs"]
+#[path = "../common/faulty.rs"]
 #[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
 mod faulty;
-#[path = "../../../common/mounts.rs"]
+#[path = "../common/mounts.rs"]
 #[allow(dead_code, unreachable_pub, reason = "this suite uses a part of it")]
 mod mounts;
 

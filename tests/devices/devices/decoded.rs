@@ -19,12 +19,12 @@ const CLASSES: u64 = 3;
 const BATCH: u64 = 6;
 const CHAIN: &str = "random_resized_crop(48), hflip, normalize(imagenet)";
 const PHOTOS: [&[u8]; 3] = [
-    include_bytes!("../../../../../images/tests/data/420.jpg"),
-    include_bytes!("../../../../../images/tests/data/coffee.png"),
-    include_bytes!("../../../../../images/tests/data/rgb.bmp"),
+    include_bytes!("../../../images/tests/data/420.jpg"),
+    include_bytes!("../../../images/tests/data/coffee.png"),
+    include_bytes!("../../../images/tests/data/rgb.bmp"),
 ];
 /// A picture that is a mask as well.
-const GRAY: &[u8] = include_bytes!("../../../../../images/tests/data/gray.png");
+const GRAY: &[u8] = include_bytes!("../../../images/tests/data/gray.png");
 
 /// Images in folders of classes; those in `broken` are none.
 fn photos(count: usize, broken: &[usize]) -> (TempDir, Arc<dyn Dataset>) {
