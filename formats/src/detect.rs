@@ -14,7 +14,7 @@ use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{head, open_regular};
 use crate::options::Options;
 use crate::watched::asking;
-pub(crate) use nearest::nearest;
+pub use nearest::nearest;
 use roles::{Role, Shown, UNREAD, Vote, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};
 use std::collections::{BTreeMap, HashSet};

@@ -46,13 +46,29 @@ macro_rules! settings {
                 }
                 Ok(true)
             }
+
+            /// The value of a setting by its name, if there is one of this name.
+            pub fn get(&self, name: &str) -> Option<Value> {
+                match name {
+                    $( stringify!($name) => Some(self.$name.value()), )*
+                    _ => None,
+                }
+            }
         }
     };
 }
 
+impl Setting {
+    /// Its value where nothing is set.
+    #[must_use]
+    pub fn default(&self) -> Value {
+        Config::default().get(self.name).unwrap_or(Value::Null)
+    }
+}
+
 settings! {
     /// Rows (samples, unless `batching` says otherwise) in a batch.
-    batch_size: u64 = 64, Whole;
+    batch_size: u64 = 64, Count;
     /// Epochs until the loader ends; `None`: it never ends.
     epochs: Option<u64> = Some(1), Whole;
     /// Whether, and how, each epoch visits the samples in an order of its own.
@@ -62,7 +78,7 @@ settings! {
     /// Which of the `world_size` equal consumers this is, from 0.
     rank: u64 = 0, Whole;
     /// Number of equal consumers that share the samples of an epoch.
-    world_size: u64 = 1, Whole;
+    world_size: u64 = 1, Count;
     /// Whether samples that do not fill a batch on every rank are dropped at the end of an epoch.
     drop_last: bool = false, Flag;
     /// What moves the bytes.
@@ -70,11 +86,11 @@ settings! {
     /// Whether reads go past the page cache.
     io: IoChoice = IoChoice::Auto, Word;
     /// Reads in flight at most.
-    queue_depth: Option<usize> = None, Whole;
+    queue_depth: Option<usize> = None, Count;
     /// Length of one read at most, in bytes.
     read_size: Option<usize> = None, Bytes;
     /// Threads of the `threads` engine.
-    io_threads: Option<usize> = None, Whole;
+    io_threads: Option<usize> = None, Count;
     /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
     /// for each processor, at most 8.
     num_threads: Option<usize> = None, Whole;

@@ -1,8 +1,8 @@
 //! Values of settings, as the faces pass them by name: which kinds there are, and what each type takes.
 
-use super::{Cache, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
+use super::{Cache, MaxFailures};
 use crate::{Error, ErrorKind, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uringload_core::parse_bytes;
 
@@ -23,6 +23,28 @@ pub enum Value {
     Real(f64),
     /// Text: a word, a path, or bytes such as "4GiB".
     Text(String),
+    /// A path, which need not be text.
+    Path(PathBuf),
+}
+
+impl Value {
+    /// As a number of bytes, for what has this name.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what is none.
+    #[doc(hidden)]
+    pub fn bytes(&self, name: &str) -> Result<u64> {
+        u64::of(name, Kind::Bytes, self)
+    }
+
+    /// As a number of seconds, for what has this name. `None`: null.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what is none.
+    #[doc(hidden)]
+    pub fn seconds(&self, name: &str) -> Result<Option<Duration>> {
+        Option::of(name, Kind::Seconds, self)
+    }
 }
 
 impl std::fmt::Display for Value {
@@ -33,6 +55,7 @@ impl std::fmt::Display for Value {
             Value::Whole(number) => number.fmt(f),
             Value::Real(number) => number.fmt(f),
             Value::Text(text) => write!(f, "{text:?}"),
+            Value::Path(path) => write!(f, "{path:?}"),
         }
     }
 }
@@ -68,6 +91,12 @@ impl From<&str> for Value {
     }
 }
 
+impl From<&Path> for Value {
+    fn from(path: &Path) -> Value {
+        Value::Path(path.to_owned())
+    }
+}
+
 /// What values a setting takes, and in which unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -76,6 +105,8 @@ pub enum Kind {
     Flag,
     /// A whole number.
     Whole,
+    /// A whole number from 1 on.
+    Count,
     /// A number of bytes, or a text such as "4GiB".
     Bytes,
     /// A number of seconds.
@@ -94,6 +125,7 @@ impl Kind {
         match self {
             Kind::Flag => "true or false",
             Kind::Whole => "a whole number from 0 on",
+            Kind::Count => "a whole number from 1 on",
             Kind::Bytes => "bytes, or such as \"4GiB\"",
             Kind::Seconds => "a number of seconds, or null",
             Kind::Word | Kind::Path => "a text",
@@ -116,11 +148,14 @@ pub struct Setting {
 
 /// A type that settings have.
 pub(super) trait Settable: Sized {
-    /// The value of a setting of this name and kind.
+    /// What a setting of this name and kind is by a value.
     ///
     /// # Errors
     /// `InvalidArgument` for what it cannot be.
     fn of(name: &str, kind: Kind, value: &Value) -> Result<Self>;
+
+    /// The value by which it is set.
+    fn value(&self) -> Value;
 }
 
 /// The error for a value that a setting cannot have.
@@ -128,28 +163,46 @@ fn wrong(name: &str, value: &Value, wanted: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("{name} cannot be {value}")).with_remedy(format!("give {wanted}"))
 }
 
+/// The text of a value.
+pub(super) fn text<'a>(name: &str, kind: Kind, value: &'a Value) -> Result<&'a str> {
+    let Value::Text(text) = value else { return Err(wrong(name, value, kind.wanted())) };
+    Ok(text)
+}
+
 impl Settable for bool {
     fn of(name: &str, kind: Kind, value: &Value) -> Result<bool> {
         let Value::Flag(flag) = value else { return Err(wrong(name, value, kind.wanted())) };
         Ok(*flag)
+    }
+
+    fn value(&self) -> Value {
+        Value::Flag(*self)
     }
 }
 
 impl Settable for u64 {
     fn of(name: &str, kind: Kind, value: &Value) -> Result<u64> {
         match value {
-            Value::Whole(number) => Ok(*number),
+            Value::Whole(number) if kind != Kind::Count || *number > 0 => Ok(*number),
             Value::Text(text) if kind == Kind::Bytes => {
-                parse_bytes(text).map_err(|_| wrong(name, value, kind.wanted()))
+                parse_bytes(text).map_err(|why| wrong(name, value, &format!("{}: {why}", kind.wanted())))
             }
             _ => Err(wrong(name, value, kind.wanted())),
         }
+    }
+
+    fn value(&self) -> Value {
+        Value::Whole(*self)
     }
 }
 
 impl Settable for usize {
     fn of(name: &str, kind: Kind, value: &Value) -> Result<usize> {
         usize::try_from(u64::of(name, kind, value)?).map_err(|_| wrong(name, value, "a smaller number"))
+    }
+
+    fn value(&self) -> Value {
+        Value::Whole(*self as u64)
     }
 }
 
@@ -165,18 +218,22 @@ impl Settable for Duration {
         let is_time = (0.0..SECONDS_MAX).contains(&seconds);
         if is_time { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong(name, value, kind.wanted())) }
     }
-}
 
-impl Settable for String {
-    fn of(name: &str, kind: Kind, value: &Value) -> Result<String> {
-        let Value::Text(text) = value else { return Err(wrong(name, value, kind.wanted())) };
-        Ok(text.clone())
+    fn value(&self) -> Value {
+        if *self == Duration::MAX { Value::Null } else { Value::Real(self.as_secs_f64()) }
     }
 }
 
 impl Settable for PathBuf {
     fn of(name: &str, kind: Kind, value: &Value) -> Result<PathBuf> {
-        String::of(name, kind, value).map(PathBuf::from)
+        match value {
+            Value::Path(path) => Ok(path.clone()),
+            _ => text(name, kind, value).map(PathBuf::from),
+        }
+    }
+
+    fn value(&self) -> Value {
+        Value::Path(self.clone())
     }
 }
 
@@ -184,14 +241,9 @@ impl<T: Settable> Settable for Option<T> {
     fn of(name: &str, kind: Kind, value: &Value) -> Result<Option<T>> {
         if *value == Value::Null { Ok(None) } else { T::of(name, kind, value).map(Some) }
     }
-}
 
-impl Settable for Shuffle {
-    fn of(name: &str, kind: Kind, value: &Value) -> Result<Shuffle> {
-        match value {
-            Value::Flag(shuffle) => Ok((*shuffle).into()),
-            _ => String::of(name, kind, value)?.parse(),
-        }
+    fn value(&self) -> Value {
+        self.as_ref().map_or(Value::Null, Settable::value)
     }
 }
 
@@ -201,6 +253,13 @@ impl Settable for Cache {
             Value::Null => Ok(Cache::Off),
             Value::Text(word) if word == "memory" => Ok(Cache::Memory),
             _ => Err(wrong(name, value, "\"memory\" or null")),
+        }
+    }
+
+    fn value(&self) -> Value {
+        match self {
+            Cache::Off => Value::Null,
+            Cache::Memory => "memory".into(),
         }
     }
 }
@@ -213,17 +272,11 @@ impl Settable for MaxFailures {
             _ => Err(wrong(name, value, kind.wanted())),
         }
     }
-}
 
-/// Types that are words by themselves.
-macro_rules! words {
-    ($($type:ty)+) => { $(
-        impl Settable for $type {
-            fn of(name: &str, kind: Kind, value: &Value) -> Result<$type> {
-                String::of(name, kind, value)?.parse()
-            }
+    fn value(&self) -> Value {
+        match self {
+            MaxFailures::Count(count) => Value::Whole(*count),
+            MaxFailures::Fraction(share) => Value::Real(*share),
         }
-    )+ };
+    }
 }
-
-words!(EngineChoice IoChoice OnError);

@@ -1,57 +1,72 @@
 //! Choices by their names, as the command line, Python and C spell them.
 
+use super::value::{Kind, Settable, Value, text};
 use super::{EngineChoice, IoChoice, OnError, Shuffle};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Result};
 use std::str::FromStr;
+use uringload_formats::internal::nearest;
 
 /// How many samples a window has, where only "window" is said: as many as a shard.
 const WINDOW: u64 = uringload_formats::SHARD_SAMPLES;
 
-fn unknown(what: &str, given: &str, known: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("{what} cannot be {given:?}"))
-        .with_remedy(format!("give one of {known}"))
+fn unknown(what: &str, given: &str, known: &[&str]) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("{what} cannot be {given:?}")).with_remedy(nearest(given, known))
 }
 
-impl FromStr for EngineChoice {
-    type Err = Error;
+/// Choices of one word: what they are for, and the words. What has a word behind `programs` is no choice of people.
+macro_rules! words {
+    (
+        $( $what:literal $type:ident: $( $word:literal $variant:ident ),+ $(; programs: $own:literal $hidden:ident)?; )+
+    ) => { $(
+        impl FromStr for $type {
+            type Err = Error;
 
-    /// "auto", "uring" or "threads".
-    fn from_str(text: &str) -> Result<EngineChoice, Error> {
-        Ok(match text {
-            "auto" => EngineChoice::Auto,
-            "uring" => EngineChoice::Uring,
-            "threads" => EngineChoice::Threads,
-            _ => return Err(unknown("engine", text, "auto, uring, threads")),
-        })
+            fn from_str(text: &str) -> Result<$type> {
+                match text {
+                    $( $word => Ok($type::$variant), )+
+                    _ => Err(unknown($what, text, &[$( $word ),+])),
+                }
+            }
+        }
+
+        impl Settable for $type {
+            fn of(name: &str, kind: Kind, value: &Value) -> Result<$type> {
+                text(name, kind, value)?.parse()
+            }
+
+            fn value(&self) -> Value {
+                match self {
+                    $( $type::$variant => $word.into(), )+
+                    $( $type::$hidden => $own.into(), )?
+                }
+            }
+        }
+    )+ };
+}
+
+words! {
+    "engine" EngineChoice: "auto" Auto, "uring" Uring, "threads" Threads; programs: "sim" Sim;
+    "io" IoChoice: "auto" Auto, "direct" Direct, "buffered" Buffered;
+    "on_error" OnError: "raise" Raise, "warn" Warn, "skip" Skip, "replace" Replace;
+}
+
+impl Settable for Shuffle {
+    fn of(name: &str, kind: Kind, value: &Value) -> Result<Shuffle> {
+        match value {
+            Value::Flag(shuffle) => Ok((*shuffle).into()),
+            _ => text(name, kind, value)?.parse(),
+        }
     }
-}
 
-impl FromStr for IoChoice {
-    type Err = Error;
-
-    /// "auto", "direct" or "buffered".
-    fn from_str(text: &str) -> Result<IoChoice, Error> {
-        Ok(match text {
-            "auto" => IoChoice::Auto,
-            "direct" => IoChoice::Direct,
-            "buffered" => IoChoice::Buffered,
-            _ => return Err(unknown("io", text, "auto, direct, buffered")),
-        })
-    }
-}
-
-impl FromStr for OnError {
-    type Err = Error;
-
-    /// "raise", "warn", "skip" or "replace".
-    fn from_str(text: &str) -> Result<OnError, Error> {
-        Ok(match text {
-            "raise" => OnError::Raise,
-            "warn" => OnError::Warn,
-            "skip" => OnError::Skip,
-            "replace" => OnError::Replace,
-            _ => return Err(unknown("on_error", text, "raise, warn, skip, replace")),
-        })
+    fn value(&self) -> Value {
+        match self {
+            Shuffle::Off => "off".into(),
+            Shuffle::Auto => "auto".into(),
+            Shuffle::Full => "full".into(),
+            Shuffle::Window(samples) => Value::Text(format!("window:{samples}")),
+            Shuffle::Shards { mixed } => Value::Text(format!("shards:{mixed}")),
+            Shuffle::Pieces { samples, mixed } => Value::Text(format!("pieces:{samples}:{mixed}")),
+        }
     }
 }
 
@@ -59,9 +74,9 @@ impl FromStr for Shuffle {
     type Err = Error;
 
     /// "off", "auto", "full", "window", "window:SAMPLES", "shards", "shards:MIXED" or "pieces:SAMPLES:MIXED".
-    fn from_str(text: &str) -> Result<Shuffle, Error> {
-        let refuse =
-            || unknown("shuffle", text, "off, auto, full, window[:SAMPLES], shards[:MIXED], pieces:SAMPLES:MIXED");
+    fn from_str(text: &str) -> Result<Shuffle> {
+        let known = ["off", "auto", "full", "window[:SAMPLES]", "shards[:MIXED]", "pieces:SAMPLES:MIXED"];
+        let refuse = || unknown("shuffle", text, &known);
         let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number > 0).ok_or_else(refuse);
         Ok(match text.split_once(':') {
             None => match text {

@@ -1,5 +1,8 @@
 //! The table of settings, and the faces that repeat its names.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use uringload::config::{Kind, Value};
 use uringload::dataset::{self, Options};
 use uringload::{Builder, ErrorKind, Loader};
@@ -18,12 +21,13 @@ fn each_setting_takes_values_of_its_kind_and_refuses_others() {
         let (good, bad): (Value, Value) = match setting.kind {
             Kind::Flag => ((setting.name != "orient_images").into(), 1.into()),
             Kind::Whole => (2.into(), (-1).into()),
+            Kind::Count => (2.into(), 0.into()),
             Kind::Bytes => ("4GiB".into(), "4 fathoms".into()),
             Kind::Seconds => (0.5.into(), (-1).into()),
             Kind::Word if setting.name == "cache" => ("memory".into(), "disk".into()),
             Kind::Word if setting.name == "on_error" => ("skip".into(), "hope".into()),
             Kind::Word => ("auto".into(), "hope".into()),
-            Kind::Path => ("/tmp/file".into(), 1.into()),
+            Kind::Path => (Path::new(OsStr::from_bytes(b"/tmp/\xff")).into(), 1.into()),
             Kind::Failures => (0.01.into(), "many".into()),
             other => panic!("{other:?} has no values here"),
         };
@@ -34,6 +38,8 @@ fn each_setting_takes_values_of_its_kind_and_refuses_others() {
         let error = builder.clone().set(setting.name, bad).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(setting.name) && error.remedy().is_some(), "{error}");
+        let again = builder.clone().set(setting.name, setting.default()).unwrap();
+        assert_eq!(format!("{again:?}"), before, "{}", setting.name);
         assert!(!setting.help.trim().is_empty(), "{}", setting.name);
     }
     let error = builder.set("batchsize", 1).unwrap_err();

@@ -4,7 +4,7 @@
 const LIKENESS_MIN: f64 = 0.7;
 
 /// "did you mean ...?" where one name is alike, and then all names.
-pub(crate) fn nearest(given: &str, names: &[&str]) -> String {
+pub fn nearest(given: &str, names: &[&str]) -> String {
     let best =
         names.iter().map(|name| (strsim::jaro(given, name), *name)).filter(|(likeness, _)| *likeness >= LIKENESS_MIN);
     let best = best.max_by(|one, other| one.0.total_cmp(&other.0));
