@@ -1,21 +1,24 @@
 //! A profile: how the samples of a dataset are read best on a machine, as `uringload tune` found it, in a file.
 
-use super::{Cache, Config, EngineChoice, IoChoice};
+use super::{Config, Value};
 use crate::{Error, ErrorKind, Result};
-use serde::{Deserialize, Deserializer};
-use std::fmt::{self, Write as _};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::str::FromStr;
-use uringload_core::parse_bytes;
+use toml::Spanned;
 
 /// The version that is written, and the only one that is read.
 const VERSION: i64 = 1;
 
 /// A profile is some lines. Who names a dataset by mistake is told so before it is in memory.
 const MOST_BYTES: u64 = 64 << 10;
+
+/// The settings that a profile may have: none of them decides which samples come when.
+const KEYS: [&str; 9] =
+    ["engine", "io", "queue_depth", "read_size", "io_threads", "num_threads", "coalesce_gap", "memory_limit", "cache"];
 
 const RENEW: &str = "run `uringload tune DIR` again, which writes a profile of this version";
 
@@ -33,49 +36,8 @@ const RENEW: &str = "run `uringload tune DIR` again, which writes a profile of t
 /// assert_eq!(profile.to_string(), "version = 1\nqueue_depth = 128\nread_size = 524288\n");
 /// # Ok::<(), uringload::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profile(Settings);
-
-/// The file, as it is parsed.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Settings {
-    /// Of the file; looked at before the rest.
-    #[serde(rename = "version")]
-    _version: i64,
-    engine: Option<Engine>,
-    io: Option<Io>,
-    queue_depth: Option<NonZeroUsize>,
-    #[serde(default, deserialize_with = "size")]
-    read_size: Option<u64>,
-    io_threads: Option<NonZeroUsize>,
-    num_threads: Option<usize>,
-    #[serde(default, deserialize_with = "size")]
-    coalesce_gap: Option<u64>,
-    #[serde(default, deserialize_with = "size")]
-    memory_limit: Option<u64>,
-    cache: Option<Kept>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Engine {
-    Uring,
-    Threads,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Io {
-    Direct,
-    Buffered,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Kept {
-    Memory,
-}
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile(Vec<(&'static str, Value)>);
 
 impl Profile {
     /// Reads a profile.
@@ -101,82 +63,35 @@ impl Profile {
     /// Fills in what a configuration leaves to the loader.
     #[doc(hidden)]
     pub fn fill(&self, config: &mut Config) {
-        if config.engine == EngineChoice::Auto {
-            config.engine = match self.0.engine {
-                None => EngineChoice::Auto,
-                Some(Engine::Uring) => EngineChoice::Uring,
-                Some(Engine::Threads) => EngineChoice::Threads,
-            };
+        let default = Config::default();
+        for (key, value) in &self.0 {
+            if config.get(key) == default.get(key) {
+                // It was set once, when the profile was made.
+                let _ = config.set(key, value);
+            }
         }
-        if config.io == IoChoice::Auto {
-            config.io = match self.0.io {
-                None => IoChoice::Auto,
-                Some(Io::Direct) => IoChoice::Direct,
-                Some(Io::Buffered) => IoChoice::Buffered,
-            };
-        }
-        if config.cache == Cache::Off && self.0.cache.is_some() {
-            config.cache = Cache::Memory;
-        }
-        config.queue_depth = config.queue_depth.or(self.0.queue_depth.map(NonZeroUsize::get));
-        config.read_size = config.read_size.or(self.0.read_size.and_then(|bytes| usize::try_from(bytes).ok()));
-        config.io_threads = config.io_threads.or(self.0.io_threads.map(NonZeroUsize::get));
-        config.num_threads = config.num_threads.or(self.0.num_threads);
-        config.coalesce_gap = config.coalesce_gap.or(self.0.coalesce_gap);
-        config.memory_limit = config.memory_limit.or(self.0.memory_limit);
     }
 
     /// The profile that fills a configuration as this one is.
     #[doc(hidden)]
     pub fn of(config: &Config) -> Profile {
-        Profile(Settings {
-            _version: VERSION,
-            engine: match config.engine {
-                EngineChoice::Uring => Some(Engine::Uring),
-                EngineChoice::Threads => Some(Engine::Threads),
-                EngineChoice::Auto | EngineChoice::Sim => None,
-            },
-            io: match config.io {
-                IoChoice::Auto => None,
-                IoChoice::Direct => Some(Io::Direct),
-                IoChoice::Buffered => Some(Io::Buffered),
-            },
-            queue_depth: config.queue_depth.and_then(NonZeroUsize::new),
-            read_size: config.read_size.map(|bytes| bytes as u64),
-            io_threads: config.io_threads.and_then(NonZeroUsize::new),
-            num_threads: config.num_threads,
-            coalesce_gap: config.coalesce_gap,
-            memory_limit: config.memory_limit,
-            cache: match config.cache {
-                Cache::Off => None,
-                Cache::Memory => Some(Kept::Memory),
-            },
-        })
+        let mut made = Config::default();
+        let mut chosen = |key: &'static str| {
+            let (value, default) = (config.get(key)?, made.get(key));
+            // What only programs choose cannot be set.
+            (Some(&value) != default.as_ref() && made.set(key, &value).is_ok()).then_some((key, value))
+        };
+        Profile(KEYS.into_iter().filter_map(&mut chosen).collect())
     }
 
     /// Its settings: each key, and its value as the command line takes it too.
     #[doc(hidden)]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
-        let engine = self.0.engine.map(|engine| match engine {
-            Engine::Uring => "uring".to_owned(),
-            Engine::Threads => "threads".to_owned(),
-        });
-        let io = self.0.io.map(|io| match io {
-            Io::Direct => "direct".to_owned(),
-            Io::Buffered => "buffered".to_owned(),
-        });
-        let all = [
-            ("engine", engine),
-            ("io", io),
-            ("queue_depth", self.0.queue_depth.map(|number| number.to_string())),
-            ("read_size", self.0.read_size.map(|bytes| bytes.to_string())),
-            ("io_threads", self.0.io_threads.map(|number| number.to_string())),
-            ("num_threads", self.0.num_threads.map(|number| number.to_string())),
-            ("coalesce_gap", self.0.coalesce_gap.map(|bytes| bytes.to_string())),
-            ("memory_limit", self.0.memory_limit.map(|bytes| bytes.to_string())),
-            ("cache", self.0.cache.map(|Kept::Memory| "memory".to_owned())),
-        ];
-        all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+        let text = |value: &Value| match value {
+            Value::Text(text) => text.clone(),
+            other => other.to_string(),
+        };
+        self.0.iter().map(|(key, value)| (*key, text(value))).collect()
     }
 }
 
@@ -184,71 +99,72 @@ impl FromStr for Profile {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Profile> {
-        let refused = |error: &toml::de::Error| {
-            let at = error.span().map_or(0, |span| span.start);
+        let refused = |at: usize, why: &str| {
             let line = text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1;
-            // Some of its messages have lines of their own.
-            let message = error.message().replace('\n', "; ");
+            // Some messages of the parser have lines of their own.
+            let message = why.replace('\n', "; ");
             Error::new(ErrorKind::InvalidArgument, format!("line {line} of the profile: {message}"))
                 .with_offset(at as u64)
                 .with_remedy(RENEW)
         };
-        // By itself, so that a profile of another version is not called broken.
-        let table: toml::Table = text.parse().map_err(|error| refused(&error))?;
-        match table.get("version") {
-            Some(toml::Value::Integer(VERSION)) => {}
-            Some(other) => {
-                let other = other.as_integer().map_or_else(|| "no number".to_owned(), |number| number.to_string());
-                let what = format!("the profile's version is {other}, and this uringload reads version {VERSION}");
-                return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(RENEW));
+        let mut table: BTreeMap<Spanned<String>, Spanned<toml::Value>> = toml::from_str(text)
+            .map_err(|error| refused(error.span().map_or(0, |span| span.start), error.message()))?;
+        // First, so that a profile of another version is not called broken.
+        check_version(table.remove("version").map(Spanned::into_inner).as_ref())?;
+        let mut config = Config::default();
+        for (key, given) in &table {
+            let name = key.as_ref().as_str();
+            if !KEYS.contains(&name) {
+                let known = KEYS.map(|key| format!("`{key}`")).join(", ");
+                let why = format!("unknown field `{name}`, expected one of `version`, {known}");
+                return Err(refused(key.span().start, &why));
             }
-            None => {
-                let what = "the profile has no version";
-                return Err(Error::new(ErrorKind::InvalidArgument, what)
-                    .with_remedy(format!("begin it with `version = {VERSION}`, or write it by `uringload tune DIR`")));
-            }
+            let at = given.span().start;
+            let Some(value) = value(given.as_ref()) else {
+                return Err(refused(at, &format!("{name} is neither a number nor a text")));
+            };
+            config
+                .set(name, &value)
+                .map_err(|error| refused(at, &format!("{}: {}", error.what(), error.remedy().unwrap_or_default())))?;
         }
-        toml::from_str(text).map(Profile).map_err(|error| refused(&error))
+        Ok(Profile::of(&config))
     }
+}
+
+fn check_version(version: Option<&toml::Value>) -> Result<()> {
+    match version {
+        Some(toml::Value::Integer(VERSION)) => Ok(()),
+        Some(other) => {
+            let other = other.as_integer().map_or_else(|| "no number".to_owned(), |number| number.to_string());
+            let what = format!("the profile's version is {other}, and this uringload reads version {VERSION}");
+            Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(RENEW))
+        }
+        None => Err(Error::new(ErrorKind::InvalidArgument, "the profile has no version")
+            .with_remedy(format!("begin it with `version = {VERSION}`, or write it by `uringload tune DIR`"))),
+    }
+}
+
+fn value(given: &toml::Value) -> Option<Value> {
+    Some(match given {
+        toml::Value::String(text) => text.as_str().into(),
+        toml::Value::Integer(number) => u64::try_from(*number).map_or(Value::Real(*number as f64), Value::Whole),
+        toml::Value::Float(number) => (*number).into(),
+        toml::Value::Boolean(flag) => (*flag).into(),
+        _ => return None,
+    })
 }
 
 /// As TOML.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = format!("version = {VERSION}\n");
-        for (key, value) in self.settings() {
-            let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-            if is_number { writeln!(text, "{key} = {value}")? } else { writeln!(text, "{key} = {value:?}")? }
-        }
-        f.write_str(&text)
+        writeln!(f, "version = {VERSION}")?;
+        self.0.iter().try_for_each(|(key, value)| writeln!(f, "{key} = {value}"))
     }
-}
-
-/// A number of bytes, or a text such as "256KiB".
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<u64>, D::Error> {
-    struct Size;
-
-    impl serde::de::Visitor<'_> for Size {
-        type Value = u64;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a number of bytes, or a text such as \"256KiB\"")
-        }
-
-        fn visit_i64<E: serde::de::Error>(self, number: i64) -> std::result::Result<u64, E> {
-            u64::try_from(number).map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(number), &self))
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<u64, E> {
-            parse_bytes(text).map_err(E::custom)
-        }
-    }
-
-    deserializer.deserialize_any(Size).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::IoChoice;
     use super::*;
 
     const ALL: &str = "version = 1\nengine = \"threads\"\nio = \"buffered\"\nqueue_depth = 7\nread_size = 65536\n\
@@ -275,11 +191,12 @@ mod tests {
     fn what_is_no_profile_is_told_with_its_place() {
         for (text, line, told) in [
             ("version = 1\nqueue_dept = 3\n", Some(2), "unknown field `queue_dept`, expected one of `version`"),
-            ("version = 1\nqueue_depth = 0\n", Some(2), "nonzero"),
-            ("version = 1\nqueue_depth = \"x\"\n", Some(2), "invalid type"),
-            ("version = 1\n\nengine = \"sim\"", Some(3), "`uring` or `threads`"),
-            ("version = 1\nread_size = -1", Some(2), "a number of bytes"),
+            ("version = 1\nqueue_depth = 0\n", Some(2), "queue_depth cannot be 0: give a whole number from 1 on"),
+            ("version = 1\nqueue_depth = \"x\"\n", Some(2), "queue_depth cannot be \"x\""),
+            ("version = 1\n\nengine = \"sim\"", Some(3), "There are auto, uring, threads"),
+            ("version = 1\nread_size = -1", Some(2), "read_size cannot be -1: give bytes"),
             ("version = 1\nread_size = \"1 fathom\"", Some(2), "no unit of size"),
+            ("version = 1\ncache = []", Some(2), "neither a number nor a text"),
             ("version = 1\nio = \"direct\"\nio = \"direct\"", Some(3), "duplicate key"),
             ("version = 1\nthis is no profile", Some(2), ""),
             ("version = 2\nmagic = true", None, "version is 2"),
