@@ -125,10 +125,10 @@ impl Collation {
                 _ => form(field, named, config.collate, plain_field == Some(index))?,
             });
         }
-        if config.index_column && i64::try_from(dataset.len()).is_err() {
+        if config.index && i64::try_from(dataset.len()).is_err() {
             return Err(refused("the dataset has more samples than an index column can number", "go without it"));
         }
-        let (key, index) = (config.key_column, config.index_column);
+        let (key, index) = (config.key, config.index);
         let collation = Collation { forms, plain_field, key, index, deferred: false, mapped: Vec::new() };
         collation.mapped(config, fields, maps)
     }
@@ -356,7 +356,7 @@ fn check_names(config: &Config, fields: &[Field]) -> Result<()> {
             return Err(refused(format!("column {name:?} is given two forms"), "name it once"));
         }
     }
-    for (asked, name) in [(config.key_column, KEY_COLUMN), (config.index_column, INDEX_COLUMN)] {
+    for (asked, name) in [(config.key, KEY_COLUMN), (config.index, INDEX_COLUMN)] {
         if asked && fields.iter().any(|field| field.name == name) {
             let what = format!("cannot add a column {name:?}: the dataset has one of that name");
             return Err(refused(what, format!("go without {name}_column: `Batch::ids` has the samples' numbers")));

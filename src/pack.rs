@@ -679,8 +679,8 @@ fn reading(config: &Config, dataset: &dyn Dataset, threads: usize) -> Config {
         max_failures: config.max_failures.map(|_| MaxFailures::Count(u64::MAX)),
         collate: Collate::Views,
         collate_columns: Vec::new(),
-        key_column: false,
-        index_column: false,
+        key: false,
+        index: false,
         ..config.clone()
     }
 }

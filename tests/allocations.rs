@@ -137,7 +137,7 @@ fn allocates_by_batch(ways: &[(EngineChoice, IoChoice)], dataset: &Arc<dyn Datas
             // Few batches, so that the warm-up goes through all of them many times.
             memory_limit: Some(1 << 20),
             collate,
-            index_column: collate != Collate::Auto,
+            index: collate != Collate::Auto,
             ..Config::default()
         };
         let many = match more {

@@ -78,7 +78,7 @@ int main(int count, char **arguments) {
     assert(ul_dataset_open((const char *const *)&arguments[1], 1, records, &data, NULL) == UL_OK);
     char options[4500];
     const char *form = "{\"batch_size\": %d, \"shuffle\": \"full\", \"device\": \"cuda:0\", \"gds\": \"off\", "
-                       "\"key_column\": true, \"device_memory\": \"1MiB\", \"cuda_library\": \"%s\"}";
+                       "\"key\": true, \"device_memory\": \"1MiB\", \"cuda_library\": \"%s\"}";
     snprintf(options, sizeof options, form, BATCH, arguments[2]);
     ul_error *error = NULL;
     int status = ul_loader_new(data, options, NULL, &loader, &error);

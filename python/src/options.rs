@@ -125,7 +125,7 @@ pub(crate) struct Options {
     cache_images: Option<u64>,
     cache_images_dir: Option<PathBuf>,
     fast_images: bool,
-    orient_images: bool,
+    orient: bool,
     on_error: String,
     max_failures: Option<Failures>,
     quarantine: Option<PathBuf>,
@@ -138,8 +138,8 @@ pub(crate) struct Options {
     collate_columns: Vec<(String, Form)>,
     packing: Option<Packed>,
     buckets: Option<Bucketed>,
-    key_column: bool,
-    index_column: bool,
+    key: bool,
+    index: bool,
     devices: Vec<String>,
     /// The GPU for which batches on the host are pinned.
     pin: Option<String>,
@@ -247,7 +247,7 @@ impl Options {
                 Some(folder) => ImageCache::disk(folder, bytes),
             }),
             fast_images: self.fast_images,
-            orient_images: self.orient_images,
+            orient: self.orient,
             on_error: self.on_error.parse()?,
             max_failures: self.max_failures.as_ref().map(Failures::limit),
             quarantine: self.quarantine.clone(),
@@ -256,8 +256,8 @@ impl Options {
             starved_after: seconds("starved_after", self.starved_after)?,
             trace: self.trace.clone(),
             collate: self.collate.collate()?,
-            key_column: self.key_column,
-            index_column: self.index_column,
+            key: self.key,
+            index: self.index,
             ..Config::default()
         };
         for (name, form) in &self.collate_columns {

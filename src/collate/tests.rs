@@ -98,7 +98,7 @@ fn forms_that_cannot_be_are_refused() {
         (&both, named(&[("tokens", padding(None, 0))]), "0"),
         (&both, named(&[("tokens", padding(Some(0), 1))]), "0"),
         (&both, named(&[("half", ones)]), "bf16"),
-        (&both, Config { key_column: true, ..Config::default() }, "\"key\""),
+        (&both, Config { key: true, ..Config::default() }, "\"key\""),
         (&huge, Config { collate: Collate::Dense, ..Config::default() }, "more than 2^64"),
         (&one_shape, packing(packed(8), 4), "no column of sequences"),
         (&both, packing(packed(0), 4), "4 rows of 0"),
@@ -109,7 +109,7 @@ fn forms_that_cannot_be_are_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(words) && error.remedy().is_some(), "{words:?} in {error}");
     }
-    let index = Collation::new(&Config { index_column: true, ..Config::default() }, &both).unwrap();
+    let index = Collation::new(&Config { index: true, ..Config::default() }, &both).unwrap();
     assert!(index.has_index() && !index.has_key());
 }
 

@@ -102,7 +102,7 @@ settings! {
     /// decoding all of an image makes.
     fast_images: bool = false, Flag;
     /// Whether images are turned as they say.
-    orient_images: bool = true, Flag;
+    orient: bool = true, Flag;
     /// The file that a trace is written to.
     trace: Option<PathBuf> = None, Path;
     /// Two reads whose gap is at most this many bytes become one; `None`: by what an operation of the storage costs.
@@ -127,9 +127,9 @@ settings! {
     /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
     starved_after: Duration = Duration::from_secs(10), Seconds;
     /// Whether each batch has a column "key" with the samples' keys.
-    key_column: bool = false, Flag;
+    key: bool = false, Flag;
     /// Whether each batch has a column "index" with the samples' numbers in the dataset.
-    index_column: bool = false, Flag;
+    index: bool = false, Flag;
 
     unnamed:
     /// Whether nothing that is read is wanted again from the page cache.

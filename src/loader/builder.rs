@@ -330,14 +330,14 @@ impl Builder {
     }
 
     /// Whether each batch has a column "key" with the samples' names, as views of bytes. Default: false.
-    pub fn key_column(mut self, key_column: bool) -> Builder {
-        self.config.key_column = key_column;
+    pub fn key(mut self, key: bool) -> Builder {
+        self.config.key = key;
         self
     }
 
     /// Whether each batch has a column "index" with the samples' numbers in the dataset. Default: false.
-    pub fn index_column(mut self, index_column: bool) -> Builder {
-        self.config.index_column = index_column;
+    pub fn index(mut self, index: bool) -> Builder {
+        self.config.index = index;
         self
     }
 
@@ -428,8 +428,8 @@ impl Builder {
 
     /// Whether images are turned and mirrored as their EXIF or XMP orientation says, and what follows them with them.
     /// Default: true.
-    pub fn orient_images(mut self, orient: bool) -> Builder {
-        self.config.orient_images = orient;
+    pub fn orient(mut self, orient: bool) -> Builder {
+        self.config.orient = orient;
         self
     }
 
@@ -522,7 +522,7 @@ impl Builder {
         }
         check_errors(&config, &*dataset, on_failed.is_some())?;
         let mut maps = columns::resolved(maps, &follows, &arrays, dataset.index())?;
-        maps.iter_mut().for_each(|(_, map)| map.set_decoding(!config.fast_images, config.orient_images));
+        maps.iter_mut().for_each(|(_, map)| map.set_decoding(!config.fast_images, config.orient));
         let mixer = mix.map(|mix| Mixer::new(mix, &maps, config.seed)).transpose()?;
         mixer.iter().try_for_each(|mixer| check_labels(mixer, &*dataset, &maps))?;
         let order = order(dataset, sampler, &config, resume.as_deref())?;

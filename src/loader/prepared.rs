@@ -70,7 +70,7 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     let prepared = match &cache.folder {
         None => Prepared::in_memory(members, cache.bytes, fields),
         Some(folder) => {
-            let origin = origin(dataset, maps, config.orient_images, &Patience::of(config).whole());
+            let origin = origin(dataset, maps, config.orient, &Patience::of(config).whole());
             Prepared::on_disk((folder, origin), members, cache.bytes, fields)?
         }
     };

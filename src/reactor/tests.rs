@@ -155,8 +155,8 @@ fn any_columns(pick: &mut impl FnMut(u64) -> u64, dtype: DType, is_records: bool
     let dense = if is_records { Collate::Dense } else { Collate::Ragged };
     Config {
         collate: [Collate::Auto, Collate::Views, Collate::Ragged, dense, padded][pick(5) as usize],
-        key_column: pick(4) == 0,
-        index_column: pick(4) == 0,
+        key: pick(4) == 0,
+        index: pick(4) == 0,
         ..Config::default()
     }
 }
@@ -492,7 +492,7 @@ impl World {
             self.check_bytes(id, &batch.columns[0].bytes_of(index).unwrap());
         }
         let mut added = batch.columns[1..].iter();
-        if self.config.key_column {
+        if self.config.key {
             let (column, mut key) = (added.next().unwrap(), Vec::new());
             for (index, &id) in batch.ids.iter().enumerate() {
                 key.clear();
@@ -500,7 +500,7 @@ impl World {
                 assert_eq!(column.bytes_of(index).unwrap(), key);
             }
         }
-        if self.config.index_column {
+        if self.config.index {
             let Data::I64(numbers) = &added.next().unwrap().data else { panic!("integers") };
             assert!(numbers.iter().copied().eq(batch.ids.iter().map(|id| id.0 as i64)));
         }

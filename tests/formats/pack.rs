@@ -42,7 +42,7 @@ fn open(shards: &Path) -> Arc<dyn Dataset> {
 /// All that a loader gives of the shards; fields that a sample lacks are left out.
 fn samples(shards: &Path) -> Samples {
     let tar = open(shards);
-    let loader = Loader::builder(tar.clone()).key_column(true).collate(Collate::Views);
+    let loader = Loader::builder(tar.clone()).key(true).collate(Collate::Views);
     let mut samples = Samples::new();
     for batch in loader.build().unwrap() {
         let batch = batch.unwrap();

@@ -18,7 +18,7 @@ use uringload::transform::{Crop, Images, Tokens};
 use uringload::{ErrorKind, Loader};
 
 pub fn config(seed: u64, collate: Collate) -> Config {
-    Config { batch_size: 8, shuffle: Shuffle::Full, seed, collate, index_column: true, ..Config::default() }
+    Config { batch_size: 8, shuffle: Shuffle::Full, seed, collate, index: true, ..Config::default() }
 }
 
 pub fn on_gpu(dataset: &Arc<dyn Dataset>, config: &Config) -> DeviceLoader {
@@ -82,7 +82,7 @@ fn every_form_of_a_column_is_that_of_the_host() {
             (&fixed, Collate::Ragged),
             (&fixed, padded(Some(20), 1)),
         ] {
-            let config = Config { key_column: true, ..config(seed, collate) };
+            let config = Config { key: true, ..config(seed, collate) };
             assert!(compare(dataset, &config) >= 6, "{dtype} {collate:?}");
         }
         for method in [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat] {

@@ -181,7 +181,7 @@ fn columns_stay_together_where_samples_are_skipped() {
             for (number, class) in [(8, "cat"), (20, "cat"), (41, "dog")] {
                 std::fs::remove_file(root.path().join(format!("{class}/{number:03}"))).expect("removed");
             }
-            let config = Config { on_error: OnError::Skip, key_column: true, index_column: true, ..config(collate) };
+            let config = Config { on_error: OnError::Skip, key: true, index: true, ..config(collate) };
             each_way(&dataset, &config, |loader| {
                 let (mut came, mut failed) = (Vec::new(), 0);
                 for batch in loader {
@@ -414,6 +414,6 @@ fn a_form_that_cannot_be_is_refused_by_build() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
     }
-    let both = builder().key_column(true).index_column(true).collate_column("data", Collate::Ragged).build();
+    let both = builder().key(true).index(true).collate_column("data", Collate::Ragged).build();
     assert_eq!(both.expect("a loader").next().expect("a batch").expect("no error").columns.len(), 3);
 }

@@ -21,7 +21,7 @@ fn root() -> TempDir {
 }
 
 fn config(collate: Collate) -> Config {
-    Config { batch_size: 8, shuffle: Shuffle::Full, seed: SEED, collate, index_column: true, ..Config::default() }
+    Config { batch_size: 8, shuffle: Shuffle::Full, seed: SEED, collate, index: true, ..Config::default() }
 }
 
 fn on_host(dataset: &Arc<dyn Dataset>, config: &Config) -> DeviceLoader {
@@ -66,7 +66,7 @@ fn what_is_kept_goes_to_devices_too() {
     let windows = Config { shuffle: Shuffle::Window(200), operation_bytes: Some(800_000), ..config(Collate::Dense) };
     let cache = Config { cache: Cache::Memory, ..config(Collate::Dense) };
     for kept in [windows, cache] {
-        let kept = Config { epochs: Some(2), key_column: true, ..kept };
+        let kept = Config { epochs: Some(2), key: true, ..kept };
         let plain = Config { cache: Cache::Off, operation_bytes: Some(0), ..kept.clone() };
         let host = Loader::builder(Arc::clone(&dataset)).config(plain).build().expect("a loader");
         let (mut device, stats) = (on_host(&dataset, &kept), host.stats());

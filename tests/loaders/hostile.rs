@@ -340,9 +340,9 @@ fn what_is_no_samples_is_an_error_of_the_loader() {
             for engine in [EngineChoice::Auto, EngineChoice::Threads] {
                 let mut hostile = Hostile::new(&root, Shape::Ragged);
                 hostile.method = Some(method);
-                let builder = Loader::builder(Arc::new(hostile)).batch_size(2).key_column(true).engine(engine);
+                let builder = Loader::builder(Arc::new(hostile)).batch_size(2).key(true).engine(engine);
                 let builder = if method == Method::Length {
-                    builder.batching(Packing::new(SAMPLE_BYTES * 2).window(3)).key_column(false)
+                    builder.batching(Packing::new(SAMPLE_BYTES * 2).window(3)).key(false)
                 } else {
                     builder
                 };

@@ -19,7 +19,7 @@ fn each_setting_takes_values_of_its_kind_and_refuses_others() {
     let (_folder, builder) = builder();
     for setting in Builder::settings() {
         let (good, bad): (Value, Value) = match setting.kind {
-            Kind::Flag => ((setting.name != "orient_images").into(), 1.into()),
+            Kind::Flag => ((setting.name != "orient").into(), 1.into()),
             Kind::Whole => (2.into(), (-1).into()),
             Kind::Count => (2.into(), 0.into()),
             Kind::Bytes => ("4GiB".into(), "4 fathoms".into()),
@@ -69,7 +69,7 @@ fn setters_are_called_as_the_table_calls_them() {
 /// Python's keywords. What it does otherwise: passes are epochs; keys and numbers of samples are parts of a batch.
 #[test]
 fn keywords_of_python_are_called_as_the_table_calls_them() {
-    const OTHERWISE: [&str; 5] = ["epochs", "check_every", "key_column", "index_column", "orient_images"];
+    const OTHERWISE: [&str; 2] = ["epochs", "check_every"];
     let source = include_str!("../../python/lib/uringload/_loader.py");
     for setting in Builder::settings().iter().filter(|setting| !OTHERWISE.contains(&setting.name)) {
         assert!(source.contains(&format!("\n        {}: ", setting.name)), "{}", setting.name);

@@ -120,8 +120,8 @@ fn case(random: &mut Random) -> (dataset::Made, Case) {
         memory_limit: Some([1 << 20, 3 << 20, 24 << 20][random.below(3)]),
         on_error: [OnError::Raise, OnError::Skip, OnError::Replace][random.below(3)],
         collate: forms[random.below(forms.len())],
-        key_column: random.chance(4),
-        index_column: random.chance(4),
+        key: random.chance(4),
+        index: random.chance(4),
         ..Config::default()
     };
     let devices = 1 + random.below(3) as u32;

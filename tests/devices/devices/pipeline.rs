@@ -47,7 +47,7 @@ fn every_form_has_the_bytes_that_the_host_has() {
         }
         let mixed = dataset::mixed(50, false, &mut random);
         cases.push(Case::new(&mixed.dataset, config()));
-        let named = Config { key_column: true, index_column: true, collate: Collate::Views, ..config() };
+        let named = Config { key: true, index: true, collate: Collate::Views, ..config() };
         cases.push(Case::new(
             &mixed.dataset,
             Config { collate_columns: vec![("made".into(), Collate::Dense)], ..named },

@@ -58,9 +58,9 @@ fn every_sample_is_there_in_every_order_and_form() {
         let packed = Config { batching: Batching::Packed(packing), batch_size: 1, ..config() };
         let mut cases = vec![
             Case::new(&files.dataset, Config { collate: Collate::Ragged, ..config() }),
-            Case::new(&files.dataset, Config { collate: pad(None), index_column: true, ..config() }),
+            Case::new(&files.dataset, Config { collate: pad(None), index: true, ..config() }),
             Case::new(&files.dataset, Config { collate: pad(Some(100_000)), ..config() }),
-            Case::new(&files.dataset, Config { key_column: true, ..config() }),
+            Case::new(&files.dataset, Config { key: true, ..config() }),
             Case::new(&files.dataset, Config { memory_limit: Some(160 << 20), ..packed }),
             Case::new(&arrays.dataset, Config { collate: Collate::Dense, ..config() }),
             Case::new(&arrays.dataset, Config { read_size: Some(16 << 20), batch_size: 9, ..config() }),
