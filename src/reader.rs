@@ -3,7 +3,7 @@
 mod into;
 mod thread;
 
-use crate::config::{Config, EngineChoice, IoChoice, Route};
+use crate::config::{Config, EngineChoice, IoChoice, Route, Value};
 use crate::dataset::{Dataset, FileTable, Index, Sample, SampleId, Schema, Span};
 use crate::loader::limits::{ALIGNMENT_MAX, MEMORY_LIMIT, block_roundings};
 use crate::loader::{join, room::Room};
@@ -36,6 +36,23 @@ pub struct ReaderOptions {
 }
 
 impl ReaderOptions {
+    /// The names of the settings that [`set`](ReaderOptions::set) knows.
+    pub const SETTINGS: &'static [&'static str] =
+        &["engine", "io", "queue_depth", "io_threads", "memory_limit", "timeout", "outage_timeout", "starved_after"];
+
+    /// Sets a setting by its name, as [`Builder::set`](crate::Builder::set) does.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that is none of [`SETTINGS`](ReaderOptions::SETTINGS), or a value that it cannot
+    /// have.
+    pub fn set(mut self, name: &str, value: impl Into<Value>) -> Result<ReaderOptions> {
+        if ReaderOptions::SETTINGS.contains(&name) && self.config.set(name, &value.into())? {
+            return Ok(self);
+        }
+        Err(Error::new(ErrorKind::InvalidArgument, format!("a reader has no setting {name:?}"))
+            .with_remedy(format!("its settings are {}", ReaderOptions::SETTINGS.join(", "))))
+    }
+
     /// What reads the bytes. Default: io_uring if the system allows it, threads otherwise.
     pub fn engine(mut self, engine: EngineChoice) -> ReaderOptions {
         self.config.engine = engine;

@@ -39,8 +39,9 @@ pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<Options> {
         options = match &*name {
             "format" => options.format(value.extract::<String>()?),
             "timeout" => {
-                let timeout = crate::options::seconds("timeout", value.extract()?);
-                options.timeout(timeout.map_err(|error| raised(given.py(), &error))?)
+                let timeout = crate::options::value(value.extract()?).seconds("timeout");
+                let timeout = timeout.map_err(|error| raised(given.py(), &error))?;
+                timeout.into_iter().fold(options, Options::timeout)
             }
             _ => options.set(name, value.extract::<Value>()?),
         };

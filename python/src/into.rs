@@ -23,7 +23,7 @@ type Place = (PathBuf, u64, usize, usize);
 /// returns and which no other one shares: `_into.py`, the only caller, sees to it.
 #[pyfunction]
 pub fn read_into(py: Python<'_>, ranges: Vec<Place>, options: Options) -> PyResult<Vec<String>> {
-    let options = options.read().map_err(|error| raised(py, &error))?;
+    let Options(options) = options;
     let stop = AtomicBool::new(false);
     let read = std::thread::scope(|scope| {
         let (done, made) = mpsc::channel();

@@ -48,7 +48,7 @@ mod _uringload {
     #[pymodule_export]
     use super::loader::{Loader, batches, check_chain, replacement};
     #[pymodule_export]
-    use super::options::profile;
+    use super::options::{check_settings, profile, settings, size};
     #[pymodule_export]
     use super::outside::{begun, ending};
     #[pymodule_export]

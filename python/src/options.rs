@@ -1,25 +1,106 @@
 //! Converts Python's options for a loader to the library's configuration. Python has checked types and names; the
-//! library checks values.
+//! library checks values. What its table of settings has is set by name.
 
 use crate::allocator::Allocator;
 use crate::errors::{invalid, raised};
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use std::time::Duration;
-use uringload::config::Batching;
-use uringload::config::Config;
 use uringload::config::{
-    Buckets, Cache, Collate, Device, ImageCache, MaxFailures, PackMethod, Packing, PadValue, Padding, Profile,
+    Batching, Buckets, Collate, Config, Device, ImageCache, PackMethod, Packing, PadValue, Padding, Profile, Setting,
+    Value,
 };
 use uringload::dataset::{DType, Dataset, Shape};
 use uringload::inspect::Transform;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Builder, Error, Result};
 
-/// The settings of a profile: the loader's argument, and its value as text.
+/// The value of a setting, by its Python type.
+#[derive(Clone, Debug, FromPyObject, IntoPyObject)]
+pub(crate) enum Given {
+    Flag(bool),
+    Whole(u64),
+    Real(f64),
+    Text(String),
+    Path(PathBuf),
+}
+
+impl From<Given> for Value {
+    fn from(given: Given) -> Value {
+        match given {
+            Given::Flag(flag) => flag.into(),
+            Given::Whole(number) => number.into(),
+            Given::Real(number) => number.into(),
+            Given::Text(text) => Value::Text(text),
+            Given::Path(path) => Value::Path(path),
+        }
+    }
+}
+
+/// The value as Python has it; None is null.
+fn shown(value: Value) -> Option<Given> {
+    Some(match value {
+        Value::Flag(flag) => Given::Flag(flag),
+        Value::Whole(number) => Given::Whole(number),
+        Value::Real(number) => Given::Real(number),
+        Value::Text(text) => Given::Text(text),
+        Value::Path(path) => Given::Path(path),
+        _ => return None,
+    })
+}
+
+/// A value that Python gives; None is null.
+pub(crate) fn value(given: Option<Given>) -> Value {
+    given.map_or(Value::Null, Value::from)
+}
+
+/// The table of settings: of each its name, what it takes, whether that may be None, and its default.
 #[pyfunction]
-pub(crate) fn profile(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
-    Profile::load(path).map(|profile| profile.settings()).map_err(|error| raised(py, &error))
+pub(crate) fn settings() -> Vec<(&'static str, String, bool, Option<Given>)> {
+    let row = |setting: &Setting| {
+        let kind = format!("{:?}", setting.kind).to_lowercase();
+        let takes_none = Config::default().set(setting.name, &Value::Null).is_ok();
+        (setting.name, kind, takes_none, shown(setting.default()))
+    };
+    Builder::settings().iter().map(row).collect()
+}
+
+/// Raises the error of a setting that cannot have its value.
+#[pyfunction]
+pub(crate) fn check_settings(_settings: Settings) {}
+
+/// A size in bytes: a number, or text such as "8GiB".
+#[pyfunction]
+pub(crate) fn size(py: Python<'_>, name: &str, given: Given) -> PyResult<u64> {
+    Value::from(given).bytes(name).map_err(|error| raised(py, &error))
+}
+
+/// The settings of a profile.
+#[pyfunction]
+pub(crate) fn profile(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(&'static str, Option<Given>)>> {
+    let profile = Profile::load(path).map_err(|error| raised(py, &error))?;
+    let mut config = Config::default();
+    profile.fill(&mut config);
+    let names = profile.settings().into_iter().map(|(name, _)| name);
+    Ok(names.map(|name| (name, config.get(name).and_then(shown))).collect())
+}
+
+/// The settings of the table that a dictionary has, by their names.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings(pub(crate) Config);
+
+impl<'py> FromPyObject<'_, 'py> for Settings {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Settings> {
+        let mut config = Config::default();
+        for Setting { name, .. } in Builder::settings() {
+            if given.contains(name)? {
+                let value = value(given.get_item(name)?.extract()?);
+                config.set(name, &value).map_err(|error| raised(given.py(), &error))?;
+            }
+        }
+        Ok(Settings(config))
+    }
 }
 
 /// The form of columns: "auto", "views", "dense", "ragged" or "padded".
@@ -49,22 +130,6 @@ pub(crate) struct Bucketed {
     boundaries: Vec<u64>,
     batch_sizes: Vec<u64>,
     window: u64,
-}
-
-/// A number of samples, or a fraction of them.
-#[derive(Clone, Debug, FromPyObject)]
-pub(crate) enum Failures {
-    Count(u64),
-    Fraction(f64),
-}
-
-impl Failures {
-    pub(crate) fn limit(&self) -> MaxFailures {
-        match self {
-            Failures::Count(count) => MaxFailures::Count(*count),
-            Failures::Fraction(share) => MaxFailures::Fraction(*share),
-        }
-    }
 }
 
 /// How a column is transformed.
@@ -101,45 +166,33 @@ pub(crate) struct TokenOptions {
     seq_len: Option<u64>,
 }
 
-/// All options of a loader. In Python, a dictionary with exactly these keys.
+/// All options of a loader. In Python, a dictionary with the keys of both.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    settings: Settings,
+    beside: Beside,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Options {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Options> {
+        Ok(Options { settings: given.extract()?, beside: given.extract()? })
+    }
+}
+
+/// What no setting of the table says: objects, and what several keys say together.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Options {
-    batch_size: u64,
-    shuffle: String,
-    seed: u64,
-    rank: u64,
-    world_size: u64,
-    drop_last: bool,
-    engine: String,
-    io: String,
-    queue_depth: Option<usize>,
-    read_size: Option<usize>,
-    io_threads: Option<usize>,
-    num_threads: Option<usize>,
-    memory_limit: Option<u64>,
-    coalesce_gap: Option<u64>,
-    cache: Option<String>,
+struct Beside {
     /// The folder in which others find the loader's statistics.
     share_stats: Option<PathBuf>,
     cache_images: Option<u64>,
     cache_images_dir: Option<PathBuf>,
-    fast_images: bool,
-    orient: bool,
-    on_error: String,
-    max_failures: Option<Failures>,
-    quarantine: Option<PathBuf>,
-    timeout: Option<f64>,
-    outage_timeout: Option<f64>,
-    starved_after: f64,
-    /// The file that tells what threads do when.
-    trace: Option<PathBuf>,
     collate: Form,
     collate_columns: Vec<(String, Form)>,
     packing: Option<Packed>,
     buckets: Option<Bucketed>,
-    key: bool,
-    index: bool,
     devices: Vec<String>,
     /// The GPU for which batches on the host are pinned.
     pin: Option<String>,
@@ -162,27 +215,27 @@ impl Options {
     /// Where batches should end up; if empty, where they are read.
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         let named = |name: &String| {
-            let device = self.device(name)?.nvjpeg(self.nvjpeg).nvjpeg_places(self.nvjpeg_places.clone());
-            let device = match self.device_memory {
+            let device = self.device(name)?.nvjpeg(self.beside.nvjpeg).nvjpeg_places(self.beside.nvjpeg_places.clone());
+            let device = match self.beside.device_memory {
                 Some(bytes) => device.memory_limit(bytes),
                 None => device,
             };
-            Ok(match &self.device_allocator {
+            Ok(match &self.beside.device_allocator {
                 Some(allocator) => device.allocator(allocator.shared()),
                 None => device,
             })
         };
-        self.devices.iter().map(named).collect()
+        self.beside.devices.iter().map(named).collect()
     }
 
     /// The GPU for which batches on the host should be pinned.
     pub(crate) fn pin(&self) -> Result<Option<Device>> {
-        self.pin.as_ref().map(|name| self.device(name)).transpose()
+        self.beside.pin.as_ref().map(|name| self.device(name)).transpose()
     }
 
     fn device(&self, name: &str) -> Result<Device> {
         let device: Device = name.parse().map_err(|error| invalid(error, "give a device such as \"cuda:0\""))?;
-        Ok(match &self.cuda_library {
+        Ok(match &self.beside.cuda_library {
             Some(library) => device.library(library),
             None => device,
         })
@@ -190,17 +243,17 @@ impl Options {
 
     /// How columns are transformed.
     pub(crate) fn transforms(&self) -> Result<Vec<(String, Transform)>> {
-        self.transforms.iter().map(|(name, options)| Ok((name.clone(), options.transform()?))).collect()
+        self.beside.transforms.iter().map(|(name, options)| Ok((name.clone(), options.transform()?))).collect()
     }
 
     /// What is done to encoded images, and to what follows them, by column, as text.
     pub(crate) fn chains(&self) -> &[(String, String)] {
-        &self.chains
+        &self.beside.chains
     }
 
     /// Refuses columns that belong to images on which something works behind the chains.
     pub(crate) fn check_apart(&self, builder: &Builder) -> Result<()> {
-        for (images, step, moves) in &self.apart {
+        for (images, step, moves) in &self.beside.apart {
             let (mixed, followed) = builder.belonging(images);
             let (column, does) = match (mixed, followed) {
                 (Some(labels), _) => (labels, "mixes"),
@@ -223,50 +276,20 @@ impl Options {
     /// The library's configuration for `dataset`, for an endless run of epochs. `views` names columns whose values do
     /// not become tensors.
     pub(crate) fn config(&self, dataset: &dyn Dataset, views: &[String]) -> Result<Config> {
-        let mut config = Config {
-            batch_size: self.batch_size,
-            batching: self.batching()?,
-            epochs: None,
-            shuffle: self.shuffle.parse()?,
-            seed: self.seed,
-            rank: self.rank,
-            world_size: self.world_size,
-            drop_last: self.drop_last,
-            engine: self.engine.parse()?,
-            io: self.io.parse()?,
-            queue_depth: self.queue_depth,
-            read_size: self.read_size,
-            io_threads: self.io_threads,
-            num_threads: self.num_threads,
-            memory_limit: self.memory_limit,
-            coalesce_gap: self.coalesce_gap,
-            cache: self.cache.as_ref().map_or(Cache::Off, |_| Cache::Memory),
-            share_stats: self.share_stats.clone(),
-            cache_images: self.cache_images.map(|bytes| match &self.cache_images_dir {
-                None => ImageCache::memory(bytes),
-                Some(folder) => ImageCache::disk(folder, bytes),
-            }),
-            fast_images: self.fast_images,
-            orient: self.orient,
-            on_error: self.on_error.parse()?,
-            max_failures: self.max_failures.as_ref().map(Failures::limit),
-            quarantine: self.quarantine.clone(),
-            timeout: self.timeout.map(|timeout| seconds("timeout", timeout)).transpose()?,
-            outage_timeout: self.outage_timeout.map(|timeout| seconds("outage_timeout", timeout)).transpose()?,
-            starved_after: seconds("starved_after", self.starved_after)?,
-            trace: self.trace.clone(),
-            collate: self.collate.collate()?,
-            key: self.key,
-            index: self.index,
-            ..Config::default()
-        };
-        for (name, form) in &self.collate_columns {
+        let mut config = Config { epochs: None, batching: self.batching()?, ..self.settings.0.clone() };
+        config.share_stats.clone_from(&self.beside.share_stats);
+        config.cache_images = self.beside.cache_images.map(|bytes| match &self.beside.cache_images_dir {
+            None => ImageCache::memory(bytes),
+            Some(folder) => ImageCache::disk(folder, bytes),
+        });
+        config.collate = self.beside.collate.collate()?;
+        for (name, form) in &self.beside.collate_columns {
             config.collate_columns.push((name.clone(), form.collate()?));
         }
-        if self.collate.form == "auto" {
+        if self.beside.collate.form == "auto" {
             self.stack(dataset, &mut config);
         }
-        if !self.devices.is_empty() {
+        if !self.beside.devices.is_empty() {
             // Without this, columns that go to a device become tensors, even columns of text.
             for field in dataset.schema().fields.iter().filter(|field| views.contains(&field.name)) {
                 if !config.collate_columns.iter().any(|(name, _)| *name == field.name) {
@@ -281,9 +304,9 @@ impl Options {
     fn stack(&self, dataset: &dyn Dataset, config: &mut Config) {
         for field in &dataset.schema().fields {
             // A transform has a form of its own.
-            let is_named = self.collate_columns.iter().any(|(name, _)| *name == field.name)
-                || self.transforms.iter().any(|(name, _)| *name == field.name)
-                || self.chains.iter().any(|(name, _)| *name == field.name);
+            let is_named = self.beside.collate_columns.iter().any(|(name, _)| *name == field.name)
+                || self.beside.transforms.iter().any(|(name, _)| *name == field.name)
+                || self.beside.chains.iter().any(|(name, _)| *name == field.name);
             if matches!(field.shape, Shape::Fixed(_)) && !is_named {
                 config.collate_columns.push((field.name.clone(), Collate::Dense));
             }
@@ -291,7 +314,7 @@ impl Options {
     }
 
     fn batching(&self) -> Result<Batching> {
-        if let Some(Packed { method, seq_len, window, value }) = &self.packing {
+        if let Some(Packed { method, seq_len, window, value }) = &self.beside.packing {
             let method = match method.as_str() {
                 "first_fit" => PackMethod::FirstFit,
                 "best_fit" => PackMethod::BestFit,
@@ -301,7 +324,7 @@ impl Options {
             let pad = PadValue::Int(*value);
             return Ok(Batching::Packed(Packing::new(*seq_len).method(method).window(*window).pad(pad)));
         }
-        Ok(self.buckets.clone().map_or(Batching::Samples, |Bucketed { boundaries, batch_sizes, window }| {
+        Ok(self.beside.buckets.clone().map_or(Batching::Samples, |Bucketed { boundaries, batch_sizes, window }| {
             Batching::Buckets(Buckets::new(boundaries, batch_sizes).window(window))
         }))
     }
@@ -352,11 +375,6 @@ impl Form {
             other => return Err(unknown("collate", other, "auto, views, dense, ragged, padded")),
         })
     }
-}
-
-pub(crate) fn seconds(argument: &str, seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|error| invalid(format!("{argument} cannot be {seconds} seconds: {error}"), "give a number above 0"))
 }
 
 fn unknown(argument: &str, given: &str, known: &str) -> Error {

@@ -3,7 +3,7 @@
 
 use crate::dataset::Dataset;
 use crate::errors::{invalid, raised};
-use crate::options::{Failures, seconds};
+use crate::options::Settings;
 use crate::outside::outside;
 use crate::wait::SLICE;
 use pyo3::prelude::*;
@@ -13,13 +13,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use uringload::config::Config;
 use uringload::config::Part;
 use uringload::pack::{Keys, PackImages, PackOptions, PackPrediction, PackProgress, PackReport};
 use uringload::transform::Chain;
 use uringload::{Error, ErrorKind, Loader, Result};
 
-/// All options. In Python, a dictionary with exactly these keys.
+/// All options but settings of the table. In Python, a dictionary with these keys.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Asked {
@@ -36,11 +35,6 @@ pub(crate) struct Asked {
     threads: Option<usize>,
     part: String,
     overwrite: bool,
-    memory_limit: Option<u64>,
-    on_error: String,
-    max_failures: Option<Failures>,
-    quarantine: Option<PathBuf>,
-    timeout: Option<f64>,
 }
 
 impl Asked {
@@ -79,17 +73,6 @@ impl Asked {
             None => options,
         })
     }
-
-    fn config(&self) -> Result<Config> {
-        Ok(Config {
-            memory_limit: self.memory_limit,
-            on_error: self.on_error.parse()?,
-            max_failures: self.max_failures.as_ref().map(Failures::limit),
-            quarantine: self.quarantine.clone(),
-            timeout: self.timeout.map(|timeout| seconds("timeout", timeout)).transpose()?,
-            ..Config::default()
-        })
-    }
 }
 
 /// Packs a dataset into shards in `folder`. `progress` is called in this thread, a few times a second, with samples,
@@ -100,6 +83,7 @@ pub(crate) fn pack<'py>(
     dataset: PyRef<'_, Dataset>,
     folder: PathBuf,
     asked: Asked,
+    settings: Settings,
     progress: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (source, last, is_ended) =
@@ -113,7 +97,7 @@ pub(crate) fn pack<'py>(
             if ends.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let packed = || -> Result<(PackReport, Option<PackPrediction>)> {
-            let pack = Loader::builder(source).config(asked.config()?).pack(folder, asked.options()?)?;
+            let pack = Loader::builder(source).config(settings.0).pack(folder, asked.options()?)?;
             let report = pack.run(&tell)?;
             let predicted = if report.is_interrupted { None } else { pack.predict()? };
             Ok((report, predicted))

@@ -2,7 +2,7 @@
 
 use crate::dataset::Dataset;
 use crate::errors::raised;
-use crate::options::seconds;
+use crate::options::value;
 use crate::outside::outside;
 use crate::stats;
 use crate::tensor::Tensor;
@@ -13,9 +13,10 @@ use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use uringload::ReaderOptions;
+use uringload::config::Value;
 use uringload::dataset::{DType, FileId, Span};
 use uringload::inspect::Here;
-use uringload::{Error, ReaderOptions};
 
 /// File, offset and length of each piece.
 type Spans = Vec<(u32, u64, u64)>;
@@ -38,12 +39,9 @@ impl Reader {
             Source::Dataset(dataset) => Ok(Arc::clone(&dataset.dataset)),
             Source::Paths(paths) => Err(paths.clone()),
         };
-        let make = || -> Result<uringload::Reader, Error> {
-            let options = options.read()?;
-            match dataset {
-                Ok(dataset) => uringload::Reader::of(dataset, &options),
-                Err(paths) => uringload::Reader::open(&paths, &options),
-            }
+        let make = || match dataset {
+            Ok(dataset) => uringload::Reader::of(dataset, &options.0),
+            Err(paths) => uringload::Reader::open(&paths, &options.0),
         };
         let inner = outside(py, make).map_err(|error| raised(py, &error))?;
         let here = inner.here();
@@ -83,8 +81,8 @@ impl Reader {
     /// meanwhile.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(u64, Py<PyAny>)>> {
-        let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose();
-        let timeout = timeout.map_err(|error| raised(py, &error))?;
+        let timeout =
+            timeout.map_or(Value::Null, Value::Real).seconds("timeout").map_err(|error| raised(py, &error))?;
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(answer) = self.try_next(py) {
@@ -166,35 +164,20 @@ enum Source<'py> {
     Paths(Vec<PathBuf>),
 }
 
-/// Python's options.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Options {
-    engine: String,
-    io: String,
-    queue_depth: Option<usize>,
-    io_threads: Option<usize>,
-    memory_limit: Option<u64>,
-    timeout: Option<f64>,
-    outage_timeout: Option<f64>,
-    starved_after: f64,
-}
+/// Python's options: a dictionary of settings.
+pub(crate) struct Options(pub(crate) ReaderOptions);
 
-impl Options {
-    pub(crate) fn read(&self) -> Result<ReaderOptions, Error> {
-        let limit = |name, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
-        let options = ReaderOptions::default()
-            .engine(self.engine.parse()?)
-            .io(self.io.parse()?)
-            .queue_depth(self.queue_depth)
-            .io_threads(self.io_threads)
-            .timeout(limit("timeout", self.timeout)?)
-            .outage_timeout(limit("outage_timeout", self.outage_timeout)?)
-            .starved_after(seconds("starved_after", self.starved_after)?);
-        Ok(match self.memory_limit {
-            Some(bytes) => options.memory_limit(bytes),
-            None => options,
-        })
+impl<'py> FromPyObject<'_, 'py> for Options {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Options> {
+        let mut options = ReaderOptions::default();
+        for (name, given) in given.cast::<PyDict>()?.iter() {
+            options = options
+                .set(&name.extract::<String>()?, value(given.extract()?))
+                .map_err(|error| raised(given.py(), &error))?;
+        }
+        Ok(Options(options))
     }
 }
 

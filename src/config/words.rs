@@ -4,7 +4,7 @@ use super::value::{Kind, Settable, Value, text};
 use super::{EngineChoice, IoChoice, OnError, Shuffle};
 use crate::{Error, ErrorKind, Result};
 use std::str::FromStr;
-use uringload_formats::internal::nearest;
+use uringload_formats::inspect::nearest;
 
 /// How many samples a window has, where only "window" is said: as many as a shard.
 const WINDOW: u64 = uringload_formats::SHARD_SAMPLES;

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from . import _uringload as native
 from .errors import IgnoredArgumentWarning, mistyped, refused
 
 #: Where the modules of this package are.
@@ -21,13 +22,6 @@ IGNORED = {
     "multiprocessing_context": "there are no worker processes",
     "in_order": "batches always come in the order of the epoch",
 }
-
-_UNITS = {
-    "": 1, "b": 1,
-    "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20,
-    "g": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tib": 1 << 40,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-}  # fmt: skip
 
 
 def integer(name: str, value: Any, least: int = 0) -> int:
@@ -143,16 +137,7 @@ def paths(name: str, value: Any) -> list[str]:
 
 def size(name: str, value: Any) -> int:
     """A size in bytes: a number, or a string such as "8GiB" or "512 MB"."""
-    if not isinstance(value, str):
-        return integer(name, value)
-    import re
-
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-    scale = _UNITS.get(match[2].lower()) if match else None
-    if match is None or scale is None:
-        raise refused(f"{name} cannot be {value!r}", 'give bytes as a number, or as "512MiB", "8GB"')
-    exact = float(match[1]) * scale
-    return int(match[1]) * scale if match[1].isdigit() else int(exact)
+    return native.size(name, value) if isinstance(value, str) else integer(name, value)
 
 
 def choice(name: str, value: Any, known: Sequence[str]) -> str:

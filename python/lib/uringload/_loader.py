@@ -138,7 +138,7 @@ class DataLoader:
         engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
             there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
-        coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two; "auto": by what
+        coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two; None: by what
             a read costs, where the machine tells (a limit of the container, a disk with heads), and none elsewhere.
         profile: a file that ``uringload tune`` wrote, for what of engine, io, queue_depth, read_size, io_threads,
             coalesce_gap, num_threads, memory_limit and cache is not given.
@@ -216,7 +216,7 @@ class DataLoader:
         queue_depth: int | None = None,
         read_size: int | str | None = None,
         io_threads: int | None = None,
-        coalesce_gap: int | str = "auto",
+        coalesce_gap: int | str | None = None,
         cache: str | None = None,
         profile: str | os.PathLike[str] | None = None,
         share_stats: bool | str | os.PathLike[str] | None = None,

@@ -148,16 +148,15 @@ def pack(
         "threads": optional(arguments.integer, "num_threads", num_threads, 1),
         "part": arguments.text("part", part),
         "overwrite": arguments.boolean("overwrite", overwrite),
-        "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
-        "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
-        "max_failures": _settings.max_failures(max_failures),
-        "quarantine": None if quarantine is None else arguments.paths("quarantine", quarantine)[0],
-        "timeout": _settings.timeout(timeout),
     }
+    settings = _settings.settings({
+        "memory_limit": memory_limit, "on_error": on_error, "max_failures": max_failures, "quarantine": quarantine,
+        "timeout": _settings.timeout(timeout),
+    })  # fmt: skip
     place = arguments.paths("folder", folder)[0]
     dataset = _opened(source, timeout, options)
     _check_apart(dataset, place)
-    told = native.pack(dataset._native, place, asked, progress)
+    told = native.pack(dataset._native, place, asked, settings, progress)
     images, predicted = told.pop("images"), told.pop("predicted")
     return PackReport(
         **told,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, final
 
 from . import _arguments as arguments
+from . import _settings
 from . import _uringload as native
 from ._dataset import Dataset, Paths
 from ._report import Route
@@ -151,16 +152,7 @@ def options_of(
     starved_after: float = 10.0,
 ) -> dict[str, Any]:
     """A reader's options, checked."""
-    return {
-        "engine": arguments.text("engine", engine),
-        "io": arguments.text("io", io),
-        "queue_depth": None if queue_depth is None else arguments.integer("queue_depth", queue_depth, 1),
-        "io_threads": None if io_threads is None else arguments.integer("io_threads", io_threads),
-        "memory_limit": None if memory_limit is None else arguments.size("memory_limit", memory_limit),
-        "timeout": None if timeout is None else arguments.number("timeout", timeout),
-        "outage_timeout": None if outage_timeout is None else arguments.number("outage_timeout", outage_timeout),
-        "starved_after": arguments.number("starved_after", starved_after),
-    }
+    return _settings.settings(locals())
 
 
 def _spans(spans: Any) -> list[Span]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _arguments as arguments
@@ -11,24 +11,48 @@ from . import _uringload as native
 from .errors import mistyped, refused
 
 FORMS = ("auto", "views", "list", "dense", "ragged", "padded", "tuple")
-SHUFFLES = ("off", "auto", "full", "window", "shards", "shard", "pieces")
-CACHES = ("memory",)
-ON_ERROR = ("raise", "warn", "skip", "replace")
 PACKINGS = ("first_fit", "best_fit", "concat")
 
 #: Samples that are packed or bucketed together by default; the library's default, too.
 ROW_WINDOW = 8192
 
 
-def shuffle(value: Any, window: Any) -> str:
-    """False, True, or how: "full", "window" (see `shuffle_window`), "shards", "shards:4" or "pieces:128:16"."""
-    if isinstance(value, bool) or value is None:
-        how = "auto" if value else "off"
-    else:
-        how = arguments.text("shuffle", value)
-        word = how.partition(":")[0]
-        arguments.text("shuffle", word, SHUFFLES)
-        how = how.replace("shards" if word == "shards" else word, "shards" if word == "shard" else word, 1)
+
+def _path(name: str, value: Any) -> str:
+    return arguments.paths(name, value)[0]
+
+
+def _bytes(name: str, value: Any) -> int | str:
+    return value if isinstance(value, str) else arguments.integer(name, value)
+
+
+def _failures(name: str, value: Any) -> int | float:
+    """A number of samples, or a share of an epoch."""
+    return value if isinstance(value, float) else arguments.integer(name, value)
+
+
+#: The type of a setting's value, by what the library's table says that it takes; the library checks the value itself.
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "flag": arguments.boolean, "whole": arguments.integer, "count": arguments.integer, "bytes": _bytes,
+    "seconds": arguments.number, "word": arguments.text, "path": _path, "failures": _failures,
+}  # fmt: skip
+_TABLE = {name: (_CHECKS[kind], takes_none) for name, kind, takes_none, _ in native.settings()}
+
+
+def settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the library's table has, checked."""
+    found = {}
+    for name, (check, takes_none) in _TABLE.items():
+        if name in given:
+            value = given[name]
+            found[name] = None if value is None and takes_none else check(name, value)
+    native.check_settings(found)
+    return found
+
+
+def shuffle(value: Any, window: Any) -> Any:
+    """How an epoch is shuffled: "off", "auto", or as the library's table has it; a window may have its own argument."""
+    how = {False: "off", None: "off", True: "auto"}[value] if value is None or isinstance(value, bool) else value
     if window is None:
         return how
     if how not in ("auto", "window"):
@@ -136,7 +160,7 @@ def fill(options: dict[str, Any], profile: Any) -> None:
     """What a profile of `uringload tune` says, where the arguments leave it open."""
     for name, value in native.profile(arguments.paths("profile", profile)[0]):
         if options[name] in (None, "auto"):
-            options[name] = int(value) if value.isdigit() else value
+            options[name] = value
 
 
 #: Where `uringload top` looks, and the variable that asks for it from outside.
@@ -154,21 +178,10 @@ def share_stats(value: Any) -> str | None:
     return arguments.paths("share_stats", value)[0]
 
 
-def max_failures(value: Any) -> int | float | None:
-    """A number of samples, or a share of an epoch."""
-    if value is None or (isinstance(value, float) and value == value):
-        return value
-    return arguments.integer("max_failures", value)
-
-
 def timeout(value: Any) -> float | None:
     """Seconds; None or 0 (PyTorch's default) means no timeout."""
-    if value is None:
-        return None
-    seconds = arguments.number("timeout", value)
-    if seconds < 0:
-        raise refused(f"timeout cannot be {value}", "give seconds, or 0 for none")
-    return seconds or None
+    made: float | None = settings({"timeout": None if value == 0 else value})["timeout"]
+    return made
 
 
 def optional(check: Any, name: str, value: Any, *more: Any) -> Any:

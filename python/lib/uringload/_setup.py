@@ -61,9 +61,6 @@ class Setup:
             "collate_columns": of_columns,
             "packing": packed,
             "buckets": bucketed,
-            # Python's samples are known by their keys.
-            "key": arguments.boolean("key", asked.key) or (source is not None and source.is_python),
-            "index": arguments.boolean("index", asked.index),
             "devices": devices,
             "pin": pin,
             **_devices(asked),
@@ -71,6 +68,8 @@ class Setup:
             "chains": on_way.chains,
             "apart": [],
         }
+        # Python's samples are known by their keys.
+        self.options["key"] |= source is not None and source.is_python
         if asked.profile is not None:
             _settings.fill(self.options, asked.profile)
         self.binary = [*arguments.names("binary", asked.binary), *(() if source is None else source.binary)]
@@ -216,33 +215,22 @@ class Setup:
 
 
 def _reading(asked: Any) -> dict[str, Any]:
-    """Options of orders, of reads, of images and of what may go wrong."""
-    gap = asked.coalesce_gap
-    return {
+    """The settings of the library's table, and what is kept or shared."""
+    given = {
+        **vars(asked),
         "shuffle": _settings.shuffle(asked.shuffle, asked.shuffle_window),
-        "seed": arguments.integer("seed", asked.seed),
-        "drop_last": arguments.boolean("drop_last", asked.drop_last),
-        "engine": arguments.text("engine", asked.engine, ("auto", "uring", "threads")),
-        "io": arguments.text("io", asked.io, ("auto", "direct", "buffered")),
-        "queue_depth": _settings.optional(arguments.integer, "queue_depth", asked.queue_depth, 1),
-        "read_size": _settings.optional(arguments.size, "read_size", asked.read_size),
-        "io_threads": _settings.optional(arguments.integer, "io_threads", asked.io_threads, 1),
         "num_threads": _settings.threads(asked.num_threads, asked.num_workers),
-        "memory_limit": _settings.optional(arguments.size, "memory_limit", asked.memory_limit),
-        "coalesce_gap": None if gap == "auto" else arguments.size("coalesce_gap", gap),
-        "cache": None if asked.cache is None else arguments.text("cache", asked.cache, _settings.CACHES),
+        "timeout": _settings.timeout(asked.timeout),
+        "trace": None,
+    }
+    # The ranks decide about them.
+    for name in ("batch_size", "rank", "world_size"):
+        del given[name]
+    return {
+        **_settings.settings(given),
         "share_stats": _settings.share_stats(asked.share_stats),
         "cache_images": _settings.optional(arguments.size, "cache_images", asked.cache_images),
-        "orient": asked.orient,
-        "fast_images": arguments.boolean("fast_images", asked.fast_images),
         "cache_images_dir": _settings.cache_folder(asked.cache_images, asked.cache_images_dir),
-        "on_error": arguments.text("on_error", asked.on_error, _settings.ON_ERROR),
-        "max_failures": _settings.max_failures(asked.max_failures),
-        "quarantine": None if asked.quarantine is None else arguments.paths("quarantine", asked.quarantine)[0],
-        "timeout": _settings.timeout(asked.timeout),
-        "outage_timeout": _settings.optional(arguments.number, "outage_timeout", asked.outage_timeout),
-        "starved_after": arguments.number("starved_after", asked.starved_after),
-        "trace": None,
     }
 
 
