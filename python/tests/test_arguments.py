@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pathlib
 import pickle
@@ -74,6 +75,26 @@ def test_what_cannot_be_is_refused(records: pathlib.Path, given: dict[str, objec
     assert told in str(error), str(error)
     assert error.remedy and str(error) == f"{error.headline}\nhelp: {error.remedy}", str(error)
     assert "\n" not in error.headline
+
+
+#: Settings of the library's table whose keyword has another default, or is none, and why.
+OTHERWISE = {
+    "epochs": "a pass is an epoch",
+    "batch_size": "global_batch_size may say it",
+    "rank": "a launcher says it",
+    "world_size": "a launcher says it",
+    "shuffle": "False, as PyTorch has it",
+    "orient": "an object of Python is read as it reads itself",
+}
+
+
+def test_keywords_have_the_names_and_defaults_of_the_table() -> None:
+    from uringload import _uringload as native
+
+    keywords = inspect.signature(DataLoader).parameters
+    for name, _, _, default in native.settings():
+        assert name in OTHERWISE or keywords[name].default == default, f"Python's DataLoader: {name}"
+        assert name == "epochs" or name in (DataLoader.__doc__ or ""), f"Python's DataLoader: {name}"
 
 
 def test_wrong_types_are_type_errors_and_wrong_values_value_errors(records: pathlib.Path) -> None:

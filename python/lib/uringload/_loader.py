@@ -144,6 +144,8 @@ class DataLoader:
             coalesce_gap, num_threads, memory_limit and cache is not given.
         share_stats: True shares the loader's statistics with ``uringload top`` while it runs, by a page in /dev/shm (or
             in the folder that is named), which only this user can read; None does if URINGLOAD_SHARE_STATS is 1.
+        check_every: seconds for which a look at an open file is believed: what another program writes into a file is
+            found out that much later. With 0, each read is followed by a look.
         starved_after: seconds until an error says that the program holds all batches' memory.
         trace: a file that tells what each thread does when, written meanwhile in Chrome's JSON, for
             https://ui.perfetto.dev. With several ranks, "{rank}" in it stands for the rank. If reading begins anew
@@ -224,6 +226,7 @@ class DataLoader:
         cache_images_dir: str | os.PathLike[str] | None = None,
         fast_images: bool = False,
         orient: bool | None = None,
+        check_every: float = 0.004,
         starved_after: float = 10.0,
         trace: str | os.PathLike[str] | None = None,
         reindex: bool = False,
