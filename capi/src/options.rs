@@ -5,18 +5,14 @@ use crate::invalid;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use uringload::config::{
-    self, Buckets, Collate, Device, Gds, ImageCache, PackMethod, Packing, PadValue, Padding, Profile, Shuffle,
+    self, Buckets, Collate, Device, Gds, ImageCache, PackMethod, Packing, PadValue, Padding, Profile,
 };
 use uringload::config::{Config, WINDOW_SAMPLES};
 use uringload::dataset::{DType, Dataset, OptionValue, Options, Schema, Shape};
 use uringload::inspect::Samples;
 use uringload::transform::Chain;
 use uringload::{Builder, Error, ErrorKind, Loader, ReaderOptions, Result};
-
-/// The longest time that a JSON number of seconds can mean.
-const SECONDS_MAX: f64 = 1e15;
 
 /// The folder for `share_stats: true`, as on the command line.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -26,8 +22,6 @@ const BESIDE: &str = "more_epochs, share_stats, profile, collate, collate_column
     pad_multiple, pack, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, transform, image_column, \
     image_dtype, image_layout, cache_images, cache_images_dir, transform_column, decode, device, device_memory, \
     cuda_library, gds, cufile_library";
-
-const READER: &str = "engine, io, queue_depth, io_threads, memory_limit, timeout, outage_timeout, starved_after";
 
 /// Options that are of use with one of some others only.
 const NEEDS: [(&str, &[&str]); 16] = [
@@ -106,12 +100,8 @@ impl Given<'_> {
         usize::try_from(self.number()?).map_err(|_| self.wrong("a smaller number"))
     }
 
-    /// A number of bytes, or a text such as "4GiB".
     fn bytes(&self) -> Result<u64> {
-        match self.1.as_str() {
-            Some(text) => uringload::config::parse_bytes(text).map_err(|_| self.wrong("bytes, or such as \"4GiB\"")),
-            None => self.number(),
-        }
+        self.value()?.bytes(self.0)
     }
 
     fn text(&self) -> Result<&str> {
@@ -148,13 +138,6 @@ impl Given<'_> {
         items.ok_or_else(|| self.wrong("a list of numbers, one for each path"))
     }
 
-    fn shuffle(&self) -> Result<Shuffle> {
-        match &self.1 {
-            Value::Bool(shuffle) => Ok((*shuffle).into()),
-            _ => self.text()?.parse(),
-        }
-    }
-
     /// The texts of columns.
     fn by_column(&self, such_as: &'static str) -> Result<Vec<(&str, &str)>> {
         let items = self
@@ -162,14 +145,6 @@ impl Given<'_> {
             .as_object()
             .and_then(|columns| columns.iter().map(|(column, text)| Some((column.as_str(), text.as_str()?))).collect());
         items.ok_or_else(|| self.wrong(such_as))
-    }
-
-    fn seconds(&self) -> Result<Option<Duration>> {
-        if self.is_null() {
-            return Ok(None);
-        }
-        let seconds = self.1.as_f64().filter(|seconds| (0.0..SECONDS_MAX).contains(seconds));
-        Ok(Some(Duration::from_secs_f64(seconds.ok_or_else(|| self.wrong("a number of seconds, or null"))?)))
     }
 }
 
@@ -185,10 +160,7 @@ pub(crate) fn dataset(json: Option<&str>) -> Result<(Options, Choice)> {
             }
             ("format", _) => options.format(given.text()?),
             ("threads", _) => options.threads(given.count()?),
-            ("timeout", _) => match given.seconds()? {
-                Some(timeout) => options.timeout(timeout),
-                None => options,
-            },
+            ("timeout", _) => given.value()?.seconds("timeout")?.into_iter().fold(options, Options::timeout),
             (_, Value::Bool(flag)) => options.set(&name, *flag),
             (_, Value::String(text)) => options.set(&name, &**text),
             (_, Value::Number(_)) => options.set(&name, given.number()?),
@@ -249,17 +221,18 @@ pub(crate) fn loader(ul_dataset { dataset, mixture }: &ul_dataset, json: Option<
             }
             _ => {
                 let settings: Vec<&str> = Builder::settings().iter().map(|setting| setting.name).collect();
-                return Err(unknown(&name, "a loader", &format!("{}, {BESIDE}", settings.join(", "))));
+                return Err(Error::new(ErrorKind::InvalidArgument, format!("a loader has no option {name:?}"))
+                    .with_remedy(format!("its options are {}, {BESIDE}", settings.join(", "))));
             }
         };
     }
     if let Some(mixture) = mixture {
-        let Config { shuffle, seed, .. } = Config::default();
-        let shuffle = group.get("shuffle").map_or(Ok(shuffle), |given| given.shuffle())?;
-        let seed = group.get("seed").map_or(Ok(seed), |given| given.number())?;
-        builder = builder.sampler(mixture.sampler(shuffle, seed)?);
+        let mut config = Config::default();
+        for given in ["shuffle", "seed"].into_iter().filter_map(|name| group.get(name)) {
+            config.set(given.0, &given.value()?)?;
+        }
+        builder = builder.sampler(mixture.sampler(config.shuffle, config.seed)?);
     }
-    builder = group.ranks(builder)?;
     builder = group.rows(builder)?;
     builder = group.images(builder, dataset)?;
     if let Some(given) = group.get("profile") {
@@ -292,12 +265,6 @@ impl Group<'_> {
             return Err(invalid("rows are packed, or samples are bucketed", "leave out pack or bucket_boundaries"));
         }
         Ok(())
-    }
-
-    /// Which of several equal consumers this is.
-    fn ranks(&self, builder: Builder) -> Result<Builder> {
-        let Some((rank, world_size)) = self.get("rank").zip(self.get("world_size")) else { return Ok(builder) };
-        Ok(builder.rank(rank.number()?, world_size.number()?))
     }
 
     /// What a row of a batch is.
@@ -450,25 +417,7 @@ fn columns(mut builder: Builder, given: &Given<'_>, padding: &Padding) -> Result
 
 /// What a reader's options say.
 pub(crate) fn reader(json: Option<&str>) -> Result<ReaderOptions> {
-    let mut options = ReaderOptions::default();
-    for (name, value) in object(json)? {
-        let given = Given(&name, value);
-        options = match &*name {
-            "engine" => options.engine(given.text()?.parse()?),
-            "io" => options.io(given.text()?.parse()?),
-            "queue_depth" => options.queue_depth(given.count()?),
-            "io_threads" => options.io_threads(given.count()?),
-            "memory_limit" => options.memory_limit(given.bytes()?),
-            "timeout" => options.timeout(given.seconds()?),
-            "outage_timeout" => options.outage_timeout(given.seconds()?),
-            "starved_after" => options.starved_after(given.seconds()?.unwrap_or(Duration::MAX)),
-            _ => return Err(unknown(&name, "a reader", READER)),
-        };
-    }
-    Ok(options)
-}
-
-fn unknown(name: &str, what: &str, known: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("{what} has no option {name:?}"))
-        .with_remedy(format!("its options are {known}"))
+    object(json)?
+        .into_iter()
+        .try_fold(ReaderOptions::default(), |options, (name, value)| options.set(&name, Given(&name, value).value()?))
 }
