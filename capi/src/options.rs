@@ -19,7 +19,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The options of a loader beside its settings: objects, and what several of them say together.
 const BESIDE: &str = "more_epochs, share_stats, profile, collate, collate_columns, pad_value, max_length, \
-    pad_multiple, pack, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, transform, image_column, \
+    pad_multiple, packing, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, transform, image_column, \
     image_dtype, image_layout, cache_images, cache_images_dir, transform_column, decode, device, device_memory, \
     cuda_library, gds, cufile_library";
 
@@ -27,11 +27,11 @@ const BESIDE: &str = "more_epochs, share_stats, profile, collate, collate_column
 const NEEDS: [(&str, &[&str]); 16] = [
     ("rank", &["world_size"]),
     ("world_size", &["rank"]),
-    ("pack", &["seq_len"]),
-    ("seq_len", &["pack"]),
+    ("packing", &["seq_len"]),
+    ("seq_len", &["packing"]),
     ("bucket_boundaries", &["bucket_batch_sizes"]),
     ("bucket_batch_sizes", &["bucket_boundaries"]),
-    ("row_window", &["pack", "bucket_boundaries"]),
+    ("row_window", &["packing", "bucket_boundaries"]),
     ("image_dtype", &["transform"]),
     ("image_layout", &["transform"]),
     ("fast_images", &["transform"]),
@@ -261,8 +261,8 @@ impl Group<'_> {
                 return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
             }
         }
-        if self.get("pack").is_some() && self.get("bucket_boundaries").is_some() {
-            return Err(invalid("rows are packed, or samples are bucketed", "leave out pack or bucket_boundaries"));
+        if self.get("packing").is_some() && self.get("bucket_boundaries").is_some() {
+            return Err(invalid("rows are packed, or samples are bucketed", "leave out packing or bucket_boundaries"));
         }
         Ok(())
     }
@@ -270,12 +270,12 @@ impl Group<'_> {
     /// What a row of a batch is.
     fn rows(&self, builder: Builder) -> Result<Builder> {
         let window = self.get("row_window").map_or(Ok(WINDOW_SAMPLES), |given| given.number())?;
-        if let Some((pack, seq_len)) = self.get("pack").zip(self.get("seq_len")) {
-            let method = match &*pack.word()? {
+        if let Some((packing, seq_len)) = self.get("packing").zip(self.get("seq_len")) {
+            let method = match &*packing.word()? {
                 "first_fit" => PackMethod::FirstFit,
                 "best_fit" => PackMethod::BestFit,
                 "concat" => PackMethod::Concat,
-                _ => return Err(pack.wrong("first_fit, best_fit or concat")),
+                _ => return Err(packing.wrong("first_fit, best_fit or concat")),
             };
             let packing = Packing::new(seq_len.number()?).method(method).window(window).pad(pad_value(self)?);
             return Ok(builder.batching(packing));
@@ -371,7 +371,7 @@ fn stacked(mut builder: Builder, object: &Map<String, Value>, schema: &Schema) -
         let made = names("transform_column").is_some_and(|columns| columns.contains_key(name));
         made || names("collate_columns").is_some_and(|columns| columns.contains_key(name))
     };
-    let is_whole = ["collate", "pack"].iter().any(|option| object.contains_key(*option));
+    let is_whole = ["collate", "packing"].iter().any(|option| object.contains_key(*option));
     for field in schema.fields.iter().filter(|_| !is_whole) {
         if matches!(field.shape, Shape::Fixed(_)) && !is_named(&field.name) {
             builder = builder.collate_column(&field.name, Collate::Dense);

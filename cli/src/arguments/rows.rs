@@ -12,16 +12,16 @@ use uringload::config::{Config, WINDOW_SAMPLES};
 pub struct Rows {
     /// Pack sequences into rows of --seq-len elements; --batch-size then counts rows.
     #[arg(long, value_name = "METHOD", requires = "seq_len")]
-    pub pack: Option<PackName>,
+    pub packing: Option<PackName>,
     /// Elements per row.
-    #[arg(long, value_name = "N", requires = "pack", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "packing", value_parser = clap::value_parser!(u64).range(1..))]
     pub seq_len: Option<u64>,
     /// Batch samples of about the same length together: ascending lengths at which buckets end.
     #[arg(
         long,
         value_name = "N,N,..",
         value_delimiter = ',',
-        conflicts_with = "pack",
+        conflicts_with = "packing",
         requires = "bucket_batch_sizes"
     )]
     pub bucket_boundaries: Vec<u64>,
@@ -49,9 +49,9 @@ impl Rows {
     /// Applies the arguments to a configuration.
     pub fn apply(&self, config: &mut Config) {
         let pad = PadValue::Int(self.pad_value);
-        config.batching = match (self.pack, self.seq_len) {
-            (Some(pack), Some(seq_len)) => {
-                Batching::Packed(Packing::new(seq_len).method(pack.into()).window(self.row_window).pad(pad))
+        config.batching = match (self.packing, self.seq_len) {
+            (Some(packing), Some(seq_len)) => {
+                Batching::Packed(Packing::new(seq_len).method(packing.into()).window(self.row_window).pad(pad))
             }
             _ if !self.bucket_batch_sizes.is_empty() => Batching::Buckets(
                 Buckets::new(self.bucket_boundaries.clone(), self.bucket_batch_sizes.clone()).window(self.row_window),

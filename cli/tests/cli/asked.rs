@@ -57,7 +57,7 @@ fn datasets_are_mixed_by_weight() {
 fn rows_and_columns_have_the_form_that_is_asked_for() {
     let data = folder(&[("1", 10), ("2", 300), ("3", 40), ("4", 100), ("5", 250)]);
     let path = data.path().display();
-    let packed = listed(&format!("{path} --pack concat --seq-len 256 --batch-size 2"));
+    let packed = listed(&format!("{path} --packing concat --seq-len 256 --batch-size 2"));
     let bytes: u64 = packed.iter().map(|line| line["columns"]["data"]["bytes"].as_u64().unwrap()).sum();
     assert_eq!(bytes, 700, "every byte in one piece");
     assert!(packed.len() > 5, "samples were cut where a row is full");
@@ -68,7 +68,7 @@ fn rows_and_columns_have_the_form_that_is_asked_for() {
     assert_eq!(most, Some(64));
     let (_, said) = expect(&mut uringload(&format!("list {path} --dtype u32")), 2);
     assert!(said.contains("u32") && said.contains("/1: "), "names the file and the type: {said}");
-    let (_, said) = expect(&mut uringload(&format!("list {path} --pack best-fit")), 2);
+    let (_, said) = expect(&mut uringload(&format!("list {path} --packing best-fit")), 2);
     assert!(said.contains("--seq-len"), "{said}");
 }
 
