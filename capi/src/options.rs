@@ -21,10 +21,10 @@ const SHARED_MEMORY: &str = "/dev/shm";
 const BESIDE: &str = "more_epochs, share_stats, profile, collate, collate_columns, pad_value, max_length, \
     pad_multiple, packing, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, transform, image_column, \
     image_dtype, image_layout, cache_images, cache_images_dir, transform_column, decode, device, device_memory, \
-    cuda_library, gds, cufile_library";
+    cuda_library, gds, cufile_library, nvjpeg, nvjpeg_library";
 
 /// Options that are of use with one of some others only.
-const NEEDS: [(&str, &[&str]); 16] = [
+const NEEDS: [(&str, &[&str]); 18] = [
     ("rank", &["world_size"]),
     ("world_size", &["rank"]),
     ("packing", &["seq_len"]),
@@ -41,6 +41,8 @@ const NEEDS: [(&str, &[&str]); 16] = [
     ("cuda_library", &["device"]),
     ("gds", &["device"]),
     ("cufile_library", &["device"]),
+    ("nvjpeg", &["device"]),
+    ("nvjpeg_library", &["device"]),
 ];
 
 /// A loader as the options have it.
@@ -347,15 +349,24 @@ impl Group<'_> {
             Some(given) => given.text()?.parse().map_err(|_| given.wrong("auto, on or off"))?,
         };
         let memory = self.get("device_memory").map(|given| given.bytes()).transpose()?;
-        let (driver, cufile) = (self.get("cuda_library"), self.get("cufile_library"));
+        let share = self.get("nvjpeg").map(|given| {
+            let share = given.1.as_f64().filter(|share| (0.0..=1.0).contains(share));
+            share.ok_or_else(|| given.wrong("the share of the JPEGs that the GPU decodes, 0 to 1"))
+        });
+        let share = share.transpose()?.unwrap_or(0.0);
+        let (driver, cufile, nvjpeg) =
+            (self.get("cuda_library"), self.get("cufile_library"), self.get("nvjpeg_library"));
         let device = |name: &str| {
             let mut device: Device = name.parse().map_err(|_| names.wrong("auto, host, cuda or cuda:N"))?;
-            device = device.gds(gds);
+            device = device.gds(gds).nvjpeg(share);
             if let Some(given) = &driver {
                 device = device.library(given.text()?);
             }
             if let Some(given) = &cufile {
                 device = device.cufile(given.text()?);
+            }
+            if let Some(given) = &nvjpeg {
+                device = device.nvjpeg_library(given.text()?);
             }
             Ok(memory.into_iter().fold(device, Device::memory_limit))
         };

@@ -185,6 +185,7 @@ static void loaders(const char *path) {
         {"{\"transform_column\": {\"data\": \"array(fly(4))\"}}", "fly"}, {"{\"transform_column\": [1]}", "column"},
         {"{\"image_dtype\": \"u8\"}", "transform"}, {"{\"device\": \"toaster\"}", "device"},
         {"{\"device\": \"host\", \"gds\": \"perhaps\"}", "gds"}, {"{\"gds\": \"off\"}", "device"},
+        {"{\"device\": \"cuda:0\", \"nvjpeg\": 2}", "nvjpeg"}, {"{\"nvjpeg\": 0.5}", "device"},
         {"{\"device\": \"cuda:0\", \"cuda_library\": \"/nowhere/libcuda.so\"}", "/nowhere/libcuda.so"},
         {"{\"profile\": \"/nowhere/profile.toml\"}", "/nowhere/profile.toml"}, {"{\"cache\": \"attic\"}", "cache"},
         {"[]", "no JSON object"}, {"{", "no JSON object"}, {"\xff", "UTF-8"},
