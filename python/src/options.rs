@@ -200,6 +200,8 @@ struct Beside {
     /// Where the devices' memory comes from, if not from the driver.
     device_allocator: Option<Allocator>,
     cuda_library: Option<PathBuf>,
+    /// Whether files are read straight into a GPU's memory.
+    gds: String,
     /// The share of the JPEGs that the GPUs decode.
     nvjpeg: f64,
     /// Where to look for nvJPEG beside where the system does.
@@ -215,7 +217,8 @@ impl Options {
     /// Where batches should end up; if empty, where they are read.
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         let named = |name: &String| {
-            let device = self.device(name)?.nvjpeg(self.beside.nvjpeg).nvjpeg_places(self.beside.nvjpeg_places.clone());
+            let gds = self.beside.gds.parse().map_err(|_| unknown("gds", &self.beside.gds, "auto, on, off"))?;
+            let device = self.device(name)?.gds(gds).nvjpeg(self.beside.nvjpeg).nvjpeg_places(self.beside.nvjpeg_places.clone());
             let device = match self.beside.device_memory {
                 Some(bytes) => device.memory_limit(bytes),
                 None => device,

@@ -373,6 +373,8 @@ def test_transforms_of_the_users_own_come_behind(records: pathlib.Path, mock: Mo
         ({"device_memory": 100}, "does not fit"),
         ({"device": "cpu", "cuda_library": None, "device_memory": 100}, "device_memory"),
         ({"device": "cpu", "cuda_library": None, "nvjpeg": 0.5}, "device='cpu' has none"),
+        ({"device": "cpu", "cuda_library": None, "gds": "on"}, "device='cpu' has none"),
+        ({"gds": "maybe"}, "gds cannot be 'maybe'"),
         ({"nvjpeg": 1}, "no column of images is decoded"),
         ({"nvjpeg": -1}, "nvjpeg cannot be -1"),
         ({"nvjpeg": 3}, "nvjpeg cannot be 3"),

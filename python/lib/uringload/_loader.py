@@ -72,6 +72,7 @@ class DataLoader:
             Without a GPU, memory is not pinned, and the route and the log say so.
         pin_memory_device: the GPU to pin for, such as "cuda:1"; by default torch's current device.
         cuda_library: the CUDA driver, if it is not libcuda.so.1.
+        gds: GPUDirect Storage, from files straight into the GPU's memory: "on", "off", or "auto" by a short trial.
         nvjpeg: the share of the JPEGs, 0 to 1, that the GPUs decode (nvJPEG); `num_threads` decode the rest. nvJPEG
             rounds differently than the processor, by a few levels, but which images it decodes depends on them alone:
             runs with one share have the same pixels. It is looked for where torch has it (PyPI's
@@ -132,11 +133,9 @@ class DataLoader:
         cache_images_dir: a folder to keep them in instead, where other processes and later runs find them.
         fast_images: decode large images at a part of their size and repeat chroma, which is faster by libjpeg-turbo.
             Without it the tensors of images are those that decoding all of an image makes, to the bit.
-        orient: whether images are turned as their EXIF or XMP orientation says, and what follows them with them. The
-            default is True for paths. An object of Python is read as it reads itself: torchvision's folders do not
-            turn.
-        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
-            there is.
+        orient: whether images are turned as their EXIF or XMP orientation says, and what follows them with them: by
+            default where paths are given. An object of Python is read as it reads itself.
+        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto": the best there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
         coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two; None: by what
             a read costs, where the machine tells (a limit of the container, a disk with heads), and none elsewhere.
@@ -183,6 +182,7 @@ class DataLoader:
         pin_memory: bool = False,
         pin_memory_device: str = "",
         cuda_library: str | os.PathLike[str] | None = None,
+        gds: str = "auto",
         nvjpeg: float = 0.0,
         transforms: Mapping[str, Any] | None = None,
         collate: str | Mapping[str, str] | Callable[[list[Any]], Any] = "auto",

@@ -237,10 +237,13 @@ def _reading(asked: Any) -> dict[str, Any]:
 def _devices(asked: Any) -> dict[str, Any]:
     """Options of GPUs."""
     library = asked.cuda_library
+    if asked.gds == "on" and str(asked.device) == "cpu":
+        raise refused("gds reads into a GPU's memory, and device='cpu' has none", "give a GPU as device")
     return {
         "device_memory": _settings.optional(arguments.size, "device_memory", asked.device_memory),
         "device_allocator": _device.allocator(asked.device_allocator),
         "cuda_library": None if library is None else arguments.paths("cuda_library", library)[0],
+        "gds": arguments.text("gds", asked.gds, ("auto", "on", "off")),
         "nvjpeg": arguments.share("nvjpeg", asked.nvjpeg),
         "nvjpeg_places": _device.nvjpeg_places() if asked.nvjpeg else [],
     }
