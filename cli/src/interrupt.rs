@@ -4,6 +4,7 @@
 use crate::failure::INTERRUPTED;
 use crate::progress;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use uringload_measure::Caller;
@@ -30,7 +31,7 @@ impl Deref for Interrupt {
 impl Interrupt {
     /// Handles the signals from now on. If that fails, they keep their previous effect.
     pub fn install() -> Interrupt {
-        let interrupt = Interrupt(Caller::new(say, progress::of_run));
+        let interrupt = Interrupt(Caller::new(Arc::new(say), progress::of_run));
         let handler = interrupt.clone();
         if let Err(error) = ctrlc::set_handler(move || handler.signal()) {
             eprintln_quietly(&format!("uringload: warning: Ctrl-C will not be handled: {error}"));

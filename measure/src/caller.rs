@@ -13,6 +13,9 @@ const DELETIONS: usize = 5;
 /// What to do before the process ends in the middle of a measurement.
 pub type Cleaner = Box<dyn FnOnce() + Send>;
 
+/// Takes a line for people.
+pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Shows how far a run is: called after each batch.
 pub type Progress = Box<dyn FnMut(&Stats)>;
 
@@ -22,20 +25,25 @@ pub struct Caller {
     is_stopped: Arc<AtomicBool>,
     measures: Thread,
     cleaner: Arc<Mutex<Option<Cleaner>>>,
-    say: fn(&str),
+    say: Say,
     progress: fn(&str, Option<u64>) -> Progress,
 }
 
 impl Caller {
     /// A caller on this thread, which measures. `say` takes lines for people; `progress` begins to show a run of this
     /// name and so many batches, if it has an end.
-    pub fn new(say: fn(&str), progress: fn(&str, Option<u64>) -> Progress) -> Caller {
+    pub fn new(say: Say, progress: fn(&str, Option<u64>) -> Progress) -> Caller {
         Caller { is_stopped: Arc::default(), measures: thread::current(), cleaner: Arc::default(), say, progress }
+    }
+
+    /// A caller who only hears lines.
+    pub fn hearing(say: impl Fn(&str) + Send + Sync + 'static) -> Caller {
+        Caller::new(Arc::new(say), |_, _| Box::new(|_| {}))
     }
 
     /// A caller who hears nothing.
     pub fn silent() -> Caller {
-        Caller::new(|_| {}, |_, _| Box::new(|_| {}))
+        Caller::hearing(|_| {})
     }
 
     /// Ends the measurement soon. Returns whether it was asked to end before.
@@ -56,8 +64,8 @@ impl Caller {
     }
 
     /// What says something to people, for closures that live longer.
-    pub fn sayer(&self) -> fn(&str) {
-        self.say
+    pub fn sayer(&self) -> Say {
+        Arc::clone(&self.say)
     }
 
     /// Shows a run.

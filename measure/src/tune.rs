@@ -104,7 +104,7 @@ impl<'a> Tune<'a> {
                 return Ok(None);
             }
             let error = Error::new(ErrorKind::Timeout, "no batch came in the time that there was to measure");
-            return Err(error.with_remedy("give a longer --limit, or a smaller --batch-size"));
+            return Err(error.with_remedy("give a longer limit, or smaller batches"));
         };
         if now.route.direct_io {
             bed.read_past_the_cache();

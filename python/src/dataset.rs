@@ -27,6 +27,7 @@ pub(crate) struct Dataset {
 }
 
 /// Datasets that are interleaved by weight.
+#[derive(Clone)]
 struct Mixture {
     concat: Arc<Concat>,
     weights: Vec<f64>,
@@ -199,6 +200,16 @@ impl Dataset {
         }
         let what = format!("there is no sample {index}; the dataset has {}", self.dataset.len());
         Err(refused(py, what, "count from 0"))
+    }
+
+    /// The same once more.
+    pub(crate) fn again(&self) -> Dataset {
+        Dataset { dataset: Arc::clone(&self.dataset), mixture: self.mixture.clone(), ownership: self.ownership }
+    }
+
+    /// Whether datasets are drawn by weight.
+    pub(crate) fn is_mixture(&self) -> bool {
+        self.mixture.is_some()
     }
 
     /// The requested order.

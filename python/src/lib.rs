@@ -24,6 +24,7 @@ mod samples;
 mod own;
 mod pack;
 mod show;
+mod measure;
 mod command;
 
 /// The native part of `uringload`. Not for direct use: names and arguments may change in any version.
@@ -47,6 +48,8 @@ mod _uringload {
     use super::into::read_into;
     #[pymodule_export]
     use super::loader::{Loader, batches, check_chain, replacement};
+    #[pymodule_export]
+    use super::measure::{bench, tune};
     #[pymodule_export]
     use super::options::{check_settings, profile, settings, size};
     #[pymodule_export]

@@ -441,10 +441,7 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     if let Some(device) = options.pin()? {
         builder = builder.pin(device);
     }
-    for (column, text) in options.chains() {
-        builder = builder.transform_by(column, text)?;
-    }
-    options.check_apart(&builder)?;
+    builder = chained(builder, options)?;
     let devices = options.devices()?;
     if devices.is_empty() {
         return builder.build().map(Inner::Host);
@@ -454,6 +451,15 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
         builder = builder.transform(column, transform);
     }
     builder.build().map(Inner::Device)
+}
+
+/// Has a builder do what the chains say.
+pub(crate) fn chained(mut builder: Builder, options: &Options) -> Result<Builder, Error> {
+    for (column, text) in options.chains() {
+        builder = builder.transform_by(column, text)?;
+    }
+    options.check_apart(&builder)?;
+    Ok(builder)
 }
 
 /// Raises the error of a chain that cannot be.
@@ -494,7 +500,7 @@ pub(crate) fn batches(
 }
 
 /// What the values of columns that do not become tensors become; keys are text.
-fn listed(
+pub(crate) fn listed(
     py: Python<'_>,
     dataset: &dyn uringload::dataset::Dataset,
     text: &[String],

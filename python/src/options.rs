@@ -218,7 +218,8 @@ impl Options {
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         let named = |name: &String| {
             let gds = self.beside.gds.parse().map_err(|_| unknown("gds", &self.beside.gds, "auto, on, off"))?;
-            let device = self.device(name)?.gds(gds).nvjpeg(self.beside.nvjpeg).nvjpeg_places(self.beside.nvjpeg_places.clone());
+            let device =
+                self.device(name)?.gds(gds).nvjpeg(self.beside.nvjpeg).nvjpeg_places(self.beside.nvjpeg_places.clone());
             let device = match self.beside.device_memory {
                 Some(bytes) => device.memory_limit(bytes),
                 None => device,

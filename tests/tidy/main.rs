@@ -238,7 +238,7 @@ fn the_rules_catch_what_they_are_for() {
     assert_eq!(breaks(rules::library_is_quiet, "fn f() { std::env::var(\"a\"); todo!() }"), 2);
     assert_eq!(breaks(rules::library_is_quiet, "#[cfg(test)]\nmod tests { fn f() { eprintln!(\"skipped\") } }"), 0);
     assert_eq!(breaks(rules::library_is_quiet, "#[cfg(test)]\nmod tests;\nfn f() { eprintln!(\"a\") }"), 1);
-    assert_eq!(breaks(rules::no_back_door, "use uringload_sys::ring;\nuse uringload::config::Config;"), 2);
+    assert_eq!(breaks(rules::no_back_door, "use uringload_sys::ring;\nuse uringload::internal::Config;"), 2);
     assert_eq!(breaks(rules::no_back_door, "use uringload::sys::Stream; // internal"), 0);
     assert_eq!(breaks(rules::no_globals, "static OPEN: AtomicBool = AtomicBool::new(false);"), 1);
     assert_eq!(breaks(rules::no_globals, "fn f() {\n    static mut CALLS: u32 = 0;\n}"), 1);

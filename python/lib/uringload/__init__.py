@@ -47,6 +47,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from ._into import read_into
+    from ._measure import bench, tune
     from ._merge import merge_traces
     from ._pack import PackedImages, PackPrediction, PackReport, pack
     from ._watch import watch
@@ -56,9 +57,11 @@ _LATER = {
     "PackPrediction": "_pack",
     "PackReport": "_pack",
     "PackedImages": "_pack",
+    "bench": "_measure",
     "merge_traces": "_merge",
     "pack": "_pack",
     "read_into": "_into",
+    "tune": "_measure",
     "watch": "_watch",
 }
 
@@ -112,9 +115,11 @@ __all__ = [
     "WorkerError",
     "WrongFileTypeError",
     "__version__",
+    "bench",
     "merge_traces",
     "mix",
     "pack",
     "read_into",
+    "tune",
     "watch",
 ]

@@ -197,6 +197,33 @@ def pack(
     settings: dict[str, Any],
     progress: Callable[[int, int, int], Any] | None,
 ) -> dict[str, Any]: ...
+def bench(
+    dataset: Dataset,
+    options: dict[str, Any],
+    say: Callable[[str], Any],
+    *,
+    text: Sequence[str],
+    epochs: int | None,
+    duration: float | None,
+    rounds: int,
+    cold: bool,
+    raw: bool,
+    compare: Sequence[str],
+    emulate_step: float | None,
+) -> str: ...
+def tune(
+    dataset: Dataset,
+    options: dict[str, Any],
+    say: Callable[[str], Any],
+    *,
+    text: Sequence[str],
+    paths: Sequence[str],
+    out: str | None,
+    limit: float,
+    cold: bool,
+    emulate_step: float | None,
+    scratch: str | None,
+) -> str: ...
 def read_into(ranges: Sequence[tuple[str, int, int, int]], options: dict[str, Any]) -> list[str]: ...
 def profile(path: str) -> list[tuple[str, Any]]: ...
 def settings() -> list[tuple[str, str, bool, Any]]: ...
