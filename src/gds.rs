@@ -58,10 +58,10 @@ pub fn open(
         if !properties.compat_allowed {
             return Err(Box::new(step));
         }
-        let whose = if cufile.is_shared() { "whoever opened cuFile first" } else { VARIABLE };
+        let whose = if cufile.is_shared() { "the code that opened cuFile first" } else { VARIABLE };
         return Err(Box::new(step.with_reason(format!(
             "the configuration of {whose} allows compatibility mode, in which cuFile may copy through the host \
-             without a word"
+             silently"
         ))));
     }
     let closed = cufile.standard_input_was_closed();

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// The remedy for a bug in foreign code.
-const REMEDY: &str = "this is a bug of the dataset: please report it to who wrote it, with this message";
+const REMEDY: &str = "this is a bug of the dataset: please report it to its author, with this message";
 
 /// Maximum bytes of samples and units, as declared by a dataset. Memory was planned by these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

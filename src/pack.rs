@@ -315,7 +315,7 @@ impl Builder {
     /// shard, and for a source below `folder`; `Empty` for a dataset without samples.
     pub fn pack(self, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
         let dataset = Arc::clone(&self.dataset);
-        guard::whole(&*dataset, "a method that tells of it", || self.plan_pack(folder.into(), options))
+        guard::whole(&*dataset, "a method that describes it", || self.plan_pack(folder.into(), options))
     }
 
     fn plan_pack(self, folder: PathBuf, options: PackOptions) -> Result<Pack> {
@@ -406,7 +406,7 @@ impl Pack {
         }
         let written = try_in_parallel(&missing, self.threads(), |&shard| {
             // After a failure, the others need not finish first.
-            let written = guard::whole(&*self.dataset, "a method that tells of it", || self.write_shard(&job, shard));
+            let written = guard::whole(&*self.dataset, "a method that describes it", || self.write_shard(&job, shard));
             written.inspect_err(|_| job.is_ended.store(true, Ordering::Relaxed))
         })?;
         let mut report = PackReport { failed: job.failed.load(Ordering::Relaxed), ..PackReport::default() };

@@ -560,8 +560,8 @@ impl Planner {
         let samples = plan.batch.ids.len();
         let wanted: u64 = self.spans.iter().map(|span| span.len).sum();
         let what = format!(
-            "{samples} samples have {wanted} bytes and take {bytes} of memory, of which there is {}: \"largest\" says \
-             that they are fewer",
+            "{samples} samples have {wanted} bytes and take {bytes} of memory, but a batch has only {}: \"largest\" \
+             promises fewer",
             self.bounds.batch
         );
         plan.refused = Some(guard::wrong(&**self.order.dataset(), what));

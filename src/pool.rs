@@ -71,7 +71,7 @@ pub struct Pool {
 fn check_room(backed: usize, bytes: usize) -> Result<()> {
     let Some(group) = cgroup::memory().filter(|group| group.most() < ROOM_LEFT + bytes as u64) else { return Ok(()) };
     let what = format!(
-        "{} allows {} bytes, of which {} are in use: the loader's memory cannot grow by {bytes} to {backed} bytes",
+        "{} allows {} bytes, and {} are in use: the loader's memory cannot grow by {bytes} to {backed} bytes",
         group.path.display(),
         group.limit,
         group.used

@@ -188,7 +188,7 @@ impl State {
         let length = sampler.len_of(epoch);
         if position > length {
             return Err(mismatch(format!(
-                "the state stands at position {position} of epoch {epoch}, which has {length} positions here"
+                "the state is at position {position} of epoch {epoch}, which has {length} positions here"
             ))
             .with_remedy("use the mixture that it was saved with"));
         }
@@ -216,7 +216,7 @@ impl State {
         }
         let differing = both(&self.batching, here, &self.batching.differences(here));
         let rows = self.cursor.rows;
-        Err(mismatch(format!("the state stands {rows} rows into a window of other rows: {differing}")).with_remedy(
+        Err(mismatch(format!("the state is {rows} rows into a window of other rows: {differing}")).with_remedy(
             "pack or bucket as before, or seek the state to its position, which repeats those rows' samples",
         ))
     }

@@ -136,7 +136,7 @@ impl Builder {
     /// As [`build`](Builder::build), and whatever ends a loader. Anything wrong with the dataset is not an error but a
     /// [`Finding`].
     pub fn verify(&self, watch: &dyn Watch) -> Result<Summary> {
-        guard::whole(&*self.dataset, "a method that tells of it", || self.verify_all(watch))
+        guard::whole(&*self.dataset, "a method that describes it", || self.verify_all(watch))
     }
 
     fn verify_all(&self, watch: &dyn Watch) -> Result<Summary> {

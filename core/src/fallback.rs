@@ -167,7 +167,7 @@ impl Cause {
             Cause::DirectOpen | Cause::DirectAlignment | Cause::PageCache => "O_DIRECT",
             Cause::Descriptors => "more open files",
             Cause::Threads => "more threads",
-            Cause::MemoryRoom => "more memory to read ahead",
+            Cause::MemoryRoom => "enough memory to read ahead",
             Cause::ProcessorQuota => "a thread for each processor",
             Cause::HugePages => "huge pages",
             Cause::Carrying => "memory that is carried from sample to sample",
@@ -175,12 +175,12 @@ impl Cause {
             Cause::Cache => "the dataset in memory",
             Cause::Locality => "long reads of what lies together",
             Cause::IndexPlace => "indexes beside the shards",
-            Cause::ForeignIndex => "the indexes that lie beside the shards",
+            Cause::ForeignIndex => "the indexes beside the shards",
             Cause::Device => "a GPU",
             Cause::Pinning => "pinned memory",
             Cause::MemoryNode => "memory next to the GPU",
             Cause::DeviceMemory => "more of the GPU's memory",
-            Cause::CopyFlags => "copies told by flags",
+            Cause::CopyFlags => "copies signalled by flags",
             Cause::CopyLists => "large values copied by one call",
             Cause::Nvjpeg => "images decoded by the GPU",
             Cause::NvjpegEngine => "images decoded by the GPU's own engine",
@@ -203,7 +203,7 @@ impl Cause {
             // a short read left over is read again (io_uring/rw.c) from a position that a file opened with
             // FOPEN_DIRECT_IO did not advance (fs/fuse/file.c): the first bytes come twice, and the length looks right.
             (Cause::RingOnFuse, _) => (
-                "the files lie on FUSE, where io_uring goes on behind a short read with the wrong bytes",
+                "the files are on FUSE, where io_uring returns the wrong bytes after a short read",
                 "harmless; to read through io_uring put the data on a local file system",
             ),
             (Cause::RingFlags, _) => (
@@ -225,11 +225,11 @@ impl Cause {
             ),
             (Cause::MemoryRoom, _) => (
                 "little memory is left",
-                "raise the memory limit of the container, or name a memory_limit if you know better",
+                "raise the memory limit of the container, or set memory_limit if you know better",
             ),
             (Cause::ProcessorQuota, _) => (
                 "the quota of processor time is below the processors that there are",
-                "harmless; raise the quota of the container, or name the number of threads if you know better",
+                "harmless; raise the quota of the container, or set the number of threads if you know better",
             ),
             (Cause::DirectOpen, _) => (
                 "the filesystem refuses O_DIRECT",
@@ -250,7 +250,7 @@ impl Cause {
                 ("this kernel cannot move memory", "harmless, but long samples take more of it; use Linux 5.7 or later")
             }
             (Cause::PageCache, _) => (
-                "the files lie in the page cache, which is faster than the disk",
+                "the page cache holds the files, and is faster than the disk",
                 "ask for --io direct to read from the disk all the same",
             ),
             (Cause::ReadOnce, _) => (
@@ -265,7 +265,7 @@ impl Cause {
                 "memory cannot be bound to a node (a container's filter may refuse mbind)",
                 "give the container CAP_SYS_NICE, or start with numactl --membind",
             ),
-            (Cause::Pinning, _) => ("the driver cannot lock so much memory", MEMLOCK_REMEDY),
+            (Cause::Pinning, _) => ("the driver cannot lock that much memory", MEMLOCK_REMEDY),
             (Cause::DeviceMemory, _) => {
                 ("the GPU has no more memory free", "free memory there, or build the loader before the model")
             }

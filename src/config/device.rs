@@ -449,7 +449,7 @@ impl fmt::Display for DeviceRoute {
         }
         let near = if self.is_near { " of that node" } else { "" };
         write!(f, ", {memory} memory{near}, {} MiB there", self.memory_bytes >> 20)?;
-        f.write_str(if self.flags { ", copies told by flags" } else { ", copies told by events" })?;
+        f.write_str(if self.flags { ", copies signalled by flags" } else { ", copies signalled by events" })?;
         self.gds.as_ref().map_or(Ok(()), |gds| write!(f, ", {gds}"))?;
         self.nvjpeg.as_ref().map_or(Ok(()), |nvjpeg| write!(f, ", {nvjpeg}"))
     }

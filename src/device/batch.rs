@@ -493,7 +493,7 @@ pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
     } else if error.is_capture() {
         "a CUDA graph was being captured: update the driver, or capture when no loader works on the device"
     } else if error.is_fatal() {
-        "see nvidia-smi and the kernel's log; nothing works on this device in this process"
+        "see nvidia-smi and the kernel's log; this process can no longer use the device"
     } else {
         "please report it with the message"
     };

@@ -467,7 +467,7 @@ fn memory_step(reason: String) -> Box<Fallback> {
 fn hangs(what: &str) -> Box<Fallback> {
     Box::new(step(
         Cause::Gds(GdsCause::Timeout),
-        format!("cuFile did not come back from {what}; its thread is left to itself"),
+        format!("cuFile did not return from {what}; its thread is left alone"),
     ))
 }
 

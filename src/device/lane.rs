@@ -629,7 +629,7 @@ impl Lane {
             format!("a batch does not fit: {what} take more than the {bytes} bytes of the device's memory that it has"),
         )
         .with_remedy(format!(
-            "{} bytes were taken for a batch at most, as the index tells: lower batch_size, or give a max_length",
+            "by the index, a batch takes up to {} bytes: lower batch_size, or give a max_length",
             raw + columns
         ))
     }

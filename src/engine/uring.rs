@@ -488,7 +488,7 @@ mod tests {
         let ring = match Ring::open(&options) {
             Ok((ring, _)) => ring,
             Err(error) => {
-                eprintln!("skipped: io_uring is not to be had here: {error}");
+                eprintln!("skipped: io_uring is not available here: {error}");
                 return None;
             }
         };

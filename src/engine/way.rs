@@ -86,7 +86,7 @@ pub(super) fn choose(config: &Config, dataset: &Arc<dyn Dataset>, patience: &Pat
     }
     if !insists {
         if let Some(share) = share.filter(|&share| share >= RESIDENT_SHARE) {
-            let reason = format!("{:.0} % of a sample of the files lies in the page cache", share * 100.0);
+            let reason = format!("the page cache holds {:.0} % of a sample of the files", share * 100.0);
             return Ok(buffered(vec![Fallback::new(Cause::PageCache, "the page cache", None).with_reason(reason)]));
         }
         if let Some(silent) = roots.iter().find(|root| !root.answers) {

@@ -146,7 +146,7 @@ fn driver_settings(facts: &Facts, way: GdsMode) -> Link {
 fn window(facts: &Facts, way: GdsMode) -> Link {
     const WHAT: &str = "GPU's window";
     let Some(worst) = facts.gpus.iter().min_by_key(|gpu| (gpu.p2pmem, gpu.bar1)) else {
-        let means = "the PCI bus shows no GPU of NVIDIA here, so what a disk could reach of it is not known";
+        let means = "the PCI bus shows no GPU of NVIDIA here, so it is unknown what a disk could reach of it";
         return good(WHAT, "no GPU on the PCI bus", means).unknown();
     };
     let size =
@@ -202,7 +202,7 @@ fn kernel(facts: &Facts, way: GdsMode) -> Link {
             link(found).unneeded()
         }
         Some(true) => link("there"),
-        None => link("not told: neither /proc/kallsyms nor /boot/config-* can be read").unknown(),
+        None => link("unknown: neither /proc/kallsyms nor /boot/config-* can be read").unknown(),
         Some(false) => {
             link("absent").missing("use a kernel of 6.2 or later with CONFIG_PCI_P2PDMA=y (Ubuntu 24.04 has it)")
         }
@@ -238,14 +238,14 @@ fn modules(facts: &Facts) -> Link {
     if facts.modules.is_some() {
         return good(WHAT, "/proc/modules can be read", "cuFile's driver can be opened");
     }
-    let link = good(WHAT, "/proc/modules cannot be read", "cuFile would never come back from opening its driver");
+    let link = good(WHAT, "/proc/modules cannot be read", "cuFile would never return from opening its driver");
     link.missing("show the container /proc/modules (gVisor has none: use runc), or use a kernel with CONFIG_MODULES")
 }
 
 fn udev(facts: &Facts) -> Link {
     const WHAT: &str = "udev data";
     if facts.udev {
-        return good(WHAT, "/run/udev is there", "cuFile can tell which device a file lies on");
+        return good(WHAT, "/run/udev is there", "cuFile can find the device of a file");
     }
     let link = good(WHAT, "no /run/udev", "cuFile refuses every file (5027)");
     link.missing(if facts.container {
@@ -258,7 +258,7 @@ fn udev(facts: &Facts) -> Link {
 fn file_system(place: &Place, way: GdsMode) -> Link {
     const WHAT: &str = "file system";
     let Some(mount) = &place.mount else {
-        return good(WHAT, "not told", "GPUDirect needs ext4 (data=ordered) or XFS").unknown();
+        return good(WHAT, "unknown", "GPUDirect needs ext4 (data=ordered) or XFS").unknown();
     };
     let network = NETWORK.contains(&mount.file_system.as_str());
     match (mount.file_system.as_str(), mount.option("data")) {

@@ -580,9 +580,9 @@ impl Builder {
 }
 
 /// What a loader asks a dataset before it reads.
-const TELLS: &str = "a method that tells of it, or of its sampler";
+const TELLS: &str = "a method that describes it, or its sampler";
 
-/// What is asked for where samples cannot be had.
+/// Checks the choices about samples that fail.
 fn check_errors(config: &Config, dataset: &dyn Dataset, on_failed: bool) -> Result<()> {
     let refused =
         |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));

@@ -48,7 +48,7 @@ impl Room {
         if limit <= group.most() {
             return Ok(());
         }
-        let what = format!("a {name} of {limit} bytes cannot be had: {}", group_words(group));
+        let what = format!("a {name} of {limit} bytes is not available: {}", group_words(group));
         let remedy = format!(
             "lower {name} to {} or less (the program needs memory too), or raise the memory limit of the \
              container",
@@ -61,7 +61,7 @@ impl Room {
     pub(super) fn words(&self) -> String {
         match &self.group {
             Some(group) if group.room() / GROUP_SHARE <= self.available / SHARE => {
-                format!("a part of what is left: {}", group_words(group))
+                format!("a part of the memory that is left: {}", group_words(group))
             }
             _ => format!("a part of the {} bytes that are available on this machine", self.available),
         }
@@ -70,8 +70,8 @@ impl Room {
     /// Reports that the default is `limit` instead of the `ample` that reads ahead enough.
     pub(crate) fn told(&self, ample: u64, limit: u64) -> Option<Fallback> {
         (limit < ample).then(|| {
-            let got = format!("{limit} of {ample} bytes");
-            Fallback::new(Cause::MemoryRoom, got, None).with_reason(self.words())
+            let reason = format!("{ample} bytes are enough, and the limit is {}", self.words());
+            Fallback::new(Cause::MemoryRoom, format!("{limit} bytes"), None).with_reason(reason)
         })
     }
 
@@ -84,7 +84,7 @@ impl Room {
 /// The arithmetic of a group, as text.
 fn group_words(group: &MemoryGroup) -> String {
     let MemoryGroup { path, limit, used, .. } = group;
-    format!("{} allows {limit} bytes, of which {used} are in use", path.display())
+    format!("{} allows {limit} bytes, and {used} are in use", path.display())
 }
 
 /// Reports that the quota of the container lowered a default number of threads to `got`.
@@ -134,7 +134,7 @@ mod tests {
         assert!(check(&room, None).is_ok() && check(&room, Some(80 * MIB)).is_ok());
         let error = check(&room, Some(81 * MIB)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::MemoryLimit);
-        for part in ["84934656", "/cg/memory.max allows 104857600 bytes, of which 20971520", "41943040 or less"] {
+        for part in ["84934656", "/cg/memory.max allows 104857600 bytes, and 20971520", "41943040 or less"] {
             assert!(error.to_string().contains(part), "{error}");
         }
         assert!(check(&Room::of(0, None), Some(1 << 40)).is_ok(), "no group says anything");
@@ -145,7 +145,8 @@ mod tests {
         let room = Room::of(8 << 30, group(100 * MIB, 20 * MIB));
         assert_eq!(room.told(20 * MIB, 20 * MIB), None);
         let line = room.told(256 * MIB, 20 * MIB).unwrap().to_string();
-        assert!(line.contains("20971520 of 268435456 bytes") && line.contains("/cg/memory.max allows"), "{line}");
+        assert!(line.starts_with("20971520 bytes instead of enough memory to read ahead: 268435456 bytes"), "{line}");
+        assert!(line.contains("/cg/memory.max allows"), "{line}");
         assert!(Room::of(100 * MIB, None).words().contains("available on this machine"));
     }
 }

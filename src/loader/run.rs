@@ -322,7 +322,7 @@ fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<O
         return Ok(None);
     }
     let (_, whole) = Arena::shadow(pool.arena().len())
-        .map_err(|source| Error::io("cannot reserve addresses that stand for the pool's", source))?;
+        .map_err(|source| Error::io("cannot reserve the addresses that represent the pool's memory", source))?;
     Ok(Some(Bytes::from_owner(whole)))
 }
 

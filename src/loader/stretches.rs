@@ -161,8 +161,7 @@ fn columns(dataset: &dyn Dataset, limits: &mut Limits, notes: &mut Notes) -> Opt
         Err(missing) => {
             let total = (limits.pool_bytes as u64).saturating_add(missing);
             let step = Fallback::new(Cause::Locality, "a read for each value of a small column", None);
-            let step =
-                step.with_reason(format!("beside batches there is no room for them: {missing} bytes are missing"));
+            let step = step.with_reason(format!("batches leave no room for them: {missing} bytes are missing"));
             notes.fallbacks.push(step.with_remedy(format!("raise memory_limit to {total}, or lower batch_size")));
             None
         }

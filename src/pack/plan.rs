@@ -124,7 +124,7 @@ impl Shard {
             return Ok(());
         }
         let what = format!(
-            "a shard would have more than {COLUMNS_MAX} different fields (what is behind the first dot of a name)"
+            "a shard would have more than {COLUMNS_MAX} different fields (what follows the first dot of a name)"
         );
         let remedy = "rename files whose names have dots within, or have samples called by number (--keys numbers)";
         Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy))

@@ -144,9 +144,9 @@ impl Folder {
 fn trusted(path: &Path) -> Result<()> {
     let folder = file::open_folder(path).map_err(|error| Error::io("cannot open the folder", error).with_path(path))?;
     file::distrust(folder.as_fd(), None).map_or(Ok(()), |reason| {
-        let what = format!("the decoded images in the folder are not believed: {reason}");
+        let what = format!("the decoded images in the folder are not trusted: {reason}");
         let error = Error::new(ErrorKind::PermissionDenied, what).with_path(path);
-        Err(error.with_remedy("delete the folder, or keep decoded images where nobody else may write"))
+        Err(error.with_remedy("delete the folder, or keep decoded images where no other user may write"))
     })
 }
 

@@ -395,7 +395,7 @@ impl Depth {
             self.gaps.fail(self.window.last);
         }
         self.tire();
-        Some(self.change(before, Some(rate), "not used: there are not so many reads to start"))
+        Some(self.change(before, Some(rate), "not used: too few reads are left to start"))
     }
 
     fn judge(&mut self, rate: Rate) -> Option<Decision> {

@@ -531,7 +531,7 @@ impl Pending {
                 }
                 let (from, to) = (start + slice.at as usize, start + (slice.at + slice.span.len) as usize);
                 let run = parts[first..].iter().position(|part| part.offset() <= from && to <= part.end());
-                let run = first + run.ok_or_else(|| lost("a sample lies in memory that is not there"))?;
+                let run = first + run.ok_or_else(|| lost("a sample's memory is missing"))?;
                 slice.at = (from - parts[run].offset()) as u64;
                 slice.block = MOVED | (before + run) as u32;
             }

@@ -75,7 +75,7 @@ impl Repair {
         (planner, pool): (&mut Planner, &mut Pool),
     ) -> Result<SampleId, &'static str> {
         if attempt >= ATTEMPTS {
-            return Err("as many were tried as may be tried");
+            return Err("the limit of attempts is reached");
         }
         let id =
             replacement(seed, original, attempt, planner.dataset().len()).ok_or("the dataset has no other sample")?;

@@ -59,7 +59,7 @@ impl Order {
         let start = config.start;
         check_position(start, sampler.len_of(start.epoch))?;
         if start.rows > 0 && config.batching == Batching::Samples {
-            let what = format!("cannot start behind row {} of a window: a row is a sample", start.rows);
+            let what = format!("cannot start after row {} of a window: a row is a sample", start.rows);
             return Err(Error::new(ErrorKind::InvalidArgument, what)
                 .with_remedy("use the packing or the buckets of the cursor"));
         }

@@ -298,7 +298,7 @@ fn check(state: &State) -> Result<()> {
         return refuse(format!("dataset.files is {}, more than a dataset can have", dataset.files));
     }
     if position > length {
-        return refuse(format!("position is {position}, behind the end of an epoch of {length}"));
+        return refuse(format!("position is {position}, past the end of an epoch of {length}"));
     }
     if *rows > 0 && state.batching == BatchingId::Samples {
         return refuse(format!("rows is {rows}, and batching says that each sample is a row"));

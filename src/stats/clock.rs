@@ -396,7 +396,7 @@ mod tests {
                 sum = std::hint::black_box(sum + 1);
             }
             let Some(before) = now() else { return };
-            let seen = ThreadTimes::new(Role::Consumer, Instant::now()).snapshot().scheduled.expect("it is told");
+            let seen = ThreadTimes::new(Role::Consumer, Instant::now()).snapshot().scheduled.expect("reported");
             // What came between the two measurements, however busy the machine was, and nothing before.
             let between = since(now().expect("as before"), Some(before));
             assert!(seen.used <= between.used, "{seen:?} of {between:?} behind {before:?}");

@@ -349,7 +349,7 @@ fn processors_advice(snapshot: &Snapshot, demands: &Demands) -> String {
     if demands.is_by_pressure() {
         return format!(
             "something on this machine was ready to run and had no processor for {queued} of the time, while this \
-             process used {used:.1} of {available}; which threads waited, nobody tells"
+             process used {used:.1} of {available}; which threads waited is unknown"
         );
     }
     if demands.fills_processors() {

@@ -264,7 +264,7 @@ impl Stored {
 
 fn of_files(field: &Field) -> Error {
     let what = format!("column {:?} has files, and no numbers", field.name);
-    refused(what, "store boxes and labels as .npy, or take numbers of messages: json(bbox, f32, most=1024)")
+    refused(what, "store boxes and labels as .npy, or take numbers from messages: json(bbox, f32, most=1024)")
 }
 
 /// Adds the maps of columns that follow others to `maps`.

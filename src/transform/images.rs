@@ -232,7 +232,7 @@ impl Images {
             return Err(refused(what, format!("give a height and a width from 1 to {SIDE_MAX}")));
         }
         if self.crop != Crop::None && self.size.is_none() {
-            let what = format!("no size is given that images of column {name:?} are cut to");
+            let what = format!("images of column {name:?} are cut, and no size is given");
             return Err(refused(what, "give size, a height and a width"));
         }
         match self.crop {

@@ -137,7 +137,7 @@ impl Mixer {
             refused(what, "give it one that ends in a tensor")
         })?;
         if layout.dtype == DType::U8 && mix.mixup.is_some() {
-            let what = format!("levels of {:?} are u8, which has no shares of them", mix.images);
+            let what = format!("levels of {:?} are u8, which cannot hold shares of them", mix.images);
             return Err(refused(what, "end its transform with to_tensor(f32), f16 or bf16, or take cutmix alone"));
         }
         let shape = [layout.channels, layout.height, layout.width].map(|side| side as usize);

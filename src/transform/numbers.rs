@@ -231,7 +231,7 @@ impl FromStr for Numbers {
         let is_json = match call {
             Some(("json", _)) => true,
             Some(("msgpack", _)) => false,
-            _ => return Err(wrong("does not say which numbers are taken of messages")),
+            _ => return Err(wrong("does not say which numbers to take from messages")),
         };
         let mut parts = call.map_or("", |(_, parts)| parts).split(',').map(str::trim);
         let path = parts.next().unwrap_or_default();
@@ -241,7 +241,7 @@ impl FromStr for Numbers {
         }
         let dtype = parts.next().and_then(DType::named);
         let known = dtype.filter(|dtype| !matches!(dtype, DType::F8E4M3 | DType::F8E5M2));
-        let dtype = known.ok_or_else(|| wrong("has no type of numbers behind the name"))?;
+        let dtype = known.ok_or_else(|| wrong("has no type of numbers after the name"))?;
         let output = match parts.next() {
             None => MapOutput::fixed(dtype, []),
             Some(length) => match length.strip_prefix("most") {
@@ -257,7 +257,7 @@ impl FromStr for Numbers {
             },
         };
         if parts.next().is_some() {
-            return Err(wrong("says more than which numbers are taken"));
+            return Err(wrong("goes on after the numbers to take"));
         }
         Ok(Numbers { is_json, path, output })
     }

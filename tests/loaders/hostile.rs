@@ -331,9 +331,9 @@ fn what_is_no_samples_is_an_error_of_the_loader() {
     within(BOUND, || {
         let root = root();
         for (method, told) in [
-            (Method::Fingerprint, "method that tells"),
-            (Method::Largest, "method that tells"),
-            (Method::Units, "method that tells"),
+            (Method::Fingerprint, "method that describes"),
+            (Method::Largest, "method that describes"),
+            (Method::Units, "method that describes"),
             (Method::Length, "\"length\""),
             (Method::Key, "\"key\""),
         ] {

@@ -104,7 +104,7 @@ fn little_memory_is_enough_or_refused_and_never_deadly() {
                 assert!(steps.iter().any(told), "{steps:?}");
             }
             let output = group.run(&format!("bench --format folder --memory-limit 1GiB {}", data.path().display()));
-            assert!(!output.status.success() && text(&output).contains("cannot be had"), "{}", text(&output));
+            assert!(!output.status.success() && text(&output).contains("is not available"), "{}", text(&output));
         }
     });
 }

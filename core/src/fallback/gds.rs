@@ -61,7 +61,7 @@ impl GdsCause {
         match self {
             GdsCause::Wsl => ("cuFile does not work under WSL", "use Linux without Windows below it"),
             GdsCause::Modules => (
-                "/proc/modules cannot be read, without which cuFile never comes back from opening its driver",
+                "/proc/modules cannot be read; without it cuFile never returns from opening its driver",
                 "use a kernel with CONFIG_MODULES, and a container engine that shows /proc/modules (not gVisor)",
             ),
             GdsCause::Path => (
@@ -71,7 +71,7 @@ impl GdsCause {
                  Linux 6.15 and later 595.71",
             ),
             GdsCause::Udev => (
-                "udev's data (/run/udev) are missing, without which cuFile knows no file",
+                "udev's data (/run/udev) are missing; without them cuFile knows no file",
                 "in a container mount them: docker run -v /run/udev:/run/udev:ro",
             ),
             GdsCause::StandardInput => (
@@ -89,26 +89,24 @@ impl GdsCause {
             GdsCause::Context => ("no CUDA context could be made current", "see that nvidia-smi shows the GPU"),
             GdsCause::Driver => ("cuFile's driver could not be opened", "run `uringload doctor` for the chain"),
             GdsCause::Timeout => (
-                "cuFile's driver did not open in time; its thread is left to itself",
+                "cuFile's driver did not open in time; its thread is left alone",
                 "start anew without GPUDirect Storage (gds off); run `uringload doctor` for the chain",
             ),
             GdsCause::Compat => (
                 "cuFile would copy through the host (compatibility mode), which the pinned path does better",
                 "run `uringload doctor` for the chain; in a cufile.json of your own set allow_compat_mode to false",
             ),
-            GdsCause::Work => {
-                ("the work cannot do with bytes that only the GPU has", "harmless; the pinned path does it")
-            }
+            GdsCause::Work => ("the work needs the bytes on the host too", "harmless; the pinned path does it"),
             GdsCause::Files => (
-                "the files cannot be read past the page cache, or lie in it",
-                "put the data on ext4 or xfs on NVMe; what lies in the page cache is read faster from there",
+                "the files cannot be read past the page cache, or are in it",
+                "put the data on ext4 or xfs on NVMe; what the page cache holds is read faster from there",
             ),
             GdsCause::Memory => (
-                "the GPU has not the memory, or cuFile cannot register it",
+                "the GPU lacks the memory, or cuFile cannot register it",
                 "lower memory_limit or batch_size; nvidia-smi -q -d MEMORY shows BAR1, which bounds what is registered",
             ),
             GdsCause::Proof => (
-                "what cuFile has read is not what the file holds",
+                "cuFile read other bytes than the file holds",
                 "report it with the versions of cuFile, the driver and the kernel; do not use GDS here",
             ),
             GdsCause::Slower => ("the pinned path was no worse", "harmless; gds on takes it all the same"),

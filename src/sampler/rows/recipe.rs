@@ -103,7 +103,7 @@ impl Recipe {
         let rows = window.rows().len();
         if start.rows > rows as u64 {
             let Cursor { position, rows: passed, .. } = start;
-            let what = format!("cannot start behind row {passed} of the window at position {position}: it has {rows}");
+            let what = format!("cannot start after row {passed} of the window at position {position}: it has {rows}");
             return Err(Error::new(ErrorKind::InvalidArgument, what)
                 .with_remedy("check that the cursor belongs to this dataset, order, window and way of packing"));
         }
@@ -250,7 +250,7 @@ fn known_field(dataset: &dyn Dataset) -> Result<usize> {
             "samples cannot be packed or put into buckets by column {name:?}: the index does not know the lengths of \
              its values"
         );
-        let remedy = "batch samples, or store the dataset in a format whose index tells lengths";
+        let remedy = "batch samples, or store the dataset in a format whose index has lengths";
         return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
     }
     Ok(field)

@@ -143,7 +143,7 @@ fn transform(remedies: &mut Remedies<'_>) {
             }
         }
     }
-    let mut built_in = "take the built-in transforms instead, as far as they cost nothing".to_owned();
+    let mut built_in = "use the built-in transforms instead, where they cost nothing".to_owned();
     if kind == Transforming::Locked {
         // Two threads that want the lock hand it to each other, and a loop that slept gets it after tenths of a second
         // (CPython 3.11, ceval_gil.h: only a thread that requests it is sure to get it). Nothing separates that wait

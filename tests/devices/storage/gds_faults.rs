@@ -241,7 +241,7 @@ fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
         cufile.set(Knob::ReadHangs, HANGS);
         let start = Instant::now();
         let error = case.builder(&mock).build().map(drop).unwrap_err();
-        assert!(error.to_string().contains("did not come back from a first read"), "{error}");
+        assert!(error.to_string().contains("did not return from a first read"), "{error}");
         assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
         cufile.set(Knob::ReadHangs, 0);
         cufile.assert_closed();

@@ -46,7 +46,7 @@ fn what_cannot_be_is_refused_and_named() {
         ("\"position\": 64", "\"position\": 1e300", Corrupt, "1e+300"),
         ("\"position\": 64", "\"position\": 18446744073709551616", Corrupt, "2^64 - 1"),
         ("\"position\": 64", "\"position\": null", Corrupt, "null"),
-        ("\"position\": 64", "\"position\": 101", Corrupt, "position is 101, behind the end of an epoch of 100"),
+        ("\"position\": 64", "\"position\": 101", Corrupt, "position is 101, past the end of an epoch of 100"),
         ("\"position\": 64,", "", Corrupt, "no \"position\""),
         ("\"epoch\": 3,\n  \"position\"", "\"position\"", Corrupt, "no \"epoch\""),
         ("\"order\"", "\"other\"", Corrupt, "no \"order\""),
