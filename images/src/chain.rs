@@ -56,7 +56,7 @@ impl Chain {
         op.check()?;
         let is_erasing = |op: &Op| matches!(op, Op::RandomErasing { .. });
         if self.ops.last().is_some_and(is_erasing) && !is_erasing(&op) {
-            return Err(refused("an operation stands behind an erasing", "erase last"));
+            return Err(refused("an operation follows an erasing", "erase last"));
         }
         self.ops.push(op);
         Ok(self)

@@ -306,7 +306,7 @@ fn corrupt(format: Format, cause: impl fmt::Display) -> Error {
 
 /// The error of a file that ends early, at the length that it has.
 fn truncated(format: Format, bytes: &[u8]) -> Error {
-    let what = format!("the {format} ends early, behind {} bytes", bytes.len());
+    let what = format!("the {format} ends early, after {} bytes", bytes.len());
     Error::new(ErrorKind::Truncated, what).with_offset(bytes.len() as u64)
 }
 

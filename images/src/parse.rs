@@ -72,8 +72,8 @@ impl FromStr for Chain {
             call.check_names(form)?;
             let is_last = matches!(form.names[0], "normalize" | "random_erasing" | "to_tensor" | "identity");
             if is_normalized && !is_last {
-                let what = format!("{} stands behind normalize, which is the last thing done to pixels", call.name);
-                return Err(call.wrong(call.at, what, "write normalize behind it"));
+                let what = format!("{} follows normalize, which is the last thing done to pixels", call.name);
+                return Err(call.wrong(call.at, what, "write normalize after it"));
             }
             is_normalized |= form.names[0] == "normalize";
             chain = (form.add)(chain, &call).map_err(|error| call.placed(error))?;
@@ -113,13 +113,13 @@ fn calls(text: &str) -> Result<Vec<Call<'_>>> {
         at = end;
         if text[at..].starts_with('(') {
             let Some(close) = text[at..].find(')').map(|close| at + close) else {
-                return Err(call.wrong(at, "a parenthesis is not closed".into(), "write ) behind the arguments"));
+                return Err(call.wrong(at, "a parenthesis is not closed".into(), "write ) after the arguments"));
             };
             call.arguments = arguments(text, at + 1, close);
             at = close + 1;
             let (next, between) = trimmed(text, at, text[at..].find(',').map_or(text.len(), |end| at + end));
             if !between.is_empty() {
-                return Err(call.wrong(next, format!("{between:?} stands behind an operation"), "write a comma there"));
+                return Err(call.wrong(next, format!("{between:?} follows an operation"), "write a comma there"));
             }
             at = text[at..].find(',').map_or(text.len(), |end| at + end);
         } else if text[at..].starts_with(')') {

@@ -74,7 +74,7 @@ fn errors_point_at_the_character_and_suggest_the_name() {
         ("ä(1)", "at character 1 ", "There are resize"),
         ("hflip, ä(1)", "at character 8 ", "There are resize"),
         ("blur(4)", "at character 1 ", "odd number"),
-        ("normalize(imagenet), hflip", "at character 22 ", "write normalize behind it"),
+        ("normalize(imagenet), hflip", "at character 22 ", "write normalize after it"),
         ("random_erasing, hflip", "at character 17 ", "erase last"),
         ("color_jitter(-1)", "at character 14 ", "give a number"),
     ];
