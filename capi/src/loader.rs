@@ -200,7 +200,7 @@ pub unsafe extern "C" fn ul_loader_tell(
         let (at, text) = match what {
             UL_STATE => (0, with!(&*inner, loader => loader.state()).to_json()),
             UL_REPORT => (1, with!(&*inner, loader => loader.report()).to_string()),
-            _ => return Err(invalid(format!("nothing is told under the number {what}"), "UL_STATE or UL_REPORT")),
+            _ => return Err(invalid(format!("the number {what} names no text"), "UL_STATE or UL_REPORT")),
         };
         let mut told = loader.told.lock().unwrap_or_else(PoisonError::into_inner);
         told[at] = owned(&text);

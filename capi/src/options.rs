@@ -306,7 +306,7 @@ impl Group<'_> {
             builder = builder.decode(self.image_column(dataset)?);
         }
         if let Some(given) = self.get("transform_column") {
-            for (column, text) in given.by_column("what becomes of each column, such as {\"png\": \"mask(jpg)\"}")? {
+            for (column, text) in given.by_column("the transform of each column, such as {\"png\": \"mask(jpg)\"}")? {
                 builder = builder.transform_by(column, text)?;
             }
         }

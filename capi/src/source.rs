@@ -245,7 +245,7 @@ impl Source {
 
     fn wrong(&self, id: SampleId, what: String) -> Error {
         Error::new(ErrorKind::Corrupt, format!("{what} for sample {}", id.0))
-            .with_remedy("this is told by the program that made the dataset")
+            .with_remedy("see the callbacks of the program that made the dataset")
     }
 }
 
@@ -286,7 +286,7 @@ impl Dataset for Source {
         let fields = self.index.schema.fields.len();
         let Some(parse) = self.callbacks.parse else {
             if raw.len() != fields {
-                let what = format!("\"spans\" told {} pieces, and there are {fields} columns,", raw.len());
+                let what = format!("\"spans\" gave {} pieces for {fields} columns,", raw.len());
                 return Err(self.wrong(id, what));
             }
             out.values.extend(raw.iter().map(|bytes| Value::Bytes(bytes.clone())));
@@ -304,10 +304,10 @@ impl Dataset for Source {
         for ul_value { data, span, offset, len } in values {
             let bytes = if data.is_null() {
                 let of = raw.get(span).filter(|bytes| offset.checked_add(len).is_some_and(|end| end <= bytes.len()));
-                let told = || self.wrong(id, format!("\"parse\" told bytes {offset}.. of piece {span}"));
+                let told = || self.wrong(id, format!("\"parse\" gave bytes {offset}.. of piece {span}"));
                 of.ok_or_else(told)?.slice(offset..offset + len)
             } else if isize::try_from(len).is_err() {
-                return Err(self.wrong(id, format!("\"parse\" told a value of {len} bytes, which no memory has,")));
+                return Err(self.wrong(id, format!("\"parse\" gave a value of {len} bytes, which is too long,")));
             } else {
                 // SAFETY: the callback says that there are `len` bytes, until its next call for this thread.
                 Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(data, len) })
