@@ -92,7 +92,7 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, ti
     let planned = pack.own_shards().count() as u64;
     let kept = match report.shards_kept {
         0 => String::new(),
-        kept => format!(", {} of which were there", count(kept)),
+        kept => format!(", {} of them from before", count(kept)),
     };
     table.row("shards", format!("{} of {} in {}{kept}", count(report.shards), count(planned), pack.folder().display()));
     if pack.layout() == PackLayout::Mds {
@@ -111,7 +111,7 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, ti
         table.row("samples", format!("{}{less}", count(report.samples)));
     }
     if report.lacking > 0 {
-        table.row("lacking", format!("{} samples that could not be had", count(report.lacking)));
+        table.row("lacking", format!("{} samples that could not be read", count(report.lacking)));
     }
     let rate = text::bytes(report.bytes_written as f64 / time.as_secs_f64().max(1e-9));
     let (written, time) = (of(report.bytes_written), text::time(time));

@@ -32,7 +32,7 @@ const PAPER: u8 = 255;
 /// Writes the picture, and prints which sample is where.
 pub fn run(options: &Sheet) -> Done {
     if !options.images.transform_column.is_empty() {
-        let what = "the sheet shows what --transform makes, and nothing of --transform-column";
+        let what = "the sheet shows what --transform makes, but not what --transform-column makes";
         return Err(Error::new(ErrorKind::InvalidArgument, what)
             .with_remedy("give --transform, and --image-column")
             .into());

@@ -158,7 +158,7 @@ fn target(state: &State, to: &SeekTo) -> Result<Cursor, Failure> {
         && cursor.position < mixer.since
     {
         let what = format!("before position {} of epoch {} the mixture had other weights", mixer.since, mixer.epoch);
-        return Err(refused(what, "seek to a position behind it, or take a state from before"));
+        return Err(refused(what, "seek to a position after it, or take a state from before"));
     }
     Ok(cursor)
 }
@@ -176,7 +176,7 @@ fn further(state: &State, samples: i64) -> Result<Cursor, Failure> {
     });
     let Some(cursor) = cursor else {
         let what =
-            format!("{samples:+} samples from here is before the first sample or behind all that can be counted");
+            format!("{samples:+} samples from here is before the first sample or after the last that can be counted");
         return Err(refused(what, "give fewer samples"));
     };
     if cursor.epoch != epoch && state.mixer.is_some() {

@@ -47,7 +47,7 @@ fn pack_says_what_came_of_it() {
         assert_eq!(format!("{}.dat", ours["key"].as_str().unwrap()), theirs["key"].as_str().unwrap());
     }
     let (text, _) = pack("--shard-size 64KiB", from.path(), to.path(), 0);
-    assert!(text.contains("5 of 5") && text.contains("5 of which were there"), "{text}");
+    assert!(text.contains("5 of 5") && text.contains("5 of them from before"), "{text}");
     let (_, err) = pack("--shard-size 65KiB", from.path(), to.path(), 2);
     assert!(err.contains("other settings: shard size") && err.contains("--overwrite"), "{err}");
     let (text, _) = pack("--shard-size 1GB --prefix train --overwrite --align 512", from.path(), to.path(), 0);
@@ -101,7 +101,7 @@ fn pack_names_what_it_leaves_out() {
     let told = json(&told);
     assert_eq!((&told["samples"], &told["lacking"], &told["failed"]), (&2.into(), &1.into(), &1.into()));
     let (text, _) = pack("--fields jpg --on-error skip", &from.path().join("t"), to.path(), 0);
-    assert!(text.contains("1 samples that could not be had"), "{text}");
+    assert!(text.contains("1 samples that could not be read"), "{text}");
     let (_, err) =
         pack("--fields jpg --on-error skip --max-failures 0 --overwrite", &from.path().join("t"), to.path(), 1);
     assert!(err.contains("1 samples could not be read, and 0 may fail"), "{err}");
@@ -211,7 +211,7 @@ fn images_are_packed_smaller_and_what_that_brings_is_told() {
     let bench = format!("bench {} --no-raw --json - --transform random_resized_crop(16)", to.path().display());
     assert_eq!(json(&expect(&mut uringload(&bench), 0).0)["samples_decoded"], 6);
     let (text, _) = pack("--resize 32 --quality 80", from.path(), to.path(), 0);
-    assert!(text.contains("of which were there") && text.lines().any(|line| line.starts_with("decoded")), "{text}");
+    assert!(text.contains("of them from before") && text.lines().any(|line| line.starts_with("decoded")), "{text}");
     let (_, err) = pack("--resize 32 --quality 81", from.path(), to.path(), 2);
     assert!(err.contains("other settings: images"), "{err}");
     let (text, _) = pack("--transform resize(32),center_crop(32) --pixels --overwrite", from.path(), to.path(), 0);
