@@ -265,7 +265,7 @@ impl Options {
                 _ => continue,
             };
             let what = format!(
-                "column {column:?} {does} the images of {images:?}, and {step} works on these behind that, where \
+                "column {column:?} {does} the images of {images:?}, and {step} works on these after that, where \
                  nothing goes along with them"
             );
             return Err(invalid(

@@ -415,7 +415,7 @@ def test_what_belongs_to_images_goes_along_or_is_refused(tmp_path: pathlib.Path)
     mix, mask = "mix(data, classes=2, mixup=1)", "mask(data)"
     chain = "center_crop(20x20), to_tensor(u8, hwc)"
     flip = v2.Compose([v2.RandomHorizontalFlip(1.0)])
-    with pytest.raises(uringload.InvalidArgumentError, match="and RandomHorizontalFlip works on these behind that"):
+    with pytest.raises(uringload.InvalidArgumentError, match="and RandomHorizontalFlip works on these after that"):
         # A mask that is a plain tensor is passed over.
         with uringload.DataLoader(tmp_path, 2, transforms={"data": chain, "label": mask}, transform=flip) as loader:
             next(iter(loader))

@@ -85,8 +85,8 @@ def test_an_index_that_points_outside_its_file(blobs: list[pathlib.Path]) -> Non
         (blobs, [0], [1, 1], "1 have offsets"),
         (blobs, [0, -1], [1, 1], "offsets of sample 1 cannot be -1"),
         (blobs, [0, 1.5], [1, 1], "offsets of sample 1 cannot be 1.5"),
-        ((blobs, [0, 2]), [0, 0], [1, 1], "sample 1 lies in file 2, and there are 2"),
-        ((blobs, [0, 2]), None, None, "sample 1 lies in file 2, and there are 2"),
+        ((blobs, [0, 2]), [0, 0], [1, 1], "sample 1 is in file 2, and there are 2"),
+        ((blobs, [0, 2]), None, None, "sample 1 is in file 2, and there are 2"),
         (blobs, [0, 1], None, "offsets and lengths are of use together"),
         (blobs, 7, [1, 1], "offsets is a int"),
     ]:

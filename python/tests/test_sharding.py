@@ -345,7 +345,7 @@ def test_a_loaded_state_comes_before_skipping(records: pathlib.Path, caplog: pyt
             assert [numbers(batch) for batch in skipping(loader, skipped)] == whole[9:]
         loader.load_state_dict(state)
         loader.set_epoch(5)
-        assert "the state that was loaded stands in epoch 0, and set_epoch(5) leaves it unused" in caplog.text
+        assert "the state that was loaded is in epoch 0, and set_epoch(5) leaves it unused" in caplog.text
 
 
 def test_lightning_would_end_the_epoch_too_soon(

@@ -70,7 +70,7 @@ impl Ranges {
         let mut bytes = 0_u64;
         for (sample, ((&file, &offset), &length)) in which.iter().zip(&offsets).zip(&lengths).enumerate() {
             if file as usize >= table.len() {
-                let what = format!("sample {sample} lies in file {file}, and there are {}", table.len());
+                let what = format!("sample {sample} is in file {file}, and there are {}", table.len());
                 return Err(refused(what, "count files from 0"));
             }
             let (file, end) = (FileId(file), offset.checked_add(length));

@@ -194,7 +194,7 @@ class _Made:
         padding, which is 0 then.
         """
         if any(step.startswith("random_erasing") or pads for step in self._behind):
-            raise _Unknown("what is behind a normalization or an erasing is not the loader's")
+            raise _Unknown("the loader does nothing after a normalization or an erasing")
         self.op(text)
 
     def op(self, text: str) -> None:
@@ -209,7 +209,7 @@ class _Made:
     def behind(self, step: Any, text: str) -> None:
         self.needs(step, "tensor", "image", dtype="f32")
         if self._behind and not text.startswith("random_erasing"):
-            raise _Unknown("what is behind a normalization or an erasing is not the loader's")
+            raise _Unknown("the loader does nothing after a normalization or an erasing")
         native.check_chain(text)
         self._behind.append(text)
 

@@ -154,9 +154,9 @@ class Draws:
         count = len(sampler)
         drawn = list(islice(iter(sampler), count + 1))
         if len(drawn) > count:
-            raise refused(f"the sampler ({self._name()}) goes on after the {count} samples that its len() tells",
-                          "have __len__ tell how many samples __iter__ gives in an epoch; of an endless sampler, give "
-                          "as many as an epoch shall have")
+            raise refused(f"the sampler ({self._name()}) goes on after the {count} samples of its len()",
+                          "have __len__ return how many samples __iter__ gives in an epoch; for an endless sampler, "
+                          "return the length of an epoch")
         if drawn and isinstance(drawn[0], (list, tuple)):
             raise mistyped(f"the sampler ({self._name()}) gives batches of samples, and not samples",
                            "give the sampler that it takes them from, and batch_size")

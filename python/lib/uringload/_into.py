@@ -153,7 +153,7 @@ def _parts(staged: list[tuple[str, int, Any]], size: int) -> Iterator[list[tuple
 
 def _listed(ranges: Any) -> list[Range]:
     what = "ranges are not (target, path, offset) or (target, path, offset, length)"
-    remedy = "give a path behind a single target, or a list of such tuples"
+    remedy = "give a path after a single target, or a list of such tuples"
     if not isinstance(ranges, Iterable) or isinstance(ranges, (str, bytes, bytearray, memoryview)):
         raise mistyped(what, remedy)
     found = []

@@ -251,7 +251,7 @@ class DataLoader:
         self._order: _order.Distributed | _order.Sampled | None = None
         self._batches: int | None = None
         self._found: _ranks.Found | None = None
-        # The ranks when len() was told, if that was before they were settled by a pass.
+        # The ranks when len() was asked, if that was before a pass settled them.
         self._len_found: _ranks.Found | None = None
         self._sampled: weakref.ref[_accelerate.Batches] | None = None
         self._process = os.getpid()
@@ -321,7 +321,7 @@ class DataLoader:
             if self._reindex is not None and found.world_size > 1:
                 raise refused(f"reindex is for one rank, and this is {found.words}: ranks that look at different "
                               "moments may find different files",
-                              "open a DataLoader on all ranks behind a barrier instead")
+                              "open a DataLoader on all ranks after a barrier instead")
             if self._trace is not None:
                 self._trace.check(found.world_size)
             size = _settings.batch_size(*self._sizes, found.world_size)
@@ -342,7 +342,7 @@ class DataLoader:
         found, before = self._settle(self._ranks.of_pass()), self._len_found
         self._len_found = None
         if before is not None and before.world_size != found.world_size:
-            _log.warning("len() was told for %s, and this pass is for %s: it now is %s", before.words, found.words,
+            _log.warning("len() was for %s, and this pass is for %s: it now is %s", before.words, found.words,
                          "unknown" if self._batches is None else self._batches)
 
     # Properties.
@@ -460,7 +460,7 @@ class DataLoader:
                 self._order.draws.set_epoch(epoch)
             if epoch != self._next_epoch:
                 if self._resume is not None:
-                    _log.warning("the state that was loaded stands in epoch %d, and set_epoch(%d) leaves it unused",
+                    _log.warning("the state that was loaded is in epoch %d, and set_epoch(%d) leaves it unused",
                                  self._next_epoch, epoch)
                 self._next_epoch = epoch
                 self._resume = None

@@ -68,7 +68,7 @@ def _files(files: Any) -> tuple[list[str], list[int] | None]:
 
 def _at(table: list[str], number: int, sample: int) -> str:
     if number >= len(table):
-        raise refused(f"sample {sample} lies in file {number}, and there are {len(table)}", "count files from 0")
+        raise refused(f"sample {sample} is in file {number}, and there are {len(table)}", "count files from 0")
     return table[number]
 
 

@@ -98,11 +98,11 @@ class Ranks:
         return self._among
 
     def words(self) -> str:
-        """The rank in words, whether or not it can be told."""
+        """The rank in words, known or not."""
         try:
             found = self.now()
         except Error:
-            return "a rank that cannot be told"
+            return "an unknown rank"
         return f"rank {found.rank} of {found.world_size}"
 
     def _find(self) -> Found:
@@ -137,7 +137,7 @@ def find(rank: int | None, world_size: int | None, environment: Mapping[str, str
         there, absent = incomplete.rank_name, incomplete.size_name
         if incomplete.rank is None:
             there, absent = absent, there
-        raise refused(f"the variable {there} is set and {absent} is not: the rank cannot be told", _REMEDY)
+        raise refused(f"the variable {there} is set and {absent} is not: the rank is unknown", _REMEDY)
     return Found(rank or 0, 1 if world_size is None else world_size, None)
 
 

@@ -86,7 +86,7 @@ def _saved(exported: Any) -> dict[str, Any] | None:
 
 
 def _check(loader: DataLoader, saved: dict[str, Any], args: Any, steps: int) -> None:
-    """Refuses what the Trainer's steps would leave out of the epoch that the state stands in."""
+    """Refuses a resume in which the Trainer's steps would leave out a part of the state's epoch."""
     try:
         batches = len(loader)
     except TypeError:
@@ -96,7 +96,7 @@ def _check(loader: DataLoader, saved: dict[str, Any], args: Any, steps: int) -> 
     epoch, done = divmod(steps, of_epoch)
     remaining = loader._remaining(saved)
     if epoch != saved["epoch"]:
-        wrong = f"the state stands in epoch {saved['epoch']}, and the Trainer counts to epoch {epoch}"
+        wrong = f"the state is in epoch {saved['epoch']}, and the Trainer counts to epoch {epoch}"
     elif not args.ignore_data_skip and remaining > batches - done * args.gradient_accumulation_steps:
         wrong = f"the epoch has {remaining} batches left, and the Trainer counts to its end sooner"
     else:
