@@ -1,4 +1,4 @@
-//! What went wrong: a kind for programs, and for people a sentence, the file, the byte, the cause and a remedy.
+//! What went wrong: a kind for programs; for people a sentence, the file, the byte, the cause and a remedy.
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     Changed,
     /// One batch cannot fit in the memory limit.
     MemoryLimit,
-    /// The consumer holds so many batches that no memory is left for the next one.
+    /// The consumer holds too many batches: no memory is left for the next one.
     Starved,
     /// An engine, mode or device that was chosen by name is not available here.
     Unavailable,
@@ -48,7 +48,7 @@ pub enum ErrorKind {
     Device,
     /// The user's own code could not use a sample that was read.
     Transform,
-    /// A bug: of this library, such as a thread that ended unexpectedly, or of a dataset of somebody else's, such as a
+    /// A bug of this library, such as a thread that ended unexpectedly, or of another program's dataset, such as a
     /// panic in its parser. The message says whose.
     Internal,
 }
@@ -77,7 +77,7 @@ struct Inner {
     offset: Option<u64>,
     remedy: Option<Cow<'static, str>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// Whether it comes in addition to the batches of a loader and takes the place of none.
+    /// Whether it is delivered in addition to the batches of a loader, in place of none of them.
     beside: bool,
 }
 
@@ -141,7 +141,7 @@ impl Error {
         self
     }
 
-    /// Marks it as one that stands beside the batches of a loader, and in the place of none.
+    /// Marks an error that is delivered in addition to the batches of a loader, in place of none of them.
     #[doc(hidden)]
     #[must_use]
     pub fn beside_batches(mut self) -> Error {
@@ -149,7 +149,7 @@ impl Error {
         self
     }
 
-    /// Whether it stands beside the batches of a loader, and in the place of none.
+    /// Whether it is delivered in addition to the batches of a loader, in place of none of them.
     #[doc(hidden)]
     pub fn is_beside_batches(&self) -> bool {
         self.0.beside
@@ -210,13 +210,13 @@ impl Error {
     }
 }
 
-/// The path and the offset, as far as they are known.
+/// The path and the offset, where they are known.
 type Place<'a> = (Option<&'a Path>, Option<u64>);
 
 /// An [`Error`] in one line, without the remedy.
 pub struct Headline<'a> {
     error: &'a Error,
-    /// The place that the text before it names.
+    /// The place, in the text before it.
     above: Place<'a>,
 }
 
@@ -263,7 +263,7 @@ impl fmt::Display for Help<'_> {
     }
 }
 
-/// Escapes newlines and everything else that steers a terminal: a message repeats names that a file made up.
+/// Escapes newlines and everything else that controls a terminal: a message repeats names that a file made up.
 struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
 impl fmt::Write for OneLine<'_, '_> {
@@ -282,13 +282,13 @@ impl fmt::Write for OneLine<'_, '_> {
     }
 }
 
-/// Control characters, ends of lines, and what turns the direction of the text around it.
+/// Control characters, ends of lines, and characters that turn the direction of the text around them.
 fn steers(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// An object with `kind`, `what`, `file`, `offset`, `cause` and `remedy`, null where one is not known.
+/// An object with `kind`, `what`, `file`, `offset`, `cause` and `remedy`, each null if it is not known.
 impl Serialize for Error {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let cause = match (self.inner(), self.cause()) {
@@ -312,8 +312,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// An error by what it is about, for sets of errors: the kind and the place. Where no byte is known, what is said of it
-/// tells it from others at that place.
+/// An error as an element of a set: two errors of one kind at one place are the same. Where no byte is known, the text
+/// distinguishes errors at that place.
 #[derive(Clone, Debug)]
 pub struct Distinct(pub Error);
 

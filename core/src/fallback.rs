@@ -1,5 +1,4 @@
-//! A step down from the best way of doing something: what was wanted, what is used instead, why, and what to do about
-//! it.
+//! A step down from the best way to do something: what was wanted, what is used instead, why, and what to do about it.
 
 mod gds;
 
@@ -42,8 +41,8 @@ impl Fallback {
         }
     }
 
-    /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, as
-    /// is a quota. GPUDirect Storage is an extra that few machines have; but one that gives wrong bytes is a defect.
+    /// Whether something is worse than it could be. To read files from the page cache is a choice, not a defect, and so
+    /// is a quota. Few machines have GPUDirect Storage, so its absence is no defect; but wrong bytes are one.
     pub fn is_degraded(&self) -> bool {
         matches!(self.cause, Cause::Gds(GdsCause::Proof))
             || !matches!(self.cause, Cause::PageCache | Cause::ProcessorQuota | Cause::Gds(_))
@@ -90,7 +89,7 @@ impl fmt::Display for Fallback {
 pub enum Cause {
     /// `io_uring_setup(2)` failed.
     RingSetup,
-    /// The files lie on FUSE, where io_uring can read wrong bytes.
+    /// The files are on FUSE, where io_uring can read wrong bytes.
     RingOnFuse,
     /// The kernel has io_uring, but not all the ring flags that we want.
     RingFlags,
@@ -114,13 +113,13 @@ pub enum Cause {
     HugePages,
     /// Memory cannot be carried from one long sample to the next.
     Carrying,
-    /// The files lie in the page cache, which is faster than the disk.
+    /// The page cache holds the files, and is faster than the disk.
     PageCache,
     /// What is read through the page cache stays there, although it is read once or kept elsewhere.
     ReadOnce,
-    /// Not all of what is to be kept in memory is, or no longer.
+    /// Not all of what should be kept in memory is in memory, or no longer.
     Cache,
-    /// There is no memory to read together what lies together.
+    /// There is no memory to read neighbouring samples together.
     Locality,
     /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
@@ -140,15 +139,15 @@ pub enum Cause {
     CopyLists,
     /// Images cannot be decoded by the GPU.
     Nvjpeg,
-    /// JPEGs are decoded by the GPU's multiprocessors and not by its engine for them.
+    /// The GPU's multiprocessors decode JPEGs, not its engine for them.
     NvjpegEngine,
     /// GPUDirect Storage is not available, or not for everything. The inner value may change in any release:
     /// [`Fallback::reason`] says in words what prevents it.
     Gds(GdsCause),
 }
 
-// errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
-// nothing of the system.
+// errno values of Linux on every architecture that Rust's std supports; named here because this layer makes no system
+// calls.
 const EPERM: i32 = 1;
 const ENOMEM: i32 = 12;
 const EACCES: i32 = 13;

@@ -1,8 +1,8 @@
 //! The types that all crates of uringload share: errors, fallbacks, element types, parts of a job.
 #![forbid(unsafe_code)]
 
-// Here and nowhere else: every other crate depends on this one, which has nothing that is Linux's own, so this line is
-// all that the compiler says.
+// This check is here alone: every other crate depends on this one, which uses nothing of Linux's own, so the compiler
+// reports only this line.
 #[cfg(not(target_os = "linux"))]
 compile_error!(
     "uringload needs Linux: io_uring, O_DIRECT and eventfd are its own. Build for Linux, in a container or a virtual \

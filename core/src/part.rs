@@ -1,4 +1,4 @@
-//! The part of one job, where several equal jobs share the work.
+//! A part of a job that several equal jobs share.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Everything, by one job.
+    /// Everything, in one job.
     pub const WHOLE: Part = Part { index: 0, count: 1 };
 
     /// Job `index` of `count`, from 0; `None` if there is no such job.

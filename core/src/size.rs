@@ -29,7 +29,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// A number and the unit behind it: "1.5 KiB" as "1.5" and "KiB".
+/// A number and the unit after it: "1.5 KiB" as "1.5" and "KiB".
 ///
 /// # Errors
 /// Where the text does not begin with a number.

@@ -1,4 +1,4 @@
-//! What a message looks like, whatever names are in it, and which errors are the same.
+//! What a message looks like, whatever names it has, and which errors are the same.
 
 use super::*;
 use std::collections::HashSet;
@@ -52,7 +52,7 @@ fn an_error_takes_what_it_lacks_from_its_cause() {
     let error = outer().with_source(cause.clone());
     assert_eq!((error.path(), error.offset()), (Some(Path::new("a")), Some(8)));
     assert_eq!(error.remedy(), Some("check the disk"));
-    // The place is said once.
+    // The place is named once.
     let text = "a:8: 2 samples failed: cannot read: Input/output error (os error 5)\nhelp: check the disk";
     assert_eq!(error.to_string(), text);
     assert_eq!(error.with_path("a").to_string(), text);

@@ -1,6 +1,6 @@
 //! The words of each step down from GPUDirect Storage.
 
-/// What stands in the way of GPUDirect Storage.
+/// What prevents GPUDirect Storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GdsCause {
@@ -12,7 +12,7 @@ pub enum GdsCause {
     Path,
     /// Udev's data are missing.
     Udev,
-    /// Standard input was closed, and `/dev/null` stands in for it.
+    /// Standard input was closed, and `/dev/null` takes its place.
     StandardInput,
     /// Its configuration could not be put in place.
     Configuration,
@@ -26,13 +26,13 @@ pub enum GdsCause {
     Timeout,
     /// cuFile would copy through the host.
     Compat,
-    /// What is asked for needs the bytes on the host, or another way to read.
+    /// The work needs the bytes on the host, or another way to read.
     Work,
-    /// The files lie in the page cache, or have no `O_DIRECT`.
+    /// The page cache holds the files, or they have no `O_DIRECT`.
     Files,
-    /// The GPU's memory does not suffice, or not all of it can be registered.
+    /// The GPU has too little memory, or not all of it can be registered.
     Memory,
-    /// The bytes of a read that was tried are not those of the file.
+    /// A trial read gave other bytes than the file has.
     Proof,
     /// A trial showed the pinned path to be no worse.
     Slower,
