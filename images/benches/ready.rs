@@ -1,10 +1,10 @@
-//! What an image costs from its bytes to a tensor, in CPU time of one thread, next to a bare loop of full decodes by
-//! the same decoder: libjpeg-turbo where there is one, and the embedded decoder beside it.
+//! CPU time from an image's bytes to a tensor on one thread, next to a bare loop of full decodes by the same decoder:
+//! libjpeg-turbo where it is installed, and the embedded decoder.
 //!
 //! usage: cargo bench -p uringload-images --bench ready -- [FOLDER [PASSES]]
 //!
-//! FOLDER has the JPEGs; without one, the photograph of the tests is taken. The least of all passes counts, because
-//! other work on the machine only adds.
+//! FOLDER has the JPEGs; without one, the photograph of the tests is used. The least of all passes counts, because
+//! other work on the machine can only add.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

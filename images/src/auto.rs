@@ -3,7 +3,7 @@
 use crate::random::Random;
 use crate::warp::Matrix;
 
-/// For which dataset the pairs of AutoAugment were found.
+/// The dataset for which the pairs of AutoAugment were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
@@ -61,7 +61,7 @@ impl Kind {
         matches!(self, ShearX | ShearY | TranslateX | TranslateY | Rotate | Brightness | Color | Contrast | Sharpness)
     }
 
-    /// The operation of that magnitude upon an image of `height` rows and `width` columns.
+    /// The operation of that magnitude on an image of `height` rows and `width` columns.
     fn with(self, magnitude: f64, (height, width): (u32, u32)) -> Option<Drawn> {
         // Sheared and moved about the upper left corner.
         let affine = |move_by, shear| Some(Drawn::Warp(Matrix::affine((0.0, 0.0), 0.0, move_by, 1.0, shear)));
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// Magnitude number `bin` of `bins` that go evenly from `low` to `high`.
+/// Magnitude number `bin` of `bins`, evenly spaced from `low` to `high`.
 fn linear(low: f64, high: f64, bin: u32, bins: u32) -> f64 {
     low + (high - low) * f64::from(bin) / f64::from(bins.max(2) - 1)
 }
@@ -142,7 +142,7 @@ const SPACE: [Kind; 14] = [
 ];
 
 fn signed(kind: Kind, magnitude: f64, random: &mut Random) -> f64 {
-    // Drawn in any case, so that what comes behind does not depend on the kind.
+    // Always drawn, so that later numbers do not depend on the kind.
     let is_negated = random.up_to(1) == 1;
     if kind.is_signed() && is_negated { -magnitude } else { magnitude }
 }

@@ -20,10 +20,10 @@ pub fn gaussian_blur(image: &mut Image, kernel: u32, sigma: f32) -> Result<()> {
     let bytes = width * channels;
     let mut padded = memory(1, width as u32 + 2 * half, channels as u32, 0)?;
     let half = half as usize;
-    // Rows that were blurred along x, in single precision, as many as the kernel has.
+    // Rows blurred along x, in single precision: as many as the kernel has.
     let mut rows = vec![0.0_f32; bytes * weights.len()];
     let mut blurred = memory(image.height(), image.width(), image.channels(), 0)?;
-    // The row at `at`, which may lie beyond an edge, comes to its place in the ring.
+    // Puts the row at `at`, which may be beyond an edge, in its place in the ring.
     let mut add = |rows: &mut [f32], at: usize| {
         let y = mirrored(at as isize - half as isize, height);
         let source = image.row(y as u32);
@@ -65,7 +65,7 @@ fn weights(kernel: u32, sigma: f32) -> Vec<f32> {
     weights.iter().map(|weight| (weight / sum) as f32).collect()
 }
 
-/// The place of a pixel that may lie beyond an edge, which is not repeated.
+/// The place of a pixel that may be beyond an edge, which is not repeated.
 fn mirrored(at: isize, len: usize) -> usize {
     let last = len as isize - 1;
     let at = at.abs();

@@ -10,11 +10,11 @@ use crate::warp::Matrix;
 use crate::{Filter, Region, refused};
 use uringload_core::{DType, Result};
 
-/// Most pixels that an operation makes of an image.
+/// Most pixels of an operation's result.
 const PIXELS_MAX: u64 = 1 << 30;
 
-/// Operations in a row, and the tensor that comes out of them: by default `f32` from 0 to 1 of shape
-/// `[channels, height, width]`, as torchvision's `ToTensor`.
+/// Operations in a row, and the tensor that they make: by default `f32` from 0 to 1 of shape `[channels, height,
+/// width]`, as torchvision's `ToTensor`.
 ///
 /// ```
 /// use uringload_core::DType;
@@ -48,10 +48,10 @@ impl Chain {
         Chain::default()
     }
 
-    /// Adds an operation behind the others.
+    /// Adds an operation after the others.
     ///
     /// # Errors
-    /// `InvalidArgument` for numbers of no sense, and for what stands behind an erasing, which overwrites the tensor.
+    /// `InvalidArgument` for invalid numbers, and for an operation after an erasing, which overwrites the tensor.
     pub fn with(mut self, op: Op) -> Result<Chain> {
         op.check()?;
         let is_erasing = |op: &Op| matches!(op, Op::RandomErasing { .. });
@@ -62,8 +62,8 @@ impl Chain {
         Ok(self)
     }
 
-    /// Subtracts `mean` from levels scaled to 0..1, and divides by `std`: one number each for all channels, or one for
-    /// each channel. Stands behind all operations but erasing.
+    /// Subtracts `mean` from levels scaled to 0..1, and divides by `std`: each has one number for all channels, or one
+    /// for each channel. Follows all operations but erasing.
     ///
     /// # Errors
     /// `InvalidArgument` for numbers that are not finite, and a deviation that is not above 0.
@@ -97,8 +97,8 @@ impl Chain {
         &self.ops
     }
 
-    /// The chain as two in a row: what is the same in every epoch, as an image of 8 bits, and everything from the first
-    /// random operation on, to the tensor. Random numbers and the bytes that come out are those of the chain as one.
+    /// The chain as two in a row: the part that is the same in every epoch, as an image of 8 bits, and everything from
+    /// the first random operation on, to the tensor. Random numbers and resulting bytes are those of the whole chain.
     ///
     /// ```
     /// # fn main() -> uringload_core::Result<()> {
@@ -112,7 +112,7 @@ impl Chain {
     /// ```
     #[must_use]
     pub fn split(&self) -> (Chain, Chain) {
-        // These draw no number. Others may, even where it decides nothing.
+        // These draw no number. Others may, even where the number decides nothing.
         let is_fixed = |op: &Op| matches!(op, Op::Resize { .. } | Op::CenterCrop { .. } | Op::Pad { .. });
         let end = self.ops.iter().position(|op| !is_fixed(op)).unwrap_or(self.ops.len());
         let (fixed, random) = self.ops.split_at(end);
@@ -120,7 +120,7 @@ impl Chain {
         (fixed, Chain { ops: random.to_vec(), elements: self.elements.clone() })
     }
 
-    /// The chain up to its pixels, `u8` of shape `[height, width, channels]`, and what becomes of their levels then;
+    /// The chain up to its pixels, `u8` of shape `[height, width, channels]`, and how their levels become numbers then;
     /// `None` with an erasing, which overwrites the tensor.
     #[must_use]
     pub fn split_elements(&self) -> Option<(Chain, &Elements)> {
@@ -131,7 +131,7 @@ impl Chain {
         Some((Chain { ops: self.ops.clone(), elements: pixels }, &self.elements))
     }
 
-    /// Rows and columns that come out of an image of any size; `None` if they depend on it.
+    /// Rows and columns of the result for an image of any size; `None` if they depend on it.
     #[must_use]
     pub fn size(&self) -> Option<(u32, u32)> {
         let grown = |side: u32, before: &u32, behind: &u32| side.saturating_add(*before).saturating_add(*behind);
@@ -149,13 +149,14 @@ impl Chain {
     }
 
     /// What happens to one image of `height` rows and `width` columns: a function of the seed, the epoch and the
-    /// sample, the same on every thread, rank and machine, and behind a resume.
+    /// sample, the same on every thread, rank and machine, and after a resume.
     ///
-    /// The first number of the sample's stream decides about the first horizontal flip, wherever it stands; the others
-    /// are drawn by the operations in their order. So the boxes are those of `uringload::transform::Images`.
+    /// The first number of the sample's stream decides about the first horizontal flip, wherever it is in the chain;
+    /// the operations draw the others in their order. So the boxes are those of `uringload::transform::Images`.
     ///
     /// # Errors
-    /// `InvalidArgument` for an image without pixels, and one that is too small for a crop or too large to be padded.
+    /// `InvalidArgument` for an image without pixels, one that is too small for a crop, and one that is too large to
+    /// pad.
     pub fn draw(&self, seed: u64, epoch: u64, sample: u64, height: u32, width: u32) -> Result<Plan> {
         self.elements.check_numbers()?;
         if height == 0 || width == 0 || height > SIDE_MAX || width > SIDE_MAX {
@@ -267,7 +268,7 @@ impl Draw {
     }
 
     fn center_crop(&mut self, h: u32, w: u32) {
-        // Padded first where it is smaller, the odd pixel to the right and below.
+        // A smaller image is padded first, the odd pixel to the right and below.
         let start = |all: u32, len: u32| {
             if len > all { -i64::from((len - all) / 2) } else { (f64::from(all - len) / 2.0).round_ties_even() as i64 }
         };
@@ -297,7 +298,7 @@ impl Draw {
     }
 
     fn rotate(&mut self, degrees: f64, filter: Filter, fill: u8) {
-        // Pillow turns by nothing and by half without looking anything up.
+        // Pillow turns by 0 and 180 degrees without a lookup.
         match degrees.rem_euclid(360.0) {
             0.0 => {}
             180.0 => {
@@ -330,7 +331,7 @@ fn frame(region: Region) -> Frame {
     Frame { y: region.y.into(), x: region.x.into(), h: region.h, w: region.w }
 }
 
-/// The shorter side becomes `side`, the other one follows, without a fraction, as torchvision has it.
+/// The shorter side becomes `side`; the other one follows, rounded down, as in torchvision.
 fn shorter((height, width): (u32, u32), side: u32) -> (u32, u32) {
     let follow =
         |long: u32, short: u32| (f64::from(side) * f64::from(long) / f64::from(short)).min(f64::from(u32::MAX)) as u32;

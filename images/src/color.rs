@@ -1,5 +1,5 @@
-//! Operations on colours by themselves, as Pillow's `ImageEnhance`, `ImageOps` and torchvision do them on images of
-//! Pillow. An image of one channel is its own luminance, and has no hue and no saturation.
+//! Operations on colours alone, as Pillow's `ImageEnhance`, `ImageOps` and torchvision do them on Pillow's images. An
+//! image of one channel is its own luminance, and has neither hue nor saturation.
 
 use crate::Image;
 
@@ -75,7 +75,7 @@ pub fn autocontrast(image: &mut Image) {
     }
 }
 
-/// Makes all levels of each channel as frequent as can be.
+/// Makes all levels of each channel as equally frequent as possible.
 pub fn equalize(image: &mut Image) {
     for channel in 0..image.channels() as usize {
         let counts = counts(image, channel);
@@ -142,7 +142,7 @@ fn look_up_in(image: &mut Image, channel: usize, table: &[u8; 256]) {
     levels.for_each(|level| *level = table[usize::from(*level)]);
 }
 
-/// How often each level is there.
+/// How often each level occurs.
 fn counts(image: &Image, channel: usize) -> [u64; 256] {
     let mut counts = [0; 256];
     let levels = image.pixels().iter().skip(channel).step_by(image.channels() as usize);

@@ -1,4 +1,4 @@
-//! From the bytes of a file to pixels: which format they are, what may be taken for them, and which way is up.
+//! From the bytes of a file to pixels: the format, the limits of memory, and the orientation.
 
 mod bmp;
 mod cut;
@@ -31,13 +31,13 @@ pub struct Decoding {
     /// Whether the image is turned and mirrored as its EXIF or XMP orientation says. That of a TIFF is always applied,
     /// as Pillow does it: it is a part of the format. Default: true.
     pub orient: bool,
-    /// What one image may take.
+    /// The most that one image may take.
     pub limits: Limits,
     /// What decodes a JPEG. Default: [`Jpeg::Auto`].
     pub jpeg: Jpeg,
-    /// Whether [`Chain::ready`](crate::Chain::ready), which decodes only what is seen, makes the bytes that decoding
-    /// all of it makes. If not, it repeats chroma instead of interpolating it and decodes at a half, a quarter or an
-    /// eighth of the size where that leaves as many pixels as come out. Default: false.
+    /// Whether [`Chain::ready`](crate::Chain::ready), which decodes only the visible part, makes the bytes that a full
+    /// decode makes. If not, it repeats chroma instead of interpolating it, and decodes at a half, a quarter or an
+    /// eighth of the size where enough pixels are left. Default: false.
     pub exact: bool,
 }
 
@@ -51,7 +51,7 @@ impl Default for Decoding {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Jpeg {
-    /// libjpeg-turbo if the system has it in version 3 or later, else the embedded decoder: as [`decoder`] tells.
+    /// libjpeg-turbo if the system has it in version 3 or later, else the embedded decoder: [`decoder`] says which.
     #[default]
     Auto,
     /// libjpeg-turbo, or an error.
@@ -74,14 +74,14 @@ pub struct JpegDecoder {
     pub why_not: Option<String>,
 }
 
-/// What decodes JPEGs where nothing else is asked for.
+/// The decoder of JPEGs by default.
 #[must_use]
 pub fn decoder() -> JpegDecoder {
     turbo::described(&[])
 }
 
-/// The same; libjpeg-turbo is looked for at these places too, each a library or a folder that holds one. It is looked
-/// for once: the first call, or the first JPEG that is decoded, decides for the process.
+/// The same, and looks for libjpeg-turbo at these places too, each a library or a folder that holds one. The search
+/// happens once: the first call, or the first JPEG that is decoded, decides for the process.
 #[must_use]
 pub fn decoder_at(places: &[PathBuf]) -> JpegDecoder {
     turbo::described(places)
@@ -97,8 +97,8 @@ pub enum Color {
     Rgb,
     /// One channel, as Pillow's `convert("L")`: `0.299 R + 0.587 G + 0.114 B`.
     Gray,
-    /// One channel without conversion: the index of a palette, or the level of a gray image. What masks of classes are
-    /// stored as. Images of colours are refused.
+    /// One channel without conversion: the index of a palette, or the level of a gray image, as masks of classes are
+    /// stored. Images of colours are refused.
     Index,
 }
 
@@ -110,7 +110,7 @@ impl Color {
     }
 }
 
-/// What one image may take. Both are compared with what its header claims, before memory is taken.
+/// The most that one image may take. Both are compared with the header's claims before memory is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most pixels. Default: 178 956 970, beyond which Pillow calls an image a decompression bomb.
@@ -126,12 +126,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses an image of that size, for whose decoding `bytes` bytes a pixel are needed.
+    /// Refuses an image of that size if it needs too many pixels, or too much memory at `bytes` bytes a pixel.
     fn check(self, height: u32, width: u32, bytes: u64) -> Result<()> {
         self.check_bytes(height, width, (u64::from(height) * u64::from(width)).saturating_mul(bytes))
     }
 
-    /// Refuses an image of that size, for whose decoding `memory` bytes are needed.
+    /// Refuses an image of that size if it needs too many pixels, or too much memory at `memory` bytes in all.
     fn check_bytes(self, height: u32, width: u32, memory: u64) -> Result<()> {
         if height == 0 || width == 0 {
             return Err(Error::new(ErrorKind::Corrupt, format!("the image has {height} rows of {width} pixels")));
@@ -172,7 +172,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a file that starts with these bytes, 12 of which are enough.
+    /// The format of a file that starts with these bytes; 12 are enough.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Format> {
         match bytes {
@@ -228,11 +228,11 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
     decode_in(bytes, how, &mut JpegBuffers::default())
 }
 
-/// The same, in memory that is kept for the next JPEG.
+/// The same, into memory that is kept for the next JPEG.
 pub(crate) fn decode_in(bytes: &[u8], how: &Decoding, buffers: &mut JpegBuffers) -> Result<Image> {
     let Some(format) = Format::of(bytes) else { return Err(unknown(bytes)) };
     if format != Format::Jpeg {
-        // Nobody else uses what is kept, and the limit is for all that an image takes.
+        // Nothing else uses what is kept, and the limit is for all that an image takes.
         buffers.shrink_to(0);
     }
     let (image, orientation) = match format {
@@ -249,11 +249,11 @@ pub(crate) fn decode_in(bytes: &[u8], how: &Decoding, buffers: &mut JpegBuffers)
         #[allow(unreachable_patterns)]
         absent => Err(not_built_in(absent.name(), &absent.name().to_ascii_lowercase())),
     }?;
-    // Of a TIFF it is a part of the format, and Pillow turns it whether it is asked to or not.
+    // In a TIFF it is a part of the format, and Pillow always turns it.
     Ok(if how.orient || format == Format::Tiff { exif::oriented(image, orientation) } else { image })
 }
 
-/// Rows and columns of the image as it is seen: of a JPEG by its header, of the others by decoding them.
+/// Rows and columns of the image as it is seen: for a JPEG from its header, for the others by decoding them.
 ///
 /// # Errors
 /// As [`decode`].
@@ -275,7 +275,7 @@ pub fn usual_jpeg(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
 /// What was decoded of an image, as it is seen.
 pub struct Decoded {
     pub image: Image,
-    /// The row and the column where it lies.
+    /// The row and the column of its place.
     pub place: (u32, u32),
     /// Pixels along each axis that became one.
     pub divisor: u32,

@@ -1,4 +1,4 @@
-//! Images as files: what `pack` writes of those that it made smaller.
+//! Images as files: `pack` writes those that it made smaller.
 
 use crate::{Image, refused};
 use uringload_core::{Error, Result};
@@ -8,7 +8,7 @@ const BMP_HEAD_BYTES: u32 = 54;
 
 /// A baseline JPEG of this quality, from 1 to 100, with chroma of half the rows and columns, as most encoders write it.
 ///
-/// The encoder is that of the feature `jpeg-encoder` on every machine: the same image becomes the same bytes.
+/// On every machine the encoder is that of the feature `jpeg-encoder`: the same image becomes the same bytes.
 ///
 /// # Errors
 /// `InvalidArgument` for another quality, and for an image of more than 65 535 rows or columns or of 2 channels;
@@ -36,12 +36,12 @@ fn jpeg_of(image: &Image, height: u16, width: u16, quality: u8) -> Result<Vec<u8
     let color = match image.channels() {
         1 => ColorType::Luma,
         3 => ColorType::Rgb,
-        // What is transparent is stored as if it were not.
+        // Transparent pixels are stored as if they were opaque.
         _ => ColorType::Rgba,
     };
     let mut file = Vec::new();
-    // With the usual codes. Its own ones would take a scan for each component, which few files have and `zune-jpeg`
-    // decodes wrong where chroma has fewer samples.
+    // With the usual codes. Optimal ones would need a scan for each component, which few files have and which
+    // `zune-jpeg` decodes wrong where chroma has fewer samples.
     let mut encoder = Encoder::new(&mut file, quality);
     encoder.set_sampling_factor(SamplingFactor::F_2_2);
     let encoded = encoder.encode(image.pixels(), width, height, color);
@@ -55,10 +55,10 @@ fn jpeg_of(_image: &Image, _height: u16, _width: u16, _quality: u8) -> Result<Ve
     Err(uringload_core::not_built_in("an encoder of JPEG", "jpeg-encoder"))
 }
 
-/// An uncompressed bitmap of 24 bits (BMP), which every reader of images knows: pixels that are ready to be copied.
+/// An uncompressed bitmap of 24 bits (BMP), which every reader of images knows. Its pixels need only be copied.
 ///
 /// # Errors
-/// `InvalidArgument` for an image that is not of 3 channels, or of more than 2 GiB.
+/// `InvalidArgument` for an image that does not have 3 channels, or has more than 2 GiB.
 pub fn encode_bmp(image: &Image) -> Result<Vec<u8>> {
     let (height, width) = (image.height(), image.width());
     if image.channels() != 3 {
@@ -132,7 +132,7 @@ mod tests {
             assert!(mean < most && file.len() < last, "quality {quality}: {mean}, {} bytes", file.len());
             last = file.len();
         }
-        // Whoever else writes a scan for each component is not decoded wrong.
+        // A file with a scan for each component, from another encoder, is not decoded wrong.
         let mut file = Vec::new();
         let mut encoder = Encoder::new(&mut file, 90);
         encoder.set_sampling_factor(SamplingFactor::F_2_2);

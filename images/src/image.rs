@@ -30,7 +30,7 @@ impl Image {
     /// An image whose bytes are all `value`.
     ///
     /// # Errors
-    /// `MemoryLimit` where there is no memory for it.
+    /// `MemoryLimit` if there is no memory for it.
     pub(crate) fn filled(height: u32, width: u32, channels: u32, value: u8) -> Result<Image> {
         let pixels = memory(height, width, channels, value)?;
         Ok(Image { height, width, channels, pixels })
@@ -151,7 +151,7 @@ pub(crate) fn mirror(row: &mut [u8], channels: usize) {
     }
 }
 
-/// Memory for so many pixels.
+/// Memory for that many pixels.
 pub(crate) fn memory(height: u32, width: u32, channels: u32, value: u8) -> Result<Vec<u8>> {
     let mut pixels = grown(Vec::new(), height, width, channels)?;
     if value != 0 {
@@ -160,12 +160,12 @@ pub(crate) fn memory(height: u32, width: u32, channels: u32, value: u8) -> Resul
     Ok(pixels)
 }
 
-/// Memory for so many pixels, which may have been another image's.
+/// Memory for that many pixels, which may have been another image's.
 pub(crate) fn grown(mut pixels: Vec<u8>, height: u32, width: u32, channels: u32) -> Result<Vec<u8>> {
     let bytes = u64::from(height).checked_mul(u64::from(width)).and_then(|pixels| pixels.checked_mul(channels.into()));
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
     if bytes.is_some_and(|bytes| bytes > pixels.capacity()) {
-        // Both at once would be more than an image may take, and what is in it is not needed.
+        // Both at once would take more than an image may, and the old content is not needed.
         pixels = Vec::new();
     }
     let Some(bytes) = bytes.filter(|&bytes| pixels.try_reserve_exact(bytes.saturating_sub(pixels.len())).is_ok())

@@ -1,8 +1,8 @@
-//! The loops over pixels, in the processor's own instructions where it has them (AVX2, by the safe functions of
-//! `pulp`), and as plain loops elsewhere: the same bytes come out.
+//! The loops over pixels: AVX2 where the processor has it, by the safe functions of `pulp`, else plain loops. Both make
+//! the same bytes.
 //!
-//! Columns: a weight has 22 bits and more, and the fast product of 16-bit numbers only 16, so that a weight is a high
-//! part of its upper bits and a low part of twelve. Both products are exact, and so is their sum.
+//! Columns: a weight has 22 bits or more, but the fast product multiplies 16-bit numbers. So a weight is split into its
+//! upper bits and its lower twelve. Both products are exact, and so is their sum.
 
 use crate::Image;
 use crate::weights::{HALF, Weights, clip};
@@ -11,32 +11,32 @@ use crate::weights::{HALF, Weights, clip};
 #[cfg(target_arch = "x86_64")]
 const LOW_BITS: i32 = 12;
 
-/// Rows that are made at a time by the first pass: their sums fill two registers, which are packed into one.
+/// Rows that the first pass makes at a time: their sums fill two registers, which are packed into one.
 pub const ROWS: usize = 4;
 
-/// Weights of four pixels, as they are multiplied: the high parts of the first two for each of four channels, of the
-/// other two, and the same of the low parts.
+/// Weights of four pixels, in the order of multiplication: the high parts of the first two for each of four channels,
+/// of the other two, and then the low parts in the same order.
 #[cfg(target_arch = "x86_64")]
 type Taps = [[i16; 16]; 2];
 
 /// Memory of a thread that makes columns of one image after the other.
 #[derive(Debug, Default)]
 pub struct Lanes {
-    /// As many for each pixel of the output.
+    /// Taps for each pixel of the output.
     #[cfg(target_arch = "x86_64")]
     taps: Vec<Taps>,
-    /// The first byte of the row that each pixel of the output is made of.
+    /// For each pixel of the output, the first byte of the row that it is made of.
     #[cfg(target_arch = "x86_64")]
     places: Vec<u32>,
-    /// The last rows of an image, with bytes behind them that may be read.
+    /// The last rows of an image, with bytes after them that may be read.
     #[cfg(target_arch = "x86_64")]
     tail: Vec<u8>,
 }
 
 impl Lanes {
-    /// The first pass: each of the first `count` rows of `to`, which are `stride` bytes apart, is one of `image` from
-    /// row `top` on with other columns. Column 0 of the weights is at `left`. The rows of `to` are a multiple of
-    /// [`ROWS`], and what those behind `count` become does not matter.
+    /// The first pass: makes the first `count` rows of `to`, which are `stride` bytes apart, from rows of `image` from
+    /// row `top` on, with other columns. Column 0 of the weights is at `left`. The rows of `to` are a multiple of
+    /// [`ROWS`]; those after `count` may become anything.
     pub fn columns(
         &mut self,
         image: &Image,
@@ -76,7 +76,7 @@ impl Lanes {
         let steps = (0..pixels).map(|index| weights.of(index).1.len().div_ceil(4)).max().unwrap_or(1).max(1);
         for index in 0..pixels {
             let (first, all) = weights.of(index);
-            // In front of the part that was decoded, maybe: the pixels that are used lie within it.
+            // It may be before the part that was decoded: the pixels that are used are within it.
             self.places.push((first as i64 + left) as u32 * channels as u32);
             for step in 0..steps {
                 let four = &all[(step * 4).min(all.len())..(step * 4 + 4).min(all.len())];
@@ -93,7 +93,7 @@ impl Lanes {
     }
 }
 
-/// The second pass: one row of the output, of rows of `from` that are `stride` bytes apart.
+/// The second pass: makes one row of the output from rows of `from` that are `stride` bytes apart.
 pub fn row(from: &[u8], stride: usize, weights: &[i32], to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     let made = match pulp::x86::V3::try_new() {
@@ -136,8 +136,8 @@ fn plain(
 }
 
 /// `(level / 255 - mean) / std` of three channels, by products: a quotient by a constant is the product with its
-/// reciprocal, corrected by what that leaves over (Markstein). That it is the same number, to the bit, is checked for
-/// all 256 levels of each channel.
+/// reciprocal, corrected by the remainder (Markstein). For all 256 levels of each channel, it is checked to be the same
+/// number, to the bit.
 #[derive(Clone, Copy, Debug)]
 pub struct Normalization {
     #[cfg(target_arch = "x86_64")]
@@ -160,7 +160,7 @@ impl Normalization {
 
 #[cfg(target_arch = "x86_64")]
 impl Normalization {
-    /// By the mean and the deviation of each channel. None where the processor cannot, or where a number would differ
+    /// Uses the mean and the deviation of each channel. `None` if the processor cannot, or if a number would differ
     /// from `words`.
     pub fn new(numbers: [(f32, f32); 3], words: &[[u32; 256]]) -> Option<Normalization> {
         let simd = pulp::x86::V3::try_new()?;
@@ -203,7 +203,7 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub struct Work<'a> {
         pub image: &'a Image,
-        /// The first row of it, and how many are used.
+        /// Its first row, and how many are used.
         pub top: usize,
         pub count: usize,
         /// `steps` of them for each pixel of the output.
@@ -230,7 +230,7 @@ mod x86 {
             let shuffle: __m256i = cast(const { pairs(N) });
             let pixels = work.image.pixels();
             let row_bytes = work.image.width() as usize * N;
-            // Taps of no weight may lie behind the row.
+            // Taps with a weight of 0 may be past the end of the row.
             let read_bytes = row_bytes + 4 * work.steps * N + READ;
             for (four, to) in to.chunks_exact_mut(work.stride * ROWS).enumerate() {
                 // At the end the last row is made more than once.
@@ -244,7 +244,7 @@ mod x86 {
                     tail.resize(end - begin + read_bytes, 0);
                 }
                 let (source, begin) = if is_end { (&tail[..], 0) } else { (pixels, begin) };
-                // Of one length all four, so that one comparison tells that a read is within each of them.
+                // All four have the same length, so one comparison shows that a read is within each of them.
                 let row = |row: usize| &source[begin + row.min(last - first) * row_bytes..][..read_bytes];
                 let from = [row(0), row(1), row(2), row(3)];
                 let (one, rest) = to.split_at_mut(work.stride);
@@ -256,8 +256,8 @@ mod x86 {
         }
     }
 
-    /// Four rows of the output. Without a closure: what a closure calls is not compiled for the processor's
-    /// instructions unless it becomes part of this.
+    /// Makes four rows of the output. No closure: the compiler uses the processor's instructions only for code that
+    /// becomes a part of this function.
     #[inline(always)]
     fn rows<const N: usize>(
         simd: V3,
@@ -287,7 +287,7 @@ mod x86 {
             }
             let words = simd.avx2._mm256_packs_epi32(two(simd, sums[0], sums[1]), two(simd, sums[2], sums[3]));
             let bytes: [[u8; 4]; 8] = cast(simd.avx2._mm256_packus_epi16(words, words));
-            // From the left to the right, because four bytes are written for three.
+            // From left to right, because each write of three bytes writes four.
             to0[out..out + 4].copy_from_slice(&bytes[0]);
             to1[out..out + 4].copy_from_slice(&bytes[4]);
             to2[out..out + 4].copy_from_slice(&bytes[1]);
@@ -306,7 +306,7 @@ mod x86 {
         simd.avx2._mm256_srai_epi32::<{ WEIGHT_BITS as i32 }>(sum)
     }
 
-    /// Sixteen bytes from there on, of which there are as many.
+    /// Sixteen bytes from there on; the caller has checked that they are there.
     #[inline(always)]
     fn sixteen(row: &[u8], at: usize) -> [u8; READ] {
         let mut bytes = [0; READ];
@@ -372,7 +372,7 @@ mod x86 {
         }
     }
 
-    /// Whether all 256 levels of each channel become what is in the table.
+    /// Whether each of the 256 levels of each channel gives the number in the table.
     pub struct Same<'a> {
         pub channels: &'a [[f32; 3]; 3],
         pub words: &'a [[u32; 256]],
@@ -446,8 +446,8 @@ mod x86 {
         shuffles
     };
 
-    /// Where the bytes of four pixels of so many channels go: those of two pixels side by side as 16 bits, for each
-    /// channel.
+    /// For each channel, the order of the bytes of four pixels of that many channels: the bytes of two neighbouring
+    /// pixels as 16 bits.
     const fn pairs(channels: usize) -> [u8; 32] {
         let mut shuffle = [0x80; 32];
         let mut to = 0;

@@ -1,14 +1,14 @@
 //! Images ready to train on: decoded, cut, resized, augmented and normalized. Bytes and numbers in, pixels out: this
 //! crate opens no file but the library of libjpeg-turbo, starts no thread and needs no C.
 //!
-//! - [`decode`] makes pixels of a JPEG, PNG, WebP, BMP, GIF or TIFF, told by its content and not by its name. WebP, GIF
-//!   and TIFF are features of their names, and `jpeg-encoder` is that of [`encode_jpeg`]; `codecs` is all four.
-//! - [`Chain`] is a list of operations, named as torchvision and Albumentations name them, that is planned as a whole:
-//!   only pixels that are seen are resampled, and normalized numbers are written once, to where they are wanted.
-//! - [`Chain::draw`] makes a [`Plan`] of one sample: a function of (seed, epoch, sample) alone, which images, masks and
-//!   boxes follow.
-//! - [`mix`] has Mixup and CutMix over a batch; [`resize`], [`gaussian_blur`] and [`color`] are operations by
-//!   themselves.
+//! - [`decode`] makes pixels of a JPEG, PNG, WebP, BMP, GIF or TIFF, recognized by its content and not by its name.
+//!   WebP, GIF and TIFF are features of their names, and `jpeg-encoder` is that of [`encode_jpeg`]; `codecs` is all
+//!   four.
+//! - [`Chain`] is a list of operations, with the names of torchvision and Albumentations, that is planned as a whole:
+//!   only visible pixels are resampled, and normalized numbers are written once, to their final place.
+//! - [`Chain::draw`] makes a [`Plan`] of one sample: a function of (seed, epoch, sample) alone. Images, masks and boxes
+//!   follow it.
+//! - [`mix`] has Mixup and CutMix over a batch; [`resize`], [`gaussian_blur`] and [`color`] are single operations.
 //!
 //! ```
 //! use uringload_images::{Chain, Decoding, Scratch, decode};
@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Resampling, geometry and colours repeat Pillow's arithmetic; `docs/images.md` of the repository states the measured
-//! difference of each operation, and where Pillow takes another order of its passes.
+//! difference of each operation, and where Pillow orders its passes differently.
 
 #![forbid(unsafe_code)]
 

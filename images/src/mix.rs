@@ -1,5 +1,5 @@
-//! Mixup and CutMix: each sample of a batch is mixed with the one before it, pixels and labels alike, as torchvision's
-//! `MixUp` and `CutMix` do it.
+//! Mixup and CutMix: each sample of a batch is mixed with the one before it, in pixels and labels, as in torchvision's
+//! `MixUp` and `CutMix`.
 //!
 //! ```
 //! use uringload_images::mix::Mixing;
@@ -25,7 +25,7 @@ use uringload_core::Result;
 pub struct Mixing {
     /// The share of a sample that is its own.
     own: f32,
-    /// The rectangle that is the other one's, for CutMix.
+    /// The rectangle of the other sample, for CutMix.
     region: Option<Region>,
 }
 
@@ -39,8 +39,8 @@ impl Mixing {
         Ok(Mixing { own, region: None })
     }
 
-    /// CutMix: a rectangle of the other sample of a share of the beta distribution (`alpha`, `alpha`), cut at the
-    /// edges, over images of `height` rows and `width` columns.
+    /// CutMix: a rectangle of the other sample, whose share is of the beta distribution (`alpha`, `alpha`), cut at the
+    /// edges, for images of `height` rows and `width` columns.
     ///
     /// # Errors
     /// `InvalidArgument` for an `alpha` that is not above 0, and for images without pixels.
@@ -61,13 +61,13 @@ impl Mixing {
         Ok(Mixing { own: (1.0 - area) as f32, region: Some(region) })
     }
 
-    /// The share of each sample that stays its own.
+    /// The share that each sample keeps.
     #[must_use]
     pub fn own(&self) -> f32 {
         self.own
     }
 
-    /// The rectangle that is the other one's, for CutMix.
+    /// The rectangle of the other sample, for CutMix.
     #[must_use]
     pub fn region(&self) -> Option<Region> {
         self.region
@@ -76,7 +76,7 @@ impl Mixing {
     /// Mixes a batch of shape `[samples, channels, height, width]`.
     ///
     /// # Errors
-    /// `InvalidArgument` for a batch of another shape, or of images that the rectangle is not within.
+    /// `InvalidArgument` for a batch of another shape, or with images that do not contain the rectangle.
     pub fn images(&self, batch: &mut [f32], [samples, channels, height, width]: [usize; 4]) -> Result<()> {
         let sample = [channels, height, width].iter().try_fold(1_usize, |all, &side| all.checked_mul(side));
         let Some(sample) = sample.filter(|sample| sample.checked_mul(samples) == Some(batch.len())) else {
@@ -104,10 +104,10 @@ impl Mixing {
         Ok(())
     }
 
-    /// Mixes the labels of a batch, each of which has a number for every class: `labels.len() / samples` of them.
+    /// Mixes the labels of a batch, which have a number for every class: `labels.len() / samples` for each sample.
     ///
     /// # Errors
-    /// `InvalidArgument` for labels that are not as many for each sample.
+    /// `InvalidArgument` if samples have different numbers of labels.
     pub fn labels(&self, labels: &mut [f32], samples: usize) -> Result<()> {
         if samples == 0 || !labels.len().is_multiple_of(samples) {
             let what = format!("{} numbers are no labels of {samples} samples", labels.len());
@@ -117,7 +117,7 @@ impl Mixing {
     }
 }
 
-/// Each sample becomes `own` of itself and the rest of the one before it, the last one's for the first.
+/// Each sample becomes `own` of itself and the rest of the one before it; the first one takes the last one's.
 fn blend(batch: &mut [f32], sample: usize, own: f32) -> Result<()> {
     if sample == 0 || batch.is_empty() {
         return Ok(());
@@ -133,13 +133,13 @@ fn blend(batch: &mut [f32], sample: usize, own: f32) -> Result<()> {
     Ok(())
 }
 
-/// A number of the beta distribution (`alpha`, `alpha`): the share of one of two of the gamma distribution.
+/// A number of the beta distribution (`alpha`, `alpha`): the share of one of two numbers of the gamma distribution.
 fn beta(random: &mut Random, alpha: f32) -> Result<f32> {
     if !(alpha > 0.0 && alpha.is_finite()) {
         return Err(refused(format!("alpha is {alpha}"), "give a finite number above 0"));
     }
     let (one, other) = (gamma(random, alpha.into()), gamma(random, alpha.into()));
-    // Two numbers that are too small for a float: one of both, as often.
+    // Both numbers are too small for a float: one of them is all, each with the same probability.
     let share = if one + other > 0.0 { one / (one + other) } else { f64::from(random.up_to(1)) };
     Ok(share as f32)
 }

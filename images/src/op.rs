@@ -1,38 +1,39 @@
-//! The operations, as torchvision names them, and what each refuses.
+//! The operations, with torchvision's names, and what each refuses.
 
 use crate::auto::Policy;
 use crate::{Filter, refused};
 use uringload_core::Result;
 
-/// Most rows and columns of an output: up to here single precision has each pixel's centre.
+/// Most rows and columns of an output: up to this size, single precision represents each pixel's centre.
 pub const SIDE_MAX: u32 = 1 << 23;
 
 /// Longest kernel of a blur, in pixels.
 const KERNEL_MAX: u32 = 1023;
 
-/// A range of numbers, the lower bound first; one that is drawn from is drawn from uniformly.
+/// A range of numbers, the lower bound first. Numbers are drawn uniformly from it.
 pub type Between = (f32, f32);
 
-/// One operation of a chain. Probabilities are 0 to 1, angles degrees, sizes pixels, fills levels of 0 to 255.
+/// One operation of a chain. Probabilities are 0 to 1, angles are degrees, sizes are pixels, fills are levels of 0 to
+/// 255.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Op {
     /// Resizes.
     Resize {
-        /// To what.
+        /// The size.
         size: Size,
-        /// How.
+        /// The filter.
         filter: Filter,
     },
-    /// Cuts out the middle; where the image is smaller, it is padded by 0 first.
+    /// Cuts out the middle; a smaller image is padded by 0 first.
     CenterCrop {
         /// Rows.
         height: u32,
         /// Columns.
         width: u32,
     },
-    /// Cuts out a random place, behind padding on all sides. An image that is smaller then is refused, as by
-    /// torchvision without `pad_if_needed`.
+    /// Pads all sides, then cuts out a random place. Refuses an image that is still smaller, as torchvision does
+    /// without `pad_if_needed`.
     RandomCrop {
         /// Rows.
         height: u32,
@@ -53,17 +54,17 @@ pub enum Op {
         scale: Between,
         /// Width to height, uniform in its logarithm; torchvision's default is 3/4 to 4/3.
         ratio: Between,
-        /// How it is resized.
+        /// The filter.
         filter: Filter,
     },
     /// Mirrors left to right.
     HorizontalFlip {
-        /// How probably.
+        /// The probability.
         p: f32,
     },
     /// Mirrors top to bottom.
     VerticalFlip {
-        /// How probably.
+        /// The probability.
         p: f32,
     },
     /// Adds pixels around the image.
@@ -75,18 +76,18 @@ pub enum Op {
     },
     /// Turns counter-clockwise about the middle; the size stays.
     Rotate {
-        /// By how much.
+        /// The angle.
         degrees: Between,
         /// `Nearest` or `Bilinear`.
         filter: Filter,
-        /// The level of what was outside.
+        /// The level of pixels from outside.
         fill: u8,
     },
     /// Turns clockwise, moves, scales and shears about the middle; the size stays.
     Affine {
         /// The angle.
         degrees: Between,
-        /// Greatest share of width and height that it is moved by.
+        /// Greatest share of width and height by which it is moved.
         translate: (f32, f32),
         /// The scale.
         scale: Between,
@@ -94,7 +95,7 @@ pub enum Op {
         shear: Between,
         /// `Nearest` or `Bilinear`.
         filter: Filter,
-        /// The level of what was outside.
+        /// The level of pixels from outside.
         fill: u8,
     },
     /// Changes brightness, contrast, saturation and hue, in random order.
@@ -110,30 +111,30 @@ pub enum Op {
     },
     /// Makes all channels the luminance.
     Grayscale {
-        /// How probably.
+        /// The probability.
         p: f32,
     },
-    /// Blurs by a Gaussian kernel, the image mirrored at its edges.
+    /// Blurs with a Gaussian kernel; the image is mirrored at its edges.
     GaussianBlur {
         /// Pixels of the kernel, an odd number.
         kernel: u32,
         /// Standard deviation in pixels.
         sigma: Between,
     },
-    /// Overwrites a rectangle of the output, behind normalization. Stands last.
+    /// Overwrites a rectangle of the output, after normalization. It is always last.
     RandomErasing {
-        /// How probably.
+        /// The probability.
         p: f32,
         /// Share of the area.
         scale: Between,
         /// Height to width, uniform in its logarithm.
         ratio: Between,
-        /// By what.
+        /// The new content.
         value: Erasing,
     },
     /// One of the pairs of operations that were found best for a dataset (`AutoAugment`).
     AutoAugment(Policy),
-    /// So many random operations of one magnitude (`RandAugment`).
+    /// Several random operations of one magnitude (`RandAugment`).
     RandAugment {
         /// How many.
         ops: u32,
@@ -144,28 +145,28 @@ pub enum Op {
     TrivialAugment,
 }
 
-/// To what an image is resized.
+/// The size that an image is resized to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Size {
-    /// The shorter side to so many pixels, the other one in proportion.
+    /// This many pixels for the shorter side, and the other one in proportion.
     Shorter(u32),
     /// Rows and columns.
     Exact(u32, u32),
 }
 
-/// By what a rectangle is overwritten.
+/// The content of an erased rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Erasing {
-    /// By this element, as it is, normalized or not.
+    /// This element as it is, normalized or not.
     Value(f32),
-    /// By numbers of the standard normal distribution, one for each element.
+    /// Numbers of the standard normal distribution, one for each element.
     Random,
 }
 
 impl Op {
-    /// Refuses numbers of no sense.
+    /// Refuses invalid numbers.
     ///
     /// # Errors
     /// `InvalidArgument`.

@@ -1,6 +1,6 @@
 //! Chains as strings: `random_resized_crop(224), hflip, normalize(imagenet)`.
 //!
-//! A chain is operations behind commas. An operation is a name, and arguments in parentheses, by place or as
+//! A chain is operations between commas. An operation is a name, and arguments in parentheses, by place or as
 //! `name=value`. Names are torchvision's, in any case, with or without underscores. A value is a number, a size `HxW`,
 //! a range `low..high`, a list `0.5:0.4:0.3`, or a word.
 
@@ -10,7 +10,7 @@ use crate::{Chain, Filter};
 use std::str::FromStr;
 use uringload_core::{DType, Error, ErrorKind, Result};
 
-/// What stands for the same operation, its arguments in their places, and what it adds.
+/// The names of an operation, its arguments in order, and the function that adds it.
 struct Form {
     names: &'static [&'static str],
     arguments: &'static [&'static str],
@@ -63,7 +63,7 @@ impl FromStr for Chain {
     type Err = Error;
 
     /// # Errors
-    /// `InvalidArgument`, which tells the character, counted from 1, and the name that was probably meant.
+    /// `InvalidArgument`, which names the character, counted from 1, and suggests a name.
     fn from_str(text: &str) -> Result<Chain> {
         let mut chain = Chain::new();
         let mut is_normalized = false;
@@ -154,7 +154,7 @@ fn arguments(text: &str, start: usize, close: usize) -> Vec<Argument<'_>> {
     parts.collect()
 }
 
-/// What is between two places without the spaces around it, and where that starts.
+/// The text between two places without the spaces around it, and its start.
 fn trimmed(text: &str, start: usize, end: usize) -> (usize, &str) {
     let part = &text[start..end];
     (start + part.len() - part.trim_start().len(), part.trim())
@@ -165,7 +165,7 @@ fn plain(name: &str) -> String {
     name.chars().filter(|&letter| letter != '_').flat_map(char::to_lowercase).collect()
 }
 
-/// "did you mean ...?" where one is alike, and then all.
+/// "did you mean ...?" with the most similar names first, and then all.
 fn nearest(given: &str, names: &[&str]) -> String {
     let given = plain(given);
     let alike = names.iter().map(|name| (strsim::jaro_winkler(&given, &plain(name)), *name));
@@ -204,7 +204,7 @@ impl Call<'_> {
         })
     }
 
-    /// Refuses arguments that the operation has not, and those that it has twice.
+    /// Refuses arguments that the operation lacks, and those that are given twice.
     fn check_names(&self, form: &Form) -> Result<()> {
         let mut given = Vec::new();
         for (index, argument) in self.arguments.iter().enumerate() {
@@ -231,7 +231,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The start of the character that a byte belongs to.
+    /// The start of the character that contains a byte.
     fn char_start(&self, at: usize) -> usize {
         (0..=at).rev().find(|&at| self.text.is_char_boundary(at)).unwrap_or(0)
     }
@@ -245,7 +245,7 @@ impl Call<'_> {
         })
     }
 
-    /// An argument, made of its value, or else `default`.
+    /// An argument: its parsed value, or else `default`.
     fn or<T>(&self, name: &str, default: T, form: &str, make: impl Fn(&str) -> Option<T>) -> Result<T> {
         let Some(argument) = self.argument(name) else { return Ok(default) };
         make(argument.value).ok_or_else(|| {
@@ -294,7 +294,7 @@ impl Call<'_> {
         })
     }
 
-    /// A range, or a number that stands for as much to both sides of `middle`, down to `least`.
+    /// A range, or a number that extends equally to both sides of `middle`, down to `least`.
     fn around(&self, name: &str, middle: f32, least: f32) -> Result<Between> {
         self.or(name, (middle, middle), "a number, or a range, such as 0.5..1.5", |value| {
             range(value).or_else(|| {

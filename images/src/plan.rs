@@ -1,4 +1,4 @@
-//! What happens to one image, drawn: views, and between them what views cannot say.
+//! What happens to one image, drawn: views, and between them the steps that views cannot express.
 
 use crate::auto::Drawn;
 use crate::decode::JpegBuffers;
@@ -14,12 +14,12 @@ use std::borrow::Cow;
 use uringload_core::{DType, Result};
 
 /// What a [`Chain`](crate::Chain) does with one image: every random number is drawn, and what can be done at once is
-/// one step. The same plan is for the image's masks and boxes.
+/// one step. The image's masks and boxes use the same plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     source: (u32, u32),
     steps: Vec<Step>,
-    /// Behind the steps.
+    /// After the steps.
     last: View,
     elements: Elements,
     erased: Vec<Erased>,
@@ -38,13 +38,13 @@ impl Scratch {
         self.jpeg.give(image);
     }
 
-    /// The memory of an image that is no longer used, for something else that decodes; empty where there is none.
+    /// The memory of an image that is no longer used, for another decoder; empty if there is none.
     #[must_use]
     pub fn spare(&mut self) -> Vec<u8> {
         self.jpeg.take()
     }
 
-    /// Keeps at most so many bytes of an image's memory for the next JPEG.
+    /// Keeps at most this much of an image's memory for the next JPEG, in bytes.
     pub fn shrink_to(&mut self, bytes: u64) {
         self.jpeg.shrink_to(bytes);
     }
@@ -61,7 +61,7 @@ enum Step {
     Paint(Paint),
 }
 
-/// What changes levels and no places.
+/// A step that changes levels and no places.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Paint {
     Grayscale,
@@ -82,7 +82,7 @@ pub enum Paint {
 struct Erased {
     region: Region,
     value: Erasing,
-    /// What random values are a function of.
+    /// The arguments of random values.
     key: u64,
 }
 
@@ -92,13 +92,13 @@ impl Plan {
         Plan { source: (height, width), steps: Vec::new(), last, elements, erased: Vec::new() }
     }
 
-    /// Rows and columns that come out.
+    /// Rows and columns of the output.
     #[must_use]
     pub fn size(&self) -> (u32, u32) {
         self.last.output()
     }
 
-    /// The tensor that an image of so many channels becomes.
+    /// The tensor of an image with that many channels.
     #[must_use]
     pub fn output(&self, channels: u32) -> Output {
         let (height, width) = self.size();
@@ -117,14 +117,14 @@ impl Plan {
     ///
     /// # Errors
     /// `InvalidArgument` for an image of another size than the plan was drawn for, for an `out` of another length, for
-    /// means of another number of channels and for an image that is too small for a blur. `MemoryLimit` where there is
-    /// no memory.
+    /// means of another number of channels and for an image that is too small for a blur. `MemoryLimit` if there is no
+    /// memory.
     pub fn run(&self, image: &Image, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         self.check(image)?;
         self.run_part(Part::whole(image), out, scratch)
     }
 
-    /// The same of what was decoded of an image: at least what is [`used`](View::used).
+    /// The same for the decoded part of an image: at least what is [`used`](View::used).
     pub(crate) fn run_part(&self, part: Part<'_>, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         let channels = part.image.channels();
         self.elements.check(channels)?;
@@ -145,7 +145,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What comes out as an image of 8 bits, before normalization and erasing.
+    /// The output as an image of 8 bits, before normalization and erasing.
     ///
     /// # Errors
     /// As [`run`](Plan::run).
@@ -158,8 +158,8 @@ impl Plan {
         }
     }
 
-    /// A mask of the image, such as the class of each pixel, behind the same geometry: each pixel is the nearest one,
-    /// colours stay, and `fill` stands where the image was padded.
+    /// A mask of the image, such as the class of each pixel, after the same geometry: each pixel is the nearest one,
+    /// colours stay, and padding becomes `fill`.
     ///
     /// # Errors
     /// As [`run`](Plan::run).
@@ -178,9 +178,9 @@ impl Plan {
         self.last.for_mask(fill).image(Part::whole(&mask), &mut scratch.view)
     }
 
-    /// The plan as what it first does with the pixels, and the plan of what becomes of that: both in a row are this
-    /// one, to the bit. `None` where it does not begin with a cut, a resize or a mirror, and where it shows what is
-    /// beside the image, as [`Op::Pad`](crate::Op::Pad) does.
+    /// The plan as its first passes over the pixels, and the plan for their result: both in a row are this one, to the
+    /// bit. `None` if it does not begin with a cut, a resize or a mirror, and if it shows more than the image, as
+    /// [`Op::Pad`](crate::Op::Pad) does.
     ///
     /// ```
     /// use uringload_images::Chain;
@@ -200,8 +200,8 @@ impl Plan {
         let (height, width) = view.output();
         Some((passes, self.behind_first(height, width)))
     }
-    /// Where a rectangle of the image comes out, cut to what is seen; `None` if nothing of it is. A rectangle that is
-    /// turned becomes the one around it.
+    /// The place of a rectangle of the image in the output, cut to what is seen; `None` if nothing of it is. A
+    /// rectangle that is turned becomes the one around it.
     #[must_use]
     pub fn rectangle(&self, rectangle: Rectangle) -> Option<Rectangle> {
         let mut rectangle = rectangle;
@@ -276,7 +276,7 @@ impl Plan {
         self.erased.push(Erased { region, value, key });
     }
 
-    /// Makes the last view a step, and tells what size comes out of it.
+    /// Makes the last view a step, and returns the size of its result.
     fn flush(&mut self) -> (u32, u32) {
         let (height, width) = self.last.output();
         if !self.last.is_identity() {
@@ -295,12 +295,12 @@ impl Plan {
         Err(refused(what, "draw a plan for each image, of its size"))
     }
 
-    /// Rows and columns of the images that it is for.
+    /// Rows and columns of the images that the plan is for.
     pub(crate) fn source(&self) -> (u32, u32) {
         self.source
     }
 
-    /// The view that looks at the source itself. `None` where something else does, which sees all of it.
+    /// The view of the source itself. `None` if a step before it sees all of the source.
     pub(crate) fn first_view(&self) -> Option<&View> {
         match self.steps.first() {
             Some(Step::View(view)) => Some(view),
@@ -309,7 +309,7 @@ impl Plan {
         }
     }
 
-    /// What is left of the plan behind its first view, of which so many rows and columns come out.
+    /// The rest of the plan after its first view, whose result has that many rows and columns.
     fn behind_first(&self, height: u32, width: u32) -> Plan {
         let mut rest = self.clone();
         rest.source = (height, width);
@@ -321,7 +321,7 @@ impl Plan {
         rest
     }
 
-    /// The image behind all steps but the last view; `None` where that is the source.
+    /// The image after all steps but the last view; `None` if that is the source.
     fn stepped(&self, source: Part<'_>, scratch: &mut Scratch) -> Result<Option<Image>> {
         let mut made: Option<Image> = None;
         for step in &self.steps {
@@ -379,7 +379,7 @@ impl Erased {
                     };
                     let value = match self.value {
                         Erasing::Value(value) => value,
-                        // Levels have no negative numbers: their whole range stands for four deviations.
+                        // Levels have no negative numbers: their whole range represents four deviations.
                         Erasing::Random if shape.dtype == DType::U8 => 128.0 + 64.0 * random.normal(),
                         Erasing::Random => random.normal(),
                     };
@@ -390,7 +390,7 @@ impl Erased {
     }
 }
 
-/// The rectangle around the four corners of another one, behind a map of points.
+/// The rectangle around the four corners of another one, after a map of points.
 fn around([left, top, right, bottom]: Rectangle, map: impl Fn((f32, f32)) -> (f32, f32)) -> Rectangle {
     let corners = [(left, top), (right, top), (left, bottom), (right, bottom)].map(map);
     let start = [f32::INFINITY, f32::INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY];

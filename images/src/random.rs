@@ -1,20 +1,20 @@
 //! Random numbers that belong to a sample and not to a thread.
 //!
-//! The rule is that of `uringload::transform::Images`, which the kernels of a GPU follow too, so that a saved run goes
-//! on with the boxes that it would have had.
+//! The rule is that of `uringload::transform::Images`, which the kernels of a GPU follow too, so that a resumed run
+//! draws the same boxes.
 
 use crate::Region;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-/// How often a random box is drawn before another rule decides, as torchvision does.
+/// How often a random box is drawn before another rule decides, as in torchvision.
 const BOX_TRIES: u32 = 10;
 
 /// The numbers of one sample in one epoch.
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// Seed and epoch go through a mixer one after the other, so that neighbours have nothing in common.
+    /// Seed and epoch go through a mixer one after the other, so that neighbours are independent.
     pub fn of_sample(seed: u64, epoch: u64, sample: u64) -> Random {
         let mix = |number: u64| SplitMix64::seed_from_u64(number).next_u64();
         let mut stream = SplitMix64::seed_from_u64(mix(mix(seed).wrapping_add(epoch)));
@@ -23,14 +23,14 @@ impl Random {
         Random(Xoshiro256PlusPlus::seed_from_u64(epoch_key.wrapping_add(sample)))
     }
 
-    /// From `low` up to but not `high`, of 53 random bits.
+    /// From `low` up to but not including `high`, of 53 random bits.
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         let unit = (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         low + (high - low) * unit
     }
 
-    /// A number of that range. It is drawn even where the range is one number, so that what comes behind does not
-    /// change with it.
+    /// A number of that range. It is drawn even where the range is one number, so that later numbers do not change with
+    /// it.
     pub fn within(&mut self, (low, high): (f32, f32)) -> f64 {
         self.uniform(low.into(), high.into())
     }
@@ -89,7 +89,7 @@ impl Random {
         Region { y: (height - h) / 2, x: (width - w) / 2, h, w }
     }
 
-    /// The rectangle that torchvision's `RandomErasing` blanks; none where no drawn one is smaller than the image.
+    /// The rectangle that torchvision's `RandomErasing` blanks; none if no drawn one is smaller than the image.
     pub fn erased(&mut self, scale: (f32, f32), ratio: (f32, f32), height: u32, width: u32) -> Option<Region> {
         let (narrow, wide) = (f64::from(ratio.0), f64::from(ratio.1));
         for _ in 0..BOX_TRIES {
@@ -109,7 +109,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// The numbers that `uringload::transform::Images` draws, which may not change either.
+    /// The numbers of `uringload::transform::Images` may not change either.
     #[test]
     fn boxes_are_those_of_the_kernels() {
         let of = |sample: u64| {

@@ -1,4 +1,4 @@
-//! From a file's bytes to a tensor in one call, in which only what is seen of a JPEG is decoded.
+//! From a file's bytes to a tensor in one call, which decodes only the visible part of a JPEG.
 
 use crate::decode::{self, Decoded, Decoding, Format};
 use crate::passes::Passes;
@@ -14,21 +14,21 @@ pub fn decode_with(bytes: &[u8], how: &Decoding, scratch: &mut Scratch) -> Resul
     decode::decode_in(bytes, how, &mut scratch.jpeg)
 }
 
-/// What the random numbers of a sample are a function of.
+/// The arguments of a sample's random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Draw {
-    /// That of the run.
+    /// The seed of the run.
     pub seed: u64,
-    /// Which pass over the samples it is.
+    /// The number of the pass over the samples.
     pub epoch: u64,
     /// The sample's number.
     pub sample: u64,
 }
 
 impl Chain {
-    /// Makes the tensor of an image's file: its header is read, the chain is drawn for its size, and what the chain
-    /// looks at is decoded and written to `out`, which has as many bytes as the tensor. Those are known before where
-    /// [`Chain::size`] is, and by [`dimensions`] and [`Chain::draw`] where it is not.
+    /// Makes the tensor of an image's file: reads its header, draws the chain for its size, decodes what the chain
+    /// looks at, and writes it to `out`, which has as many bytes as the tensor. [`Chain::size`] may give the tensor's
+    /// size in advance; otherwise [`dimensions`] and [`Chain::draw`] do.
     ///
     /// ```
     /// use uringload_images::{Chain, Decoding, Draw, Scratch};
@@ -59,7 +59,7 @@ impl Chain {
             let (height, width) = dimensions(file, how)?;
             return drawn(height, width)?.ready(file, how, out, scratch);
         }
-        // Nothing of the other formats can be left out.
+        // Files of the other formats are always decoded whole.
         let image = decode_with(file, how, scratch)?;
         let plan = drawn(image.height(), image.width())?;
         plan.run(&image, out, scratch)?;
@@ -68,8 +68,8 @@ impl Chain {
 }
 
 impl Chain {
-    /// As [`ready`](Chain::ready), of a JPEG that something else has decoded: `image` has all of its pixels as they are
-    /// stored, which [`usual_jpeg`](crate::usual_jpeg) tells the size of. It is turned here, if it is to be.
+    /// As [`ready`](Chain::ready), for a JPEG that something else has decoded: `image` has all of its pixels as they
+    /// are stored, in the size that [`usual_jpeg`](crate::usual_jpeg) returned. It is turned here if necessary.
     ///
     /// # Errors
     /// `Corrupt` for an image of another size, and as [`Chain::draw`] and [`Plan::run`].
@@ -90,7 +90,7 @@ impl Chain {
     }
 
     /// [`Plan::split`] for a JPEG whose pixels something else decodes, as [`usual_jpeg`](crate::usual_jpeg) says.
-    /// `None` also for one that is to be turned, and where no plan can be drawn.
+    /// `None` also for one that must be turned, and if no plan can be drawn.
     #[must_use]
     pub fn split_plan(&self, file: &[u8], how: &Decoding, draw: Draw) -> Option<(Passes, Plan)> {
         let (height, width) = decode::usual_upright(file, how)?;
@@ -99,8 +99,8 @@ impl Chain {
 }
 
 impl Plan {
-    /// Makes the tensor of the file of an image that has the size for which the plan was drawn; of a JPEG, only what
-    /// the plan looks at is decoded.
+    /// Makes the tensor of the file of an image that has the size for which the plan was drawn; of a JPEG, it decodes
+    /// only what the plan looks at.
     ///
     /// With [`Decoding::exact`] the result is that of [`decode`](crate::decode) and [`Plan::run`], to the bit.
     ///

@@ -1,9 +1,8 @@
-//! Resampling by Pillow's arithmetic: two passes, in the order that Pillow takes, with weights of 22 bits and levels
-//! rounded to 8 bits between the passes. So the result is Pillow's to the bit, while only the rows and columns that are
-//! seen are computed.
+//! Resampling by Pillow's arithmetic: two passes, in Pillow's order, with weights of 22 bits and levels rounded to 8
+//! bits between the passes. So the result is Pillow's to the bit, while only the visible rows and columns are computed.
 //!
-//! Our own and not `fast_image_resize`, whose weights have 16 bits, which cannot resample a window of its output, and
-//! whose second pass writes pixels where normalized numbers are wanted. The loops themselves are in `lanes`.
+//! Our own instead of `fast_image_resize`: its weights have 16 bits, it cannot resample a window of its output, and its
+//! second pass writes pixels where normalized numbers are wanted. The loops themselves are in `lanes`.
 
 use crate::image::{Image, Region, memory};
 use crate::lanes::{self, Lanes};
@@ -15,7 +14,7 @@ use uringload_core::Result;
 /// Resizes a region of `image` to `height` rows of `width` pixels, as Pillow's `crop` and `resize`.
 ///
 /// # Errors
-/// `InvalidArgument` if the region is empty or not within the image, or the size is 0. `MemoryLimit` where there is no
+/// `InvalidArgument` if the region is empty or not within the image, or the size is 0. `MemoryLimit` if there is no
 /// memory.
 pub fn resize(image: &Image, region: Region, (height, width): (u32, u32), filter: Filter) -> Result<Image> {
     let is_within = |start: u32, len: u32, all: u32| len > 0 && start.checked_add(len).is_some_and(|end| end <= all);
@@ -42,18 +41,18 @@ pub fn resize(image: &Image, region: Region, (height, width): (u32, u32), filter
 pub struct Buffers {
     columns: Weights,
     rows: Weights,
-    /// What the first pass made, where it made rows.
+    /// The result of the first pass, if it made rows.
     middle: Image,
-    /// What the first pass made: the rows that the second one uses.
+    /// The result of the first pass: the rows that the second one uses.
     between: Vec<u8>,
     lanes: Lanes,
 }
 
-/// An image, or what was decoded of one.
+/// An image, or the decoded part of one.
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
     pub image: &'a Image,
-    /// The row and the column where it lies.
+    /// The row and the column of its place.
     pub place: (u32, u32),
     /// Pixels along each axis that became one of these.
     pub divisor: u32,
@@ -69,7 +68,7 @@ impl<'a> Part<'a> {
 #[derive(Clone, Copy)]
 pub struct Resampling<'a> {
     pub part: Part<'a>,
-    /// Of the whole image in its whole size; `part` shows at least what is used of it.
+    /// Of the whole image in its whole size; `part` shows at least the pixels that are used.
     pub region: Region,
     pub size: (u32, u32),
     pub filter: Filter,
@@ -83,8 +82,8 @@ pub fn is_rows_first(region: Region, size: (u32, u32), filter: Filter) -> bool {
 }
 
 impl<'a> Resampling<'a> {
-    /// Prepares these rows and columns of the output, the columns in reverse order if they are to be mirrored and the
-    /// result says that they are.
+    /// Prepares these rows and columns of the output. The columns are in reverse order if they are to be mirrored and
+    /// the result says so.
     pub fn start<'b>(
         self,
         rows: Range<u32>,
@@ -106,11 +105,11 @@ impl<'a> Resampling<'a> {
         let used = buffers.rows.used();
         let width = columns.len() * channels;
         let is_same = divisor == 1 && size.0 == region.h;
-        // Of an empty range nothing is looked at.
+        // An empty range needs nothing.
         let top = (vertical.first + used.start).saturating_sub(place.0) as usize;
         let start = rows.start;
         if divisor == 1 && size.1 == region.w {
-            // Only rows change, or nothing does: they are taken from where they lie.
+            // Only rows change, or nothing does: they are used where they are.
             let at = (region.x + columns.start).saturating_sub(place.1) as usize * channels;
             let source = image.pixels().get(top * image.row_bytes() + at..).unwrap_or_default();
             let stride = image.row_bytes();
@@ -120,7 +119,7 @@ impl<'a> Resampling<'a> {
         buffers.columns.fill(filter, horizontal, size.1, columns);
         // Pixels are written as four bytes each.
         let stride = width + 4;
-        // What was there before is overwritten.
+        // The old content is overwritten.
         buffers.between.resize(used.len().next_multiple_of(lanes::ROWS) * stride, 0);
         if width > 0 && !used.is_empty() {
             let left = i64::from(horizontal.first) - i64::from(place.1);
@@ -131,7 +130,7 @@ impl<'a> Resampling<'a> {
         Rows { source, stride, width, used, rows: &buffers.rows, start, is_same, is_mirrored }
     }
 
-    /// The same with rows before columns: both passes are made at once.
+    /// The same with rows before columns: makes both passes at once.
     fn rows_first(self, rows: Range<u32>, columns: Range<u32>, is_mirrored: bool, buffers: &mut Buffers) -> Rows<'_> {
         let Resampling { part: Part { image, place, .. }, region, size, filter } = self;
         let channels = image.channels() as usize;
@@ -166,7 +165,7 @@ pub struct Rows<'a> {
     stride: usize,
     /// Bytes of a row.
     width: usize,
-    /// Rows that `source` has, of those of the region.
+    /// Number of the region's rows that `source` has.
     used: Range<u32>,
     rows: &'a Weights,
     start: u32,
@@ -180,7 +179,7 @@ impl Rows<'_> {
     /// Writes row `y` of the output.
     pub fn write(&self, y: u32, to: &mut [u8]) {
         if self.is_same {
-            // The row at the same place: Pillow leaves a pass out that changes nothing.
+            // The row at the same place: Pillow omits a pass that changes nothing.
             let at = (y - self.used.start) as usize * self.stride;
             to.copy_from_slice(&self.source[at..][..self.width]);
             return;

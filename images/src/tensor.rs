@@ -1,10 +1,10 @@
-//! What pixels become at last: numbers of some type and layout, written once.
+//! The final form of pixels: numbers of some type and layout, written once.
 
 use crate::lanes::Normalization;
 use crate::{Image, refused};
 use uringload_core::{DType, Result};
 
-/// What one image becomes: a tensor of shape `[channels, height, width]`, or of `[height, width, channels]`.
+/// The form of one image: a tensor of shape `[channels, height, width]`, or of `[height, width, channels]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output {
     /// Element type: `U8`, `F32`, `F16` or `BF16`, little endian.
@@ -15,7 +15,7 @@ pub struct Output {
     pub height: u32,
     /// Columns.
     pub width: u32,
-    /// Whether the channels of a pixel lie together.
+    /// Whether the channels of a pixel are together.
     pub channels_last: bool,
 }
 
@@ -41,7 +41,7 @@ impl Output {
 pub struct Elements {
     /// Element type: `U8`, `F32`, `F16` or `BF16`.
     pub dtype: DType,
-    /// Whether the channels of a pixel lie together.
+    /// Whether the channels of a pixel are together.
     pub channels_last: bool,
     /// For all channels, or for each. Empty: 0.
     pub mean: Vec<f32>,
@@ -56,7 +56,7 @@ impl Default for Elements {
 }
 
 impl Elements {
-    /// Refuses what makes no numbers of images of so many channels.
+    /// Refuses numbers that cannot be made of images with that many channels.
     pub fn check(&self, channels: u32) -> Result<()> {
         let fits = |numbers: &[f32]| numbers.len() <= 1 || numbers.len() == channels as usize;
         if !fits(&self.mean) || !fits(&self.std) {
@@ -66,7 +66,7 @@ impl Elements {
         Ok(())
     }
 
-    /// Refuses numbers that normalize nothing.
+    /// Refuses numbers that cannot normalize.
     pub fn check_numbers(&self) -> Result<()> {
         if !matches!(self.dtype, DType::U8 | DType::F32 | DType::F16 | DType::BF16) {
             return Err(refused(format!("images cannot become {}", self.dtype), "ask for f32, f16, bf16 or u8"));
@@ -82,7 +82,7 @@ impl Elements {
         Ok(())
     }
 
-    /// The element that a level of a channel becomes.
+    /// The element of a level of a channel.
     pub fn value(&self, channel: usize, level: u8) -> f32 {
         let (mean, std) = self.of_channel(channel);
         (f32::from(level) / 255.0 - mean) / std
@@ -102,7 +102,7 @@ impl Elements {
 pub struct Writer<'a> {
     out: &'a mut [u8],
     shape: Output,
-    /// What each level of each channel becomes.
+    /// The element of each level of each channel.
     words: Box<[[u32; 256]]>,
     /// The same of three channels, computed instead of looked up where the result is the same.
     computed: Option<Normalization>,
@@ -186,7 +186,7 @@ pub fn write_element(to: &mut [u8], dtype: DType, value: f32) {
     }
 }
 
-/// The half-precision number nearest to `value`, the even one of two that are as near. As the kernels compute it.
+/// The half-precision number nearest to `value`; of two that are equally near, the even one. As the kernels compute it.
 fn f16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
@@ -200,7 +200,7 @@ fn f16_bits(value: f32) -> u16 {
     sign | half
 }
 
-/// The bf16 number nearest to `value`, the even one of two that are as near. As the kernels compute it.
+/// The bf16 number nearest to `value`; of two that are equally near, the even one. As the kernels compute it.
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {

@@ -40,8 +40,8 @@ impl Frame {
     }
 }
 
-/// The part of a source that is seen: `region` of it, resized to `size`; `seen` of that shows pixels, `window` is what
-/// comes out, with `fill` where it shows none.
+/// The part of a source that is seen: `region` of it, resized to `size`. Of that, `seen` shows pixels; `window` is the
+/// output, with `fill` where it shows none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
     region: Region,
@@ -70,17 +70,17 @@ impl View {
         }
     }
 
-    /// Rows and columns of what comes out.
+    /// Rows and columns of the output.
     pub fn output(&self) -> (u32, u32) {
         (self.window.h, self.window.w)
     }
 
-    /// Whether what comes out is the source.
+    /// Whether the output is the source.
     pub fn is_identity(&self) -> bool {
         *self == View::whole(self.region.y + self.region.h, self.region.x + self.region.w)
     }
 
-    /// Cuts out, or adds around, what `frame` says of what comes out. `None` if the view cannot say it.
+    /// Cuts the output, or adds around it, to `frame`. `None` if the view cannot express it.
     pub fn cut(mut self, frame: Frame, fill: u8) -> Option<View> {
         let reaches_out = !self.seen.contains(self.window);
         if reaches_out && self.fill != fill {
@@ -97,7 +97,7 @@ impl View {
         Some(self)
     }
 
-    /// Resizes what comes out. `None` if the view cannot say it.
+    /// Resizes the output. `None` if the view cannot express it.
     pub fn resize(mut self, size: (u32, u32), filter: Filter) -> Option<View> {
         if self.output() == size {
             return Some(self);
@@ -119,7 +119,7 @@ impl View {
         Some(self)
     }
 
-    /// Mirrors what comes out.
+    /// Mirrors the output.
     pub fn flip(mut self, vertically: bool) -> View {
         let flipped = if vertically { &mut self.is_flipped.0 } else { &mut self.is_flipped.1 };
         *flipped = !*flipped;
@@ -133,7 +133,7 @@ impl View {
         self
     }
 
-    /// Where a point of the source comes out, x and y.
+    /// The place of a point of the source in the output, x and y.
     pub fn point(&self, (x, y): (f32, f32)) -> (f32, f32) {
         let along = |at: f32, start: u32, len: u32, size: u32, window: i64, out: u32, is_flipped: bool| {
             let at = (at - start as f32) * (size as f32 / len as f32) - window as f32;
@@ -146,7 +146,7 @@ impl View {
         )
     }
 
-    /// Rows and columns of the resized region that come out. Of nothing, a range at 0.
+    /// Rows and columns of the resized region that are in the output; a range at 0 if there are none.
     fn shown(&self) -> (Range<u32>, Range<u32>) {
         let shown = self.seen.and(self.window);
         let range = |start: i64, len: u32| Range { start: start as u32, end: start as u32 + len };
@@ -154,8 +154,8 @@ impl View {
         if is_empty { (0..0, 0..0) } else { (range(shown.y, shown.h), range(shown.x, shown.w)) }
     }
 
-    /// As two passes of weights, columns first; `None` where nothing is to be done, where rows come first, and where
-    /// not all of what comes out shows pixels.
+    /// As two passes of weights, columns first; `None` if there is nothing to do, if rows come first, and if not all of
+    /// the output shows pixels.
     pub fn passes(&self) -> Option<Passes> {
         let is_whole = self.seen.contains(self.window) && self.window.h > 0 && self.window.w > 0;
         if self.is_identity() || !is_whole || is_rows_first(self.region, self.size, self.filter) {
@@ -169,21 +169,21 @@ impl View {
         })
     }
 
-    /// What of the source is used, of a source that is decoded at a part of its size. `None` if nothing is.
+    /// The used part of a source that is decoded at a part of its size. `None` if nothing is used.
     pub fn used(&self, divisor: u32) -> Option<Region> {
         let (rows, columns) = self.shown();
         (!rows.is_empty()).then(|| used(self.region, divisor, self.size, self.filter, (&rows, &columns)))
     }
 
     /// How many pixels along each axis may become one while the source is decoded: the largest power of two, up to 8,
-    /// that leaves at least as many as come out.
+    /// that leaves at least as many as the output has.
     pub fn divisor(&self) -> u32 {
         let is_averaged = self.is_resized && self.filter != Filter::Nearest;
         let leaves = |divisor: u32| self.region.h / divisor >= self.size.0 && self.region.w / divisor >= self.size.1;
         [8, 4, 2].into_iter().find(|&divisor| is_averaged && leaves(divisor)).unwrap_or(1)
     }
 
-    /// Makes what comes out, row by row. `part` shows at least what is [`used`](View::used).
+    /// Makes the output, row by row. `part` shows at least what is [`used`](View::used).
     pub fn render(&self, part: Part<'_>, buffers: &mut ViewBuffers, mut row: impl FnMut(u32, &[u8])) {
         let channels = part.image.channels() as usize;
         let (rows, columns) = self.shown();
@@ -201,7 +201,7 @@ impl View {
             let at = self.window.y + i64::from(from_top);
             let source = u32::try_from(at).ok().filter(|at| rows.contains(at));
             if shown_bytes < line.len() || source.is_none() {
-                // A row before may have been mirrored or filled.
+                // An earlier row may have been mirrored or filled.
                 line.fill(self.fill);
             }
             if let Some(y) = source {
@@ -214,7 +214,7 @@ impl View {
         }
     }
 
-    /// What comes out, as an image.
+    /// The output, as an image.
     pub fn image(&self, part: Part<'_>, buffers: &mut ViewBuffers) -> Result<Image> {
         let (height, width) = self.output();
         let mut out = Image::filled(height, width, part.image.channels(), 0)?;

@@ -38,7 +38,7 @@ impl Matrix {
         (a * x + b * y + c, d * x + e * y + f)
     }
 
-    /// Where a point of the source comes out, x and y. A map without an inverse sends it nowhere.
+    /// The place of a point of the source in the output, x and y. A map without an inverse has no such place.
     pub fn forward(&self, (x, y): (f32, f32)) -> (f32, f32) {
         let [a, b, c, d, e, f] = self.0;
         let (x, y) = (f64::from(x) - c, f64::from(y) - f);
@@ -46,7 +46,7 @@ impl Matrix {
         (((e * x - b * y) / determinant) as f32, ((a * y - d * x) / determinant) as f32)
     }
 
-    /// The image of the same size whose pixels are looked up in `image` by this map, `fill` where it leads outside.
+    /// The image of the same size whose pixels this map looks up in `image`, with `fill` for places outside.
     pub fn apply(&self, image: &Image, filter: Filter, fill: u8) -> Result<Image> {
         let mut out = Image::filled(image.height(), image.width(), image.channels(), fill)?;
         let is_straight = self.0[1] == 0.0 && self.0[3] == 0.0;
@@ -80,7 +80,7 @@ impl Matrix {
         }
     }
 
-    /// Nearest pixels of a map that keeps rows rows.
+    /// Nearest pixels of a map that maps rows to rows.
     fn straight(&self, image: &Image, out: &mut Image) {
         let [a, _, c, _, e, f] = self.0;
         let whole = |at: f64| if at < 0.0 { -1 } else { at as i64 };

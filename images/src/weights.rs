@@ -1,18 +1,18 @@
-//! Which pixels of an axis make each pixel that comes out, and by what weights of 22 bits, in Pillow's arithmetic.
+//! Which pixels of an axis make each pixel of the output, and with what weights of 22 bits, in Pillow's arithmetic.
 
 use crate::image::Region;
 use crate::passes::Taps;
 use std::f64::consts::PI;
 use std::ops::Range;
 
-/// How pixels of the output are made of those of the source. All but `Nearest` average over what an output pixel covers
-/// where the image becomes smaller (antialias), as Pillow does.
+/// How pixels of the source make those of the output. If the image becomes smaller, all but `Nearest` average over the
+/// area of an output pixel (antialias), as Pillow does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Filter {
     /// The pixel whose centre is nearest.
     Nearest,
-    /// The mean of what is covered; what OpenCV calls area.
+    /// The mean of the area; OpenCV calls it area.
     Box,
     /// A triangle, one pixel to each side. The default of torchvision.
     #[default]
@@ -71,7 +71,7 @@ impl Filter {
     }
 }
 
-/// Bits behind the point of a weight.
+/// Bits after the point of a weight.
 pub const WEIGHT_BITS: u32 = 32 - 8 - 2;
 /// Half a level, for rounding.
 pub const HALF: i32 = 1 << (WEIGHT_BITS - 1);
@@ -81,13 +81,13 @@ pub fn clip(sum: i32) -> u8 {
     (sum >> WEIGHT_BITS).clamp(0, 255) as u8
 }
 
-/// The pixels of one axis that are resampled: a length from an offset on, of an image that may be decoded at a part of
+/// The pixels of one axis that are resampled: a length from an offset on, in an image that may be decoded at a part of
 /// its size, so that neither is a whole number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
-    /// The first pixel, of which the others are counted.
+    /// The first pixel. The others are counted from it.
     pub first: u32,
-    /// Where the length starts, from 0 up to 1 behind the start of the first pixel.
+    /// The start of the length, from 0 up to 1 after the start of the first pixel.
     offset: f64,
     len: f64,
     /// Pixels that the length touches.
@@ -95,7 +95,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// `len` pixels from `start` on, where so many became one.
+    /// `len` pixels from `start` on, where that many became one.
     pub fn new(start: u32, len: u32, divisor: u32) -> Axis {
         let first = start / divisor;
         let offset = f64::from(start % divisor) / f64::from(divisor);
@@ -103,7 +103,7 @@ impl Axis {
         Axis { first, offset, len: f64::from(len) / f64::from(divisor), pixels }
     }
 
-    /// The middle of a pixel of the output, of which there are `to`.
+    /// The middle of a pixel of the output, which has `to` of them.
     fn center(&self, at: u32, to: u32) -> f64 {
         self.offset + (f64::from(at) + 0.5) * (self.len / f64::from(to))
     }
@@ -118,25 +118,25 @@ impl Axis {
         (center - support + 0.5).max(0.0) as u32..((center + support + 0.5) as u32).min(self.pixels)
     }
 
-    /// Pixels of the image that those `wanted` of the output need; a few more may be told.
+    /// Pixels of the image that those `wanted` of the output need; it may return a few more.
     fn span(&self, filter: Filter, to: u32, wanted: &Range<u32>) -> Range<u32> {
         if wanted.is_empty() {
             return self.first..self.first;
         }
         let support = self.support(filter, to);
-        // A pixel more on both sides, because the nearest one is looked up by another rounding.
+        // One pixel more on both sides, because the nearest one is looked up with another rounding.
         let start = self.taps(self.center(wanted.start, to), support).start.saturating_sub(1);
         let end = (self.taps(self.center(wanted.end - 1, to), support).end + 1).min(self.pixels);
         self.first + start..self.first + end.max(start)
     }
 }
 
-/// Which pixels of one axis make each pixel of the output, and by what weight.
+/// Which pixels of one axis make each pixel of the output, and with what weight.
 #[derive(Debug, Default)]
 pub struct Weights {
     /// The first pixel of the source, for each pixel of the output.
     pub first: Vec<u32>,
-    /// Where its weights end in `weights`; they start where those before end.
+    /// The end of its weights in `weights`. Each pixel's start where the previous pixel's end.
     pub end: Vec<u32>,
     pub weights: Vec<i32>,
 }
@@ -153,7 +153,7 @@ impl Weights {
         let support = axis.support(filter, to);
         let inverse = 1.0 / (axis.len / f64::from(to)).max(1.0);
         let one = f64::from(1 << WEIGHT_BITS);
-        // As many as a pixel has at most.
+        // The most that a pixel has.
         let mut exact = vec![0.0; 2 * support.ceil() as usize + 2];
         let count = wanted.len();
         self.first.reserve(count);
@@ -178,7 +178,7 @@ impl Weights {
         }
     }
 
-    /// Pillow adds up the steps, whose rounding this repeats.
+    /// Pillow adds up the steps; this repeats its rounding.
     fn fill_nearest(&mut self, from: u32, scale: f64, wanted: Range<u32>) {
         let mut at = scale * 0.5;
         for x in 0..wanted.end {
@@ -196,14 +196,14 @@ impl Weights {
         (self.first[index] as usize, &self.weights[start..self.end[index] as usize])
     }
 
-    /// The pixels of the source that are used at all.
+    /// All pixels of the source that are used.
     pub fn used(&self) -> Range<u32> {
         let ends = (0..self.first.len()).map(|index| self.first[index] + self.of(index).1.len() as u32);
         self.first.iter().copied().min().unwrap_or(0)..ends.max().unwrap_or(0)
     }
 }
 
-/// What of an image that is decoded at a part of its size is used for some rows and columns of the output.
+/// The part of an image, decoded at a part of its size, that some rows and columns of the output use.
 pub fn used(
     region: Region,
     divisor: u32,
@@ -216,7 +216,7 @@ pub fn used(
     Region { y: rows.start, x: columns.start, h: rows.end - rows.start, w: columns.end - columns.start }
 }
 
-/// What makes the pixels `wanted` of an axis of which `len` pixels from `start` on become `to`; in reverse order, if
+/// What makes the pixels `wanted` of an axis, on which `len` pixels from `start` on become `to`; in reverse order, if
 /// they are to be mirrored. A length that stays is not resampled: each pixel is one.
 pub fn taps(filter: Filter, (start, len): (u32, u32), to: u32, wanted: Range<u32>, is_reversed: bool) -> Taps {
     let (axis, mut weights) = (Axis::new(start, len, 1), Weights::default());

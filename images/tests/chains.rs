@@ -1,5 +1,5 @@
-//! Chains: that planning changes nothing but the work, that drawing depends on nothing but its arguments, and that
-//! masks and boxes go where the pixels go.
+//! Chains: planning changes only the work, drawing depends only on its arguments, and masks and boxes go where the
+//! pixels go.
 
 mod common;
 
@@ -87,7 +87,7 @@ fn a_sample_depends_on_seed_epoch_and_id_alone() {
     }
 }
 
-/// What a saved run has drawn, it draws again: these may not change.
+/// A saved run draws these again: they may not change.
 #[test]
 fn what_is_drawn_stays_what_it_is() {
     let all = chain(EVERYTHING);
@@ -98,7 +98,7 @@ fn what_is_drawn_stays_what_it_is() {
     assert_eq!(format!("{hash:016x}"), "558a2c8eb8b97b7e");
 }
 
-/// A white rectangle on black: its box comes out around it, and so does its mask.
+/// A white rectangle on black: its box is around it in the output, and so is its mask.
 #[test]
 fn masks_and_boxes_go_where_the_pixels_go() {
     let (height, width) = (90, 120);
@@ -119,7 +119,7 @@ fn masks_and_boxes_go_where_the_pixels_go() {
         let moved = plan.mask(&mask, 255, &mut scratch).unwrap();
         assert_eq!((made.height(), made.width()), (moved.height(), moved.width()));
         let pixels = made.pixels().as_chunks::<3>().0;
-        // Inside the mask it is white, but where the edge was resampled.
+        // Inside the mask it is white, except where the edge was resampled.
         let differ = moved.pixels().iter().zip(pixels).filter(|(class, pixel)| (**class == 1) != (pixel[0] > 127));
         assert!(differ.count() < 120, "sample {sample}");
         let bright = (0..90_u32).flat_map(|y| (0..90_u32).map(move |x| (x, y)));
@@ -137,7 +137,7 @@ fn masks_and_boxes_go_where_the_pixels_go() {
         seen += usize::from(bright.len() > 100);
     }
     assert!(seen > 40, "{seen}");
-    // Without anything that turns, to the pixel.
+    // Without turns, to the pixel.
     let plan = "pad(7:9), hflip(1)".parse::<Chain>().unwrap().draw(0, 0, 0, height, width).unwrap();
     assert_eq!(plan.rectangle([40.0, 30.0, 60.0, 70.0]), Some([67.0, 39.0, 87.0, 79.0]));
     let plan = "center_crop(20)".parse::<Chain>().unwrap().draw(0, 0, 0, height, width).unwrap();

@@ -11,7 +11,7 @@ fn names() -> Vec<String> {
     lines("decoded.txt").iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// Tight enough that what a changed header claims is refused and not computed.
+/// Tight enough that the claims of a changed header are refused and not computed.
 fn tight() -> Decoding {
     Decoding { limits: Limits { pixels: 1 << 16, bytes: 1 << 22 }, ..Decoding::default() }
 }
@@ -25,7 +25,7 @@ fn cut_files_are_errors() {
         for cut in cuts {
             let made = decode(&whole[..cut], &tight());
             let Err(error) = made else {
-                // A GIF's second frame, a TIFF's directory in front and what stands behind the pixels may be missing.
+                // A GIF's second frame, a TIFF's directory at the start, and what follows the pixels may be missing.
                 let may_lack = name.starts_with("moving") || name.ends_with(".tif") || name.ends_with(".gif");
                 assert!(may_lack || cut + 100 > whole.len(), "{name} cut at {cut} of {} is decoded", whole.len());
                 continue;
@@ -88,7 +88,7 @@ fn limits_hold_before_memory_is_taken() {
     // A PNG of 58 bytes that claims 2^31 - 1 columns and rows, and a JPEG of 65 500 by 65 500 pixels.
     let mut bomb = file("rgb.png");
     bomb[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
-    // Its checksum is wrong then, and that may be told first.
+    // Its checksum is wrong then, and that may be reported first.
     assert!(decode(&bomb, &Decoding::default()).is_err());
     let mut bomb = file("420.jpg");
     let frame = bomb.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
@@ -96,11 +96,11 @@ fn limits_hold_before_memory_is_taken() {
     assert_eq!(decode(&bomb, &Decoding::default()).unwrap_err().kind(), ErrorKind::MemoryLimit);
 }
 
-/// What a JPEG claims is what it takes: pixels twice, and coefficients only where several scans share them.
+/// A JPEG takes as much as it claims: pixels twice, and coefficients only where several scans share them.
 #[test]
 fn a_jpeg_claims_what_its_kind_takes() {
     let least = |name: &str| {
-        // 33 x 23 pixels, of which rows that are worked at are most.
+        // 33 x 23 pixels, most of it for the current rows.
         let bytes = file(name);
         let fits = |limit: u64| {
             let limits = Limits { bytes: limit, ..Limits::default() };
@@ -134,7 +134,7 @@ fn what_is_no_image_says_so() {
     }
 }
 
-/// What a JPEG may be and is not known here is told as such: the frame's marker says it.
+/// A kind of JPEG that is not known here is reported as such: the frame's marker names it.
 #[test]
 fn unknown_kinds_of_jpeg_are_told() {
     let whole = file("444.jpg");
@@ -142,7 +142,7 @@ fn unknown_kinds_of_jpeg_are_told() {
     for (marker, told) in [(0xc3, "lossless"), (0xc9, "arithmetic"), (0xca, "arithmetic"), (0xc5, "hierarchical")] {
         let mut bytes = whole.clone();
         bytes[frame + 1] = marker;
-        // libjpeg-turbo decodes arithmetic coding, and what is none gives whatever pixels it gives.
+        // libjpeg-turbo decodes arithmetic coding, and other bytes give some pixels.
         let error = decode(&bytes, &Decoding { jpeg: Jpeg::Embedded, ..Decoding::default() }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.what().contains(told) && error.offset() == Some(frame as u64), "{error}");
@@ -152,7 +152,7 @@ fn unknown_kinds_of_jpeg_are_told() {
     assert_eq!(decode(&bytes, &Decoding::default()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// Broken EXIF is no orientation; a photograph is not lost for it.
+/// Broken EXIF has no orientation; the photograph is not lost.
 #[test]
 fn broken_exif_is_left_alone() {
     let whole = file("exif6.jpg");

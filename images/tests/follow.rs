@@ -1,4 +1,4 @@
-//! Masks and boxes against what torchvision made of the same ones (`follow.py`).
+//! Masks and boxes against torchvision's results for the same ones (`follow.py`).
 
 mod common;
 
@@ -32,7 +32,7 @@ fn fnv(bytes: &[u8]) -> String {
     format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
-/// The lines of one kind: chain, and what came of it.
+/// The lines of one kind: chain, and its results.
 fn golden(kind: &str) -> Vec<(String, Vec<String>)> {
     let of_line = |line: String| {
         let mut words = line.split('|').map(|word| word.trim().to_owned());

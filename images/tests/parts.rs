@@ -1,5 +1,5 @@
-//! A tensor of a file in one call, in which only a part of a JPEG is decoded: what it shares with decoding all of it,
-//! to the bit, and by how much the fast way differs.
+//! A tensor of a file in one call that decodes only a part of a JPEG: it equals a full decode, to the bit; the fast way
+//! differs by stated limits.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn two_calls(chain: &Chain, bytes: &[u8], how: &Decoding, sample: u64, scratch: 
     out
 }
 
-/// All kinds of JPEG, turned and mirrored ones too, and formats of which nothing can be left out.
+/// All kinds of JPEG, turned and mirrored ones too, and formats that are always decoded whole.
 #[test]
 fn exactly_what_decoding_all_of_it_makes() {
     let mut scratch = Scratch::default();
@@ -97,7 +97,7 @@ fn exact_rectangles_are_those_of_the_whole_image() {
     }
 }
 
-/// What the fast way costs, in levels: as docs/images.md states it.
+/// The loss of the fast way, in levels: as docs/images.md states it.
 #[test]
 fn the_fast_way_differs_by_what_is_stated() {
     if !turbo() {
@@ -129,7 +129,7 @@ fn the_fast_way_differs_by_what_is_stated() {
     }
 }
 
-/// Both decoders take the same files, and differ by what they round.
+/// Both decoders accept the same files, and differ in rounding.
 #[test]
 fn decoders_differ_by_what_they_round() {
     if !turbo() {
@@ -156,7 +156,7 @@ fn what_decodes_is_told() {
     }
 }
 
-/// A tensor's bytes are all or none of a sample: a wrong length is refused before anything is decoded.
+/// A tensor has all bytes of a sample or none: a wrong length is refused before anything is decoded.
 #[test]
 fn another_length_is_refused() {
     let chain: Chain = CHAINS[0].parse().unwrap();
@@ -170,7 +170,7 @@ fn another_length_is_refused() {
     }
 }
 
-/// A JPEG of one pixel, and one of 65 500 columns, which is refused by its header or decoded.
+/// A JPEG of one pixel, and one of 65 500 columns, which is refused because of its header or decoded.
 #[test]
 fn extreme_sizes_are_tensors_or_errors() {
     let whole = file("gray.jpg");
@@ -197,7 +197,7 @@ fn extreme_sizes_are_tensors_or_errors() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Broken files, one after the other with the same memory, and a whole one behind each.
+    /// Broken files, one after the other with the same memory, and a whole one after each.
     #[test]
     fn broken_files_are_tensors_or_errors_and_harm_nothing(
         index in 0_usize..1000,

@@ -1,4 +1,4 @@
-//! A plan as two passes of weights and a rest: applied as plainly as can be, they make what the plan makes, to the bit.
+//! A plan as two passes of weights and a rest: a plain implementation of them makes what the plan makes, to the bit.
 
 mod common;
 
@@ -7,7 +7,7 @@ use uringload_images::{Chain, Decoding, Draw, Image, Passes, Scratch, Taps};
 
 const CHANNELS: usize = 3;
 
-/// One level, as the comment of `Taps` says it.
+/// One level, as the comment of `Taps` defines it.
 fn level(sum: i64) -> u8 {
     let sum = i32::try_from(sum + (1 << 21)).expect("32 bits are enough");
     (sum >> 22).clamp(0, 255) as u8
@@ -103,7 +103,7 @@ fn files_are_split_that_others_decode_as_they_are_seen() {
     for name in ["exif6.jpg", "gray.jpg", "cmyk.jpg", "coffee.png"] {
         assert!(split(name, &how).is_none(), "{name}");
     }
-    // Turned by nobody, it is seen as it is stored.
+    // Without a turn, it is seen as it is stored.
     assert!(split("exif6.jpg", &Decoding { orient: false, ..how }).is_some());
     let large: Chain = "center_crop(5), random_crop(9)".parse().unwrap();
     assert!(large.split_plan(&file("420.jpg"), &how, draw).is_none());

@@ -5,8 +5,8 @@ mod common;
 use common::{difference, file, lines, photo};
 use uringload_images::{Chain, Color, Decoding, Format, Image, Scratch, color, decode};
 
-/// Greatest and mean difference that is allowed: of JPEG, whose decoders differ in the last bits of the cosine
-/// transform and of the colours, and of the chroma between its samples; none of what is lossless.
+/// Greatest and mean difference that is allowed: for JPEG, whose decoders differ in the last bits of the cosine
+/// transform and of the colours, and in the chroma between its samples; none for lossless formats.
 fn allowed(name: &str) -> (u8, f64) {
     match name {
         "quality30.jpg" => (4, 0.5),
@@ -112,7 +112,7 @@ fn operations_make_the_bytes_that_torchvision_makes() {
     assert!(wrong.is_empty(), "{} of {counted} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Of a mask the numbers that were stored are wanted, and not the colours that they stand for.
+/// A mask has the stored numbers, not the colours that they represent.
 #[test]
 fn masks_are_the_indexes_that_are_stored() {
     let how = Decoding { color: Color::Index, ..Decoding::default() };
@@ -123,7 +123,7 @@ fn masks_are_the_indexes_that_are_stored() {
         };
         assert_eq!(image.channels(), 1);
         assert!(image.pixels().iter().all(|&index| index < 37), "{name}");
-        // 37 colours were asked for.
+        // A palette of 37 colours.
         let mut seen = image.pixels().to_vec();
         seen.sort_unstable();
         seen.dedup();
@@ -151,7 +151,7 @@ fn gray_is_the_luminance() {
     }
 }
 
-/// Photographs of two formats, each of which is told by its bytes alone: there is no name.
+/// Photographs of two formats, recognized by their bytes alone: there is no name.
 #[test]
 fn the_format_is_told_by_the_content() {
     let cases = [

@@ -1,5 +1,5 @@
 //! BMP: of 1, 4, 8, 16, 24 and 32 bits, and run lengths of 4 and 8. Our own, because `zune-bmp` inverts some images of
-//! one bit and takes a file that is cut for a whole one. Pillow's reader is followed where writers differ.
+//! one bit and accepts a truncated file as a whole one. Where writers differ, this follows Pillow's reader.
 
 use super::pixels::{Kind, converted, of_palette, unpacked};
 use super::{Decoding, Format, corrupt, truncated, unsupported};
@@ -47,7 +47,7 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
         return converted(FORMAT, size, kind, stored, how.color);
     }
     let (at, colors, color_bytes) = header.palette;
-    // Colours that are not there are black: small files have fewer than their header says.
+    // Missing colours are black: small files have fewer than their header says.
     let palette = bytes.get(at..).unwrap_or_default().chunks_exact(color_bytes).take(colors);
     let palette: Vec<[u8; 3]> = palette.map(|color| [color[2], color[1], color[0]]).collect();
     let is_packed = header.compression == UNCOMPRESSED && bits < 8;
@@ -87,7 +87,7 @@ fn header(bytes: &[u8]) -> Result<Header> {
     let colors = if bits > 8 { 0 } else { (if colors == 0 { 1 << bits } else { colors.min(256) }) as usize };
     let color_bytes = if is_old { 3 } else { 4 };
     let start = match long(10).ok_or_else(cut)? as usize {
-        // Some writers forget the palette, or all of it, as Pillow knows.
+        // Some writers omit a part of the palette, or all of it, as Pillow knows.
         0 => head + color_bytes * colors + if compression == MASKED && len == 40 { 12 } else { 0 },
         start if start == head => head + color_bytes * colors,
         start => start,
@@ -96,7 +96,7 @@ fn header(bytes: &[u8]) -> Result<Header> {
     Ok(Header { size, is_upward: height > 0, bits, compression, palette: (head, colors, color_bytes), start })
 }
 
-/// The rows as they are stored, from the top down and without what fills them up.
+/// The rows as they are stored, from the top down, without their padding.
 fn rows(bytes: &[u8], header: &Header) -> Result<Vec<u8>> {
     let (height, width) = header.size;
     // Rows end at multiples of four bytes.
@@ -139,11 +139,11 @@ fn of_16_bits(stored: &[u8], masks: [u32; 3]) -> Result<Vec<u8>> {
         .collect())
 }
 
-/// Pixels of three or four bytes. A fourth is no alpha that counts.
+/// Pixels of three or four bytes. A fourth byte is not used as alpha.
 fn of_bytes(mut stored: Vec<u8>, bits: u16, masks: [u32; 3]) -> Result<(Option<Kind>, Vec<u8>)> {
     let (channels, kind) = if bits == 24 { (3, Kind::Rgb) } else { (4, Kind::Rgba) };
     let place = |mask: u32| (0..channels).find(|byte| mask == 0xff << (8 * byte));
-    // No masks are those of bytes.
+    // Without masks, those of bytes.
     let given = if masks == [0; 3] && bits == 32 { OF_BYTES } else { masks };
     let [Some(red), Some(green), Some(blue)] = given.map(place) else { return Err(unsupported_masks(masks)) };
     for pixel in stored.chunks_exact_mut(channels) {
@@ -160,7 +160,7 @@ fn unsupported_masks([red, green, blue]: [u32; 3]) -> Error {
 /// Run lengths as indexes into the palette, the rows as they are stored. Source: Microsoft's "Bitmap Compression";
 /// where a file breaks its rules, Pillow's `BmpRleDecoder`.
 fn runs(bytes: &[u8], header: &Header) -> Result<Vec<u8>> {
-    // What no code says is 0.
+    // What no code covers is 0.
     let mut indexes = memory(header.size.0, header.size.1, 1, 0)?;
     let (width, len) = (header.size.1 as usize, indexes.len());
     let half = |byte: u8, number: usize| if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
@@ -210,7 +210,7 @@ fn runs(bytes: &[u8], header: &Header) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A file of 3 by 2 pixels, whose palette is 0, 10, 20 and so on in red.
+    /// A file of 3 by 2 pixels with a palette of 0, 10, 20 and so on in red.
     fn file(bits: u16, compression: u32, pixels: &[u8]) -> Vec<u8> {
         let mut file = b"BM\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
         for number in [40_u32, 3, 2] {
@@ -239,7 +239,7 @@ mod tests {
         // Pixels by turns, a jump, and a run that would go beyond its row.
         let of_4 = [2, 0x12, 0, 2, 2, 0, 9, 0x34];
         assert_eq!(reds(&file(4, RUNS_OF_4, &of_4)).unwrap(), [0, 30, 40, 10, 20, 0]);
-        // Without what fills up the literals and the end, all pixels are there.
+        // Without the padding of literals and the end, all pixels are there.
         for end in 0..9 {
             assert!(reds(&file(8, RUNS_OF_8, &of_8[..end])).is_err(), "{end}");
         }

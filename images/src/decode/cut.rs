@@ -1,9 +1,9 @@
-//! A smaller JPEG of a part of a larger one, without decoding it: the codes of the blocks that are seen are copied, and
-//! those of the others are passed over, several at a time. A decoder then has only what is seen to decode, whichever it
-//! is, and makes the same pixels of it.
+//! A smaller JPEG of a part of a larger one, without decoding it: it copies the codes of the visible blocks and passes
+//! over the others, several at a time. Any decoder then has only visible blocks to decode, and makes the same pixels of
+//! them.
 //!
-//! Of a baseline file of one scan alone: what differs from what it should be is declined, and the decoder gets the file
-//! as it is. So no kind of damage is told, or repaired, here.
+//! Only for a baseline file of one scan: anything unexpected is declined, and the decoder gets the file unchanged. So
+//! this neither reports nor repairs damage.
 
 use crate::Region;
 
@@ -13,10 +13,10 @@ mod tests;
 
 use huffman::{Blocks, LOOKED_AT, Tables};
 
-/// Columns and rows beside a region from which chroma is interpolated: one sample of it is up to four columns.
+/// Columns and rows beside a region that are needed to interpolate chroma: one sample of it is up to four columns.
 const MARGIN: (u32, u32) = (2, 4);
 
-/// Columns that a part has at least: of fewer, chroma is repeated instead of interpolated.
+/// Least columns of a part: with fewer, chroma is repeated instead of interpolated.
 const COLUMNS_MIN: u32 = 8;
 
 /// Most blocks of a group that is coded together.
@@ -25,9 +25,9 @@ const BLOCKS_MAX: usize = 10;
 /// Memory of a thread that cuts one JPEG after the other.
 #[derive(Debug, Default)]
 pub struct Cutter {
-    /// The codes, without the zeros behind bytes of ones and without markers.
+    /// The codes, without the stuffed zeros after bytes of ones and without markers.
     codes: Vec<u8>,
-    /// Where restarts are in them.
+    /// The places of restarts in them.
     restarts: Vec<usize>,
     /// Codes of the part, before such zeros.
     kept: Bits,
@@ -35,7 +35,7 @@ pub struct Cutter {
     tables: Tables,
 }
 
-/// What is to be cut out.
+/// What to cut out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Pixels of the image.
@@ -44,7 +44,7 @@ pub struct Cut {
     pub gain: Gain,
 }
 
-/// Where a part lies in the image.
+/// The place of a part in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub y: u32,
@@ -57,7 +57,7 @@ impl Cutter {
         &self.file
     }
 
-    /// Bytes that are kept for the next one, but for tables, which are 200 KiB at most.
+    /// Bytes that are kept for the next file, without tables, which take up to 200 KiB.
     pub fn bytes(&self) -> u64 {
         (self.codes.capacity() + self.kept.bytes.capacity() + self.file.capacity()) as u64
     }
@@ -68,9 +68,9 @@ impl Cutter {
         *self = Cutter { tables, ..Cutter::default() };
     }
 
-    /// Makes a file of what a rectangle of an image of that size needs, with what chroma is interpolated from beside it
-    /// where that is asked for, and tells where it lies. `None` for files of another kind, broken ones, and where
-    /// nothing is to be gained.
+    /// Makes a file of what a rectangle of an image of that size needs, with the neighbours for interpolating chroma if
+    /// they are asked for, and returns the rectangle's place in it. `None` for files of another kind, broken ones, and
+    /// where there is nothing to gain.
     pub fn cut(&mut self, bytes: &[u8], size: (u32, u32), cut: &Cut) -> Option<Place> {
         let Cut { seen, has_margin, gain } = *cut;
         let head = Head::read(bytes).filter(|head| (head.height, head.width) == size)?;
@@ -106,7 +106,7 @@ impl Cutter {
         Some(Place { y: groups.row * height, x: groups.column * width })
     }
 
-    /// The codes as a stream of bits, of which [`LOOKED_AT`] bytes may be looked at behind its end.
+    /// The codes as a stream of bits. [`LOOKED_AT`] bytes after its end may be read.
     fn unstuff(&mut self, scan: &[u8]) {
         self.codes.clear();
         self.restarts.clear();
@@ -165,7 +165,7 @@ impl Cutter {
                         reader.pass(&self.tables, *block, &mut levels)?;
                     }
                 } else {
-                    // The first levels are coded as what they differ by from those before, which are others now.
+                    // The first levels are coded as differences from those before, which are others now.
                     let mut is_coded = [false; 4];
                     for block in blocks {
                         let component = usize::from(block.component);
@@ -190,7 +190,7 @@ impl Cutter {
         (reader.at() <= end && restarts.next().is_none_or(|&at| reader.at() <= at * 8)).then_some(())
     }
 
-    /// Writes the file: what stands before the scan that matters for pixels, and the codes.
+    /// Writes the file: the segments before the scan that matter for pixels, and the codes.
     fn write(&mut self, bytes: &[u8], head: &Head, groups: Groups, blocks: &[Blocks]) -> Option<()> {
         let (height, width) = head.group();
         let side = |end: u32, start: u32, step: u32, all: u32| ((end * step).min(all) - start * step) as u16;
@@ -237,17 +237,17 @@ impl Cutter {
     }
 }
 
-/// Of what the groups that are seen must be a part for a cut to be worth it.
+/// The measure for a cut: it is worth it only if the visible groups are a small part of this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gain {
-    /// Of all: the decoder knows no rectangles.
+    /// Of all: the decoder cannot decode rectangles.
     OfAll,
-    /// Of those up to the last row that is seen: the decoder knows rectangles, and must read the codes before them.
+    /// Of those up to the last visible row: the decoder can decode rectangles, but must read the codes before them.
     OfRowsSeen,
 }
 
 impl Gain {
-    /// How many of 256 groups may be seen.
+    /// How many of 256 groups may be visible.
     fn most(self) -> u64 {
         match self {
             Gain::OfAll => 200,
@@ -256,7 +256,7 @@ impl Gain {
     }
 }
 
-/// Where the first byte of ones is, or how many bytes there are.
+/// The place of the first byte of ones, or the number of bytes.
 fn ones(bytes: &[u8]) -> usize {
     let mut at = 0;
     for eight in bytes.as_chunks::<8>().0 {
@@ -299,7 +299,7 @@ impl Component {
     }
 }
 
-/// What stands before the scan, as places in the file.
+/// The segments before the scan, as places in the file.
 #[derive(Debug, Default)]
 struct Head {
     height: u32,
@@ -309,7 +309,7 @@ struct Head {
     /// The greatest factors.
     high: u32,
     wide: u32,
-    /// Groups between two restarts; 0: there is none.
+    /// Groups between two restarts; 0 without restarts.
     restart: u32,
     /// Tables of codes: class and number, and where they are.
     huffman: [[Option<(usize, usize)>; 4]; 2],
@@ -322,7 +322,7 @@ struct Head {
 }
 
 impl Head {
-    /// `None` for what is not a baseline file of one scan, with nothing unusual before it.
+    /// `None` for anything but a plain baseline file of one scan.
     fn read(bytes: &[u8]) -> Option<Head> {
         let mut head = Head::default();
         let mut at = 2;
@@ -338,7 +338,7 @@ impl Head {
                 }
                 0xc4 => head.read_huffman(payload, at + 4)?,
                 0xdd => head.restart = u32::from(u16::from_be_bytes(*payload.first_chunk()?)),
-                // Tables of quantization, and what tells which colours they are.
+                // Tables of quantization, and the segments that say which colours these are.
                 0xdb | 0xe0 | 0xee => {
                     *head.kept.get_mut(head.kept_count)? = (at, end);
                     head.kept_count += 1;
@@ -447,11 +447,11 @@ impl Head {
     }
 }
 
-/// Bits that are written one behind the other.
+/// Bits that are written one after the other.
 #[derive(Debug, Default)]
 struct Bits {
     bytes: Vec<u8>,
-    /// Those that are no byte yet, from the highest bit on, and how many they are.
+    /// Those that do not fill a byte yet, from the highest bit on, and their number.
     open: u64,
     count: u32,
 }
@@ -473,7 +473,7 @@ impl Bits {
         self.count %= 8;
     }
 
-    /// Those from one place of `from` to another.
+    /// Those between two places of `from`.
     fn copy(&mut self, from: &[u8], start: usize, end: usize) {
         let mut at = start;
         while at + 48 <= end {
@@ -490,7 +490,7 @@ impl Bits {
         }
     }
 
-    /// All bytes, the last one filled with ones.
+    /// All bytes; ones fill up the last.
     fn end(&mut self) -> &[u8] {
         if self.count > 0 {
             let ones = 8 - self.count;

@@ -1,12 +1,12 @@
-//! Which way is up: the one tag of EXIF that changes pixels, and the one of XMP in its place.
+//! The orientation: the one tag of EXIF that changes pixels, and the one of XMP that replaces it.
 
 use crate::{Image, Region};
 
 /// The tag.
 const ORIENTATION: u16 = 0x0112;
 
-/// The orientation, 1 to 8, that EXIF data says, or XMP where EXIF has no such tag; 1 where none says one, or what does
-/// is broken. As Pillow takes it: `exif` with or without the mark in front of its TIFF header.
+/// The orientation, 1 to 8, from EXIF data, or from XMP where EXIF has no such tag; 1 if neither has one, or a broken
+/// one. As in Pillow, `exif` may have the mark before its TIFF header or lack it.
 pub fn orientation(exif: &[u8], xmp: &[u8]) -> u16 {
     let exif = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
     let value =
@@ -14,7 +14,7 @@ pub fn orientation(exif: &[u8], xmp: &[u8]) -> u16 {
     (1..=8).find(|&known| value == Some(known.into())).unwrap_or(1)
 }
 
-/// The first digit behind `tiff:Orientation="` or `tiff:Orientation>`.
+/// The first digit after `tiff:Orientation="` or `tiff:Orientation>`.
 fn of_xmp(xmp: &[u8]) -> Option<u8> {
     const NAME: &[u8] = b"tiff:Orientation";
     xmp.windows(NAME.len()).enumerate().filter(|(_, word)| *word == NAME).find_map(|(at, _)| {
@@ -32,7 +32,7 @@ struct Directory<'a> {
 
 impl Directory<'_> {
     fn of(bytes: &[u8]) -> Option<Directory<'_>> {
-        // Writers mixed up the order of the number behind the letters, and Pillow reads what they wrote.
+        // Writers mixed up the order of the number after the letters, and Pillow reads what they wrote.
         match bytes.get(..4)? {
             b"II\x2a\0" | b"II\0\x2a" => Some(Directory { bytes, is_big: false }),
             b"MM\0\x2a" | b"MM\x2a\0" => Some(Directory { bytes, is_big: true }),
@@ -40,7 +40,7 @@ impl Directory<'_> {
         }
     }
 
-    /// The value of the tag, or NaN where it is no number; `None` where there is no such tag.
+    /// The value of the tag, or NaN if it is not a number; `None` without such a tag.
     fn orientation(&self) -> Option<f64> {
         let directory = self.long(4)? as usize;
         let entries = (0..usize::from(self.short(directory)?)).map(|entry| directory + 2 + ENTRY_BYTES * entry);
@@ -93,7 +93,7 @@ impl Directory<'_> {
 /// An entry is a tag, a kind, a count, and a value or its place.
 const ENTRY_BYTES: usize = 12;
 
-/// Bytes of a value of that kind of TIFF's; `None` for kinds that nobody knows, whose entries count for nothing.
+/// Bytes of a value of that TIFF type; `None` for unknown types, whose entries are ignored.
 fn bytes_of(kind: u16) -> Option<usize> {
     Some(match kind {
         1 | 2 | 6 | 7 => 1,
@@ -104,7 +104,7 @@ fn bytes_of(kind: u16) -> Option<usize> {
     })
 }
 
-/// The image as it was seen. 2 to 4 mirror and turn by halves, 5 to 8 swap rows and columns before that.
+/// The image as it was seen. 2 to 4 mirror and turn by 180 degrees; 5 to 8 swap rows and columns before that.
 pub fn oriented(image: Image, orientation: u16) -> Image {
     let mut image = if is_turned(orientation) { image.transposed() } else { image };
     if matches!(orientation, 2 | 3 | 6 | 7) {
@@ -121,14 +121,14 @@ pub fn is_turned(orientation: u16) -> bool {
     (5..=8).contains(&orientation)
 }
 
-/// Where a region of a stored image of that size lies in the image as it was seen.
+/// The place of a region of a stored image of that size in the image as it was seen.
 pub fn seen(region: Region, (height, width): (u32, u32), orientation: u16) -> Region {
     let (region, size) =
         if is_turned(orientation) { (transposed(region), (width, height)) } else { (region, (height, width)) };
     mirrored(region, size, orientation)
 }
 
-/// Where a region of an image as it was seen lies in the stored image, which has that size.
+/// The place of a region of an image as it was seen in the stored image, which has that size.
 pub fn stored(region: Region, (height, width): (u32, u32), orientation: u16) -> Region {
     if is_turned(orientation) {
         return transposed(mirrored(region, (width, height), orientation));
@@ -180,7 +180,7 @@ mod tests {
         ] {
             assert_eq!(orientation(&exif(kind, 1, value, more), b""), 6, "{kind}");
         }
-        // Of several the first counts; bytes and text are no numbers, and what is broken says nothing.
+        // The first of several counts; bytes and text are not numbers, and broken entries are ignored.
         assert_eq!(orientation(&exif(3, 2, [6, 0, 8, 0], &[]), b""), 6);
         for (kind, count, value) in [(1, 1, [6, 0, 0, 0]), (2, 2, *b"6\0\0\0"), (3, 1, [9, 0, 0, 0]), (5, 1, at)] {
             assert_eq!(orientation(&exif(kind, count, value, &[]), b""), 1, "{kind}");
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(orientation(b"", b"tiff:Orientation tiff:Orientation=\"x tiff:Orientation>5"), 5);
         assert_eq!(orientation(&exif(3, 1, [6, 0, 0, 0], &[]), quoted), 6);
         assert_eq!(orientation(&exif(3, 1, [0, 0, 0, 0], &[]), quoted), 1, "0 is said, and nothing is turned");
-        assert_eq!(orientation(&exif(99, 1, [6, 0, 0, 0], &[]), quoted), 8, "nobody knows that kind");
+        assert_eq!(orientation(&exif(99, 1, [6, 0, 0, 0], &[]), quoted), 8, "an unknown kind");
         assert_eq!(orientation(b"Exif\0\0junk", quoted), 8);
     }
 }

@@ -24,10 +24,10 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<Image> {
     let canvas = (u32::from(decoder.height()), u32::from(decoder.width()));
     let frame = decoder.next_frame_info().map_err(wrong)?.ok_or_else(|| corrupt(FORMAT, "it has no frame"))?;
     let [top, left, height, width] = [frame.top, frame.left, frame.height, frame.width].map(u32::from);
-    // A frame may reach over the canvas, which then grows, as Pillow's does.
+    // A frame may extend beyond the canvas, which then grows, as Pillow's does.
     let size = (canvas.0.max(top + height), canvas.1.max(left + width));
     how.limits.check(size.0, size.1, BYTES_A_PIXEL)?;
-    // Around the frame is what is transparent, or the first colour: Pillow does not look at the background.
+    // The rest of the canvas is transparent, or has the first colour: Pillow ignores the background colour.
     let around = frame.transparent.unwrap_or(0);
     let mut indexes = memory(height, width, 1, 0)?;
     if decoder.buffer_size() != indexes.len() {

@@ -1,8 +1,8 @@
 //! JPEG, by libjpeg-turbo where there is one, else by `zune-jpeg`.
 //!
-//! As libjpeg and so Pillow do, a broken stream of codes gives whatever pixels it gives; a file that ends early is an
-//! error. Both decoders fill what is missing with gray, so that the end is looked for here. Pillow takes a file that
-//! lacks nothing but the end marker, where no decoder can tell that nothing else is missing: here it is an error.
+//! As in libjpeg, and so in Pillow, a broken stream of codes decodes to some pixels; a file that ends early is an
+//! error. Both decoders fill missing pixels with gray, so this module looks for the end. Pillow accepts a file that
+//! lacks only the end marker, but no decoder can know that nothing else is missing: here it is an error.
 
 use super::cut::{Cut, Gain};
 use super::pixels::{Kind, converted};
@@ -21,26 +21,26 @@ use zune_jpeg::errors::DecodeErrors;
 
 const FORMAT: Format = Format::Jpeg;
 
-/// Bytes for a pixel: 3 channels, and 3 of what they are turned to.
+/// Bytes for a pixel: 3 channels, and the 3 that they become.
 const BYTES_A_PIXEL: u64 = 3 + 3;
 
-/// The same of a file with 4 channels, which become 3.
+/// The same for a file with 4 channels, which become 3.
 const BYTES_A_PIXEL_OF_FOUR: u64 = 4 + 3;
 
-/// Bytes of a coefficient: those of a file that does not have all of a block in one scan are kept until the last one.
+/// Bytes of a coefficient: if a file spreads blocks over several scans, coefficients are kept until the last one.
 const COEFFICIENT_BYTES: u64 = 2;
 
-/// Bytes for a column of each component in the rows that are worked at: 8 rows of 4 samples of 16 bits, before and
-/// after chroma is interpolated, twice.
+/// Bytes for a column of each component in the current rows: 8 rows of 4 samples of 16 bits, before and after chroma is
+/// interpolated, twice.
 const STRIP_BYTES: u64 = 8 * 4 * 2 * 2 * 2;
 
 /// Most scans of a progressive file: 10 are usual. Each may be a few bytes that cost the work of all pixels.
 pub const SCANS_MAX: usize = 100;
 
-/// That of the embedded decoder, as Cargo.toml has it.
+/// Version of the embedded decoder, as in Cargo.toml.
 pub const ZUNE_VERSION: &str = "0.5";
 
-/// What a segment with XMP begins with.
+/// The first bytes of a segment with XMP.
 const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 
 /// The image as it is stored, and its orientation.
@@ -60,12 +60,12 @@ pub fn dimensions(bytes: &[u8], how: &Decoding) -> Result<(u32, u32)> {
     Ok(if is_turned { (head.width, head.height) } else { (head.height, head.width) })
 }
 
-/// Rows and columns of the image as it is stored, if it is of the kind that every decoder knows.
+/// Rows and columns of the image as it is stored, if every decoder knows its kind.
 pub fn usual(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
     usual_head(bytes, how).map(|head| (head.height, head.width))
 }
 
-/// The same of an image that is seen as it is stored.
+/// The same, if the image is also seen as it is stored.
 pub fn usual_upright(bytes: &[u8], how: &Decoding) -> Option<(u32, u32)> {
     let head = usual_head(bytes, how).filter(|head| !how.orient || head.orientation == 1)?;
     Some((head.height, head.width))
@@ -77,7 +77,7 @@ fn usual_head(bytes: &[u8], how: &Decoding) -> Option<Head> {
     (is_usual && head.signs.agree_on_ycc()).then_some(head)
 }
 
-/// The image of a file, turned as it is seen. `image` has its pixels as they are stored.
+/// The image of a file, turned to its orientation. `image` has its pixels as they are stored.
 pub fn as_seen(bytes: &[u8], image: Image, how: &Decoding) -> Result<Image> {
     let head = Head::read(bytes)?;
     if (image.height(), image.width()) != (head.height, head.width) {
@@ -86,8 +86,8 @@ pub fn as_seen(bytes: &[u8], image: Image, how: &Decoding) -> Result<Image> {
     Ok(if how.orient { exif::oriented(image, head.orientation) } else { image })
 }
 
-/// At least what a view uses of the image, as it is seen. The view is for an image of the size `source`; where there is
-/// none, all is used.
+/// At least the part of the image that a view uses, turned to its orientation. The view is for an image of the size
+/// `source`; without a view, all of it.
 pub fn part(
     bytes: &[u8],
     how: &Decoding,
@@ -125,7 +125,7 @@ pub fn part(
     Ok(Decoded::whole(exif::oriented(image, orientation)))
 }
 
-/// At least `used` of an image of that size, and where that lies. `None` where all of it is to be decoded.
+/// At least `used` of an image of that size, and its place. `None` if the whole image must be decoded.
 fn embedded_part(
     bytes: &[u8],
     size: (u32, u32),
@@ -133,7 +133,7 @@ fn embedded_part(
     how: &Decoding,
     buffers: &mut JpegBuffers,
 ) -> Option<(Image, Region)> {
-    // It interpolates chroma in any case.
+    // It always interpolates chroma.
     let cut = Cut { seen: used, has_margin: true, gain: Gain::OfAll };
     buffers.of_cut(bytes, size, (&cut, how), |buffers, file, place| {
         let image = embedded(file, &Head::read(file).ok()?, how, buffers).ok()?;
@@ -148,7 +148,7 @@ pub fn need(bytes: &[u8]) -> Option<u64> {
 }
 
 fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers) -> Result<Image> {
-    // It takes new memory, and the limit is for all that an image takes.
+    // It allocates new memory, and the limit is for all that an image takes.
     buffers.shrink_to(0);
     if let Some(at) = head.arithmetic {
         return Err(unsupported(FORMAT, "arithmetic coding").with_offset(at as u64));
@@ -162,7 +162,7 @@ fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(|error| wrong(bytes, error))?;
     let from = match (head.components, decoder.input_colorspace().unwrap_or(ColorSpace::YCbCr)) {
-        // It thinks better of four colours in three components when it decodes.
+        // It changes its mind about four colours in three components when it decodes.
         (3, ColorSpace::CMYK) => ColorSpace::RGB,
         (3, ColorSpace::YCCK) => ColorSpace::YCbCr,
         (_, from) => from,
@@ -170,16 +170,16 @@ fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers
     let is = head.signs.colors(head.components);
     let (to, kind) = match (head.components, from) {
         (1, ColorSpace::Luma) => (ColorSpace::Luma, Kind::Gray),
-        // What the decoder takes for something else is left as it is stored.
+        // If the decoder takes it for another kind, it stays as it is stored.
         (3, ColorSpace::YCbCr | ColorSpace::RGB) => (if from == is { ColorSpace::RGB } else { from }, Kind::Rgb),
-        // As they are stored: the conversion is Pillow's and not the decoder's.
+        // As they are stored: Pillow's conversion is used, not the decoder's.
         (4, ColorSpace::CMYK | ColorSpace::YCCK) => (from, Kind::Cmyk),
         (_, other) => return Err(unsupported(FORMAT, format_args!("the colours {other:?}"))),
     };
     decoder.set_options(options.jpeg_set_out_colorspace(to));
     let (height, width) = (head.height, head.width);
     let mut pixels = memory(height, width, kind.channels() as u32, 0)?;
-    // What was checked is what is decoded, unless a second header says something else.
+    // The header that was checked is the one that is decoded, unless a second header differs.
     if decoder.output_buffer_size() != Some(pixels.len()) {
         return Err(corrupt(FORMAT, "it has two headers, of different sizes"));
     }
@@ -189,7 +189,7 @@ fn embedded(bytes: &[u8], head: &Head, how: &Decoding, buffers: &mut JpegBuffers
             pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = of_ycc(*pixel));
         }
         ColorSpace::YCCK => pixels.as_chunks_mut::<4>().0.iter_mut().for_each(|pixel| *pixel = of_ycck(*pixel)),
-        // Adobe's files store paper and not ink, and Pillow takes all for Adobe's.
+        // Adobe's files store paper instead of ink, and Pillow treats every file as Adobe's.
         ColorSpace::CMYK => pixels.iter_mut().for_each(|level| *level = 255 - *level),
         _ => {}
     }
@@ -212,19 +212,19 @@ fn of_ycc([y, cb, cr]: [u8; 3]) -> [u8; 3] {
     [clip(red), clip(green), clip(blue)]
 }
 
-/// What tells the colours of the components.
+/// The segments that say which colours the components are.
 struct Signs {
     is_jfif: bool,
     /// The transform of Adobe's segment.
     adobe: Option<u8>,
     /// Names of the first three components.
     names: Option<[u8; 3]>,
-    /// Whether nothing but segments stands before the first scan.
+    /// Whether only segments come before the first scan.
     is_plain: bool,
 }
 
 impl Signs {
-    /// The colours, as libjpeg tells them (`default_decompress_parms`): of signs that contradict, the first.
+    /// The colours, as libjpeg decides (`default_decompress_parms`): if signs contradict each other, the first counts.
     fn colors(&self, components: u8) -> ColorSpace {
         match (components, self.adobe) {
             (1, _) => ColorSpace::Luma,
@@ -237,14 +237,14 @@ impl Signs {
         }
     }
 
-    /// Whether three components are luminance and chroma by all signs, so that every decoder takes them for that.
+    /// Whether all signs say that three components are luminance and chroma, so that every decoder agrees.
     fn agree_on_ycc(&self) -> bool {
         let named = self.names.is_some_and(|names| names != *b"RGB");
         self.is_plain && named && matches!(self.adobe, None | Some(1))
     }
 }
 
-/// What stands before the first scan.
+/// What comes before the first scan.
 struct Head {
     height: u32,
     width: u32,
@@ -255,7 +255,7 @@ struct Head {
     is_split: bool,
     /// Where the first scan's segment starts.
     scan: usize,
-    /// Where a frame starts that is coded by arithmetic, which only libjpeg-turbo knows.
+    /// The start of a frame with arithmetic coding, which only libjpeg-turbo knows.
     arithmetic: Option<usize>,
     /// As EXIF says it: 1 to 8.
     orientation: u16,
@@ -263,7 +263,7 @@ struct Head {
 }
 
 impl Head {
-    /// Of a file that may be decoded: within the limits, and whole.
+    /// For a file that may be decoded: within the limits, and whole.
     fn checked(bytes: &[u8], how: &Decoding) -> Result<Head> {
         let head = Head::read(bytes)?;
         how.limits.check_bytes(head.height, head.width, head.bytes)?;
@@ -284,7 +284,7 @@ impl Head {
         let (mut exif, mut xmp) = (Cow::Borrowed(&[][..]), &[][..]);
         let mut signs = Signs { is_jfif: false, adobe: None, names: None, is_plain: true };
         loop {
-            // Any number of fill bytes may stand in front of a marker, and libjpeg skips garbage between segments.
+            // Any number of fill bytes may precede a marker, and libjpeg skips garbage between segments.
             let found = bytes
                 .get(at..)
                 .ok_or_else(cut)?
@@ -331,7 +331,7 @@ impl Head {
                 0xe1 => {
                     let segment = &payload[..length.saturating_sub(2).min(payload.len())];
                     match (segment.strip_prefix(b"Exif\0\0"), segment.strip_prefix(XMP)) {
-                        // What one segment has no room for goes on in the next.
+                        // What does not fit in one segment continues in the next.
                         (Some(more), _) if !exif.is_empty() => exif.to_mut().extend_from_slice(more),
                         (Some(first), _) => exif = Cow::Borrowed(first),
                         (None, Some(found)) => xmp = found,
@@ -367,7 +367,7 @@ impl Head {
     }
 }
 
-/// How many coefficients an image has whose components have these sampling factors, in whole blocks.
+/// The number of coefficients of an image with these sampling factors, in whole blocks.
 fn coefficients((height, width): (u32, u32), factors: impl Iterator<Item = u8> + Clone) -> u64 {
     // Decoders refuse a factor of 0.
     let split = |factor: u8| (u64::from(factor >> 4).max(1), u64::from(factor & 15).max(1));
@@ -376,7 +376,7 @@ fn coefficients((height, width): (u32, u32), factors: impl Iterator<Item = u8> +
     64 * blocks * factors.map(split).map(|(h, v)| h * v).sum::<u64>()
 }
 
-/// Whether the marker of the end is there.
+/// Whether the end marker is there.
 fn has_end(scans: &[u8]) -> bool {
     scans.windows(2).rev().any(|pair| pair == [0xff, 0xd9])
 }

@@ -1,4 +1,4 @@
-//! From the pixels that files have to those that are asked for, as Pillow's `convert` does it.
+//! From the pixels of files to the requested ones, as Pillow's `convert` does it.
 
 use super::{Color, Format, no_index};
 use crate::color::luma;
@@ -28,7 +28,7 @@ impl Kind {
     }
 }
 
-/// `pixels`, which are `height * width` of that kind, as they were asked for.
+/// Converts `pixels`, `height * width` of that kind, to the requested kind.
 pub fn converted(format: Format, size: (u32, u32), kind: Kind, pixels: Vec<u8>, color: Color) -> Result<Image> {
     let (height, width) = size;
     match (kind, color) {
@@ -52,7 +52,7 @@ pub fn converted(format: Format, size: (u32, u32), kind: Kind, pixels: Vec<u8>, 
     Image::new(height, width, color.channels(), out)
 }
 
-/// Indexes of a palette as they were asked for. An index beyond the palette is black.
+/// Indexes of a palette, converted to the requested kind. An index beyond the palette is black.
 pub fn of_palette(size: (u32, u32), indexes: Vec<u8>, palette: &[[u8; 3]], color: Color) -> Result<Image> {
     let (height, width) = size;
     let entry = |index: &u8| palette.get(usize::from(*index)).copied().unwrap_or_default();
@@ -68,7 +68,7 @@ pub fn of_palette(size: (u32, u32), indexes: Vec<u8>, palette: &[[u8; 3]], color
     Image::new(height, width, color.channels(), pixels)
 }
 
-/// Numbers of 1, 2, 4 or 8 bits, packed into bytes from the top and each row in whole bytes, one a byte.
+/// Numbers of 1, 2, 4 or 8 bits, packed into bytes from the top with each row in whole bytes: one a byte.
 pub fn unpacked(packed: &[u8], bits: u32, size: (u32, u32)) -> Result<Vec<u8>> {
     let (height, width) = size;
     let mut out = memory(height, width, 1, 0)?;
@@ -83,7 +83,7 @@ pub fn unpacked(packed: &[u8], bits: u32, size: (u32, u32)) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Levels of so many bits, spread to 0..=255.
+/// Levels of that many bits, spread to 0..=255.
 pub fn spread(levels: &mut [u8], bits: u32) {
     let factor = match bits {
         1 => 255,
@@ -94,7 +94,7 @@ pub fn spread(levels: &mut [u8], bits: u32) {
     levels.iter_mut().for_each(|level| *level *= factor);
 }
 
-/// Levels of 16 bits as 8: their upper ones. Numbers of a mask are kept, or refused.
+/// Levels of 16 bits as 8: their upper 8 bits. Numbers of a mask are kept, or refused.
 pub fn narrowed(format: Format, levels: &[u16], color: Color) -> Result<Vec<u8>> {
     let most = levels.iter().copied().max().unwrap_or(0);
     if color == Color::Index && most > 255 {

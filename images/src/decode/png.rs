@@ -15,13 +15,13 @@ const FORMAT: Format = Format::Png;
 /// Bytes for a pixel: four channels of 16 bits, twice, and three to which they are converted.
 const BYTES_A_PIXEL: u64 = 8 + 8 + 3;
 
-/// Most bytes of what is no pixel: text, profiles and the like.
+/// Most bytes of everything that is not pixels: text, profiles and the like.
 const METADATA_BYTES_MAX: usize = 8 << 20;
 
-/// Most bytes of one deflated text, as of Pillow.
+/// Most bytes of one deflated text, as in Pillow.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// What a file begins with, and the checksum behind a chunk.
+/// The first bytes of a file, and the checksum after a chunk.
 const SIGNATURE_BYTES: usize = 8;
 const CHECK_BYTES: usize = 4;
 
@@ -65,7 +65,7 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
     Ok((image, if how.orient { orientation(bytes) } else { 1 }))
 }
 
-/// What the file says, in front of the pixels or behind them: `png` stops at the last of these, and reads no text.
+/// The metadata before and after the pixels: `png` stops after the last pixel, and reads no text.
 fn orientation(bytes: &[u8]) -> u16 {
     let (mut exif, mut raw, mut xmp) = (Cow::default(), None, Cow::default());
     let mut rest = bytes.get(SIGNATURE_BYTES..).unwrap_or_default();
@@ -97,7 +97,7 @@ fn text<'a>(kind: &[u8], data: &'a [u8]) -> Option<(&'a [u8], Cow<'a, [u8]>)> {
     let (is_deflated, value) = match kind {
         b"tEXt" => (false, value),
         b"zTXt" => (true, value.get(1..)?),
-        // Behind the two bytes of compression, a language and the key in it.
+        // After the two bytes of compression come a language and the key in it.
         b"iTXt" => (value.first()? != &0, after_zero(after_zero(value.get(2..)?)?.1)?.1),
         _ => return None,
     };
@@ -119,7 +119,7 @@ fn of_hex(text: &[u8]) -> Option<Vec<u8>> {
 fn wrong(bytes: &[u8], error: &DecodingError) -> Error {
     match error {
         DecodingError::IoError(error) => read_error(FORMAT, bytes, error),
-        // What `png` says where the stream of pixels ends with the file.
+        // The error of `png` if the stream of pixels ends with the file.
         error if error.to_string().to_lowercase().contains("unexpected end") => truncated(FORMAT, bytes),
         error => corrupt(FORMAT, error),
     }

@@ -1,5 +1,5 @@
-//! The first page of a TIFF. `tiff` reads its directory and its samples; which samples those are, and what colours they
-//! stand for, is decided here.
+//! The first page of a TIFF. `tiff` reads its directory and its samples; this module decides which samples those are,
+//! and which colours they are.
 
 mod inside;
 mod plain;
@@ -25,7 +25,7 @@ const TAG_BYTES_MAX: usize = 1 << 20;
 /// The tag of XMP metadata.
 const XMP: Tag = Tag::Unknown(700);
 
-/// Most samples of a pixel: colours, alpha and what else a program keeps.
+/// Most samples of a pixel: colours, alpha and whatever else a program keeps.
 const SAMPLES_MAX: u64 = 8;
 
 /// Photometric interpretations.
@@ -36,19 +36,19 @@ const PALETTE: u16 = 3;
 const CMYK: u16 = 5;
 const YCBCR: u16 = 6;
 
-/// What the extra sample is whose alpha the colours were multiplied by.
+/// The value of the tag for an extra sample with whose alpha the colours were multiplied.
 const ASSOCIATED: u16 = 1;
 
 type File<'a> = Decoder<Cursor<&'a [u8]>>;
 
-/// What the directory says of the samples.
+/// The directory's description of the samples.
 struct Page {
     /// Rows and columns.
     size: (u32, u32),
     photometric: u16,
     bits: u8,
     samples: u64,
-    /// The kind of the first sample that is no colour.
+    /// The kind of the first sample that is not a colour.
     extra: Option<u16>,
     compression: CompressionMethod,
     is_planar: bool,
@@ -81,7 +81,7 @@ pub fn decode(bytes: &[u8], how: &Decoding, buffers: &mut JpegBuffers) -> Result
     Ok((image, orientation))
 }
 
-/// A file whose directory was read.
+/// A file whose directory has been read.
 fn opened<'a>(bytes: &'a [u8], how: &Decoding) -> TiffResult<File<'a>> {
     let most = usize::try_from(how.limits.bytes).unwrap_or(usize::MAX);
     let mut limits = Limits::default();
@@ -101,7 +101,7 @@ impl Page {
         let extra = file.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples)?.and_then(|extra| extra.first().copied());
         Ok(Page {
             size: (height, width),
-            // What is no unsigned number has no colours here.
+            // Samples that are not unsigned numbers have no colours here.
             photometric: if formats.iter().all(|&format| format == 1) { photometric } else { u16::MAX },
             bits: bits.unwrap_or(1),
             samples: file.find_tag_unsigned(Tag::SamplesPerPixel)?.unwrap_or(1),
@@ -120,7 +120,7 @@ impl Page {
         pixels.saturating_mul(a_pixel).saturating_add(file.len() as u64)
     }
 
-    /// What a pixel is, of those kinds that Pillow knows.
+    /// The kind of pixel, among those that Pillow knows.
     fn kind(&self) -> Result<Kind> {
         let Page { bits, samples, extra, .. } = *self;
         let is_jpeg = self.compression == CompressionMethod::ModernJPEG;
@@ -148,7 +148,7 @@ impl Page {
         kind.filter(is_known).ok_or_else(|| unsupported(FORMAT, self.described()))
     }
 
-    /// How it is compressed, if that is known here.
+    /// The compression, if it is known here.
     fn compressed(&self) -> Option<&'static str> {
         match self.compression {
             CompressionMethod::None => Some("not compressed"),
@@ -242,7 +242,7 @@ fn of_samples(
     converted(FORMAT, size, kind, levels, color)
 }
 
-/// Colours that were multiplied by alpha as they were before, as Pillow divides.
+/// Divides colours by the alpha that they were multiplied with, as Pillow does.
 fn divide(pixel: &mut [u8; 4]) {
     let alpha = u32::from(pixel[3]);
     let divided = |level: u8| (u32::from(level) * 255).checked_div(alpha).unwrap_or(0).min(255) as u8;

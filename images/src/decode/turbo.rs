@@ -1,4 +1,4 @@
-//! JPEG by libjpeg-turbo, where there is one.
+//! JPEG by libjpeg-turbo, where it is installed.
 
 use super::cut::{Cut, Cutter, Gain, Place};
 use super::pixels::{Kind, converted};
@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::turbojpeg::{Jpeg as File, Library, OpenError, Pixels, Rectangle, Request, Scale, TurboError};
 
-/// What the system's loader found when it was first asked.
+/// The result of the system's loader when it was first asked.
 static LIBRARY: OnceLock<std::result::Result<Library, OpenError>> = OnceLock::new();
 
-/// Columns beside a region that chroma is interpolated from: one sample of it is up to four columns.
+/// Columns beside a region that are needed to interpolate chroma: one sample of it is up to four columns.
 const MARGIN: u32 = 4;
 
 fn library(places: &[PathBuf]) -> &'static std::result::Result<Library, OpenError> {
@@ -36,7 +36,7 @@ pub fn described(places: &[PathBuf]) -> JpegDecoder {
     }
 }
 
-/// The library that decodes, if one does.
+/// The library that decodes, if it is there.
 pub fn chosen(jpeg: Jpeg) -> Result<Option<&'static Library>> {
     if jpeg == Jpeg::Embedded {
         return Ok(None);
@@ -69,7 +69,7 @@ impl JpegBuffers {
         std::mem::take(&mut self.pixels)
     }
 
-    /// Drops the memory that is kept if it is more than that.
+    /// Drops the memory that is kept if it has more bytes than that.
     pub fn shrink_to(&mut self, bytes: u64) {
         if self.pixels.capacity() as u64 + self.cutter.bytes() > bytes {
             self.pixels = Vec::new();
@@ -82,8 +82,8 @@ impl JpegBuffers {
         self.decode(opened(library, bytes, size)?, color, Scale::Whole, None, false)
     }
 
-    /// What `decode` makes of a file of a part of an image of that size. `None` where it makes nothing, and where there
-    /// is no such file, or not the memory for it: then all of the file is to be decoded, which tells what is wrong.
+    /// The result of `decode` for a file of a part of an image of that size. `None` if it has no result, if there is no
+    /// such file, or no memory for it: then the whole file is decoded, which reports what is wrong.
     pub fn of_cut<T>(
         &mut self,
         bytes: &[u8],
@@ -91,7 +91,7 @@ impl JpegBuffers {
         (cut, how): (&Cut, &Decoding),
         decode: impl FnOnce(&mut JpegBuffers, &[u8], Place) -> Option<T>,
     ) -> Option<T> {
-        // The codes, those of the part, and its file.
+        // The codes, the part's codes, and its file.
         if 4 * bytes.len() as u64 > how.limits.bytes {
             return None;
         }
@@ -104,8 +104,8 @@ impl JpegBuffers {
         made
     }
 
-    /// At least `used` of an image of that size, which is decoded at a part of it, and where that lies. `None` where
-    /// the library knows no parts of such an image.
+    /// At least `used` of an image of that size, decoded at a part of its size, and its place. `None` if the library
+    /// knows no parts of such an image.
     pub fn part(
         &mut self,
         library: &Library,
@@ -164,7 +164,7 @@ impl JpegBuffers {
         let (pixels, kind) = match (file.header().components, color) {
             (1, Color::Gray | Color::Index) => (Pixels::Gray, Kind::Gray),
             (4, _) => (Pixels::Cmyk, Kind::Cmyk),
-            // Gray is repeated by the library.
+            // The library repeats gray.
             _ => (Pixels::Rgb, Kind::Rgb),
         };
         let scans_max = super::jpeg::SCANS_MAX as u32;
@@ -173,14 +173,14 @@ impl JpegBuffers {
         let mut out = grown(std::mem::take(&mut self.pixels), height, width, pixels.channels() as u32)?;
         file.decode(&request, &mut out).map_err(|error| wrong(&error))?;
         if kind == Kind::Cmyk {
-            // Adobe's files store paper and not ink, and Pillow takes all for Adobe's.
+            // Adobe's files store paper instead of ink, and Pillow treats every file as Adobe's.
             out.iter_mut().for_each(|level| *level = 255 - *level);
         }
         converted(Format::Jpeg, (height, width), kind, out, color)
     }
 }
 
-/// A file whose header says of the size what we read of it.
+/// A file whose header has the same size as we read in it.
 fn opened<'a>(library: &'a Library, bytes: &'a [u8], size: (u32, u32)) -> Result<File<'a>> {
     let file = File::new(library, bytes).map_err(|error| wrong(&error))?;
     if (file.header().height, file.header().width) != size {

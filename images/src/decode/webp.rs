@@ -32,7 +32,7 @@ pub fn decode(bytes: &[u8], how: &Decoding) -> Result<(Image, u16)> {
     } else {
         decoder.read_image(&mut pixels).map_err(wrong)?;
     }
-    // Broken metadata is no reason to lose the image.
+    // An image is not lost because of broken metadata.
     let exif = decoder.exif_metadata().ok().flatten().unwrap_or_default();
     let xmp = decoder.xmp_metadata().ok().flatten().unwrap_or_default();
     let orientation = exif::orientation(&exif, &xmp);

@@ -1,4 +1,4 @@
-//! What strings mean, and what is said of those that mean nothing.
+//! The meaning of strings, and the errors of strings without one.
 
 use super::*;
 use uringload_core::ErrorKind;
@@ -7,7 +7,7 @@ fn chain(text: &str) -> Chain {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// What is said, and the remedy.
+/// The message, and the remedy.
 fn refused(text: &str) -> (String, String) {
     let error = text.parse::<Chain>().expect_err(text);
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}: {error}");
@@ -42,7 +42,7 @@ fn strings_are_chains() {
     assert_eq!(chain("rotate(15)").ops(), [Op::Rotate { degrees: (-15.0, 15.0), filter: Filter::Nearest, fill: 0 }]);
     assert_eq!(chain("to_tensor(bf16, hwc)"), Chain::new().dtype(DType::BF16).unwrap().channels_last(true));
     assert_eq!(chain("rand_augment(magnitude=5)").ops(), [Op::RandAugment { ops: 2, magnitude: 5 }]);
-    // Every operation with what it takes when nothing is said.
+    // Every operation with its defaults.
     let all = "resize(9), center_crop(8), random_crop(7, 4), pad(1), hflip, vflip, rotate(3), affine(5, 0.1, 0.9..1.1, \
                shear=4), color_jitter(0.1, 0.1, 0.1, 0.1), grayscale, blur(3), auto_augment(svhn), rand_augment, \
                trivial_augment, normalize(0.5, 0.5), random_erasing(value=random)";

@@ -1,9 +1,9 @@
-//! Codes that are passed over: what a block is made of is not looked at but for its level, the first number.
+//! Passes over codes: of a block, only the level is read, its first number.
 
-/// Bytes behind the end that are read, of which no bit counts.
+/// Bytes that may be read after the end. No bit of them counts.
 pub const LOOKED_AT: usize = 16;
 
-/// Bits by which tables are looked up: 8 KiB each, so that both fit into the first cache beside the codes.
+/// Bits for looking up tables: 8 KiB each, so that both fit into the first cache beside the codes.
 const BITS: u32 = 12;
 const ENTRIES: usize = 1 << BITS;
 
@@ -13,7 +13,7 @@ const KEPT_MAX: usize = 8;
 /// Categories of differences of levels, of 8 bits.
 const CATEGORIES: u8 = 12;
 
-/// Which tables a block of a group is coded by.
+/// The tables that code a block of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Blocks {
     pub component: u8,
@@ -21,7 +21,7 @@ pub struct Blocks {
     pub ac: u8,
 }
 
-/// The tables of the files before, of levels and of other numbers.
+/// The tables of earlier files, for levels and for other numbers.
 #[derive(Debug, Default)]
 pub struct Tables {
     dc: Vec<Levels>,
@@ -29,7 +29,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Forgets all tables where there is no room for those of a file, of which there are 4 of each kind at most.
+    /// Forgets all tables if there is no room for those of a file, which has up to 4 of each kind.
     pub fn make_room(&mut self) {
         if self.dc.len().max(self.ac.len()) > KEPT_MAX - 4 {
             self.dc.clear();
@@ -64,7 +64,7 @@ impl Tables {
         Some(index as u8)
     }
 
-    /// The table as it is written: with a code for each category.
+    /// The table as it is written, with a code for each category.
     pub fn dc_key(&self, index: u8) -> &[u8] {
         &self.dc[usize::from(index)].written
     }
@@ -88,14 +88,14 @@ struct Codes {
     key: Vec<u8>,
     /// For the next bits, the symbol and the length of its code; 0 for longer codes and for none.
     short: Box<[u16; ENTRIES]>,
-    /// For each length, the first code behind those of that length, in 16 bits, and what makes a code of that length
-    /// the index of its symbol.
+    /// For each length, the first code after those of that length, in 16 bits, and the difference from a code of that
+    /// length to the index of its symbol.
     ends: [u32; 17],
     offsets: [i32; 17],
 }
 
 impl Codes {
-    /// `None` for codes that are none.
+    /// `None` for invalid codes.
     fn new(key: &[u8]) -> Option<Codes> {
         let (counts, symbols) = key.split_first_chunk::<16>()?;
         let mut short = Box::new([0; ENTRIES]);
@@ -178,12 +178,12 @@ impl Levels {
     }
 }
 
-/// Codes of what stands behind the level.
+/// Codes of the numbers after the level.
 #[derive(Debug)]
 struct Numbers {
     codes: Codes,
-    /// For the next bits, as many whole codes with their numbers as these hold: their bits, from [`PASSED`] on how many
-    /// numbers are passed, and [`END`] if the block ends with them. 0 where they do not hold one.
+    /// For the next bits, as many whole codes with their numbers as fit: their bits, from [`PASSED`] on how many
+    /// numbers are passed, and [`END`] if the block ends with them. 0 if none fits.
     several: Box<[u16; ENTRIES]>,
 }
 
@@ -194,7 +194,7 @@ const END: u16 = 1 << 15;
 /// Numbers of a block.
 const NUMBERS: u32 = 64;
 
-/// What a symbol says: how many numbers are passed (0: the block ends), and the bits behind its code.
+/// A symbol's meaning: how many numbers are passed (0: the block ends), and the bits after its code.
 fn meaning(symbol: u8) -> Option<(u32, u32)> {
     match (u32::from(symbol >> 4), u32::from(symbol & 15)) {
         (0, 0) => Some((0, 0)),
@@ -227,7 +227,7 @@ impl Numbers {
     }
 }
 
-/// 64 bits from one of them on, of which the last 7 may be zeros instead.
+/// 64 bits from one of them on. The last 7 may be zeros instead.
 #[inline(always)]
 pub fn word(bytes: &[u8], at: usize) -> u64 {
     let eight = bytes.get(at / 8..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; 8]);
@@ -264,7 +264,7 @@ impl<'a> Reader<'a> {
         self.numbers(tables, block)
     }
 
-    /// Reads the level of a block. Behind the end, all bits are zeros: a scan has an end, whatever it is.
+    /// Reads the level of a block. After the end, all bits are zeros, so a scan always ends.
     #[inline(always)]
     pub fn level(&mut self, tables: &Tables, block: Blocks, levels: &mut [i32; 4]) -> Option<()> {
         let table = &tables.dc[usize::from(block.dc)];
@@ -276,7 +276,7 @@ impl<'a> Reader<'a> {
         let size = u32::from(size);
         self.at += (length + size) as usize;
         let behind = bits << length;
-        // A number of so many bits; with the first bit 0, one that is negative.
+        // A number of that many bits; with the first bit 0, a negative one.
         let number = (behind >> 1 >> (63 - size)) as i32;
         let is_negative = (behind >> 63) as i32 ^ 1;
         let level = &mut levels[usize::from(block.component)];
@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
         let mut number = 1;
         loop {
             let mut bits = word(self.codes, self.at);
-            // As many as the bits that are there surely hold.
+            // As many as these bits certainly hold.
             for _ in 0..4 {
                 let several = table.several[(bits >> (64 - BITS)) as usize];
                 let passed = u32::from(several >> PASSED & PASSED_MASK);

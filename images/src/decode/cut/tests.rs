@@ -67,7 +67,7 @@ fn pixels(image: &Image, region: Region) -> Vec<u8> {
     (region.y..region.y + region.h).flat_map(row).copied().collect()
 }
 
-/// Any region of these files is the same in what is cut out. Tells how many were cut out.
+/// Any region of these files is the same in the cut file. Returns how many were cut.
 fn compare(cutter: &mut Cutter, bytes: &[u8], name: &str) -> usize {
     let whole = embedded(bytes);
     let (height, width) = (whole.height(), whole.width());
@@ -93,7 +93,7 @@ fn parts_are_those_of_the_whole_image() {
     for name in ["photo.jpg", "420.jpg", "422.jpg", "444.jpg", "gray.jpg", "cmyk.jpg", "restart.jpg", "quality30.jpg"] {
         assert!(compare(&mut cutter, &data(name), name) > 0, "{name}");
     }
-    // Its tables have codes for what it has and for nothing else, which is not all that a part of it needs.
+    // Its tables have codes for its own numbers alone, and a part of it needs more.
     assert!(compare(&mut cutter, &data("optimized.jpg"), "optimized.jpg") > 10);
 }
 
@@ -131,7 +131,7 @@ fn other_files_and_what_gains_nothing_are_declined() {
     assert_eq!(cutter.cut(&progressive, size(&progressive), &corner), None);
     let whole = Cut { seen: Region { y: 0, x: 0, h: height, w: width }, ..corner };
     assert_eq!(cutter.cut(&bytes, (height, width), &whole), None);
-    // A header that somebody else read otherwise.
+    // A header that another reader understood differently.
     assert_eq!(cutter.cut(&bytes, (height + 1, width), &corner), None);
     // Codes that end before the part does.
     let last = Cut { seen: Region { y: height - 8, x: width - 8, h: 8, w: 8 }, ..corner };

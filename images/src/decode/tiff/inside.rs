@@ -1,4 +1,4 @@
-//! JPEGs in a TIFF: each strip or tile is one, whose tables the directory may have.
+//! JPEGs in a TIFF: each strip or tile is one, and the directory may have their tables.
 
 use super::super::{Color, Decoding, jpeg};
 use super::{FORMAT, File, Kind, Page, WHITE_IS_ZERO, YCBCR, converted, corrupt, truncated, wrong};
@@ -8,7 +8,7 @@ use crate::image::memory;
 use tiff::tags::Tag;
 use uringload_core::Result;
 
-/// The image whose parts are JPEGs, each decoded as a file of its own.
+/// The image of parts that are JPEGs, each decoded as a file of its own.
 pub fn decode(
     bytes: &[u8],
     file: &mut File<'_>,
@@ -43,7 +43,7 @@ pub fn decode(
         let made = jpeg::decode(&alone(part_bytes, &tables, page.photometric), &how_part, buffers)
             .map_err(|error| error.with_offset(offset))?
             .0;
-        // A tile is whole where the image ends within it; a larger one would cost what no header told.
+        // A tile is whole even where the image ends within it; a larger one would cost more than the header says.
         let most = if is_tiled { (part_height, part_width) } else { (rows, columns) };
         let size = (made.height(), made.width());
         if size.0 < rows || size.1 < columns || size.0 > most.0 || size.1 > most.1 {
@@ -63,13 +63,13 @@ pub fn decode(
     converted(FORMAT, page.size, kind, pixels, how.color)
 }
 
-/// A JPEG with its tables, which says itself what its colours are. What its own application segments say of them does
-/// not count in a TIFF.
+/// A JPEG with its tables, and with its own statement about colours. In a TIFF, the JPEG's application segments do not
+/// count.
 fn alone(part: &[u8], tables: &[u8], photometric: u16) -> Vec<u8> {
     let mut file = vec![0xff, 0xd8, 0xff, 0xee, 0, 14];
     file.extend(*b"Adobe\0\x64\0\0\0\0");
     file.push(u8::from(photometric == YCBCR));
-    // Both have markers of a start, and tables one of an end.
+    // Both begin with a start marker, and the tables end with an end marker.
     file.extend(tables.get(2..tables.len().saturating_sub(2)).unwrap_or_default());
     let mut rest = part.get(2..).unwrap_or_default();
     while let [0xff, marker @ (0xc0..=0xd7 | 0xdb..=0xfe), high, low, ..] = rest {

@@ -1,5 +1,5 @@
-//! The samples of a page, by `tiff`, which is told nothing of their colours: it would leave out samples before it
-//! undoes the predictor, and knows fewer kinds of colours than of samples.
+//! The samples of a page, read by `tiff` without their colours: with these, it would drop samples before it undoes the
+//! predictor, and it knows fewer kinds of colours than of samples.
 
 use super::{BLACK_IS_ZERO, Decoding, FORMAT, File, Page, corrupt, opened, unsupported, wrong};
 use std::borrow::Cow;
@@ -7,7 +7,7 @@ use tiff::decoder::DecodingResult;
 use tiff::tags::{ByteOrder, CompressionMethod, Tag, Type};
 use uringload_core::Result;
 
-/// All samples, those of a pixel together. Those of fewer than 8 bits are packed into bytes, each row for itself.
+/// All samples, those of a pixel together. Samples of fewer than 8 bits are packed into bytes, each row separately.
 pub fn samples(bytes: &[u8], file: &mut File<'_>, page: &Page, how: &Decoding) -> Result<DecodingResult> {
     let wrong = |error| wrong(bytes, &error);
     let plain = plain(bytes, file, page)?;
@@ -30,18 +30,18 @@ pub fn samples(bytes: &[u8], file: &mut File<'_>, page: &Page, how: &Decoding) -
     Ok(samples)
 }
 
-/// Planes, one behind the other, as pixels.
+/// Planes, one after the other, as pixels.
 fn together<T: Copy>(planes: &[T], page: &Page) -> Vec<T> {
     let pixels = page.size.0 as usize * page.size.1 as usize;
     (0..pixels).flat_map(|pixel| planes.iter().skip(pixel).step_by(pixels)).copied().collect()
 }
 
-/// The file as one of gray samples, whatever colours they stand for, without what does not hold for its compression.
+/// The file as one of gray samples, whatever colours they are, without the tags that do not apply to its compression.
 fn plain<'a>(bytes: &'a [u8], file: &mut File<'_>, page: &Page) -> Result<Cow<'a, [u8]>> {
     let wrong = |error| wrong(bytes, &error);
     let is_gray = page.photometric == BLACK_IS_ZERO;
     let predictor = file.find_tag_unsigned::<u16>(Tag::Predictor).map_err(wrong)?.unwrap_or(1);
-    // libtiff asks for it in these alone.
+    // libtiff requires it for these alone.
     let is_predicted = matches!(
         page.compression,
         CompressionMethod::LZW | CompressionMethod::Deflate | CompressionMethod::OldDeflate | CompressionMethod::ZSTD
@@ -62,7 +62,7 @@ fn plain<'a>(bytes: &'a [u8], file: &mut File<'_>, page: &Page) -> Result<Cow<'a
             let counts = file.find_tag_unsigned_vec::<u64>(counts).map_err(wrong)?.unwrap_or_default();
             for (offset, count) in offsets.into_iter().zip(counts) {
                 let end = offset.saturating_add(count).min(bytes.len() as u64);
-                // From the file as it was: two strips may share bytes.
+                // From the original file: two strips may share bytes.
                 let range = offset.min(end) as usize..end as usize;
                 plain[range.clone()].iter_mut().zip(&bytes[range]).for_each(|(to, from)| *to = from.reverse_bits());
             }
@@ -71,18 +71,18 @@ fn plain<'a>(bytes: &'a [u8], file: &mut File<'_>, page: &Page) -> Result<Cow<'a
     Ok(Cow::Owned(plain))
 }
 
-/// Gives a tag of one number another value, where the directory has it.
+/// Gives a tag of one number another value, if the directory has it.
 fn write(file: &mut [u8], order: ByteOrder, directory: u64, tag: Tag, value: u16) {
     let short = |bytes: [u8; 2]| match order {
         ByteOrder::LittleEndian => u16::from_le_bytes(bytes),
         ByteOrder::BigEndian => u16::from_be_bytes(bytes),
     };
-    // BigTIFF counts in 8 bytes where others do in 2 and 4.
+    // BigTIFF counts in 8 bytes where TIFF counts in 2 and 4.
     let is_big = file.get(2..4).is_some_and(|version| version.contains(&43));
     let (head, entry_bytes, value_at) = if is_big { (8, 20, 12) } else { (2, 12, 8) };
     let Some(directory) = usize::try_from(directory).ok().and_then(|at| file.get_mut(at..)) else { return };
     let Some((count, entries)) = directory.split_at_mut_checked(head) else { return };
-    // Of eight bytes the lower two: a directory cannot have more entries than tags have numbers.
+    // The lower two of eight bytes: a directory cannot have more entries than there are tags.
     let count = match order {
         ByteOrder::LittleEndian => short([count[0], count[1]]),
         ByteOrder::BigEndian => short([count[head - 2], count[head - 1]]),
