@@ -15,7 +15,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 TABLE = HERE.parent / "src" / "nvjpeg" / "table.rs"
 
-# C's types as the table writes them. Handles and streams are pointers to something that nobody looks into.
+# C's types as the table writes them. Handles and streams are pointers to something opaque.
 TYPES = {
     "int": "c_int", "unsigned int": "c_uint", "size_t": "usize", "unsigned char": "u8", "libraryPropertyType": "c_int",
     "nvjpegBackend_t": "c_int", "nvjpegOutputFormat_t": "c_int", "nvjpegChromaSubsampling_t": "c_int",

@@ -1,8 +1,8 @@
 //! One contiguous anonymous mapping, lent out as [`Part`]s.
 //!
 //! A `Part` is the only owner of its bytes. `split_to` and `unsplit` move bytes between parts and never give one byte
-//! two owners, as `BytesMut::split` and `unsplit` do. So whoever holds a part may write to it, or hand it to the kernel
-//! by value, and needs no lock or borrow to prove that nobody else does.
+//! two owners, as `BytesMut::split` and `unsplit` do. So the owner of a part may write to it, or hand it to the kernel
+//! by value, and needs no lock or borrow to exclude other users.
 //!
 //! Address space is reserved at once, and memory is taken range by range with [`Arena::populate`]. Populating costs
 //! about 0.18 ms per MiB, for zeroing, and a loader whose consumer keeps up never needs all of its limit.
@@ -71,9 +71,9 @@ impl Arena {
         Ok((Arena { map }, whole))
     }
 
-    /// Reserves `len` bytes (rounded up to 2 MiB) of address space that stands, byte for byte, for memory elsewhere,
-    /// such as a device's. Whoever owns a part owns those bytes there, by the same rules. The space itself gets no
-    /// memory and reads as zeros; what is written to it reaches nobody.
+    /// Reserves `len` bytes (rounded up to 2 MiB) of address space that represents, byte for byte, memory elsewhere,
+    /// such as a device's. The owner of a part owns those bytes there, by the same rules. The space itself gets no
+    /// memory and reads as zeros; writes to it go nowhere.
     ///
     /// # Errors
     /// What `mmap(2)` reports.
@@ -135,7 +135,7 @@ impl Arena {
         let page = rustix::param::page_size();
         let start = range.start / page * page;
         let base = self.map.base.as_ptr().wrapping_add(start);
-        // SAFETY: `start..range.end` lies inside the mapping, which `self.map` keeps (checked above). Populating faults
+        // SAFETY: `start..range.end` is inside the mapping, which `self.map` keeps (checked above). Populating faults
         // pages in and changes no byte, so parts that others own in the range keep their content.
         let done =
             unsafe { rustix::mm::madvise(base.cast(), range.end - start, rustix::mm::Advice::LinuxPopulateWrite) };
@@ -224,7 +224,7 @@ impl Part {
         std::mem::replace(self, front)
     }
 
-    /// Gives the memory of all pages of the system that lie in the part back to it. They read as zeros.
+    /// Gives the memory of all whole pages of the system in the part back to it. They read as zeros.
     ///
     /// # Errors
     /// `EINVAL` for memory that is locked (`mlock(2)`) or of reserved huge pages.
@@ -236,9 +236,9 @@ impl Part {
             return Ok(());
         }
         let base = self.map.base.as_ptr().wrapping_add(start);
-        // SAFETY: `start..end` lies in this part, which owns its bytes alone, and `&mut self` keeps anybody from
-        // reading them meanwhile. The mapping is private and anonymous: what is discarded reads as zeros, which is a
-        // value of every byte.
+        // SAFETY: `start..end` is in this part, which owns its bytes alone, and `&mut self` keeps other code from
+        // reading them meanwhile. The mapping is private and anonymous: discarded pages read as zeros, which is a value
+        // of every byte.
         unsafe { rustix::mm::madvise(base.cast(), end - start, rustix::mm::Advice::LinuxDontNeed)? };
         Ok(())
     }
@@ -271,9 +271,9 @@ impl Part {
 impl AsRef<[u8]> for Part {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the range is mapped for as long as `self.map` lives, and always initialised: anonymous mappings read
-        // as zeros. No other part owns a byte of it, so its only writers are `&mut self` and whoever this crate gives
-        // the address to. Those write only while the crate holds the part by value: a ring while a read is in flight,
-        // the device to the word that `cuda::Copies` keeps to itself, and nvJPEG to parts that nobody else sees.
+        // as zeros. No other part owns a byte of it, so its only writers are `&mut self` and those to whom this crate
+        // gives the address. They write only while the crate holds the part by value: a ring while a read is in flight,
+        // the device to the word that `cuda::Copies` keeps to itself, and nvJPEG to parts that no other code sees.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 }
@@ -296,7 +296,7 @@ struct Map {
     base: NonNull<u8>,
     len: usize,
     backing: Backing,
-    /// Which page lies where, if they can be carried.
+    /// The place of each page, if pages can be carried.
     pages: Option<Pages>,
 }
 
@@ -328,8 +328,8 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: whoever made `self` mapped `base..base + len`, and no part or arena that could reach it is left. An
-        // error leaves the range mapped, which is a leak and does no harm.
+        // SAFETY: the code that made `self` mapped `base..base + len`, and no part or arena that could reach it is
+        // left. An error leaves the range mapped, which is a harmless leak.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -114,8 +114,8 @@ impl BlockDevice {
         self.members.iter().fold(own, |limits, member| limits.lower(member.read_limits()))
     }
 
-    /// Whether the data lie on disks with heads, so that a read at another place waits for them. Virtual disks claim
-    /// to be `rotational` whatever they are, so they do not count.
+    /// Whether the data are on disks with heads, so that a read at another place waits for them. Virtual disks always
+    /// claim to be `rotational`, so they do not count.
     pub fn has_heads(&self) -> bool {
         let has_heads = |disk: &&BlockDevice| {
             let text = |name: &str| {
@@ -223,7 +223,7 @@ mod tests {
         let device = Identity::of(file.as_fd()).unwrap().device;
         let Some(found) = BlockDevice::of(file.as_fd()) else {
             assert!(device.0 == 0 || !Path::new("/sys/dev/block").exists(), "device {device:?} is not in sysfs");
-            return eprintln!("skipped: the source lies on no block device");
+            return eprintln!("skipped: the source is on no block device");
         };
         assert!(!found.name.is_empty() && found.queue.logical_block >= 512, "{found:?}");
         assert!(found.requests() > 0 && found.request_bytes() >= 4096, "{found:?}");

@@ -1,5 +1,5 @@
-//! The control groups that this process is in, of version 1 and 2, and what they leave it: memory and processors. Every
-//! level of a group's path bounds it, so the tightest one counts.
+//! The control groups of this process, of version 1 and 2, and what they leave it: memory and processors. Every level
+//! of a group's path bounds it, so the tightest one counts.
 
 use rustix::thread::sched_getaffinity;
 use std::fs;
@@ -14,7 +14,7 @@ pub struct MemoryGroup {
     pub path: PathBuf,
     /// The limit in bytes: `memory.max` or `memory.high`, or `memory.limit_in_bytes` of version 1.
     pub limit: u64,
-    /// Bytes that count towards it, without file pages that nobody used lately.
+    /// Bytes that count towards it, without file pages that were not used lately.
     pub used: u64,
     /// Of these, file pages that were used lately: the kernel drops them when it must.
     pub reclaimable: u64,
@@ -105,12 +105,12 @@ impl Groups {
     }
 
     fn memory(&self) -> Option<MemoryGroup> {
-        // In version 1 a group's own pages are told apart from all pages below it.
+        // Version 1 counts a group's own pages separately from all pages below it.
         let group = |folder: &PathBuf, name: &str, usage: &str, prefix: &str| {
             let path = folder.join(name);
             let limit = number(&path).filter(|&limit| limit < UNLIMITED)?;
             let pages = |kind| statistic(&folder.join("memory.stat"), &format!("{prefix}{kind}_file")).unwrap_or(0);
-            // What the file of usage does not say cannot be counted.
+            // What the usage file lacks cannot be counted.
             let used = number(&folder.join(usage)).unwrap_or(0).saturating_sub(pages("inactive"));
             Some(MemoryGroup::new(path, limit, used, pages("active")))
         };
@@ -271,7 +271,7 @@ mod tests {
         tree.write("cg/a/b/cpu.max", "150000 100000\n");
         tree.write("cg/a/cpu.max", "400000 100000\n");
         assert_eq!(tree.processors(), Some(1.5));
-        assert_eq!(tree.quota(), None, "no file tells what the quota took");
+        assert_eq!(tree.quota(), None, "no file has what the quota took");
         tree.write("cg/a/b/cpu.stat", "usage_usec 5\nnr_throttled 0\nthrottled_usec 30\n");
         tree.write("cg/a/cpu.stat", "usage_usec 5\nthrottled_usec 700\n");
         assert_eq!(tree.quota(), quota(1500, 700));

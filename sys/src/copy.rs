@@ -19,7 +19,8 @@ const LINE_BYTES: usize = 64;
 /// # Panics
 /// If a piece does not fit inside `to`.
 pub fn gather<'a>(to: &mut [u8], pieces: impl IntoIterator<Item = (usize, &'a [u8])>) {
-    // Its drop runs no matter what a piece or the iterator does, so nobody sees `to` before the stores have reached it.
+    // Its drop runs no matter what a piece or the iterator does, so no other code sees `to` before the stores have
+    // reached it.
     let _written = Fence;
     let mut pieces = pieces.into_iter().peekable();
     while let Some((at, from)) = pieces.next() {

@@ -4,10 +4,8 @@
 //! [`FileHandle`] is a file that cuFile knows, a [`RegisteredBuffer`] is memory that it may write to, and
 //! [`Cufile::read`] moves bytes from one to the other. Check [`guards`] first: on a system that lacks something, cuFile
 //! hangs, crashes, or silently copies through the host.
-//!
 //! Only functions available in every cuFile since 1.0 are used. The batch API is not, because in compatibility mode it
-//! ignores the offset into the buffer. Nor is the stream API, whose arguments must outlive a stream that somebody else
-//! owns.
+//! ignores the offset into the buffer. Nor is the stream API, whose arguments must outlive a stream of another owner.
 
 mod abi;
 mod buffer;
@@ -72,8 +70,8 @@ impl Options {
 /// How long closing the driver may take before it is left alone.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
-/// Whether somebody in this process is opening cuFile. A global, because environment and standard input belong to the
-/// process, and because a library that hangs once hangs again.
+/// Whether some thread of this process is opening cuFile. A global, because environment and standard input belong to
+/// the process, and because a library that hangs once hangs again.
 static OPENING: AtomicBool = AtomicBool::new(false);
 
 /// The turn to open cuFile. Dropping it lets the next one have it.
@@ -81,7 +79,7 @@ struct Turn;
 
 impl Turn {
     fn take() -> Option<Turn> {
-        // Not `then_some`, which would always make a `Turn` and drop it, and so end somebody else's turn.
+        // Not `then_some`, which would always make a `Turn` and drop it, and so end another thread's turn.
         (!OPENING.swap(true, Ordering::AcqRel)).then(|| Turn)
     }
 }
@@ -120,7 +118,7 @@ impl Cufile {
             // In this order, so that after a panic the turn has already ended when the receiver notices.
             let (done, turn) = (done, turn);
             let result = open_here(&options, attach, &log_known);
-            // If nobody waits any more, the driver that did open is closed as it drops, and then the turn ends.
+            // If the caller no longer waits, the driver that did open is closed as it drops, and then the turn ends.
             let _ = done.send((result, turn));
         });
         started.map_err(|error| OpenError::Thread(error.to_string()))?;
@@ -142,7 +140,7 @@ impl Cufile {
         self.driver.version
     }
 
-    /// Whether somebody else in this process opened the driver first, with a configuration of their own.
+    /// Whether other code in this process opened the driver first, with a configuration of its own.
     pub fn is_shared(&self) -> bool {
         !self.driver.is_ours
     }
@@ -199,8 +197,8 @@ impl Cufile {
         };
         let base = buffer.address() as *mut c_void;
         // SAFETY: the handle is registered until `file` drops and the memory until `buffer` does, and the call borrows
-        // both. The range lies inside the buffer, as checked above. By the contract of `DeviceRange` it stays
-        // allocated, and nothing in Rust refers to its bytes. All arguments have the types of the header.
+        // both. The range is inside the buffer, as checked above. By the contract of `DeviceRange` it stays allocated,
+        // and nothing in Rust refers to its bytes. All arguments have the types of the header.
         let read = unsafe { (self.driver.table.read)(file.raw(), base, bytes, at, into) };
         // Taken before anything else can change it. It is meaningful for -1 only.
         let errno = std::io::Error::last_os_error();
@@ -244,7 +242,7 @@ impl Drop for Driver {
             // SAFETY: each handle and buffer shares the driver, so none is left, and no call into it is in progress.
             // The library is never unloaded.
             let status = unsafe { close() };
-            // Nobody needs to know any more why it would not close.
+            // The reason why it would not close matters to no one any more.
             let _ = done.send(CufileError::check(status));
         });
         if started.is_ok() {
@@ -263,7 +261,7 @@ fn open_here(
     let standard_input = StandardInput::protect().map_err(OpenError::Configuration)?;
     let in_force = InForce::new(&options.configuration).map_err(OpenError::Configuration)?;
     if let Some(log) = in_force.log() {
-        // The receiver is gone if nobody waits any more.
+        // The receiver is gone if the caller no longer waits.
         let _ = log_known.send(log.to_path_buf());
     }
     let table = Table::load(options.library.as_deref(), &options.places)?;

@@ -60,9 +60,9 @@ impl Memory {
     /// Bytes of the host's memory, which the consumer may also write.
     ///
     /// # Safety
-    /// The bytes lie in memory that can be written, such as a heap allocation, and not in a constant of the program.
-    /// Until the tensor is freed, nothing reads or writes them through Rust without being ordered with the consumer,
-    /// and no reference to them is held while the consumer writes, not even by another handle on the same bytes.
+    /// The bytes are in memory that can be written, such as a heap allocation, and not in a constant of the program.
+    /// Until the tensor is freed, Rust code reads or writes them only in an order agreed with the consumer, and holds
+    /// no reference to them while the consumer writes, not even by another handle on the same bytes.
     pub unsafe fn host_mut(bytes: Bytes) -> Memory {
         Memory { flags: 0, ..Memory::host(bytes) }
     }
@@ -77,7 +77,7 @@ impl Memory {
         Memory { address, len: span.len(), device, flags: 0, owner: Box::new((span, owner)) }
     }
 
-    /// Tells the consumer that this is a copy made for it.
+    /// Marks the tensor as a copy made for the consumer.
     #[must_use]
     pub fn copied(self) -> Memory {
         Memory { flags: self.flags | IS_COPIED, ..self }
@@ -157,7 +157,7 @@ pub fn into_legacy_raw(memory: Memory, element: ElementType, shape: &[u64]) -> O
     Some(lend(memory, element, shape, make)?.as_ptr().cast())
 }
 
-/// Frees what [`into_legacy_raw`] made and nobody took.
+/// Frees a tensor of [`into_legacy_raw`] that no consumer took.
 ///
 /// # Safety
 /// `raw` came from there. Neither its deleter nor this function was called on it, nor will be again.
@@ -265,7 +265,7 @@ unsafe extern "C" fn delete<Managed>(managed: *mut Managed) {
         return;
     }
     // SAFETY: `managed` is the first field (`repr(C)`) of a `Lent<Managed>` that `lend` boxed. By the contract of
-    // DLPack a deleter is called once, when nobody uses the tensor any more.
+    // DLPack a deleter is called once, when the tensor is no longer used.
     drop(unsafe { Box::from_raw(managed.cast::<Lent<Managed>>()) });
 }
 
@@ -285,7 +285,7 @@ mod tests {
         }
         let count = Arc::new(());
         let bytes = Bytes::from_owner(Owner((0..len).map(|byte| byte as u8).collect(), Arc::clone(&count)));
-        // SAFETY: the allocation belongs to the tensor alone: nobody else has a handle on it.
+        // SAFETY: the allocation belongs to the tensor alone: no other handle on it exists.
         (count, unsafe { Memory::host_mut(bytes) })
     }
 

@@ -48,7 +48,7 @@ impl AsFd for EventFd {
 /// What `ppoll(2)` reports; `EINTR` if a signal came first.
 pub fn wait_readable(fd: impl AsFd, wait: Duration) -> io::Result<bool> {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    // A wait too long for a timespec outlasts any machine: the longest one stands in for it.
+    // A wait too long for a timespec outlasts any machine: the longest one replaces it.
     let wait = Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
     Ok(poll(&mut fds, Some(&wait))? == 1)
 }

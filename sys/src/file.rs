@@ -175,8 +175,7 @@ impl Identity {
         Ok(stat(file)?.0)
     }
 
-    /// The identity of what is now at `path`, relative to the folder `at`. Does not query a server behind a mount
-    /// again.
+    /// The identity of the file now at `path`, relative to the folder `at`. Does not query the server of a mount again.
     ///
     /// # Errors
     /// What `statx(2)` reports.
@@ -256,7 +255,7 @@ pub fn direct_alignment(file: BorrowedFd<'_>) -> Option<DirectAlignment> {
 }
 
 /// Name of the file system that the file is on, such as "ext4"; its magic number in hexadecimal if this crate does not
-/// know it. Where nobody answers (`ENOSYS`), it is "fuse": only there does that depend on a server.
+/// know it. If the call is not implemented (`ENOSYS`), it is "fuse": only there does that depend on a server.
 ///
 /// # Errors
 /// What `fstatfs(2)` reports.

@@ -2,8 +2,8 @@
 //! misuse.
 //!
 //! Every `unsafe` of the library and its command line is in this crate, one operation at a time, each with a proof. The
-//! crate moves bytes and asks questions. It decides nothing: what to read, when to retry and what to do without is the
-//! caller's business.
+//! crate moves bytes and asks questions. It decides nothing: the caller decides what to read, when to retry and what to
+//! do without.
 //!
 //! ```no_run
 //! use std::fs::File;
@@ -20,7 +20,7 @@
 //! let (mut ring, refused) = Ring::open(&RingOptions::default().entries(64))?;
 //! ring.register(&arena, 0..arena.len())?;
 //!
-//! // A read takes its memory by value, so nobody can look at it while the kernel writes it.
+//! // A read takes its memory by value, so no code can look at it while the kernel writes it.
 //! let file = Target::File(Arc::new(File::open("shard-0.tar")?.into()));
 //! ring.read(&file, 0, memory.split_to(1 << 20), 7, false);
 //!
@@ -47,11 +47,11 @@
 //! | stay within a container | [`cgroup`], the memory and the processors that its groups leave it |
 //!
 //! What keeps it sound: memory that the kernel or a device may write to is owned by value until they are done, and
-//! leaked if they never say so. What it trusts: that a driver library does what its header says, whether the system's
-//! loader finds it or the caller names it, as with any library that a program links.
+//! leaked if they never report that. What it trusts: that a driver library does what its header says, whether the
+//! system's loader finds it or the caller names it, as with any library that a program links.
 //!
-//! Linux only: elsewhere the crate is empty, and `uringload-core`, on which all else depends, does not compile and says
-//! why.
+//! Linux only: elsewhere the crate is empty, and `uringload-core`, on which everything else depends, does not compile
+//! and says why.
 #![cfg(target_os = "linux")]
 
 // In layer order: a module uses only modules above it (a test enforces it).

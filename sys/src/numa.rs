@@ -23,8 +23,8 @@ pub struct Near {
 }
 
 impl Near {
-    /// The node that all of these PCI devices ("0000:3b:00.0") are next to, as the files of the system below `root`
-    /// tell ("/"). `None` on a machine of one node, and where a device is next to none or the devices to several.
+    /// The node that all of these PCI devices ("0000:3b:00.0") are next to, from the files of the system below `root`
+    /// ("/"). `None` on a machine of one node, if a device is next to none, and if the devices are next to several.
     pub fn to(root: &Path, devices: &[&str]) -> Option<Near> {
         let nodes = fs::read_to_string(root.join("sys/devices/system/node/online")).ok()?;
         if list(&nodes)?.len() < 2 {
@@ -73,8 +73,7 @@ impl Near {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Has this thread run on the node's processors alone, as far as it may run there at all. Where it may not, nothing
-    /// changes.
+    /// Restricts this thread to those of the node's processors on which it may run. If there are none, nothing changes.
     ///
     /// # Errors
     /// What `sched_setaffinity(2)` reports.

@@ -1,7 +1,7 @@
 //! nvJPEG: JPEGs decoded by a GPU, by its own engine for them where it has one. The library is loaded at run time.
 //!
-//! [`Library::open`] finds it. A [`Decoder`] makes pixels of several JPEGs at a time, cuts and resizes them where that
-//! is asked for, and brings what is left to the host.
+//! [`Library::open`] finds it. A [`Decoder`] makes pixels of several JPEGs at a time, cuts and resizes them if asked,
+//! and copies the result to the host.
 //!
 //! nvJPEG uses the CUDA runtime, and so the primary context of the device, which a [`Context`] is too: streams and
 //! addresses are the same. Each call is over on the device before [`Decoder::decode`] returns.

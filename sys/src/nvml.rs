@@ -1,8 +1,8 @@
-//! NVML, NVIDIA's management library: what the driver itself counts of a GPU. It is loaded at run time.
+//! NVML, NVIDIA's management library: the driver's own counters of a GPU. It is loaded at run time.
 //!
 //! [`Nvml::open`] finds it, [`Nvml::device`] a GPU by its address, and a [`Device`] answers questions. The types and
 //! numbers are those of NVIDIA's `nvml.h`, which have been the same since CUDA 7. NVML may be called from any thread,
-//! and counts how often it was opened: who opens it twice has it until both are dropped.
+//! and counts how often it was opened: code that opens it twice has it until both are dropped.
 
 use crate::table::said;
 use libloading::Library;

@@ -7,9 +7,9 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Distance {
-    /// Both are behind one port of the processor, joined by a switch.
+    /// Both are below one port of the processor, joined by a switch.
     SamePort,
-    /// Both are behind one host bridge of the processor.
+    /// Both are below one host bridge of the processor.
     SameBridge,
     /// Both are next to one memory node.
     SameNode,
@@ -29,7 +29,7 @@ impl fmt::Display for Distance {
 }
 
 /// The distance from a PCI device ("0000:3b:00.0") to a disk ("nvme0n1"). `None` if sysfs does not know one of them, if
-/// the disk is not on a PCI bus, or if they are behind different bridges and the machine does not report the node of
+/// the disk is not on a PCI bus, or if they are below different bridges and the machine does not report the node of
 /// both.
 pub fn distance(pci: &str, disk: &str) -> Option<Distance> {
     let device = Path::new("/sys/bus/pci/devices").join(pci);

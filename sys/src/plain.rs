@@ -1,6 +1,6 @@
 //! Numbers as bytes, and bytes as numbers, without a copy.
 
-/// Types of which every pattern of bits is a value, and that have no padding.
+/// Types without padding for which every pattern of bits is a value.
 ///
 /// # Safety
 /// Both must be true of the type.

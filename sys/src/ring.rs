@@ -1,6 +1,6 @@
 //! An io_uring that owns every [`Part`] in flight by value.
 //!
-//! A part moves into the ring with its read and comes back with the [`Completion`]. So nobody can look at bytes that
+//! A part moves into the ring with its read and comes back with the [`Completion`]. So no code can look at bytes that
 //! the kernel is writing, and dropping the ring waits for the kernel before it releases the memory. The ring does not
 //! retry, reorder or count bytes: that is up to the caller.
 
@@ -142,7 +142,7 @@ pub enum Operation {
     Open,
     /// Bytes were read.
     Read,
-    /// The kernel was asked which file lies at a path.
+    /// The kernel was asked which file is at a path.
     Stat,
 }
 
@@ -245,9 +245,9 @@ impl Ring {
         self.records.used() + self.refused.len()
     }
 
-    /// Registers `range` of `arena`. A read into a part that lies entirely in one registered range skips the pinning of
+    /// Registers `range` of `arena`. A read into a part that is entirely in one registered range skips the pinning of
     /// pages. The first range of a ring can start anywhere, and each further one starts where the last one ended.
-    /// Populate it first. Of an [arena of pages](Arena::reserve_pages), a range is one page, and pages are registered
+    /// Populate it first. In an [arena of pages](Arena::reserve_pages), a range is one page, and pages are registered
     /// in the order of their numbers; a page that is carried elsewhere stays registered.
     ///
     /// # Errors
@@ -269,7 +269,7 @@ impl Ring {
         let index = self.buffers.count() as u32;
         let piece =
             libc::iovec { iov_base: arena.base().wrapping_add(range.start).cast(), iov_len: range.end - range.start };
-        // SAFETY: `may_add` checked that the range lies inside the arena. `self.buffers.arena`, set above, keeps the
+        // SAFETY: `may_add` checked that the range is inside the arena. `self.buffers.arena`, set above, keeps the
         // arena mapped until `close` has unregistered the buffers, or `leak` has leaked that handle.
         unsafe { self.queues.submitter.register_buffers_update(index, &[piece], None)? };
         self.buffers.add(range);
@@ -333,7 +333,7 @@ impl Ring {
         self.queue(second.flags(flags));
     }
 
-    /// Queues the question which file lies at `path`, relative to `folder`. A kernel worker finds out, whatever time it
+    /// Queues the question which file is at `path`, relative to `folder`. A kernel worker finds out, however long it
     /// takes there. A path with a NUL byte is refused with `EINVAL`.
     ///
     /// # Panics
@@ -377,8 +377,9 @@ impl Ring {
         entered
     }
 
-    /// How long the kernel has refused every call for want of room (`EAGAIN`, `EBUSY`, `ENOMEM`) and returned nothing
-    /// meanwhile, and what it last answered. A filter may answer so too, for ever. `None`: the last call got through.
+    /// How long the kernel has refused every call because it lacks room (`EAGAIN`, `EBUSY`, `ENOMEM`) and returned
+    /// nothing meanwhile, and what it last answered. A filter may answer so too, for ever. `None`: the last call got
+    /// through.
     pub fn denied(&self) -> Option<(Duration, io::Error)> {
         self.denied.map(|(since, errno)| (since.elapsed(), io::Error::from_raw_os_error(errno)))
     }

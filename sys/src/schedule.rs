@@ -13,7 +13,7 @@ const TICKS: u64 = 100;
 pub struct Scheduled {
     /// Processor time that it used.
     pub used: Duration,
-    /// Time that it could have run and did not, for want of a processor or of quota. `None` where the kernel does not
+    /// Time that it could have run and did not, because it had no processor or no quota. `None` if the kernel does not
     /// count it (`CONFIG_SCHED_INFO`).
     pub queued: Option<Duration>,
 }
@@ -50,7 +50,7 @@ fn of_stat(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(ticks.saturating_mul(1000 / TICKS)))
 }
 
-/// Time that something had to wait, since the machine started, as the kernel tells it (PSI). `None`: it does not.
+/// Time that something had to wait, since the machine started, as the kernel reports it (PSI). `None`: it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Some thread waited for a processor.

@@ -117,7 +117,7 @@ pub struct HugePages {
     pub transparent: String,
 }
 
-/// The huge pages of this machine, as far as `/proc` and `/sys` describe them.
+/// The huge pages of this machine, from `/proc` and `/sys`.
 pub fn huge_pages() -> HugePages {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |name| field(&meminfo, name).and_then(leading_number).unwrap_or(0);

@@ -1,9 +1,9 @@
 //! The functions of a library that is loaded at run time, as a table of typed pointers.
 
-/// Makes the struct `Table`, whose functions return a status of the type that comes first. Those behind `optional` may
+/// Makes the struct `Table`, whose functions return a status of the type that comes first. Those after `optional` may
 /// be missing.
 ///
-/// Whoever lists a function promises that its types are those that the library's header gives it on every 64-bit Linux.
+/// The code that lists a function promises that its types are those of the library's header on every 64-bit Linux.
 macro_rules! table {
     (
         $seen:vis $status:ty:

@@ -1,11 +1,11 @@
 //! libjpeg-turbo: its TurboJPEG API of version 3, loaded at run time (or linked, with the feature
-//! `turbojpeg-vendored`), behind types that never let it read or write beyond what it was given.
+//! `turbojpeg-vendored`), behind types that never let it read or write outside its memory.
 //!
 //! [`Library::open`] finds it. A [`Jpeg`] gives its pixels: all of them or a rectangle, whole or at a half, a quarter
 //! or an eighth of the size. An [`Encoder`] makes a JPEG of pixels.
 //!
-//! The API of version 2 has no rectangles, no limit of scans and no limit of pixels, so that a library without
-//! `tj3Init` is refused, with its version.
+//! The API of version 2 has no rectangles, no limit of scans and no limit of pixels, so a library without `tj3Init` is
+//! refused, with its version.
 
 mod abi;
 mod decoder;
@@ -61,7 +61,7 @@ impl fmt::Debug for Library {
 pub enum OpenError {
     /// The loader finds none. What it said last.
     Absent(String),
-    /// One was found, whose API is that of version 2.
+    /// The library that was found has the API of version 2.
     TooOld {
         /// The file.
         path: PathBuf,

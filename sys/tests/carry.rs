@@ -1,5 +1,5 @@
-//! A process that has as many mappings as it may have cannot carry a page. Nothing is lost, and it can once there is
-//! room again.
+//! A process with the maximum number of mappings cannot carry a page. Nothing is lost, and it can once there is room
+//! again.
 
 use uringload_sys::{Arena, Part};
 

@@ -1,10 +1,9 @@
-//! Memory that moves: whole pages of an arena are carried from one place of its address space to another.
+//! Memory that moves: whole pages of an arena are carried from one place in its address space to another.
 //!
-//! An arena of pages has more address space than memory. A page is 2 MiB or a multiple, and has a number from when it
-//! is [populated](Arena::populate). [`Arena::carry`] moves it by `mremap(2)`: the bytes stay where they are in memory
-//! and get another address, so a long block is put together of pages that lay apart, without a copy and without
-//! zeroing. What the kernel knows of a page by itself (a registered buffer) stays true, because it is of the memory and
-//! not of its address.
+//! An arena of pages has more address space than memory. A page is 2 MiB or a multiple, and gets a number when it is
+//! [populated](Arena::populate). [`Arena::carry`] moves it by `mremap(2)`: the bytes stay where they are in memory and
+//! get another address. So a long block is put together from scattered pages, without a copy and without zeroing. What
+//! the kernel knows about a page (a registered buffer) stays true, because it concerns the memory and not its address.
 
 use super::{Arena, HUGE_PAGE_BYTES, Map, Part, map_transparent};
 use std::fmt;
@@ -12,10 +11,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What lies in each slot of the address space.
+/// The page in each slot of the address space.
 pub(super) struct Pages {
     bytes: usize,
-    /// The number of the page in each slot, plus one; 0 where there is none.
+    /// The number of the page in each slot, plus one; 0 for an empty slot.
     at: Box<[AtomicU32]>,
     /// Pages that were populated.
     count: AtomicU32,
@@ -51,8 +50,8 @@ impl fmt::Debug for Uncarried {
 }
 
 impl Arena {
-    /// Reserves `space` bytes of address space (rounded up to whole pages), as [`reserve`](Arena::reserve) does, whose
-    /// memory is pages of `page` bytes that can be [carried](Arena::carry). Such an arena is never of reserved huge
+    /// Reserves `space` bytes of address space (rounded up to whole pages), as [`reserve`](Arena::reserve) does. Its
+    /// memory is pages of `page` bytes that can be [carried](Arena::carry). Such an arena never has reserved huge
     /// pages, and cannot be pinned for a device: both know memory by its address.
     ///
     /// # Errors
@@ -75,7 +74,7 @@ impl Arena {
         self.map.pages.as_ref().map(|pages| pages.bytes)
     }
 
-    /// The number of the page that lies at `offset`, if one was populated there or carried to it.
+    /// The number of the page at `offset`, if one was populated there or carried to it.
     pub fn page_at(&self, offset: usize) -> Option<u32> {
         let pages = self.map.pages.as_ref()?;
         pages.at.get(offset / pages.bytes)?.load(Ordering::Relaxed).checked_sub(1)
@@ -94,20 +93,20 @@ impl Arena {
         if !is_slot(&from) || !is_slot(&to) || self.page_at(to.offset).is_some() {
             return Err(Uncarried { error: io::ErrorKind::InvalidInput.into(), parts: Some((from, to)) });
         }
-        // `DONTUNMAP` keeps the address space of `from`: without it, another mapping of the process could come to lie
-        // there.
+        // `DONTUNMAP` keeps the address space of `from`: without it, another mapping of the process could take its
+        // place.
         let flags = rustix::mm::MremapFlags::MAYMOVE | rustix::mm::MremapFlags::DONTUNMAP;
         // SAFETY: both are ranges of this arena's mapping, page-aligned, of one length, and apart, since two parts
-        // never own one byte. This call owns both parts, so nobody else reads or writes either: no slice of them
-        // exists, and no ring has them in flight. What lay at `to` is replaced: it had no page, or one that was only
-        // ever zero and belongs to the part that this call owns. A ring that registered the page goes on writing to
-        // the same memory only for parts that it looks up by the page's number, which moves with it below.
+        // never own one byte. This call owns both parts, so no other code reads or writes either: no slice of them
+        // exists, and no ring has them in flight. The old content of `to` is replaced: it had no page, or one that was
+        // only ever zero and belongs to the part that this call owns. A ring that registered the page goes on writing
+        // to the same memory only for parts that it looks up by the page's number, which moves with it below.
         let moved = unsafe { rustix::mm::mremap_fixed(from.as_ptr().cast(), bytes, bytes, flags, to.as_ptr().cast()) };
         if let Err(error) = moved {
             let usable = still_mapped(&to);
             if !usable {
                 // Nothing is mapped there any more. Whoever leaks the part keeps the whole arena from being unmapped,
-                // since another mapping may come to lie in the hole.
+                // since another mapping may move into the hole.
                 std::mem::forget(to);
                 return Err(Uncarried { error: error.into(), parts: None });
             }

@@ -49,9 +49,9 @@ impl Bounce {
         let context = self.stream.context().clone();
         let _current = context.enter()?;
         let source = memory.as_ptr().cast_const().cast();
-        // SAFETY: the target lies inside device memory, which is what a `Span` is. The source is as many bytes of
-        // `memory`, as checked above. Only `&mut self` gives `memory` out, so nobody has it before `settle` has shown
-        // that the copy is done, or has given the memory up.
+        // SAFETY: the target is inside device memory, which is what a `Span` is. The source is as many bytes of
+        // `memory`, as checked above. Only `&mut self` gives `memory` out, so no other code has it before `settle` has
+        // shown that the copy is done, or has given the memory up.
         let copied =
             unsafe { (context.table().cuMemcpyHtoDAsync_v2)(to.address(), source, to.len(), self.stream.raw()) };
         check("cuMemcpyHtoDAsync", copied)?;
@@ -73,7 +73,7 @@ impl Bounce {
         }
         let (target, context) = (target.as_mut_ptr().cast(), self.stream.context().clone());
         let _current = context.enter()?;
-        // SAFETY: as in `copy`, the other way: the source lies inside device memory, and the target is as many bytes of
+        // SAFETY: as in `copy`, the other way: the source is inside device memory, and the target is as many bytes of
         // `memory`.
         let copied =
             unsafe { (context.table().cuMemcpyDtoHAsync_v2)(target, from.address(), from.len(), self.stream.raw()) };

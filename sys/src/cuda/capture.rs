@@ -1,8 +1,8 @@
 //! Captures of streams (CUDA graphs), which may be under way in any thread while we call the driver.
 //!
-//! A capture forbids calls that it cannot see: in the mode that PyTorch uses (`global`) to every thread of the process,
-//! and such a call does not only fail, it ends the capture with an error. Nothing that we call belongs into somebody's
-//! graph, so our calls are made in the mode `relaxed`, in which a capture elsewhere forbids nothing.
+//! A capture forbids calls that it cannot see. In the mode that PyTorch uses (`global`) it forbids them to every thread
+//! of the process, and such a call not only fails, it ends the capture with an error. Our calls never belong in another
+//! library's graph, so we make them in the mode `relaxed`, in which a capture elsewhere forbids nothing.
 
 use super::table::{Handle, Table};
 use std::cell::Cell;

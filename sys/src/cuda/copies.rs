@@ -51,7 +51,7 @@ struct UnderWay {
 /// Bytes on their way to a place on the device.
 ///
 /// Only [`Copies::start`] makes one, so its bytes are those that are copied to its place. A kernel's launch takes one
-/// as its table, checks the bytes, and has its stream wait for the copy: nobody else has to.
+/// as its table, checks the bytes, and has its stream wait for the copy: no other code has to.
 ///
 /// ```
 /// use uringload_sys::cuda::{CudaError, Kernels, Span, Stream, Uploaded};
@@ -105,7 +105,7 @@ impl Uploaded {
 }
 
 impl Copies {
-    /// Opens an empty stream on the device. If the driver cannot write to host memory from a stream, events tell which
+    /// Opens an empty stream on the device. If the driver cannot write to host memory from a stream, events show which
     /// copies are done.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl Copies {
         }
     }
 
-    /// Whether several pieces are copied by one call, as far as is known.
+    /// Whether one call copies several pieces; true until the driver refuses.
     pub fn takes_lists(&self) -> bool {
         let table = self.stream.context().table();
         self.takes_lists && (table.cuMemcpyBatchAsync_v2.is_some() || table.cuMemcpyBatchAsync.is_some())
@@ -170,9 +170,9 @@ impl Copies {
         let number = self.started.wrapping_add(1);
         let len = bytes.len();
         self.under_way.push_back(UnderWay { number, bytes: vec![bytes.clone()], event: None });
-        // SAFETY: the target lies inside device memory: `Span` guarantees that, and the length was compared above. The
-        // source is `len` bytes that nobody writes while a `Bytes` of them exists. `under_way` keeps one until the copy
-        // is known to be done, and `drop` waits for that or leaks it.
+        // SAFETY: the target is inside device memory: `Span` guarantees that, and the length was compared above. The
+        // source is `len` bytes that nothing writes while a `Bytes` of them exists. `under_way` keeps one until the
+        // copy is known to be done, and `drop` waits for that or leaks it.
         let copied = unsafe { (context.table().cuMemcpyHtoDAsync_v2)(to.address(), source, len, self.stream.raw()) };
         if let Err(error) = check("cuMemcpyHtoDAsync", copied) {
             // It was not started: the driver took nothing.
@@ -264,7 +264,7 @@ impl Copies {
         }
         let context = self.stream.context();
         let _current = context.enter()?;
-        // SAFETY: both lie inside device memory, which is what a `Span` is, and have the same length.
+        // SAFETY: both are inside device memory, which is what a `Span` is, and have the same length.
         let copied = unsafe {
             (context.table().cuMemcpyDtoDAsync_v2)(to.address(), from.address(), to.len(), self.stream.raw())
         };
@@ -368,7 +368,7 @@ impl Drop for Copies {
         if self.under_way.is_empty() {
             return;
         }
-        // If somebody destroyed the context, the driver has ended all work in it.
+        // If the context was destroyed, the driver has ended all work in it.
         if self.stream.synchronize().is_err_and(|error| !error.is_destroyed_context()) {
             // The device may still be working: memory that it may read or write is never given back.
             self.under_way.drain(..).for_each(|copy| std::mem::forget(copy.bytes));

@@ -61,7 +61,7 @@ impl CudaError {
         )
     }
 
-    /// Whether a call was refused because of a CUDA graph that somebody captures.
+    /// Whether a call was refused because a CUDA graph is being captured.
     pub fn is_capture(&self) -> bool {
         (900..=908).contains(&self.code)
     }

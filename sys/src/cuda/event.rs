@@ -27,7 +27,7 @@ const DISABLE_TIMING: c_uint = 2;
 pub struct Event {
     context: Context,
     raw: Handle,
-    /// Whether the device tells the processor when it is done, so that a thread can sleep until then. That costs an
+    /// Whether the device signals the processor when it is done, so that a thread can sleep until then. That costs an
     /// interrupt each time.
     is_awaited: bool,
 }

@@ -26,8 +26,8 @@ pub struct AllocatorFunctions {
 impl AllocatorFunctions {
     /// # Safety
     /// The functions are of these types, and any thread may call them as long as this lives. `allocate` returns null,
-    /// or the address of as many bytes of the device's memory as were asked for, which nobody else uses until `free`
-    /// gets them back, but for work that is in the default stream by then.
+    /// or the address of as many bytes of the device's memory as it was asked for. No other code uses them until `free`
+    /// gets them back, except work that is in the default stream by then.
     pub unsafe fn new(allocate: Allocate, free: Free) -> AllocatorFunctions {
         AllocatorFunctions { allocate, free, taken: Mutex::default() }
     }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn memory_comes_back_once_and_with_its_length() {
-        // SAFETY: nobody follows the addresses.
+        // SAFETY: the addresses are never dereferenced.
         let functions = unsafe { AllocatorFunctions::new(allocate, free) };
         assert_eq!(functions.allocate(2, 500), Ok((3 * 4096, StreamRef::LEGACY)));
         assert!(functions.allocate(2, 1001).unwrap_err().contains("1001 bytes"));

@@ -1,7 +1,7 @@
-//! Launching kernels: the functions of `sys/kernels`, each behind a method that checks what it is given.
+//! Launching kernels: each function of `sys/kernels` has a method that checks its arguments.
 //!
 //! A kernel reads a table of rows, which name device addresses. The method checks every row on the host before the
-//! launch and has the stream wait for the table's copy, so that the kernel reads the rows that were checked.
+//! launch and has the stream wait for the table's copy, so the kernel reads the rows that were checked.
 
 use super::context::Context;
 use super::copies::Uploaded;
@@ -185,8 +185,8 @@ impl Kernels {
         self.launch(kernel, stream, Some(table.uploaded), grid, &parameters)
     }
 
-    /// Makes each pass given by bytes `rows` of `table`, over images in `from`, into its place in `to`. Places do not
-    /// overlap each other, nor what is read.
+    /// Makes each pass in the bytes `rows` of `table`, over images in `from`, into its place in `to`. Places overlap
+    /// neither each other nor the bytes that are read.
     ///
     /// # Errors
     /// Invalid value for a pass outside the spans or whose weights are not in the table; whatever the driver reports.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// one pool.
 ///
 /// # Safety
-/// What `allocate` returns is the address of as many bytes of the device's memory as were asked for. Until they are
-/// given to `free`, nobody else reads or writes them, but for work that is in the returned stream by then. The stream
-/// lives until the caller's thread calls the allocator again, or returns.
+/// `allocate` returns the address of as many bytes of the device's memory as it was asked for. Until they are given to
+/// `free`, no other code reads or writes them, except work that is in the returned stream by then. The stream lives
+/// until the caller's thread calls the allocator again, or returns.
 pub unsafe trait DeviceAllocator: fmt::Debug + Send + Sync {
     /// `len` bytes on device `index`, at a multiple of 256, and the stream that their last user may still work in: a
     /// caching allocator hands out memory in the order of a stream. The device's context is current.

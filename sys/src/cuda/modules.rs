@@ -1,8 +1,8 @@
 //! Kernels as driver modules, loaded when a kernel is first used.
 //!
-//! Of the common devices there is machine code, one module with all kernels. For the others each kernel is a module of
-//! PTX, which the driver compiles for its device, and caches on disk if it can. Compiling all kernels at once takes
-//! seconds, and most loaders need only the few that move bytes.
+//! Common devices have machine code, one module with all kernels. For the others each kernel is a module of PTX, which
+//! the driver compiles for its device, and caches on disk if it can. Compiling all kernels at once takes seconds, and
+//! most loaders need only the few that move bytes.
 
 use super::context::Context;
 use super::cubins;
@@ -145,7 +145,7 @@ impl Module {
     fn load(context: &Context, image: &[u8]) -> Result<Module, CudaError> {
         let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image is PTX that ends with a zero, or an ELF file whose tables say how long it is, as it was
+        // SAFETY: the image is PTX that ends with a zero, or an ELF file whose tables contain its length, as it was
         // built (sys/tests/kernels.rs compares it with the hash of that), and the pointer is to a handle: both live
         // until the call returns. The context is current.
         let loaded = unsafe { (context.table().cuModuleLoadData)(&raw mut raw, image.as_ptr().cast()) };
@@ -176,7 +176,7 @@ impl Function {
 impl Drop for Module {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: `load` loaded it, and it is unloaded once. Nobody can launch its functions any more: each keeps it.
+        // SAFETY: `load` loaded it, and it is unloaded once. No code can launch its functions any more: each keeps it.
         let _ = unsafe { (self.context.table().cuModuleUnload)(self.raw) };
     }
 }
@@ -220,7 +220,7 @@ mod tests {
             let declared = declared.filter_map(|line| line.split([' ', '[', ';']).find(|word| word.starts_with('_')));
             assert!(declared.into_iter().all(|global| !image.contains(global)), "{name}");
         }
-        assert_eq!(PTX.matches(ENTRY).count(), Kernel::ALL.len(), "a kernel that nobody can launch");
+        assert_eq!(PTX.matches(ENTRY).count(), Kernel::ALL.len(), "a kernel that cannot be launched");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What each kernel is launched with: its parameters by value, in the order in which its source declares them.
+//! Each kernel's parameters by value, in the order in which its source declares them.
 
 use super::rows::{Fill, Images, Tokens};
 use std::ffi::c_void;
@@ -28,7 +28,7 @@ impl Parameter {
         }
     }
 
-    /// Where it lies, for the driver, which copies it.
+    /// Its address, for the driver, which copies it.
     pub(super) fn pointer(&self) -> *mut c_void {
         let pointer: *const c_void = match self {
             Parameter::U64(value) => (&raw const *value).cast(),

@@ -1,4 +1,4 @@
-//! What the kernel that resamples is given: the weights of an axis, and rows that name them.
+//! The arguments of the resampling kernel: the weights of an axis, and rows that name them.
 
 use super::rows::{Encoded, encode, word};
 use std::ops::Range;
@@ -12,7 +12,7 @@ const TAP_BYTES: usize = 8;
 /// Bytes of a weight.
 const WEIGHT_BYTES: usize = 4;
 
-/// Which pixels of an axis make each pixel that comes out, and by what weights, of which 2^22 is all of a pixel.
+/// Which pixels of an axis make each pixel of the output, and with what weights; 2^22 is all of a pixel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taps {
     /// The first pixel of the source, for each that comes out.
@@ -96,7 +96,7 @@ impl Pass {
         self.pixels().checked_mul(PIXEL_BYTES)?.checked_add(self.target)
     }
 
-    /// How many bytes of the source it reads, if all of its weights are within `table`, which lies at `address`.
+    /// How many bytes of the source it reads, if all of its weights are within `table`, which is at `address`.
     pub(super) fn source_bytes(&self, table: &[u8], address: u64) -> Option<u64> {
         let count = if self.is_vertical { self.height } else { self.width } as usize;
         let start = usize::try_from(self.taps.checked_sub(address)?).ok().filter(|_| self.taps.is_multiple_of(8))?;
@@ -152,7 +152,7 @@ mod tests {
         let mut table = vec![0; 16];
         taps.encode(4, &mut table);
         assert_eq!(table.len(), 16 + taps.encoded_bytes());
-        // Behind 4 pixels of the last of 5 rows; or 2 pixels of the last of 4 rows.
+        // After 4 pixels of the last of 5 rows; or 2 pixels of the last of 4 rows.
         assert_eq!(PASS.source_bytes(&table, 1000), Some(4 * 100 + 4 * 3));
         let vertical = Pass { is_vertical: true, height: 2, ..PASS };
         assert_eq!(vertical.source_bytes(&table, 1000), Some(3 * 100 + 2 * 3));

@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_library_is_looked_for_in_folders_where_the_system_has_none() {
-        // What the process has loaded stands for a driver: the loader does not find it under another name.
+        // The library that the process has loaded acts as the driver: the loader does not find it under another name.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6")).unwrap();
         let folder = tempfile::tempdir().unwrap();

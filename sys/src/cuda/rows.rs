@@ -1,4 +1,4 @@
-//! What a launch passes to a kernel: the rows of its table, and the parameters that all rows share.
+//! The arguments of a kernel's launch: the rows of its table, and the parameters that all rows share.
 
 /// Bytes to copy from one place to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Image {
 pub(super) trait Encoded: Sized {
     const BYTES: usize;
 
-    /// Decodes a row from `bytes`, of which there must be `BYTES`.
+    /// Decodes a row from `bytes`, which has `BYTES` of them.
     fn decode(bytes: &[u8]) -> Self;
 }
 
@@ -242,7 +242,7 @@ pub struct Images {
     /// Whether the channels of a pixel are stored together (NHWC). Otherwise each channel is a plane (NCHW), the
     /// default.
     pub channels_last: bool,
-    /// What is subtracted from each channel, whose levels are 0 to 1: 0 unless set.
+    /// Subtracted from each channel, whose levels are 0 to 1: 0 unless set.
     pub mean: [f32; 4],
     /// What is divided by then: 1 unless set.
     pub std: [f32; 4],

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// `CU_STREAM_NON_BLOCKING`: it and the legacy default stream do not wait for each other.
 const NON_BLOCKING: c_uint = 1;
 
-/// A queue of work of our own, which waits only for what it is told to wait for.
+/// A queue of our own work, which waits only for what it is told to wait for.
 pub struct Stream {
     context: Context,
     raw: Handle,
@@ -109,7 +109,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let (own, current) = (StreamRef { raw: self.raw }, self.context.enter());
-        // Nobody could wait for the work of a stream that is gone, as `settle` has to.
+        // No code could wait for the work of a stream that is gone, as `settle` has to.
         if current.is_ok() && own.is_capturing(&self.context) == Ok(false) && self.is_idle() == Ok(false) {
             let _ = self.synchronize();
         }
@@ -153,13 +153,13 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A stream that somebody else owns, such as a trainer (`CUstream`, which is the same as `cudaStream_t`).
+/// A stream that another library owns, such as a trainer (`CUstream`, which is the same as `cudaStream_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRef {
     raw: Handle,
 }
 
-// SAFETY: as for `Stream`; whoever made it has promised that the stream outlives it.
+// SAFETY: as for `Stream`; its maker has promised that the stream outlives it.
 unsafe impl Send for StreamRef {}
 // SAFETY: as for Send.
 unsafe impl Sync for StreamRef {}
@@ -194,7 +194,7 @@ impl StreamRef {
     pub fn is_of(self, context: &Context) -> Result<bool, CudaError> {
         let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the stream lives, as whoever made `self` has promised, and the pointer is to a handle that lives
+        // SAFETY: the stream lives, as the maker of `self` has promised, and the pointer is to a handle that lives
         // until the call returns. For a default stream the driver answers with the current context.
         let asked = unsafe { (context.table().cuStreamGetCtx)(self.raw, &raw mut raw) };
         check("cuStreamGetCtx", asked)?;
@@ -202,7 +202,7 @@ impl StreamRef {
     }
 
     /// Whether work put into it now would become part of a graph instead of running, or, for the legacy default stream,
-    /// would depend on such work. Always false with a driver that cannot tell.
+    /// would depend on such work. Always false with a driver that does not know.
     ///
     /// # Errors
     /// Whatever the driver reports, for example about a handle that is not a stream.
@@ -210,7 +210,7 @@ impl StreamRef {
         let Some(ask) = context.table().cuStreamIsCapturing else { return Ok(false) };
         let _current = context.enter()?;
         let mut status = 0;
-        // SAFETY: the stream lives, as whoever made `self` has promised, and the pointer is to an int that lives until
+        // SAFETY: the stream lives, as the maker of `self` has promised, and the pointer is to an int that lives until
         // the call returns.
         match unsafe { ask(self.raw, &raw mut status) } {
             CAPTURE_IMPLICIT => Ok(true),
@@ -240,9 +240,9 @@ enum Shared {
 }
 
 impl SharedStream {
-    /// Another library's stream, together with what owns it there, such as `cudarc`'s `CudaStream`: whoever remembers
-    /// the stream keeps the owner, so that the caller promises nothing about how long it lives. Null is the legacy
-    /// default stream.
+    /// Another library's stream, together with its owner there, such as `cudarc`'s `CudaStream`: code that remembers
+    /// the stream keeps the owner, so the caller promises nothing about how long it lives. Null is the legacy default
+    /// stream.
     ///
     /// # Safety
     /// `raw` is a stream of the CUDA driver that it is used with, for as long as `owner` lives.
@@ -310,7 +310,7 @@ impl SharedStream {
             return Ok(false);
         }
         self.record(event)?;
-        // Errors of the work are for whoever waits for it.
+        // Errors of the work are for the code that waits for it.
         let is_taken = || event.is_done().is_err_and(|error| error.is_captured_event());
         Ok(!self.is_capturing(context)? && !is_taken())
     }

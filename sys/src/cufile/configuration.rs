@@ -71,7 +71,7 @@ impl InForce {
         Ok(in_force)
     }
 
-    /// Where cuFile writes its log; `None` if somebody else decides that.
+    /// Where cuFile writes its log; `None` if other code decides that.
     pub(super) fn log(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
@@ -94,13 +94,13 @@ impl Drop for InForce {
             environment::put_back(before);
         }
         if let Some(folder) = &self.folder {
-            // At worst a small file stays behind in a scratch folder. cuFile keeps writing to its open log.
+            // At worst a small file remains in a scratch folder. cuFile keeps writing to its open log.
             let _ = fs::remove_dir_all(folder);
         }
     }
 }
 
-/// Creates a folder that nobody else can have created or may enter.
+/// Creates a folder that no other user can have created or may enter.
 fn new_folder(scratch: &Path) -> io::Result<PathBuf> {
     let mut last = io::ErrorKind::AlreadyExists.into();
     for number in 0..NAMES_TRIED {

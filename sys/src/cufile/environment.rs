@@ -94,7 +94,7 @@ mod tests {
         std::env::vars_os().find(|(name, _)| name == VARIABLE).map(|(_, value)| value.into_encoded_bytes())
     }
 
-    /// The only test of this crate that touches the environment, so nobody else changes it meanwhile.
+    /// The only test of this crate that touches the environment, so no other one changes it meanwhile.
     #[test]
     fn readers_beside_it_always_find_a_whole_environment() {
         let before: Vec<_> = std::env::vars_os().collect();

@@ -24,9 +24,9 @@ impl CufileError {
     pub const INVALID_VALUE: CufileError = CufileError::from_code(5022);
     /// The file was not opened with `O_DIRECT`.
     pub const DIO_NOT_SET: CufileError = CufileError::from_code(5020);
-    /// Somebody else in this process opened the driver.
+    /// Other code in this process opened the driver.
     pub const DRIVER_ALREADY_OPEN: CufileError = CufileError::from_code(5026);
-    /// Something inside cuFile broke. Also stands for an answer that makes no sense.
+    /// Something inside cuFile broke, or it gave an answer that makes no sense.
     pub const INTERNAL_ERROR: CufileError = CufileError::from_code(5030);
     /// No more memory of the GPU can be pinned.
     pub const PINNING_FAILED: CufileError = CufileError::from_code(5036);
@@ -265,7 +265,7 @@ mod tests {
         let mut names: Vec<&str> = CufileError::known().map(|error| error.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), TABLE.len(), "a name stands twice");
+        assert_eq!(names.len(), TABLE.len(), "a name is there twice");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What GPUDirect Storage needs from a system, read from `/proc`, `/sys`, `/run`, `/dev` and `/boot`. Nothing is judged
-//! here.
+//! What GPUDirect Storage needs from a system, read from `/proc`, `/sys`, `/run`, `/dev` and `/boot`. This module
+//! judges nothing.
 //!
 //! Everything is read below a root folder, so that a test can make up a system.
 
@@ -34,7 +34,7 @@ pub struct Facts {
     pub nvme_multipath: Option<bool>,
     /// Whether udev's data are visible (`/run/udev`).
     pub udev: bool,
-    /// Whether this is a container, as far as its engine shows.
+    /// Whether this is a container, if its engine shows that.
     pub container: bool,
 }
 

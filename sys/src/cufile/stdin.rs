@@ -1,5 +1,5 @@
 //! Descriptor 0, which cuFile may close. A library that stores 0 where it means "no descriptor" closes standard input,
-//! and the next file that anybody opens is then read by whoever reads standard input.
+//! and code that reads standard input then reads the next file that is opened.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
@@ -35,8 +35,8 @@ impl StandardInput {
         if rustix::io::fcntl_getfd(io::stdin().as_fd()).is_ok() {
             return false;
         }
-        // The system hands out the lowest free number: 0, unless another thread has opened a file there by now, which
-        // must not be closed behind its back.
+        // The system hands out the lowest free number: 0, unless another thread has opened a file there by now. That
+        // file must stay open.
         match rustix::io::dup(&self.saved) {
             Ok(fd) => keep_if_standard_input(fd),
             Err(_) => false,

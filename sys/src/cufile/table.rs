@@ -13,8 +13,8 @@ const NAMES: [&str; 2] = ["libcufile.so.0", "libcufile.so"];
 
 /// The functions of libcufile that we call.
 ///
-/// The library is never unloaded: it starts threads of its own, leaves code behind that runs at process exit, and may
-/// hang in a call. So a pointer stays valid as long as the process lives.
+/// The library is never unloaded: it starts threads of its own, registers code that runs at process exit, and may hang
+/// in a call. So a pointer stays valid as long as the process lives.
 pub(super) struct Table {
     pub(super) driver_open: abi::DriverOpen,
     pub(super) driver_close: abi::DriverClose,

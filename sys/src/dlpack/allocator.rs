@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub type Allocate =
     unsafe extern "C" fn(prototype: *mut c_void, made: *mut *mut c_void, context: *mut c_void, tell: Tell) -> c_int;
 
-/// How an allocator tells what went wrong: a kind and a message.
+/// An allocator reports an error by this function: a kind and a message.
 pub type Tell = unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, message: *const c_char);
 
 /// `DLPackCurrentWorkStream`: the stream that the calling thread works in on a device.
@@ -39,9 +39,9 @@ unsafe impl Send for Taken {}
 impl Allocator {
     /// # Safety
     /// They are the `managed_tensor_allocator` and the `current_work_stream` of an exchange API (DLPack 1.3) of major
-    /// version 1, in a library that stays loaded. Any thread may call them. Nobody but who has one of its tensors uses
-    /// that tensor's memory, but for work that is in the current stream when it is made, and that stream lives until
-    /// the thread makes another one current.
+    /// version 1, in a library that stays loaded. Any thread may call them. Only the holder of one of its tensors uses
+    /// that tensor's memory, except work that is in the current stream when it is made, and that stream lives until the
+    /// thread makes another one current.
     pub unsafe fn new(allocate: Allocate, current_stream: CurrentStream) -> Allocator {
         Allocator { allocate, current_stream, taken: Mutex::default() }
     }
@@ -112,16 +112,16 @@ impl Drop for Taken {
         // SAFETY: as in `address`.
         let deleter = unsafe { (*self.0.as_ptr()).deleter };
         if let Some(delete) = deleter {
-            // SAFETY: it is the tensor's own deleter, called once, when nobody uses the tensor any more.
+            // SAFETY: it is the tensor's own deleter, called once, when the tensor is no longer used.
             unsafe { delete(self.0.as_ptr()) };
         }
     }
 }
 
-/// Keeps what went wrong.
+/// Keeps the error.
 ///
 /// # Safety
-/// `to` is a `String` that nobody else uses meanwhile; the others are null or texts that end with a zero.
+/// `to` is a `String` that no other code uses meanwhile; the others are null or texts that end with a zero.
 unsafe extern "C" fn keep(to: *mut c_void, kind: *const c_char, message: *const c_char) {
     // SAFETY: as the caller promises: it passes on what `take` gave it.
     let to = unsafe { &mut *to.cast::<String>() };
@@ -133,8 +133,8 @@ unsafe extern "C" fn keep(to: *mut c_void, kind: *const c_char, message: *const 
     }
 }
 
-// SAFETY: what is returned is the memory of a tensor of as many bytes as were asked for, which nobody else uses until
-// it is deleted (`new`), and that is what `free` does.
+// SAFETY: the result is the memory of a tensor of as many bytes as were asked for. No other code uses it until the
+// tensor is deleted (`new`), and that is what `free` does.
 unsafe impl DeviceAllocator for Allocator {
     fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String> {
         let (Ok(number), Ok(len)) = (i32::try_from(index), i64::try_from(len)) else {
@@ -259,7 +259,7 @@ mod tests {
         assert!(allocator.allocate(0, 15).unwrap_err().contains("on device 1 of kind 2"));
         assert!(allocator.allocate(5, 16).unwrap_err().contains("which stream"));
         assert_eq!(ALIVE[1].load(Ordering::SeqCst), 0, "those that are of no use are deleted");
-        // Nobody knows how to delete it.
+        // Its deleter is unknown.
         assert!(allocator.allocate(0, 14).unwrap_err().contains("of DLPack 2"));
         assert_eq!(ALIVE[1].load(Ordering::SeqCst), 14);
         assert!(allocator.allocate(0, usize::MAX).is_err());

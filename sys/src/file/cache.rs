@@ -24,8 +24,8 @@ pub struct CacheStat {
 /// Counts the pages of `len` bytes at `offset` that are in the page cache. With `len` 0 the range ends with the file.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 6.5, `EPERM` if the kernel tells only owners and writers, `EOPNOTSUPP` for hugetlbfs, and for
-/// overlayfs, where the kernel counts none: the pages are those of the file below.
+/// `ENOSYS` before Linux 6.5, `EPERM` if the kernel answers only owners and writers, `EOPNOTSUPP` for hugetlbfs, and
+/// for overlayfs, where the kernel counts none: the pages are those of the file below.
 pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<CacheStat> {
     /// The same on all architectures except alpha, where this crate's ring does not run either.
     const SYS_CACHESTAT: libc::c_long = 451;

@@ -41,7 +41,7 @@ impl Mapping {
     pub fn copy(&self, offset: usize, into: &mut [u8]) -> usize {
         let len = into.len().min(self.len.saturating_sub(offset));
         let from = self.base.as_ptr().wrapping_add(offset.min(self.len));
-        // SAFETY: `from..from + len` lies inside the mapping, which lives as long as `self`, and `into` has at least
+        // SAFETY: `from..from + len` is inside the mapping, which lives as long as `self`, and `into` has at least
         // `len` bytes. They cannot overlap, because no reference to mapped bytes is ever given out. Another process may
         // change the bytes meanwhile; any value is a valid `u8`, and only the copy is ever looked at.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), len) };

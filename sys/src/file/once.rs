@@ -69,7 +69,7 @@ mod tests {
         }
         assert!(bytes == content[1000..301_000]);
         if let Ok(stat) = cachestat(file.as_fd(), 0, 300_000) {
-            // 74 pages. One that lies in a larger folio of the page cache may stay with what was read ahead.
+            // 74 pages. One that is in a larger folio of the page cache may stay with what was read ahead.
             assert!(stat.cached < 20, "{stat:?}");
         }
         assert_eq!(read_once_at(file.as_fd(), &mut bytes, 1 << 20).unwrap(), 0, "the end");

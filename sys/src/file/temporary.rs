@@ -1,8 +1,8 @@
-//! Files under a temporary name, which take another's place when they are whole, and what killed processes leave of
-//! them.
+//! Files under a temporary name, which replace the real files when they are complete, and the ones that killed
+//! processes leave.
 //!
-//! Whoever writes such a file holds a lock on it (flock(2)), which ends with the process. So what nobody has locked is
-//! what a process has left behind. Where files cannot be locked, nothing is deleted.
+//! The writer of such a file holds a lock on it (flock(2)), which ends with the process. So an unlocked file was left
+//! by a process that ended. Where files cannot be locked, nothing is deleted.
 
 use super::open_regular;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -77,7 +77,7 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if let Some((beside, _)) = self.names.take() {
-            // Whoever comes next to write the same file tries again.
+            // The next writer of the same file tries again.
             let _ = fs::remove_file(beside);
         }
     }
@@ -139,7 +139,7 @@ pub fn create_temporary(path: &Path) -> io::Result<File> {
     held(file, is_gone)
 }
 
-/// What was just created, locked. Where nothing can be locked, nobody takes it for abandoned.
+/// The new file, locked. Where nothing can be locked, nothing is taken for abandoned.
 fn held(created: File, is_gone: impl Fn(&File) -> io::Result<bool>) -> io::Result<File> {
     let is_taken = flock(&created, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
     if is_taken || is_gone(&created)? {
@@ -148,20 +148,20 @@ fn held(created: File, is_gone: impl Fn(&File) -> io::Result<bool>) -> io::Resul
     Ok(created)
 }
 
-/// Deletes the files of a folder that have a temporary name and that nobody writes. Returns how many. What cannot be
-/// looked at or deleted stays.
+/// Deletes the files of a folder that have a temporary name and no writer. Returns how many. Files that cannot be
+/// inspected or deleted stay.
 pub fn delete_abandoned(folder: &Path, is_temporary: impl Fn(&OsStr) -> bool) -> usize {
     let Ok(entries) = folder.read_dir() else { return 0 };
     let names = entries.flatten().map(|entry| entry.file_name()).filter(|name| is_temporary(name));
     let is_deleted = |path: &Path| {
         let Ok(file) = open_regular(path) else { return false };
-        // The lock is held while the name is deleted: whoever created it meanwhile sees one or the other.
+        // The lock is held while the name is deleted: a process that created it meanwhile sees one or the other.
         flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok() && fs::remove_file(path).is_ok()
     };
     names.filter(|name| is_deleted(&folder.join(name))).count()
 }
 
-/// Creates a folder that does not exist yet, which nobody else may enter, and locks it until it is closed.
+/// Creates a folder that does not exist yet, which no other user may enter, and locks it until it is closed.
 ///
 /// # Errors
 /// As [`create_temporary`].

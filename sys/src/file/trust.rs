@@ -1,9 +1,9 @@
-//! Whose a file is that lies where others may write.
+//! The owner of a file in a place where others may write.
 
 use std::os::fd::BorrowedFd;
 
-/// Why a file or folder that this library has made is not trusted: somebody else may have written it. Root could change
-/// this process too; and who may write to the data that it was made of, `source`, could change what is read anyway.
+/// Why a file or folder that this library has made is not trusted: another user may have written it. Root could change
+/// this process too; and a user who may write to its `source` data could change the result anyway.
 pub fn distrust(file: BorrowedFd<'_>, source: Option<BorrowedFd<'_>>) -> Option<String> {
     let stat = match rustix::fs::fstat(file) {
         Ok(stat) => stat,

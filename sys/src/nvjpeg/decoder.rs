@@ -71,7 +71,7 @@ pub struct Decoder {
 /// The engines for JPEGs that a GPU has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hardware {
-    /// Their number; 0 where the library does not tell.
+    /// Their number; 0 if the library does not say.
     pub engines: u32,
     /// Cores of each.
     pub cores: u32,
@@ -101,8 +101,8 @@ struct Engine {
     batch: usize,
 }
 
-// SAFETY: the handles are memory of the library, which knows nothing of threads as long as each is used by
-// one at a time: every call that changes them takes `&mut`.
+// SAFETY: the handles are memory of the library, which has no thread affinity as long as one thread at a time uses
+// each: every call that changes them takes `&mut`.
 unsafe impl Send for Engine {}
 
 impl Decoder {
@@ -148,20 +148,20 @@ impl Decoder {
         self.memory.len()
     }
 
-    /// The pixels of JPEGs, each of which has three components and the rows and columns that are given with it; or why
-    /// there are none. They depend on the file alone, and not on those beside it: what the GPU's engines do not take
-    /// has an error, and no multiprocessor decodes it, which rounds otherwise.
+    /// The pixels of JPEGs, or why there are none. Each JPEG has three components and the given rows and columns. The
+    /// pixels depend on the file alone, and not on the files beside it: a JPEG that the GPU's engines decline has an
+    /// error, and no multiprocessor decodes it, because it rounds differently.
     ///
     /// # Errors
-    /// What is about the device and not about an image.
+    /// An error of the device, not of an image.
     pub fn decode(&mut self, jpegs: &[(&[u8], (u32, u32))]) -> Result<Vec<Result<Pixels, NvjpegError>>, NvjpegError> {
         let whole = |&(file, size): &(_, _)| Request { file, size, ..Request::default() };
         self.decode_resampled(&jpegs.iter().map(whole).collect::<Vec<_>>())
     }
 
-    /// The same of JPEGs that are cut and resized on the device. One that there is no room for there, or whose
-    /// resampling is not for images of its size, comes as it was decoded ([`Pixels::is_resampled`]). What is to stay
-    /// there ([`Request::to`]) is there when this returns, for any stream.
+    /// The same for JPEGs that are cut and resized on the device. One without room there, or whose resampling is for
+    /// images of another size, comes as it was decoded ([`Pixels::is_resampled`]). Pixels that stay on the device
+    /// ([`Request::to`]) are there when this returns, for any stream.
     ///
     /// # Errors
     /// As [`decode`](Decoder::decode).
@@ -198,7 +198,7 @@ impl Decoder {
         }
     }
 
-    /// Copies ranges of the device's memory to the host, those that lie together by one copy.
+    /// Copies ranges of the device's memory to the host, adjacent ones in one copy.
     fn bring(&mut self, ranges: &[Range<usize>]) -> Result<Vec<Vec<u8>>, NvjpegError> {
         let mut memory = |range: &Range<usize>| {
             let mut memory = self.spare.pop().unwrap_or_default();
@@ -209,7 +209,7 @@ impl Decoder {
         let mut brought: Vec<Vec<u8>> = ranges.iter().map(&mut memory).collect();
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_unstable_by_key(|&index| ranges[index].start);
-        // The first range that is not all there, and where it goes on.
+        // The first range that is not complete, and where it continues.
         let (mut next, mut at) = (0, 0);
         while next < order.len() {
             let start = at.max(ranges[order[next]].start);
@@ -279,7 +279,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Resamples those that are to be, and for which there is room behind `end`.
+    /// Resamples those that are to be, and for which there is room after `end`.
     fn resample(
         &mut self,
         jpegs: &[Request<'_>],
@@ -310,7 +310,7 @@ impl Decoder {
         Ok(made)
     }
 
-    /// Looks at the image's header, and finds a place for its pixels behind `end`.
+    /// Looks at the image's header, and finds a place for its pixels after `end`.
     fn place(&self, jpeg: &[u8], size: (u32, u32), end: &mut usize) -> Result<Range<usize>, NvjpegError> {
         if self.engine.size(jpeg)? != size {
             return Err(NvjpegError::Size { size });
@@ -368,7 +368,7 @@ impl Engine {
         let (mut engines, mut cores) = (0, 0);
         if let Some(ask) = self.library.table.nvjpegGetHardwareDecoderInfo {
             // SAFETY: the handle lives until `self` is dropped, and the pointers are to numbers that live until the
-            // call returns. What it does not tell stays 0.
+            // call returns. A number that it does not set stays 0.
             let _ = unsafe { ask(self.handle, &raw mut engines, &raw mut cores) };
         }
         Hardware { engines, cores }
@@ -416,8 +416,8 @@ impl Engine {
     fn decode(&mut self, stream: &Stream, jpeg: &[u8], mut image: Image) -> Result<(), NvjpegError> {
         let _current = self.context.enter()?;
         // SAFETY: the handle, its state and the stream live. `size` had the library read the header of the same bytes,
-        // which nobody can change while they are borrowed, and the image is a place of so many rows and columns in
-        // memory of the device (`place`). The bytes are borrowed until the stream is done: below.
+        // which cannot change while they are borrowed, and the image is a place of that many rows and columns in memory
+        // of the device (`place`). The bytes are borrowed until the stream is done: below.
         let code = unsafe {
             (self.library.table.nvjpegDecode)(
                 self.handle,

@@ -1,6 +1,6 @@
-//! The memory that nvJPEG works with, the GPU's and the host's. What comes back is kept, and given again: left to
-//! itself the library calls `cudaMalloc` and `cudaFree` whenever a batch has another number of images, and each of
-//! these waits for everything on the device.
+//! The memory of nvJPEG, the GPU's and the host's. Freed memory is kept and given out again: by itself the library
+//! calls `cudaMalloc` and `cudaFree` whenever a batch has another number of images, and each call waits for everything
+//! on the device.
 
 use super::table::{Allocator, Handle};
 use crate::arena::{Arena, Part};
@@ -41,10 +41,10 @@ pub(super) trait Block: Sized {
     /// What is left of the driver's memory when a block is taken of it.
     type Rest: Default;
 
-    /// `None` if there is not so much.
+    /// `None` if there is not enough.
     fn new(context: &Context, len: usize, rest: &mut Self::Rest) -> Option<Self>;
 
-    /// Where nvJPEG reads and writes. Nobody else does.
+    /// Where nvJPEG reads and writes. No other code does.
     fn place(&self) -> *mut c_void;
 
     /// Bytes from there on.
@@ -73,7 +73,7 @@ impl Block for DeviceMemory {
 /// Pinned memory of the host: a part of an arena, which is 2 MiB at least, because blocks may be small and many.
 pub(super) struct HostMemory {
     part: Part,
-    /// Whose registration goes with its last block.
+    /// Its registration goes with its last block.
     pinned: Arc<Pinned>,
 }
 
@@ -113,8 +113,8 @@ impl<B: Block> Memory<B> {
         Allocator { malloc: take::<B>, free: give::<B>, ctx: Arc::as_ptr(self).cast_mut().cast() }
     }
 
-    /// The place of so many bytes for work in `stream`. What was given back in another stream may still be in use
-    /// there.
+    /// The place of that many bytes for work in `stream`. Memory that was given back in another stream may still be in
+    /// use there.
     fn take(&self, len: usize, stream: usize) -> Option<*mut c_void> {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let fitting = blocks.free.iter().enumerate().filter(|(_, (block, of))| *of == stream && block.len() >= len);
@@ -132,7 +132,7 @@ impl<B: Block> Memory<B> {
         Some(place)
     }
 
-    /// Whether there was such memory to be given back, behind what is in `stream`.
+    /// Whether there was such memory to be given back, after the work in `stream`.
     fn give(&self, place: *mut c_void, stream: usize) -> bool {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(index) = blocks.taken.iter().position(|block| block.place() == place) else { return false };

@@ -1,4 +1,4 @@
-//! Decoded images, cut and resized where they lie, so that fewer bytes come to the host.
+//! Decoded images, cut and resized on the device, so that fewer bytes are copied to the host.
 
 use crate::cuda::{
     Context, Copies, CudaError, DeviceMemory, Kernel, Kernels, PIXEL_BYTES, Pass, Span, Stream, Taps, Uploaded,
@@ -26,7 +26,7 @@ impl Resampling {
         rows > 0 && columns > 0 && self.rows.used().end <= height && self.columns.used().end <= width
     }
 
-    /// Bytes of what lies between the passes, and of what comes out.
+    /// Bytes of the intermediate result between the passes, and of the output.
     pub(super) fn bytes(&self) -> (usize, usize) {
         let row = self.columns.first.len().saturating_mul(PIXEL_BYTES as usize);
         let used = self.rows.used();
@@ -57,7 +57,7 @@ pub(super) struct Resampler {
 }
 
 impl Resampler {
-    /// With so many bytes of the device for the weights of a batch.
+    /// With that many bytes of the device for the weights of a batch.
     pub(super) fn new(context: &Context, bytes: usize) -> Result<Resampler, CudaError> {
         let kernels = Kernels::new(context);
         kernels.prepare(&[Kernel::Resample])?;
@@ -69,7 +69,7 @@ impl Resampler {
         self.tables.len()
     }
 
-    /// Resamples images of `memory`, behind everything in the stream, and waits for that.
+    /// Resamples images of `memory`, after everything in the stream, and waits for that.
     pub(super) fn run(
         &mut self,
         stream: &Stream,

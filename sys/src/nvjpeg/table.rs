@@ -1,5 +1,5 @@
-//! The functions of `libnvjpeg.so` that we call. `sys/kernels/headers.py` holds their types, and the numbers below,
-//! against NVIDIA's header.
+//! The functions of `libnvjpeg.so` that we call. `sys/kernels/headers.py` compares their types, and the numbers below,
+//! with NVIDIA's header.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -39,7 +39,7 @@ pub(super) const NVJPEG_BACKEND_HARDWARE: c_int = 3;
 /// Codes are read by multiprocessors where a batch is large, else by the processor; the rest by multiprocessors.
 pub(super) const NVJPEG_BACKEND_GPU_HYBRID: c_int = 2;
 
-/// `nvjpegOutputFormat_t`: red, green and blue of a pixel lie together.
+/// `nvjpegOutputFormat_t`: red, green and blue of a pixel are adjacent.
 pub(super) const NVJPEG_OUTPUT_RGBI: c_int = 5;
 
 /// Chroma is interpolated, as libjpeg does. Older libraries refuse it.

@@ -1,16 +1,16 @@
 //! The cancellations of single operations that the kernel is asked for.
 //!
-//! One that meets an operation between two of its steps does nothing: before a worker has taken it, before that worker
-//! waits, or before the read behind an open has begun. `io_uring_prep_cancel(3)` calls these `ENOENT` and `EALREADY`,
-//! and gives the same answers for a read that a disk works on. So each is asked for again, later and later, until the
-//! operation ends.
+//! A cancellation does nothing if it meets an operation between two of its steps: before a worker has taken it, before
+//! that worker waits, or before the read that follows an open has begun. `io_uring_prep_cancel(3)` calls these `ENOENT`
+//! and `EALREADY`, and gives the same answers for a read that a disk works on. So each is repeated at growing
+//! intervals, until the operation ends.
 
 use std::time::{Duration, Instant};
 
 /// The first pause before a cancellation is repeated; each one after it is twice as long.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// No cancellation is repeated behind a longer pause: what it has not met within two seconds, it never will.
+/// No cancellation is repeated after a longer pause: one that has not succeeded within two seconds never will.
 const PAUSE_MAX: Duration = Duration::from_millis(1024);
 
 #[derive(Debug, Default)]

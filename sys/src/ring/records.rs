@@ -36,7 +36,7 @@ pub(super) struct Record {
     pub(super) part: Option<Part>,
     pub(super) file: Option<Arc<OwnedFd>>,
     pub(super) path: Vec<u8>,
-    /// Where the kernel writes which file lies at the path. In a box, so that it stays where it is, and kept for good.
+    /// Where the kernel writes which file is at the path. In a box, so that it stays in place, and kept for good.
     pub(super) answer: Option<Box<Answer>>,
     /// Whether this is a read linked to the open before it.
     pub(super) linked: bool,
@@ -49,7 +49,7 @@ pub(super) struct Answer(libc::statx);
 
 impl Default for Answer {
     fn default() -> Answer {
-        // SAFETY: the struct is made of integers alone, of which zeros are valid values.
+        // SAFETY: the struct has only integers, for which zeros are valid values.
         Answer(unsafe { std::mem::zeroed() })
     }
 }

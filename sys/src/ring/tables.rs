@@ -54,8 +54,8 @@ pub(super) struct Buffers {
     start: usize,
     /// Where each one ends. It starts where the one before it ends.
     ends: Vec<usize>,
-    /// Where each page lay in the arena when it was registered, for an arena of pages. The kernel goes on calling it by
-    /// that address, wherever it is carried.
+    /// The place of each page in the arena when it was registered, for an arena of pages. The kernel goes on using that
+    /// address for it, wherever it is carried.
     homes: Vec<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Buffers {
             return None;
         }
         if let Some(page) = arena.page_bytes() {
-            // Nobody can carry the page elsewhere while the part is in flight: that takes the whole page's part.
+            // The page cannot be carried elsewhere while the part is in flight: that takes the whole page's part.
             let number = arena.page_at(part.offset())?;
             let home = *self.homes.get(number as usize)?;
             let within = part.offset() % page;

@@ -375,7 +375,7 @@ fn dropping_a_ring_cancels_and_waits() {
             ring.turn(None, 1, &mut Vec::new()).unwrap();
         }
     }
-    // Had it not been able to, it would have kept them behind its bound.
+    // Had it not been able to, it would have kept them past its bound.
     drop(ring);
     assert_eq!(Arc::strong_count(&reader), 1, "the ring let go of the pipe");
     assert_eq!(Arc::strong_count(&handle), 1, "the ring let go of the folder");

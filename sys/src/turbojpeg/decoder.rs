@@ -69,7 +69,7 @@ pub struct Subsampling(c_int);
 
 impl Subsampling {
     /// Columns of the unscaled image that are coded together: a rectangle starts at a multiple of them. `None` for a
-    /// kind that the library does not know, of which no rectangle can be decoded.
+    /// kind that the library does not know: it cannot decode a rectangle of it.
     #[must_use]
     pub fn mcu_width(self) -> Option<u32> {
         // TJSAMP_444, 422, 420, GRAY, 440, 411, 441.
@@ -90,7 +90,7 @@ pub struct Header {
     pub components: u32,
     /// Bits of a level.
     pub precision: u32,
-    /// Whether it is a lossless JPEG, of which no rectangle can be decoded.
+    /// Whether it is a lossless JPEG: no rectangle of it can be decoded.
     pub lossless: bool,
 }
 
@@ -133,11 +133,11 @@ impl Request {
     }
 }
 
-/// A JPEG whose header was read.
+/// A JPEG whose header has been read.
 ///
 /// It has an instance of the library of its own, so that its pixels are a function of its bytes. An instance that has
-/// seen another file keeps its tables, for files that have none; its size, where a header ends in the middle; and the
-/// place where it stopped, which a fatal error behind a warning does not show.
+/// seen another file keeps its tables, for files that have none; its size, if a header ends in the middle; and the
+/// place where it stopped, which a fatal error after a warning does not show.
 #[derive(Debug)]
 pub struct Jpeg<'a> {
     library: &'a Library,
@@ -148,10 +148,10 @@ pub struct Jpeg<'a> {
 }
 
 impl<'a> Jpeg<'a> {
-    /// Reads what stands before the first scan.
+    /// Reads what comes before the first scan.
     ///
     /// # Errors
-    /// What libjpeg-turbo says about bytes that are no JPEG or break the format there.
+    /// The message of libjpeg-turbo about bytes that are not a JPEG or break the format there.
     pub fn new(library: &'a Library, bytes: &'a [u8]) -> Result<Jpeg<'a>, TurboError> {
         let mut instance = Instance::new(library, abi::INIT_DECOMPRESS)?;
         let header = instance.header(bytes)?;
@@ -172,8 +172,8 @@ impl<'a> Jpeg<'a> {
     /// an `out` of another length than [`Request::size`] says.
     pub fn decode(&mut self, request: &Request, out: &mut [u8]) -> Result<(), TurboError> {
         let Some((mut warning, row_bytes)) = self.attempt(request, out)? else { return Ok(()) };
-        // A fatal error behind a warning is told as a warning too, and the rows below it are then what `out` was. So
-        // the last row tells: it was written if it is not what it was filled with, of two levels.
+        // A fatal error after a warning is reported as a warning too, and the rows below it then keep the old content
+        // of `out`. So the last row decides: it was written if it differs from its filling, for two levels of filling.
         for level in [0, 255] {
             out.fill(level);
             match self.attempt(request, out)? {
@@ -305,7 +305,7 @@ impl Instance {
             return Err(TurboError::new(format!("{} bytes are given for an image of {bytes}", out.len())));
         }
         let divisor = request.scale.divisor();
-        // A number of the header that changed between here and the call would be told by this.
+        // This would show a number of the header that changed between here and the call.
         let pixels = u64::from(header.width) * u64::from(header.height);
         self.set(abi::MAX_PIXELS, c_int::try_from(pixels).unwrap_or(c_int::MAX))?;
         self.set(abi::SCAN_LIMIT, c_int::try_from(request.scans_max).unwrap_or(c_int::MAX))?;
@@ -336,7 +336,7 @@ impl Instance {
         self.check(status)
     }
 
-    /// Decodes into `out`, which has rows of so many bytes for the whole of the region that was set. Returns what was
+    /// Decodes into `out`, which has rows of that many bytes for the whole region that was set. Returns the warnings.
     /// warned of.
     fn decompress(
         &mut self,

@@ -59,10 +59,10 @@ impl Encoder {
         let (mut start, mut size) = (jpeg.as_mut_ptr(), most);
         let raw = instance.raw();
         let compress = instance.table().compress;
-        // SAFETY: the instance is alive. `from` has the rows that the sizes say, without gaps (a pitch of 0), and is
-        // only read. `jpeg` has as many bytes as the library says are enough for any such image; it is told so in
-        // `size`, and that it may not take other memory in its place. Both addresses are of locals, used during the
-        // call only.
+        // SAFETY: the instance is alive. `from` has the rows of those sizes, without gaps (a pitch of 0), and is only
+        // read. `jpeg` has as many bytes as the library says are enough for any such image; `size` passes their number,
+        // and the library may not take other memory in its place. Both addresses are of locals, used during the call
+        // only.
         let status =
             unsafe { compress(raw, from.as_ptr(), width, 0, height, pixels.number(), &raw mut start, &raw mut size) };
         instance.check(status)?;

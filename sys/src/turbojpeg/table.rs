@@ -92,7 +92,7 @@ mod linked {
 #[cfg(not(feature = "turbojpeg-vendored"))]
 const NAMES: [&str; 2] = ["libturbojpeg.so.0", "libturbojpeg.so"];
 
-/// Stands before the version in the file, in the message of libjpeg that tells it.
+/// Comes before the version in the file, in the message of libjpeg that has it.
 #[cfg(not(feature = "turbojpeg-vendored"))]
 const VERSION_PREFIX: &[u8] = b"libjpeg-turbo version ";
 
@@ -186,7 +186,7 @@ fn file_of(function: *const std::ffi::c_void) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
 }
 
-/// The version that stands in the library's file; no function tells it.
+/// The version in the library's file; no function returns it.
 #[cfg(not(feature = "turbojpeg-vendored"))]
 fn version_in(path: &std::path::Path) -> Option<String> {
     if std::fs::metadata(path).ok()?.len() > FILE_BYTES_MAX {

@@ -7,7 +7,7 @@ fn library() -> Option<Library> {
     Library::open(&[]).map_err(|error| eprintln!("skipped: {error}")).ok()
 }
 
-/// A JPEG of that size, whose colours change along both axes.
+/// A JPEG of that size with colours that change along both axes.
 fn jpeg(library: &Library, (height, width): (u32, u32)) -> Vec<u8> {
     let level = |at: u32, step: u32| (at * step % 256) as u8;
     let pixels: Vec<u8> =
@@ -89,7 +89,7 @@ fn an_image_behind_a_broken_one_is_whole() {
     }
 }
 
-/// Files of this one: with its Huffman tables left out, as frames of MJPEG have it, and with one of them broken behind
+/// Files of this one: with its Huffman tables left out, as frames of MJPEG have it, and with one of them broken after
 /// bytes between segments. Those are a warning, which hid that the table is an error.
 fn without_tables(file: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut bare, mut broken, mut at) = (file[..2].to_vec(), file[..2].to_vec(), 2);
@@ -132,7 +132,7 @@ fn pixels_are_a_function_of_the_files_bytes() {
     }
 }
 
-/// Tables without an image say nothing about a size; that of the image before may not stand for it.
+/// Tables without an image say nothing about a size, and the previous image's size may not replace it.
 #[test]
 fn tables_without_an_image_are_refused() {
     let Some(library) = library() else { return };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The read end of a pipe that nobody writes to, and what keeps it open.
+/// The read end of a pipe without data, and what keeps it open.
 fn empty_pipe() -> (Target, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     (Target::File(Arc::new(reader.into())), writer)
@@ -110,6 +110,6 @@ fn a_cancellation_does_not_meet_what_comes_later() {
         let whole = |done: &Completion| matches!(done.result, Ok(5000));
         assert!(done.iter().all(|done| whole(done) || errno(&done.result) == Some(libc::ECANCELED)), "{done:?}");
         ring.read(&file, 0, memory.split_to(5000), 9, false);
-        assert!(whole(&finish(&mut ring)[0]), "round {round}: nobody asked to cancel this one");
+        assert!(whole(&finish(&mut ring)[0]), "round {round}: this one was not to be cancelled");
     }
 }
