@@ -57,8 +57,8 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Compares two results of `bench --json`, with an interval for what may be chance.
     ///
-    /// Both should be of several rounds on one machine: what differs between the machines or the settings is told on
-    /// stderr. In CI: `uringload compare main.json this.json --fail-below 5%`.
+    /// Both should have several rounds on one machine: stderr lists the differences of machines and settings. In CI:
+    /// `uringload compare main.json this.json --fail-below 5%`.
     Compare(Compare),
     /// Says whether this machine can read in the fastest way, and what to change if it cannot.
     Doctor(Doctor),
@@ -88,10 +88,10 @@ pub enum Command {
     Top(Top),
     /// Finds how to read a dataset fastest on this machine: measures it, and writes a profile for later runs.
     ///
-    /// It reads for half a minute at most, in the order that is given, and changes one thing after the other: reads in
-    /// flight, their length, gaps that are read along, engine, page cache, threads, memory. What gives more in pairs of
-    /// measurements goes into the profile, which `--profile` of bench and list takes, and so do the library and Python.
-    /// An order or a layout that reads faster is measured and told, and left to you.
+    /// It reads for half a minute at most, in the given order, and changes one setting after the other: reads in
+    /// flight, their length, gaps that are read along, engine, page cache, threads, memory. A setting that gains in
+    /// pairs of measurements goes into the profile, which `--profile` of bench and list takes, and so do the library
+    /// and Python. If another order or layout reads faster, it says so and leaves the choice to you.
     Tune(Box<Tune>),
     /// Checks every checksum and the structure of a dataset, reads every sample, and prints each problem.
     Verify(Box<Verify>),
@@ -112,7 +112,7 @@ pub enum Command {
     Licenses,
 }
 
-/// A shell that there are completions for.
+/// A shell with completions.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ShellName {
     /// GNU Bash.
@@ -181,7 +181,7 @@ pub struct Bench {
     #[arg(long, value_name = "WORKLOAD:ACCELERATOR", value_parser = str::parse::<Workload>, help_heading = "Measuring",
           conflicts_with_all = ["emulate_step", "batch_size"])]
     pub mlperf: Option<Workload>,
-    /// Emulate so many accelerators on the host, which take batches in turn and compute at once.
+    /// Emulate this many accelerators on the host, which take batches in turn and compute at once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive, conflicts_with = "devices",
           help_heading = "Measuring")]
     pub accelerators: usize,
@@ -210,7 +210,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Sets what a workload brings with it.
+    /// Applies a workload's settings.
     pub fn emulate(&mut self) {
         if let Some(workload) = self.mlperf {
             self.order.batch_size = workload.batch_size;
@@ -403,7 +403,7 @@ pub struct Order {
     /// Use a random order for each epoch: of all samples (full), of windows of N neighbours (window:N), of shards, N
     /// mixed at a time (shards:N), or of pieces of S neighbours (pieces:S:N); auto follows from how samples are stored.
     ///
-    /// auto is full, but 16 pieces of about 16 MiB at a time if samples lie in two shards or more (4096 samples or
+    /// auto is full, but 16 pieces of about 16 MiB at a time if samples are in two shards or more (4096 samples or
     /// more, of at most 1 MiB), and shards:4 if they are cut from units that are decoded as a whole.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           value_parser = chosen::parse_shuffle)]
@@ -448,23 +448,23 @@ pub struct Means {
     /// Memory for samples [default: by the batch].
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
-    /// Read two samples as one if at most this many bytes lie between them; auto: by what a read costs, where the
-    /// machine tells.
+    /// Read two samples as one if at most this many bytes are between them; auto: by what a read costs, where the
+    /// machine reports that.
     #[arg(long, value_name = "BYTES", value_parser = parse_gap, default_value = "auto")]
     pub coalesce_gap: Gap,
-    /// Keep the dataset's files in memory, as far as the memory limit allows: what fits is read once.
+    /// Keep the dataset's files in memory, within the memory limit: what fits is read once.
     #[arg(long)]
     pub cache: Option<CacheName>,
     /// Share the loader's statistics with `uringload top` while it runs, in this folder.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/dev/shm",
           value_hint = ValueHint::DirPath)]
     pub share_stats: Option<PathBuf>,
-    /// Read as this profile says, which `uringload tune` wrote, as far as nothing else is given.
+    /// Read with the settings of this profile, which `uringload tune` wrote; arguments override it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = parse_profile)]
     pub profile: Option<Profile>,
 }
 
-/// Loads a profile. What is wrong with it is told with the argument, in one line.
+/// Loads a profile. Errors are reported with the argument, in one line.
 fn parse_profile(path: &str) -> Result<Profile, String> {
     Profile::load(path).map_err(|error| {
         let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
@@ -545,7 +545,7 @@ pub enum IoName {
     Buffered,
 }
 
-/// Names of what is kept in memory from epoch to epoch.
+/// Names of the things that are kept in memory from epoch to epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheName {
     /// The files.

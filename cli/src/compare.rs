@@ -1,4 +1,4 @@
-//! `uringload compare`: two results of `bench --json`, with an interval for what differs, for people and for CI.
+//! `uringload compare`: two results of `bench --json`, with an interval for the difference, for people and for CI.
 
 use crate::Done;
 use crate::arguments::{Compare, TableForm};
@@ -15,7 +15,7 @@ use std::io;
 use std::path::Path;
 use uringload::{Error, ErrorKind};
 
-/// The version of the JSON that is understood.
+/// The version of the JSON that it understands.
 const VERSION: u64 = 3;
 
 /// How often rounds are drawn anew.
@@ -27,7 +27,7 @@ const SEED: u64 = 0x75_72_69_6e_67;
 /// Largest file that is read: a report of thousands of rounds takes some megabytes.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// What makes two machines different.
+/// The keys that make two machines different.
 const MACHINE: [&str; 7] = [
     "/machine/host",
     "/machine/kernel",
@@ -38,7 +38,7 @@ const MACHINE: [&str; 7] = [
     "/machine/device",
 ];
 
-/// What makes two measurements different.
+/// The keys that make two measurements different.
 const SUBJECT: [&str; 11] = [
     "/dataset/format",
     "/dataset/samples",
@@ -66,7 +66,7 @@ const FIGURES: [(&str, bool, bool); 9] = [
     ("peak_rss_bytes", false, false),
 ];
 
-/// Prints what differs; degraded where the second is slower than allowed.
+/// Prints the differences; degraded if the second is slower than allowed.
 pub fn run(options: &Compare) -> Done {
     let (first, second) = (read(&options.first)?, read(&options.second)?);
     same_version(options, &first, &second)?;
@@ -98,7 +98,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
     serde_json::from_str(&text).map_err(|error| refused(format!("this is no JSON of bench: {error}")))
 }
 
-/// Refuses results of another version, with what differs.
+/// Refuses results of another version, and says which.
 fn same_version(options: &Compare, first: &Value, second: &Value) -> Result<(), Failure> {
     for (path, result) in [(&options.first, first), (&options.second, second)] {
         let version = &result["version"];
@@ -119,7 +119,7 @@ fn same_version(options: &Compare, first: &Value, second: &Value) -> Result<(), 
     Ok(())
 }
 
-/// What two results have in common and what not.
+/// What two results have in common, and what not.
 #[derive(Debug, Serialize)]
 struct Comparison {
     differences: Vec<String>,
@@ -138,7 +138,7 @@ struct Figure {
     rounds: [usize; 2],
     /// The second over the first.
     ratio: f64,
-    /// 95 % of the ratios of resampled rounds lie here.
+    /// 95 % of the ratios of resampled rounds are in this range.
     interval: Option<[f64; 2]>,
     better: Option<bool>,
 }
@@ -215,7 +215,7 @@ impl Figure {
     }
 }
 
-/// The figure in every round, or alone; `None` where one lacks it.
+/// The figure of every round, or the single one; `None` if one lacks it.
 fn values(result: &Value, name: &str, is_of_rounds: bool) -> Option<Vec<f64>> {
     if !is_of_rounds {
         return Some(vec![result.pointer(&format!("/{name}"))?.as_f64()?]);
@@ -233,7 +233,7 @@ fn median(values: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { (sorted[half - 1] + sorted[half]) / 2.0 } else { sorted[half] }
 }
 
-/// The bootstrap's interval of the ratio of the means: rounds are drawn from those there are, with replacement. Means
+/// The bootstrap's interval of the ratio of the means: rounds are drawn from the given ones, with replacement. Means
 /// and not medians, because the median of a few rounds takes only a few values.
 fn interval(first: &[f64], second: &[f64]) -> [f64; 2] {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
@@ -246,7 +246,7 @@ fn interval(first: &[f64], second: &[f64]) -> [f64; 2] {
     [ratios[RESAMPLES / 40], ratios[RESAMPLES - 1 - RESAMPLES / 40]]
 }
 
-/// Whether the second is slower by more than is allowed, and why. With an interval, the loss must be beyond chance.
+/// Whether the second is slower by more than allowed, and why. With an interval, the loss must be beyond chance.
 fn conclude(rate: Option<&Figure>, fail_below: Option<f64>) -> (bool, String) {
     let Some(Figure { ratio, interval, .. }) = rate else {
         return (false, "neither has a rate to compare".to_owned());

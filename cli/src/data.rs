@@ -22,7 +22,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// Opens what a command reads as training does.
+    /// Opens a dataset for a command that reads as training does.
     ///
     /// # Errors
     /// As [`choose`](Data::choose).
@@ -30,7 +30,8 @@ impl Data {
         Data::choose(&source.paths, &source.format.under(&source.failing), &source.chosen)
     }
 
-    /// Opens what the user named, without the excluded samples. With weights, each path is a dataset of its own.
+    /// Opens the dataset that the user named, without the excluded samples. With weights, each path is a dataset of its
+    /// own.
     pub fn choose(paths: &[PathBuf], options: &Options, chosen: &Chosen) -> Result<Data, Failure> {
         if chosen.weights.is_empty() {
             let mut dataset = open(paths, options)?;
@@ -76,7 +77,7 @@ impl Data {
     }
 }
 
-/// Opens what the user named. Reports deviations from the request on stderr.
+/// Opens the dataset that the user named. Reports deviations from the request on stderr.
 pub fn open(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Failure> {
     let opened = open_quietly(paths, options)?;
     let index = opened.index();
@@ -92,7 +93,7 @@ pub fn open(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Fa
     Ok(opened)
 }
 
-/// Opens what the user named and says nothing but how far it has come.
+/// Opens the dataset that the user named, and reports nothing but progress.
 pub fn open_quietly(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Error> {
     let bar = IndexBar::new();
     dataset::open(paths, &options.clone().progress(bar.progress()))

@@ -6,7 +6,7 @@ use crate::failure::EXIT_CODES;
 use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
-/// Of each command, by its path: lines to type, and what they are for.
+/// For each command, by its path: lines to type, and their purpose.
 const EXAMPLES: [(&str, &[(&str, &str)]); 17] = [
     (
         "bench",
@@ -84,7 +84,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 17] = [
     ("licenses", &[("uringload licenses", "to hand on with a program that has it built in")]),
 ];
 
-/// What `-h` tells of; `--help` and the man pages tell of everything.
+/// What `-h` shows; `--help` and the man pages show everything.
 const SHORT: [&str; 27] = [
     "paths",
     "pid",
@@ -115,10 +115,10 @@ const SHORT: [&str; 27] = [
     "shell",
 ];
 
-/// Where the first thing that a help text says ends: what follows explains it, and is for `--help`.
+/// The end of the first statement of a help text: the rest explains it, and is for `--help`.
 const CLAUSE_ENDS: [&str; 6] = ["; ", ": ", ". ", " [", " (", ", and "];
 
-/// A list of possible values that is longer is for `--help`.
+/// A longer list of possible values is for `--help`.
 const SHORT_LIST: usize = 40;
 
 /// The command line with its examples.
@@ -146,7 +146,7 @@ fn shortened(command: Command) -> Command {
     command.mut_subcommands(shortened)
 }
 
-/// The same argument, of which `-h` says what it is and `--help` everything.
+/// The same argument: `-h` shows a short description and `--help` all of it.
 fn terse(arg: clap::Arg) -> clap::Arg {
     let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
     let mut full = arg.get_long_help().map_or_else(|| help.clone(), ToString::to_string);
@@ -163,7 +163,7 @@ fn terse(arg: clap::Arg) -> clap::Arg {
 }
 
 fn below(command: Command, text: &str) -> Command {
-    // What stands there already is said after the examples.
+    // Existing text there comes after the examples.
     let with = |old: Option<String>| old.map_or(text.to_owned(), |old| format!("{text}\n{old}"));
     let short = with(command.get_after_help().map(ToString::to_string));
     let long = with(command.get_after_long_help().map(ToString::to_string));

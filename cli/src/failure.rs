@@ -54,7 +54,7 @@ impl Failure {
     /// Reports on stderr: a line for the error and one for each remedy; nothing if the reader of stdout is gone.
     pub fn report(&self) {
         let mut stderr = io::stderr().lock();
-        // If stderr is closed as well, there is nobody left to tell.
+        // If stderr is closed as well, the error cannot be reported.
         let _ = match self {
             Failure::Loader(error) => writeln!(stderr, "uringload: {}", printable(&told(error))),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

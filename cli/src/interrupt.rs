@@ -10,7 +10,7 @@ use std::time::Duration;
 use uringload_measure::Caller;
 use uringload_measure::text::printable;
 
-/// How long a command may take to stop in order. A disk that is slow, or does not answer, keeps it no longer.
+/// How long a command may take to stop in order, however slow a disk is.
 const BOUND: Duration = Duration::from_millis(800);
 
 /// How long cleaning up may take then.
@@ -51,7 +51,7 @@ impl Interrupt {
         });
     }
 
-    /// Ends the process, whatever it does: within another while, should nobody read stderr, or a disk not answer.
+    /// Ends the process in any case: after another while, if stderr is not read or a disk does not answer.
     fn end(&self, word: Option<&str>) {
         let exit = || std::process::exit(INTERRUPTED.into());
         let _ = thread::Builder::new().spawn(move || {

@@ -1,4 +1,4 @@
-//! How a dataset's samples are laid out on disk, and what reading them in any order costs there.
+//! How a dataset's samples are laid out on disk, and what it costs to read them in any order.
 
 use std::fmt;
 use uringload::dataset::{Dataset, SampleId, Span, UnitId};
@@ -11,8 +11,8 @@ const ALIGNMENT: u64 = 4096;
 
 /// See the module documentation.
 pub struct Layout {
-    /// Every value that is read on its own begins at a multiple of this many bytes, as far as was checked; at most
-    /// 4096.
+    /// Every value that is read on its own begins at a multiple of this many bytes, in the samples that were checked;
+    /// at most 4096.
     pub payload_alignment: Option<u64>,
     /// Alignment of reads past the page cache.
     pub read_alignment: u64,
@@ -50,7 +50,7 @@ impl Layout {
             }
         }
         let amplification = |read: f64| if wanted == 0 { 1.0 } else { read / wanted as f64 };
-        // Of all units, the fraction of samples that was looked at.
+        // The fraction of all units' samples that was looked at.
         let share = looked_at as f64 / dataset.len() as f64;
         let in_blocks = |all: Chunks| amplification(read as f64 + share * all.stored as f64);
         Layout {
@@ -92,7 +92,7 @@ impl Chunks {
     }
 }
 
-/// Bytes of a sample that are wanted.
+/// The bytes of a sample that are wanted.
 pub fn wanted_bytes(dataset: &dyn Dataset, id: SampleId) -> u64 {
     let mut spans = Vec::new();
     dataset.spans(id, &mut spans);

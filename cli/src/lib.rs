@@ -39,7 +39,7 @@ use std::io::{self, Write};
 use std::thread;
 
 /// Parses the arguments (the first is the program's name), runs the command, reports errors on stderr, in one line, and
-/// returns the exit code. A process calls it once: the handlers of signals that a command sets stay.
+/// returns the exit code. A process calls it once: the signal handlers of a command stay.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // The main thread's stack may be as small as `ulimit -s` says.
@@ -47,7 +47,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let copy = arguments.clone();
     match thread.spawn(move || run_here(copy)) {
         Ok(thread) => thread.join().unwrap_or(PANICKED),
-        // The system has no thread to give.
+        // The system cannot start a thread.
         Err(_) => run_here(arguments),
     }
 }
@@ -67,7 +67,7 @@ fn run_here(arguments: Vec<OsString>) -> u8 {
             ended(command(arguments.command))
         }
         Err(refused) => {
-            // Help goes to stdout, what cannot be parsed to stderr; if that is closed there is nobody to tell.
+            // Help goes to stdout, parse errors go to stderr; if that is closed, they are lost.
             let _ = refused.print();
             u8::try_from(refused.exit_code()).unwrap_or(u8::MAX)
         }
@@ -77,7 +77,7 @@ fn run_here(arguments: Vec<OsString>) -> u8 {
     code
 }
 
-/// The color of help and of what cannot be parsed: NO_COLOR and terminals are clap's own business.
+/// The color of help and of parse errors: NO_COLOR and terminals are clap's own business.
 fn help_color(arguments: &[OsString]) -> ColorChoice {
     let words = || arguments.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
     let behind = words().zip(words().skip(1)).filter(|(name, _)| *name == "--color").map(|(_, value)| value);

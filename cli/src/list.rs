@@ -1,5 +1,4 @@
-//! `uringload list`: prints a JSON line for each sample, read through the loader, so that anybody can compare what was
-//! delivered with the source.
+//! `uringload list`: prints a JSON line for each sample, read through the loader, for comparison with the source.
 
 use crate::Done;
 use crate::arguments::{Digest, List, config};
@@ -53,7 +52,7 @@ pub fn run(options: &List) -> Done {
         }
     };
     drop(progress);
-    // The lines first: a state past samples whose lines were lost would be a lie.
+    // The lines first: otherwise a state could be past samples whose lines were lost.
     out.flush()?;
     options.checkpoint.save(&loader.state())?;
     consumer.leave(loader);

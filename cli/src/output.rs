@@ -26,8 +26,8 @@ pub enum ColorName {
     Never,
 }
 
-/// Whether anything is written in color: where stdout is a terminal that can, unless the user says otherwise. What is
-/// said by an argument wins over NO_COLOR (no-color.org).
+/// Whether anything is written in color: where stdout is a terminal with colors, unless the user decides otherwise. An
+/// argument wins over NO_COLOR (no-color.org).
 pub fn is_colored(asked: ColorName) -> bool {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     match asked {
@@ -45,11 +45,11 @@ pub fn set_colored(colored: bool) {
     COLORED.store(colored, Ordering::Relaxed);
 }
 
-/// Room for words that a terminal has at least, for lines to be broken at its width.
+/// Least width of a terminal at which lines are broken at its width.
 const WORDS_LEAST: usize = 24;
 
-/// The lines as the terminal has room for them, if stdout is one: broken between words, and going on behind so many
-/// blanks. Elsewhere a line stays a line, for those who search it.
+/// The lines, broken between words at the terminal's width if stdout is one, and continued after that many blanks.
+/// Elsewhere a line stays a line, so that it can be searched.
 pub fn for_terminal(text: &str, indent: usize) -> Cow<'_, str> {
     match terminal_size::terminal_size_of(io::stdout()) {
         Some((columns, _)) => fitted(text, columns.0.into(), indent),
@@ -87,7 +87,7 @@ fn fitted(text: &str, columns: usize, indent: usize) -> Cow<'_, str> {
     whole.into()
 }
 
-/// Writes a table to stdout at once: names, in the first `width` columns, are bold where there is color.
+/// Writes a table to stdout at once: names, in the first `width` columns, are bold if colors are on.
 pub fn print_table(text: &str, width: usize) -> io::Result<()> {
     let fitted = for_terminal(text, width + 1);
     let text: &str = &fitted;
@@ -98,7 +98,7 @@ pub fn print_table(text: &str, width: usize) -> io::Result<()> {
     for line in printable(text).lines() {
         let at = line.char_indices().nth(width).map_or(line.len(), |(at, _)| at);
         let (name, rest) = line.split_at(at);
-        // A line that is no row has no blank behind its name.
+        // A line that is not a row has no blank after its name.
         let is_row = rest.starts_with(' ') && !name.trim().is_empty();
         let written = if is_row { writeln!(bold, "{BOLD}{name}{PLAIN}{rest}") } else { writeln!(bold, "{line}") };
         // Writing to a String cannot fail.
@@ -116,7 +116,7 @@ pub fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Writes to stdout what is meant for a terminal as it is.
+/// Writes text to stdout as it is, for a terminal.
 pub fn print_raw(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(text.as_bytes())
 }

@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Done {
     Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
-/// Refuses a destination folder that lies in the source: the next scan of the source would find the shards.
+/// Refuses a destination folder inside the source: the next scan of the source would find the shards.
 fn check_apart(options: &Options) -> Result<(), Failure> {
     // The folder may not exist yet: then check the place where it will be.
     let exists = options.folder.ancestors().find_map(|place| {
@@ -81,7 +81,7 @@ fn overhead(report: &PackReport, bytes: u64) -> f64 {
     if report.payload_bytes == 0 { 0.0 } else { bytes as f64 / report.payload_bytes as f64 }
 }
 
-/// What a pack came to, and what images become.
+/// The result of a pack, and what happens to images.
 type Came<'a> = (&'a PackReport, Option<&'a PackPrediction>);
 
 fn as_text(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, time: Duration) -> String {
@@ -207,7 +207,7 @@ fn as_json(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, ti
 struct Progress {
     line: Line,
     start: Instant,
-    /// Samples of shards that were there.
+    /// Samples of shards from an earlier pack.
     before: OnceLock<u64>,
 }
 
@@ -223,7 +223,7 @@ impl Progress {
             let rate = text::bytes(done.bytes as f64 / seconds);
             let written = done.samples.saturating_sub(before) as f64;
             let left = done.samples_total.saturating_sub(done.samples) as f64 * seconds / written;
-            // As long as nothing is written there is nothing to go by.
+            // Before anything is written, there is nothing to estimate from.
             let left = Duration::try_from_secs_f64(left).map(|left| format!("  {} left", text::time(left)));
             let bar = bar(done.samples, done.samples_total);
             let (shards, of) = (done.shards, done.shards_total);

@@ -1,5 +1,5 @@
-//! A line on stderr that says how far a command is. It is there only on a terminal, changes ten times a second, has no
-//! more than the terminal's width, and is gone when it is dropped.
+//! A line on stderr that shows a command's progress. It appears only on a terminal, changes ten times a second, is no
+//! wider than the terminal, and disappears when it is dropped.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,11 +10,11 @@ use uringload_measure::text;
 
 /// How often the line changes.
 const PERIOD: Duration = Duration::from_millis(100);
-/// The width where the terminal does not tell its own.
+/// The width of a terminal that does not report it.
 const COLUMNS: usize = 80;
 /// Characters of a bar.
 const CELLS: u64 = 30;
-/// To the first column, and clear what is behind it (ECMA-48: erase in line).
+/// To the first column, and clear what follows (ECMA-48: erase in line).
 const CLEAR: &str = "\r\u{1b}[K";
 
 /// See the module documentation. Threads may share it.
@@ -61,9 +61,9 @@ impl Shown {
         Shown { out, columns, next: Instant::now(), is_shown: false }
     }
 
-    /// A terminal that cannot be written to is nothing to stop for.
+    /// An unwritable terminal is no reason to stop.
     fn draw(&mut self, text: &str) {
-        // The last column stays free: some terminals go to the next line behind it.
+        // The last column stays free: some terminals move to the next line after it.
         let fitting: String = text.chars().take((self.columns)().saturating_sub(1)).collect();
         let _ = self.out.write_all(format!("{CLEAR}{fitting}").as_bytes());
         self.is_shown = true;

@@ -21,7 +21,7 @@ pub const VARIABLES: [(&str, Option<&str>); 7] = [
     ("PMIX_RANK", None),
 ];
 
-/// What to call a variable that there is none of.
+/// The name of a missing variable.
 const NO_SIZE: &str = "a variable with the number of ranks";
 
 /// A rank, and where it was taken from.
@@ -36,8 +36,8 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Takes the ranks from the arguments, and what they leave open from the environment. If that matters, says so on
-    /// stderr.
+    /// Takes the ranks from the arguments, and what they leave open from the environment. If that matters, reports it
+    /// on stderr.
     pub fn of(order: &Order) -> Result<Ranks, Failure> {
         let ranks = find(order, |name| env::var_os(name))?;
         if let Some(source) = &ranks.source {
@@ -68,7 +68,7 @@ fn find(order: &Order, variable: impl Fn(&str) -> Option<OsString>) -> Result<Ra
         }
         let size_name = size_name.unwrap_or(NO_SIZE);
         let (Some(own), Some(world_size)) = (order.rank.or(rank), order.world_size.or(size)) else {
-            // Only an error where nothing else decides: a batch system may say half of it.
+            // An error only if nothing else decides: a batch system may set half of it.
             incomplete.get_or_insert(if rank.is_some() { (rank_name, size_name) } else { (size_name, rank_name) });
             continue;
         };
@@ -82,7 +82,7 @@ fn find(order: &Order, variable: impl Fn(&str) -> Option<OsString>) -> Result<Ra
             return Err(refused(what));
         }
         let ranks = Ranks { rank: own, world_size, source: (world_size > 1).then_some(from) };
-        // A batch system says of a job of one task that there is one rank, and a launcher may then start several.
+        // A batch system sets one rank for a job of one task, and a launcher may then start several.
         if world_size > 1 || rank_name == VARIABLES[0].0 {
             return Ok(ranks);
         }

@@ -26,7 +26,7 @@ const GAP: u32 = 4;
 const ACROSS: usize = 4;
 /// Samples on a sheet at most.
 const SAMPLES_MAX: usize = 256;
-/// The level of what is no image.
+/// The level around images.
 const PAPER: u8 = 255;
 
 /// Writes the picture, and prints which sample is where.
@@ -113,7 +113,7 @@ impl Shown {
 struct Paper {
     width: u32,
     height: u32,
-    /// Of a sample, with what is around it.
+    /// For a sample, with its frame.
     cell: u32,
     pixels: Vec<u8>,
 }

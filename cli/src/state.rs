@@ -45,7 +45,7 @@ pub fn resume(builder: Builder, state: Option<&State>) -> Builder {
 
 /// Reads a state; "-" is stdin.
 fn load(path: &Path) -> Result<State, Failure> {
-    /// Far more than a state takes.
+    /// Far more than a state needs.
     const BYTES_MAX: u64 = 1 << 21;
     if path != Path::new("-") {
         return Ok(State::read(path)?);
@@ -163,7 +163,7 @@ fn target(state: &State, to: &SeekTo) -> Result<Cursor, Failure> {
     Ok(cursor)
 }
 
-/// The position `samples` further on, or back.
+/// The position `samples` forward or back.
 fn further(state: &State, samples: i64) -> Result<Cursor, Failure> {
     let length = i128::from(state.length);
     let Cursor { epoch, position, .. } = state.cursor();

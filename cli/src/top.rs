@@ -1,4 +1,4 @@
-//! `uringload top`: shows what running loaders share of themselves, once a second.
+//! `uringload top`: shows the statistics that running loaders share, once a second.
 
 use crate::Done;
 use crate::arguments::Top;
@@ -17,10 +17,10 @@ use uringload::{Error, ErrorKind};
 use uringload_measure::text;
 use uringload_measure::text::one_line;
 
-/// Of the pages that are understood.
+/// The version of the pages that it understands.
 const VERSION: u64 = 1;
 
-/// A page is some kilobytes. More is none of ours.
+/// A page is some kilobytes. A larger file is not ours.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Columns of the names of rows.
@@ -39,7 +39,7 @@ struct Page {
     value: Value,
 }
 
-/// Shows the pages until the loaders end or the user does not want any more.
+/// Shows the pages until the loaders end or the user stops it.
 pub fn run(options: &Top) -> Done {
     let interrupt = Interrupt::install();
     let is_screen = !options.once && !options.json && io::stdout().is_terminal();
@@ -78,8 +78,9 @@ fn none(options: &Top) -> Failure {
     error.with_remedy(remedy).into()
 }
 
-/// The pages of processes that live, by process; and what was passed over, and why. In a folder that all may write to,
-/// anybody may put a page: what is none, or belongs to another user than its process, is not believed.
+/// The pages of living processes, by process; and the pages that were passed over, and why. In a folder that all may
+/// write to, any user may put a page: a page is not trusted if it is not a file, or belongs to another user than its
+/// process.
 fn pages(at: &Path, pid: Option<u32>) -> Result<(Vec<Page>, Vec<String>), Failure> {
     let failed = |source| Error::io("cannot look for loaders", source).with_path(at);
     let (mut found, mut passed_over) = (Vec::new(), Vec::new());
@@ -93,7 +94,7 @@ fn pages(at: &Path, pid: Option<u32>) -> Result<(Vec<Page>, Vec<String>), Failur
         };
         match read(&path, of) {
             Ok(value) => found.push(Page { pid: of, path, value }),
-            // It has just ended, or it is another user's, of whom nobody asked.
+            // It has just ended, or it belongs to another user, and was not asked for.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if error.kind() == ErrorKind::PermissionDenied && pid.is_none() => {}
             Err(error) if pid.is_none() => passed_over.push(format!("uringload: passed over: {}", error.headline())),
@@ -205,7 +206,7 @@ fn bar(share: f64) -> String {
     format!("[{}{}]", "#".repeat(full), ".".repeat(BAR - full))
 }
 
-/// What the process was started as.
+/// The command line of the process.
 fn command(pid: u32) -> String {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = String::from_utf8_lossy(&words).replace('\0', " ");

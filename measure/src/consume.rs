@@ -25,7 +25,7 @@ pub enum Next<T = Batch> {
     Interrupted,
 }
 
-/// How long an outage lasts before stderr tells of it. It is told again each time it has lasted twice as long.
+/// How long an outage lasts before stderr reports it. It is reported again each time it has lasted twice as long.
 const OUTAGE_TOLD: Duration = Duration::from_secs(5);
 
 /// How often to look for an outage while waiting.
@@ -36,7 +36,7 @@ pub struct Consumer<'a> {
     caller: &'a Caller,
     deadline: Option<Instant>,
     waker: Waker,
-    /// From which length on an outage is told next.
+    /// The length at which an outage is reported next.
     tell_from: Cell<Duration>,
 }
 
@@ -47,8 +47,8 @@ impl<'a> Consumer<'a> {
         Consumer { caller, deadline, waker, tell_from: Cell::new(OUTAGE_TOLD) }
     }
 
-    /// Drops the loader. Reads that are in flight may take long to end: where the user wants to stop, they are left to
-    /// the process's end, and so is the loader.
+    /// Drops the loader. Reads in flight may take long to end: if the user wants to stop, they are left to the
+    /// process's end, and so is the loader.
     pub fn leave<T: Delivered>(&self, loader: Loader<T>) {
         if self.caller.is_set() { loader.leave() } else { drop(loader) }
     }
@@ -73,7 +73,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Tells of what the loader waits out.
+    /// Reports the outages that the loader waits for.
     fn tell<T: Delivered>(&self, loader: &Loader<T>) {
         match loader.stats().outage() {
             None => self.tell_from.set(OUTAGE_TOLD),

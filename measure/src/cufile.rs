@@ -41,8 +41,8 @@ fn places(names: [&str; 2]) -> Vec<PathBuf> {
     toolkits.chain(packages.map(|package| package.join("lib"))).filter(|place| place.is_dir()).collect()
 }
 
-/// The folder that a variable names. A variable that is empty or names no absolute path is as good as none: libraries
-/// are not loaded from wherever the program happens to run.
+/// The folder that a variable names. A variable that is empty or holds a relative path is ignored: libraries are not
+/// loaded from the folder in which the program happens to run.
 fn folder_in(variable: &str) -> Option<PathBuf> {
     absolute(env::var_os(variable)?)
 }

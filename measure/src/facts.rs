@@ -1,4 +1,4 @@
-//! Facts about this machine, this process and the location of a dataset. Nothing is judged here.
+//! Facts about this machine, this process and the location of a dataset. This module judges nothing.
 
 use std::fmt;
 use std::fs::File;
@@ -9,7 +9,7 @@ use uringload::inspect::gds;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::file::{DirectAlignment, direct_alignment, file_system};
 
-/// The filesystem and device that a file lies on.
+/// The filesystem and device of a file.
 pub struct Place {
     /// For example "ext4".
     pub filesystem: String,

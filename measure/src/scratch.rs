@@ -1,4 +1,4 @@
-//! Folders that are gone when they are dropped.
+//! Folders that are deleted when they are dropped.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use uringload_sys::file::{create_temporary_folder, delete_abandoned_folders};
 
-/// How many names are tried. They are random, so that one is taken says that somebody guesses.
+/// How many names are tried. They are random, so a taken name means that another process guesses.
 const NAMES_TRIED: usize = 16;
 
-/// A folder of this process, which nobody else may enter. Deleted on drop; what cannot be deleted stays, as that of a
-/// process that is killed does, until the next one comes.
+/// A folder of this process, which no other user may enter. Deleted on drop; if it cannot be deleted, or the process is
+/// killed, it stays until the next process comes.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,

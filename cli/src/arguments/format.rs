@@ -17,12 +17,12 @@ use uringload::dataset::{OptionValue, Options};
 pub struct Format(pub Options);
 
 impl Format {
-    /// The same, with samples that cannot be read, and storage that does not answer, handled as `failing` says.
+    /// The same; `failing` decides about samples that cannot be read and storage that does not answer.
     pub fn under(&self, failing: &Failing) -> Options {
         self.within(failing.timeout).prefer("keep_damaged", failing.on_error() != OnError::Raise)
     }
 
-    /// The same, with so long for storage to answer.
+    /// The same, with this much time for storage to answer.
     pub fn within(&self, timeout: Option<Duration>) -> Options {
         match timeout {
             Some(timeout) => self.0.clone().timeout(timeout),

@@ -10,12 +10,12 @@ use uringload::inspect::Samples;
 use uringload::transform::Chain;
 use uringload::{Builder, Error, ErrorKind, Result};
 
-/// What becomes of encoded images.
+/// How encoded images are transformed.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Images")]
 pub struct Images {
-    /// Decode the images, and make tensors of them: operations behind commas, such as
-    /// "random_resized_crop(224), hflip, normalize(imagenet)".
+    /// Decode the images, and make tensors of them: operations between commas, such as "random_resized_crop(224),
+    /// hflip, normalize(imagenet)".
     #[arg(long, value_name = "CHAIN", value_parser = parse_chain)]
     pub transform: Option<Chain>,
     /// Decode the images and do nothing else.
@@ -28,7 +28,7 @@ pub struct Images {
     #[arg(long, value_name = "LAYOUT", requires = "transform")]
     pub image_layout: Option<LayoutName>,
     /// Repeat chroma instead of interpolating it, and decode large images at a part of their size: faster by
-    /// libjpeg-turbo, and not the bytes that decoding all of an image makes.
+    /// libjpeg-turbo, but other bytes than a full decode makes.
     #[arg(long, requires = "transform", conflicts_with = "cache_images")]
     pub fast_images: bool,
     /// Keep this many bytes of decoded images from epoch to epoch, as they are before the first random operation: in
@@ -38,9 +38,9 @@ pub struct Images {
     /// Keep them in files below this folder, where later runs find them.
     #[arg(long, value_name = "DIR", requires = "cache_images")]
     pub cache_images_dir: Option<PathBuf>,
-    /// What becomes of a column (repeat): a chain as of --transform, or of what follows images "mask(jpg)",
-    /// "boxes(jpg)", "labels(boxes)", of labels "mix(jpg, classes=1000, cutmix=1)", of arrays of numbers
-    /// "array(random_crop(64x64), cast(bf16))", or of messages "json(label, i64)".
+    /// Transform a column (repeat): a chain as of --transform, or for columns that follow images "mask(jpg)",
+    /// "boxes(jpg)", "labels(boxes)", for labels "mix(jpg, classes=1000, cutmix=1)", for arrays of numbers
+    /// "array(random_crop(64x64), cast(bf16))", or for messages "json(label, i64)".
     #[arg(long, value_name = "COLUMN=TEXT", value_parser = parse_column, conflicts_with = "decode")]
     pub transform_column: Vec<(String, String)>,
     /// The column that has the images [default: the only one that has some in the first sample].
@@ -107,7 +107,7 @@ impl Images {
         }
     }
 
-    /// Has `builder` do that to images of `dataset`.
+    /// Applies that to images of `dataset`.
     pub fn apply(&self, builder: Builder, dataset: &Arc<dyn Dataset>) -> Result<Builder> {
         let builder = self.of_image_column(builder, dataset)?;
         self.transform_column.iter().try_fold(builder, |builder, (column, text)| builder.transform_by(column, text))

@@ -71,7 +71,7 @@ pub struct Shards {
     pub overwrite: bool,
 }
 
-/// What images become on their way into shards.
+/// What happens to images on their way into shards.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Images")]
 pub struct PackedImages {
@@ -95,7 +95,7 @@ pub struct PackedImages {
 }
 
 impl PackedImages {
-    /// The library's options; `None` where images stay as they are.
+    /// The library's options; `None` if images stay as they are.
     fn options(&self) -> Result<Option<PackImages>> {
         let PackedImages { resize, transform, quality, pixels, image_column } = self;
         let mut images = match (resize, transform) {
@@ -118,7 +118,7 @@ impl PackedImages {
 }
 
 impl Pack {
-    /// By which means the source is read, and what becomes of what cannot be had.
+    /// How the source is read, and how failed samples are handled.
     pub fn config(&self) -> Config {
         let mut config = Config::default();
         self.means.apply(&mut config);
@@ -159,7 +159,7 @@ impl Pack {
     }
 }
 
-/// Names of what shards are.
+/// Names of the layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LayoutName {
     /// Mds where archives would be mostly headers, else tar.

@@ -4,7 +4,7 @@ use super::{Chosen, Failing, Format, Order};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
-/// The dataset, its order, and what becomes of samples that cannot be read.
+/// The dataset, its order, and the handling of samples that cannot be read.
 #[derive(Debug, Args)]
 pub struct Source {
     /// Folders, files or patterns; several make one dataset.

@@ -21,7 +21,7 @@ pub struct Tune {
     #[arg(long, value_name = "FILE", default_value = ".uringload.toml", value_hint = ValueHint::FilePath,
           help_heading = "Measuring")]
     pub out: PathBuf,
-    /// Emulate a training step of MS milliseconds after each batch: what is faster than that is not looked for.
+    /// Emulate a training step of MS milliseconds after each batch: the search stops when it is fast enough for that.
     #[arg(long, value_name = "MS", value_parser = parse_millis, help_heading = "Measuring")]
     pub emulate_step: Option<Duration>,
     /// Empty the page cache before each measurement: all of it if that is permitted, else only the dataset's files.

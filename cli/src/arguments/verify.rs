@@ -51,7 +51,7 @@ sample: the number of the first, key, samples: how many fail in the same way), c
 Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
 
 impl Format {
-    /// Options that find every problem: no fault may keep the rest from being opened.
+    /// Options that find every problem: no fault may prevent the rest from being opened.
     pub fn for_verify(&self, timeout: Option<Duration>) -> Options {
         self.within(timeout)
             .prefer("split", "all")

@@ -58,7 +58,7 @@ impl Watch for Console<'_> {
         match &self.kept {
             Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(as_json(finding)),
             None => {
-                // The progress line is away while it is printed.
+                // The progress line disappears while it is printed.
                 if let Err(error) = self.line.suspend(|| output::print(&as_text(finding))) {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }

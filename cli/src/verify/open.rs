@@ -31,7 +31,7 @@ pub fn all_that_can_be(paths: &[PathBuf], options: &Options, interrupt: &Interru
         }
         match told(data::open_quietly(std::slice::from_ref(&part), &options))? {
             Ok(_) => good.push(part),
-            // An empty part is not faulty, but of no use either.
+            // An empty part is not faulty, but useless.
             Err(error) if error.kind() == ErrorKind::Empty => {}
             Err(error) => errors.push(error),
         }
