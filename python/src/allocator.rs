@@ -1,4 +1,4 @@
-//! GPU memory from an allocator that Python names: that of a library of tensors, or a pair of C functions.
+//! GPU memory from an allocator that Python names: a tensor library's, or a pair of C functions.
 
 use crate::exchange;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -13,14 +13,15 @@ use uringload::sys::{AllocatorFunctions, DeviceAllocator, StreamRef};
 #[derive(Clone, Debug)]
 pub(crate) struct Allocator(Arc<dyn DeviceAllocator>);
 
-/// An allocator with what must stay as long as memory of it is in use, such as a function made by ctypes.
+/// An allocator, together with objects that must stay as long as its memory is in use, such as a function made by
+/// ctypes.
 #[derive(Debug)]
 struct Kept {
     allocator: Box<dyn DeviceAllocator>,
     _owner: Py<PyAny>,
 }
 
-// SAFETY: it is what the allocator in it is.
+// SAFETY: it is safe because the allocator in it is.
 unsafe impl DeviceAllocator for Kept {
     fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String> {
         self.allocator.allocate(index, len)
@@ -33,7 +34,8 @@ unsafe impl DeviceAllocator for Kept {
 
 #[pymethods]
 impl Allocator {
-    /// That of a type of tensors, such as `torch.Tensor`. Raises `AttributeError` if it has no C exchange API, and
+    /// The allocator of a type of tensors, such as `torch.Tensor`. Raises `AttributeError` if it has no C exchange API,
+    /// and
     /// `BufferError` if it has one of another version or without an allocator.
     #[staticmethod]
     fn of_tensors(kind: &Bound<'_, PyAny>) -> PyResult<Allocator> {
@@ -44,8 +46,8 @@ impl Allocator {
             return Err(PyBufferError::new_err("the C exchange API of DLPack has no allocator, or no current stream"));
         };
         // SAFETY: these are its `managed_tensor_allocator` and `current_work_stream`. Their library, which the process
-        // does not unload, makes tensors that belong to who asked for them, in the order of the current stream; it
-        // takes no interpreter's lock from who calls it. A stream that is current is in use, so that nobody ends it.
+        // does not unload, makes tensors that belong to the caller, in the order of the current stream; it takes no
+        // interpreter's lock from the caller. A stream that is current is in use, so it is not ended.
         let allocator = Box::new(unsafe { dlpack::Allocator::new(allocate, current_stream) });
         Ok(Allocator(Arc::new(Kept { allocator, _owner: capsule.unbind() })))
     }
@@ -69,7 +71,7 @@ impl Allocator {
 }
 
 impl Allocator {
-    /// For a device of a loader.
+    /// The allocator for a device of a loader.
     pub(crate) fn shared(&self) -> Arc<dyn DeviceAllocator> {
         Arc::clone(&self.0)
     }

@@ -11,7 +11,7 @@ use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm, PinnedMemory};
 use uringload::sampler::Cursor;
 use uringload::sys::StreamRef;
 
-/// What the values of a column with one slice per sample become.
+/// The form of values in a column with one slice per sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     /// A tensor for each value.
@@ -28,7 +28,7 @@ pub(crate) struct Meta {
     ids: Vec<u64>,
     padding: Option<Vec<bool>>,
     failed: Vec<FailedSample>,
-    /// Where the batch begins in the order.
+    /// The position of the batch in the order.
     pub(crate) cursor: Cursor,
     /// Epoch of the batch.
     #[pyo3(get)]
@@ -78,7 +78,7 @@ pub(crate) fn failed_sample(py: Python<'_>, failed: &FailedSample) -> Failed {
 /// What a loader returns.
 pub(crate) enum Taken {
     Host(Batch),
-    /// With its columns on a GPU, or created as if there were one.
+    /// With its columns on a GPU, or built as for one.
     Device(DeviceBatch),
 }
 
@@ -148,7 +148,7 @@ fn keep(memory: &PinnedMemory, stream: StreamRef, columns: &mut [Column]) -> Res
 pub(crate) struct Ownership {
     /// Whether samples are cut from units, which the loader keeps for later batches.
     pub(crate) has_units: bool,
-    /// Whether single slices lie in the memory that their batch was read into, or in heap memory of their own, so that
+    /// Whether single slices are in the memory that their batch was read into, or in heap memory of their own, so that
     /// they can be lent as they are.
     pub(crate) owns_views: bool,
 }
@@ -156,15 +156,15 @@ pub(crate) struct Ownership {
 /// Which values of a batch must be copied, in the order of the columns and of the samples in them.
 ///
 /// # Values that are not copied belong to the batch alone
-/// - Values that the library lays end to end (dense, ragged, padded, packed) lie in a block that this very batch was
+/// - Values that the library lays end to end (dense, ragged, padded, packed) are in a block that this very batch was
 ///   read into, in one that it was gathered into, in a heap allocation of their own, or in a unit. A block is leased to
 ///   this batch, and the reactor does not look at it again until its last lease is dropped. If there are units, a value
 ///   is only taken as it is if its `Bytes` is the only handle to its memory.
-/// - Single slices may be anything that a parser returned; `owns_views` tells for which formats they are slices of what
+/// - Single slices may be anything that a parser returned; `owns_views` says for which formats they are slices of what
 ///   the batch has read, or heap memory of their own.
 ///
-/// What remains is two values of one batch that overlap (a sample that occurs twice, windows of tokens): these are
-/// found here by address.
+/// The remaining case is two values of one batch that overlap (a sample that occurs twice, windows of tokens): these
+/// are found here by address.
 struct Shared(std::vec::IntoIter<bool>);
 
 impl Shared {
@@ -196,7 +196,7 @@ impl Shared {
         Shared(values.into_iter().map(|(_, _, is_shared)| is_shared).collect::<Vec<_>>().into_iter())
     }
 
-    /// The next value, in memory that only its holder has.
+    /// The next value, in memory without other holders.
     fn alone(&mut self, bytes: Bytes) -> Bytes {
         // There is an answer for each value that was asked about; if one were missing, a copy is always safe.
         if self.0.next().unwrap_or(true) { aligned(&bytes) } else { bytes }
@@ -251,7 +251,7 @@ fn column_of<'py>(
     }
 }
 
-/// Like `column_of`, for a column created for a device. Parts that only say where values lie are on the host.
+/// Like `column_of`, for a column created for a device. Parts that only hold the places of values are on the host.
 fn device_column_of(py: Python<'_>, mut column: DeviceColumn) -> PyResult<Bound<'_, PyTuple>> {
     let name = std::mem::take(&mut column.name);
     let form = column.form.clone();

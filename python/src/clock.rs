@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uringload::stats::Stats;
 use uringload::stats::{Clock as Times, Doing, Role};
 
-/// Where a transform thread's time goes. It waits for input until told otherwise, and is over when it is dropped.
+/// Records where a transform thread's time goes. It waits for input until it is told otherwise, and ends when it is
+/// dropped.
 #[pyclass(frozen)]
 pub(crate) struct Clock {
     times: Mutex<Times>,
@@ -35,8 +36,8 @@ impl Clock {
         self.switch(Doing::Collate);
     }
 
-    /// From now on the thread waits for its next batch. The last one had so many samples, and took so many nanoseconds
-    /// of processor time.
+    /// From now on the thread waits for its next batch. The last one had this many samples, and took this many
+    /// nanoseconds of processor time.
     fn wait(&self, samples: u64, cpu_nanos: u64) {
         self.switch(Doing::WaitInput);
         self.stats.count.samples_transformed.add(samples);

@@ -17,7 +17,7 @@ use uringload::{Error, quarantine};
 /// Name, type, shape, encoding and role of a column.
 type Described = (String, &'static str, Option<Vec<u64>>, Option<String>, Option<String>);
 
-/// The index of a dataset: which samples there are and where they lie. Any number of loaders can share it.
+/// The index of a dataset: its samples and their places. Any number of loaders can share it.
 #[pyclass(frozen)]
 pub(crate) struct Dataset {
     pub(crate) dataset: Arc<dyn dataset::Dataset>,
@@ -49,7 +49,7 @@ impl Dataset {
         let made = || -> Result<Mixture, Error> {
             let (concat, stopping) = (Arc::new(Concat::new(datasets)?), stopping.parse()?);
             let mixture = Mixture { concat, weights, stopping };
-            // Refuses what cannot be mixed here, not when it is read.
+            // Refuses here what cannot be mixed, instead of when it is read.
             mixture.order(&Config::default())?;
             Ok(mixture)
         };
@@ -94,7 +94,7 @@ impl Dataset {
         self.dataset.files().len()
     }
 
-    /// Bytes of all samples, as far as the index says.
+    /// Bytes of all samples, by the index.
     #[getter]
     fn nbytes(&self) -> u64 {
         self.dataset.bytes()
@@ -133,7 +133,7 @@ impl Dataset {
         self.dataset.index().classes.clone()
     }
 
-    /// What was left out: why, how often, and a file for which it happened.
+    /// What was left out: why, how often, and one of the files.
     #[getter]
     fn skipped(&self) -> Vec<(&'static str, u64, PathBuf)> {
         let left_out = self.dataset.index().left_out.iter();
@@ -148,14 +148,14 @@ impl Dataset {
         index.fallbacks.iter().map(ToString::to_string).chain(damage).collect()
     }
 
-    /// How many files are no longer what was indexed, and why the first is not. None: all are.
+    /// How many files have changed since they were indexed, and why the first one counts. None: all are unchanged.
     fn changed(&self, py: Python<'_>) -> PyResult<Option<(u64, String)>> {
         let dataset = Arc::clone(&self.dataset);
         let found = crate::wait::for_work(py, move || dataset.files().changed())?;
         Ok(found.map(|(files, error)| (files, error.headline().to_string())))
     }
 
-    /// Where a sample lies: the file of its first part and the offset there. None: it has no bytes.
+    /// The place of a sample: the file of its first part and the offset there. None: it has no bytes.
     fn place(&self, py: Python<'_>, index: u64) -> PyResult<Option<(PathBuf, u64)>> {
         self.check(py, index)?;
         Ok(place(&*self.dataset, SampleId(index)))
@@ -184,7 +184,7 @@ impl Mixture {
 }
 
 impl Dataset {
-    /// A dataset that is no mixture.
+    /// A dataset that is not a mixture.
     pub(crate) fn plain(dataset: Arc<dyn dataset::Dataset>) -> Dataset {
         Dataset::of(dataset, None)
     }

@@ -1,4 +1,4 @@
-//! DLPack's capsules, from which NumPy, torch and others take a tensor, identified by the capsule's name, once.
+//! DLPack's capsules, from which NumPy, torch and others take a tensor once; a capsule's name identifies its kind.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -53,7 +53,7 @@ pub(crate) fn versioned<'py>(
     made
 }
 
-/// A tensor of DLPack 1.0 without a capsule, which the caller owns and whoever it is handed to frees.
+/// A tensor of DLPack 1.0 without a capsule. The caller owns it, and the code that receives it frees it.
 pub(crate) fn raw(memory: Memory, dtype: DType, shape: &[u64]) -> PyResult<*mut c_void> {
     Ok(Tensor::new(memory, element_type(dtype), shape).ok_or_else(misshapen)?.into_raw())
 }
@@ -76,7 +76,7 @@ unsafe fn capsule<'py>(
 unsafe extern "C" fn destroy_legacy(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule that `legacy` made, which is still alive.
     if let Some(raw) = unsafe { untaken(capsule, LEGACY_NAME) } {
-        // SAFETY: `legacy` made it, and nobody has taken it, so nobody else will free it.
+        // SAFETY: `legacy` made it, and no consumer has taken it, so no other code will free it.
         unsafe { free_legacy_raw(raw) };
     }
 }
@@ -84,12 +84,12 @@ unsafe extern "C" fn destroy_legacy(capsule: *mut ffi::PyObject) {
 unsafe extern "C" fn destroy_versioned(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule that `versioned` made, which is still alive.
     if let Some(raw) = unsafe { untaken(capsule, VERSIONED_NAME) } {
-        // SAFETY: `versioned` made it, and nobody has taken it, so nobody else will free it.
+        // SAFETY: `versioned` made it, and no consumer has taken it, so no other code will free it.
         drop(unsafe { Tensor::from_raw(raw) });
     }
 }
 
-/// The content of a capsule that nobody took. A capsule that was taken has another name.
+/// The content of a capsule that no consumer took. A capsule that was taken has another name.
 ///
 /// # Safety
 /// `capsule` is a living capsule, and the interpreter lock is held.

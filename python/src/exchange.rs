@@ -1,5 +1,5 @@
-//! DLPack's C exchange API (DLPack 1.3): the functions that a library of tensors offers on its type, so that others
-//! make its tensors without a capsule and a call of Python for each.
+//! DLPack's C exchange API (DLPack 1.3): functions on a library's tensor type, by which others make its tensors without
+//! a capsule and a call of Python for each.
 
 use crate::tensor::Tensor;
 use pyo3::exceptions::{PyBufferError, PySystemError};
@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
 use uringload::sys::dlpack::Memory;
 
-/// Where the type of a library's tensors has its table, in a capsule.
+/// The attribute in which a library's tensor type has its table, in a capsule.
 const ATTRIBUTE: &str = "__dlpack_c_exchange_api__";
 const NAME: &CStr = c"dlpack_exchange_api";
 
@@ -25,7 +25,7 @@ struct Header {
     previous: *const Header,
 }
 
-/// `DLPackExchangeAPI` of version 1. The functions that we do not call stand as addresses.
+/// `DLPackExchangeAPI` of version 1. Functions that we do not call are plain addresses.
 #[repr(C)]
 pub(crate) struct Table {
     header: Header,
@@ -46,9 +46,9 @@ pub(crate) struct Exchange {
     _capsule: Py<PyAny>,
 }
 
-// SAFETY: the table is constant and lives as long as the process, as DLPack demands of whoever offers it ("must stay
-// alive throughout the lifetime of the process"). Its functions are called with the interpreter's lock held, by
-// `tensor` below, which has the token for it.
+// SAFETY: the table is constant and lives as long as the process, as DLPack requires of its provider ("must stay alive
+// throughout the lifetime of the process"). Its functions are called with the interpreter's lock held, by `tensor`
+// below, which has the token for it.
 unsafe impl Send for Exchange {}
 
 // SAFETY: as above; nothing here changes.
@@ -79,13 +79,13 @@ impl Exchange {
         let raw = tensor.lent(py, stream)?;
         let mut object = ptr::null_mut();
         // SAFETY: `to_object` is a function of a table that lives as long as the process, of the type that version 1
-        // gives it, and the lock is held (`py`). `raw` is a `DLManagedTensorVersioned` of that major version, which
-        // nobody else owns; the call takes it over, whether it succeeds or not. `object` is a place for one address.
+        // gives it, and the lock is held (`py`). `raw` is a `DLManagedTensorVersioned` of that major version without
+        // another owner; the call takes it over, whether it succeeds or not. `object` is a place for one address.
         let code = unsafe { (self.to_object)(raw, &raw mut object) };
         made(py, code, object)
     }
 
-    /// A list of such tensors, of several of ours.
+    /// A list of such tensors, for several of ours.
     fn tensors<'py>(&self, py: Python<'py>, tensors: &Bound<'py, PySequence>) -> PyResult<Bound<'py, PyList>> {
         let list = tensors.to_list()?;
         let made = PyList::empty(py);
@@ -106,7 +106,7 @@ impl Exchange {
 /// `Exchange` does.
 pub(crate) fn table<'py>(kind: &Bound<'py, PyAny>) -> PyResult<(NonNull<Table>, Bound<'py, PyAny>)> {
     let capsule = kind.getattr(ATTRIBUTE)?;
-    // SAFETY: the interpreter's lock is held and `capsule` is a living object; one that is no capsule of this name
+    // SAFETY: the interpreter's lock is held and `capsule` is a living object; one that is not a capsule of this name
     // gives null and sets an exception.
     let raw = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), NAME.as_ptr()) };
     let Some(mut header) = NonNull::new(raw.cast::<Header>()) else { return Err(PyErr::fetch(capsule.py())) };

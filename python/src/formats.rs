@@ -82,7 +82,7 @@ pub(crate) fn open(
     opened.map_err(|error| raised(py, &error))
 }
 
-/// A hash of the names of all files that paths stand for.
+/// A hash of the names of all files that the paths match.
 #[pyfunction]
 pub(crate) fn names(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<u64> {
     let found = crate::wait::for_work(py, move || dataset::inspect::names(&paths))?;

@@ -1,4 +1,4 @@
-//! Ranges of files into memory that Python's objects have.
+//! Ranges of files into the memory of Python's objects.
 
 use crate::errors::raised;
 use crate::outside::outside;
@@ -19,8 +19,8 @@ type Place = (PathBuf, u64, usize, usize);
 /// Reads ranges of files into memory. Handles signals meanwhile: one that raises ends the read. Returns the steps down
 /// from the best way.
 ///
-/// Each address must be that of as many writable bytes as its length says, which stay where they are until this
-/// returns and which no other one shares: `_into.py`, the only caller, sees to it.
+/// Each address must be that of as many writable bytes as its length says, which stay in place until this returns and
+/// which no other range shares: `_into.py`, the only caller, ensures it.
 #[pyfunction]
 pub fn read_into(py: Python<'_>, ranges: Vec<Place>, options: Options) -> PyResult<Vec<String>> {
     let Options(options) = options;
@@ -30,7 +30,7 @@ pub fn read_into(py: Python<'_>, ranges: Vec<Place>, options: Options) -> PyResu
         let (ranges, stop, made) = (&ranges, &stop, Mutex::new(made));
         let thread = std::thread::Builder::new().name("uringload-into".into());
         thread.spawn_scoped(scope, move || {
-            // Whoever waits for it is still there: it ends before this scope does.
+            // The waiting caller is still there: this ends before its scope does.
             let _ = done.send(read(ranges, &options, stop));
         })?;
         let receive = || made.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SLICE);
@@ -41,7 +41,7 @@ pub fn read_into(py: Python<'_>, ranges: Vec<Place>, options: Options) -> PyResu
                 Ok(read) => return Ok(read),
                 Err(RecvTimeoutError::Disconnected) => return Ok(Err(panicked())),
                 Err(RecvTimeoutError::Timeout) if signal.is_none() => {
-                    // It goes on with its memory until it has ended, which takes no longer than the reads in flight.
+                    // It keeps its memory until it has ended, which takes no longer than the reads in flight.
                     signal = py.check_signals().err();
                     stop.store(signal.is_some(), Ordering::Relaxed);
                 }

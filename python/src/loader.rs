@@ -27,11 +27,11 @@ use uringload::transform::Chain;
 use uringload::{Builder, DeviceLoader};
 use uringload::{Error, ErrorKind, State};
 
-/// The column of keys, if requested; a dataset that has a column of this name is then refused.
+/// The column of keys, if requested; a dataset with a column of that name is then refused.
 const KEY: &str = "key";
 
-/// A verdict: the bottleneck, its share, what that means, the gain without it, what to try (with the gain and the rate
-/// of each), and what could not be read.
+/// A verdict: the bottleneck, its share, its meaning, the gain without it, what to try (with the gain and the rate of
+/// each), and what could not be read.
 type Judged = (&'static str, f64, String, Option<f64>, Vec<(String, Option<f64>, Option<f64>)>, Vec<&'static str>);
 
 /// How long an outage lasts before it is logged.
@@ -39,16 +39,16 @@ const OUTAGE_TOLD: Duration = Duration::from_secs(5);
 
 /// Batches of a dataset from a position on.
 ///
-/// The mutex is held only to check the queue, never while waiting, and nobody releases the interpreter lock while
-/// holding it. So threads that share a loader cannot block each other.
+/// The mutex is held only to check the queue, never while waiting, and no holder releases the interpreter lock. So
+/// threads that share a loader cannot block each other.
 #[pyclass(frozen)]
 pub(crate) struct Loader {
     inner: Mutex<Option<Inner>>,
     stats: Arc<Stats>,
     dataset: Arc<dyn dataset::Dataset>,
-    /// Readable when a batch may be ready; created when somebody waits for the first time.
+    /// Readable when a batch may be ready; created at the first wait.
     ready: OnceLock<OwnedFd>,
-    /// From which length on an outage is logged next.
+    /// The length at which an outage is logged next.
     tell_from: Mutex<Duration>,
     /// Columns that do not become tensors.
     listed: Vec<(String, Listed)>,
@@ -56,11 +56,12 @@ pub(crate) struct Loader {
     memory_limit: u64,
     /// The memory of batches, if pinning was requested and succeeded.
     pinned: Option<PinnedMemory>,
-    /// What the thread that takes the batches computes, where no thread does. Locked without the interpreter lock.
+    /// The work that the thread that takes the batches does itself, if no other thread does. Locked without the
+    /// interpreter lock.
     errands: Mutex<Option<Errands>>,
     /// Whether there are some.
     computes: bool,
-    /// Whether a checkpoint was made, and so the files have been looked at.
+    /// Whether a checkpoint was made, and so the files have been checked.
     has_looked: AtomicBool,
 }
 
@@ -81,7 +82,7 @@ macro_rules! with {
 }
 
 impl Inner {
-    /// With `ahead`, nobody waits for it yet.
+    /// With `ahead`, the user does not wait for it yet.
     fn try_next(&mut self, ahead: bool) -> Result<Option<Taken>, Error> {
         Ok(match self {
             Inner::Host(loader) if ahead => loader.take_ahead()?.map(Taken::Host),
@@ -154,11 +155,10 @@ impl Loader {
             build_for(builder, &options)
         };
         let mut inner = outside(py, build).map_err(|error| raised(py, &error))?;
-        // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and nobody tells
-        // the owner of the memory when the copy is done. So tensors that stay on the host must not lie in pinned
-        // memory.
+        // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and does not tell
+        // the memory's owner when the copy is done. So tensors that stay on the host must not be in pinned memory.
         let is_pinned = inner.route().devices.iter().any(|device| device.pinned);
-        // What is kept for later epochs is not a batch's own either.
+        // Memory that is kept for later epochs does not belong to a batch alone either.
         let is_kept = with!(&inner, loader => loader.keeps_stretches());
         let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned && !is_kept, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
@@ -186,7 +186,8 @@ impl Loader {
     /// The next batch: its columns and the rest. None at the end, and if the loader was closed. Waits without the
     /// interpreter lock, and handles signals meanwhile. Pinned memory is returned once the batch is dropped and
     /// everything is done that was queued on `stream` by then; streams are numbered as for `Tensor.__dlpack__`. With
-    /// `ahead`, somebody does more to the batch before the user gets it, and tells who waits by `asked` and `got`.
+    /// `ahead`, the caller does more to the batch before the user gets it, and reports the user's wait by `asked` and
+    /// `got`.
     #[pyo3(signature = (stream=None, ahead=false))]
     fn next<'py>(
         &self,
@@ -226,7 +227,7 @@ impl Loader {
         self.lock().as_mut().is_some_and(|inner| with!(inner, loader => loader.begin_wait()))
     }
 
-    /// The user got a batch, or something in its place, which was ready when it was asked for, or was not.
+    /// The user got a batch, or an error in its place, and whether it was ready when it was asked for.
     fn got(&self, is_batch: bool, is_ready: bool) {
         if let Some(inner) = self.lock().as_mut() {
             with!(inner, loader => loader.end_wait_for(is_batch, is_ready));
@@ -238,9 +239,10 @@ impl Loader {
         Clock::new(&self.stats)
     }
 
-    /// A sample of a batch that was handed out is of no use: its number, why in one line, and the number of the sample
-    /// in its place. `is_raised` is whether the user gets the error. Returns the entry for `failed`, and an exception
-    /// that stands beside the batches. Raises `TooManyFailuresError`, after which no batch comes.
+    /// A sample of a batch that was handed out cannot be used: its number, why in one line, and the number of the
+    /// sample in its place. `is_raised` is whether the user gets the error. Returns the entry for `failed`, and an
+    /// exception that is reported in addition to the batches. Raises `TooManyFailuresError`, after which no batch
+    /// comes.
     fn fail(
         &self,
         py: Python<'_>,
@@ -266,12 +268,12 @@ impl Loader {
         Ok((batch::failed_sample(py, &failed), beside))
     }
 
-    /// Whether nothing will come any more; false where that shows only when the next batch is asked for.
+    /// Whether no batch will come any more; false if that shows only when the next batch is asked for.
     fn is_over(&self) -> bool {
         self.lock().as_ref().is_none_or(Inner::is_empty)
     }
 
-    /// Logs what the loader waits out, for who waits by himself.
+    /// Logs the outages that the loader waits for, on behalf of callers that wait themselves.
     fn tell(&self, py: Python<'_>) -> PyResult<()> {
         self.say_outage(py)
     }
@@ -286,8 +288,8 @@ impl Loader {
     }
 
     /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed. The first one
-    /// waits for a look at the files, without Python's lock. Later ones keep the lock: to get it back from threads that
-    /// compute in Python takes milliseconds, and the work on each batch needs a checkpoint.
+    /// waits for a check of the files, without Python's lock. Later ones keep the lock: to get it back from threads
+    /// that compute in Python takes milliseconds, and the work on each batch needs a checkpoint.
     fn state(&self, py: Python<'_>) -> Option<String> {
         let state = || self.lock().as_ref().map(|inner| inner.state().to_json());
         if self.has_looked.load(Ordering::Relaxed) {
@@ -303,8 +305,8 @@ impl Loader {
         stats::dictionary(py, &self.stats.snapshot(), &self.stats.decisions())
     }
 
-    /// The bottleneck, how clear it is (0 to 1), what that means, what it would bring if that part took no time, what
-    /// to try with what each would bring, and what could not be read.
+    /// The bottleneck, how clear it is (0 to 1), its meaning, the gain if that part took no time, what to try with the
+    /// gain of each, and what could not be read.
     fn verdict(&self) -> Judged {
         let verdict = self.stats.snapshot().verdict(None);
         let remedy = |remedy: &Remedy| (remedy.what.clone(), remedy.gain, remedy.samples_per_second);
@@ -324,7 +326,7 @@ impl Loader {
         self.memory_limit
     }
 
-    /// Ends the reads in flight, and the trace: what it lacks is logged. Batches that were returned stay valid.
+    /// Ends the reads in flight, and the trace: missing parts are logged. Batches that were returned stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.lock().take();
         let untraced = outside(py, || {
@@ -352,7 +354,7 @@ impl Loader {
     ) -> PyResult<(Bound<'py, PyList>, Meta)> {
         let stream = stream_of(stream)?;
         let kept = self.pinned.as_ref().zip(stream);
-        // What is read whole on trial, and lent to several batches, is so from some batch on.
+        // Stretches that are read whole on trial, and lent to several batches, begin at some batch.
         let owns_views = self.ownership.owns_views && !self.stats.reads_whole();
         batch::into_python(py, batch, &self.listed, Ownership { owns_views, ..self.ownership }, kept)
     }
@@ -372,8 +374,7 @@ impl Loader {
         }
     }
 
-    /// Computes something that the next batch needs, if there is anything to compute here, without the interpreter
-    /// lock.
+    /// Computes a part of the next batch, if there is any to compute here, without the interpreter lock.
     fn compute(&self, py: Python<'_>) -> bool {
         self.computes
             && outside(py, || {
@@ -408,7 +409,7 @@ impl Loader {
         self.say_outage(py)
     }
 
-    /// Logs what the loader waits out: from 5 seconds on, and again each time it has lasted twice as long.
+    /// Logs outages that the loader waits for: from 5 seconds on, and again each time one has lasted twice as long.
     fn say_outage(&self, py: Python<'_>) -> PyResult<()> {
         let mut tell_from = self.tell_from.lock().unwrap_or_else(PoisonError::into_inner);
         match self.stats.outage() {
@@ -428,8 +429,8 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         let Some(inner) = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        // Ending reads may take a moment; other Python threads can run meanwhile. If the interpreter is gone, nobody is
-        // held up.
+        // Ending reads may take a moment; other Python threads can run meanwhile. If the interpreter is gone, no thread
+        // waits for it.
         let mut inner = Some(inner);
         let _ = Python::try_attach(|py| outside(py, || drop(inner.take())));
         drop(inner);
@@ -468,7 +469,7 @@ pub(crate) fn check_chain(py: Python<'_>, text: &str) -> PyResult<()> {
     text.parse::<Chain>().map(drop).map_err(|error| raised(py, &error))
 }
 
-/// The sample that stands in for sample `id` of `len` under `on_error="replace"`; None: there is no other.
+/// The replacement for sample `id` of `len` under `on_error="replace"`; None: there is no other.
 #[pyfunction]
 pub(crate) fn replacement(seed: u64, id: u64, attempt: u64, len: u64) -> Option<u64> {
     uringload::inspect::replacement(seed, SampleId(id), attempt, len).map(|id| id.0)

@@ -16,7 +16,7 @@ pub(crate) enum Numbers<'py> {
 impl From<Numbers<'_>> for Vec<u64> {
     fn from(numbers: Numbers<'_>) -> Vec<u64> {
         match numbers {
-            // A rest of fewer than 8 bytes is no number: `array.tobytes` leaves none.
+            // A rest of fewer than 8 bytes is not a number: `array.tobytes` leaves none.
             Numbers::Packed(bytes) => {
                 bytes.as_bytes().as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect()
             }

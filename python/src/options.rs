@@ -204,12 +204,13 @@ struct Beside {
     gds: String,
     /// The share of the JPEGs that the GPUs decode.
     nvjpeg: f64,
-    /// Where to look for nvJPEG beside where the system does.
+    /// Where to look for nvJPEG in addition to the system's places.
     nvjpeg_places: Vec<PathBuf>,
     transforms: Vec<(String, Transformed)>,
-    /// What is done to encoded images, by column.
+    /// The transforms of encoded images, by column.
     chains: Vec<(String, String)>,
-    /// Columns of images on which something works behind the chains, what that is, and whether it may move pixels.
+    /// Columns of images that another step processes after the chains, which step that is, and whether it may move
+    /// pixels.
     apart: Vec<(String, String, bool)>,
 }
 
@@ -250,12 +251,12 @@ impl Options {
         self.beside.transforms.iter().map(|(name, options)| Ok((name.clone(), options.transform()?))).collect()
     }
 
-    /// What is done to encoded images, and to what follows them, by column, as text.
+    /// The transforms of encoded images, and of the columns that follow them, by column, as text.
     pub(crate) fn chains(&self) -> &[(String, String)] {
         &self.beside.chains
     }
 
-    /// Refuses columns that belong to images on which something works behind the chains.
+    /// Refuses columns that belong to images that another step processes after the chains.
     pub(crate) fn check_apart(&self, builder: &Builder) -> Result<()> {
         for (images, step, moves) in &self.beside.apart {
             let (mixed, followed) = builder.belonging(images);
@@ -304,7 +305,7 @@ impl Options {
         Ok(config)
     }
 
-    /// Makes columns of one shape tensors, even if that takes a copy: a list of numbers is of no use to a trainer.
+    /// Makes columns of one shape tensors, even if that takes a copy: a trainer cannot use a list of numbers.
     fn stack(&self, dataset: &dyn Dataset, config: &mut Config) {
         for field in &dataset.schema().fields {
             // A transform has a form of its own.

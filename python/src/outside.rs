@@ -1,8 +1,7 @@
-//! Work without the interpreter's lock, and how threads that are at it when the interpreter ends stay out of its way.
-//!
-//! Before Python 3.14, a daemon thread that asks for the lock after the interpreter has begun to end is unwound by
-//! `pthread_exit`. Its frames here are Rust's, which must not be unwound so: where the unwinder that this module was
-//! linked with is not the C library's, the process dies of SIGSEGV.
+//! Work without the interpreter's lock, and how threads that do it stay away from an interpreter that ends.
+//! Before Python 3.14, `pthread_exit` unwinds a daemon thread that asks for the lock after the interpreter has begun to
+//! end. Its frames here are Rust's, which must not be unwound so: if the unwinder that this module was linked with is
+//! not the C library's, the process dies of SIGSEGV.
 
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -11,14 +10,14 @@ use std::time::{Duration, Instant};
 
 /// Set once, when the interpreter begins to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// Threads between giving the lock up and having it again.
+/// Threads between releasing the lock and having it again.
 static OUTSIDE: AtomicU32 = AtomicU32::new(0);
 /// Of these, the threads that wait for the end of the process.
 static PARKED: AtomicU32 = AtomicU32::new(0);
-/// The process whose threads are counted: one forked off has its parent's counts, and none of its threads.
+/// The process whose threads are counted: a forked child has its parent's counts, and none of its threads.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Longest wait for threads that are outside. Loaders are closed by then, so only a device that answers no more can
+/// Longest wait for threads that are outside. Loaders are closed by then, so only a device that no longer answers can
 /// keep a thread longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
@@ -43,7 +42,7 @@ pub(crate) fn outside<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) 
     })
 }
 
-/// A thread that is outside. Dropped when it has the lock again, also behind a panic of its work.
+/// A thread that is outside. Dropped when it has the lock again, also after a panic of its work.
 struct Counted;
 
 impl Counted {
@@ -59,7 +58,7 @@ impl Drop for Counted {
     }
 }
 
-/// Counts threads of this process from now on. Called when the module is imported, and in each process forked off.
+/// Counts threads of this process from now on. Called when the module is imported, and in each forked child.
 #[pyfunction]
 pub fn begun() {
     OUTSIDE.store(0, SeqCst);
@@ -67,8 +66,8 @@ pub fn begun() {
     PROCESS.store(std::process::id(), SeqCst);
 }
 
-/// Called as the interpreter ends, behind the closing of all loaders: waits until every thread that is outside has come
-/// back or has parked. None asks for the lock afterwards.
+/// Called as the interpreter ends, after all loaders are closed: waits until every thread that is outside has come back
+/// or has parked. None asks for the lock afterwards.
 #[pyfunction]
 pub fn ending(py: Python<'_>) {
     ENDS.set(true);

@@ -1,4 +1,4 @@
-//! Datasets that a program describes itself: an index of its own, columns in memory, labels by name.
+//! Datasets that a program describes itself: its own index, columns in memory, labels by name.
 
 use crate::dataset::Dataset;
 use crate::errors::{raised, refused};
@@ -41,7 +41,7 @@ pub(crate) fn ranges(
     Ok(Dataset::plain(Arc::new(ranges)))
 }
 
-/// Samples without bytes, for what Python makes by number.
+/// Samples without bytes, which Python makes by number.
 #[pyfunction]
 pub(crate) fn numbers(py: Python<'_>, samples: u64, name: &str) -> PyResult<Dataset> {
     Ok(Dataset::plain(Numbers::new(samples, name).map_err(|error| raised(py, &error))?))

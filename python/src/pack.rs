@@ -1,4 +1,4 @@
-//! Datasets as shards, and what their images become. The function that Python's users call is in
+//! Datasets as shards, and the transforms of their images. The function that Python's users call is in
 //! `lib/uringload/_pack.py`.
 
 use crate::dataset::Dataset;
@@ -102,7 +102,7 @@ pub(crate) fn pack<'py>(
             let predicted = if report.is_interrupted { None } else { pack.predict()? };
             Ok((report, predicted))
         };
-        // Somebody waits for it to the end.
+        // The caller waits for it to the end.
         let _ = done.send(packed());
     })?;
     let (mut failed, mut seen): (Option<PyErr>, Option<PackProgress>) = (None, None);
@@ -119,7 +119,7 @@ pub(crate) fn pack<'py>(
                 _ => Ok(()),
             });
             failed = told.err();
-            // The threads see it with the next batch, and nothing is written behind the back of whoever goes on.
+            // The threads see it with the next batch, and nothing is written after the caller has gone on.
             is_ended.store(failed.is_some(), Ordering::Relaxed);
         }
         match waited {

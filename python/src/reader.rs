@@ -1,4 +1,4 @@
-//! Bytes in an order of the user's, as Python sees them.
+//! Bytes in the user's order, as Python sees them.
 
 use crate::dataset::Dataset;
 use crate::errors::raised;
@@ -21,11 +21,11 @@ use uringload::inspect::Here;
 /// File, offset and length of each piece.
 type Spans = Vec<(u32, u64, u64)>;
 
-/// Reads what it is asked for. As with loaders, the mutex is never held while waiting.
+/// Reads on request. As with loaders, the mutex is never held while waiting.
 #[pyclass(frozen)]
 pub(crate) struct Reader {
     inner: Mutex<Option<uringload::Reader>>,
-    /// What reads in the thread that asks, without the mutex.
+    /// Reads in the thread that asks, without the mutex.
     here: Arc<Here>,
     ready: OnceLock<OwnedFd>,
 }
@@ -73,11 +73,11 @@ impl Reader {
             Ok(bytes) => Py::new(py, tensor(bytes)).map(Py::into_any),
             Err(error) => Ok(raised(py, &error).into_value(py).into_any()),
         };
-        // Without memory for the tensor's object, the answer is that.
+        // If there is no memory for the tensor's object, the answer is that error.
         Some((id, made.unwrap_or_else(|error| error.into_value(py).into_any())))
     }
 
-    /// The next answer, waited for, at most for so many seconds. None: none came, or none will. Handles signals
+    /// Waits for the next answer, for at most this many seconds. None: none came, or none will. Handles signals
     /// meanwhile.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(u64, Py<PyAny>)>> {
@@ -185,7 +185,7 @@ fn of(spans: &Spans) -> Vec<Span> {
     spans.iter().map(|&(file, offset, len)| Span { file: FileId(file), offset, len }).collect()
 }
 
-/// An answer belongs to nobody else: its block holds no other.
+/// An answer has a block of its own, so its memory belongs to it alone.
 fn tensor(bytes: bytes::Bytes) -> Tensor {
     let len = bytes.len() as u64;
     Tensor::new(bytes, DType::U8, vec![len])

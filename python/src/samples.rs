@@ -12,14 +12,14 @@ use uringload::Error;
 use uringload::dataset::{self, DType, Role, Sample, SampleId, Shape, Value};
 use uringload::inspect;
 
-/// Reads single samples in the thread that asks; threads may share it, and a forked child may go on with it.
+/// Reads single samples in the calling thread; threads may share it, and a forked child may go on with it.
 #[pyclass(frozen)]
 pub(crate) struct Samples {
     samples: inspect::Samples,
     dataset: Arc<dyn dataset::Dataset>,
-    /// What each column's values become.
+    /// The form of each column's values.
     kinds: Vec<Kind>,
-    /// Whether somebody else may hold the memory of values.
+    /// Whether the memory of values may have other holders.
     is_shared: bool,
 }
 
@@ -31,7 +31,7 @@ enum Kind {
 
 #[pymethods]
 impl Samples {
-    /// Those of the dataset. Columns in `text` and `binary` become `str` and `bytes`; `text` None: as declared.
+    /// Reads from the dataset. Columns in `text` and `binary` become `str` and `bytes`; `text` None: as declared.
     #[new]
     #[pyo3(signature = (dataset, *, text=None, binary=vec![]))]
     fn new(py: Python<'_>, dataset: &Dataset, text: Option<Vec<String>>, binary: Vec<String>) -> PyResult<Samples> {

@@ -66,7 +66,7 @@ pub(crate) fn dictionary<'py>(
     Ok(stats)
 }
 
-/// What the process had of the processors; None where it cannot be read.
+/// The processor time of the process; None if it cannot be read.
 fn processors<'py>(py: Python<'py>, processors: &Processors) -> PyResult<Bound<'py, PyDict>> {
     let dictionary = PyDict::new(py);
     dictionary.set_item("used_s", processors.used.as_secs_f64())?;

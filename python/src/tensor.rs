@@ -14,22 +14,22 @@ use uringload::device::DeviceColumn;
 use uringload::sys::StreamRef;
 use uringload::sys::dlpack::Memory;
 
-/// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody else has its memory.
+/// A tensor on the host or on a GPU: contiguous, row-major, and writable, because its memory has no other user.
 ///
 /// It supports DLPack (`numpy.from_dlpack`, `torch.from_dlpack`, `jax.dlpack.from_dlpack`) and, on the host, NumPy's
 /// array interface (`numpy.asarray`). Everything made from it keeps the memory alive.
 ///
 /// # Why it may be written to
-/// `bytes` shares its memory with no one that reads or writes it through Rust: `batch::Shared` has copied whatever
-/// other columns, batches or the dataset could have. The only other holders left are clones of the same block, which
-/// other tensors of the batch keep for other ranges of it; dropping a block does not look at its bytes. This module
-/// reads them only in `tobytes`, with the interpreter lock held, as any consumer may.
+/// `bytes` shares its memory with no one that reads or writes it through Rust: `batch::Shared` has copied everything
+/// that other columns, batches or the dataset could share. The only other holders left are clones of the same block,
+/// which other tensors of the batch keep for other ranges of it; dropping a block does not look at its bytes. This
+/// module reads them only in `tobytes`, with the interpreter lock held, as any consumer may.
 ///
 /// Python writes through an address, in C. No Rust reference to the bytes is alive then, because `Bytes` keeps a
 /// pointer and makes a reference only while it is looked at. The memory itself can be written to: it is a mapping that
-/// the kernel has read into, by the same address, or a heap allocation, and never a constant of the program (values
-/// that lie in one are not in a batch's blocks, so they are gathered, and formats that have such values are not among
-/// those of `OWN_VIEWS`). A GPU's memory is not Rust's.
+/// the kernel has read into, by the same address, or a heap allocation, and never a constant of the program (values in
+/// one are not in a batch's blocks, so they are gathered, and formats that have such values are not among those of
+/// `OWN_VIEWS`). A GPU's memory is not Rust's.
 #[pyclass(frozen)]
 pub(crate) struct Tensor {
     place: Place,
@@ -37,7 +37,7 @@ pub(crate) struct Tensor {
     shape: Vec<u64>,
 }
 
-/// Where the elements lie.
+/// The memory of the elements.
 enum Place {
     Host(Bytes),
     /// On a GPU, which may still be computing them.
@@ -45,8 +45,8 @@ enum Place {
 }
 
 impl Tensor {
-    /// A tensor over `bytes`, which nobody else has. They are copied if they do not start at a multiple of the element
-    /// size.
+    /// A tensor over `bytes`, which has no other holder. They are copied if they do not start at a multiple of the
+    /// element size.
     pub(crate) fn new(bytes: Bytes, dtype: DType, shape: Vec<u64>) -> Tensor {
         let size = dtype.size() as usize;
         debug_assert_eq!(shape.iter().product::<u64>() as usize * size, bytes.len());
@@ -54,7 +54,7 @@ impl Tensor {
         Tensor { place: Place::Host(bytes), dtype, shape }
     }
 
-    /// The values of a column, on the host or on a GPU, which nobody else has.
+    /// The values of a column, on the host or on a GPU, without another holder.
     pub(crate) fn of_column(column: DeviceColumn) -> Tensor {
         let (dtype, shape) = (column.dtype, column.shape());
         match column.memory.as_host() {
@@ -149,7 +149,7 @@ pub(crate) fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
 
 /// A copy of the bytes for one consumer alone.
 fn copied(bytes: &[u8]) -> Memory {
-    // SAFETY: the copy is a new heap allocation, or empty, and nobody else has a handle to it.
+    // SAFETY: the copy is a new heap allocation, or empty, and no other handle to it exists.
     unsafe { Memory::host_mut(aligned(bytes)) }.copied()
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn for_work<T: Send + 'static>(py: Python<'_>, work: impl FnOnce() ->
     let (done, made) = mpsc::channel();
     let thread = std::thread::Builder::new().name("uringload-open".into());
     let thread = thread.spawn(move || {
-        // After a signal, nobody waits for it any more.
+        // After a signal, the caller no longer waits for it.
         let _ = done.send(work());
     })?;
     let mut made = Some(made);

@@ -1,7 +1,7 @@
 """What Accelerate, and with it Hugging Face's Trainer, and Ray Train do around a loader or a dataset.
 
-Accelerate tells a dataset nothing about the object that it wraps around it. So the call stack is looked at, once a
-pass: whoever iterates over the dataset is on it.
+Accelerate does not pass a dataset the object that it wraps around it. So this looks at the call stack, once a
+pass: the object that iterates over the dataset is on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STATEFUL = (("torchdata.stateful_dataloader", "StatefulDataLoader"),)
 
 
 def sharder() -> str | None:
-    """Who shares out among the ranks what the caller is iterated over for; None: nobody, or there is one rank."""
+    """What shares out among the ranks the batches that the caller gives; None: nothing does, or there is one rank."""
     found = _callers.caller(_SHARDERS)
     if found is None:
         return None
@@ -39,7 +39,7 @@ def sharder() -> str | None:
 
 
 def refuse_batches() -> None:
-    """Refuses the one way in which Accelerate cannot share out batches. It would fail with a TypeError of its own."""
+    """Refuses the one case in which Accelerate cannot share out batches. It would fail with a TypeError of its own."""
     found = _callers.caller(_SHARDERS[:1])
     if found is not None and found.batch_size is None:
         raise refused("accelerate's IterableDatasetShard shares out samples, and this dataset gives whole batches",
@@ -69,8 +69,8 @@ def refuse_ray() -> None:
 
 
 def told(loader: DataLoader, of: Pass) -> InPass | None:
-    """Tells Accelerate of a pass that begins; None: there is no Accelerate, or a loader of its own is around this one,
-    which tells of itself."""
+    """Reports a new pass to Accelerate; None: there is no Accelerate, or a loader of its own is around this one,
+    which reports itself."""
     kind = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
     if kind is None or not kind._shared_state or iterating() is not None:
         return None
@@ -103,7 +103,7 @@ class InPass:
     @property
     def remainder(self) -> int:
         """Samples of the last batches of all ranks together without those that are repeated, 0 if none is, or -1 if
-        they do not stand at the end, where they could be left out."""
+        they are not at the end, where they could be left out."""
         of = self._pass()
         if self._drops or self._world_size == 1:
             return 0

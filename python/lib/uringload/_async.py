@@ -54,7 +54,7 @@ async def _work(future: Future[Any]) -> None:
         try:
             loop.call_soon_threadsafe(done.set)
         except RuntimeError:
-            # The event loop was closed meanwhile, so nobody waits.
+            # The event loop was closed meanwhile, so no task waits.
             pass
 
     future.add_done_callback(tell)

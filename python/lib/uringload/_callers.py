@@ -1,4 +1,4 @@
-"""Who calls, found on the call stack: what other packages put around a loader tells it nothing of itself."""
+"""The caller, found on the call stack: objects that other packages put around a loader do not report themselves."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What torchvision and Albumentations compose, as a chain of operations that the loader's own threads run.
+"""Transforms composed by torchvision and Albumentations, as a chain of operations for the loader's own threads.
 
 A step is the loader's where it gives the same result: for its exact class, its parameters, and the kind of value that
 it gets there (a PIL image, a tensor of bytes or floats, an array). The rules below say when that is. The first step
-without one, and what is behind it, is left to Python. Nothing is imported.
+without one, and the steps after it, are left to Python. Nothing is imported.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class Split(NamedTuple):
 
     #: The operations, or "" if there are none.
     chain: str
-    #: The first step that is left, and those behind it.
+    #: The first step that is left, and those after it.
     rest: list[Any]
     #: Whether the chain makes images of one size of all, as a column needs it.
     is_sized: bool
     #: What the first step that is left gets, or what comes out: "pil", "array" (Albumentations'), "tensor" or "image"
     #: (torchvision's).
     form: str
-    #: The steps that the chain stands for.
+    #: The steps that the chain replaces.
     done: list[Any]
     #: Why the first step that is left is not the loader's.
     reason: str
-    #: Whether the channels of what it gets lie apart. torchvision's tensors mostly are views of pixels, and what its
+    #: Whether the channels of its input are apart. torchvision's tensors mostly are views of pixels, and what its
     #: steps make of a few sizes depends on that.
     is_planar: bool
 
     @property
     def is_tensor(self) -> bool:
-        """Whether numbers come out, and not a PIL image."""
+        """Whether the result is numbers, and not a PIL image."""
         return self.form != "pil"
 
     @property
@@ -74,7 +74,7 @@ class _Unknown(Exception):
 
 
 def split(value: Any) -> Split | None:
-    """What of a Compose the loader does; None for anything else."""
+    """The part of a Compose that the loader does; None for anything else."""
     kind = type(value)
     if kind.__name__ != "Compose" or not _is_of_library(kind):
         return None
@@ -95,7 +95,7 @@ def split(value: Any) -> Split | None:
 
 
 def is_users_own(step: Any) -> bool:
-    """Whether it is not known what a step takes: its class or its function is the user's."""
+    """Whether a step's input is unknown: its class or its function is the user's."""
     return type(step).__name__ == "Lambda" or not _is_of_library(type(step))
 
 
@@ -130,7 +130,7 @@ def _is_of_library(kind: type) -> bool:
 
 def _is_plain(step: Any) -> bool:
     """Whether a step does what its class does in its library, and nothing else: it has no hooks and no methods of its
-    own, nobody replaced one of the class, and a Compose of Albumentations leaves nothing out and moves no boxes.
+    own, none of the class was replaced, and a Compose of Albumentations leaves nothing out and moves no boxes.
     """
     kind, own = type(step), getattr(step, "__dict__", {})
     if not _is_of_library(kind) or any(own.get(name) for name in _HOOKS):
@@ -152,7 +152,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_compiled_call_impl")
 
 
 class _Made:
-    """The chain, step by step, and the kind of value that comes out of it."""
+    """The chain, step by step, and the kind of its result."""
 
     def __init__(self, form: str) -> None:
         self.form = form

@@ -46,7 +46,7 @@ LISTS = ("only", "exclude")
 
 @final
 class Dataset:
-    """An index of samples: which there are, and where they lie in the files.
+    """An index of samples: which there are, and where they are in the files.
 
     ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these; several
     make one dataset. The format is detected from the files unless ``format`` names it. Formats: folder (every file
@@ -184,7 +184,7 @@ class Dataset:
     def _plain(self) -> None:
         self._mixed: tuple[list[Dataset], list[float], str] | None = None
         self._recipe: tuple[Any, tuple[Any, ...]] | None = None
-        #: What a sample goes through before anybody sees it.
+        #: The function that a sample goes through before the user sees it.
         self._prepare: Callable[[dict[str, Any]], Any] | None = None
         self._samples: _samples.Samples | None = None
 
@@ -220,7 +220,7 @@ class Dataset:
 
     @property
     def nbytes(self) -> int:
-        """Total bytes of all samples, as far as the index knows."""
+        """Total bytes of all samples, by the index."""
         return self._native.nbytes
 
     @property
@@ -273,7 +273,7 @@ class Dataset:
 
 @final
 class _Parse:
-    """Puts what a function makes of a sample's bytes in their place."""
+    """Replaces a sample's bytes by the result of a function."""
 
     def __init__(self, parse: Callable[[bytes], Any]) -> None:
         self.parse = parse

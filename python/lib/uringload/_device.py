@@ -97,13 +97,13 @@ class Tokens(NamedTuple):
 
 
 class OnWay(NamedTuple):
-    """What becomes of columns on their way to a batch."""
+    """How columns are transformed on their way to a batch."""
 
     #: Columns of pixels and tokens, and their checked settings.
     kernels: list[tuple[str, dict[str, Any]]]
     #: Columns of encoded images, and what is done to them, in the loader's threads.
     chains: list[tuple[str, str]]
-    #: What Python does to columns behind that, or instead of it.
+    #: What Python does to columns after that, or instead of it.
     tails: list[tuple[str, Tail]]
     #: Whether images are turned as they say.
     orient: bool
@@ -122,8 +122,8 @@ class OnWay(NamedTuple):
 
     @property
     def apart(self) -> list[tuple[str, str, bool]]:
-        """Columns of images on which something works behind the loader's chains, what that is, and whether it may move
-        pixels.
+        """Columns of images that another step processes after the loader's chains, which step that is, and whether it
+        moves pixels.
         """
         kernels = [(name, "Images", True) for name, wishes in self.kernels if _moves(wishes)]
         return [*kernels, *((name, tail.step, tail.moves) for name, tail in self.tails)]

@@ -52,7 +52,7 @@ class Draws:
             return self._draw(0, 0)[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the sampler an epoch that was asked for by name."""
+        """Passes the sampler an epoch that was set explicitly."""
         self._kept = self._last = None
         told = getattr(self._sampler, "set_epoch", None)
         if callable(told):
@@ -196,7 +196,7 @@ class Draws:
 
 
 class _Generator:
-    """A random generator: how its state is told, and how it is set, as bytes."""
+    """A random generator: functions that return and set its state, as bytes."""
 
     def __init__(self, told: Callable[[], bytes], put: Callable[[bytes], Any]) -> None:
         self.told, self.put = told, put

@@ -23,7 +23,7 @@ _BUILTINS = {float: "f64", int: "i64", bool: "bool"}
 
 def named(name: str, value: Any) -> str:
     """The library's name of an element type: of its own name, of NumPy's or torch's ("int32"), or of a dtype of one of
-    them. A name that nobody knows is returned as it is: the format says which it takes.
+    them. An unknown name is returned as it is: the format reports which it takes.
     """
     if isinstance(value, str):
         return NAMES.get(value.removeprefix("torch."), value)

@@ -1,4 +1,4 @@
-"""Ranges of files into memory that the user has: tensors of a checkpoint, arrays, buffers."""
+"""Ranges of files into the user's own memory: tensors of a checkpoint, arrays, buffers."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def read_into(
 
     Ranges of any length, at any offset, of one file or of many. Long ones are read in pieces, many at a time, as a
     `DataLoader` reads: io_uring past the page cache, or from it where the files are in it. The bytes are not changed:
-    shape, type and byte order are for you to know. Ctrl-C ends it. Behind an exception, what the targets hold is not
-    defined.
+    shape, type and byte order are for you to know. Ctrl-C ends it. After an exception, the content of the targets is
+    undefined.
 
     Args:
         target: a NumPy array, a tensor of torch, or anything with the buffer protocol, such as a ``bytearray`` or an
@@ -194,7 +194,7 @@ def _refuse_overlaps(found: list[tuple[str, int, int, int]], staged: list[tuple[
 
 
 def _memory(where: str, target: Any) -> _Memory:
-    """Where a target's bytes lie, if they can be written there in one piece."""
+    """The address of a target's bytes, if they can be written in one piece."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(target, torch.Tensor):
         return _of_tensor(where, target, torch)

@@ -43,7 +43,7 @@ class DataLoader:
             makes of its samples, if torch is imported, else lists.
         batch_size: samples per batch on this rank. Give either this or ``global_batch_size``, which counts all ranks.
         shuffle: True for a random order that suits how samples are stored: "full", but 16 pieces of about 16 MiB at a
-            time if they lie in two shards or more (4096 samples or more, of at most 1 MiB), and "shards:4" if they are
+            time if they are in two shards or more (4096 samples or more, of at most 1 MiB), and "shards:4" if they are
             cut from compressed units. Or name it: "full" (of all samples), "window" (of ``shuffle_window`` samples),
             "shards", "shards:4" (4 mixed at a time) or "pieces:128:16" (pieces of 128 neighbours, 16 mixed at a time).
         seed: the seed of random orders, which depend on it and on the epoch.
@@ -66,7 +66,7 @@ class DataLoader:
         device_allocator: where that memory comes from, instead of the driver: ``torch.Tensor`` for PyTorch's caching
             allocator (2.10 and later), or a pair of C functions as torch's ``CUDAPluggableAllocator`` takes them. It is
             taken once, for as long as the loader or a batch of it lives.
-        pin_memory: whether batches on the host lie in pinned memory, which a GPU copies from by itself:
+        pin_memory: whether batches on the host are in pinned memory, which a GPU copies from by itself:
             ``tensor.to(device, non_blocking=True)`` returns at once. A batch's memory is reused when its last tensor is
             gone and the stream that was current when you received the batch has finished the work queued by then.
             Without a GPU, memory is not pinned, and the route and the log say so.
@@ -80,11 +80,11 @@ class DataLoader:
         transforms: built-in transforms by column. Of encoded images (JPEG, PNG, ...): a chain such as
             "random_resized_crop(224), hflip, normalize(imagenet)", or a Compose of torchvision or Albumentations; they
             run in `num_threads` threads without Python. The first step of a Compose that the loader does not know, and
-            what is behind it, runs in Python's threads, and a line in the log says so. Of what follows encoded images:
+            the steps after it run in Python's threads, and a line in the log says so. Of what follows encoded images:
             "mask(image, fill=255, dtype=i64)", "boxes(image, format=xyxy)", "labels(boxes)", and of their labels
             "mix(image, classes=1000, mixup=0.2, cutmix=1)", with the names of their columns. Of arrays of numbers:
             "array(random_crop(128x128x128), random_flip(0), cast(bf16))", or
-            "json(objects.*.bbox, f32, most=1024)" and "msgpack(..)" for numbers of messages. See
+            "json(objects.*.bbox, f32, most=1024)" and "msgpack(..)" for numbers from messages. See
             https://github.com/uringload/uringload/blob/main/docs/images.md. Of pixels and tokens: `Images`, `Tokens`,
             which give the same result on a GPU and without. Both, as [chain, Images(...)]: the threads decode, and the
             GPU, if there is one, crops and scales.
@@ -122,8 +122,8 @@ class DataLoader:
         timeout: seconds that a read may take, or a worker process for a batch; None or 0 for no limit.
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
             descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
-            the log tells of it. None waits as long as it takes.
-        cache: "memory" keeps the dataset's files in memory, as far as ``memory_limit`` has room beside the batches (by
+            the log reports it. None waits as long as it takes.
+        cache: "memory" keeps the dataset's files in memory, where ``memory_limit`` has room beside the batches (by
             default, up to half of the memory that is available): what fits is read once, and later epochs copy it.
             The order stays the same. ``route`` says how much fits. None keeps nothing.
         cache_images: bytes of decoded images to keep from epoch to epoch, as a number or as "8GiB": what comes before
@@ -146,12 +146,12 @@ class DataLoader:
         check_every: seconds for which a look at an open file is believed: what another program writes into a file is
             found out that much later. With 0, each read is followed by a look.
         starved_after: seconds until an error says that the program holds all batches' memory.
-        trace: a file that tells what each thread does when, written meanwhile in Chrome's JSON, for
-            https://ui.perfetto.dev. With several ranks, "{rank}" in it stands for the rank. If reading begins anew
+        trace: a file with what each thread does when, written meanwhile in Chrome's JSON, for
+            https://ui.perfetto.dev. With several ranks, "{rank}" in it becomes the rank. If reading begins anew
             (after a state was loaded, or another epoch was set), a number is added: "run.2.json".
             `merge_traces` puts it beside what torch.profiler exports.
         reindex: look at the files again when an epoch begins, and index the dataset anew if some changed, were added or
-            are gone, which a line in the log tells. Without it, a file that changed is an error of its samples. For one
+            are gone; a line in the log says so. Without it, a file that changed is an error of its samples. For one
             rank: several would look at different moments.
 
     https://github.com/uringload/uringload/blob/main/docs/python.md has more, with examples.
@@ -256,13 +256,13 @@ class DataLoader:
         self._sampled: weakref.ref[_accelerate.Batches] | None = None
         self._process = os.getpid()
         self._lock = threading.RLock()
-        # Checks all other arguments too, so that a bad one is told here and not at the first pass.
+        # Checks all other arguments too, so that a bad one is reported here and not at the first pass.
         self._settle(self._ranks.at_first())
         if self._source is not None:
             _sources.log(self._source)
         self._closed = False
         self._native: native.Loader | None = None
-        # The epoch at whose start `_native` stands; None while it is within an epoch.
+        # The epoch at whose start `_native` is; None while it is within an epoch.
         self._stands_at: int | None = None
         self._next_epoch = 0
         # The state that the next pass resumes from, or the position that it begins at.
@@ -381,7 +381,7 @@ class DataLoader:
 
     @property
     def batch_sampler(self) -> _accelerate.Batches:
-        """Stands for the batches where other loaders have a batch sampler: `accelerate.skip_first_batches` takes it."""
+        """Replaces the batch sampler of other loaders: `accelerate.skip_first_batches` takes it."""
         # Held weakly, because it holds the loader: a loader that is dropped ends at once.
         batches = None if self._sampled is None else self._sampled()
         if batches is None:

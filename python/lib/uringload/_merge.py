@@ -13,7 +13,7 @@ from .errors import Error, mistyped, refused
 #: What is added to the numbers of the loader's threads, which a profile counts as the system does.
 _TID_OFFSET = 1_000_000_000
 
-#: The event of a loader's trace that says what its clock stands for.
+#: The event of a loader's trace that says which time its clock starts at.
 _CLOCK = "uringload clock"
 
 _REMEDY = 'give what DataLoader(trace="run.json") has written'
@@ -63,7 +63,7 @@ def _trace(path: str) -> list[dict[str, Any]]:
     text = _read(path)
     if text[:1] != "[":
         raise refused(f"{path} is no trace of a loader in JSON", _REMEDY)
-    # An event stands on a line of its own, and of the last one only a part may be there.
+    # An event has a line of its own, and only a part of the last one may be there.
     for end in (len(text), text.rfind(",\n"), text.rfind(",\n", 0, max(text.rfind(",\n"), 0))):
         try:
             events: list[dict[str, Any]] = json.loads(text[: max(end, 1)].rstrip().rstrip(",").removesuffix("]") + "]")

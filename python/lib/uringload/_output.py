@@ -49,7 +49,7 @@ class Ragged(NamedTuple):
 
 
 class Padded(NamedTuple):
-    """Values padded to one length, ``[samples, length]``; ``lengths`` tells how much of each row is the sample's."""
+    """Values padded to one length, ``[samples, length]``; ``lengths`` says how much of each row is the sample's."""
 
     values: Any
     lengths: Any
@@ -99,7 +99,7 @@ class Told:
     """What is known of the samples of a batch, beside its columns.
 
     A batch that other code builds from this one (a copy on a device, say) has the same columns, and nothing of this:
-    `DataLoader.last_batch` tells it then.
+    `DataLoader.last_batch` has it then.
     """
 
     __slots__ = ()
@@ -207,7 +207,7 @@ class Batch(dict[str, Column], Told, Generic[Column]):
         return Batch, (dict(self), self._facts())
 
 
-#: Plain containers, and what takes their place in order to tell of its samples.
+#: Plain containers, and the classes that replace them because they hold facts about samples.
 _TELLING: dict[type, Callable[[Any, Any], Any]] = {dict: Batch, list: ListBatch, tuple: TupleBatch}
 
 
@@ -244,7 +244,7 @@ def as_list(convert: Callable[[Raw], Batch]) -> Callable[[Raw], ListBatch]:
 
 
 def as_tuple(convert: Callable[[Raw], Batch]) -> Callable[[Raw], TupleBatch]:
-    """A function that gives the columns of a batch as a tuple. The log tells their order, once."""
+    """A function that gives the columns of a batch as a tuple. The log reports their order, once."""
     has_logged = False
 
     def columns(raw: Raw) -> TupleBatch:

@@ -47,7 +47,7 @@ class PackPrediction(NamedTuple):
 
 
 class PackReport(NamedTuple):
-    """What a pack came to.
+    """The result of a pack.
 
     `samples` and `shards` are those of this part in the folder, also where an earlier run wrote them; `lacking` counts
     samples of the source that the shards lack, `failed` those of this run, of which `errors` has the first hundred.

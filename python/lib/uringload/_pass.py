@@ -107,7 +107,7 @@ class Pass:
     def _transformed(self, loader: DataLoader, pool: Any) -> Any:
         native_loader, pending = loader._native, self._pending
         is_batch, is_ready = False, bool(pending) and pending[0][0].done()
-        # Also where it is ready: whoever holds Python's lock meanwhile keeps the user waiting.
+        # Also where it is ready: a thread that holds Python's lock meanwhile keeps the user waiting.
         if native_loader is not None and not native_loader.asked():
             is_ready = False
         try:

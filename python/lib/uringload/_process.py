@@ -1,4 +1,4 @@
-"""Tells the native part of forks and of the end of the interpreter. Importing it is all there is to do."""
+"""Reports forks and the end of the interpreter to the native part. Importing it is enough."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from ._uringload import begun, ending
 
 begun()
 os.register_at_fork(after_in_child=begun)
-# Registered before any loader's closing, so that it runs behind it.
+# Registered before any loader's closing, so that it runs after it.
 atexit.register(ending)

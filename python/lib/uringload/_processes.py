@@ -34,7 +34,7 @@ class Workers:
         self._make, self._what, self._timeout = make, what, timeout
         self._closed = False
         self._all: list[_Worker] = []
-        #: Idle workers; None stands for one that is still to be started.
+        #: Idle workers; None is one that is still to be started.
         self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(max(count, 1)):
             self._idle.put(None)
@@ -60,7 +60,7 @@ class Workers:
             self._idle.put(worker)
 
     def close(self) -> None:
-        """Ends all processes; who waits for one gets an error."""
+        """Ends all processes; a thread that waits for one gets an error."""
         self._closed = True
         for worker in self._all[:]:
             worker.end()
@@ -229,7 +229,7 @@ def _send(connection: Connection, made: Any, parent: int) -> None:
     import mmap
     from multiprocessing.reduction import send_handle
 
-    # Without a name: nothing is left behind, whoever dies.
+    # Without a name: no file remains, whichever process dies.
     handle = os.memfd_create("uringload-batch")
     try:
         whole = sum(map(_rounded, sizes))

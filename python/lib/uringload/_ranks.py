@@ -59,7 +59,7 @@ class Ranks:
         self._bound: Found | None = None
 
     def at_first(self) -> Found:
-        """The rank as far as it can be told now, while a later source may still decide."""
+        """The rank that is known now, while a later source may still decide."""
         try:
             return self._find()
         except Error:
@@ -84,7 +84,7 @@ class Ranks:
         return found
 
     def share(self, among: str | None) -> None:
-        """Lets this loader read for all ranks, if it is `among` that hands out what it reads; None: nobody does."""
+        """Lets this loader read for all ranks, if `among` hands out what it reads; None: nothing does."""
         if among is not None and (self._group is not None or (self._given[1] or 1) > 1):
             mine = self._of_own()
             raise refused(f"{among} shares out among the ranks what is already the share of {mine.words}",
@@ -94,7 +94,7 @@ class Ranks:
 
     @property
     def among(self) -> str | None:
-        """Who hands out to the ranks what this loader reads for all of them; None: it reads for its own rank."""
+        """What hands out to the ranks the batches that this loader reads for all; None: it reads for its own rank."""
         return self._among
 
     def words(self) -> str:

@@ -1,4 +1,4 @@
-"""Bytes in an order of the user's own: for loaders, caches and services that decide themselves what is read when."""
+"""Bytes in the user's own order: for loaders, caches and services that decide themselves what is read when."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from .errors import Error
 
 @final
 class Reindex:
-    """Knows which files a dataset's paths had, and tells whether they still do."""
+    """Knows which files a dataset's paths had, and checks whether they still do."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._names = _names(dataset)
@@ -37,7 +37,7 @@ class Reindex:
 
 
 def _names(dataset: Dataset) -> int | None:
-    """None where no path is named, or one cannot be listed: opening it tells why."""
+    """None where no path is named, or one cannot be listed: opening it says why."""
     try:
         return native.names(dataset._paths) if dataset._paths else None
     except Error:

@@ -1,5 +1,5 @@
-"""What an object of another library says of itself that decides how it is read: whether its code is its library's own,
-and whether it says something else than it did."""
+"""The facts about another library's object that decide how it is read: whether its code is its library's own,
+and whether these facts have changed."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def numbers(indices: Iterable[Any], count: int) -> list[int]:
 
 
 def default_output() -> str:
-    """The arrays of samples where nobody named any: torch's if it is imported, else NumPy's if it is installed."""
+    """The default arrays of samples: torch's if it is imported, else NumPy's if it is installed."""
     if "torch" in sys.modules:
         return "torch"
     import importlib.util

@@ -1,4 +1,4 @@
-"""What a loader is asked to do: its arguments, checked, and what follows from them alone."""
+"""A loader's arguments, checked, and what follows from them alone."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Setup:
         self.own = (functions, scopes, asked.worker_init_fn, asked.workers)
         self.reindex = self._make_reindex(asked.reindex, source is not None, asked.sampler)
         self.trace = None if asked.trace is None else _settings.Trace(arguments.paths("trace", asked.trace)[0])
-        # What the user gets of a batch that no transform works on.
+        # The user's form of a batch that no transform processes.
         self.finish: Callable[[Raw], Any] = self.convert
         if asked.collate == "tuple":
             self.finish = as_tuple(self.convert)
@@ -196,7 +196,7 @@ class Setup:
         return _transform.Pool(work, options["num_threads"], scopes, init)
 
     def ordered(self, before: Any, world_size: int) -> _order.Distributed | _order.Sampled | None:
-        """The order of the ranks' samples, where it is not the loader's own; of a sampler that which was `before`."""
+        """The order of the ranks' samples, if it is not the loader's own; for a sampler the one `before`."""
         order, sampler = self.order
         if sampler is not None:
             if order is not None or self.options["shuffle"] != "off":

@@ -58,7 +58,7 @@ class Source:
         self._collates = collates
         #: A column and what the loader's own threads make of it, where that is what `prepare` begins with.
         self.chain = chain
-        #: What is left of `prepare` behind the chain, if something is.
+        #: The rest of `prepare` after the chain, if there is one.
         self._behind = behind
         #: The columns of `datasets`, where that is what samples are.
         self.table = table
@@ -67,7 +67,7 @@ class Source:
         #: What the object says that decides all this, and what it said.
         self._says_now = said
         self._said = said()
-        #: The object, where its own code makes the samples: nothing of it lies in the loader's memory.
+        #: The object, where its own code makes the samples: none of it is in the loader's memory.
         self.item: Any = None
         self._workers: Any = None
 
@@ -87,9 +87,9 @@ class Source:
         return self.item is not None or self._gather is not None
 
     def choose(self, is_alone: bool, is_auto: bool, is_plain: bool) -> None:
-        """Settles what is left to Python. Columns are what samples are where nobody works on samples (`is_alone`) and
+        """Settles what is left to Python. Samples are columns where no function works on samples (`is_alone`) and
         torch would collate them to the same, unless the loader's own ways are asked for (not `is_auto`). The chain does
-        all only where nobody else does anything (`is_plain`).
+        all only where no other function does anything (`is_plain`).
         """
         if self.table is not None and is_alone and not (is_auto and self.table.is_python and self.table.lists):
             self._prepare, self._collates = None, False
@@ -110,7 +110,7 @@ class Source:
     def functions(
         self, transform: Any, collate: Any, workers: str, threads: int, form: Any = "auto", timeout: float | None = None
     ) -> tuple[Callable[..., Any] | None, Callable[[list[Any]], Any] | None]:
-        """The loader's transform and collate function: the source's work, and the user's behind it.
+        """The loader's transform and collate function: the source's work, and then the user's.
 
         With the form "list" or "tuple" samples are not collated as torch does, unless a function is given.
         """
@@ -166,7 +166,7 @@ class Got:
 
 class Many:
     """Asks an object for the samples of a batch at once (`__getitems__`). What is no list with a value for each is the
-    batch itself, for whoever collates. Where an error is one sample's, the object is asked for each of them.
+    batch itself, for the collate function. Where an error is one sample's, the object is asked for each of them.
     """
 
     def __init__(self, item: Any, is_alone: bool, raises: bool) -> None:
@@ -267,7 +267,7 @@ def find(given: Any, workers: str) -> Source | None:
 
 
 def log(source: Source) -> None:
-    """Tells which way was taken."""
+    """Logs which way was taken."""
     _log.info("%s", source.says)
 
 

@@ -1,4 +1,4 @@
-"""What is left of a Compose behind the steps that the loader does itself: it runs in Python's threads."""
+"""The rest of a Compose after the steps that the loader does itself: it runs in Python's threads."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Tail:
         return self._decodes
 
     def __call__(self, value: Any, key: int | None = None) -> Any:
-        """What becomes of a value. `key` decides the random numbers of steps that take some."""
+        """Transforms a value. `key` decides the random numbers of steps that take some."""
         return self._run(self._input(value), key)
 
 
 class OfSamples:
-    """Tails of columns, and a transform behind them, as a function of a sample, its epoch and its number."""
+    """Tails of columns, and a transform after them, as a function of a sample, its epoch and its number."""
 
     def __init__(self, tails: list[tuple[str, Tail]], seed: int, then: _random.Keyed | None) -> None:
         self._tails = tails

@@ -1,4 +1,4 @@
-"""Runs the user's own Python on batches or samples, in threads behind the fast path."""
+"""Runs the user's own Python on batches or samples, in threads after the fast path."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lost(NamedTuple):
 
 
 class Made:
-    """What became of a batch: the user's value, or the error that takes its place; and the samples that failed.
+    """The result of a batch: the user's value, or the error in its place; and the samples that failed.
 
     It is handed over once. The frames of an exception hold the frames that called them, and those hold this object: if
     it kept the exception, the circle would keep the memory of the batch until the garbage collector comes.
@@ -68,7 +68,7 @@ class Samples(NamedTuple):
     """What the work needs to know of the samples' dataset, and what happens where one fails."""
 
     dataset: native.Dataset
-    #: Reads samples, by number, in an epoch: to replace others. What becomes of those that fail is its last argument.
+    #: Reads samples, by number, in an epoch: to replace others. Its last argument takes those that fail.
     read: Callable[[list[int], int, str], dict[int, list[dict[str, Any]]]]
     on_error: str
     seed: int
@@ -101,7 +101,7 @@ class Work:
         self._batch_transform = batch_transform
         self._samples = samples
         self._local = threading.local()
-        #: Whether nobody wants what is made: the sample in work is the last.
+        #: Whether the result is not wanted any more: the sample in work is the last.
         self.is_over = False
 
     def __call__(self, raw: Raw, loader: native.Loader) -> Made:
@@ -244,7 +244,7 @@ class Work:
 
 
 class Own(NamedTuple):
-    """The user's own functions, and how samples become batches behind them."""
+    """The user's own functions, and how samples become batches after them."""
 
     transform: Callable[..., Any] | None
     #: The form of batches: "list" for samples as they are, "tuple" for columns by position.
@@ -313,7 +313,7 @@ def reader(
 def settled(
     made: Made, loader: native.Loader | None, on_error: str
 ) -> tuple[Any, Exception | None, Exception | None, native.Meta | Facts]:
-    """The value of a batch that is handed out, the error in its place, an error that stands beside the batches (the
+    """The value of a batch that is handed out, the error in its place, an error in addition to the batches (the
     list cannot be written), and what is known of the samples. Counts and lists the failed samples. Raises
     `TooManyFailuresError`.
     """
@@ -344,7 +344,7 @@ class Pool:
     """Threads for the work, started with the first batch; with 0 threads, the caller does the work itself.
 
     `scopes`, called in the submitting thread, returns a context that the pool's thread enters for the work. It puts the
-    work on the caller's streams: a pool thread has streams of its own, and nobody waits for those. `init` is called in
+    work on the caller's streams: a pool thread has streams of its own, which are not waited for. `init` is called in
     each thread before its first batch, with the thread's number.
     """
 
@@ -418,8 +418,8 @@ def _end() -> None:
         pool.close()
 
 
-# concurrent.futures waits for all that is queued when the interpreter ends, behind Ctrl-C too. What was registered last
-# is called first. (`atexit` comes behind that, where Python does not have this.)
+# concurrent.futures waits for all that is queued when the interpreter ends, after Ctrl-C too. What was registered last
+# is called first. (`atexit` comes after that, where Python does not have this.)
 getattr(threading, "_register_atexit", atexit.register)(_end)
 
 

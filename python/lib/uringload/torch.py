@@ -21,7 +21,7 @@ from .errors import refused
 
 __all__ = ["Dataset", "IterableDataset"]
 
-#: So many samples are read one after the other: a ring, which reads them together, takes a millisecond to set up.
+#: Up to this many samples are read one after the other: a ring, which reads them together, takes 1 ms to set up.
 FEW = 8
 
 
@@ -32,7 +32,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
     code that collates them again. It reads in the process that made it: give a DataLoader around it ``num_workers=0``.
 
     Its state is the loader's, so torchdata's StatefulDataLoader resumes at the next batch without reading the earlier
-    ones. With ``samples=True``, a state taken within a batch stands before that batch.
+    ones. With ``samples=True``, a state taken within a batch is the one before that batch.
 
     Accelerate and Hugging Face's Trainer share out such a dataset by themselves, and read ahead of what they hand out.
     Under them it reads for all ranks, and has a state only for a StatefulDataLoader. `uringload.DataLoader` itself is
@@ -43,13 +43,13 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         super().__init__()
         self._samples = arguments.boolean("samples", samples)
         self._behind: dict[str, Any] | None = None
-        # Who has read further than it has handed out, if anybody has.
+        # The object that has read further than it has handed out, if there is one.
         self._ahead: str | None = None
         if self._samples and given.get("collate") == "tuple":
             raise refused('collate="tuple" makes batches, and samples=True asks for samples',
                           "give a transform that returns tuples, or leave out samples")
         if self._samples and "collate_fn" not in given:
-            # Samples as the transform returned them: whoever collates again stacks them.
+            # Samples as the transform returned them: the code that collates again stacks them.
             given.setdefault("collate", "list" if given.get("transform") is not None else "auto")
         #: The loader that reads.
         self.loader = DataLoader(path_or_dataset, **given)

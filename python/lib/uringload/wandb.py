@@ -10,7 +10,7 @@ from .errors import mistyped, refused
 
 __all__ = ["Metrics"]
 
-#: What the loader's charts have on their axis: the run's own count goes on with every row that anybody logs.
+#: The axis of the loader's charts: the run's own count goes on with every row that is logged.
 _STEP = "loader/step"
 
 

@@ -37,5 +37,5 @@ class Node(torchdata.nodes.BaseNode):  # type: ignore[misc]
         return next(self._batches)
 
     def get_state(self) -> dict[str, Any]:
-        """The state behind the last batch."""
+        """The state after the last batch."""
         return {"loader": self.loader.state_dict()}
