@@ -27,7 +27,7 @@ pub enum Compression {
     Snappy,
 }
 
-/// How a whole file becomes the bytes that its samples lie in.
+/// How a whole file becomes the bytes that contain its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     /// It is decompressed.
@@ -149,7 +149,7 @@ impl Compression {
 #[cfg(feature = "brotli")]
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 
-/// Reads until `into` is full, the stream ends, or an error comes behind what was read.
+/// Reads until `into` is full, the stream ends, or an error comes after what was read.
 pub(super) fn read_full(stream: &mut dyn Read, into: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut have = 0;
     while have < into.len() {
@@ -163,7 +163,7 @@ pub(super) fn read_full(stream: &mut dyn Read, into: &mut [u8]) -> (usize, Optio
     (have, None)
 }
 
-/// Reads a stream to its end, which must not lie past that of `out`.
+/// Reads a stream to its end, which must not be past that of `out`.
 pub(super) fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
     let filled = match read_full(stream, out) {
         (_, Some(error)) => return Err(error),

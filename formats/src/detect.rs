@@ -32,7 +32,7 @@ const STRAYS_ARE_FEWER: u64 = 3;
 const LINES_LOOKED_AT_BYTES: u64 = 64 << 10;
 /// Folders in which marks of a store are looked for.
 const ROOTS_LOOKED_AT: usize = 16;
-/// The format whose every file is a sample.
+/// The format in which every file is a sample.
 const WHOLE: &str = "folder";
 
 /// Whether a file is no sample by its name: a description, a table of labels, a checksum.
@@ -107,9 +107,9 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
     Ok(format)
 }
 
-/// The format that the options name or imply: whoever gives the size of a record has records, and with the length of a
-/// window and the type of its tokens, tokens; with a type of elements, files hold numbers, whatever their names. Files
-/// that have labels, or that are paired, are samples.
+/// The format that the options name or imply: the size of a record implies records, and the length of a window and the
+/// type of its tokens imply tokens; with a type of elements, files hold numbers, whatever their names. Files that have
+/// labels, or that are paired, are samples.
 fn asked(options: &Options, formats: &'static [Format]) -> Result<Option<&'static Format>> {
     let name = match options.format_name() {
         Some(name) => name,
@@ -221,13 +221,13 @@ impl Look {
                 } else {
                     continue;
                 };
-            // Whoever names files has chosen them.
+            // A user who names files has chosen them.
             let its = files.files_of(number).filter(|&file| !found.is_single(FileId(file)));
             its.for_each(|file| self.shown[file as usize] = Shown::data(unread(store)));
         }
     }
 
-    /// What lies beside archives and records under their names: tables of their samples, indexes of other programs.
+    /// Files that accompany archives and records under their names: tables of their samples, indexes of other programs.
     fn see_archives(&mut self, files: &FileTable) {
         let (tar, records) = (self.vote_for("tar"), self.vote_for("tfrecord"));
         let (has_tar, has_records) = (self.has(tar), self.has(records));
@@ -295,8 +295,8 @@ impl Look {
         }
     }
 
-    /// Where there is no data, what lies beside it elsewhere is the data: labels first, then documents. A file that was
-    /// named alone is what it is.
+    /// If there is no data, its companions are the data: labels first, then documents. A file that was named alone is
+    /// what it is.
     fn promote(&mut self, found: &FoundFiles) {
         let files = &found.files;
         let is_text = |file: FileId| files.name(file).to_ascii_lowercase().ends_with(b".txt");
@@ -350,7 +350,7 @@ impl Look {
         let others: u64 = votes.values().map(|(count, _)| count).sum::<u64>() - count;
         let documents = self.shown.iter().filter(|shown| shown.role == Role::Document).count() as u64;
         let documents_max = if winner == Vote::Whole { count / 2 } else { count.max(DOCUMENTS_MAX) };
-        // Nobody names a stray file.
+        // No user names a stray file.
         let named_another = all(files)
             .any(|file| found.is_single(file) && self.is_data(file) && self.shown[file.0 as usize].vote != winner);
         let is_stray = others == 1 && count >= 2 && winner != Vote::Whole;
@@ -385,10 +385,10 @@ impl Look {
         votes
     }
 
-    /// Holds the first bytes of a few files against their names.
+    /// Compares the first bytes of a few files with their names.
     ///
     /// # Errors
-    /// `Corrupt` where none of a format's files begins as they do: of which kind they are, nobody can say.
+    /// `Corrupt` if none of a format's files begins as it should: their kind is then unknown.
     fn look_inside(&mut self, files: &FileTable) -> Result<()> {
         for vote in self.votes().into_keys().collect::<Vec<_>>() {
             let its: Vec<FileId> = all(files).filter(|file| self.shown[file.0 as usize] == Shown::data(vote)).collect();
@@ -483,7 +483,7 @@ pub(crate) fn refuse_headers(files: &FileTable, elements: &str, formats: &[Forma
                 (UNREAD[usize::from(at)].name, UNREAD[usize::from(at)].remedy)
             }
             _ if LLM_C.iter().any(|magic| head.starts_with(&magic.to_le_bytes())) => {
-                ("llm.c", "its tokens begin behind 256 integers: give header_bytes=1024 (--header-size 1024)")
+                ("llm.c", "its tokens begin after 256 integers: give header_bytes=1024 (--header-size 1024)")
             }
             _ => continue,
         };

@@ -1,4 +1,4 @@
-//! What a format is: how its files show it, what may be asked of it, and how it is opened.
+//! A format: how its files show it, its options, and how it is opened.
 
 use crate::dataset::{Dataset, FileId, SkipReason};
 use crate::find::names::has_extension;
@@ -59,8 +59,8 @@ impl Paths {
         }
     }
 
-    /// The files below the paths that have one of these extensions, the first of which is the usual one. Others are
-    /// counted as of another format. Where a file was named by itself, all files are taken.
+    /// The files below the paths that have one of these extensions, the usual one first. Others are counted as of
+    /// another format. If a file was named by itself, all files are taken.
     pub(crate) fn find(&mut self, extensions: &[&str], threads: usize) -> Result<FoundFiles> {
         let found = self.files(threads)?;
         if found.has_single_files {

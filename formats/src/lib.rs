@@ -1,8 +1,8 @@
-//! Finds the samples of a dataset: which there are, where each one lies, and how it is parsed.
+//! Finds the samples of a dataset: which there are, the place of each, and how it is parsed.
 //!
 //! [`open`] turns paths into a [`Dataset`], in any of 19 formats. A dataset is an [`Index`], which names the byte
-//! ranges of every sample, and a parser for the bytes once somebody has read them. This crate never reads samples
-//! itself; the crate `uringload` does.
+//! ranges of every sample, and a parser for the bytes that were read. This crate never reads samples itself; the crate
+//! `uringload` does.
 //!
 //! ```
 //! use uringload_formats::{Dataset, Options, SampleId, open};
@@ -29,7 +29,7 @@
 //! ```
 //!
 //! [`Concat`] puts datasets end to end; [`View`] takes some of a dataset's samples. A format of your own implements
-//! [`Dataset`]. What each format takes for a sample is in `docs/formats.md`.
+//! [`Dataset`]. `docs/formats.md` says what each format takes for a sample.
 #![forbid(unsafe_code)]
 
 // In floor order: a floor imports only from those above it in this list.
@@ -51,7 +51,7 @@ mod index;
 mod format;
 // Which of the formats files are of, and which files are data.
 mod detect;
-// Datasets made of others, and what goes on top of one.
+// Datasets made of others, and the layers on top of one.
 mod compose;
 // One file and folder for each format.
 mod formats;

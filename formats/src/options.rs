@@ -1,5 +1,5 @@
-//! What may be asked of a format. Each option is declared once, as a field of a struct; the command line, Python and C
-//! derive their arguments from the same declaration.
+//! The options of formats. Each option is declared once, as a field of a struct; the command line, Python and C derive
+//! their arguments from the same declaration.
 
 use crate::dataset::IndexProgress;
 use crate::watched::LIMIT;
@@ -130,7 +130,7 @@ impl Default for Common {
     }
 }
 
-/// Who is told how far a scan has come, from several threads.
+/// The receiver of a scan's progress, called from several threads.
 #[derive(Clone)]
 pub(crate) struct Progress(Option<Arc<dyn Fn(IndexProgress) + Send + Sync>>);
 
@@ -144,7 +144,7 @@ impl Progress {
 
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Progress(told)" } else { "Progress(nobody)" })
+        f.write_str(if self.0.is_some() { "Progress(told)" } else { "Progress(none)" })
     }
 }
 

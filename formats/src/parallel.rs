@@ -54,9 +54,9 @@ fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work:
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Starts up to `count` threads that do the same. Where the system refuses one (a limit of processes, no memory), the
-/// work goes on with those that run, and with the caller's: all take from one stock, so nothing is left undone. Also
-/// returns why there are no more.
+/// Starts up to `count` threads that do the same. If the system refuses one (a limit of processes, no memory), the work
+/// goes on with those that run, and with the caller's: all take from one stock, so nothing is left undone. Also returns
+/// why there are no more.
 pub(super) fn some_threads<'scope, 'env, R: Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     count: usize,

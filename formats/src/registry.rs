@@ -1,5 +1,5 @@
-//! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
-//! are given through it and derive their arguments from it.
+//! The one entrance: from paths to a dataset. Every format is one entry here; the command line, Python and C open paths
+//! through it and derive their arguments from it.
 
 use crate::dataset::{Dataset, FileTable};
 use crate::detect::{decide, nearest};
@@ -93,7 +93,7 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
     }
     watched(timeout, move || {
         refuse_remote(&paths)?;
-        // Here and not where each format looks, so that whoever names a path that is not there is told the same.
+        // Here and not in each format, so that a missing path has the same error everywhere.
         ask(paths, &options).map_err(advised)
     })
 }

@@ -1,6 +1,6 @@
-//! Ends the opening of a dataset whose storage does not answer. Threads that nobody joins do the work, because what
-//! waits for a call into a dead mount cannot be ended. A thread that waits makes no calls and uses next to no processor
-//! time: where none of them does for as long as one call may take, the work is given up.
+//! Ends the opening of a dataset whose storage does not answer. Threads that are never joined do the work, because a
+//! call into a dead mount cannot be ended. A thread that waits makes no calls and uses next to no processor time: if
+//! none of them does for as long as one call may take, the work is given up.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// What to do about storage that does not answer.
 pub const REMEDY: &str =
-    "see the kernel's log for the disk, or the server behind the mount; with a longer timeout it is waited for longer";
+    "see the kernel's log for the disk, or the server behind the mount; a longer timeout waits longer";
 
 /// Processor time that a thread uses at most while it waits. The client of an NFS server that is down wakes every three
 /// seconds to try again, some 20 times in a minute.
@@ -55,7 +55,7 @@ pub(super) fn watched<T: Send + 'static>(
         move || {
             let _watched = watch.enter();
             let work = lock(&work).take();
-            // Nobody listens any more if the work was given up.
+            // The receiver is gone if the work was given up.
             let _ = work.map(|work| tell.send(work()));
         }
     });
@@ -92,7 +92,7 @@ fn has_gone_on(before: Option<&[(u64, Duration)]>, now: Option<&[(u64, Duration)
         || before.iter().zip(now).any(|(before, now)| before.0 != now.0 || before.1.abs_diff(now.1) > IDLE)
 }
 
-/// Whether nobody waits for the work of this thread any more.
+/// Whether the work of this thread was given up.
 pub(super) fn is_given_up() -> bool {
     SELF.with_borrow(|thread| thread.as_ref().is_some_and(|thread| thread.watch.0.given_up.load(Ordering::Relaxed)))
 }

@@ -239,7 +239,7 @@ fn an_archive_behind_something_else() {
     }
 }
 
-/// Where nobody says what is a sample, a file of tensors of several types is one, with a column for each.
+/// By default, a file of tensors of several types is one, with a column for each.
 #[test]
 fn tensors_of_several_types_are_columns() {
     let whole = dataset::open(&[data("tensors.safetensors")], &Options::new()).unwrap();

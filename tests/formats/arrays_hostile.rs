@@ -342,7 +342,7 @@ fn golden_safetensors() {
     assert_eq!(tensors.schema().fields.iter().map(|field| &*field.name).collect::<Vec<_>>(), ["b", "a"]);
 }
 
-/// What is done to a file: at a place, so many bytes are replaced by others.
+/// What is done to a file: at a place, a number of bytes are replaced by others.
 fn mutation() -> impl Strategy<Value = Vec<(Index, usize, Vec<u8>)>> {
     let byte = prop_oneof![any::<u8>(), prop::sample::select(b"0123456789{}[](),:'\" -".to_vec()), Just(0), Just(0xff)];
     prop::collection::vec((any::<Index>(), 0..5_usize, prop::collection::vec(byte, 0..5)), 1..4)

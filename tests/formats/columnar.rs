@@ -23,7 +23,7 @@ fn of(columns: &[&str]) -> Options {
     Options::new().set("columns", columns)
 }
 
-/// The rows that `rows.json` tells of a format.
+/// The rows that `rows.json` has for a format.
 fn expected(format: &str) -> Vec<Row> {
     let text = std::fs::read(data("rows.json")).expect("the rows");
     let all: BTreeMap<String, BTreeMap<String, Vec<String>>> = serde_json::from_slice(&text).expect("JSON");
@@ -105,7 +105,7 @@ fn assert_order(extension: &str) {
     assert_eq!(rows[2]["list"], [2_i64.to_le_bytes(), 3_i64.to_le_bytes()].concat());
     let other = ("columns that the first file does not have", 1, format!("more<b.{extension}"));
     assert_eq!(left_out(&*both), [other]);
-    // What was asked for by name is there, in the order of the wish; nobody asked for the others.
+    // What was asked for by name is there, in the requested order; the others were not requested.
     let wanted = options().set("columns", ["list", "text"]);
     let paths = [data(&format!("order-{extension}")), data(&format!("fewer.{extension}"))];
     let wanted = uringload::dataset::open(&paths, &wanted).expect("a dataset");

@@ -45,7 +45,7 @@ fn required() -> Options {
     Options::new().format("folder").set("labels", true)
 }
 
-/// Runs this test again in a child, as somebody else or with other limits; whether this is the child.
+/// Runs this test again in a child, as another user or with other limits; whether this is the child.
 fn in_child(test: &str, prepare: impl FnOnce(&Path) -> Command) -> bool {
     const MARK: &str = "URINGLOAD_TEST_CHILD";
     if std::env::var_os(MARK).is_some() {
@@ -333,7 +333,7 @@ fn files_named_one_by_one_keep_their_order() {
     let files = dataset::open(&[at("dog/3"), at("cat/1"), at("dog/2")], &Options::new().format("folder")).unwrap();
     assert_eq!(keys(&*files), ["dog/3", "cat/1", "dog/2"], "relative to the folder that holds them all");
     assert_eq!(files.files().roots().len(), 1);
-    assert!(files.index().classes.is_empty(), "nobody said that these folders are classes");
+    assert!(files.index().classes.is_empty(), "these folders were not said to be classes");
     let mixed =
         dataset::open(&[at("dog/3"), at("more"), at("dog/3"), at("dog/2")], &Options::new().format("folder")).unwrap();
     assert_eq!(keys(&*mixed), ["3", "x/4", "3", "2"]);

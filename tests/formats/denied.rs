@@ -161,7 +161,7 @@ fn a_kernel_that_takes_no_read_is_one_error_in_bounded_time() {
                 let begun = Instant::now();
                 let mut loader = match builder.build() {
                     Ok(loader) => loader,
-                    Err(error) => return eprintln!("skipped: io_uring is not to be had here: {error}"),
+                    Err(error) => return eprintln!("skipped: io_uring is not available here: {error}"),
                 };
                 let stats = loader.stats();
                 let told = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! HDF5: files that h5py wrote (tests/data/make_hdf5.py), value for value; what cannot be had, by its name; files that
+//! HDF5: files that h5py wrote (tests/data/make_hdf5.py), value for value; unreadable datasets, by name; files that
 //! are broken anywhere.
 
 mod generated;

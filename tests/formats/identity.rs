@@ -413,7 +413,7 @@ fn the_headers_between_fields_are_compared_while_reading() {
     assert_eq!((error.kind(), error.path()), (ErrorKind::Changed, Some(&*path)), "{error}");
 }
 
-/// In a cache folder, which others may use too, an index that somebody else may have written is not believed.
+/// In a cache folder, which others may use too, an index that another user may have written is not trusted.
 #[test]
 fn an_index_in_a_cache_that_others_may_write_is_made_again_and_said() {
     use std::os::unix::fs::PermissionsExt;

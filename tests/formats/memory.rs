@@ -36,7 +36,7 @@ pub fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 fn watch(bytes: usize) {
-    // A thread that ends has no cells any more, and nobody asks it.
+    // A thread that ends has no cells any more, and is not asked.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(bytes)));
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
     let _ = HELD.try_with(|held| {
@@ -65,7 +65,7 @@ pub fn assert_small() {
     assert_eq!(bytes, 0, "a thread of this process allocated {bytes} bytes at once, which is more than it may");
 }
 
-/// While it lives, the thread that made it may allocate so many bytes at once, for data that is large on purpose.
+/// While it lives, the thread that made it may allocate that many bytes at once, for data that is large on purpose.
 pub struct Limit {
     before: usize,
 }

@@ -366,7 +366,7 @@ fn pairs_that_are_none() {
         (&[("a/1.jpg", ""), ("a/2.jpg", "")][..], "folder", ""),
         (&[("a/1.jpg", ""), ("b/2.jpg", "")], "folder", "no two files have one stem"),
         (&[("a/1.jpg", ""), ("a/1.png", ""), ("b/1.png", "")], "folder", "two files are \"a\" of the sample \"1\""),
-        (&[("1.jpg", ""), ("b/1.png", "")], "folder", "lies in no folder"),
+        (&[("1.jpg", ""), ("b/1.png", "")], "folder", "is in no folder"),
         (&[("1.jpg", ""), ("1", "")], "extension", "has no extension"),
     ] {
         let folder = folder(files);

@@ -86,7 +86,7 @@ pub(super) fn places() -> Vec<Place> {
 }
 
 impl Place {
-    /// The dataset of the copies below these folders, one behind the other.
+    /// The dataset of the copies below these folders, one after the other.
     pub(super) fn open(&self, folders: &[PathBuf]) -> Arc<dyn Dataset> {
         let options = Options::new().format(self.format);
         let options = match self.format {

@@ -1,4 +1,4 @@
-//! Tar archives on real files: what is a sample, what bad input gets, what becomes of indexes.
+//! Tar archives on real files: what is a sample, what bad input gets, the life of indexes.
 
 mod index;
 mod loader;
@@ -205,7 +205,7 @@ fn archives_behind_archives_and_without_an_end() {
     let missing = vec![("ends of archives that are not there (cut short?)", 1)];
     assert_eq!(skipped(part("a").0), (vec![a.clone()], missing.clone()));
     assert_eq!(skipped([part("a").0, vec![0; 512]].concat()), (vec![a.clone()], missing));
-    let trailing = vec![("bytes behind the end of an archive", 1)];
+    let trailing = vec![("bytes after the end of an archive", 1)];
     assert_eq!(skipped([part("a").end().0, vec![7; 512]].concat()), (vec![a.clone()], trailing.clone()));
     assert_eq!(skipped([part("a").end().0, vec![7; 5]].concat()), (vec![a.clone()], trailing));
     // One key in two archives is two samples.
@@ -291,7 +291,7 @@ fn a_cut_archive() {
         }
         match dataset::open(&[&path], &keep) {
             Ok(tar) => {
-                // Between two members nobody can tell a cut: the sample in front of it then lacks a field.
+                // Between two members a cut is invisible: the sample in front of it then lacks a field.
                 assert!(samples.starts_with(&contents(&*tar)) || len == 1024, "{len}");
                 let damaged: Vec<String> = tar.index().damage.iter().map(ToString::to_string).collect();
                 assert_eq!(damaged, strict.iter().map(ToString::to_string).collect::<Vec<_>>(), "{len}");

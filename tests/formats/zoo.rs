@@ -1,5 +1,5 @@
 //! A hundred layouts of data as people have them, with what lies beside it: what each is opened as, how many samples it
-//! has and how many files are left out; or why it is not opened before somebody says more.
+//! has and how many files are left out; or why it is not opened without more options.
 
 mod layouts;
 

@@ -78,7 +78,7 @@ impl Concat {
         index.shards = shards(&parts);
         index.plain_field =
             first.plain_field.filter(|_| parts.iter().all(|part| part.index().plain_field == first.plain_field));
-        // A column of numbers, which one dataset may know from its index, is read to tell.
+        // A column of numbers, which one dataset may know from its index, is read to find out.
         index.parse_reads_bytes = index.plain_field.is_none_or(|plain| is_index(&index.schema.fields[plain]))
             || parts.iter().any(|part| part.index().parse_reads_bytes);
         index.owns_values = parts.iter().all(|part| part.index().owns_values);

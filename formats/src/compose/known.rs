@@ -1,4 +1,4 @@
-//! Columns that the program has in memory, beside those that are read: labels, captions, boxes.
+//! Columns that the program has in memory, in addition to those that are read: labels, captions, boxes.
 
 use crate::dataset::{
     Check, DType, Dataset, Encoding, Field, FileId, Fingerprint, Index, Origin, Sample, SampleId, Shape, Span, UnitId,
@@ -98,7 +98,7 @@ impl KnownColumn {
         }
     }
 
-    /// Where a sample's bytes lie; none for numbers.
+    /// The place of a sample's bytes; none for numbers.
     fn bytes(&self, id: SampleId) -> &[u8] {
         // Fits: all of it is in memory.
         let at = id.0 as usize;
@@ -115,7 +115,7 @@ impl KnownColumn {
     fn value(&self, id: SampleId) -> Value {
         match &self.values {
             Values::Numbers(numbers) => Value::I64(numbers[id.0 as usize]),
-            // A copy, so that whoever holds the batch may write to it.
+            // A copy, so that the holder of the batch may write to it.
             _ => Value::Bytes(Bytes::copy_from_slice(self.bytes(id))),
         }
     }
@@ -161,7 +161,7 @@ pub struct WithColumns {
 }
 
 impl WithColumns {
-    /// Adds the columns behind those of the dataset. If one has classes, they become those of the dataset.
+    /// Adds the columns after those of the dataset. If one has classes, they become those of the dataset.
     ///
     /// # Errors
     /// `InvalidArgument` for a column with more or fewer values than the dataset has samples, and for a name that is
@@ -190,7 +190,7 @@ impl WithColumns {
                 index.classes.clone_from(&column.classes);
             }
             if !matches!(column.values, Values::Numbers(_)) {
-                // Their bytes lie in no block that was read, so that they are gathered like those of any table.
+                // Their bytes are in no block that was read, so they are gathered like those of any table.
                 index.plain_field = None;
                 index.parse_reads_bytes = true;
             }
@@ -309,7 +309,7 @@ impl Dataset for WithColumns {
     }
 }
 
-/// The units are those of the dataset behind it.
+/// The units are those of the underlying dataset.
 impl Units for WithColumns {
     fn count(&self) -> u32 {
         self.inner_units().count()

@@ -57,8 +57,8 @@ pub struct Labels {
     may_have_header: bool,
 }
 
-/// What stands for no number, in any case of letters. Source: the values that `pandas.read_csv` takes for missing by
-/// default, and those that a float is parsed of.
+/// Texts that mean "no number", in any case of letters. Source: the values that `pandas.read_csv` takes for missing by
+/// default, and those that parse as a float.
 const MISSING: [&str; 15] = [
     "nan", "-nan", "+nan", "na", "n/a", "#n/a", "#na", "<na>", "null", "none", "1.#ind", "-1.#ind", "1.#qnan",
     "-1.#qnan", "#n/a n/a",

@@ -32,8 +32,8 @@ use uringload_core::{Error, ErrorKind, Result};
 /// # }
 /// ```
 ///
-/// It has one column, `data`: the bytes of the range. A sample's key is the name of its file, with the range behind it
-/// where it is not the whole file. Takes 20 bytes a sample, or none where each is a whole file.
+/// It has one column, `data`: the bytes of the range. A sample's key is the name of its file, followed by the range if
+/// it is not the whole file. Takes 20 bytes a sample, or none where each is a whole file.
 #[derive(Debug)]
 pub struct Ranges {
     index: Index,
@@ -195,7 +195,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// `samples` of them; `name` tells one such dataset from another.
+    /// `samples` of them; `name` distinguishes one such dataset from another.
     ///
     /// # Errors
     /// `Empty` without samples.

@@ -45,7 +45,7 @@ enum Chosen {
     /// All but some: how many samples are kept before each that is left out. That never descends, and with its place in
     /// the list added it is the number of the sample that is left out.
     Without(Vec<u64>),
-    /// All, so many times.
+    /// All, this many times.
     Times(u64),
 }
 
@@ -132,7 +132,7 @@ impl View {
 }
 
 impl Chosen {
-    /// How many, of so many.
+    /// How many, out of how many.
     fn count(&self, all: u64) -> u64 {
         match self {
             Chosen::List(ids) => ids.len() as u64,
@@ -142,7 +142,7 @@ impl Chosen {
         }
     }
 
-    /// Where the shards of the dataset end here. Those of which nothing is left are gone.
+    /// The ends of the dataset's shards here, without shards of which no sample is left.
     fn shards(&self, of: &Index) -> Vec<u64> {
         let ends = of.shards.iter();
         let mut ends: Vec<u64> = match self {
@@ -256,8 +256,8 @@ impl Dataset for View {
     }
 
     /// FNV-1a over "subset list", "subset range", "subset without" or "repeat", the dataset's fingerprint, and the
-    /// samples of the list, the first and the one behind the last of the range, the samples that are left out,
-    /// ascending, or the number of rounds.
+    /// samples of the list, the first sample and the end of the range, the samples that are left out, ascending, or the
+    /// number of rounds.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| {
             let of = |name: &str, ids: &mut dyn Iterator<Item = u64>| {
@@ -316,7 +316,7 @@ impl Dataset for View {
     }
 }
 
-/// The units of a view are those of the dataset behind it.
+/// The units of a view are those of the underlying dataset.
 impl Units for View {
     fn count(&self) -> u32 {
         self.inner_units().count()

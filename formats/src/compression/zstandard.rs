@@ -1,4 +1,4 @@
-//! Zstandard, of which more is used than decoding a stream. Without the feature everything here is `Unsupported`: the
+//! Zstandard, with more than the decoding of a stream. Without the feature everything here is `Unsupported`: the
 //! formats have refused such files when they were opened.
 
 use std::io;

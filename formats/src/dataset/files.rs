@@ -1,4 +1,4 @@
-//! The files of a dataset in compact memory: 24 bytes a file beside its name.
+//! The files of a dataset in compact memory: 24 bytes a file in addition to its name.
 
 use super::fingerprint::Fingerprint;
 use super::sample::FileId;
@@ -11,8 +11,8 @@ use uringload_sys::file::Identity;
 
 /// The files of a dataset.
 ///
-/// Takes 24 bytes a file beside its name. Names lie end to end in segments; whoever finds files hands segments over, so
-/// that names are never copied into one large buffer.
+/// Takes 24 bytes a file in addition to its name. Names are end to end in segments; a search for files hands over
+/// segments, so names are never copied into one large buffer.
 #[derive(Clone, Debug, Default)]
 pub struct FileTable {
     roots: Vec<PathBuf>,
@@ -26,11 +26,11 @@ pub struct FileTable {
     fallback: Option<Box<Fallback>>,
 }
 
-/// Where a name lies: the number of its segment in the upper 24 bits, then 24 bits of offset and 16 of length.
+/// The place of a name: the number of its segment in the upper 24 bits, then 24 bits of offset and 16 of length.
 #[derive(Clone, Copy, Debug)]
 struct NamePlace(u64);
 
-/// A segment that holds so many bytes of names is closed. What a growing `Vec` wastes is thereby bounded.
+/// A segment that holds this many bytes of names is closed. That bounds what a growing `Vec` wastes.
 pub(crate) const SEGMENT_BYTES: usize = 64 << 10;
 const SEGMENTS_MAX: usize = 1 << 24;
 const OFFSET_MAX: usize = (1 << 24) - 1;
@@ -42,7 +42,7 @@ impl FileTable {
         FileTable::default()
     }
 
-    /// Starts a new root: files that are pushed from now on lie below `path`.
+    /// Starts a new root: files that are pushed from now on are below `path`.
     pub fn push_root(&mut self, path: impl Into<PathBuf>) {
         self.roots.push(path.into());
         self.root_starts.push(self.sizes.len() as u32);
@@ -51,7 +51,7 @@ impl FileTable {
     /// Adds a file of `size` bytes at `name` below the last root; returns its number, or `None` when the table is full
     /// (2^32 - 1 files) or the name has more than 65535 bytes.
     ///
-    /// Nobody looks at the file: whether it is still the same when it is read is not checked.
+    /// The file is not inspected: whether it is still the same when it is read is not checked.
     ///
     /// # Panics
     /// If no root was pushed.
@@ -90,7 +90,7 @@ impl FileTable {
         &self.segments[segment]
     }
 
-    /// Adds a file whose name lies in a segment, as `push` does.
+    /// Adds a file with a name in a segment, as `push` does.
     pub(crate) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64, stamp: Stamp) -> Option<FileId> {
         assert!(!self.roots.is_empty(), "push_root comes first");
         assert!(name.end <= self.segments[segment].len(), "the name lies in its segment");
@@ -101,7 +101,7 @@ impl FileTable {
         Some(FileId(id))
     }
 
-    /// Adds the roots and files of another table behind those of this one; returns the number that its first file has
+    /// Adds the roots and files of another table after those of this one; returns the number that its first file has
     /// here, or `None`, with nothing added, when there is no room for all of them.
     pub(crate) fn append(&mut self, other: &FileTable) -> Option<u32> {
         let base = u32::try_from(self.sizes.len()).ok()?;
@@ -157,17 +157,17 @@ impl FileTable {
         self.sizes.is_empty()
     }
 
-    /// The folders that the files lie below.
+    /// The folders that contain the files.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
     }
 
-    /// The first root: where messages say that a dataset lies.
+    /// The first root: the place of a dataset in messages.
     pub(crate) fn place(&self) -> &Path {
         self.roots.first().map_or(Path::new("."), |root| root)
     }
 
-    /// Which root the file lies below (an index into `roots`).
+    /// Which root contains the file (an index into `roots`).
     pub fn root_of(&self, file: FileId) -> usize {
         self.root_starts.partition_point(|&start| start <= file.0) - 1
     }
@@ -194,7 +194,7 @@ impl FileTable {
         self.stamps[file.0 as usize]
     }
 
-    /// Notes what a file is known by, of which nothing but the name was known.
+    /// Notes the identity of a file, whose name alone was known.
     pub(crate) fn set_stamp(&mut self, file: FileId, stamp: Stamp) {
         self.stamps[file.0 as usize] = stamp;
     }

@@ -1,4 +1,4 @@
-//! What every dataset knows of itself, whatever its format: plain data, made once when it is opened.
+//! What every dataset knows about itself, whatever its format: plain data, made once when it is opened.
 
 use super::files::FileTable;
 use super::report::IndexReport;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use uringload_core::{Error, Fallback};
 
-/// What every dataset knows of itself.
+/// What every dataset knows about itself.
 ///
 /// A format makes it when it opens its files, with [`Index::new`], and then sets the fields whose defaults do not fit.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Index {
     pub schema: Schema,
     /// Number of samples.
     pub samples: u64,
-    /// Bytes of all samples. For samples that are cut from units, as far as the index knows.
+    /// Bytes of all samples. For samples that are cut from units, an estimate by the index.
     pub bytes: u64,
     /// Where each shard ends, in samples, ascending; the last ends at `samples`. A shuffle of shards permutes these.
     /// Empty if samples are not stored in shards.
@@ -30,11 +30,11 @@ pub struct Index {
     /// The field whose value is exactly the sample's spans, end to end, while all other fields come from the index. A
     /// part of such a sample can be read without the rest: `parse` then gets that part and makes it the value.
     pub plain_field: Option<usize>,
-    /// Whether `parse` looks at the bytes of samples. Where it does not, each value is a slice of what was read or a
-    /// number from the index, so the bytes may lie where only a device can see them.
+    /// Whether `parse` looks at the bytes of samples. If it does not, each value is a slice of what was read or a
+    /// number from the index, so the bytes may be where only a device can see them.
     pub parse_reads_bytes: bool,
-    /// Whether each value is a slice of what was read for its batch, or memory of its own: then whoever holds the batch
-    /// may write to it. False where values of several batches may share memory.
+    /// Whether each value is a slice of what was read for its batch, or memory of its own: then the holder of the batch
+    /// may write to it. False if values of several batches may share memory.
     pub owns_values: bool,
     /// How each column is stored, in the order of the schema, or empty.
     pub encodings: Vec<Encoding>,
@@ -102,7 +102,7 @@ impl Index {
         }
     }
 
-    /// The file that a sample lies in, where every file is a shard, and its number there.
+    /// The file of a sample, if every file is a shard, and its number there.
     pub(crate) fn locate(&self, id: SampleId) -> (FileId, u64) {
         let (file, number) = locate(&self.shards, id.0);
         // Fits: a table has fewer than 2^32 files.

@@ -1,4 +1,4 @@
-//! A dataset: where its samples lie, and how each is parsed.
+//! A dataset: the places of its samples, and how each is parsed.
 
 mod check;
 mod files;
@@ -33,7 +33,7 @@ use uringload_core::{Error, Result};
 /// The number of samples in a shard when a dataset without shards is shuffled by shards.
 pub const SHARD_SAMPLES: u64 = 4096;
 
-/// A dataset: an [`Index`] of where its samples lie, and the parser that makes them of the bytes that were read.
+/// A dataset: an [`Index`] of the places of its samples, and the parser that makes them of the bytes that were read.
 ///
 /// [`open`](crate::open) returns one as `Arc<dyn Dataset>`. A format of your own implements [`index`](Dataset::index),
 /// [`spans`](Dataset::spans) and [`parse`](Dataset::parse), and overrides other methods where its index knows better:
@@ -118,7 +118,7 @@ pub trait Dataset: Send + Sync + 'static {
         &self.index().schema
     }
 
-    /// Bytes of all samples. For samples that are cut from units, as far as the index knows.
+    /// Bytes of all samples. For samples that are cut from units, an estimate by the index.
     fn bytes(&self) -> u64 {
         self.index().bytes
     }
@@ -160,7 +160,7 @@ pub trait Dataset: Send + Sync + 'static {
         Fingerprint::of(self.index()).finish()
     }
 
-    /// The number of elements in a sample's value of field number `field`, or `None` where only reading tells: for all
+    /// The number of elements in a sample's value of field number `field`, or `None` if only reading shows it: for all
     /// samples of a field or for none. Packing, buckets and padding need it before anything is read.
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         let column = &self.schema().fields[field];
@@ -233,7 +233,7 @@ pub trait Dataset: Send + Sync + 'static {
         self.index().damage.clone()
     }
 
-    /// Which sample of which dataset this really is, if this dataset is made of others.
+    /// Which sample of which dataset this is, if this dataset is made of others.
     fn origin(&self, id: SampleId) -> Origin {
         Origin { fingerprint: self.fingerprint(), id }
     }

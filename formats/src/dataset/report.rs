@@ -1,4 +1,4 @@
-//! What the indexes of a dataset's files took: how far a scan is, and where they came from.
+//! The work on the indexes of a dataset's files: how far a scan is, and where indexes came from.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a sample is: its number, where it lies, its columns and their values.
+//! A sample: its number, its place, its columns and their values.
 
 use bytes::Bytes;
 use uringload_core::DType;
@@ -65,8 +65,8 @@ pub struct Sample {
     pub values: Vec<Value>,
 }
 
-/// Which of several sequences, one behind the other, has element `id`, and the element's number there: `ends` has where
-/// each ends. Empty ones end where they begin, so that the search passes over them.
+/// Which of several adjacent sequences has element `id`, and the element's number there: `ends` has the end of each.
+/// Empty ones end where they begin, so the search passes over them.
 pub(crate) fn locate(ends: &[u64], id: u64) -> (usize, u64) {
     let part = ends.partition_point(|&end| end <= id);
     let start = if part == 0 { 0 } else { ends[part - 1] };

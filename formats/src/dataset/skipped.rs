@@ -9,7 +9,7 @@ pub enum SkipReason {
     Hidden,
     /// A symbolic link whose target does not exist.
     DanglingLink,
-    /// A symbolic link that leads back to a folder it lies in, or to itself.
+    /// A symbolic link that leads back to a folder that contains it, or to itself.
     LinkLoop,
     /// A FIFO, socket or device.
     Special,
@@ -43,7 +43,7 @@ pub enum SkipReason {
     Companion,
     /// A file of another split than the one that was asked for.
     OtherSplit,
-    /// A dataset of an HDF5 file whose elements no column can hold, or that lies in other files.
+    /// A dataset of an HDF5 file whose elements no column can hold, or that is in other files.
     UnreadableDataset,
     /// A column of a type that cannot be read. The path is that of its file, with its name.
     #[cfg(feature = "parquet")]
@@ -54,7 +54,7 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// The number that stands for it in files, never given to another; and what was left out, in words.
+    /// Its number in files, never given to another; and its description in words.
     const fn facts(self) -> (u8, &'static str) {
         match self {
             SkipReason::Hidden => (1, "hidden names"),
@@ -69,7 +69,7 @@ impl SkipReason {
             SkipReason::NoRegularMember => (8, "members that are no regular files"),
             SkipReason::NoField => (9, "members without a field in their name"),
             SkipReason::Metadata => (10, "members of metadata"),
-            SkipReason::TrailingBytes => (11, "bytes behind the end of an archive"),
+            SkipReason::TrailingBytes => (11, "bytes after the end of an archive"),
             SkipReason::MissingEnd => (12, "ends of archives that are not there (cut short?)"),
             SkipReason::DamagedShard => (13, "rests of damaged shards"),
             SkipReason::EmptyLine => (20, "empty lines"),

@@ -1,4 +1,4 @@
-//! What a file is known by while it is read: so much of its identity as fits into 8 bytes beside its name and size.
+//! The identity of a file while it is read: as much of it as fits into 8 bytes in addition to its name and size.
 
 use uringload_core::{Error, ErrorKind};
 use uringload_sys::file::Identity;
@@ -6,13 +6,13 @@ use uringload_sys::file::Identity;
 /// Hashes of a file's place (device and inode), of its time of modification and of its time of change.
 ///
 /// A table of files has one of these for each, and a dataset may have tens of millions, so the identity itself is not
-/// kept. Three hashes instead of one tell which part differs. A change of content always moves the time of change,
+/// kept. Three hashes instead of one show which part differs. A change of content always moves the time of change,
 /// whose hash has 24 bits, and most often the others too: one rewrite in 16 million that keeps inode, size and time of
-/// modification would pass. 0 stands for a file that nobody has looked at.
+/// modification would pass. 0 means that the file was not inspected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
-/// Where the three hashes lie.
+/// The places of the three hashes.
 const CHANGED: u64 = (1 << 24) - 1;
 const MODIFIED: u64 = ((1 << 20) - 1) << 24;
 const PLACE: u64 = !(CHANGED | MODIFIED);

@@ -25,7 +25,7 @@ pub trait Units: Send + Sync {
     /// Appends the spans that the unit is stored in, in the order in which `decode` wants them.
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>);
 
-    /// The most bytes that the unit can decode to, at least 1. It is given so much memory.
+    /// The most bytes that the unit can decode to, at least 1. It gets this much memory.
     fn decoded_bytes(&self, unit: UnitId) -> u64;
 
     /// The largest [`decoded_bytes`](Units::decoded_bytes) of all units. By default asks every unit.

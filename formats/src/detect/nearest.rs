@@ -1,4 +1,4 @@
-//! What somebody who misspelt a name probably meant.
+//! The name that a misspelt one probably meant.
 
 /// Least likeness, from 0 to 1, of a name that is worth a suggestion: what clap takes too.
 const LIKENESS_MIN: f64 = 0.7;

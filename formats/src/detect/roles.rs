@@ -1,9 +1,9 @@
-//! What the name of a file says of it: data of a format, or a companion of data.
+//! What the name of a file says about it: data of a format, or a companion of data.
 
 use crate::find::names::has_extension;
 use crate::format::{Format, Shows};
 
-/// What a file is in its dataset, as far as its name tells.
+/// What a file is in its dataset, judging by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Samples.
@@ -14,7 +14,7 @@ pub(super) enum Role {
     Document,
     /// What people and programs put beside data: never a sample.
     Companion,
-    /// What this library puts beside data, or reads together with it. Nobody needs to hear of it.
+    /// What this library puts beside data, or reads together with it. It is not reported.
     Index,
 }
 
@@ -52,7 +52,7 @@ const MEDIA: [&[u8]; 22] = [
 /// Longest of these.
 const MEDIA_BYTES: usize = 4;
 
-/// Names of tables and arrays that lie beside samples, up to the first dot.
+/// Names of tables and arrays that accompany samples, up to the first dot.
 const LABELS: [&str; 14] = [
     "labels",
     "label",
@@ -70,7 +70,7 @@ const LABELS: [&str; 14] = [
     "train_labels",
 ];
 
-/// Names of companions, up to the first dot, dash or underscore behind them.
+/// Names of companions, up to the first dot, dash or underscore after them.
 const WRITTEN_FOR_PEOPLE: [&str; 8] =
     ["readme", "license", "licence", "copying", "notice", "citation", "changelog", "authors"];
 
@@ -229,12 +229,12 @@ pub(super) fn of_name(name: &[u8], formats: &[Format]) -> Shown {
         return Shown { role: Role::Labels, vote };
     }
     let is_document = matches!(vote, Vote::Whole) && has_any(&lower, &DOCUMENTS)
-        // Where they lie beside data, they are what a program keeps: vocabularies, weights, the state of an optimizer.
+        // Beside data, they are what a program keeps: vocabularies, weights, the state of an optimizer.
         || vote == unread("pickle");
     if is_document { Shown { role: Role::Document, vote } } else { Shown::data(vote) }
 }
 
-/// Whether only the first bytes tell what files of such a name are: others use it too.
+/// Whether only the first bytes show what files of such a name are: others use it too.
 pub(super) fn is_loose(name: &[u8]) -> bool {
     ["nc", "mat", "hdf", "ipc"].iter().any(|extension| has_extension(name, extension))
         || name.rsplit(|&byte| byte == b'/').next().is_some_and(|base| !base.contains(&b'.'))
@@ -250,7 +250,7 @@ pub(super) fn is_media(name: &[u8]) -> bool {
     MEDIA.iter().any(|known| ending.eq_ignore_ascii_case(known))
 }
 
-/// The vote of a file that lies in a store of many files, by the names of its folders.
+/// The vote of a file in a store of many files, by the names of its folders.
 fn of_store(name: &[u8]) -> Option<Vote> {
     let folders = name.rsplitn(2, |&byte| byte == b'/').nth(1)?;
     folders.split(|&byte| byte == b'/').find_map(|folder| match folder {

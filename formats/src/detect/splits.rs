@@ -1,4 +1,5 @@
-//! The splits of a dataset: files for training, for validation, for tests, told apart by the names of folders or files.
+//! The splits of a dataset: files for training, for validation, for tests, distinguished by the names of folders or
+//! files.
 
 use super::nearest::nearest;
 use crate::dataset::FileId;
@@ -24,7 +25,7 @@ const OTHERS: &str = "other";
 /// Deepest folder that may be a split, counted from 0.
 const DEPTH_MAX: usize = 4;
 
-/// What tells the splits apart.
+/// What distinguishes the splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// The folder at this depth.
@@ -109,7 +110,7 @@ impl Splits {
         listed.collect::<Vec<_>>().join(", ")
     }
 
-    /// The files of one split. Of folders that lie below `columns`, single files are chosen, so that these stay.
+    /// The files of one split. In folders below `columns`, single files are chosen, so that these stay.
     ///
     /// # Errors
     /// `InvalidArgument` for a split that is not there.
@@ -169,7 +170,7 @@ fn add(counts: &mut BTreeMap<String, u64>, (name, files): &(Vec<u8>, u64)) {
     }
 }
 
-/// The folder at a depth, if the file lies below it.
+/// The folder at a depth, if the file is below it.
 fn folder_at(path: &[u8], depth: usize) -> Option<&[u8]> {
     let mut components = path.split(|&byte| byte == b'/');
     let folder = components.nth(depth)?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind};
 
-/// The error with advice, where its path is not there and nobody has said what to do about it.
+/// The error with advice, if its path does not exist and the error has none yet.
 pub(crate) fn advised(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound || error.remedy().is_some() {
         return error;

@@ -1,4 +1,4 @@
-//! What the names of files say, of every format.
+//! What the names of files say about them, in every format.
 
 use crate::dataset::SkipReason;
 

@@ -77,7 +77,7 @@ pub(crate) fn refuse_remote<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
     Err(error.with_remedy(format!("{remedy}, and name the folder")))
 }
 
-/// Finds the files that `paths` stand for: folders with everything below them, files, and patterns for either.
+/// Finds the files that `paths` match: folders with everything below them, files, and patterns for either.
 pub(crate) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FoundFiles> {
     let Some(first) = paths.first() else {
         return Err(Error::new(ErrorKind::InvalidArgument, "no path was given"));
@@ -142,7 +142,7 @@ impl FoundFiles {
         root.ancestors().nth(depth).unwrap_or(root)
     }
 
-    /// Leaves out the file at this path, if it is here: it lies beside the data, and is none.
+    /// Leaves out the file at this path, if it is here: it accompanies the data, and is not a sample.
     pub(crate) fn without(self, path: &Path) -> FoundFiles {
         let Ok(other) = path.canonicalize() else { return self };
         let base = other.file_name().unwrap_or_default().as_bytes();
@@ -161,7 +161,7 @@ impl FoundFiles {
         self.sort(|_, file| keep[file.0 as usize], |_, file| reason(file))
     }
 
-    /// Keeps the files whose names satisfy `keep`. Of the others, those that satisfy `count` are counted as skipped for
+    /// Keeps the files whose names satisfy `keep`. Those of the others that satisfy `count` are counted as skipped for
     /// their format.
     pub(crate) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> FoundFiles {
         self.sort_out(SkipReason::OtherFormat, |files, file| keep(files.name(file)), count)

@@ -14,7 +14,7 @@ use uringload_core::{Error, ErrorKind, Result};
 /// Most paths that braces may expand to. More is a typo, such as `{0..9999999999}`.
 const EXPANSION_MAX: usize = 1 << 20;
 
-/// What one argument stands for.
+/// The meaning of one argument.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A path that was named explicitly.
@@ -23,7 +23,7 @@ pub(crate) enum Place {
     Matched { root: PathBuf, names: Vec<PathBuf> },
 }
 
-/// Appends what `path` stands for. A path that exists stands for itself, whatever characters it contains.
+/// Appends the matches of `path`. A path that exists is taken literally, whatever characters it contains.
 pub(crate) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
     if !has_any(path.as_os_str(), b"{*?[") || path.symlink_metadata().is_ok() {
         out.push(Place::Named(path.to_path_buf()));
@@ -79,8 +79,8 @@ fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(done)
 }
 
-/// Finds the first braces with more than one choice: where they open and close, and their choices. Other braces stand
-/// for themselves, as in a shell.
+/// Finds the first braces with more than one choice: where they open and close, and their choices. Other braces are
+/// literal, as in a shell.
 #[expect(clippy::type_complexity, reason = "used once, right above")]
 fn first_braces(text: &[u8]) -> Result<Option<(usize, usize, Vec<Vec<u8>>)>> {
     for open in (0..text.len()).filter(|&at| text[at] == b'{') {
@@ -199,7 +199,7 @@ fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) ->
                 }
             }
         }
-        // At the end it stands for the folder, which is read with everything below it.
+        // At the end it means the folder, which is read with everything below it.
         Step::AnyDepth if rest.is_empty() => out.push(relative.to_path_buf()),
         Step::AnyDepth => {
             find(root, relative, rest, out)?;

@@ -23,7 +23,7 @@ use uringload_sys::file::Identity;
 /// Files per stat task: long compared with the lock that hands it out, short compared with a folder.
 const TASK_FILES: usize = 512;
 /// Most links to folders that are followed below one root. Folders that link to each other have a path for every order
-/// in which they can be visited: with twenty of them, that takes longer than anybody can wait.
+/// in which they can be visited: with twenty of them, that takes practically for ever.
 const FOLDER_LINKS_MAX: u64 = 1 << 18;
 /// Buffer of one getdents64 call, in bytes: about a thousand names.
 const LISTING_BYTES: usize = 64 << 10;
@@ -415,7 +415,7 @@ impl Part {
         self.files.shrink_to_fit();
     }
 
-    /// Where the name of a file lies.
+    /// The place of a file's name.
     fn name(&self, index: usize) -> Range<usize> {
         let start = if index == 0 { 0 } else { self.name_ends[index - 1] as usize };
         start..self.name_ends[index] as usize

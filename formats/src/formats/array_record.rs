@@ -28,8 +28,7 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(ArrayRecord::open(paths, options)?)),
 };
 
-/// Records of ArrayRecord files. A chunk is a unit: what it decodes to is its records, end to end, and behind them
-/// where each ends.
+/// Records of ArrayRecord files. A chunk is a unit: it decodes to its records, end to end, followed by the end of each.
 ///
 /// Opening reads the index at the end of each file. Hashes are compared when a chunk is read. Memory: 48 bytes a chunk.
 #[derive(Debug)]
@@ -60,7 +59,7 @@ struct Chunk {
 const END_BYTES: u64 = 8;
 
 impl Chunk {
-    /// Bytes of its unit. Saturates: nobody has so much memory.
+    /// Bytes of its unit. Saturates: no machine has that much memory.
     fn decoded(&self) -> u64 {
         self.records.saturating_mul(END_BYTES).saturating_add(self.bytes).max(1)
     }
@@ -116,7 +115,7 @@ impl ArrayRecord {
         Ok(ArrayRecord { index, ends, largest_decoded, largest_stored, fingerprint: fingerprint.finish(), chunks })
     }
 
-    /// The chunk that a sample lies in, and its number there.
+    /// The chunk of a sample, and its number there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
         crate::dataset::locate(&self.ends, id.0)
     }
@@ -126,7 +125,7 @@ fn begins_so(path: &Path) -> bool {
     head(path).starts_with(MAGIC)
 }
 
-/// Whether a file is named like an ArrayRecord file: `.array_record`, with `-00000-of-00010` behind it or not.
+/// Whether a file is named like an ArrayRecord file: `.array_record`, perhaps followed by `-00000-of-00010`.
 fn is_shard(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     let end = name.iter().rposition(|byte| !byte.is_ascii_digit() && !b"-of".contains(byte)).map_or(0, |at| at + 1);
@@ -136,7 +135,7 @@ fn is_shard(name: &[u8]) -> bool {
     })
 }
 
-/// Marks the record that tells where the index lies.
+/// Marks the record with the place of the index.
 const POSTSCRIPT_MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 
 /// The chunks of a file, as its index lists them.
@@ -167,7 +166,7 @@ fn chunks_of(source: &Source, file: u32) -> Result<Vec<Chunk>> {
         let [offset, bytes, records] = fields(record).ok_or_else(|| corrupt("cannot be understood"))?;
         let behind = chunks.last().map_or(0, |last| last.offset + 1);
         if offset < behind || offset >= footer {
-            return Err(corrupt("has a chunk that is not behind the one before"));
+            return Err(corrupt("has a chunk that does not follow the one before"));
         }
         if let Some(last) = chunks.last_mut() {
             last.stored = offset - last.offset;
@@ -256,7 +255,7 @@ impl Dataset for ArrayRecord {
         let (number, record) = self.locate(id);
         let chunk = &self.chunks[number];
         let value = raw.first().and_then(|unit| {
-            // Fits where it lies in the unit.
+            // Fits, because it is in the unit.
             let end_at = |record: u64| {
                 let at = usize::try_from(chunk.bytes + record * END_BYTES).ok()?;
                 unit.get(at..at + END_BYTES as usize).map(|bytes| crate::index::headers::u64_at(bytes, 0) as usize)
@@ -267,7 +266,7 @@ impl Dataset for ArrayRecord {
         });
         let value = value.ok_or_else(|| {
             let path = self.files().path(FileId(chunk.file));
-            let what = decoded(format_args!("record {record} lies outside of its chunk"));
+            let what = decoded(format_args!("record {record} is outside of its chunk"));
             Error::new(ErrorKind::Corrupt, what).with_path(path).with_offset(chunk.offset)
         })?;
         out.values.push(Value::Bytes(value));

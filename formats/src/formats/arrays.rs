@@ -28,14 +28,14 @@ use uringload_core::{Error, ErrorKind, Result};
 /// Files whose headers are held at once, before they go into the table.
 const FILES_AT_ONCE: u32 = 1 << 16;
 
-/// What arrays lie in.
+/// The container of arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArrayFormat {
     /// `.npy`: one array a file, as `numpy.save` writes it.
     Npy,
     /// `.npz`: a zip archive of named `.npy` arrays, as `numpy.savez` and `numpy.savez_compressed` write it.
     Npz,
-    /// `.safetensors`: named tensors behind a header of JSON.
+    /// `.safetensors`: named tensors after a header of JSON.
     Safetensors,
 }
 
@@ -106,7 +106,7 @@ impl ArrayOptions {
         match (self.samples, self.rows, format) {
             (Some(samples), ..) => samples,
             (None, true, _) => ArraySamples::Rows,
-            // Whoever names tensors wants a column of each.
+            // A user who names tensors wants a column of each.
             (None, false, ArrayFormat::Safetensors) if self.tensors.is_empty() => ArraySamples::Arrays,
             _ => ArraySamples::Files,
         }
@@ -128,8 +128,8 @@ macro_rules! entry {
             open: |mut paths, options| {
                 let typed: ArrayOptions = options.typed()?;
                 let found = paths.find(&[$format.name()], typed.common.threads)?;
-                // Tensors of several types are no samples of one column: where nobody has said what is a sample, it is
-                // the file then. To verify them, files can be read as a whole in any case.
+                // Tensors of several types are not samples of one column: by default, the file is then the sample. To
+                // verify them, files can be read as a whole in any case.
                 let is_free = typed.samples.is_none() && typed.samples_of($format) == ArraySamples::Arrays;
                 let again = (is_free || typed.common.verifying).then(|| found.clone());
                 match (Arrays::open($format, found, &typed), again) {
@@ -204,7 +204,7 @@ impl Arrays {
         // Every file is a shard, where it holds more than one sample by its nature.
         index.shards = table.ends().to_vec();
         index.left_out = skips.into_vec();
-        // What lies in the file as it is, is a slice of it.
+        // A value that is in the file as it is delivered is a slice of it.
         let is_plain = !table.has_units() && !table.has_turned();
         index.parse_reads_bytes = !is_plain;
         index.plain_field = (index.schema.fields.len() == 1 && is_plain).then_some(0);
@@ -212,7 +212,7 @@ impl Arrays {
         Ok(Arrays { index, format, samples, table, fingerprint, names })
     }
 
-    /// The file that a sample lies in, and its number there, from 0.
+    /// The file of a sample, and its number there, from 0.
     fn locate(&self, id: SampleId) -> (FileId, u64) {
         let (file, number) = self.table.locate(id.0);
         // Fits: the table has no more files than the file table.
@@ -245,7 +245,7 @@ impl Dataset for Arrays {
             let value = match at {
                 At::File(_) if turned > 1 => spans.next().map(|span| endian::little(span, turned)),
                 At::File(_) => spans.next().cloned(),
-                // Fits where it lies in the unit.
+                // Fits, because it is in the unit.
                 At::Unit(_, at) => units
                     .next()
                     .filter(|unit| at + len <= unit.len() as u64)
@@ -264,7 +264,7 @@ impl Dataset for Arrays {
         Some(self.table.shape_of(id.0, field))
     }
 
-    /// Arrays that lie in the file as they are delivered.
+    /// Arrays that are in the file as they are delivered.
     fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
         let is_span = |value: &Stored| matches!(value.at, At::File(_));
         self.table.places(id.0).nth(field).filter(|value| is_span(value) && value.turned == 1)?;
@@ -275,7 +275,7 @@ impl Dataset for Arrays {
         self.table.has_units().then_some(self)
     }
 
-    /// The file, and behind a "#" the row or the array's name.
+    /// The file, and after a "#" the row or the array's name.
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (file, number) = self.locate(id);
         out.extend_from_slice(self.files().name(file));

@@ -1,4 +1,4 @@
-//! Arrow IPC, files and streams: tables in record batches, of which only the wanted columns are read.
+//! Arrow IPC, files and streams: tables in record batches. Only the wanted columns are read.
 //!
 //! Source: apache/arrow `docs/source/format/Columnar.rst`.
 

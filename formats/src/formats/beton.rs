@@ -1,4 +1,4 @@
-//! FFCV's .beton, version 2: one file of pages, with a table that says where each field of each sample lies.
+//! FFCV's .beton, version 2: one file of pages, with a table of the place of each field of each sample.
 //!
 //! Source: libffcv/ffcv 1.0, `ffcv/{types,writer,memory_allocator}.py`, `ffcv/fields/*.py`.
 
@@ -168,8 +168,7 @@ impl Head {
             return Err(file.corrupt(2, "there are no fields"));
         }
         if head.allocations_at > file.size() {
-            let what =
-                format!("the table of allocations begins at {}, behind the end of the file", head.allocations_at);
+            let what = format!("the table of allocations begins at {}, past the end of the file", head.allocations_at);
             return Err(Error::new(ErrorKind::Truncated, what)
                 .with_path(file.path())
                 .with_offset(16)

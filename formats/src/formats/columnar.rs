@@ -34,12 +34,12 @@ pub(crate) const BROTLI_BYTES: u64 = 17 << 20;
 options! {
     /// Options of parquet and arrow.
     pub struct ColumnarOptions {
-        /// The columns or fields that are wanted, in this order; nothing else is read. Fields of structs have dots in
-        /// their names: image.bytes, and image stands for all that it has. Fields of lines may have a type behind a
-        /// colon: id:i64. Not given: all columns; those of csv as text; the line itself of jsonl.
+        /// The columns or fields to read, in this order. Fields of structs have dots in their names: image.bytes, and
+        /// image means all of its fields. Fields of lines may have a type after a colon: id:i64. Not given: all
+        /// columns; those of csv as text; the line itself of jsonl.
         columns: Vec<String>,
-        /// What becomes of values that are null: an error of their sample; empty, where values may have any length;
-        /// that, and NaN for floats; that, and 0 for all numbers; or as zero, with a column NAME.valid that tells them.
+        /// How nulls are read: refuse (an error of their sample), empty (values of any length become empty), nan (also
+        /// NaN for floats), zero (also 0 for all numbers), mask (as zero, with a column NAME.valid that marks nulls).
         nulls: Nulls,
     }
 }
@@ -116,7 +116,7 @@ pub(crate) struct Listing<L, P> {
     pub(crate) parts: Vec<P>,
     /// How each column is stored, in words; empty if no group has rows.
     pub(crate) stored: Vec<String>,
-    /// Columns that are there and nobody chose, and why they are left out.
+    /// Columns that were not chosen, and why they are left out.
     pub(crate) left_out: Vec<(SkipReason, String)>,
 }
 
@@ -407,7 +407,7 @@ impl Table {
         Error::new(ErrorKind::Unavailable, what).with_path(self.index.files.path(file)).with_remedy(remedy)
     }
 
-    /// FNV-1a over the format, columns with their types, what becomes of nulls, rows of all groups, and names and
+    /// FNV-1a over the format, columns with their types, the choice about nulls, rows of all groups, and names and
     /// sizes of all files in order.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Stands in for Parquet and Arrow if they are not built in. They are known by name, so that a table is not taken for a
-//! sample in a folder, and refused with a remedy.
+//! Replaces Parquet and Arrow if they are not built in. They are known by name, so a table is refused with a remedy,
+//! and not taken for a sample in a folder.
 
 use crate::dataset::Dataset;
 use crate::find::names::has_extension;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// A little endian copy of big endian elements of `width` bytes, in one pass over memory. Bytes behind the last whole
+/// A little endian copy of big endian elements of `width` bytes, in one pass over memory. Bytes after the last whole
 /// element are left out.
 pub(crate) fn little(stored: &[u8], width: usize) -> Bytes {
     // A width that the compiler knows is a handful of instructions for many elements; one that it does not know is a

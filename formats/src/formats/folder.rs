@@ -1,4 +1,4 @@
-//! Every file of a folder a sample.
+//! Folders in which every file is a sample.
 
 mod classes;
 mod pairs;
@@ -24,8 +24,8 @@ use uringload_core::{Error, ErrorKind, Result};
 options! {
     /// Options of folders.
     pub struct FolderOptions {
-        /// Whether the folders that files lie in are their classes: true, and a file that lies in none is an error;
-        /// false; or not given: they are, if every file lies in a subfolder of its root, and none was named by itself.
+        /// Whether the folders of files are their classes: true, and a file outside a folder is an error; false; or not
+        /// given: they are, if every file is in a subfolder of its root, and none was named by itself.
         labels: Option<bool>,
         /// Type of the elements that every file consists of.
         dtype: DType,
@@ -67,7 +67,7 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
             }
             return Ok(Arc::new(Folder::from_index(found, options)?));
         };
-        // The table itself may lie among the files.
+        // The table itself may be among the files.
         found = found.without(table);
         let labels = Some(options.labels.unwrap_or(false)).filter(|labels| !labels);
         if labels.is_none() {
@@ -94,7 +94,7 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
     }
 }
 
-/// Leaves out the indexes of other formats that lie among the files, unless they were named by themselves.
+/// Leaves out the indexes of other formats among the files, unless they were named by themselves.
 fn without_indexes(found: FoundFiles) -> FoundFiles {
     let is_index = |number: u32| {
         let file = FileId(number);
@@ -112,10 +112,10 @@ fn of_no_use(idle: &str, wanted: &str) -> Error {
     error.with_remedy(format!("give {wanted}, or leave out {idle}"))
 }
 
-/// Folders whose every file is a sample, in the order of the bytes of its path.
+/// Folders in which every file is a sample, in the order of the bytes of its path.
 ///
-/// What is left out is counted in [`Index::left_out`]. A folder that cannot be listed is an error, because nobody could
-/// say what is missing.
+/// What is left out is counted in [`Index::left_out`]. A folder that cannot be listed is an error, because it is
+/// unknown what is missing.
 #[derive(Debug)]
 pub struct Folder {
     index: Index,

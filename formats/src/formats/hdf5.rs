@@ -1,8 +1,8 @@
 //! HDF5: rows of datasets, read in place and decoded chunk by chunk, without the HDF5 library.
 //!
 //! Source: "HDF5 File Format Specification Version 3.0" (The HDF Group). Crates that read these files exist. Those that
-//! report where chunks lie ignore what changes a chunk's bytes (edge chunks that no filter was applied to), give no
-//! file offset when they refuse a file, and pull in a dozen crates for elements that would not be read through them.
+//! report the places of chunks ignore what changes a chunk's bytes (edge chunks without filters), give no file offset
+//! when they refuse a file, and pull in a dozen crates for elements that would not be read through them.
 
 mod array;
 mod bands;
@@ -69,7 +69,7 @@ pub(crate) const FORMAT: Format = Format {
 ///
 /// Memory: 24 bytes for each chunk that is decoded, 8 for each that is not. The chunk indexes are read at every start
 /// and not cached. For a hundred thousand chunks that takes 0.04 to 0.1 s from the page cache, and up to 0.6 s from a
-/// disk where the nodes of an index of the earliest form lie between the chunks.
+/// disk if the nodes of an index of the earliest form are between the chunks.
 #[derive(Debug)]
 pub struct Hdf5 {
     /// The shards are the rows of one unit (of the tallest, if columns differ), or a file if it has no units.
@@ -250,7 +250,7 @@ struct Row {
     stride: u64,
     /// Where the value begins in it: that of a field of a compound need not begin with the row.
     at: u64,
-    /// Bytes of the value; 0 where it lies elsewhere.
+    /// Bytes of the value; 0 if it is elsewhere.
     len: u64,
     /// Bytes of an element that is big endian, which the value is not; else 1.
     turned: usize,
@@ -310,7 +310,7 @@ impl Dataset for Hdf5 {
         Ok(())
     }
 
-    /// Rows that lie in the file as they are delivered.
+    /// Rows that are in the file as they are delivered.
     fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
         let columns = &self.opened[self.locate(id).0].columns;
         let is_span = |column: &&Column| !matches!(column.part, Part::Bands(_));

@@ -28,11 +28,11 @@ pub(crate) const FORMAT: Format = Format {
 
 /// Bytes before the dimensions: two zeros, the type, the number of dimensions.
 const MAGIC_BYTES: usize = 4;
-/// Most dimensions of an array. The magic has room for 255; nobody writes more than 4.
+/// Most dimensions of an array. The magic has room for 255; no writer uses more than 4.
 const DIMENSIONS_MAX: u8 = 8;
 /// What the name of a file of samples contains, and what the name of its labels has instead.
 const LABELS_OF: [(&str, &str); 2] = [("images-idx3", "labels-idx1"), ("images.idx3", "labels.idx1")];
-/// How names end: the number of dimensions stands before it.
+/// How names end: the number of dimensions comes before it.
 const TYPE_NAMES: [&str; 6] = ["ubyte", "byte", "short", "int", "float", "double"];
 
 /// Files of one array each; a row of the first dimension is a sample.
@@ -40,7 +40,7 @@ const TYPE_NAMES: [&str; 6] = ["ubyte", "byte", "short", "int", "float", "double
 /// The column `data` has the type and the other dimensions of the arrays, which all files share. Numbers of several
 /// bytes are big endian in the file and little endian in the sample.
 ///
-/// Where `NAME-labels-idx1-ubyte` lies beside `NAME-images-idx3-ubyte`, there is a column `label` of `I64`. Labels are
+/// If `NAME-labels-idx1-ubyte` accompanies `NAME-images-idx3-ubyte`, there is a column `label` of `I64`. Labels are
 /// read when the dataset is opened: 8 bytes of memory a sample.
 #[derive(Debug)]
 struct Idx {
@@ -183,7 +183,7 @@ fn labels_of(name: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The labels that lie beside a file of samples; `None` where none do.
+/// The labels that accompany a file of samples; `None` without any.
 fn read_labels(samples: &Path) -> Result<Option<Vec<i64>>> {
     let name = samples.file_name().and_then(|name| labels_of(name.as_bytes()));
     let Some(path) = name.map(|name| samples.with_file_name(OsStr::from_bytes(&name))).filter(|path| path.exists())

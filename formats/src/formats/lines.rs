@@ -55,7 +55,7 @@ impl LineFormat {
     }
 }
 
-/// What stands between the fields of a row.
+/// The delimiter between the fields of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delimiter {
     Comma = b',' as isize,
@@ -79,8 +79,8 @@ impl OptionType for Delimiter {
     }
 }
 
-/// Names of columns, in order, some with a type: "name" or "name:type". What stands behind the last colon is part of
-/// the name, unless it is the name of a type.
+/// Names of columns, in order, some with a type: "name" or "name:type". The text after the last colon is part of the
+/// name, unless it is the name of a type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypedNames(pub Vec<(String, Option<DType>)>);
 
@@ -119,7 +119,7 @@ options! {
         /// Columns to read, in this order; all by default. Columns of jsonl and csv may name a type: "id:i64", with i8
         /// to u64, f32, f64, bool, or u8 for text.
         columns: TypedNames,
-        /// What stands between fields: a comma, "tab", ";" or "|". By default a tab in .tsv files, else a comma.
+        /// The delimiter between fields: a comma, "tab", ";" or "|". By default a tab in .tsv files, else a comma.
         delimiter: Option<Delimiter>,
         /// Whether the first row has the names of the columns. If not, it is a sample, and columns are called 0, 1, ...
         header: bool = true,
@@ -216,7 +216,7 @@ impl Lines {
         index.bytes = bytes;
         index.shards = ends;
         index.parse_reads_bytes = !matches!(content, Content::Whole);
-        // Numbers lie in chunks that samples of several batches share.
+        // Numbers are in chunks that samples of several batches share.
         index.owns_values = false;
         index.plain_field = (!index.parse_reads_bytes && packed.is_empty()).then_some(0);
         index.encodings = vec![Encoding::text("text"); index.schema.fields.len()];
@@ -231,7 +231,7 @@ impl Lines {
         self.packed.binary_search_by_key(&file, |packed| packed.file).ok().map(|unit| UnitId(unit as u32))
     }
 
-    /// Where a line lies, in its file or in what that decodes to; `None` where the index is damaged.
+    /// The place of a line, in its file or in the decoded file; `None` if the index is damaged.
     fn span(&self, id: SampleId) -> Option<Span> {
         let (file, number) = self.index.locate(id);
         let (offset, len) = line(&self.indexes[file.0 as usize], number + self.content.header_rows())?;
@@ -431,7 +431,7 @@ impl Dataset for Lines {
         let file = self.index.locate(id).0;
         let line = self.span(id).zip(raw.first()).and_then(|(span, bytes)| match self.unit(file) {
             None => Some((span, bytes.clone())),
-            // Fits where it lies in memory.
+            // Fits, because it is in memory.
             Some(_) if span.offset.checked_add(span.len)? > bytes.len() as u64 => None,
             Some(_) => Some((span, bytes.slice(span.offset as usize..(span.offset + span.len) as usize))),
         });

@@ -49,10 +49,9 @@ const OPTIONS: &[OptionSpec] = LitDataOptions::SPECS;
 
 /// A dataset that litdata's `optimize` wrote.
 ///
-/// The first item tells type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head
-/// tells how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's
-/// config and the last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of
-/// every item.
+/// The first item shows type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head has
+/// the length of an item that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's config
+/// and the last item when it writes. If chunks were filled by number of items, opening reads 18 bytes of every item.
 fn open(paths: &[PathBuf], given: &Options) -> Result<Arc<dyn Dataset>> {
     let options: &LitDataOptions = &given.typed()?;
     if options.block_size == Some(0) {

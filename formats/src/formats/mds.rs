@@ -38,7 +38,7 @@ pub(crate) const FORMAT: Format = Format {
 
 /// A dataset that mosaicml-streaming's `MDSWriter` wrote.
 ///
-/// The first sample tells how many dimensions an array without a shape has, and of which type one without a type is.
+/// The first sample shows how many dimensions an array without a shape has, and the type of one without a type.
 fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Sharded<Columns>> {
     let (mut listings, mut columns) = (Vec::new(), None);
     for path in find_indexes(paths)? {

@@ -1,4 +1,4 @@
-//! Apache Parquet: tables in row groups, of which only the wanted columns are read.
+//! Apache Parquet: tables in row groups. Only the wanted columns are read.
 //!
 //! Source: apache/parquet-format.
 

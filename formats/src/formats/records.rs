@@ -54,7 +54,7 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-/// Files of records of one size, end to end. Which file a record lies in is a binary search over the files.
+/// Files of records of one size, end to end. A binary search over the files finds a record's file.
 #[derive(Debug)]
 pub struct Records {
     /// Every file is a shard.

@@ -57,7 +57,7 @@ pub(crate) struct Listing {
     pub(crate) shards: Vec<Listed>,
 }
 
-/// Where the samples of one shard lie.
+/// The places of one shard's samples.
 #[derive(Debug)]
 pub(crate) enum Table {
     /// Where each begins, and where the last one ends: ascending, and inside the file.
@@ -186,7 +186,7 @@ impl Shards {
         crate::dataset::locate(&self.index.shards, id.0)
     }
 
-    /// Where a sample lies; `None` if its shard is bad.
+    /// The place of a sample; `None` if its shard is bad.
     fn span(&self, id: SampleId) -> Option<Span> {
         let (shard, number) = self.locate(id);
         // A table has at most 2^32 files.
@@ -280,7 +280,7 @@ impl Shards {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// The source of a shard's first sample, and where the sample lies in it.
+    /// The source of a shard's first sample, and the sample's place in it.
     fn first_of(&self, shard: usize) -> Result<(OpenFile<'static>, Range<u64>)> {
         // A table has at most 2^32 files.
         let file = OpenFile::open(self.index.files.path(FileId(shard as u32)))?;
@@ -312,7 +312,7 @@ impl Shards {
 }
 
 impl Table {
-    /// Bytes of all samples, as far as the index says.
+    /// Bytes of all samples, by the index.
     fn bytes(&self) -> u64 {
         match self {
             Table::Offsets(offsets) => u64::from(offsets[offsets.len() - 1] - offsets[0]),
@@ -330,8 +330,8 @@ const INDEX_BYTES_MAX: u64 = 1 << 30;
 /// Name of the file that lists shards, in MDS and in LitData.
 const INDEX_NAME: &str = "index.json";
 
-/// The index of each of `paths`: for a folder its `index.json`, for anything else the path itself. Patterns stand for
-/// their matches.
+/// The index of each of `paths`: for a folder its `index.json`, for anything else the path itself. Patterns are
+/// replaced by their matches.
 pub(crate) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> {
     let mut places = Vec::new();
     for path in paths {
@@ -412,7 +412,7 @@ pub(crate) fn has_index<T: serde::de::DeserializeOwned>(path: &Path) -> bool {
     })
 }
 
-/// Whether everything that a path or a pattern stands for satisfies `is_one`.
+/// Whether every match of a path or a pattern satisfies `is_one`.
 pub(crate) fn stands_for(path: &Path, is_one: impl Fn(&Path) -> bool) -> bool {
     let mut places = Vec::new();
     expand(path, &mut places).is_ok()
@@ -422,7 +422,7 @@ pub(crate) fn stands_for(path: &Path, is_one: impl Fn(&Path) -> bool) -> bool {
         })
 }
 
-/// The folder that an index lies in.
+/// The folder of an index.
 pub(crate) fn folder_of(index: &Path) -> PathBuf {
     match index.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),

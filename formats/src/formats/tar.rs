@@ -187,8 +187,8 @@ impl Dataset for Tar {
         &self.index
     }
 
-    /// None for a sample of a compressed shard. Else one span for all fields that lie close together, as those of a
-    /// sample do: headers between them are read too. A sample without a byte has an empty span, and so has one whose
+    /// None for a sample of a compressed shard. Else one span for all fields that are close together, as a sample's
+    /// usually are: headers between them are read too. A sample without a byte has an empty span, and so has one whose
     /// place in the index is damaged: `parse` reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let start = out.len();
@@ -236,7 +236,7 @@ impl Dataset for Tar {
             let value = match read {
                 // Of a single field a part may have been read: the value is what was read.
                 Some(bytes) if fields == 1 && !is_packed => Some(bytes.clone()),
-                // Fits: it lies within what was read.
+                // Fits: it is within what was read.
                 Some(bytes) if at + len <= bytes.len() as u64 => Some(bytes.slice(at as usize..(at + len) as usize)),
                 _ => None,
             };
@@ -301,7 +301,7 @@ impl Dataset for Tar {
     fn has_field(&self, id: SampleId, field: usize) -> bool {
         let mut has = false;
         let is_whole = self.each_field(id, |known, _, _| has |= known == field);
-        // Where the index is damaged nobody knows, and `parse` says so.
+        // If the index is damaged it is unknown, and `parse` says so.
         has || !is_whole
     }
 
@@ -316,17 +316,17 @@ impl Dataset for Tar {
     }
 }
 
-/// Two values of a sample that lie no further apart are read as one: the header and the padding between them take less
+/// Two values of a sample that are no further apart are read as one: the header and the padding between them take less
 /// than another read would. PAX headers as webdataset's writer makes them are 1536 bytes.
 const NEAR_BYTES: u64 = 4096;
 
-/// Memory that a sample takes at most for what lies between two of its values: what is read along, or what alignment
-/// adds to two reads.
+/// Most memory of a sample for the bytes between two of its values: what is read along, or what alignment adds to two
+/// reads.
 const BETWEEN_BYTES: u64 = 2 * NEAR_BYTES;
 
 /// The header before the value that begins at `at`, if those bytes are there.
 fn header_before(bytes: &[u8], at: u64) -> Option<&Block> {
-    // Fits: a run lies within what was read.
+    // Fits: a run is within what was read.
     bytes.get(..at as usize)?.last_chunk()
 }
 
@@ -378,7 +378,7 @@ fn all_fields(indexed: &[Indexed]) -> Vec<String> {
     columns.filter(|column| seen.insert(&*column.name)).map(|column| column.name.clone()).collect()
 }
 
-/// The fields that were asked for, each of which some sample has; else all.
+/// The requested fields, if some sample has each; else all.
 fn wanted(fields: &[String], indexed: &[Indexed]) -> Result<Vec<String>> {
     let there = all_fields(indexed);
     if fields.is_empty() {

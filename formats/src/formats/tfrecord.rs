@@ -85,7 +85,7 @@ impl OptionType for Shapes {
 /// Files of records, as TensorFlow writes them. A compressed file is a unit.
 ///
 /// A file that is cut between two records looks like a shorter file; one that is cut within a record is `Truncated`. A
-/// wrong checksum of a length is `Corrupt` in the same way, because nothing behind it can be found; a wrong checksum of
+/// wrong checksum of a length is `Corrupt` in the same way, because nothing after it can be found; a wrong checksum of
 /// a record is an error of that sample alone.
 #[derive(Debug)]
 pub struct TfRecord {
@@ -154,11 +154,11 @@ impl TfRecord {
         let record = || Field { name: "record".to_owned(), dtype: DType::U8, shape: Shape::Ragged };
         let schema = columns.as_ref().map_or_else(|| Schema { fields: vec![record()] }, Columns::schema);
         let mut index = Index::new("tfrecord", files, schema, ends.last().copied().unwrap_or(0));
-        // Numbers lie in chunks that samples of several batches share.
+        // Numbers are in chunks that samples of several batches share.
         index.owns_values = false;
         index.bytes = bytes;
         index.shards = ends;
-        // Records as they are, if nothing stands behind them in their spans.
+        // Records as they are, if nothing follows them in their spans.
         index.plain_field = (columns.is_none() && !options.verify_crc && units.is_empty()).then_some(0);
         index.encodings = columns.as_ref().map_or_else(|| vec![Encoding::raw("as it is")], Columns::encodings);
         notes.tell(&mut index);
@@ -170,13 +170,13 @@ impl TfRecord {
         &self.shards[file.0 as usize]
     }
 
-    /// Where a record lies; `None` where the index is damaged.
+    /// The place of a record; `None` if the index is damaged.
     fn place(&self, id: SampleId) -> Option<Place> {
         let (file, number) = self.index.locate(id);
         let sidecar = &self.shard(file).sidecar;
         let mut place = None;
         let is_whole = sidecar.sample(number, |_, offset, len| place = Some((file, offset, len)));
-        // The checksum behind it lies in the file as well.
+        // The checksum after it is in the file as well.
         let extent = sidecar.decoded().map_or(self.files().size(file), |(_, bytes)| bytes);
         let ends_within =
             |offset: u64, len: u64| offset.checked_add(len)?.checked_add(FOOTER_BYTES).filter(|&end| end <= extent);
@@ -223,10 +223,10 @@ impl Dataset for TfRecord {
         let framed = match self.shard(file).unit {
             None => raw.clone(),
             Some(_) if offset + wanted > raw.len() as u64 => {
-                let what = format!("it lies outside of the {} bytes that were decoded", raw.len());
+                let what = format!("it is outside of the {} bytes that were decoded", raw.len());
                 return Err(self.corrupt(id, place, what, 0));
             }
-            // Fits: it lies in memory.
+            // Fits: it is in memory.
             Some(_) => raw.slice(offset as usize..(offset + wanted) as usize),
         };
         let record = if self.verify_crc {
@@ -277,7 +277,7 @@ impl Dataset for TfRecord {
     }
 }
 
-/// A record without its checksum, which stands behind it and is right.
+/// A record without the checksum that follows it, which is right.
 ///
 /// # Errors
 /// What is wrong, in words.
@@ -296,7 +296,7 @@ fn checked(framed: &Bytes) -> Result<Bytes, String> {
 const FIRST_RECORDS: usize = 16;
 /// And their bytes; the first record may have more.
 const FIRST_BYTES: u64 = 1 << 20;
-/// Longer records tell nothing: to learn the columns must not take the memory that was meant for reading them.
+/// Longer records are not used: to learn the columns must not take the memory that was meant for reading them.
 const LEARNED_BYTES_MAX: u64 = 64 << 20;
 
 /// The columns of examples, as the first records of the file at `path` show them; `None` where records are bytes.
@@ -309,7 +309,7 @@ fn columns(path: &Path, compression: Option<Compression>, options: &TfRecordOpti
     let mut stream = Stream::open(path, compression).map_err(|error| Error::io("cannot open", error))?;
     let (mut learned, mut wrong, mut read) = (Learned::default(), None, 0);
     while read < FIRST_RECORDS && stream.offset() < FIRST_BYTES {
-        // Damage behind the first records has been found by whoever made the index.
+        // The maker of the index has found any damage after the first records.
         let Ok(Some(mut record)) = stream.record(LEARNED_BYTES_MAX) else { break };
         let number = read;
         read += 1;

@@ -28,13 +28,13 @@ options! {
         /// Tokens from the start of a window to that of the next; not given: one fewer than a window has, so that each
         /// token but the first is predicted once.
         stride: Option<u64>,
-        /// Type of raw tokens; not given: files are Megatron-LM's, whose index tells it.
+        /// Type of raw tokens; not given: files are Megatron-LM's, whose index has it.
         token_dtype: Option<DType>,
         /// Bytes before the first record, or raw token, of each file.
         header_bytes["header_size"]: u64,
         /// Keep windows within Megatron-LM's documents; otherwise a file is one stream.
         documents: bool,
-        /// Fail where tokens are left behind the last window of a file or document, instead of leaving them out.
+        /// Fail if tokens are left after the last window of a file or document, instead of leaving them out.
         whole_windows: bool,
     }
 }
@@ -63,12 +63,12 @@ fn detect(path: &Path) -> bool {
     bins(&[path]).iter().all(|bin| bin.extension().is_some_and(|it| it == "bin") && bin.is_file() && has_index(bin))
 }
 
-/// Whether an index of Megatron-LM lies beside a file of tokens.
+/// Whether an index of Megatron-LM accompanies a file of tokens.
 fn has_index(bin: &Path) -> bool {
     head(&bin.with_extension("idx")) == megatron::MAGIC
 }
 
-/// Windows of tokens, all of one length. Where a window lies is arithmetic and a binary search.
+/// Windows of tokens, all of one length. The place of a window is arithmetic and a binary search.
 ///
 /// Memory: 16 bytes for each file, or with `documents` for each document that is long enough for a window.
 #[derive(Debug)]
@@ -202,7 +202,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// The number of windows in a stretch, and the number of tokens behind them. Tokens that a stride longer than the
+    /// The number of windows in a stretch, and the number of tokens after them. Tokens that a stride longer than the
     /// windows passes over do not count.
     fn windows(self, tokens: u64) -> (u64, u64) {
         let Some(room) = tokens.checked_sub(self.window_tokens) else { return (0, tokens) };
@@ -218,7 +218,7 @@ struct Windows {
     starts: Vec<u64>,
     /// Counted from the file's first.
     ends: Vec<u64>,
-    /// Stretches with tokens behind their last window.
+    /// Stretches with tokens after their last window.
     incomplete: u64,
     dropped_tokens: u64,
 }
@@ -228,7 +228,7 @@ impl Windows {
         Windows { dtype, starts: Vec::new(), ends: Vec::new(), incomplete: 0, dropped_tokens: 0 }
     }
 
-    /// Adds a stretch of tokens that begins at the byte `start`; if none may be left behind the last window, returns
+    /// Adds a stretch of tokens that begins at the byte `start`; if none may be left after the last window, returns
     /// where it begins.
     fn add(&mut self, start: u64, tokens: u64, cut: Cut) -> Option<u64> {
         let (count, rest) = cut.windows(tokens);
@@ -291,7 +291,7 @@ fn incomplete_window(files: &FileTable, file: FileId, at: u64) -> Error {
         .with_remedy("choose another length of windows, or drop incomplete windows")
 }
 
-/// The `.bin` files that paths stand for: an `.idx` for its `.bin`, and the beginning of both names for it too.
+/// The `.bin` files that the paths match: an `.idx` for its `.bin`, and the beginning of both names for it too.
 fn bins<P: AsRef<Path>>(paths: &[P]) -> Vec<PathBuf> {
     let bin = |path: &P| {
         let path = path.as_ref();
@@ -332,7 +332,7 @@ impl Dataset for Tokens {
         Ok(())
     }
 
-    /// The file, and behind a "#" the byte that the window begins at.
+    /// The file, and after a "#" the byte at which the window begins.
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (file, offset) = self.locate(id);
         out.extend_from_slice(self.files().name(file));

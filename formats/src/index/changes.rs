@@ -1,4 +1,4 @@
-//! Whether a dataset's files are still those that were indexed: what a run asks that indexes anew.
+//! Whether a dataset's files are still those that were indexed: a run that indexes anew asks this.
 
 use crate::dataset::{FileId, FileTable, Fingerprint};
 use crate::find::names::has_extension;
@@ -21,8 +21,8 @@ impl FileTable {
     /// `None` if all are what they were.
     ///
     /// This asks the system for the identity of every file, and reads none: some microseconds a file where inodes are
-    /// in memory. A file that was [pushed](FileTable::push) without a look at it counts as unchanged while it is there.
-    /// Files that were added are not in the table, so it knows nothing of them.
+    /// in memory. A file that was [pushed](FileTable::push) without an inspection counts as unchanged while it is
+    /// there. Files that were added are not in the table, so they are not noticed.
     ///
     /// ```
     /// use uringload_formats::{Dataset, Options, open};
@@ -60,13 +60,13 @@ impl FileTable {
             Ok(stat) => Identity::from(&stat),
             Err(errno) => return Some(Error::io("cannot find", errno.into()).with_path(path)),
         };
-        // Only a file that is open tells whether its file system keeps inodes. One that cannot be opened is another.
+        // Only an open file shows whether its file system keeps inodes. One that cannot be opened is another.
         let vary = || open_identified(&path).is_ok_and(|opened| inodes_vary(opened.file.as_fd()));
         self.is_still(file, &identity, vary).err()
     }
 }
 
-/// A hash of the names of all files that `paths` stand for, apart from indexes: another one where files were added.
+/// A hash of the names of all files that the paths match, apart from indexes: it differs if files were added.
 ///
 /// # Errors
 /// As [`open`](crate::open) for paths that cannot be listed.

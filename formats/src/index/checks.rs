@@ -1,4 +1,4 @@
-//! Whether the checksums and hashes match that formats store beside their data.
+//! Whether the checksums and hashes that formats store beside their data match.
 
 #[cfg(feature = "hashes")]
 mod hashes;

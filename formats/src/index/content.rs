@@ -1,5 +1,5 @@
-//! A look at what files hold: a few blocks of some files tell a dataset from another one whose files have the same
-//! names and sizes.
+//! A look at the content of files: a few blocks of some files distinguish a dataset from another one whose files have
+//! the same names and sizes.
 
 use crate::dataset::{FileId, FileTable, Fingerprint};
 use crate::index::headers::Source;

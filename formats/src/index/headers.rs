@@ -100,13 +100,13 @@ impl Source {
     }
 
     /// Calls `each` with the bytes of a range, piece by piece, until it returns false. Returns whether it never did.
-    /// Leaves the page cache as it was, as far as the kernel reports its state and takes advice.
+    /// Leaves the page cache as it was, if the kernel reports its state and takes advice.
     pub(crate) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
         let (start, len) = (range.start, range.end.saturating_sub(range.start));
         if range.end > self.size {
             return Err(self.truncated(what));
         }
-        // If unknown, assume cached: pages that others need are worth more than pages that nobody needs.
+        // If unknown, assume cached: pages that others need are worth more than pages that no one needs.
         let was_cached = cachestat(self.file.as_fd(), start, len).map_or(true, |stat| stat.cached > 0);
         let advise = |offset, len, advice| rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
         let _ = advise(0, 0, Advice::Sequential);
@@ -187,7 +187,7 @@ pub(crate) fn open_identified(path: &Path) -> std::io::Result<Opened> {
 /// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.
 pub(crate) fn head(path: &Path) -> Vec<u8> {
     let (mut head, _asking) = (Vec::new(), asking(path));
-    // Bytes read before an error still count: whoever opens the file gets the error.
+    // Bytes read before an error still count: the opening of the file gets the error.
     let _ = open_identified(path).and_then(|opened| File::from(opened.file).take(HEAD_BYTES).read_to_end(&mut head));
     head
 }
@@ -204,17 +204,17 @@ pub(crate) fn map_files<T: Send>(
     try_in_parallel(&files.map(FileId).collect::<Vec<_>>(), threads, |&file| work(file))
 }
 
-/// The 2 bytes at `at`, little endian. `at + 2` lies within `bytes`.
+/// The 2 bytes at `at`, little endian. `at + 2` is within `bytes`.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The 4 bytes at `at`, little endian. `at + 4` lies within `bytes`.
+/// The 4 bytes at `at`, little endian. `at + 4` is within `bytes`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
-/// The 8 bytes at `at`, little endian. `at + 8` lies within `bytes`.
+/// The 8 bytes at `at`, little endian. `at + 8` is within `bytes`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

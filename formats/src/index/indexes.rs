@@ -139,9 +139,9 @@ impl<'a> Pass<'a> {
         Plain { path: self.path, file: self.file, size: self.size }
     }
 
-    /// The file, of which the headers alone are looked at.
+    /// The file; only its headers are looked at.
     pub(crate) fn headers(&self) -> Plain<'a> {
-        // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
+        // Without readahead, which would read the payloads that are passed over. If that is impossible, it does.
         let _ = advise_random(self.file.as_fd());
         self.plain()
     }
@@ -177,11 +177,11 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Where another program's index lies, and what it says or why it is not believed.
+/// The place of another program's index, and its content or why it is not trusted.
 pub(crate) type Foreign<T> = (PathBuf, Result<T, String>);
 
-/// Another program's index of the file at `path`, if there is one at one of `places`. It is believed if the file has
-/// not changed since, and it is a text of at most `most` bytes of which `understand` makes something.
+/// Another program's index of the file at `path`, if there is one at one of `places`. It is trusted if the file has not
+/// changed since, and it is a text of at most `most` bytes that `understand` accepts.
 pub(crate) fn foreign<T>(
     path: &Path,
     identity: &Identity,
@@ -310,7 +310,7 @@ impl Job<'_> {
             Proof::default()
         };
         if is_given_up() {
-            return Err(Error::new(ErrorKind::Timeout, "nobody waits for it any more"));
+            return Err(Error::new(ErrorKind::Timeout, "the wait for it has ended"));
         }
         // Before the index is written: it carries the identity of the file as it was when it was opened.
         if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
@@ -417,7 +417,7 @@ impl Notes {
         let foreign = foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into());
         let untrusted = untrusted.into_fallback(Cause::ForeignIndex, "a look through the files".into());
         let untrusted = untrusted
-            .map(|step| step.with_remedy("delete them, and index again; keep indexes where nobody else may write"));
+            .map(|step| step.with_remedy("delete them, and index again; keep indexes where no other user may write"));
         notes.fallbacks.extend([cached, in_memory, foreign, untrusted].into_iter().flatten());
         notes
     }
@@ -441,7 +441,7 @@ impl Notes {
     }
 }
 
-/// Where each file ends, in samples, if they have so many each.
+/// The end of each file, in samples, if they have that many each.
 ///
 /// # Errors
 /// `InvalidArgument` for more than 2^64 samples.

@@ -23,7 +23,7 @@ impl PackedFile {
         Span { file: self.file, offset: 0, len: files.size(self.file) }
     }
 
-    /// Decodes the file, of which `stored` has all bytes, into `out`; returns its length.
+    /// Decodes the file, all bytes of which are in `stored`, into `out`; returns its length.
     ///
     /// # Errors
     /// `Corrupt` where that fails, or where it has another length than the index says.
@@ -53,7 +53,7 @@ impl PackedFile {
     }
 }
 
-/// The first bytes by which [`detect`] tells a compression.
+/// The first bytes by which [`detect`] recognizes a compression.
 const HEAD_BYTES: usize = 6;
 
 /// How a file is compressed that holds no bytes which begin like that otherwise. Names are not reliable.

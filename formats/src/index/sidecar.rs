@@ -10,9 +10,9 @@
 //! A sidecar is ignored, and its shard scanned again, if it is of another version, if it is torn anywhere, or if its
 //! shard has another name, size or modification time. If those are the same, but device, inode or time of change are
 //! not, the shard is a copy (a dataset may move), or was written to and its time put back; and if it was written to
-//! within [`RACY_SECONDS`] before it was indexed, no time tells. Then content decides: the sidecar has the checksums of
-//! some pieces of the shard (see [`Proof`]). In a cache folder, which others may use too, only what this user or root
-//! wrote, and nobody else may write, is trusted.
+//! within [`RACY_SECONDS`] before it was indexed, no time shows it. Then content decides: the sidecar has the checksums
+//! of some pieces of the shard (see [`Proof`]). In a cache folder, which others may use too, a file is trusted only if
+//! this user or root wrote it and no other user may write it.
 //!
 //! The header and the table of checksums each carry a CRC-32C, which is verified on opening. Each 4 KiB of the rest
 //! have a CRC-32C in that table, which is verified when they are read. So no number is used unverified. Even so,
@@ -78,13 +78,13 @@ pub(crate) struct Sidecar {
 enum Store {
     /// In memory, verified.
     Resident(Vec<u8>),
-    /// In its file, of which pieces are read and verified when they are looked at.
+    /// In its file; pieces are read and verified when they are looked at.
     OnDisk(OnDisk),
 }
 
 impl Sidecar {
     /// Opens the index at `path`, if it is the complete and current index of `shard`, which is open as `shard_file`.
-    /// Small ones are read into `memory`, as far as there is any.
+    /// Small ones are read into `memory`, if there is any.
     ///
     /// # Errors
     /// Why it is not: one line, without the path.
@@ -321,7 +321,7 @@ impl Sidecar {
         Some(u64::from_le_bytes(bytes) & (u64::MAX >> (64 - 8 * u32::from(width))))
     }
 
-    /// Whether all of `at..at + len` lies between header and checksums.
+    /// Whether all of `at..at + len` is between header and checksums.
     fn is_inside(&self, at: u64, len: u64) -> bool {
         at >= self.head.body_at && at.checked_add(len).is_some_and(|end| end <= self.head.checks_at)
     }

@@ -139,7 +139,7 @@ impl<'a, S: Source> Window<'a, S> {
         let end = if is_short { page_end } else { page_end.max(offset + LONG_BYTES) }.min(self.source.size_max());
         // Old bytes that are still needed: not every source can read them again.
         let kept = offset.checked_sub(self.start).filter(|&kept| kept <= self.bytes.len() as u64);
-        // Fits: it lies within the window.
+        // Fits: it is within the window.
         self.bytes.drain(..kept.map_or(self.bytes.len(), |kept| kept as usize));
         self.start = offset;
         let have = self.bytes.len();

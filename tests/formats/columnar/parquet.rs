@@ -196,7 +196,7 @@ fn several_files_are_one_dataset() {
     let more = dataset::open(&paths, &of(&[]).format("parquet")).unwrap();
     assert_eq!((more.len(), more.schema().fields.len(), left_out(&*more)[0].1), (20, 1, 1));
     assert_eq!(dataset::open(&paths, &of(&["string"]).format("parquet")).unwrap().len(), 20);
-    // What they have in common can be had of both.
+    // Both have what they have in common.
     let both =
         dataset::open(&[data("split/a.parquet"), data("other.parquet")], &of(&["string"]).format("parquet")).unwrap();
     assert_eq!(both.len(), 16);

@@ -57,7 +57,7 @@ fn a_file_cut_off_anywhere_is_an_error() {
     cut_off(1);
 }
 
-/// Cuts at every so many bytes.
+/// Cuts at multiples of a number of bytes.
 fn cut_off(every: usize) {
     bounded(move |path| {
         for name in ["small-earliest", "small-latest", "compact-latest", "filled-latest", "user_block-latest"] {
@@ -117,7 +117,7 @@ fn any_of_many_bytes_may_be_any_other() {
     some_bytes(1);
 }
 
-/// Changes of every form, at every so many of the places of the slow test.
+/// Changes of every form, at some of the places of the slow test.
 fn some_bytes(every: usize) {
     changed("small-earliest", every, 1);
     changed("small-latest", every, 3);

@@ -22,7 +22,7 @@ fn each_by_its_name() {
         assert!(text.contains("refused-latest.h5") && text.contains(name), "{name}: {error:?}");
         assert!(error.remedy().is_some() || kind == ErrorKind::InvalidArgument, "{name}: {error:?}");
     }
-    // Without a name, what can be had is columns.
+    // Without a name, all readable datasets are columns.
     let all = open(&file, &[]).unwrap();
     let names: Vec<_> = all.schema().fields.iter().map(|field| &*field.name).collect();
     let wanted = ["big_endian", "complex/r", "complex/i", "compound/a", "compound/b"];

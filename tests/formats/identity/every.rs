@@ -102,7 +102,7 @@ fn swap(place: &Place, one: &Path, (shards, swaps): (usize, u64), turn: usize) {
         let path = &files[random.below(files.len() as u64) as usize];
         if !changed.contains_key(path) {
             let change = CHANGES[random.below(CHANGES.len() as u64) as usize];
-            // Told of before it happens, because it may be found while it happens.
+            // Reported before it happens, because it may be found while it happens.
             changed.insert(path.clone(), change);
             change.apply(path, &other(path));
         }
@@ -122,7 +122,7 @@ fn swap(place: &Place, one: &Path, (shards, swaps): (usize, u64), turn: usize) {
     assert_eq!(told, changed_files, "{}: every change is told, and nothing else", place.name);
 }
 
-/// Every format, of so many shards, so many of which are swapped.
+/// Every format, of a number of shards, some of which are swapped.
 fn swap_all(sizes: (usize, u64)) {
     let one = TempDir::new().expect("a folder");
     write(one.path());

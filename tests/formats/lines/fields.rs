@@ -80,7 +80,7 @@ fn the_first_line_tells_what_fields_are() {
         (DType::I64, Shape::Ragged),
     ];
     assert_eq!(types(&text, &names), wanted);
-    // Lines that cannot be read tell nothing; what is asked for wins.
+    // Lines that cannot be read say nothing; what is asked for wins.
     let asked = types(&[b"{broken\n", &text[..]].concat(), &["i:f32", "ai:i32", "b:u8", "none:f64"]);
     let wanted =
         [(DType::F32, scalar()), (DType::I32, Shape::Ragged), (DType::U8, Shape::Ragged), (DType::F64, scalar())];
@@ -176,7 +176,7 @@ fn bad_lines_are_errors_of_their_samples() {
     assert!(rows[1].is_err() && rows[0].is_ok(), "bytes that are no Unicode");
 }
 
-/// Python's `json` writes them, and one in a column that nobody wants must not cost the line.
+/// Python's `json` writes them, and one in an unwanted column must not cost the line.
 #[test]
 fn numbers_that_are_not_finite() {
     let of = |bytes: &[u8], name: &str| -> Vec<Vec<u8>> {
@@ -195,7 +195,7 @@ fn numbers_that_are_not_finite() {
     assert_eq!(of(text, "o"), [&b"{\"y\": [Infinity]}"[..], b"{}", b"[NaN]"]);
     assert_eq!(of(text, "x:u8"), [&b"NaN"[..], b"-Infinity", b"2.5"]);
     assert_eq!(types(text, &["x", "a"]), [(DType::F64, Shape::Fixed(vec![])), (DType::F64, Shape::Ragged)]);
-    // Whatever else is odd in what nobody wants: no number of any type, half of a pair, no UTF-8, nested too deep.
+    // Other oddities in unwanted columns: no number of any type, half of a pair, no UTF-8, nested too deep.
     let deep = [&b"{\"o\": "[..], &[b'['; 500], &[b']'; 500], b", \"t\": \"d\"}"].concat();
     for odd in [
         &b"{\"o\": 1e999, \"t\": \"d\"}"[..],

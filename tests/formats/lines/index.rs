@@ -1,4 +1,4 @@
-//! What becomes of indexes: written, used, rebuilt.
+//! The life of indexes: written, used, rebuilt.
 
 use super::*;
 use crate::common::direct::report;

@@ -84,7 +84,7 @@ fn rows_of_tables() {
     }
 }
 
-/// A line that cannot be had fails by itself; `on_error` decides about it as about any other.
+/// A line that cannot be read fails by itself; `on_error` decides about it as about any other.
 #[test]
 fn a_bad_line_is_the_error_of_its_sample() {
     let place = folder(&[("a.jsonl", b"{\"a\": 1}\n{\"a\": \"x\"}\n{\"a\": 3}\n{\n")]);

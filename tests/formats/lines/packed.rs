@@ -29,7 +29,7 @@ fn compressed_files_have_the_lines_of_plain_ones() {
         let (first, second) = bytes.split_at(9);
         for (way, ending) in WAYS {
             let parts = [pack(way, first), pack(way, second)].concat();
-            // A name says nothing, and streams one behind the other are one.
+            // A name says nothing, and adjacent streams are one.
             let named = format!("{name}.{ending}");
             for (name, packed) in [(&*named, pack(way, bytes)), (&named, parts), (name, pack(way, bytes))] {
                 let place = folder(&[(name, &packed)]);

@@ -177,7 +177,7 @@ fn what_makes_no_sense_is_refused() {
         let error = planned(images).unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains(told), "{error}");
     }
-    // Two columns of images: nobody can tell which is a mask.
+    // Two columns of images: which is a mask is unknown.
     let root = tempfile::tempdir().unwrap();
     let tar = Archive::new().file("0.jpg", FILES[0].1).file("0.png", FILES[2].1);
     fs::write(root.path().join("a.tar"), tar.end().0).unwrap();

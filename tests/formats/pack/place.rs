@@ -47,7 +47,7 @@ fn a_pack_that_was_ended_is_gone_on_with() {
         fs::write(to.path().join(name), b"half").unwrap();
     }
     fs::remove_file(to.path().join("shard-000002.tar.uidx")).unwrap();
-    fs::write(to.path().join(".shard-note"), b"somebody's").unwrap();
+    fs::write(to.path().join(".shard-note"), b"a user's").unwrap();
     let report = stop_behind(u64::MAX);
     assert_eq!((report.shards, report.shards_kept, report.samples, report.samples_written), (8, 3, 8, 5));
     assert_eq!(fs::metadata(part.path(1)).unwrap().modified().unwrap(), kept, "what is whole is not written again");
@@ -97,7 +97,7 @@ fn shards_of_another_plan_stay_unless_they_are_to_be_replaced() {
     let report = pack(folder_at(source.path()), to.path(), replace).unwrap();
     assert_eq!((report.shards, report.shards_kept), (1, 0));
     let left = ["other-000000.tar", "other-000000.tar.uidx", "pack.json", "shard-000099.tar"];
-    assert_eq!(names(to.path()), left, "what no manifest tells of stays");
+    assert_eq!(names(to.path()), left, "what no manifest lists stays");
 }
 
 fn samples_of(folder: &Path) -> Vec<(String, Vec<u8>)> {

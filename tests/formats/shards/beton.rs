@@ -288,7 +288,7 @@ fn heads_that_lie_are_refused() {
         kind(made().with(8, &u64::to_le_bytes(samples)), ErrorKind::Truncated, "samples does not fit");
     }
     kind(made().with(8, &0_u64.to_le_bytes()), ErrorKind::Corrupt, "allocations for 0 values");
-    kind(made().with(16, &u64::MAX.to_le_bytes()), ErrorKind::Truncated, "behind the end");
+    kind(made().with(16, &u64::MAX.to_le_bytes()), ErrorKind::Truncated, "past the end");
     kind(made().with(16, &(made().end - 8).to_le_bytes()), ErrorKind::Truncated, "ends in 8 bytes");
     kind(made().with(records, &[2]), ErrorKind::Corrupt, "mode 2");
     kind(made().with(records + 5, &u64::MAX.to_le_bytes()), ErrorKind::Corrupt, "\"image\" of sample 0");

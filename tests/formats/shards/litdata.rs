@@ -16,7 +16,7 @@ pub fn golden_rows() -> [Row; 2] {
     [row(&[("0", &1_i64.to_le_bytes()), ("1", b"hi")]), row(&[("0", &2_i64.to_le_bytes()), ("1", b"yo!")])]
 }
 
-/// What becomes of a chunk whose rows are no Arrow, with Arrow built in or not.
+/// The error of a chunk whose rows are not Arrow, with Arrow built in or not.
 pub const BROKEN_ROWS: ErrorKind = if cfg!(feature = "parquet") { ErrorKind::Corrupt } else { ErrorKind::Unavailable };
 
 /// The tree of a tuple of leaves.
@@ -135,9 +135,9 @@ fn arrays_have_headers_of_either_order() {
 fn sizes_of_leaves_are_checked() {
     for (bad, what) in [
         ("07000000 01000000 01000000000000 61", "7 bytes of i64"),
-        ("08000000 09000000 0100000000000000 61", "behind its item"),
+        ("08000000 09000000 0100000000000000 61", "past its item"),
         ("08000000 00000000 0100000000000000 61", "16 bytes of the 17"),
-        ("08000000 ffffffff 0100000000000000 61", "behind its item"),
+        ("08000000 ffffffff 0100000000000000 61", "past its item"),
     ] {
         let root = dataset(&["int", "str"], &[hex(&format!("{bad} 00"))[..hex(bad).len()].to_vec()]);
         let lit = open(root.path());
@@ -215,8 +215,8 @@ fn heads_that_lie_are_refused() {
         (with(0, 1), "the head says 1 samples, and the index 2"),
         (with(4, 17), "begins at 17"),
         (with(4, 12), "before 16"),
-        (with(8, 54), "behind the end"),
-        (with(8, 60), "behind the end"),
+        (with(8, 54), "past the end"),
+        (with(8, 60), "past the end"),
         (with(8, 20), "item 0 has 4 bytes"),
         (with(12, 33), "before 34"),
         (with(12, 52), "items end at 52"),

@@ -152,8 +152,7 @@ fn samples_that_break_the_format_are_their_own_error() {
         assert!(error.offset().is_some(), "{error}");
         assert!(sample(&*mds, 0).is_ok() && sample(&*mds, 2).is_ok());
     }
-    for (bad, what) in [("05000000 0102", "behind its sample"), ("01000000 0102", "1 bytes"), ("ffffffff 01", "behind")]
-    {
+    for (bad, what) in [("05000000 0102", "past its sample"), ("01000000 0102", "1 bytes"), ("ffffffff 01", "past")] {
         let root = one("bytes", None, &[&sized(b"good"), &hex(bad)]);
         let mds = open(root.path()).unwrap();
         assert_eq!(sample(&*mds, 0).unwrap()["v"], b"good");
@@ -250,7 +249,7 @@ fn heads_that_lie_are_refused() {
         (with(0, u32::MAX), "4294967295"),
         (with(4, 15), "begins at 15, before 16"),
         (with(8, 219), "sample 1 begins at 219, before 220"),
-        (with(8, 254), "offset 254 lies behind the end"),
+        (with(8, 254), "offset 254 is past the end"),
         (with(12, 252), "ends at 252"),
         (with(12, u32::MAX), "4294967295"),
         (with(8, 221), "sample 0 has 1 bytes"),
@@ -269,7 +268,7 @@ fn heads_that_lie_are_refused() {
         assert_error(open(root.path()), kind, &["the index", "s.mds"]);
         let options = Options::new().format("mds").set("allow_bad_shards", true);
         let forgiving = dataset::open(&[root.path()], &options);
-        assert_eq!(forgiving.is_err(), samples == 1 << 60, "nobody waits for 2^60 samples to fail");
+        assert_eq!(forgiving.is_err(), samples == 1 << 60, "2^60 samples would take too long to fail");
     }
     assert_small();
 }

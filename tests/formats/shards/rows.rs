@@ -159,7 +159,7 @@ fn every_byte_that_is_changed_is_survived() {
     changes_are_survived(1);
 }
 
-/// Every so many bytes of a chunk that are changed, and every place where it is cut: an error that names the file, or
+/// Some bytes of a chunk that are changed, and every place where it is cut: an error that names the file, or
 /// rows; never a panic, and no memory that a head merely claims.
 fn changes_are_survived(every: usize) {
     for name in ["plain", "zstd"] {

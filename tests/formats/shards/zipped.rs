@@ -162,7 +162,7 @@ fn what_a_shard_decodes_to_is_checked() {
         (with(0, 3), "the head says 3 samples, and the index 2"),
         (with(4, 15), "begins at 15, before 16"),
         (with(8, 219), "sample 1 begins at 219, before 220"),
-        (with(8, 254), "offset 254 lies behind the end"),
+        (with(8, 254), "offset 254 is past the end"),
         (with(12, 252), "ends at 252"),
         (with(8, 221), "sample 0 has 1 bytes"),
     ] {
@@ -266,7 +266,7 @@ fn cut_off_or_changed(every: usize) {
         let name = format!("shard.00001.mds.{compression}");
         let healthy = fs::read(root.path().join(&name)).unwrap();
         let first = dataset::open(&[root.path()], &Options::new().format("mds")).unwrap().shards()[0];
-        // One sample tells whether the unit can be had.
+        // One sample shows whether the unit is good.
         let read = |stored: &[u8]| {
             let mut index = index.clone();
             index["shards"][1]["zip_data"]["bytes"] = json!(stored.len());
@@ -368,7 +368,7 @@ fn directories_of_frames_that_lie_are_refused() {
         (with(40, 1), "frame 0 has 1 items from item 0 on"),
         (with(44, 59), "46 bytes at byte 59"),
         (with(44, u32::MAX), "4294967295"),
-        (with(48, u32::MAX), "behind the end"),
+        (with(48, u32::MAX), "past the end"),
         (with(52, 47), "47 bytes at byte 60"),
         (with(56, 36), "36 bytes for items of 37"),
         (with(32, u32::MAX), "37 bytes for items of 4294967295"),

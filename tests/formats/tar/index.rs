@@ -1,4 +1,4 @@
-//! What becomes of indexes: written, used, rebuilt, taken over.
+//! The life of indexes: written, used, rebuilt, taken over.
 
 use super::{Contents, contents, folder, left_out, quiet};
 use crate::common::archive::Archive;
@@ -165,7 +165,7 @@ fn a_sidecar_that_is_not_the_shards_is_rebuilt() {
 #[test]
 fn where_a_folder_takes_no_index() {
     let place = folder(&[("a.tar", &two_samples())]);
-    // A folder in the place of the sidecar: nobody, root included, can put a file there.
+    // A folder in the place of the sidecar: no user, root included, can put a file there.
     fs::create_dir(place.path().join("a.tar.uidx")).unwrap();
     let tar = dataset::open(&[place.path()], &with_sidecars()).unwrap();
     let [fallback] = &*tar.index().fallbacks else { panic!("{:?}", tar.index().fallbacks) };

@@ -1,4 +1,4 @@
-//! Through the loader: every byte, on each engine, and what becomes of samples that lack something.
+//! Through the loader: every byte, on each engine, and samples that lack something.
 
 use super::index::with_sidecars;
 use super::{folder, key};

@@ -66,7 +66,7 @@ fn compressed_archives_have_the_samples_of_plain_ones() {
     let (first, second) = archive.0.split_at(20_001);
     for (way, name) in WAYS {
         let parts = [pack(way, first), pack(way, second)].concat();
-        // A name says nothing, and streams one behind the other are one.
+        // A name says nothing, and adjacent streams are one.
         for (name, packed) in [(name, pack(way, &archive.0)), (name, parts), ("a.tar", pack(way, &archive.0))] {
             let folder = folder(&[(name, &packed)]);
             let scanned = dataset::open(&[folder.path()], &with_sidecars()).unwrap();
@@ -149,7 +149,7 @@ fn small() -> Archive {
     Archive::new().file("a.jpg", b"one").file("a.cls", b"1").file("b.jpg", &[5; 700]).file("b.cls", b"2").end()
 }
 
-/// None of the samples of an archive that was cut can be had, and those of others can.
+/// The samples of an archive that was cut cannot be read, and those of others can.
 #[test]
 fn a_cut_at_every_byte() {
     let good = archive(0, 3);
@@ -169,7 +169,7 @@ fn a_cut_at_every_byte() {
     }
 }
 
-/// What is whole in front of damage that the archive had before it was compressed can be had.
+/// Samples before damage that the archive had before it was compressed can be read.
 #[test]
 fn damage_within_a_sound_stream() {
     let whole = small();
@@ -195,7 +195,7 @@ fn damage_within_a_sound_stream() {
     }
 }
 
-/// What becomes of an index whose shard is another, or is compressed otherwise.
+/// The fate of an index whose shard is another, or is compressed otherwise.
 #[test]
 fn an_index_that_is_not_the_shards_is_rebuilt() {
     let (archive, samples) = (archive(0, 4), plain(&archive(0, 4)));

@@ -1,4 +1,4 @@
-//! Examples: which columns there are, and what becomes of records that are not like the first ones.
+//! Examples: which columns there are, and how records differ from the first ones.
 
 use super::writer::{self, features, field, file, floats, frame, integers, strings, varint};
 use super::{assert_error, folder, payloads, quiet};
@@ -64,7 +64,7 @@ fn every_encoding_of_the_same_features() {
         &[entry(b"s", &strings(&[b"text"])), entry(b"i", &field(3, &unpacked_i)), entry(b"f", &field(2, &unpacked_f))]
             .concat(),
     );
-    // Lists in pieces, packed and not; a value in front of its name; features in two messages; what nobody knows.
+    // Lists in pieces, packed and not; a value in front of its name; features in two messages; unknown fields.
     let pieces_i =
         [field(3, &field(1, &[1])), field(3, &[&[0x08][..], &varint(u64::MAX), &field(1, &varint(1 << 63))].concat())];
     let pieces_f = field(2, &[field(1, &reals(&[0.5])), vec![], field(1, &reals(&[-2.0]))].concat());

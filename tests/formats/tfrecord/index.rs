@@ -1,4 +1,4 @@
-//! What becomes of indexes: written, used, rebuilt, taken over.
+//! The life of indexes: written, used, rebuilt, taken over.
 
 use super::writer::{file, gzip};
 use super::{bytes, folder, payloads};
@@ -112,7 +112,7 @@ fn a_sidecar_that_is_not_the_files_is_rebuilt() {
 #[test]
 fn where_a_folder_takes_no_index() {
     let place = folder(&[("a.tfrecord", &file(&records()))]);
-    // A folder in the place of the sidecar: nobody, root included, can put a file there.
+    // A folder in the place of the sidecar: no user, root included, can put a file there.
     fs::create_dir(place.path().join("a.tfrecord.uidx")).unwrap();
     let dataset = open(place.path());
     let line = dataset.index().fallbacks[0].to_string();

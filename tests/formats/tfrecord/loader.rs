@@ -1,4 +1,4 @@
-//! Through the loader: every byte, on each engine, and what becomes of a record that is damaged.
+//! Through the loader: every byte, on each engine, and a record that is damaged.
 
 use super::writer::{features, file, integers, strings};
 use super::{bytes, data, folder, quiet};

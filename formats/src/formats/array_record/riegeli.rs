@@ -11,11 +11,11 @@ use std::io::Read;
 
 /// Each block begins at a multiple of this.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
-/// What stands at the beginning of a block, in the middle of a chunk or not: a hash, and where chunks begin.
+/// The beginning of a block, in the middle of a chunk or not: a hash, and where chunks begin.
 const BLOCK_HEADER_BYTES: u64 = 24;
 /// Hash of the rest, bytes of the data, their hash, type and number of records, bytes of the records.
 pub(super) const CHUNK_HEADER_BYTES: usize = 40;
-/// The first bytes of every file: the hash of its first block's header, in which a chunk begins behind it.
+/// The first bytes of every file: the hash of its first block's header, which a chunk follows.
 pub(super) const MAGIC: &[u8] = b"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f";
 /// Records end to end.
 const SIMPLE: u8 = b'r';
@@ -44,7 +44,7 @@ fn is_hash(_stored: u64, _bytes: &[u8]) -> bool {
 /// The header of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkHeader {
-    /// Bytes of the data behind it.
+    /// Bytes of the data after it.
     pub(super) data_bytes: u64,
     data_hash: u64,
     kind: u8,

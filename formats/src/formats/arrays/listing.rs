@@ -1,13 +1,13 @@
-//! The arrays that lie in a file.
+//! The arrays in a file.
 
 use crate::dataset::DType;
 
 /// Longest shape: NumPy's own limit.
 pub(super) const DIMENSIONS_MAX: usize = 64;
-/// Names that an error tells.
+/// Most names in an error.
 pub(super) const NAMES_TOLD: usize = 8;
 
-/// An array that lies in a file.
+/// An array in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
     pub(crate) dtype: DType,
@@ -17,7 +17,7 @@ pub(crate) struct Array {
     pub(crate) offset: u64,
     /// Where it is deflated, if it is.
     pub(crate) deflated: Option<Deflated>,
-    /// Whether its elements lie in Fortran order, and are more than one in more than one dimension.
+    /// Whether its elements are in Fortran order, and are more than one in more than one dimension.
     pub(crate) is_fortran: bool,
     /// Whether its elements are big endian, and of several bytes.
     pub(crate) is_big_endian: bool,

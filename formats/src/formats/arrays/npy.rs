@@ -25,7 +25,7 @@ pub(super) trait Holder {
     /// Its length in bytes.
     fn len(&self) -> u64;
 
-    /// Reads the `len` bytes at `at`, which exist. Each call reads behind the one before.
+    /// Reads the `len` bytes at `at`, which exist. Each call reads after the one before.
     fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>>;
 
     /// The content breaks the format at `at`.
@@ -76,7 +76,7 @@ impl Holder for Part<'_> {
 pub fn array_of(file: &[u8]) -> Result<(DType, Vec<u64>, &[u8])> {
     let Array { dtype, shape, offset, is_fortran, is_big_endian, .. } = read_from(&mut InMemory(file))?;
     if is_fortran || is_big_endian && dtype.size() > 1 {
-        let what = if is_fortran { "lies column by column" } else { "is big endian" };
+        let what = if is_fortran { "is stored column by column" } else { "is big endian" };
         let error = Error::new(ErrorKind::Unavailable, format!("the array {what}"));
         return Err(error.with_remedy("save numpy.ascontiguousarray of it, little endian"));
     }
@@ -230,7 +230,7 @@ impl Header {
             if is_second { flaw(key_at, "has a key twice") } else { Ok(()) }
         })?;
         if text.at < text.text.len() {
-            return flaw(text.at, "goes on behind its dictionary");
+            return flaw(text.at, "goes on after its dictionary");
         }
         let (Some((dtype, is_big_endian)), Some(is_fortran), Some(shape)) = (dtype, is_fortran, shape) else {
             return flaw(0, "lacks descr, fortran_order or shape");

@@ -1,5 +1,5 @@
-//! NumPy's `.npz`: members of a zip archive, each a `.npy` array, found without reading what they hold. Of deflated
-//! ones the beginning is inflated, where their headers are.
+//! NumPy's `.npz`: members of a zip archive, each a `.npy` array, found without reading their data. In deflated
+//! members, only the beginning is inflated, where their headers are.
 
 use super::listing::{Array, Deflated, Found, Listing};
 use super::npy::{self, Holder};

@@ -1,9 +1,9 @@
-//! Arrays in Fortran order, made what everybody expects: C order.
+//! Arrays in Fortran order, converted to the usual C order.
 
 /// Elements along each side of a tile: what is read and what is written of it both stay in the processor's cache.
 const TILE: usize = 32;
 
-/// Puts the elements of `stored`, which lie in Fortran order, into `out` in C order. Both have exactly the elements of
+/// Puts the elements of `stored`, which are in Fortran order, into `out` in C order. Both have exactly the elements of
 /// an array of that shape, of `N` bytes each.
 fn c_order_of<const N: usize>(stored: &[u8], shape: &[usize], out: &mut [u8]) {
     let (stored, out) = (stored.as_chunks::<N>().0, out.as_chunks_mut::<N>().0);
@@ -15,7 +15,7 @@ fn c_order_of<const N: usize>(stored: &[u8], shape: &[usize], out: &mut [u8]) {
         out.copy_from_slice(stored);
         return;
     }
-    // The first dimension lies end to end in what is stored, the last in the output; all others are counted through.
+    // The first dimension is end to end in the file, the last in the output; all others are counted through.
     let middle = &rest[..rest.len() - 1];
     let planes: usize = middle.iter().product();
     let mut at = vec![0; middle.len()];
@@ -44,10 +44,10 @@ fn tiles(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(TILE).flat_map(move |row| (0..columns).step_by(TILE).map(move |column| (row, column)))
 }
 
-/// Puts the elements of `stored`, which lie in Fortran order, into `out` in C order. Both are as long as an array of
+/// Puts the elements of `stored`, which are in Fortran order, into `out` in C order. Both are as long as an array of
 /// that shape, with elements of 1, 2, 4 or 8 bytes.
 pub(super) fn c_order(stored: &[u8], shape: &[u64], element_bytes: usize, out: &mut [u8]) {
-    // Fits: the elements lie in memory.
+    // Fits: the elements are in memory.
     let shape: Vec<usize> = shape.iter().map(|&len| len as usize).collect();
     match element_bytes {
         1 => c_order_of::<1>(stored, &shape, out),

@@ -1,7 +1,7 @@
 //! safetensors: from the header of JSON to the place, type and shape of each tensor.
 //!
 //! Source: huggingface/safetensors, `safetensors/src/tensor.rs` 0.8. The crate itself reads a header only together with
-//! all the data, and takes the last of two tensors with one name; a test holds this reader against it.
+//! all the data, and takes the last of two tensors with one name; a test compares this reader with it.
 
 use super::listing::{Array, Found, Listing, array_bytes};
 use crate::dataset::DType;
@@ -19,7 +19,7 @@ const LENGTH_BYTES: u64 = 8;
 /// The name that is no tensor's.
 const METADATA: &str = "__metadata__";
 
-/// The tensors of a file that are `wanted` (all, where none is named), in the order in which they lie.
+/// The tensors of a file that are `wanted` (all, if none is named), in their order in the file.
 ///
 /// # Errors
 /// `Truncated` where the file ends before its tensors do; `Corrupt` where it breaks the format in any way;

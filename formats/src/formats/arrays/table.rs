@@ -1,4 +1,4 @@
-//! Where every value lies. Each sample or run of rows has a group (a file, or an array); a group has one place per
+//! The place of every value. Each sample or run of rows has a group (a file, or an array); a group has one place per
 //! column.
 
 use super::listing::{Array, Deflated, Found, Listing, NAMES_TOLD};
@@ -10,7 +10,7 @@ use uringload_core::{Error, ErrorKind, Result};
 /// Most columns of a sample. A model checkpoint with a column for each weight is a mistake.
 const COLUMNS_MAX: usize = 4096;
 
-/// Where every value lies.
+/// The place of every value.
 #[derive(Debug)]
 pub(super) struct Table {
     samples: ArraySamples,
@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-/// An array that is made plain as a whole, and where it lies.
+/// An array that is made plain as a whole, and its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
     pub(super) file: FileId,
@@ -122,7 +122,7 @@ pub(super) struct Unit {
     place: usize,
 }
 
-/// Where a value lies.
+/// The place of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) at: At,
@@ -389,7 +389,7 @@ impl Table {
         crate::dataset::locate(&self.ends, id)
     }
 
-    /// Where the values of a sample lie: the start and the length of each column's value.
+    /// The places of a sample's values: the start and the length of each column's value.
     pub(super) fn places(&self, id: u64) -> impl Iterator<Item = Stored> {
         let (group, row) = self.group(id);
         self.group_places(group).iter().zip(&self.columns).map(move |(&place, column)| {
@@ -416,7 +416,7 @@ impl Table {
         !self.units.is_empty()
     }
 
-    /// Whether a value is big endian where it lies.
+    /// Whether a value is big endian in the file.
     pub(super) fn has_turned(&self) -> bool {
         self.places.iter().any(|place| place.is_turned())
     }

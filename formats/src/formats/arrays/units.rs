@@ -55,7 +55,7 @@ impl Units for Arrays {
         out.push(Span { file, offset: packed.start, len: packed.stored });
     }
 
-    /// What is deflated and in Fortran order is inflated behind the place of the array, and then put there.
+    /// An array that is deflated and in Fortran order is inflated after its place, and then put there.
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
         let unit = self.unit(unit);
         match (unit.is_deflated, unit.is_fortran) {

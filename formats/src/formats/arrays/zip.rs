@@ -1,7 +1,7 @@
-//! The directory of a zip archive: which members there are, and where the bytes of each lie.
+//! The directory of a zip archive: its members, and the place of each one's bytes.
 //!
-//! Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3 to 4.5. Archives of one disk, with the 64-bit forms. Of deflated
-//! members the beginning is inflated here, as far as it is asked for.
+//! Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3 to 4.5. Archives of one disk, with the 64-bit forms. Deflated
+//! members are inflated here from their beginning, up to the requested byte.
 
 use crate::compression::Compression;
 use crate::dataset::{Check, FileId, Span};
@@ -12,7 +12,7 @@ use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use uringload_core::Result;
 
-/// Method of members whose bytes lie in the archive as they are.
+/// Method of members that are stored unchanged.
 pub(super) const STORED: u16 = 0;
 /// Method of members that are deflated (RFC 1951).
 pub(super) const DEFLATED: u16 = 8;
@@ -38,7 +38,7 @@ const HEADER_SIGNATURE: &[u8] = b"PK\x03\x04";
 /// Extra field with the 64-bit forms of what does not fit into 32 bits.
 const EXTRA_64: u16 = 1;
 const FLAG_ENCRYPTED: u16 = 1;
-/// Stands in a 16-bit or 32-bit field whose value does not fit.
+/// Marks a 16-bit or 32-bit field whose value does not fit.
 const NONE_16: u16 = u16::MAX;
 const NONE_32: u32 = u32::MAX;
 
@@ -55,7 +55,7 @@ pub(super) struct Member {
     pub(super) bytes: u64,
     /// Bytes in the archive.
     stored_bytes: u64,
-    /// Where the member's own header lies.
+    /// The place of the member's own header.
     pub(super) header: u64,
     /// Where the next header, or the directory, begins.
     limit: u64,
@@ -84,7 +84,7 @@ impl Member {
     }
 }
 
-/// The bytes of a deflated member from the first on, as far as they are asked for.
+/// The bytes of a deflated member from the first on, up to the requested byte.
 pub(super) struct Inflated<'a> {
     reader: Box<dyn Read + 'a>,
     /// Bytes that were inflated.
@@ -92,13 +92,13 @@ pub(super) struct Inflated<'a> {
 }
 
 impl<'a> Inflated<'a> {
-    /// Of the member that lies at `place`.
+    /// For the member at `place`.
     pub(super) fn new(source: &'a Source, place: Range<u64>) -> io::Result<Inflated<'a>> {
         let stored = BufReader::with_capacity(INFLATED_READ_BYTES, Part { source, place });
         Ok(Inflated { reader: Compression::Deflate.reader(stored)?, at: 0 })
     }
 
-    /// The `len` bytes from `at` on, of which nothing in front was asked for later; fewer where the member ends.
+    /// The `len` bytes from `at` on; later calls ask for no earlier bytes. Fewer if the member ends.
     ///
     /// # Errors
     /// What the decoder says, or reading.
@@ -139,7 +139,7 @@ pub(super) fn checks(source: &Source, file: FileId, wanted: impl Fn(&str) -> boo
         out.push(Check {
             span: Span { file, offset: start, len: end - start },
             what: format!("the member {:?}", member.name),
-            // The sum is of bytes that do not lie in the file so.
+            // The sum is of other bytes than those in the file.
             algorithm: if is_plain { "crc32".into() } else { "crc32 before compression or encryption".into() },
             expected: format!("{:08x}", member.crc),
         });
@@ -196,7 +196,7 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Where the bytes of a member lie, as they are stored.
+/// The place of a member's bytes, as they are stored.
 pub(super) fn content(source: &Source, member: &Member) -> Result<Range<u64>> {
     let broken = |what: &str| source.corrupt(member.header, format!("the header of member {:?} {what}", member.name));
     let header = source.bytes(member.header, HEADER_BYTES, "a zip member's header")?;
@@ -232,7 +232,7 @@ fn directory(source: &Source) -> Result<Directory> {
         let is_archive =
             [HEADER_SIGNATURE, END_SIGNATURE].contains(&&source.bytes(0, 4.min(size as usize), "the archive")?[..]);
         return Err(if is_archive {
-            source.truncated("the zip archive, before its directory, or goes on behind it")
+            source.truncated("the zip archive, before its directory, or goes on after it")
         } else {
             source.corrupt(0, "this is no zip archive")
         });
@@ -252,8 +252,8 @@ fn directory(source: &Source) -> Result<Directory> {
         }
         (Directory { before: 0, start: start.into(), bytes: bytes.into(), members: members.into() }, end_start)
     };
-    // The directory ends where the record of its end begins. Where that is later than it says, the archive was put
-    // behind something else.
+    // The directory ends where the record of its end begins. If that is later than it says, other data was put before
+    // the archive.
     let before = directory.start.checked_add(directory.bytes).and_then(|end| limit.checked_sub(end));
     let Some(before) = before else {
         let what = format!("the zip directory does not end at {limit}, where the record of its end begins");
@@ -276,11 +276,11 @@ fn directory_64(source: &Source, end_start: u64) -> Result<(Directory, u64)> {
     }
     let mut start = u64_at(&locator, 8);
     if start.checked_add(END_64_BYTES as u64).is_none_or(|end| end > locator_start) {
-        return Err(broken(locator_start, "lies behind its place"));
+        return Err(broken(locator_start, "is after its place"));
     }
     let mut end = source.bytes(start, END_64_BYTES, "the zip archive's end")?;
     if !end.starts_with(END_64_SIGNATURE) {
-        // It lies right before its locator, where something stands before the archive.
+        // It is right before its locator, if other data comes before the archive.
         start = locator_start - END_64_BYTES as u64;
         end = source.bytes(start, END_64_BYTES, "the zip archive's end")?;
     }
@@ -294,7 +294,7 @@ fn directory_64(source: &Source, end_start: u64) -> Result<(Directory, u64)> {
     Ok((Directory { before: 0, members, bytes: u64_at(&end, 40), start: u64_at(&end, 48) }, start))
 }
 
-/// The member at `at` of the directory `raw`, which lies at `start` of the file; moves `at` behind it.
+/// The member at `at` of the directory `raw`, which starts at `start` of the file; moves `at` past it.
 fn entry(source: &Source, raw: &[u8], at: &mut usize, start: u64) -> Result<Member> {
     let place = start + *at as u64;
     let ends_early = || source.corrupt(place, "the zip directory ends within a member");
@@ -330,7 +330,7 @@ fn entry(source: &Source, raw: &[u8], at: &mut usize, start: u64) -> Result<Memb
     if method == STORED && stored_bytes != bytes && flags & FLAG_ENCRYPTED == 0 {
         return Err(source.corrupt(place, format!("member {name:?} is stored without compression and has two sizes")));
     }
-    // Whoever believed it would give it memory.
+    // A reader that trusted it would allocate that memory.
     if method == DEFLATED && bytes > stored_bytes.saturating_mul(DEFLATED_MAX) {
         let what = format!("member {name:?} claims {bytes} bytes, which {stored_bytes} deflated bytes cannot hold");
         return Err(source.corrupt(place, what));

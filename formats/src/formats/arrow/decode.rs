@@ -158,14 +158,14 @@ pub(super) fn decode(
                 number[..width].copy_from_slice(&indexes[row * width..][..width]);
                 // A negative number becomes one that is too large.
                 let found = dictionary.value(u64::from_le_bytes(number));
-                found.ok_or_else(|| corrupt(&format!("row {row} points behind the end of the dictionary")))
+                found.ok_or_else(|| corrupt(&format!("row {row} points past the end of the dictionary")))
             })?;
         }
     }
     writer.finish()
 }
 
-/// Writes rows that are lists of values, of which some may be missing.
+/// Writes rows that are lists of values, some of which may be missing.
 fn lists(
     (rows, elements): (usize, usize),
     (valid, inside): (&Valid<'_>, &Valid<'_>),

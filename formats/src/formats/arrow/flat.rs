@@ -1,8 +1,7 @@
-//! Flatbuffers, as far as Arrow's metadata needs them: tables whose fields are found through a table of offsets.
+//! Flatbuffers for Arrow's metadata: tables whose fields are found through a table of offsets.
 //!
-//! Nothing is believed. Each offset is held against the bytes that there are, and tables may be shared, so that a few
-//! bytes could stand for any number of them: how many there may be, and how many bytes they may seem to have, is
-//! bounded.
+//! Nothing is trusted. Each offset is compared with the bytes that there are. Tables may be shared, so a few bytes
+//! could claim to be any number of them: the number of tables and of the bytes that they seem to have is bounded.
 //!
 //! Source: google/flatbuffers `docs/source/internals.md`.
 
@@ -25,7 +24,7 @@ pub(super) struct Flat<'a> {
 pub(super) struct Table<'a> {
     name: &'static str,
     at: usize,
-    /// Where each field lies, from the table on. 0 means that there is none.
+    /// The place of each field, from the table on. 0 means that there is none.
     offsets: &'a [[u8; 2]],
 }
 
@@ -54,10 +53,10 @@ impl<'a> Flat<'a> {
         Ok(found)
     }
 
-    /// Takes a number, which lies at a multiple of its length.
+    /// Takes a number, which is at a multiple of its length.
     fn number<const LEN: usize>(&mut self, at: usize, of: (&str, &str)) -> Read<[u8; LEN]> {
         if !at.is_multiple_of(LEN) {
-            return Err(format!("{}.{} lies at byte {at}, not at a multiple of {LEN}", of.0, of.1));
+            return Err(format!("{}.{} is at byte {at}, not at a multiple of {LEN}", of.0, of.1));
         }
         let mut number = [0; LEN];
         number.copy_from_slice(self.take(at, LEN, of)?);
@@ -86,7 +85,7 @@ impl<'a> Flat<'a> {
         Ok(Table { name, at, offsets })
     }
 
-    /// Where a field lies, if it is there.
+    /// The place of a field, if it is there.
     fn field(&self, table: Table<'_>, (slot, _): Slot) -> Option<usize> {
         let offset = u16::from_le_bytes(*table.offsets.get(slot)?);
         // Of memory, which has no more than half of all addresses.

@@ -21,7 +21,7 @@ pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// What follows the footer of a file: its length and the magic.
 const TAIL_BYTES: u64 = 10;
 
-/// A message: its metadata, and where its body lies.
+/// A message: its metadata, and the place of its body.
 struct Message<'a> {
     header: Header<'a>,
     at: u64,
@@ -35,8 +35,8 @@ impl Message<'_> {
     }
 }
 
-/// Reads the metadata of a file or a stream, and its dictionaries. It lies at `place` of the source. `choose` gets the
-/// columns that there are, and says which are wanted.
+/// Reads the metadata of a file or a stream, which is at `place` of the source, and its dictionaries. `choose` gets all
+/// columns, and says which are wanted.
 pub(super) fn read(
     source: &Source,
     file: FileId,
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
         let placed = |error: Error| placed(error, message, self.source);
         let room = self.room(&leaf, &part, &found).map_err(placed)?;
         let part = Buffers { plain: self.plain(&leaf, &part, &found, width, room).map_err(placed)?, ..part };
-        // All places lie in the file.
+        // All places are in the file.
         let read = |place: &Place| self.source.bytes(place.offset, place.len as usize, "a dictionary");
         let stored = part.places.iter().map(|place| read(place).map(Bytes::from)).collect::<Result<Vec<_>>>()?;
         let unit = decode_alone(&leaf, &part, found.rows, &stored, width, room.0).map_err(placed)?;
@@ -353,7 +353,7 @@ impl<'a> Reader<'a> {
 
     /// The length of all strings that views lead to.
     fn viewed(&self, place: Place, found: &Found, rows: u64) -> Result<u64> {
-        // It lies in the file.
+        // It is in the file.
         let views = self.source.bytes(place.offset, place.len as usize, "views")?;
         viewed_bytes(&views.into(), found.codec, rows)
     }

@@ -19,7 +19,7 @@ pub(super) enum Tree {
         is_wide: bool,
         of: Box<Tree>,
     },
-    /// So many elements a row.
+    /// This many elements a row.
     Every {
         count: u64,
         of: Box<Tree>,
@@ -115,7 +115,7 @@ impl Tree {
     }
 
     /// Returns the most bytes of text that `nodes` take, and goes past them. `strings` returns the length of the
-    /// strings of a node that begins with buffer number so much. `None` for more than 2^64, and for missing nodes.
+    /// strings of a node that begins with that buffer. `None` for more than 2^64, and for missing nodes.
     pub(super) fn room(
         &self,
         nodes: &mut &[Node],

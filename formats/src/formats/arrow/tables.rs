@@ -1,5 +1,5 @@
-//! Arrow's metadata: messages and footers, and the schemas and batches in them. They are read as a whole before
-//! anything of them is used, so that what is damaged is an error of the file. Only what is used is kept.
+//! Arrow's metadata: messages and footers, and the schemas and batches in them. They are read as a whole before any
+//! part is used, so damage is an error of the file. Only what is used is kept.
 //!
 //! Source: apache/arrow `format/{Message,Schema,File}.fbs`, whose fields have slots in order; a union has two.
 
@@ -35,12 +35,12 @@ pub enum Header<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Footer<'a> {
     pub schema: Option<Schema<'a>>,
-    /// Where messages lie: see [`Block`].
+    /// The places of messages: see [`Block`].
     pub dictionaries: &'a [[u8; 24]],
     pub batches: &'a [[u8; 24]],
 }
 
-/// Where a message lies: its offset, the bytes of its metadata, and those of its body.
+/// The place of a message: its offset, the bytes of its metadata, and those of its body.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
     pub offset: i64,
@@ -164,7 +164,7 @@ fn early_compression(flat: &mut Flat<'_>, message: Table<'_>) -> Read<Option<(i8
         b"uncompressed" => None,
         b"lz4" | b"lz4_frame" => Some((0, 0)),
         b"zstd" => Some((1, 0)),
-        // One that is not known, as others are that a batch tells.
+        // An unknown one; a batch reveals others.
         _ => Some((-1, 0)),
     }))
 }
@@ -222,7 +222,7 @@ impl Type {
     fn of(flat: &mut Flat<'_>, field: Table<'_>) -> Read<Type> {
         let slot = (3, "type");
         let number = flat.union(field, slot)?.unwrap_or(0);
-        // There may be newer ones, whose values may be no tables.
+        // There may be newer ones, whose values may not be tables.
         let is_known = (1..=26).contains(&number);
         let known = if is_known {
             flat.table(field, slot, "Type", |flat, table| Type::inside(flat, table, number))?
@@ -301,7 +301,7 @@ mod tests {
 
     /// A message with a schema of one field: `depth` lists within each other, each of which refers `times` to the next.
     fn lists(depth: u32, times: u32) -> Vec<u8> {
-        // The offsets of a message, a schema, a field and a list: halves of words, of which the first is their length.
+        // The offsets of a message, a schema, a field and a list: halves of words; the first is their length.
         const OFFSETS: [(u32, u32); 10] =
             [(12, 12), (0, 4), (8, 0), (8, 8), (0, 4), (16, 16), (0, 0), (4, 8), (0, 12), (4, 4)];
         let mut words = vec![4 * 11];
@@ -348,9 +348,9 @@ mod tests {
         assert!((0..sound.len()).all(|len| Message::read(&sound[..len]).is_err()));
         for (word, number, what) in [
             (0, 4 * 99, "Message.offsets would take 4 bytes from 396 on, of 120"),
-            (0, 45, "Message.offsets lies at byte 45, not at a multiple of 4"),
+            (0, 45, "Message.offsets is at byte 45, not at a multiple of 4"),
             (11, 36, "Message.offsets has 0 bytes"),
-            (11, u32::MAX, "Message.offsets lies at byte 45, not at a multiple of 2"),
+            (11, u32::MAX, "Message.offsets is at byte 45, not at a multiple of 2"),
             (2, 0, "Message.header has a type or a value, and not both"),
             (13, u32::MAX - 3, "Schema.offsets would take 4 bytes from 4294967344 on, of 120"),
             (16, 99, "Schema.fields would take 396 bytes from 68 on, of 120"),

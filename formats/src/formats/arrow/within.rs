@@ -1,6 +1,6 @@
 //! Tables within the files of another format, one in each. Their writer took the types of each file from its rows, so
 //! files differ: a column that no row of a file has is missing there, one that is null in all its rows has no type, and
-//! where all lists are empty, nobody knows what of.
+//! if all lists are empty, their type is unknown.
 
 use super::ArrowIpc;
 use super::messages;
@@ -50,7 +50,7 @@ impl ArrowIpc {
                 let found = columns.into_iter().rev().filter_map(|(name, column)| Some((name, column.ok()?)));
                 let mut found: HashMap<String, _> = found.collect();
                 let leaves = chosen.columns.iter().map(|column| fitted(found.remove(&column.name), column)).collect();
-                // What is left out is told once, not for each file.
+                // What is left out is reported once, not for each file.
                 let left_out = if file.0 == 0 { chosen.left_out.clone() } else { Vec::new() };
                 Ok(Listing::chosen(chosen.columns.clone(), leaves, left_out))
             })?;

@@ -88,7 +88,7 @@ impl Descriptors {
         Ok(Descriptors { all, record_bytes: at.next_multiple_of(alignment) as u64, end })
     }
 
-    /// The columns. For each field, `uniform` tells whether its images are all of one size.
+    /// The columns. For each field, `uniform` says whether its images are all of one size.
     pub(super) fn schema(&self, uniform: &[Option<(u16, u16)>]) -> Schema {
         let mut fields = Vec::with_capacity(self.all.len());
         for (Descriptor { name, kind, .. }, uniform) in self.all.iter().zip(uniform) {

@@ -6,7 +6,7 @@ use crate::index::headers::{Source, u16_at, u64_at};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Where the samples of one file lie. All locations were checked: each lies in one page and matches an allocation.
+/// The places of one file's samples. All were checked: each is in one page and matches an allocation.
 #[derive(Debug)]
 pub(super) struct Table {
     /// The records, as stored in the file.
@@ -143,13 +143,13 @@ impl Table {
             let found = allocations.get(first).filter(|found| (found.offset, found.sample) == (offset, number as u64));
             let len = match found {
                 _ if len == 0 && !is_jpeg && pages.hold(offset, 0) => 0,
-                None => return Err(wrong(format!("lies at {offset}, where nothing was allocated for it"))),
+                None => return Err(wrong(format!("is at {offset}, where nothing was allocated for it"))),
                 Some(found) if is_jpeg || found.len == len => found.len,
                 Some(found) => return Err(wrong(format!("has {len} bytes, and {} were allocated", found.len))),
             };
             if field.kind == Kind::Image {
                 has_jpeg |= is_jpeg;
-                // Fits: an allocation lies in a page.
+                // Fits: an allocation is in a page.
                 sizes.push(len as u32);
             }
         }
@@ -169,7 +169,7 @@ impl Image {
     }
 }
 
-/// Where values may lie.
+/// The allowed places of values.
 struct Pages {
     start: u64,
     end: u64,
@@ -177,8 +177,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Whether a range lies within one page. An empty value may lie before the pages: the writer allocates nothing for
-    /// it.
+    /// Whether a range is within one page. An empty value may be before the pages: the writer allocates nothing for it.
     fn hold(&self, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len).filter(|&end| end <= self.end) else { return false };
         if len == 0 {

@@ -26,9 +26,9 @@ pub(super) struct Chosen {
 /// Returns the numbers of the wanted columns. A name with an error cannot be read.
 ///
 /// # Errors
-/// `InvalidArgument` for a name that does not exist, is given twice or stands for two columns; `Corrupt` for one that
-/// only the first file has; the error of a column that is asked for, or of the first if none can be read; `Empty` if
-/// there is none.
+/// `InvalidArgument` for a name that does not exist, is given twice or matches two columns; `Corrupt` for one that only
+/// the first file has; the error of a column that is asked for, or of the first if none can be read; `Empty` if there
+/// is none.
 pub(super) fn choose(names: &[(String, Result<()>)], wanted: Wanted<'_>) -> Result<Chosen> {
     let mut chosen = Chosen { columns: Vec::new(), left_out: Vec::new() };
     match wanted {
@@ -75,7 +75,7 @@ impl Chosen {
         for number in found {
             let (column, is_had) = &names[number];
             if let Err(error) = is_had {
-                // The other fields of a struct can be had.
+                // The other fields of a struct can be read.
                 if is_any && column != name {
                     self.left_out.push((SkipReason::ColumnType, column.clone()));
                     continue;

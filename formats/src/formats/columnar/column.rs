@@ -1,4 +1,4 @@
-//! A column as files say that it is.
+//! A column as the files declare it.
 
 use crate::dataset::{DType, Shape};
 

@@ -1,4 +1,4 @@
-//! Nested values as JSON text: what lists of text, lists of lists and of structs, and maps are delivered as.
+//! Nested values as JSON text, for lists of text, lists of lists and of structs, and maps.
 //!
 //! Numbers and text are what `json.loads` of Python reads back; bytes, which JSON does not have, are text in base64.
 //! Floats that are no numbers are `NaN`, `Infinity` and `-Infinity`, as the `json` module writes them.
@@ -18,7 +18,7 @@ pub(crate) enum Scalar {
     F16,
     F32,
     F64,
-    /// A signed integer that stands for that many digits behind the point.
+    /// A signed integer with that many digits after the point.
     Decimal(i32),
     Text,
     Bytes,
@@ -114,7 +114,7 @@ impl<'a, 'b> Text<'a, 'b> {
         Ok(())
     }
 
-    /// Appends so many bytes, which the caller writes.
+    /// Appends this many bytes, which the caller writes.
     #[inline]
     fn room(&mut self, len: usize) -> Result<&mut [u8]> {
         self.writer.room(len).map_err(grown)
@@ -223,7 +223,7 @@ const SCANNED_AT_ONCE: usize = 32;
 /// How many bytes become base64 at once: a multiple of three.
 const BASE64_AT_ONCE: usize = 3 << 10;
 
-/// The name of a field as text, with the colon behind it.
+/// The name of a field as text, followed by the colon.
 pub(crate) fn name(name: &str) -> Box<[u8]> {
     let mut text = serde_json::Value::from(name).to_string().into_bytes();
     text.push(b':');
@@ -258,7 +258,7 @@ fn half(bits: u16) -> f32 {
     if sign == 1 { -size } else { size }
 }
 
-/// A signed little endian integer of any length with `scale` digits behind the point.
+/// A signed little endian integer of any length with `scale` digits after the point.
 fn decimal(value: &[u8], scale: i32) -> String {
     let is_negative = value.last().is_some_and(|&byte| byte & 0x80 != 0);
     let mut digits: Vec<u8> = value.to_vec();

@@ -1,4 +1,4 @@
-//! How a decoded unit lies in memory: column by column, so that a value is a slice.
+//! The layout of a decoded unit in memory: column by column, so that a value is a slice.
 //!
 //! A table of three `u64` a column (where its states, its offsets and its elements begin; 0 for what it lacks), then
 //! each column: a byte of state a row where values may be null, `rows + 1` offsets where they are of any length, and
@@ -79,8 +79,8 @@ impl<'a> Writer<'a> {
         Ok(Writer { out, rows, columns, written: 0, at: table })
     }
 
-    /// Begins the next column. `width` is the bytes of a row, or `None` if rows differ in length; `fill` stands in the
-    /// place of nulls.
+    /// Begins the next column. `width` is the bytes of a row, or `None` if rows differ in length; `fill` replaces
+    /// nulls.
     ///
     /// # Errors
     /// `Corrupt` if it does not fit.
@@ -166,7 +166,7 @@ impl ColumnWriter<'_> {
         Ok(&mut self.out[start..end])
     }
 
-    /// Appends what stands for `count` elements of `width` bytes that are null.
+    /// Appends the replacement for `count` null elements of `width` bytes.
     ///
     /// # Errors
     /// `Corrupt` if they do not fit.
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(written(room).unwrap_err().kind(), ErrorKind::Corrupt, "{room}");
         }
         assert!((0..unit.len()).all(|len| {
-            // What is no unit is found out, or has a value that lies in it.
+            // Bytes that are not a unit are detected, or have a value within them.
             (0..4).all(|row| value(&unit.slice(..len), 1, row, None).is_none_or(|(value, _)| value.len() <= len))
         }));
     }

@@ -1,4 +1,4 @@
-//! What becomes of values that are null: errors of their samples, or something that stands for them.
+//! What nulls become: errors of their samples, or replacements.
 
 use super::column::{Column, Kind};
 use super::layout::State;
@@ -6,7 +6,7 @@ use crate::dataset::{DType, Encoding, Field, Shape};
 use crate::options::words;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What becomes of a value that is null.
+/// What a null becomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nulls {
     /// It is an error of its sample, which names column and row.
@@ -19,7 +19,7 @@ pub enum Nulls {
     Nan,
     /// As `Empty`, and every number is 0, in lists too.
     Zero,
-    /// As `Zero`, and each column that may have nulls gets a column of booleans behind it: whether neither the value
+    /// As `Zero`, and each column that may have nulls is followed by a column of booleans: whether neither the value
     /// nor an element of it was null.
     Mask,
 }
@@ -28,7 +28,7 @@ words!(Nulls {
     "refuse" => Refuse, "empty" => Empty, "nan" => Nan, "zero" => Zero, "mask" => Mask,
 });
 
-/// What stands in the place of an element that is null.
+/// The replacement for an element that is null.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     bytes: [u8; 8],
@@ -45,7 +45,7 @@ impl Fill {
 }
 
 impl Nulls {
-    /// What stands for an element of a column.
+    /// The replacement for an element of a column.
     pub(super) fn fill(self, kind: &Kind) -> Fill {
         let mut bytes = [0; 8];
         let nan: &[u8] = match (self, kind.dtype) {
@@ -59,7 +59,7 @@ impl Nulls {
         Fill { bytes, len: (kind.dtype.size() as usize).clamp(1, 8) }
     }
 
-    /// Whether something stands for a null of this column.
+    /// Whether a null of this column is replaced.
     pub(super) fn has_value(self, kind: &Kind, state: State) -> bool {
         let is_ragged = state == State::Null && kind.shape == Shape::Ragged;
         match (self, state) {
@@ -70,15 +70,15 @@ impl Nulls {
         }
     }
 
-    /// Whether a column has another one behind it that tells its nulls.
+    /// Whether a column is followed by one that marks its nulls.
     pub(super) fn has_mask(self, column: &Column) -> bool {
         self == Nulls::Mask && column.kind.is_nullable
     }
 
-    /// The columns of samples: what a column is, and the one that tells its nulls.
+    /// The columns of samples: each column, and the one that marks its nulls.
     ///
     /// # Errors
-    /// `InvalidArgument` where a column has the name that the other one needs.
+    /// `InvalidArgument` if a column already has the name that the other one needs.
     pub(super) fn fields(self, columns: &[Column]) -> Result<Vec<Field>> {
         let mut fields = Vec::with_capacity(columns.len());
         for column in columns {
@@ -130,7 +130,7 @@ impl Nulls {
     }
 }
 
-/// Behind the name of a column: the column that tells its nulls.
+/// After the name of a column: the column that marks its nulls.
 const MASK_SUFFIX: &str = ".valid";
 
 fn is_float(kind: &Kind) -> bool {

@@ -19,7 +19,7 @@ use uringload_core::{Error, ErrorKind, Result};
 pub enum Pairing {
     /// Their extensions: all that follows a dot and begins with a letter, as with the members of a tar.
     Extension,
-    /// The folder below the root that they lie in.
+    /// The folder below the root that contains them.
     Folder,
 }
 
@@ -39,7 +39,7 @@ pub struct Pairs {
 /// A table has fewer files than this.
 const NONE: u32 = u32::MAX;
 
-/// Extensions of compressed files, before which stands their own.
+/// Extensions of compressed files, after their own.
 const COMPRESSIONS: [&str; 6] = ["gz", "zst", "bz2", "xz", "lz4", "br"];
 
 /// Columns at most: as many as a person gives names to.
@@ -98,7 +98,7 @@ impl Pairs {
         if let Some(&first) = unpaired.first() {
             let where_it_lies = match by {
                 Pairing::Extension => "has no extension",
-                Pairing::Folder => "lies in no folder below the root, or has no extension",
+                Pairing::Folder => "is in no folder below the root, or has no extension",
             };
             let what = format!("{} files belong to no column: the first {where_it_lies}", unpaired.len());
             let error = Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(first));
@@ -156,7 +156,7 @@ impl Pairs {
     }
 }
 
-/// Leaves out what lies beside the folders, and is no sample by its name.
+/// Leaves out the files beside the folders that are not samples by their names.
 pub(crate) fn without_companions(found: FoundFiles, formats: &[Format]) -> FoundFiles {
     let is_beside = |number: u32| {
         let name = found.files.name(FileId(number));
@@ -201,8 +201,9 @@ fn parts<'a>(name: &'a [u8], (by, stem_of): (Pairing, StemOf), ends: &[String]) 
     }
 }
 
-/// A name before and behind the dot of its extension. That begins with a letter: what follows other dots is a number, a
-/// time or a sentence, and part of the stem. `a.seg.png` has the extension `seg.png`, `frame.0001.png` has `png`.
+/// A name before and after the dot of its extension. The extension begins with a letter: what follows other dots is a
+/// number, a time or a sentence, and part of the stem. `a.seg.png` has the extension `seg.png`, `frame.0001.png` has
+/// `png`.
 fn at_extension(name: &[u8]) -> (&[u8], &[u8]) {
     let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let is_part = |part: &[u8]| {
@@ -246,8 +247,8 @@ fn at_last_dot(name: &[u8]) -> &[u8] {
     if COMPRESSIONS.iter().any(|extension| has_extension(name, extension)) { &stem[..before(stem)] } else { stem }
 }
 
-/// Refuses names with dots of which nobody can say where their stem ends: cut at their last dots, most would be samples
-/// of several files; cut as extensions are, not all samples have the same columns.
+/// Refuses names with dots in which the end of the stem is ambiguous: cut at their last dots, most would be samples of
+/// several files; cut as extensions are, not all samples have the same columns.
 fn check_dots(columns: &[String], stems: &BTreeMap<Box<[u8]>, Vec<u32>>, files: &FileTable) -> Result<()> {
     let is_whole = |row: &Vec<u32>| row.len() == columns.len() && !row.contains(&NONE);
     if !columns.iter().any(|column| column.contains('.')) || stems.len() > 1 && stems.values().all(is_whole) {

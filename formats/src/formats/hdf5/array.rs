@@ -50,7 +50,7 @@ impl<'a> Elements<'_, 'a> {
         count.checked_mul(self.bytes as u64).filter(|&len| len <= self.meta.source.size())
     }
 
-    /// Pages of elements from an address on, each with a checksum. `is_there` tells which pages were written.
+    /// Pages of elements from an address on, each with a checksum. `is_there` says which pages were written.
     fn pages(
         &self,
         (address, first, count, page): (u64, u64, u64, u64),
@@ -207,7 +207,7 @@ impl<'a> Extensible<'_, 'a> {
         Ok(())
     }
 
-    /// A block of elements. If it consists of pages, `written` holds the bits, from a given one on, that tell which
+    /// A block of elements. If it consists of pages, `written` holds the bits, from a given one on, that show which
     /// were written.
     fn data(
         &self,

@@ -9,14 +9,14 @@ use std::io;
 /// Where the rows of a dataset come from.
 #[derive(Debug)]
 pub(super) enum Part {
-    /// All rows lie end to end from this byte on.
+    /// All rows are end to end from this byte on.
     Rows(u64),
     /// Each chunk holds this many rows end to end; the chunks begin at these offsets. Within a chunk, rows are `stride`
     /// bytes apart, which is more than a row's length if chunks are wider than the dataset.
     Runs { rows: u64, stride: u64, offsets: Vec<u64> },
     /// Rows are cut from bands.
     Bands(Bands),
-    /// Each row lies where it lies.
+    /// Each row has its own place.
     Values(Values),
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Bands {
     pub(super) fill: Vec<u8>,
 }
 
-/// A chunk that cannot be decoded: where it lies, and why.
+/// A chunk that cannot be decoded: its place, and why.
 pub(super) struct BadChunk {
     pub(super) offset: u64,
     pub(super) cause: io::Error,
@@ -86,7 +86,7 @@ impl Bands {
         bands.map(|band| band.iter().map(|chunk| u64::from(chunk.len)).sum()).max().unwrap_or(0)
     }
 
-    /// If every chunk is stored unfiltered and holds whole rows: where these rows lie.
+    /// The place of the rows, if every chunk is stored unfiltered and holds whole rows.
     pub(super) fn runs(&self) -> Option<Part> {
         let plain = self.filters.0.is_empty() && self.chunks.len() as u64 == self.count();
         // If a chunk is wider than the dataset in a dimension other than the first of a row, its rows are in pieces.
@@ -121,7 +121,7 @@ impl Bands {
         Ok(())
     }
 
-    /// Where a chunk lies within its band.
+    /// The place of a chunk within its band.
     fn place(&self, number: u64, band: u64) -> Placed {
         let rank = self.shape.len();
         let (mut starts, mut lens) = (vec![0; rank], vec![0; rank]);
@@ -138,14 +138,14 @@ impl Bands {
     }
 }
 
-/// The part of a chunk that lies within the dataset: where it begins in the rows of its band, and its extent.
+/// The part of a chunk within the dataset: where it begins in the rows of its band, and its extent.
 struct Placed {
     starts: Vec<u64>,
     lens: Vec<u64>,
 }
 
 impl Placed {
-    /// Whether the chunk consists of whole rows and lies completely within the dataset.
+    /// Whether the chunk consists of whole rows and is completely within the dataset.
     fn is_whole(&self, chunk: &[u64], shape: &[u64]) -> bool {
         self.lens == chunk && self.lens[1..] == shape[1..]
     }

@@ -11,8 +11,8 @@ use uringload_core::{Error, ErrorKind, Result};
 /// a column of each. `None` where no groups are of one form.
 ///
 /// # Errors
-/// `InvalidArgument` for groups of one form whose names are more than numbers, as training and test are: to join them
-/// is not for us; and for groups that lack a dataset of the others.
+/// `InvalidArgument` for groups of one form whose names are more than numbers, such as training and test: we do not
+/// join them; and for groups that lack a dataset of the others.
 pub(super) fn joined(
     meta: &Meta<'_>,
     file: FileId,

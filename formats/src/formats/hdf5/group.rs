@@ -77,8 +77,8 @@ pub(super) fn walk<'a>(
     Ok(())
 }
 
-/// The object at a path from the root, and what of the path is left behind a dataset: fields of its elements. Soft
-/// links are followed.
+/// The object at a path from the root, and the rest of the path after a dataset: fields of its elements. Soft links are
+/// followed.
 ///
 /// # Errors
 /// `InvalidArgument` if there is none; `Unavailable` if it is in another file.
@@ -225,14 +225,14 @@ fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) ->
     let names = meta.read(data, len, "the names of a group")?;
     let name = |at: u64| {
         let from = usize::try_from(at).ok().and_then(|at| names.all().get(at..));
-        let from = from.ok_or_else(|| names.corrupt("a name lies behind the end of the names of a group"))?;
+        let from = from.ok_or_else(|| names.corrupt("a name is past the end of the names of a group"))?;
         let len = from.iter().take(NAME_BYTES_MAX).position(|&byte| byte == 0);
         let len = len.ok_or_else(|| names.corrupt("a name of a group has no end"))?;
         Ok(String::from_utf8_lossy(&from[..len]).into_owned())
     };
     let mut waiting = vec![(tree, None)];
     while let Some((address, level)) = waiting.pop() {
-        // Its type, 0, stands where other structures have a version.
+        // Its type, 0, takes the place of other structures' version.
         let mut node = meta.signed(address, 8, b"TREE", 0, "the B-tree of a group")?;
         let (own_level, used) = (node.u8()?, node.u16()?);
         if level.is_some_and(|level| level != own_level) {

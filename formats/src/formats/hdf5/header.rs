@@ -64,7 +64,7 @@ pub(super) fn messages<'a>(meta: &Meta<'a>, address: u64) -> Result<Vec<Message<
 /// The actual message: if this one is only a reference, the one in the object that it refers to.
 ///
 /// # Errors
-/// `Unavailable` if it lies in the file's heap of shared messages.
+/// `Unavailable` if it is in the file's heap of shared messages.
 pub(super) fn resolved<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Message<'a>> {
     let Message { kind, flags, mut body } = message;
     if flags & SHARED == 0 {

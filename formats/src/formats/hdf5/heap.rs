@@ -92,7 +92,7 @@ impl<'m, 'a> Heap<'m, 'a> {
             }
         }
         let (offset, len) = (id.number(self.offset_bytes)?, id.number(self.len_bytes)?);
-        let Some(root) = self.root else { return Err(id.corrupt("an object lies in an empty fractal heap")) };
+        let Some(root) = self.root else { return Err(id.corrupt("an object is in an empty fractal heap")) };
         let (address, begins, bytes) = match self.root_rows {
             0 => (root, 0, self.first_bytes),
             rows => self.locate(root, rows, 0, offset)?,
@@ -101,7 +101,7 @@ impl<'m, 'a> Heap<'m, 'a> {
         let within =
             offset.checked_sub(begins).filter(|within| within.checked_add(len).is_some_and(|end| end <= bytes));
         let Some(within) = within else {
-            return Err(id.corrupt("an object ends behind its block of a fractal heap"));
+            return Err(id.corrupt("an object ends past its block of a fractal heap"));
         };
         self.meta.read(address.saturating_add(within), len, "an object of a fractal heap")
     }
@@ -125,9 +125,9 @@ impl<'m, 'a> Heap<'m, 'a> {
             let entry = u64::from(row) * self.width + column;
             let child = usize::try_from(entry).ok().zip(Some(self.children(address, entries)?));
             let Some(child) = child.and_then(|(entry, children)| children.get(entry).copied()) else {
-                return Err(self.corrupt(address, "an object lies behind the end of a fractal heap"));
+                return Err(self.corrupt(address, "an object is past the end of a fractal heap"));
             };
-            let missing = "an object lies in a missing block of a fractal heap";
+            let missing = "an object is in a missing block of a fractal heap";
             let child = child.ok_or_else(|| self.corrupt(address, missing))?;
             begins += row_begins + column * bytes;
             if entry < direct {
@@ -143,7 +143,7 @@ impl<'m, 'a> Heap<'m, 'a> {
         }
     }
 
-    /// The addresses of the blocks below an indirect block of so many.
+    /// The addresses of the blocks below an indirect block with that many rows.
     fn children(&mut self, address: u64, entries: u64) -> Result<&[Option<u64>]> {
         if !self.children.contains_key(&address) {
             let before = 5 + self.meta.address_bytes + self.offset_bytes;

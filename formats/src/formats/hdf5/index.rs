@@ -6,7 +6,7 @@ use super::object::{Extent, Index};
 use super::tree;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Where a chunk lies.
+/// The place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     /// Its number among all chunks of the dataset, in row-major order.
@@ -46,7 +46,7 @@ impl Grid {
         (chunk_bytes <= i64::MAX as u64).then_some(Grid { chunk, counts, limits, file_rank, chunk_bytes, is_filtered })
     }
 
-    /// The number of a chunk from its place in each dimension; `None` if it lies outside the dataset.
+    /// The number of a chunk from its place in each dimension; `None` if it is outside the dataset.
     pub(super) fn number(&self, place: &[u64]) -> Option<u64> {
         let mut number: u64 = 0;
         for (&at, &count) in place.iter().zip(&self.counts) {
@@ -94,7 +94,7 @@ impl Found<'_, '_> {
         let (len, mask) = stored.unwrap_or((self.grid.chunk_bytes, 0));
         let offset = self.meta.base.saturating_add(address);
         if offset.checked_add(len).is_none_or(|end| end > source.size()) {
-            let what = format!("chunk {place:?} of {len} bytes ends behind the end of the file");
+            let what = format!("chunk {place:?} of {len} bytes ends past the end of the file");
             return Err(Error::new(ErrorKind::Truncated, what)
                 .with_path(source.path())
                 .with_offset(offset)
@@ -142,7 +142,7 @@ pub(super) fn chunks<'a>(meta: &Meta<'a>, index: &Index, grid: &Grid) -> Result<
     Ok(chunks)
 }
 
-/// Chunks that lie end to end, as many as the dataset may ever have.
+/// Chunks that are end to end, as many as the dataset may ever have.
 fn implicit(found: &mut Found<'_, '_>, address: u64) -> Result<()> {
     let all = found.grid.limits.iter().try_fold(1_u64, |all, limit| all.checked_mul((*limit)?));
     let end = all.and_then(|all| all.checked_mul(found.grid.chunk_bytes)).and_then(|len| len.checked_add(address));
@@ -158,13 +158,13 @@ fn implicit(found: &mut Found<'_, '_>, address: u64) -> Result<()> {
     Ok(())
 }
 
-/// A B-tree of version 1, whose keys are chunks.
+/// A B-tree of version 1 with chunks as keys.
 fn old_tree(found: &mut Found<'_, '_>, root: u64) -> Result<()> {
     const WHAT: &str = "the B-tree of chunks";
     let meta = found.meta;
     let (mut waiting, mut place) = (vec![(root, None)], Vec::new());
     while let Some((address, level)) = waiting.pop() {
-        // Its type, 1, stands where other structures have a version.
+        // Its type, 1, takes the place of other structures' version.
         let mut head = meta.signed(address, 8, b"TREE", 1, WHAT)?;
         let (own_level, used) = (head.u8()?, usize::from(head.u16()?));
         if level.is_some_and(|level| level != own_level) {

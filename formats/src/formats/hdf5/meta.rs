@@ -15,7 +15,7 @@ const READ_BYTES_MIN: u64 = 64;
 /// A file and the widths of its numbers.
 pub(super) struct Meta<'a> {
     pub(super) source: &'a Source,
-    /// Where address 0 lies in the file.
+    /// The place of address 0 in the file.
     pub(super) base: u64,
     /// Bytes of an address, 2 to 8.
     pub(super) address_bytes: usize,
@@ -33,7 +33,7 @@ impl<'a> Meta<'a> {
     /// Reads the `len` bytes at an address. `what` names them in errors ("a node of a B-tree").
     pub(super) fn read(&self, address: u64, len: u64, what: &'static str) -> Result<Block<'a>> {
         let Some(start) = self.base.checked_add(address).filter(|&start| start <= self.source.size()) else {
-            let what = format!("{what} lies at address {address}, behind the end of the file");
+            let what = format!("{what} is at address {address}, past the end of the file");
             return Err(self.source.corrupt(self.source.size(), what));
         };
         let Some(left) = self.left.get().checked_sub(len.max(READ_BYTES_MIN)) else {
@@ -84,7 +84,7 @@ pub(super) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Where the next byte lies in the file.
+    /// The place of the next byte in the file.
     pub(super) fn offset(&self) -> u64 {
         self.start + self.at as u64
     }

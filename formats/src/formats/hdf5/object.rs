@@ -33,7 +33,7 @@ pub(super) struct Object {
     pub(super) fill: Vec<u8>,
 }
 
-/// Where the elements lie.
+/// The places of the elements.
 #[derive(Clone)]
 pub(super) enum Layout {
     /// At this file offset, with this many bytes reserved.

@@ -34,7 +34,7 @@ pub(super) struct Opened {
     pub(super) columns: Vec<Column>,
 }
 
-/// What of a file is no column because nobody named it.
+/// The datasets of a file that are not columns, because they were not named.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     /// Datasets with another number of rows.
@@ -222,7 +222,7 @@ fn elsewhere(meta: &Meta<'_>, name: &str, rows: u64, part: Part, element_bytes: 
     }
     let bytes = values::reference_bytes(meta);
     let read = |offset, rows: u64| {
-        // Fits: it lies in the file, or reading fails.
+        // Fits: it is in the file, or reading fails.
         let len = usize::try_from(rows * bytes).unwrap_or(usize::MAX);
         meta.source.bytes(offset, len, "references to values")
     };
@@ -258,7 +258,7 @@ fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(Part, String)> 
                 return Err(source.corrupt(offset, format!("dataset {name:?} takes {bytes} bytes, and has {len}")));
             }
             if offset.checked_add(bytes).is_none_or(|end| end > source.size()) {
-                let what = format!("dataset {name:?} of {bytes} bytes ends behind the end of the file");
+                let what = format!("dataset {name:?} of {bytes} bytes ends past the end of the file");
                 return Err(Error::new(ErrorKind::Truncated, what)
                     .with_path(source.path())
                     .with_offset(offset)

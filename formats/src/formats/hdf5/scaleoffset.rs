@@ -19,7 +19,7 @@ pub(super) struct ScaleOffset {
     is_big_endian: bool,
     /// Decimal digits that were kept of floating-point numbers.
     digits: Option<i32>,
-    /// The value that stands behind the highest number, if it was known.
+    /// The value that the highest number represents, if it was known.
     fill: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ impl ScaleOffset {
         Ok(out.len())
     }
 
-    /// The element of which `number` was kept, as its bits.
+    /// The element that was stored as `number`, as its bits.
     fn restored(self, number: u64, minimum: u64) -> u64 {
         match (self.digits, self.bytes) {
             (None, _) => minimum.wrapping_add(number),
@@ -111,7 +111,7 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// The caller has made sure that so many bits are there.
+    /// The caller has made sure that this many bits are there.
     fn take(&mut self, bits: u32) -> u64 {
         while self.count < bits {
             let Some((&byte, rest)) = self.packed.split_first() else { break };
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_number_takes_its_bits_and_the_highest_is_the_fill_value() {
-        // Five bits each: 1, 30, 31 (which stands for the fill value).
+        // Five bits each: 1, 30, 31 (which is the fill value).
         let head = [&5_u32.to_le_bytes()[..], &[8], &(-2_i64).to_le_bytes(), &[0; 8]].concat();
         let stored = [&head[..], &[0b0000_1111, 0b1011_1110]].concat();
         let filter = ScaleOffset::of(&[2, 0, 3, 0, 2, 1, 0, 1, 77]).expect("integers");

@@ -10,12 +10,12 @@ use uringload_core::{ErrorKind, Result};
 
 /// The first bytes of a superblock.
 pub(super) const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
-/// The first offset after 0 at which a superblock may lie; each further one is twice the previous.
+/// The first offset after 0 at which a superblock may be; each further one is twice the previous.
 const USER_BLOCK_BYTES_MIN: u64 = 512;
 
 const WHAT: &str = "the superblock";
 
-/// Where the signature lies: at 0, or after a user block of 512 bytes, 1024, 2048 and so on.
+/// The place of the signature: 0, or after a user block of 512 bytes, 1024, 2048 and so on.
 fn find(size: u64, mut read: impl FnMut(u64, &mut [u8; 8]) -> Result<()>) -> Result<Option<u64>> {
     let mut at = 0;
     while at < size && size - at >= SIGNATURE.len() as u64 {

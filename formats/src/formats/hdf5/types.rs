@@ -1,4 +1,4 @@
-//! The types of elements, and what of them a column can hold.
+//! The types of elements, and which of them a column can hold.
 
 use super::meta::Block;
 use crate::dataset::DType;
@@ -20,7 +20,7 @@ pub(super) struct Type {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Plain(Plain),
-    /// A vector of any length, of elements of one dimension less; it lies elsewhere in the file.
+    /// A vector of any length, of elements of one dimension less; it is elsewhere in the file.
     Sequence(Plain),
     Compound(Vec<Member>),
     /// What no column can hold, in words.
@@ -51,12 +51,12 @@ pub(super) struct Taken {
     pub(super) plain: Plain,
     /// Where it begins in the element.
     pub(super) at: u64,
-    /// Whether the element only says where the values lie.
+    /// Whether the element only holds the places of values.
     pub(super) is_elsewhere: bool,
 }
 
 impl Type {
-    /// All fields that a column can hold, with their names behind that of the dataset; of what is no compound, one.
+    /// All fields that a column can hold, with their names after that of the dataset; one if it is not a compound.
     pub(super) fn columns(&self) -> Vec<(String, Taken)> {
         let mut columns = Vec::new();
         self.add_columns(String::new(), 0, &mut columns);
@@ -78,7 +78,7 @@ impl Type {
         }
     }
 
-    /// The fields that no column can hold, with their names behind that of the dataset.
+    /// The fields that no column can hold, with their names after that of the dataset.
     pub(super) fn odd_fields(&self) -> Vec<String> {
         let Kind::Compound(members) = &self.kind else { return Vec::new() };
         let of_member = |member: &Member| match &member.of.kind {

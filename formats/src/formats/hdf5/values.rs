@@ -1,4 +1,4 @@
-//! Values of variable length: an element says in which collection of the file's global heap its bytes lie.
+//! Values of variable length: an element says which collection of the file's global heap contains its bytes.
 //!
 //! Source: "HDF5 File Format Specification Version 3.0", sections III.E (global heap) and VIII.B.
 
@@ -8,7 +8,7 @@ use crate::index::headers::u32_at;
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// A collection up to this long is read at once; of a longer one, only what stands before its objects.
+/// A collection up to this long is read at once; of a longer one, only the part before its objects.
 const WHOLE_BYTES: u64 = 1 << 20;
 const WHAT: &str = "a collection of the global heap";
 /// Before an object: number, references, padding and length.
@@ -16,7 +16,7 @@ const OBJECT_HEAD_BYTES: u64 = 8;
 /// Objects begin at multiples of this.
 const OBJECT_UNIT: u64 = 8;
 
-/// Where the value of each row lies in the file, and its bytes.
+/// The place of each row's value in the file, and its bytes.
 #[derive(Debug, Default)]
 pub(super) struct Values(pub(super) Vec<(u64, u32)>);
 
@@ -50,7 +50,7 @@ pub(super) fn decoded(meta: &Meta<'_>, bands: &Bands) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     for band in 0..bands.count() {
         let stored = bands.chunks_of(band).iter().map(|chunk| {
-            // Fits: a chunk has less than 4 GiB, and lies in the file.
+            // Fits: a chunk has less than 4 GiB, and is in the file.
             meta.source.bytes(chunk.offset, chunk.len as usize, "a chunk").map(Bytes::from)
         });
         let stored = stored.collect::<Result<Vec<_>>>()?;
@@ -65,7 +65,7 @@ pub(super) fn decoded(meta: &Meta<'_>, bands: &Bands) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// The places of the values to which `stored` refers, of which each element has `element_bytes`.
+/// The places of the values to which `stored` refers; each element has `element_bytes`.
 pub(super) fn locate(meta: &Meta<'_>, stored: &[u8], element_bytes: u64) -> Result<Values> {
     // Fits: a reference has at most 16 bytes.
     let references = stored.chunks_exact(reference_bytes(meta) as usize).enumerate().map(|(row, bytes)| {
@@ -109,7 +109,7 @@ fn objects(meta: &Meta<'_>, address: u64) -> Result<Vec<(u64, u64, u64)>> {
     let all = meta.length(&mut head)?;
     let end = meta.base.checked_add(address).and_then(|start| start.checked_add(all));
     if end.is_none_or(|end| end > meta.source.size()) {
-        let what = "a collection of the global heap ends behind the end of the file";
+        let what = "a collection of the global heap ends past the end of the file";
         let error = Error::new(ErrorKind::Truncated, what).with_path(meta.source.path());
         return Err(error.with_offset(meta.base.saturating_add(address)));
     }
@@ -136,7 +136,7 @@ fn objects(meta: &Meta<'_>, address: u64) -> Result<Vec<(u64, u64, u64)>> {
         };
         objects.push((number, meta.base + address + at + head_bytes, len));
         if let Some(whole) = &mut whole {
-            // Fits: it lies in what was read.
+            // Fits: it is in what was read.
             whole.skip((next - at - head_bytes) as usize)?;
         }
         at = next;

@@ -17,7 +17,7 @@ pub(super) struct Rows {
 pub(super) struct FieldText<'a> {
     /// The text without quotes.
     pub(super) text: &'a [u8],
-    /// Where the same bytes lie in the row, unless quotes come in between.
+    /// The place of the same bytes in the row, unless quotes come in between.
     pub(super) place: Option<usize>,
 }
 

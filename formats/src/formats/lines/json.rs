@@ -26,7 +26,7 @@ pub(super) fn kind_of(raw: &str, asked: Option<DType>) -> Kind {
         (None, Some(b'"')) => Kind::Text,
         (None, Some(b't' | b'f')) => Kind::Bool,
         (None, Some(b'[')) if elements().iter().all(|element| is_number(element.get())) => match text {
-            // What stands for such a number is a float, too.
+            // The word for such a number is a float, too.
             Some(_) => Kind::Numbers(DType::F64),
             None => Kind::Numbers(type_of(elements().iter().map(|element| element.get()))),
         },
@@ -64,8 +64,8 @@ impl Names {
     }
 }
 
-/// Finds where the fields of these names lie in a line. Of several fields with one name, the last counts. `places` gets
-/// one entry for each name.
+/// Finds the fields of these names in a line. Of several fields with one name, the last counts. `places` gets one entry
+/// for each name.
 pub(super) fn find(line: &[u8], names: &Names, places: &mut Vec<Option<Range<usize>>>) -> Result<(), Wrong> {
     places.clear();
     places.resize(names.all.len(), None);
@@ -166,7 +166,7 @@ fn numbers(text: &str, dtype: DType, out: &mut BytesMut) -> Result<(), String> {
     parsed.map_err(|error| error.to_string()).and_then(|wrong| wrong.map_or(Ok(()), Err))
 }
 
-/// Records where the fields of a line lie.
+/// Records the places of a line's fields.
 struct Fields<'a> {
     line: &'a [u8],
     names: &'a Names,

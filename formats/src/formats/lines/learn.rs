@@ -17,7 +17,7 @@ use uringload_core::{Error, ErrorKind, Result};
 
 /// Most lines from which columns are learned.
 const LEARNED_MAX: u64 = 64;
-/// Longer lines tell nothing: to learn the columns must not take the memory that was meant for reading them.
+/// Longer lines are not used: to learn the columns must not take the memory that was meant for reading them.
 const LEARNED_BYTES_MAX: u64 = 64 << 20;
 
 /// The `len` bytes at `offset` of what a file decodes to; `len` is that of a line.
@@ -60,7 +60,7 @@ impl Indexes<'_> {
         if let Some((compression, _)) = index.packed() {
             return decoded_line(source, compression, offset, len).map(|line| Some((offset, line)));
         }
-        // Fits: a line has at most LINE_BYTES_MAX bytes and lies in the file.
+        // Fits: a line has at most LINE_BYTES_MAX bytes and is in the file.
         Ok(Some((offset, source.bytes(offset, usize::try_from(len).unwrap_or(usize::MAX), "a line")?)))
     }
 

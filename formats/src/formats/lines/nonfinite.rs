@@ -1,4 +1,4 @@
-//! `NaN`, `Infinity` and `-Infinity`: no JSON, but what Python's `json` writes for such numbers, and reads.
+//! `NaN`, `Infinity` and `-Infinity`: not JSON, but Python's `json` writes and reads them.
 
 use memchr::memchr2;
 use serde_json::Error;
@@ -6,8 +6,8 @@ use serde_json::Error;
 /// Each word and a number of the same length, which the parser takes in its place.
 const WORDS: [(&[u8], &[u8]); 2] = [(b"NaN", b"0e0"), (b"Infinity", b"0.000000")];
 
-/// What `parse` makes of a text; where it fails, what it makes of the same text with numbers in place of these words.
-/// All else lies at the same bytes.
+/// The result of `parse` for a text; if it fails, the result for the same text with numbers in place of these words.
+/// All else is at the same bytes.
 pub(super) fn reparsed<T>(text: &[u8], mut parse: impl FnMut(&[u8]) -> Result<T, Error>) -> Result<T, Error> {
     // Most lines have no such word, and are not looked through for one.
     parse(text).or_else(|error| match masked(text) {
@@ -36,7 +36,7 @@ pub(super) fn masked(text: &[u8]) -> Option<Vec<u8>> {
     masked
 }
 
-/// Where the string ends whose first byte is at `at`.
+/// The end of the string whose first byte is at `at`.
 fn string_end(text: &[u8], mut at: usize) -> usize {
     while let Some(place) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         at += place;

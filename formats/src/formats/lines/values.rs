@@ -129,7 +129,7 @@ impl Room {
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pub(super) room: Room,
-    /// Where each column's value lies in the line.
+    /// The place of each column's value in the line.
     pub(super) places: Vec<Option<Range<usize>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a chunk ends as it must: behind its items, its blocks, or its rows as Arrow.
+//! Whether a chunk ends as it must: after its items, its blocks, or its rows as Arrow.
 
 use crate::formats::shards::OpenFile;
 use uringload_core::not_built_in;
@@ -16,7 +16,7 @@ pub(super) fn check_blocks(file: &OpenFile<'_>, samples: u64, block_size: u64, c
     Err(file.corrupt(what, offset))
 }
 
-/// Rows as Arrow may stand behind the items, which are read; but not in their stead.
+/// Rows as Arrow may follow the items, which are read; but they may not replace them.
 pub(super) fn check_arrow(file: &OpenFile<'_>, is_instead: bool, end: u64) -> Result<()> {
     match (ends_with_arrow(file, end)?, is_instead) {
         (false, _) => Err(file.corrupt(format!("the items end at {end}, and the file at {}", file.size), end)),
@@ -25,7 +25,7 @@ pub(super) fn check_arrow(file: &OpenFile<'_>, is_instead: bool, end: u64) -> Re
     }
 }
 
-/// Whether a file ends with rows as Arrow, behind `end`.
+/// Whether a file ends with rows as Arrow, after `end`.
 pub(super) fn ends_with_arrow(file: &OpenFile<'_>, end: u64) -> Result<bool> {
     let mut magic = [0; 8];
     let at = file.size.saturating_sub(8).max(end);

@@ -70,7 +70,7 @@ pub(super) fn read_frames(file: &OpenFile<'_>, items: u64) -> Result<Frames> {
         }
         let end = at.checked_add(stored);
         if at < least || end.is_none_or(|end| end > file.size) {
-            return wrong(format!("{stored} bytes at byte {at}, not behind what is before it, or behind the end"));
+            return wrong(format!("{stored} bytes at byte {at}, not after what is before it, or past the end"));
         }
         let most = Whole::most_decoded_of_zstd(stored);
         if decoded > most {
@@ -83,7 +83,7 @@ pub(super) fn read_frames(file: &OpenFile<'_>, items: u64) -> Result<Frames> {
     Ok(frames)
 }
 
-/// A chunk of `items` items, each of which is a stream of its own. Only the streams tell how long the items are. One
+/// A chunk of `items` items, each of which is a stream of its own. Only the streams show how long the items are. One
 /// read per item would be too many, so this uses a bound that the writer of the format guarantees: it fills a chunk
 /// with whole items up to `full_bytes`, and gives a larger item a chunk of its own.
 ///

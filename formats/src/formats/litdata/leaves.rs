@@ -207,7 +207,7 @@ impl Layout for Leaves {
         for (leaf, size) in self.leaves.iter().zip(item[..head].chunks_exact(4)) {
             let len = number(size, Order::NumPy) as usize;
             let end = at.checked_add(len).filter(|&end| end <= item.len()).ok_or_else(|| {
-                let what = format!("leaf {:?} of {len} bytes ends behind its item of {}", leaf.name, item.len());
+                let what = format!("leaf {:?} of {len} bytes ends past its item of {}", leaf.name, item.len());
                 (what, at as u64)
             })?;
             let wrong = |what: String| (format!("leaf {:?}: {what}", leaf.name), at as u64);
@@ -247,7 +247,7 @@ impl Layout for Leaves {
         let offsets = file.read_offsets(items)?;
         let (first, last) = (u64::from(offsets[0]), u64::from(offsets[offsets.len() - 1]));
         if first != 4 * (offsets.len() as u64 + 1) {
-            return Err(file.corrupt(format!("the first item begins at {first}, not right behind the table"), 4));
+            return Err(file.corrupt(format!("the first item begins at {first}, not right after the table"), 4));
         }
         if last != file.size {
             check_arrow(file, items > 0 && last == first, last)?;

@@ -1,5 +1,5 @@
-//! Chunks whose rows are plain Python values (numbers, text, lists and dictionaries of them): where pyarrow is
-//! installed, litdata writes such rows as a table of Arrow behind items that are all empty.
+//! Chunks whose rows are plain Python values (numbers, text, lists and dictionaries of them): if pyarrow is installed,
+//! litdata writes such rows as a table of Arrow after items that are all empty.
 //!
 //! ```text
 //! u32 N; u32 offsets[N + 1]          all the same: where the items would begin
@@ -22,10 +22,10 @@ use crate::parallel::try_in_parallel;
 use std::path::PathBuf;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What stands behind a table: its length, and the magic.
+/// The end of a table: its length, and the magic.
 const TAIL_BYTES: u64 = 12;
 
-/// Chunks that are looked at to tell rows from items: several, so that one that is broken has its own error.
+/// Chunks that are looked at to distinguish rows from items: several, so that a broken one has its own error.
 const CHUNKS_LOOKED_AT: usize = 4;
 
 /// Whether one of the first chunks has rows as Arrow in the stead of items.
@@ -89,7 +89,7 @@ fn head_bytes(items: u64) -> u64 {
     OFFSETS_AT + 4 * (items + 1)
 }
 
-/// Where the table of a chunk lies.
+/// The place of a chunk's table.
 fn table(file: &OpenFile<'_>, items: u64) -> Result<Within> {
     if !has_no_items(file, items)? || !ends_with_arrow(file, head_bytes(items))? {
         let what = "the chunk has no rows as Arrow, and others of the dataset have";

@@ -177,8 +177,7 @@ impl Layout for Columns {
                 Kind::Bytes | Kind::Array { .. } => sizes.next().unwrap_or(0),
             };
             let end = at.checked_add(len).filter(|&end| end <= sample.len()).ok_or_else(|| {
-                let what =
-                    format!("column {:?} of {len} bytes ends behind its sample of {}", column.name, sample.len());
+                let what = format!("column {:?} of {len} bytes ends past its sample of {}", column.name, sample.len());
                 (what, at as u64)
             })?;
             let value = sample.slice(at..end);

@@ -1,4 +1,4 @@
-//! Where the values of a column lie in a row group, and what reading them takes.
+//! The place of a column's values in a row group, and what reading them takes.
 
 use super::types::Compression;
 use crate::formats::columnar::Place;

@@ -45,7 +45,7 @@ impl Delta {
         Some(Delta { bytes, at, each, parts, left, last, is_first: true, least: 0, widths, part, unpacked })
     }
 
-    /// Up to so many of the integers that follow; empty at the end, and where they are broken.
+    /// Up to this many of the integers that follow; empty at the end, and if they are broken.
     pub(super) fn some(&mut self, most: u64) -> &[i64] {
         let count = self.unpack(most.min(UNPACKED as u64)).unwrap_or(0);
         &self.unpacked[..count]
@@ -62,7 +62,7 @@ impl Delta {
         while left > 0 {
             rest.next_part()?;
             let (width, bit, each) = rest.part;
-            // A part is stored as a whole, with zeros behind the last integer.
+            // A part is stored as a whole, with zeros after the last integer.
             let bits = usize::try_from(each).ok()?.checked_mul(width)?;
             if bit.checked_add(bits)? > self.bytes.len().checked_mul(8)? {
                 return None;

@@ -1,5 +1,5 @@
-//! Reads the metadata of a Parquet file: which row groups there are, where the chunks of the wanted columns lie, and
-//! how much memory they take when they are decoded.
+//! Reads the metadata of a Parquet file: its row groups, the places of the wanted columns' chunks, and how much memory
+//! they take when they are decoded.
 
 use super::chunk::{Chunk, Chunks};
 use super::decode::{decoded_bytes, total_bytes};
@@ -23,7 +23,7 @@ const TAIL_BYTES: u64 = 8;
 /// How much of the end of a file is read at once. Most metadata fits.
 const GUESS_BYTES: u64 = 64 << 10;
 
-/// Reads the metadata of a file, and whatever else tells how much memory its row groups take.
+/// Reads the metadata of a file, and whatever else shows how much memory its row groups take.
 pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Chunks>> {
     let (metadata, end) = metadata(source)?;
     let placed = |error: Error| error.with_path(source.path());
@@ -104,11 +104,11 @@ fn of_chunk(error: Error, group: usize, name: &str, source: &Source) -> Error {
     Error::new(error.kind(), what).with_path(source.path()).with_source(error)
 }
 
-/// Returns the chunk of a leaf, which must lie in the file.
+/// Returns the chunk of a leaf, which must be in the file.
 fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroup, leaf: &Leaf, stem: &Stem) -> Result<Chunk> {
     let chunk = &group.chunks[stem.number];
     if chunk.is_elsewhere {
-        let error = Error::new(ErrorKind::Unavailable, "the column lies in another file");
+        let error = Error::new(ErrorKind::Unavailable, "the column is in another file");
         return Err(error.with_remedy("open the files that have the data"));
     }
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).with_offset(end);
@@ -141,9 +141,9 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroup, leaf: &Leaf, st
     Ok(found)
 }
 
-/// Returns the most bytes that decoding a chunk takes beside what is stored and what is decoded: a dictionary with a
-/// page, which the chunk's pages have together; where each string of a dictionary begins; and the string before, where
-/// strings repeat its beginning. Pages that are not compressed lie in what is stored.
+/// Returns the most bytes that decoding a chunk takes in addition to the stored and the decoded bytes: a dictionary
+/// with a page, which the chunk's pages have together; where each string of a dictionary begins; and the string before,
+/// if strings repeat its beginning. Uncompressed pages are used where they are stored.
 fn scratch(metadata: &ChunkMetadata, chunk: &Chunk, stem: &Stem) -> u64 {
     let pages = match chunk.compression {
         Compression::Uncompressed => 0,

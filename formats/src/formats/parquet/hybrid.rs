@@ -76,7 +76,7 @@ impl Hybrid {
         }
     }
 
-    /// Goes past `count` integers, not more than `peek` told.
+    /// Goes past `count` integers, at most as many as `peek` returned.
     pub(super) fn skip(&mut self, count: u64) {
         if self.ready.0 < self.ready.1 {
             // At most as many as are unpacked.
@@ -86,7 +86,7 @@ impl Hybrid {
         }
     }
 
-    /// Up to so many integers that follow each other, which may differ; empty only at the end.
+    /// Up to this many adjacent integers, which may differ; empty only at the end.
     pub(super) fn some(&mut self, most: u64) -> &[u32] {
         // To peek may unpack some.
         if self.ready.0 == self.ready.1
@@ -191,7 +191,7 @@ mod tests {
         assert!(Hybrid::new(Bytes::new(), 33).is_none());
     }
 
-    /// Runs of 2^62 integers, of which few are asked for.
+    /// Runs of 2^62 integers; few of them are asked for.
     #[test]
     fn a_long_run_takes_no_memory() {
         let mut hybrid =

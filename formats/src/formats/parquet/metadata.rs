@@ -1,5 +1,5 @@
-//! The metadata of a Parquet file: its schema, and where the column chunks of its row groups lie, as its footer says.
-//! Only what is used is kept.
+//! The metadata of a Parquet file: its schema, and the places of the column chunks of its row groups, as its footer
+//! says. Only what is used is kept.
 //!
 //! Source: apache/parquet-format `src/main/thrift/parquet.thrift`, `FileMetaData`.
 
@@ -72,7 +72,7 @@ pub struct ChunkMetadata {
     pub stored: i64,
     pub data_at: i64,
     pub dictionary_at: Option<i64>,
-    /// The length of all strings, where the writer told it.
+    /// The length of all strings, if the writer stored it.
     pub strings: Option<i64>,
 }
 
@@ -156,7 +156,7 @@ fn required<const COUNT: usize>(numbers: &Numbers<COUNT>, field: usize, name: &s
     numbers.get(field).copied().flatten().ok_or_else(|| format!("the {name} is missing"))
 }
 
-/// A node of the schema as the footer lists it: a group comes before so many children.
+/// A node of the schema as the footer lists it: a group comes before this many children.
 struct Element {
     node: Node,
     primitive: Option<Primitive>,
@@ -267,7 +267,7 @@ fn fields_of(
 }
 
 impl RowGroup {
-    /// Reads a row group, which has a chunk for each of so many leaves. `None` where chunks are encrypted.
+    /// Reads a row group, which has a chunk for each of that many leaves. `None` if chunks are encrypted.
     fn read(at: &mut Thrift<'_>, leaves: usize) -> Read<Option<RowGroup>> {
         let mut chunks: Option<Vec<Option<ChunkMetadata>>> = None;
         let numbers: Numbers<4> = at.fields(Fields::of([2, 3, 5, 6, 7]), |at, field, kind| {
@@ -379,7 +379,7 @@ mod tests {
         [bytes, elements.concat()].concat()
     }
 
-    /// A footer without row groups, of a schema whose nodes have so many children.
+    /// A footer without row groups, of a schema whose nodes have that many children.
     fn footer(children: &[u8]) -> Vec<u8> {
         // A number is twice as large on the wire.
         let node = |&children: &u8| {
@@ -456,7 +456,7 @@ mod tests {
             with_chunk(&[(1, BINARY, &[1, b'f']), (2, 6, &[0]), (3, STRUCT, &sound)]).unwrap().groups[0].chunks[0]
                 .is_elsewhere
         );
-        // What is encrypted is told, even if nothing else of the file says so.
+        // Encryption is reported, even if nothing else of the file says so.
         let encrypted = with_chunk(&[(2, 6, &[0]), (8, STRUCT, &[0])]).unwrap();
         assert!(encrypted.is_encrypted && encrypted.groups.is_empty());
         for (chunk, what) in [

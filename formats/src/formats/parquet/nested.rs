@@ -148,7 +148,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The depth of the list that goes on, of which all leaves must say the same; `None` at the end.
+    /// The depth of the list that goes on, on which all leaves must agree; `None` at the end.
     fn repetition(&mut self, stems: Range<usize>) -> Result<Option<u32>> {
         let of = |leaf: &mut Entries<'_>| Ok(leaf.level()?.map(|(repetition, _)| repetition));
         let first = of(&mut self.leaves[stems.start])?;
@@ -232,7 +232,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Writes the elements of a list, of which there may be none.
+    /// Writes the elements of a list, which may be empty.
     fn repeat(
         &mut self,
         stems: Range<usize>,

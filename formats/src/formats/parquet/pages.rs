@@ -1,5 +1,5 @@
-//! Cuts a column chunk into pages and decompresses them. Every number is first compared with what the footer says of
-//! the chunk.
+//! Cuts a column chunk into pages and decompresses them. Every number is first compared with the footer's statements
+//! about the chunk.
 
 use super::chunk::Chunk;
 use super::thrift::PageHeader;
@@ -61,7 +61,7 @@ impl Pages {
     pub(super) fn next(&mut self) -> Result<Option<(Page, u64)>> {
         let at = self.at;
         let page = self.next_page().map_err(|what| broken(what).with_offset(self.at));
-        // An index may lie before the page.
+        // An index may come before the page.
         Ok(page?.map(|page| (page, at)))
     }
 

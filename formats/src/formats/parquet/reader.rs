@@ -105,7 +105,7 @@ impl Reader {
         broken("the levels of a page end early, or are broken").with_offset(self.at)
     }
 
-    /// Goes past `count` entries, not more than `peek` told.
+    /// Goes past `count` entries, at most as many as `peek` returned.
     pub(super) fn skip(&mut self, count: u64) {
         self.left -= count;
         self.repetition.skip(count);
@@ -152,7 +152,7 @@ impl Reader {
     }
 }
 
-/// Levels of a kind, of which a column may have none.
+/// Levels of a kind; a column may have none.
 struct Levels {
     most: u32,
     levels: Option<Hybrid>,

@@ -12,7 +12,7 @@ use uringload_core::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Bool,
-    /// A 32-bit integer of which only this many bytes count; the others repeat its sign.
+    /// A 32-bit integer with only this many significant bytes; the others repeat its sign.
     Int32(u64),
     Int64,
     /// An old timestamp of 12 bytes: nanoseconds of the day, and the Julian day.
@@ -64,7 +64,7 @@ pub(super) struct Stem {
 /// A column of a file, or why it cannot be read.
 pub(super) type Found = (String, Result<(Kind, Leaf)>);
 
-/// Returns the columns of a schema: structs stand for their fields; anything that repeats is one column.
+/// Returns the columns of a schema: the fields of structs; anything that repeats is one column.
 pub(super) fn columns_of(schema: &[Node]) -> Vec<Found> {
     let mut leaves = Vec::new();
     schema.iter().for_each(|field| field.leaves(&mut leaves));

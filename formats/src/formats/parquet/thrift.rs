@@ -1,4 +1,4 @@
-//! Thrift's compact protocol, as far as Parquet needs it: headers of pages here, the footer in `metadata`.
+//! Thrift's compact protocol for Parquet: headers of pages here, the footer in `metadata`.
 //!
 //! Source: apache/thrift `doc/specs/thrift-compact-protocol.md`; apache/parquet-format
 //! `src/main/thrift/parquet.thrift`.
@@ -163,7 +163,7 @@ impl<'a> Thrift<'a> {
     /// byte, so that no count makes a long loop.
     pub(super) fn elements(&mut self, wanted: u8, mut each: impl FnMut(&mut Self, u64) -> Read<()>) -> Read<()> {
         let (count, kind) = self.list()?;
-        // Some writers say nothing of the type where there are none.
+        // Some writers omit the type of empty lists.
         if count > 0 && kind != wanted {
             return Err(format!("a list has elements of type {kind}, not {wanted}"));
         }

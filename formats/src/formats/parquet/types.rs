@@ -1,4 +1,4 @@
-//! What Parquet calls the types of values, and which of its annotations a type may have.
+//! Parquet's names for the types of values, and which of its annotations a type may have.
 //!
 //! Source: apache/parquet-format `src/main/thrift/parquet.thrift`, `LogicalTypes.md`.
 
@@ -23,7 +23,7 @@ macro_rules! numbered {
             }
         }
 
-        /// As the format names it: columns are told, and told apart, by these words.
+        /// As the format names it: columns are reported, and distinguished, by these words.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(match self {
@@ -337,7 +337,7 @@ pub struct Primitive {
     pub len: i32,
     /// Digits of a decimal; else -1.
     pub precision: i32,
-    /// Digits of a decimal behind its point; else -1.
+    /// Digits of a decimal after its point; else -1.
     pub scale: i32,
     /// The definition level of a value.
     pub definition: u32,
@@ -368,7 +368,7 @@ impl Primitive {
                 Logical::Geometry { .. } | Logical::Geography { .. } => physical == ByteArray,
                 Logical::Decimal { scale: its_scale, precision: its_precision } => {
                     if (*its_scale, *its_precision) != (scale, precision) {
-                        return Err(format!("{logical} has {precision} digits too, {scale} of them behind its point"));
+                        return Err(format!("{logical} has {precision} digits too, {scale} of them after its point"));
                     }
                     true
                 }
@@ -402,7 +402,7 @@ impl Primitive {
 
     fn check_decimal(&self) -> Read<()> {
         let Primitive { physical, len, precision, scale, .. } = *self;
-        // Of the largest number of so many bytes, of which one bit is the sign.
+        // Of the largest number of that many bytes; one bit is the sign.
         let bits = |bytes: i64| ((bytes * 8 - 1) as f64 * std::f64::consts::LOG10_2).floor() as i64;
         let most = match physical {
             Physical::Int32 => 9,
@@ -412,7 +412,7 @@ impl Primitive {
             _ => return Err(format!("a decimal is of the type {physical}")),
         };
         if precision < 1 || i64::from(precision) > most || !(0..=precision).contains(&scale) {
-            let digits = format!("{precision} digits, {scale} of them behind its point");
+            let digits = format!("{precision} digits, {scale} of them after its point");
             return Err(format!("a decimal of the type {physical}, of {len} bytes, has {digits}"));
         }
         Ok(())

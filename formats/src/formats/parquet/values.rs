@@ -1,4 +1,4 @@
-//! Decodes the values of a page. Nothing is believed: each length is held against the bytes that there are, and memory
+//! Decodes the values of a page. Nothing is trusted: each length is compared with the bytes that there are, and memory
 //! is taken for one value at a time.
 
 use super::delta::Delta;
@@ -23,7 +23,7 @@ const BYTE_STREAM_SPLIT: i64 = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
     Bits,
-    /// So many bytes each.
+    /// This many bytes each.
     Fixed(usize),
     /// A `u32` length and the bytes.
     Strings,
@@ -58,7 +58,7 @@ const LENGTH_BYTES: usize = 4;
 pub(super) struct Dictionary {
     bytes: Bytes,
     stored: Stored,
-    /// Where each string begins, behind its length. Less than 2^31: a page has no more bytes.
+    /// Where each string begins, after its length. Less than 2^31: a page has no more bytes.
     starts: Vec<u32>,
 }
 
@@ -255,7 +255,7 @@ impl Values {
 }
 
 impl Values {
-    /// Takes the next value; as [`each`](Values::each) does, of which it is a short cut.
+    /// Takes the next value, as [`each`](Values::each) does: a short cut for it.
     ///
     /// # Errors
     /// As [`each`](Values::each).

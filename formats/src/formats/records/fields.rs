@@ -12,7 +12,7 @@ pub(super) struct Place {
     pub(super) field: Field,
     /// Its first byte in the record.
     pub(super) start: usize,
-    /// Behind its last one.
+    /// After its last one.
     pub(super) end: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The dataset over shards, whatever a sample consists of: the common part of MDS and LitData.
+//! The dataset over shards, for samples of any content: the common part of MDS and LitData.
 
 use super::{Listed, Listing, OpenFile, Shards, Table};
 use crate::dataset::sizes::Largest;

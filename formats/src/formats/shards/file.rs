@@ -183,7 +183,7 @@ impl<'a> OpenFile<'a> {
                     return Err(self.corrupt(what, place));
                 }
                 if u64::from(offset) > most {
-                    let what = format!("the offset {offset} lies behind the end at {most}");
+                    let what = format!("the offset {offset} is past the end at {most}");
                     return Err(self.corrupt(what, place));
                 }
                 least = offset.into();

@@ -85,7 +85,7 @@ impl Whole {
         head_bytes(self.items)
     }
 
-    /// Bytes of all samples, as far as the index says; an upper bound if each is compressed on its own.
+    /// Bytes of all samples, by the index; an upper bound if each is compressed on its own.
     pub(super) fn bytes(&self) -> u64 {
         self.decoded.saturating_sub(self.head_bytes())
     }
@@ -98,7 +98,7 @@ impl Whole {
         }
     }
 
-    /// Where a sample lies in the decoded shard; `None` if `decoded` has no such sample.
+    /// The place of a sample in the decoded shard; `None` if `decoded` has no such sample.
     pub(super) fn range(&self, number: u64, decoded: &[u8]) -> Option<Range<u64>> {
         if let Some((start, bytes)) = self.blocks {
             let start = number.checked_mul(bytes)?.checked_add(start)?;
@@ -121,7 +121,7 @@ impl Whole {
         Ok(bytes)
     }
 
-    /// The beginning of the decoded shard, and where its first sample lies in it.
+    /// The beginning of the decoded shard, and the place of its first sample in it.
     pub(super) fn first(&self, file: OpenFile<'static>) -> Result<(OpenFile<'static>, Range<u64>)> {
         match self.coding {
             Coding::File(compression) => {
@@ -146,7 +146,7 @@ pub(crate) struct Frames {
     pub(crate) rows: u64,
     /// Where samples begin in the decoded frames end to end, and where the last one ends: ascending from 0.
     pub(crate) offsets: Box<[u32]>,
-    /// They lie inside the file, and there are exactly enough for all samples.
+    /// They are inside the file, and there are exactly enough for all samples.
     pub(crate) frames: Box<[Frame]>,
 }
 
@@ -204,7 +204,7 @@ fn head_bytes(items: u64) -> u64 {
 ///
 /// Deflate: 258 bytes from 2 bits (RFC 1951, a match whose two codes have one bit each). Snappy: 64 bytes from 3, a
 /// copy; the length before them takes more than it gives. Zstandard: a block of 128 KiB from 4 bytes (RFC 8878,
-/// 3.1.1.2, RLE). bzip2 makes 900 000 bytes, of which each run of 5 stands for 259, from a block of at least 14 bytes;
+/// 3.1.1.2, RLE). bzip2 makes 900 000 bytes, in which each run of 5 becomes 259, from a block of at least 14 bytes;
 /// Brotli makes 16 MiB from a meta-block of at least 4: neither bound matters for a file of more than some hundred
 /// bytes.
 fn most_decoded(compression: Compression, stored: u64) -> u64 {
@@ -245,7 +245,7 @@ fn stream(
     Ok(OpenFile::stream(path, most, reader))
 }
 
-/// Where the first of `items` samples lies, according to a shard's header.
+/// The place of the first of `items` samples, according to a shard's header.
 fn first_offsets(file: &OpenFile<'_>, items: u64) -> Result<Range<u64>> {
     file.check_count(items, 0)?;
     let (start, end) = (file.number(OFFSETS_AT)?.into(), file.number(OFFSETS_AT + 4)?.into());

@@ -154,7 +154,7 @@ pub(super) struct Pax {
     pub(super) sparse_name: Option<Vec<u8>>,
     /// Its size with its holes.
     pub(super) sparse_size: Option<u64>,
-    /// The version of its map, if that lies before its data.
+    /// The version of its map, if that comes before its data.
     pub(super) sparse_version: Option<(u64, u64)>,
     /// Its map, where that is in the records: offsets and lengths of the data, in turn.
     pub(super) sparse_map: Vec<u64>,

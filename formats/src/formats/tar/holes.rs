@@ -1,7 +1,7 @@
 //! Sparse members: their holes are put back, so that an archive reads as if it had been written without `--sparse`.
 //!
 //! Sources: GNU tar manual, "Storing Sparse Files" (PAX formats 0.0, 0.1 and 1.0) and "Basic Tar Format" (the old GNU
-//! format, whose map lies in the header and in blocks behind it).
+//! format, whose map is in the header and in blocks after it).
 
 use super::header::{BLOCK_BYTES, Block, Header, Kind, Pax, octal_or_binary, with_size};
 use crate::compression::read_full;
@@ -16,8 +16,8 @@ const PARTS_MAX: usize = 1 << 16;
 /// The longest extended header that is looked at; a longer one is passed on, for the scan to refuse.
 const PAX_BYTES_MAX: u64 = 1 << 20;
 
-/// An archive with its holes put back: sparse members become regular ones, and all else is passed on as it is. What
-/// cannot be understood is passed on too, with everything behind it: who reads it will say what is wrong.
+/// An archive with its holes put back: sparse members become regular ones, and all else is passed on as it is. Parts
+/// that cannot be understood are passed on too, with everything after them: the reader will report what is wrong.
 pub(super) struct Expanded<R> {
     stored: R,
     /// Blocks that are passed on next, from `at` on.
@@ -44,7 +44,7 @@ enum Piece {
     Left(u64),
 }
 
-/// Where the data of a member lies in the file that it was: offsets and lengths.
+/// The place of a member's data in the original file: offsets and lengths.
 type Map = Vec<(u64, u64)>;
 
 impl<R: Read> Expanded<R> {
@@ -225,7 +225,7 @@ impl<R: Read> Expanded<R> {
         Ok((pairs(&numbers[1..])?, read))
     }
 
-    /// Passes a member on as a regular one of `size` bytes, of which `stored` are stored.
+    /// Passes a member on as a regular one of `size` bytes; `stored` of them are stored.
     fn member(&mut self, block: &Block, map: &Map, size: u64, stored: u64) -> io::Result<()> {
         self.blocks.extend_from_slice(&with_size(block, size, Some(b'0')));
         let (mut at, mut data, before) = (0_u64, 0_u64, self.holes);
@@ -359,7 +359,7 @@ fn pairs(numbers: &[u64]) -> io::Result<Map> {
     if rest.is_empty() { Ok(pairs.iter().map(|&[offset, len]| (offset, len)).collect()) } else { Err(broken("is odd")) }
 }
 
-/// A PAX record, whose length counts itself.
+/// A PAX record, which counts its own length.
 fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut len = rest + 1;

@@ -102,7 +102,7 @@ impl<'a> Collector<'a> {
     fn into_grouper(self, is_whole: bool) -> Grouper {
         let Collector { mut grouper, left_out, .. } = self;
         if !is_whole {
-            // The current sample may lack members that lie after the damage.
+            // The current sample may lack members after the damage.
             grouper.drop_open();
         }
         for (reason, count, first) in left_out {

@@ -52,7 +52,7 @@ impl Grouper {
         let name = String::from_utf8_lossy(field).to_lowercase();
         let column = self.builder.column(&name).ok_or_else(|| {
             format!(
-                "more than {COLUMNS_MAX} different fields: a field is everything behind the first dot, so names that \
+                "more than {COLUMNS_MAX} different fields: a field is everything after the first dot, so names that \
                  hold more dots than the one before the ending are all different fields"
             )
         })?;

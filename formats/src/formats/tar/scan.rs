@@ -10,11 +10,11 @@ use uringload_core::{Error, ErrorKind, Result};
 pub(super) struct Entry<'a> {
     /// Its name.
     pub(super) name: &'a [u8],
-    /// Where its header lies.
+    /// The place of its header.
     pub(super) header: u64,
     /// Where its bytes begin.
     pub(super) offset: u64,
-    /// Number of its bytes, all of which lie in the archive.
+    /// Number of its bytes, which are all in the archive.
     pub(super) len: u64,
 }
 
@@ -26,7 +26,7 @@ pub(super) trait Sink {
     /// What is wrong with it, in words.
     fn entry(&mut self, entry: Entry<'_>) -> Result<(), String>;
 
-    /// A regular member whose bytes are partly missing from the file; the scan then fails.
+    /// A regular member with bytes missing from the file; the scan then fails.
     fn cut(&mut self, name: &[u8]);
 
     /// Something that is not a sample, with the member's name or nothing.
@@ -94,7 +94,7 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
         sink.passed(offset);
     }
     if scan.next.is_announced() {
-        return Err(at(ErrorKind::Truncated, "the archive ends behind an extended header, before its member", offset));
+        return Err(at(ErrorKind::Truncated, "the archive ends after an extended header, before its member", offset));
     }
     if zeros < END_BLOCKS {
         sink.skip(SkipReason::MissingEnd, b"");
@@ -136,7 +136,7 @@ impl<S: Source> Scan<'_, S> {
         let kind = header.kind();
         let corrupt = |fault: &str| at(ErrorKind::Corrupt, format!("a header cannot be understood: {fault}"), offset);
         let own_size = || header.size().map_err(corrupt);
-        // Cannot overflow: the header lies in the archive.
+        // Cannot overflow: the header is in the archive.
         let body = offset + BLOCK_BYTES;
         match kind {
             Kind::LongName | Kind::LongLink => {
@@ -213,7 +213,7 @@ impl<S: Source> Scan<'_, S> {
         Ok((text, self.behind(body, len, header, b"")?))
     }
 
-    /// The offset of the block after a body, if the body lies in the archive.
+    /// The offset of the block after a body, if the body is in the archive.
     fn behind(&mut self, body: u64, len: u64, header: u64, name: &[u8]) -> Result<u64> {
         let end = body.checked_add(len).and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES));
         let end = end.unwrap_or(u64::MAX);

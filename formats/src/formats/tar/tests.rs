@@ -237,7 +237,7 @@ proptest! {
         let _ = pax.read(&bytes);
     }
 
-    /// Archives with some wrong bytes: each reported member lies in the file.
+    /// Archives with some wrong bytes: each reported member is in the file.
     #[test]
     fn no_archive_leads_out_of_its_file(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

@@ -62,7 +62,7 @@ fn probe(places: &[Place], source: &mut impl Source) -> Result<(), String> {
             .read_at_least(&mut header, start, HEADER_BYTES as usize)
             .map_err(|error| error.headline().to_string())?;
         if read < header.len() || length(&header) != Ok(len) {
-            return Err(format!("no record of {len} bytes lies at {start}"));
+            return Err(format!("no record of {len} bytes is at {start}"));
         }
     }
     Ok(())
@@ -97,8 +97,8 @@ mod tests {
             (good.replace("37 21", "37 20"), "end at 57"),
             (good.replace("37 21\n", ""), "end at 37"),
             (good.replace("37 21", "37 22"), "line 3 does not follow"),
-            (good.replace("21 16\n37 21", "21 37"), "no record of 21 bytes lies at 21"),
-            (good.replace("0 21\n21 16", "0 20\n20 17"), "no record of 4 bytes lies at 0"),
+            (good.replace("21 16\n37 21", "21 37"), "no record of 21 bytes is at 21"),
+            (good.replace("0 21\n21 16", "0 20\n20 17"), "no record of 4 bytes is at 0"),
             (good.replace("0 21", "0 15"), "line 1 does not follow"),
             (good.replace("37 21", "18446744073709551615 21"), "line 3 does not follow"),
             (good.replace("37 21", "37 18446744073709551615"), "line 3 does not follow"),

@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// Where the list of a feature lies: in one piece, as every writer stores it, or in several that belong together.
+/// The place of a feature's list: in one piece, as every writer stores it, or in several that belong together.
 #[derive(Clone, Debug, Default)]
 struct Pieces {
     first: Option<Range<usize>>,
@@ -67,11 +67,11 @@ impl Pieces {
     }
 }
 
-/// The kind of list in a feature, and where it lies; `None` if the feature holds no list at all.
+/// The kind of list in a feature, and its place; `None` if the feature holds no list at all.
 type Feature = Option<(Kind, Pieces)>;
 
-/// Calls `each` with every feature of a record: where its name lies, and the feature. If a name occurs twice, the last
-/// one counts; the caller must take care of that.
+/// Calls `each` with every feature of a record: the place of its name, and the feature. If a name occurs twice, the
+/// last one counts; the caller must take care of that.
 ///
 /// # Errors
 /// Those of `each`, or what is wrong with the message.
@@ -131,7 +131,7 @@ pub(super) fn is_sequence(record: &[u8]) -> bool {
     }
 }
 
-/// Parses a feature that lies in these pieces.
+/// Parses a feature in these pieces.
 fn feature(record: &[u8], value: &Pieces) -> Result<Feature, Fault> {
     let mut feature: Feature = None;
     for piece in value.iter() {
@@ -163,7 +163,7 @@ fn each_value(record: &[u8], lists: &Pieces, mut each: impl FnMut(Wire) -> Resul
     Ok(())
 }
 
-/// The number of byte strings, and where the last of them lies.
+/// The number of byte strings, and the place of the last of them.
 fn strings(record: &[u8], lists: &Pieces) -> Result<(u64, Range<usize>), Fault> {
     let (mut count, mut last) = (0, 0..0);
     each_value(record, lists, |wire| {

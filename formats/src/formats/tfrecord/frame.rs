@@ -186,8 +186,8 @@ impl<'a> Stream<'a> {
         Ok(Some(len))
     }
 
-    /// The next record with its checksum; `None` at the end. A header's claim alone allocates no memory. Of a record of
-    /// more than `most` bytes no byte is read, and nothing behind it can be.
+    /// The next record with its checksum; `None` at the end. A header's claim alone allocates no memory. A record of
+    /// more than `most` bytes is not read, and nothing after it can be.
     ///
     /// # Errors
     /// Those of [`Stream::skip`].
@@ -268,7 +268,7 @@ struct Damage {
 impl Damage {
     /// The file ends within a header, after `have` of its bytes.
     fn header(number: u64, have: u64) -> Damage {
-        let what = format!("the file ends within the header of record {number}, behind {have} of {HEADER_BYTES} bytes");
+        let what = format!("the file ends within the header of record {number}, after {have} of {HEADER_BYTES} bytes");
         Damage { kind: ErrorKind::Truncated, what, remedy: Some(COPY_AGAIN) }
     }
 

@@ -1,4 +1,4 @@
-//! The wire format of protocol buffers, as far as `tf.train.Example` needs it.
+//! The wire format of protocol buffers, for `tf.train.Example`.
 //!
 //! Source: protobuf.dev, "Encoding". Groups, which no TensorFlow message uses, are refused.
 
@@ -18,7 +18,7 @@ impl Fault {
     }
 }
 
-/// The value of a field. Ranges refer to the record and lie within it.
+/// The value of a field. Ranges refer to the record and are within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     /// A number.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes are, every range lies in the message, and parsing ends.
+        /// Whatever the bytes are, every range is in the message, and parsing ends.
         #[test]
         fn no_message_leads_out_of_itself(bytes in vec(any::<u8>(), 0..100), cut in any::<prop::sample::Index>()) {
             let end = cut.index(bytes.len() + 1);

@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// Files with some wrong bytes: each reported record lies in the file.
+    /// Files with some wrong bytes: each reported record is in the file.
     #[test]
     fn no_file_leads_out_of_itself(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

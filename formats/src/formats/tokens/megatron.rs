@@ -77,7 +77,7 @@ impl MegatronIndex {
         }
     }
 
-    /// Calls `document` with the number of tokens of each document, in order. Checks that sequences lie end to end,
+    /// Calls `document` with the number of tokens of each document, in order. Checks that sequences are end to end,
     /// that documents cover them all, and that `bin` has exactly their total length. Memory does not grow with the
     /// index.
     pub(super) fn documents(&self, bin: &Source, mut document: impl FnMut(u64) -> Result<()>) -> Result<()> {
@@ -108,7 +108,7 @@ impl MegatronIndex {
                 }
                 let (at, told) = places.next(u64_at)?;
                 if told != place {
-                    let what = format!("sequence {sequence} lies at {told}, and the one before it ends at {place}");
+                    let what = format!("sequence {sequence} is at {told}, and the one before it ends at {place}");
                     let remedy =
                         "only files whose sequences lie end to end can be read: write it again with Megatron-LM";
                     return Err(self.source.corrupt(at, what).with_remedy(remedy));

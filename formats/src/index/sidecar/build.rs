@@ -113,12 +113,12 @@ impl Builder {
         self.left_out.push((code, count, first.to_vec()));
     }
 
-    /// Records how the shard is coded as a whole, and its decoded length; values lie in the decoded bytes.
+    /// Records how the shard is coded as a whole, and its decoded length; values are in the decoded bytes.
     pub(crate) fn decoded(&mut self, coding: impl Into<Coding>, bytes: u64) {
         self.decoded = Some((coding.into(), bytes));
     }
 
-    /// Some pieces of the shard, by which its index knows it again: around the starts of samples or, where those lie in
+    /// Some pieces of the shard, by which its index recognizes it: around the starts of samples or, if those are in
     /// decoded bytes, anywhere.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl Builder {
         let start = sample.first().map_or(0, |first| first.offset / self.unit);
         let mut end = start;
         for (index, member) in sample.iter().enumerate() {
-            // Both are below 2^63, because they lie in a file.
+            // Both are below 2^63, because they are in a file.
             let gap = (member.offset / self.unit) as i64 - end as i64;
             each(member, (index > 0).then_some(gap));
             end = (member.offset + member.len).div_ceil(self.unit);

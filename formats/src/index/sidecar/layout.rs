@@ -65,7 +65,7 @@ impl Column {
     pub(crate) fn runs(&self, samples: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut left = samples.saturating_sub(self.missing);
         self.steps.iter().enumerate().map(move |(step, &len)| {
-            // The longest value stands for itself, the 2nd for itself and the 3rd, the 4th for four.
+            // The longest value is itself, the 2nd too and the 3rd, the 4th represents four.
             let run = left.min(1 << step);
             left -= run;
             (len, run)
@@ -106,7 +106,7 @@ impl Head {
         u64::from(start_width) + widths.sum::<u64>()
     }
 
-    /// Bytes of the content in which values lie.
+    /// Bytes of the content that contains values.
     pub(super) fn content_bytes(&self) -> u64 {
         self.decoded.map_or(self.shard_bytes, |(_, bytes)| bytes)
     }

@@ -29,7 +29,7 @@ impl Memory {
         Memory { left: AtomicU64::new(bytes), pieces: Arc::new(Pieces { all: pieces, files: AtomicU64::new(0) }) }
     }
 
-    /// Takes the memory for a whole index of `bytes`, if there is so much.
+    /// Takes the memory for a whole index of `bytes`, if there is enough.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let within = |left: u64| left.checked_sub(bytes);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
@@ -112,7 +112,7 @@ impl OnDisk {
             let (start, checks) = &self.verified;
             let check = checks.get(4 * piece as usize..)?.first_chunk::<4>()?;
             let at = start + piece * CHECKED_BYTES;
-            // Nobody's, if anything is wrong with it.
+            // Without an owner, if anything is wrong with it.
             kept.of = (0, 0);
             // Fits: it is at most CHECKED_BYTES.
             kept.bytes.resize(CHECKED_BYTES.min(self.end().checked_sub(at)?) as usize, 0);

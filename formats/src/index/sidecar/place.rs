@@ -1,4 +1,4 @@
-//! Where sidecars lie: beside their shard, or in a cache folder if the shard's folder is not writable.
+//! The place of sidecars: beside their shard, or in a cache folder if the shard's folder is not writable.
 
 use super::Sidecar;
 use super::pieces::Memory;
@@ -93,8 +93,8 @@ impl Places {
         }
     }
 
-    /// Writes a file of another name, syncs it, and renames it: whoever opens `path` sees all of the old file or all of
-    /// the new one, even after a power failure. Nobody may read the file who may not read `shard`.
+    /// Writes a file of another name, syncs it, and renames it: a reader of `path` sees all of the old file or all of
+    /// the new one, even after a power failure. Only users who may read `shard` may read the file.
     fn replace(&self, path: &Path, shard: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
         let folder = folder_of(path);
         self.clean(folder);
@@ -106,7 +106,7 @@ impl Places {
         let temporary = folder.join(name);
         let rights = rustix::fs::fstat(shard)?.st_mode & 0o644;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(rights).open(&temporary)?;
-        // So that nobody takes it for abandoned. Where files cannot be locked, nobody does.
+        // So that it is not taken for abandoned. Where files cannot be locked, none is.
         let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         let written = file
             .write_all(bytes)
@@ -114,7 +114,7 @@ impl Places {
             .and_then(|()| fs::rename(&temporary, path))
             .and_then(|()| File::open(folder)?.sync_all());
         if written.is_err() {
-            // The first error is the one that matters. The name begins with a dot, so nobody takes the file for data.
+            // The first error is the one that matters. The name begins with a dot, so the file is not taken for data.
             let _ = fs::remove_file(&temporary);
         }
         written
@@ -156,7 +156,7 @@ fn folder_of(path: &Path) -> &Path {
 /// A file without a byte is being created, or was abandoned before it was locked. After this long it was abandoned.
 const BEGUN_WITHIN: Duration = Duration::from_secs(3600);
 
-/// Whatever fails here, the file stays: it is in nobody's way.
+/// Whatever fails here, the file stays: it is in no one's way.
 fn remove_abandoned(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if !is_temporary(entry.file_name().as_bytes()) {

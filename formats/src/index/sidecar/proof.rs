@@ -1,4 +1,5 @@
-//! What an index says of its shard's content, to tell it from another shard of the same name, size and times.
+//! What an index stores about its shard's content, to distinguish it from another shard of the same name, size and
+//! times.
 
 use super::pieces::CHECKED_BYTES;
 use std::io;
@@ -8,7 +9,7 @@ use uringload_sys::file::read_at;
 /// Pieces of a shard that its index knows by their checksums, at most.
 const PIECES_MAX: usize = 16;
 
-/// Bytes before the place that a piece is of, and behind it: a header lies before the value that it belongs to.
+/// Bytes of a piece before and after its place: a header comes before the value that it belongs to.
 const BEFORE_BYTES: u64 = 512;
 const PIECE_BYTES: u64 = 1024;
 
@@ -17,8 +18,8 @@ const PIECE_BYTES: u64 = 1024;
 pub(crate) struct Proof(pub(super) Vec<(u64, u32, u32)>);
 
 impl Proof {
-    /// That of a file of `size` bytes: pieces around up to 15 of `count` places, spread evenly, and its last bytes.
-    /// `place` says where each lies.
+    /// The proof of a file of `size` bytes: pieces around up to 15 of `count` places, spread evenly, and its last
+    /// bytes. `place` returns each place.
     ///
     /// # Errors
     /// What the system reports, and `UnexpectedEof` if the file is shorter.

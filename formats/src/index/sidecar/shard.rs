@@ -1,4 +1,4 @@
-//! What an index notes of the shard that it belongs to.
+//! What an index notes about its shard.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) struct Shard {
     pub(crate) seen: i64,
 }
 
-/// What tells a file from its copies.
+/// What distinguishes a file from its copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Own {
     pub(super) device: (u32, u32),

@@ -130,7 +130,7 @@ fn some() -> Samples {
         .collect()
 }
 
-/// Makes all checksums match the bytes, as far as the header still says where they are.
+/// Makes all checksums match the bytes, where the header still says where they are.
 fn reseal(image: &mut [u8]) {
     let header = u32::from_le_bytes(image[12..16].try_into().unwrap()) as usize;
     let checks_at = u64::from_le_bytes(image[80..88].try_into().unwrap()) as usize;
@@ -173,7 +173,7 @@ fn a_torn_one_is_refused_at_every_length() {
     assert!(Sidecar::from_image(longer, &shard(SIZE)).unwrap_err().contains("torn"));
 }
 
-/// In a compressed shard, values lie in the decoded bytes, which may be more than the shard has.
+/// In a compressed shard, values are in the decoded bytes, which may be more than the shard has.
 #[test]
 fn how_a_shard_is_compressed_is_told() {
     let image = |decoded: Option<(Compression, u64)>, shard: &Shard| {
@@ -415,7 +415,7 @@ fn content_tells_shards_apart() {
     }
 }
 
-/// Truncated behind the back of a dataset that reads it from disk: an error, where a mapping would kill the process.
+/// Truncated while a dataset reads it from disk: an error, where a mapping would kill the process.
 #[test]
 fn one_that_is_truncated_is_damaged() {
     let image = image(&some(), 512, &shard(SIZE));
