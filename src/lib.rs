@@ -47,7 +47,7 @@
 //! | [`State`] | checkpoints |
 //! | [`Reader`] | bytes in an order of your own |
 //! | [`read_into`] | ranges of files into memory that you have, such as a checkpoint |
-//! | [`transform`] | what becomes of values: encoded images, closures, and what a GPU's kernels do |
+//! | [`transform`] | transforms of values: encoded images, closures, and what a GPU's kernels do |
 //! | [`device`] | batches in the memory of a GPU |
 //! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
 //! | [`guide`] | pages on resuming, orders, images, GPUs, a format of your own, and the features of the crate |

@@ -93,7 +93,7 @@ typedef struct ul_source {
     uint64_t samples;
     uint64_t fingerprint; /* of all that decides order and content, for states; 0: made of files and columns */
     /* Tells where a sample lies: writes up to `room` spans, and how many there are to `count`. If those are more, it is
-     * called again with room for them (4096 at most). Not 0: the sample cannot be had. Always the same answer. */
+     * called again with room for them (4096 at most). Not 0: the sample cannot be read. Always the same answer. */
     int (*spans)(void *context, uint64_t sample, ul_span *spans, size_t room, size_t *count);
     /* Tells the value of each column. NULL: value i is piece i. Not 0: the bytes are bad. */
     int (*parse)(void *context, uint64_t sample, const ul_bytes *read, size_t read_count, ul_value *values,
@@ -205,7 +205,7 @@ int32_t ul_batch_column(const ul_batch *batch, uint64_t index, ul_column *out, u
 /* Of a batch on a GPU: work put into `stream` (a cudaStream_t or CUstream; NULL: the default stream) from here on sees
  * the values, without a wait of the host. Call it once for each stream that uses the batch, before its columns are used
  * or exported. The memory is filled again after the work that these streams had when the batch and what was exported of
- * it were freed; the streams live until then. UL_HOST: waits here; a stream that is used without being told of must be
+ * it were freed; the streams live until then. UL_HOST: waits here; a stream that is used without being named must be
  * done (cudaStreamSynchronize) before the batch and what was exported of it are freed. On the host there is nothing to
  * wait for. */
 int32_t ul_batch_wait_on(const ul_batch *batch, void *stream, ul_error **error);

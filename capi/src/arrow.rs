@@ -83,7 +83,7 @@ impl ArrowSchema {
     /// `out` is null or can be written to.
     pub(crate) unsafe fn give_or_release(mut self, out: *mut ArrowSchema) {
         if out.is_null() {
-            // SAFETY: it was just made, by `schema_of`, and nobody else has it.
+            // SAFETY: it was just made, by `schema_of`, and no other code has it.
             unsafe { release_schema(&raw mut self) };
         } else {
             // SAFETY: not null, and the caller promises that it can be written to.

@@ -63,7 +63,7 @@ pub(crate) unsafe fn give_dataset(dataset: ul_dataset, out: *mut *mut ul_dataset
     let made = Box::into_raw(Box::new(dataset));
     // SAFETY: by the caller's promise.
     unsafe { give(out, made, "out") }.inspect_err(|_| {
-        // SAFETY: made above, and nobody got it.
+        // SAFETY: made above, and not passed on.
         drop(unsafe { Box::from_raw(made) });
     })?;
     Ok(UL_OK)

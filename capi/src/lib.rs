@@ -94,7 +94,7 @@ pub(crate) fn invalid(what: impl Into<String>, remedy: &'static str) -> Error {
 /// What a pointer points to, or an error that names it.
 ///
 /// # Safety
-/// `pointer` is null, or points to a living `T` that nobody changes while the result is in use.
+/// `pointer` is null, or points to a living `T` that no code changes while the result is in use.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
     // SAFETY: by the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(format!("{name} is null"), "give a handle or an address"))

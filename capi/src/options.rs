@@ -287,7 +287,7 @@ impl Group<'_> {
         Ok(builder.batching(Buckets::new(boundaries.numbers()?, batch_sizes.numbers()?).window(window)))
     }
 
-    /// What becomes of encoded images, and of what follows them.
+    /// The transforms of encoded images, and of the columns that follow them.
     fn images(&self, mut builder: Builder, dataset: &Arc<dyn Dataset>) -> Result<Builder> {
         let (transform, decode) = (self.get("transform"), self.flag("decode")?);
         if let Some(transform) = &transform {
@@ -375,7 +375,7 @@ impl Group<'_> {
 }
 
 /// Columns of one shape are tensors unless the options say otherwise, even if that takes a copy: separate values are of
-/// little use in C. What becomes of images and arrays has a form of its own.
+/// little use in C. The transforms of images and arrays have forms of their own.
 fn stacked(mut builder: Builder, object: &Map<String, Value>, schema: &Schema) -> Builder {
     let is_named = |name: &str| {
         let names = |option: &str| object.get(option).and_then(Value::as_object);

@@ -59,7 +59,7 @@ static int64_t sum_in(void *stream, const void *address, size_t bytes) {
     return sum;
 }
 
-/* The host learns that all in the stream is done. A batch that its stream was not told of is given back behind this. */
+/* The host learns that all in the stream is done. A batch whose stream was not named is given back after this. */
 static void settle(void *stream) {
     int (*synchronize)(void *);
     *(void **)&synchronize = symbol("cuStreamSynchronize");

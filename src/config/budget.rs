@@ -37,7 +37,7 @@ struct Budget {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes` bytes.
     pub fn new(bytes: u64) -> MemoryBudget {
         MemoryBudget(Arc::new(Budget { bytes, used: AtomicU64::new(0), loaders: AtomicU64::new(0) }))
     }

@@ -11,7 +11,7 @@ pub enum Cache {
     /// Nothing: every epoch reads all samples.
     #[default]
     Off,
-    /// The dataset's files, as far as the memory limit allows beside what batches need. Files are read in long
+    /// The dataset's files, within the memory limit, beside what batches need. Files are read in long
     /// stretches, each once, when the first of its samples is wanted; later samples are copied from memory. Where not
     /// all of the dataset fits, the route says how much does. Which stretches are kept is chosen by a hash of their
     /// place: the same on every rank, in every run, and wherever an order resumes.

@@ -151,7 +151,7 @@ impl GdsSearch {
     }
 }
 
-/// Which device. One asked for by name is had or the build fails; only `Auto` steps down.
+/// Which device. One asked for by name is used or the build fails; only `Auto` steps down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceKind {

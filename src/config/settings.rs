@@ -107,12 +107,12 @@ settings! {
     trace: Option<PathBuf> = None, Path;
     /// Two reads whose gap is at most this many bytes become one; `None`: by what an operation of the storage costs.
     coalesce_gap: Option<u64> = None, Bytes;
-    /// What becomes of a sample that cannot be read.
+    /// What to do about a sample that cannot be read.
     on_error: OnError = OnError::Raise, Word;
     /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures` in the place
     /// of the batch that was one too many; `None`: any number.
     max_failures: Option<MaxFailures> = None, Failures;
-    /// A file to which a line of JSON is added for each sample that cannot be had: see
+    /// A file to which a line of JSON is added for each sample that cannot be read: see
     /// [`quarantine`](mod@crate::quarantine). It is made if it is not there.
     quarantine: Option<PathBuf> = None, Path;
     /// How long a read may take, from when it is handed to the engine, before it is cancelled and its samples fail with
@@ -151,7 +151,7 @@ settings! {
     /// The folder in which others find the loader's statistics while it runs.
     share_stats: Option<PathBuf> = None;
     /// What an operation of the storage costs, as bytes that could be read in the same time, 0 for nothing; `None`:
-    /// what the machine tells of it.
+    /// what the machine reports about it.
     operation_bytes: Option<u64> = None;
     /// The form of a batch's columns.
     collate: Collate = Collate::Auto;

@@ -67,7 +67,7 @@ pub struct Builder {
     resume: Option<Box<State>>,
     on_failed: Option<OnFailed>,
     pin: Option<Device>,
-    /// What becomes of columns.
+    /// The transforms of columns.
     maps: Vec<(String, Map)>,
     /// Columns that go where the pixels of others go.
     follows: Vec<(String, Follow)>,
@@ -293,7 +293,7 @@ impl Builder {
 
     /// How long to wait while nothing of a dataset's folder can be read (a server that restarts, a mount that is lost),
     /// or while the machine has no descriptor or memory to read with. Until then no sample fails for it, whatever
-    /// `on_error` says, and [`Snapshot::outage`](crate::stats::Snapshot::outage) tells of it. Then the loader ends with
+    /// `on_error` says, and [`Snapshot::outage`](crate::stats::Snapshot::outage) reports it. Then the loader ends with
     /// an error. `None`: wait as long as it takes. Default: 5 minutes.
     pub fn outage_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Builder {
         self.config.outage_timeout = timeout.into();
@@ -381,7 +381,7 @@ impl Builder {
         self
     }
 
-    /// Reads as a [`Profile`] says, as far as nothing else was chosen: what is set before or after wins. The order of
+    /// Reads as a [`Profile`] says, where nothing else was chosen: what is set before or after wins. The order of
     /// the samples does not depend on it. Default: none.
     ///
     /// ```no_run

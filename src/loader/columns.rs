@@ -156,6 +156,6 @@ mod tests {
         assert_eq!(of(8 << 20, 1), LONGEST);
         assert_eq!(of(100 << 10, 1), 128 << 10);
         assert_eq!(of(100 << 10, 1000), ALIGNMENT_MAX);
-        assert_eq!(of(64 << 20, 1000), 32 << 10, "what lies at their ends is bounded too");
+        assert_eq!(of(64 << 20, 1000), 32 << 10, "the bytes at their ends are bounded too");
     }
 }

@@ -335,7 +335,7 @@ impl World {
                     Turn::Epoch { .. } => {}
                     Turn::Finished => finished = true,
                     Turn::Running => {}
-                    Turn::Abandoned => panic!("nobody left"),
+                    Turn::Abandoned => panic!("the consumer has not left"),
                 }
             }
             if self.chance(60) {

@@ -315,7 +315,7 @@ impl FromStr for Array {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Array> {
-        let wrong = || refused(format!("{text:?} does not say what becomes of arrays"), FORMS);
+        let wrong = || refused(format!("{text:?} does not say what to do with arrays"), FORMS);
         let (name, steps) = call(text).filter(|(name, _)| *name == "array").ok_or_else(wrong)?;
         debug_assert_eq!(name, "array");
         let mut array = Array::default();

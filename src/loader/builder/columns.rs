@@ -1,4 +1,4 @@
-//! What becomes of columns in the loader's threads: images, what follows them, mixed batches and closures.
+//! The work on columns in the loader's threads: images, what follows them, mixed batches and closures.
 
 use super::Builder;
 use crate::collate::{Collation, longest_value};
@@ -232,7 +232,7 @@ pub(super) fn resolved(
     Ok(maps)
 }
 
-/// What becomes of columns, in the order of the schema.
+/// The work on columns, in the order of the schema.
 pub(super) fn maps_of(
     mut maps: Vec<(String, Map)>,
     collation: &Collation,

@@ -56,7 +56,7 @@ impl DeviceBuilder {
                 .with_remedy("name a device, or build a loader for the host"));
         }
         if builder.config.collate == Collate::Auto {
-            // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
+            // Where it takes no copy of the host's, a tensor is better than slices that cannot be followed there.
             builder.config.collate = Collate::Ragged;
         }
         builder.config.nvjpeg_share = device::nvjpeg_share(&devices)?;

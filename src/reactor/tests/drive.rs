@@ -40,7 +40,7 @@ pub fn drive(
                 Ok(Turn::Epoch { epoch, .. }) => reactor.start_epoch(epoch),
                 Ok(Turn::Finished) => finished = true,
                 Ok(Turn::Running) => {}
-                Ok(Turn::Abandoned) => panic!("nobody left"),
+                Ok(Turn::Abandoned) => panic!("the consumer has not left"),
                 Err(error) => {
                     assert!(is_expected(&error, reactor), "{error}");
                     return None;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// # Safety
 /// `address` and `len` always return the same range. From the first call until the value is dropped the range is
 /// allocated, wherever the value is moved and on whatever thread it is dropped. No Rust reference points to its bytes
-/// while the value lives: as far as Rust can see, a device may write to them at any time.
+/// while the value lives: to Rust, a device may write to them at any time.
 pub unsafe trait DeviceRange: Send + Sync + 'static {
     /// Device address of the first byte.
     fn address(&self) -> u64;
