@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the loader's own statistics cost while nobody looks: their share of a run's processor time.
+"""What the loader's own statistics cost while they are not read: their share of a run's processor time.
 
     CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none cargo build --release
     benches/always_on.py DIR [--binary target/release/uringload] [--rounds 15]

@@ -8,7 +8,7 @@
 #        benches/gpu.sh figures [OUT]   there: how fast it is, and how fast others are
 #
 # OUT is $OUT or gpu-out/. It gets table.txt (printed last), results.json and log.txt, which has what all steps print.
-# They are kept up while steps run and behind each, so a call that is killed has told of every step that had ended.
+# They are kept up while steps run and after each, so a killed call has reported every step that had ended.
 # benches/gpu/calls.py has the steps. Each has a time limit and a process group of its own, so a hung one costs only
 # its own time. The most valuable come first:
 #
@@ -81,7 +81,7 @@ pack() {
     [ "$kib" -le "$KIT_LIMIT_KIB" ] || { echo "gpu.sh: the kit is too large" >&2; return 1; }
 }
 
-# The wheels: what is not to be had is said, and its step is skipped there.
+# The wheels: missing ones are named, and their steps are skipped there.
 wheels() {
     mkdir -p "$KIT/wheels"
     python3 -m maturin build --quiet --release --locked --strip --features turbojpeg-vendored \

@@ -54,7 +54,7 @@ def warm(gibibytes):
 
 
 def by_fio(path, seconds, depth):
-    """MB/s of fio over the same files with so many reads of 512 KiB in flight; `None` without fio."""
+    """MB/s of fio over the same files with a number of reads of 512 KiB in flight; `None` without fio."""
     files = ":".join(sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".bin")))
     command = ["fio", "--name=read", f"--filename={files}", "--rw=read", "--bs=512k", "--direct=1", "--readonly",
                "--ioengine=io_uring", f"--iodepth={depth}", "--file_service_type=sequential", "--time_based",

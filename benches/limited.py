@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Storage whose operations are rare: what the loader gets out of so many reads a second.
+"""Storage whose operations are rare: what the loader gets out of a limited number of reads a second.
 
     cargo build --release && sudo benches/limited.py DIR [--binary target/release/uringload] [--rounds 5]
 
 Makes 0.8 GB of data in DIR, once. Each run is a process in a control group of its own (version 1, blkio) that may make
-so many reads, and read so many bytes, a second; the page cache is dropped before it. Prints medians, writes nothing.
+a number of reads, and of bytes, a second; the page cache is dropped before it. Prints medians, writes nothing.
 """
 
 import argparse
@@ -155,7 +155,7 @@ def main():
     ]
     rows += [
         ("folder of 110 KB, packed, --shuffle, 120 MB/s", at("folder/packed"), heads, ["--shuffle"]),
-        # Told of nothing: the limit comes while it reads, and its last third counts.
+        # Without warning: the limit comes while it reads, and its last third counts.
         ("late: tar of 115 KB, in order", at("jpeg"), slow, []),
         ("late: tar of 115 KB, shards:2", at("jpeg"), slow, ["--shuffle=shards:2"]),
         ("late: folder of 110 KB, packed, --shuffle", at("folder/packed"), heads, ["--shuffle"]),
@@ -172,7 +172,7 @@ def main():
             seconds = 3 * arguments.seconds if is_late else arguments.seconds
             # Epochs are short where nothing limits them.
             more = ["--epochs", "1000"] if is_late else []
-            # A limit that is imposed while it reads is one that nobody can be told of.
+            # A limit that is imposed while it reads cannot be announced.
             late = (lambda: limit(device, operations, most)) if is_late else None
             drop_caches()
             report, _ = bench(arguments.binary, path, seconds, ["--no-raw", *options, *more], [GROUP], late)

@@ -68,7 +68,7 @@ fn table(count: u64, size: impl Fn(u64) -> u64) -> FileTable {
 
 fn report(what: &str, dataset: &Arc<dyn Dataset>, shuffle: bool, coalesce_gap: u64, collate: Collate) -> f64 {
     let len = dataset.len();
-    // Nobody asks for a batch that holds most of a small dataset.
+    // No user asks for a batch that holds most of a small dataset.
     let batch_size = BATCH.min(len / 10);
     let config = Config { batch_size, epochs: None, collate, coalesce_gap: Some(coalesce_gap), ..Config::default() };
     let sampler: Arc<dyn Sampler> =

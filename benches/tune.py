@@ -4,8 +4,8 @@
     cargo build --release && sudo benches/tune.py DIR [--binary target/release/uringload] [--seconds 2]
 
 Makes 64 MB of records of 4 KiB in DIR, once. Every command runs in a control group of its own (version 1, blkio) that
-may make so many reads, and read so many bytes, a second. The sweep tries all of depth x read size x gap; what it found
-and what `tune` found are then measured by turns, five times. Prints a Markdown table.
+may make a limited number of reads, and read limited bytes, a second. The sweep tries all of depth x read size x gap;
+what it found and what `tune` found are then measured by turns, five times. Prints a Markdown table.
 """
 
 import argparse

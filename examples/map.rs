@@ -16,7 +16,7 @@ const LENGTH: usize = 1600;
 /// A waveform of `LENGTH` numbers from -1 to 1: a random piece of the file, or all of it with silence behind.
 fn waveform(file: &Input<'_>, out: &mut [u8]) -> Result<usize> {
     let Some(audio) = file.bytes.get(HEADER..).filter(|_| file.bytes.starts_with(b"RIFF")) else {
-        // The error of this sample: `on_error` says what becomes of it.
+        // The error of this sample: `on_error` decides about it.
         return Err(Error::new(ErrorKind::Corrupt, "this is no WAV file"));
     };
     let samples = audio.len() / 2;

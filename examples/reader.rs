@@ -22,7 +22,7 @@ enum Event {
     Read(u64, Result<Bytes>),
 }
 
-/// Answers what comes in until nobody can ask any more. Returns how many reads were taken back.
+/// Answers what comes in until no more requests can come. Returns how many reads were taken back.
 pub async fn serve(mut reader: Reader, mut wanted: mpsc::Receiver<Wanted>) -> u64 {
     let mut clients: HashMap<u64, oneshot::Sender<Result<Bytes>>> = HashMap::new();
     let (mut next_id, mut taken_back, mut is_open) = (0, 0, true);
@@ -43,7 +43,7 @@ pub async fn serve(mut reader: Reader, mut wanted: mpsc::Receiver<Wanted>) -> u6
                 next_id += 1;
                 match reader.submit(next_id, &[span]) {
                     Ok(()) => drop(clients.insert(next_id, client)),
-                    // If it cannot be sent, nobody waits for it.
+                    // If it cannot be sent, it is not waited for.
                     Err(error) => drop(client.send(Err(error))),
                 }
             }

@@ -84,7 +84,7 @@ class ReadAhead(torchdata.nodes.BaseNode):  # type: ignore[misc]
         return number, data
 
     def get_state(self) -> dict[str, Any]:
-        """The sampler's state, and what it has asked for that nobody was given yet."""
+        """The sampler's state, and what it has asked for that was not handed out yet."""
         return {"source": self._source.state_dict(), "asked": [number for _, number in self._asked]}
 
 

@@ -93,13 +93,13 @@ compiler() {
         echo "${RUSTC:-rustc}"
     elif ! debian_compiler "$1"; then
         echo "wheel.sh: Rust's standard library for $1 is not installed: rustup target add $1" >&2
-        echo "wheel.sh: without rustup, name a compiler that has it as RUSTC. Debian's rustc-web was not to be had" >&2
+        echo "wheel.sh: without rustup, name a compiler that has it as RUSTC. Debian's rustc-web is not available" >&2
         return 1
     fi
 }
 
 # Builds a wheel for the target $1 by the compiler $2, with nasm below $3, and with these options. It names no folder of
-# this machine in what it tells of panics.
+# this machine in its reports of panics.
 build() {
     # Each compiler has a folder of its own, so that none builds anew what another has left.
     local folder=$ROOT/target registry=${CARGO_HOME:-$HOME/.cargo}/registry/src flags

@@ -51,7 +51,7 @@ const WARM_UP: u64 = 300;
 const BATCHES: u64 = 50;
 const TIMES: usize = 3;
 
-/// Allocations and reads for each batch of a loader in steady state. `None` where this way is not to be had here.
+/// Allocations and reads for each batch of a loader in steady state. `None` if this way is not available here.
 fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
     let (engine, io) = (config.engine, config.io);
     let mut loader = match Loader::builder(Arc::clone(dataset)).config(config).build() {

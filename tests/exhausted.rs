@@ -52,7 +52,7 @@ fn builder(dataset: &Arc<dyn Dataset>, (engine, io): (EngineChoice, IoChoice), o
     builder.on_error(on_error).outage_timeout(Duration::from_secs(2))
 }
 
-/// What came of a loader: all samples, or one error.
+/// The result of a loader: all samples, or one error.
 #[derive(Debug, PartialEq)]
 enum Came {
     All,
@@ -120,7 +120,7 @@ fn few_descriptors_cost_no_sample() {
                 let built = builder.build();
                 if built.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable) {
                     drop(crowd);
-                    skip(format!("{way:?} is not to be had"));
+                    skip(format!("{way:?} is not available"));
                     break;
                 }
                 assert_eq!(came(&dataset, built, &list), Came::All, "{way:?} {on_error:?}");
@@ -142,7 +142,7 @@ fn no_descriptor_at_all_is_waited_out_or_one_error() {
                 let builder = builder(&dataset, way, on_error).quarantine(&list).memory_limit(256 << 10);
                 let builder = builder.outage_timeout(timeout);
                 let Ok(loader) = builder.build() else {
-                    skip(format!("{way:?} is not to be had"));
+                    skip(format!("{way:?} is not available"));
                     break;
                 };
                 let mut crowd = Some(Crowd::new(0));

@@ -1,4 +1,4 @@
-//! Loaders: what a batch holds, in which order, by which way to read, and what becomes of errors and of states.
+//! Loaders: what a batch holds, in which order, by which way to read, and how errors and states behave.
 
 mod common;
 

@@ -14,7 +14,7 @@
 //! - `--tiny`: little data, only to try this program.
 //! - `--mock`: says in every output that the driver is a mock and no number means anything.
 //!
-//! - `--required`: there is a GPU, as somebody else has shown, so not to find it is a failure.
+//! - `--required`: there is a GPU, as another program has shown, so not to find it is a failure.
 //!
 //! Times on the device come from the device's events. Without a driver or a device it says so and exits with success.
 

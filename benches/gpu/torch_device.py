@@ -283,7 +283,7 @@ def nvjpeg(files):
 
 
 def ended(files):
-    """Loaders that are ended while the GPU decodes, one behind the other."""
+    """Loaders that are ended while the GPU decodes, one after the other."""
     chain = "random_resized_crop(224), hflip, normalize(imagenet)"
     for number in range(6):
         with uringload.DataLoader(files[2], batch_size=32, output="torch", device="cuda:0", nvjpeg=(1, 0.5)[number % 2],

@@ -70,7 +70,7 @@ class Mock:
         self.call("cuStreamDestroy_v2", ctypes.c_size_t(stream))
 
     def consume(self, stream: int, address: int, length: int, micros: int = 0) -> int:
-        """Puts a trainer's kernel into a stream, which reads so many bytes."""
+        """Puts a trainer's kernel into a stream, which reads that many bytes."""
         answer = ctypes.c_size_t()
         numbers = ctypes.c_size_t(stream), ctypes.c_uint64(address), ctypes.c_size_t(length), ctypes.c_uint64(micros)
         self.call("mock_cuda_consume", *numbers, ctypes.byref(answer))

@@ -83,7 +83,7 @@ def test_a_reader_within_torchdata(folder: pathlib.Path, wanted: str, read_ahead
     assert [digest(epoch) for epoch in epochs] == [wanted] * 2 and epochs[0] != epochs[1], "torchdata shuffles"
     batches = iter(loader)
     first = read(next(batches) for _ in range(5))
-    # As JSON, for another process. What was read ahead was handed to nobody, so it comes again.
+    # As JSON, for another process. What was read ahead was not handed out, so it comes again.
     state = json.loads(json.dumps(loader.state_dict()))
     rest = read(batches)
     again = read_ahead.pipeline(paths, 16, ahead=3)

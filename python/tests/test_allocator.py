@@ -1,4 +1,4 @@
-"""A GPU's memory from somebody else's allocator: a pair of C functions, or that of a library of tensors."""
+"""A GPU's memory from another allocator: a pair of C functions, or that of a library of tensors."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_what_ray_says_comes_before_variables(monkeypatch: pytest.MonkeyPatch) -
 @needs_torch
 @needs_ray
 def test_rays_prepare_data_loader_is_refused_on_every_rank(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """It puts a loader of torch's in our place. The error comes before that, on all ranks, so nobody waits."""
+    """It puts a loader of torch's in our place. The error comes before that, on all ranks, so no rank waits."""
     script = tmp_path / "prepare.py"
     script.write_text(textwrap.dedent(PREPARES))
     told = json.loads(run([sys.executable, str(script), str(records)], RAY_USAGE_STATS_ENABLED="0", HOME=str(tmp_path)))

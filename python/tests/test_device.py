@@ -129,7 +129,7 @@ def pinned(path: pathlib.Path, mock: Mock, **given: object) -> dict[str, Any]:
 def test_pinned_memory_waits_for_the_copies_out_of_it(
     records: pathlib.Path, tmp_path: pathlib.Path, collate: str, waits: bool
 ) -> None:
-    """A trainer's copies are queued in the default stream, and the tensors dropped. It shows where nobody waits."""
+    """A trainer's copies are queued in the default stream, and the tensors dropped. It shows a missing wait."""
     mock = Mock(tmp_path, "copy_us=1000" if collate == "list" else "copy_us=5000")
     mock.enter()
     memory = ctypes.c_uint64()
@@ -198,7 +198,7 @@ def test_a_stream_waits_for_the_values_and_their_memory_for_the_stream(
     mock.enter()
     number = mock.stream() if stream == "own" else stream
     used = 1 if number is None else number
-    # Room for one batch: what is read here is overwritten soon, if nobody waits for the reading.
+    # Room for one batch: what is read here is overwritten soon, if nothing waits for the reading.
     with DataLoader(**on_device(records, mock, device_memory="300KiB")) as loader:
         answers = []
         for batch in loader:
@@ -259,7 +259,7 @@ def test_a_consumer_has_the_memory_until_it_frees_it_once(records: pathlib.Path,
     assert (taken.shape[0], taken.shape[1], taken.strides[0], taken.strides[1]) == (32, 64, 64, 1)
     used = b"used_dltensor_versioned"
     api.PyCapsule_SetName(capsule, used)
-    # On the host, where somebody wants it there, it is a copy of its own.
+    # On the host, where it is wanted there, it is a copy of its own.
     copied = data.__dlpack__(max_version=(1, 0), dl_device=(1, 0))
     copy = Versioned.from_address(api.PyCapsule_GetPointer(copied, b"dltensor_versioned"))
     assert (copy.device, copy.flags) == (1, 2) and ctypes.string_at(copy.data, 256 * 32) == data.tobytes()

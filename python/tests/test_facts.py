@@ -1,4 +1,4 @@
-"""What a batch tells of its samples, whatever it is made of: repeats, failures, numbers."""
+"""The facts of a batch about its samples, whatever it is made of: repeats, failures, numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pair(sample: dict[str, Any]) -> tuple[Any, int]:
     return sample["data"], 1
 
 
-#: How batches are made, and whether a batch can tell of its samples itself.
+#: How batches are made, and whether a batch has the facts about its samples itself.
 WAYS: dict[str, tuple[dict[str, Any], bool]] = {
     "columns": ({}, True),
     "tuple": ({"collate": "tuple"}, True),

@@ -1,4 +1,4 @@
-"""The suite for machines with a GPU (benches/gpu.sh), as far as it goes without one: what it keeps of calls that are
+"""The suite for machines with a GPU (benches/gpu.sh), the part that needs none: what it keeps of calls that are
 killed, what it does with programs that hang, and that torch's checks ask for loaders that there are."""
 
 from __future__ import annotations

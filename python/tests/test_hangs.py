@@ -87,7 +87,7 @@ def test_a_call_that_hangs_costs_its_sample_alone(mounted: Hanging, call: str, i
     took, ids, failed, engine = json.loads(line_of(reader, mounted))
     mounted.release()
     assert reader.wait(60) == 0
-    # A file that is looked for tells its attributes, and nobody lists the folder again.
+    # A look-up of a file returns its attributes, and the folder is not listed again.
     assert len(failed) <= 1 and (len(failed) == 1 or call in ("getattr", "readdir")), failed
     assert sorted(ids) == [number for number in range(FILES) if not failed or number != HANGS]
     assert all(f"{HANGS:03}.dat" in error for error in failed), failed

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, needs_torch]
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A file of records that are a multiple of what all ranks take in a step: nobody has to fill up a batch."""
+    """A file of records that are a multiple of what all ranks take in a step: no rank has to fill up a batch."""
     path = tmp_path_factory.mktemp("records") / "all.bin"
     path.write_bytes(b"".join(number.to_bytes(4, "little") * 64 for number in range(RECORDS)))
     return path

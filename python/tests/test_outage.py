@@ -1,4 +1,4 @@
-"""Storage that is away for a while: the log tells of it, and nothing is lost."""
+"""Storage that is away for a while: the log reports it, and nothing is lost."""
 
 from __future__ import annotations
 

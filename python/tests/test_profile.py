@@ -1,4 +1,4 @@
-"""Profiles of `uringload tune`: what they set, what wins over them, and what is told of broken ones."""
+"""Profiles of `uringload tune`: what they set, what wins over them, and the errors of broken ones."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Fewer(data.Sampler):  # type: ignore[misc, type-arg]
 
 
 class Counting:
-    """A sampler whose order depends on how often it was asked, which nobody else can know."""
+    """A sampler whose order depends on how often it was asked, which no one else can know."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -373,7 +373,7 @@ def test_ranks(numbered: uringload.Dataset) -> None:
 def test_set_epoch_is_passed_on(numbered: uringload.Dataset) -> None:
     sampler = data.DistributedSampler(range(SAMPLES), 1, 0, seed=3)
     with loader_of(numbered, sampler, 4) as loader:
-        # As under torch, a sampler that nobody tells of epochs has one order.
+        # As under torch, a sampler that does not get epochs has one order.
         assert read(loader) == read(loader)
         loader.set_epoch(5)
         found = read(loader)

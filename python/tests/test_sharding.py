@@ -98,7 +98,7 @@ class GradientState:
 
 
 class Loop:
-    """As Lightning's loop, as far as states need it."""
+    """As Lightning's loop, with what states need."""
 
     restarting = True
 
@@ -166,7 +166,7 @@ def test_a_shard_of_accelerate_is_not_sharded_again(
         ranks(monkeypatch, rank)
         dataset = datasets.IterableDataset(**of_records(records, shuffle=True, **SAMPLES))
         seen += [int(sample["data"][0]) for sample in IterableDatasetShard(dataset, 20, rank, 2)]
-        # Nobody shares out here, and what was read so far was the share of no rank.
+        # Nothing shares out here, and what was read so far was the share of no rank.
         with pytest.raises(uringload.InvalidArgumentError, match="rank 0 of 1 .from accelerate's IterableDatasetShard"):
             next(iter(dataset))
     assert sorted(seen) == list(range(RECORDS))
@@ -262,7 +262,7 @@ def test_accelerate_is_told_of_the_last_batch(records: pathlib.Path, accelerate:
     """Where gradients are accumulated it steps there, although fewer batches are left than it accumulates."""
     with DataLoader(**of_records(records, **given)) as loader:
         list(loader)
-        assert GradientState._shared_state == {}, "nothing is told to an Accelerate that nobody uses"
+        assert GradientState._shared_state == {}, "an Accelerate that is not used gets no report"
         state = GradientState()
         for _ in range(2):
             assert [state.active.end_of_dataloader for _ in loader] == [False] * 31 + [True]
@@ -276,7 +276,7 @@ def test_accelerate_is_told_of_the_last_batch(records: pathlib.Path, accelerate:
         assert state.active is of_training, "a pass that is left early is over"
         del of_training
         assert len(list(batches)) == 31 and state.active is None, "also where the iterator is kept"
-        # Accelerate's own loader, which reads ahead, tells of itself.
+        # Accelerate's own loader, which reads ahead, reports itself.
         assert [state.active for _ in DataLoaderShard(loader)] == [None] * 32
     loader = DataLoader(**of_records(records))
     next(iter(loader))

@@ -19,7 +19,7 @@ import uringload
 # What these compare is how long threads sleep and work, so a machine with other work decides it.
 pytestmark = pytest.mark.slow
 
-# On a machine that others work on too, it is now and then rightly somebody else who is named: then it is tried again.
+# On a machine that others work on too, another program is now and then rightly named: then it is tried again.
 TRIES = 8
 # A gain is the median of so many.
 MEASURED = 5
@@ -93,8 +93,8 @@ def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
 
 def test_a_transform_under_pythons_lock_does_not_want_threads(records: pathlib.Path) -> None:
     # A batch takes 64 ms to transform and 10 ms to use. The loop waits for the lock whenever it has slept: CPython lets
-    # two busy threads hand it to each other, so that takes 5 ms or tenths of a second. Nobody can tell that wait from
-    # the loop's own work. So what is said to be gained is the least, and is held against what the loop's clock says.
+    # two busy threads hand it to each other, so that takes 5 ms or tenths of a second. Nothing distinguishes that wait
+    # from the loop's own work. So the gain in the verdict is the least, and is compared with the loop's clock.
     given: dict[str, Any] = {"num_threads": 2, "only": range(12 * BATCH), "step": 0.01}
     ratios: list[float] = []
     gains: list[float] = []

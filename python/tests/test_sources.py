@@ -148,7 +148,7 @@ def test_a_process_that_dies(how: str, words: str) -> None:
         assert words in str(caught.value) and "samples 16, 17, 18" in str(caught.value) and caught.value.remedy
         # Another process takes its place.
         assert next(batches) == list(range(24, 32))
-    assert time.monotonic() - start < 200, "it waits for nobody who is gone"
+    assert time.monotonic() - start < 200, "it does not wait for a process that is gone"
 
 
 def test_a_process_that_dies_while_nobody_waits_for_it() -> None:

@@ -1,4 +1,4 @@
-"""The user's own functions: whose error is whose, what they draw, what becomes of what they return, and their time."""
+"""The user's own functions: whose error is whose, what they draw, what they return, and their time."""
 
 from __future__ import annotations
 
@@ -519,7 +519,7 @@ def test_the_verdict_knows_a_slow_collate_function_and_a_slow_batch_transform(re
 
 @pytest.mark.slow
 def test_the_verdict_knows_a_slow_trainer(records: pathlib.Path) -> None:
-    """Who reads and transforms ahead of a slow trainer keeps nobody waiting."""
+    """A loader that reads and transforms ahead of a slow trainer keeps no one waiting."""
 
     def run() -> tuple[uringload.Verdict, uringload.Stats]:
         with DataLoader(**of_records(records, transform=number, num_threads=2)) as loader:
@@ -532,7 +532,7 @@ def test_the_verdict_knows_a_slow_trainer(records: pathlib.Path) -> None:
     assert stats["batches"] == 32 and stats["batches_ready"] >= 16 and stats["batch_wait"]["count"] == 32
 
 
-# What becomes of what a transform returns.
+# How a transform's result becomes a batch.
 
 
 def test_what_is_returned_is_stacked(records: pathlib.Path) -> None:

@@ -153,7 +153,7 @@ def script(name: str) -> tuple[str, str]:
 
 
 def changed(before: str, after: str) -> int:
-    """Lines that somebody has to touch: replaced, added or removed."""
+    """Lines that a user has to touch: replaced, added or removed."""
     steps = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).get_opcodes()
     return sum(max(end - start, to - from_) for step, start, end, from_, to in steps if step != "equal")
 

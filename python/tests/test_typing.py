@@ -28,7 +28,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
         found = pathlib.Path(uringload.__file__).resolve().parents[1]
         command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--follow-imports=silent",
                    "--cache-dir", str(place / "cache"), "piece.py"]
-        # What is installed it finds by itself, and refuses to be told of.
+        # It finds installed packages by itself, and refuses them as arguments.
         told = {} if "-packages" in found.name else {"MYPYPATH": str(found)}
         done = subprocess.run(command, cwd=place, env={**os.environ, **told}, capture_output=True, text=True,
                               timeout=300, check=False)

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Tells a child what to do; nobody else sets it.
+/// Tells a child what to do; nothing else sets it.
 const TASK: &str = "URINGLOAD_TEST_CHILD";
 
 /// What this process is asked to do, if it is a child.
@@ -76,7 +76,7 @@ fn command(name: &str, task: &str) -> Command {
     command
 }
 
-/// A control group of version 1 that processes enter by themselves. Drop removes it; nobody may be in it then.
+/// A control group of version 1 that processes enter by themselves. Drop removes it; it must be empty then.
 pub struct Group(PathBuf);
 
 impl Group {

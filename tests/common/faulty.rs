@@ -59,7 +59,7 @@ pub struct Spec {
 /// A mounted filesystem that lies. Drop unmounts it.
 pub struct Faulty {
     session: Option<BackgroundSession>,
-    /// Sessions whose mounts are in use by nobody but who opened them before.
+    /// Sessions whose mounts are unused, except by processes that opened them before.
     gone: Vec<BackgroundSession>,
     gate: Arc<Gate>,
     /// The errno of every request; 0: there is no outage.

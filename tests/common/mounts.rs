@@ -55,7 +55,7 @@ impl Mounted {
         Ok(Mounted { at, _image: folder })
     }
 
-    /// Makes and mounts a tmpfs of so many bytes, which is soon full.
+    /// Makes and mounts a tmpfs of `bytes` bytes, which is soon full.
     ///
     /// # Errors
     /// The reason, in words, why this machine cannot.

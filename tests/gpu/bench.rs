@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::ops::Range;
 use uringload_sys::cuda::{Context, Copies, CudaError, DeviceMemory, Kernels, Span, Stream, Uploaded};
 
-/// What is written by nobody before a launch.
+/// The content of memory that was not written before a launch.
 pub const UNTOUCHED: u8 = 0xee;
 
 /// Bytes between two places at least.
@@ -45,7 +45,7 @@ impl Launch<'_> {
 }
 
 impl Case {
-    /// Puts bytes `off` behind a multiple of 64, with bytes around that nobody may write.
+    /// Puts bytes `off` behind a multiple of 64, with bytes around that must not be written.
     pub fn place(&mut self, off: usize, bytes: &[u8]) -> Range<usize> {
         let start = (self.bytes.len() + GUARD).next_multiple_of(64) + off;
         self.bytes.resize(start, UNTOUCHED);

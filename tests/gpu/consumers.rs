@@ -191,7 +191,7 @@ fn the_default_streams_wait_for_batches() {
     assert_eq!(batches, data.expected.len());
 }
 
-/// Batches stay on the host, in pinned memory, of which there is enough for one: a copy takes it to the device, and a
+/// Batches stay on the host, in pinned memory, which is enough for one: a copy takes it to the device, and a
 /// long step is put into the consumer's stream. The next batch is only read when that is done.
 #[test]
 fn pinned_memory_of_the_host_waits_for_the_stream_that_reads_it() {

@@ -27,7 +27,7 @@ fn rows(case: &mut Case, random: &mut Random, lengths: &[usize]) -> (Vec<Range<u
     (places, case.table(encoded))
 }
 
-/// What lies at those places.
+/// The content of those places.
 fn at<'a>(bytes: &'a [u8], places: &'a [Range<usize>]) -> impl Iterator<Item = &'a [u8]> {
     places.iter().map(|place| &bytes[place.clone()])
 }

@@ -31,7 +31,7 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
-/// How many random cases there are of something, `usual` of them where nobody says otherwise.
+/// How many random cases there are of something, `usual` of them by default.
 pub fn cases(usual: u64) -> u64 {
     number("URINGLOAD_GPU_CASES").unwrap_or(usual)
 }

@@ -208,7 +208,7 @@ fn what_cannot_be_had_is_an_error() {
     let dataset = records(root.path(), DType::U8, &[150_528]);
     let kind = |device: Device| {
         let built = Loader::builder(Arc::clone(&dataset)).device(device).build();
-        built.map(|_| ()).expect_err("it cannot be had").kind()
+        built.map(|_| ()).expect_err("it is not available").kind()
     };
     assert_eq!(kind(Device::cuda(context.driver().devices())), ErrorKind::Unavailable);
     assert_eq!(kind(Device::cuda(0).memory_limit(1 << 20)), ErrorKind::MemoryLimit);

@@ -16,7 +16,7 @@ use uringload::{ErrorKind, Loader, State};
 const BOUND: Duration = Duration::from_secs(120);
 const SEED: u64 = 9;
 
-/// So many samples of a length in four shards.
+/// `samples` of one length in four shards.
 fn shards(samples: u64, bytes: u64) -> (TempDir, Arc<dyn Dataset>) {
     let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     for shard in 0..4 {

@@ -49,7 +49,7 @@ fn padded(value: PadValue, max_length: Option<u64>, multiple_of: u64) -> Collate
     Collate::Padded(Padding::default().value(value).max_length(max_length).multiple_of(multiple_of))
 }
 
-/// A loader for each way and each gap; says aloud which ways are not to be had here.
+/// A loader for each way and each gap; says aloud which ways are not available here.
 fn each_way(dataset: &Arc<dyn Dataset>, config: &Config, mut check: impl FnMut(Loader)) {
     for (engine, io) in WAYS {
         for coalesce_gap in GAPS {

@@ -1,4 +1,4 @@
-//! What a loader tells of its reads by their length, of its dearest samples, and of who holds its memory.
+//! A loader's report on its reads by their length, its dearest samples, and the holders of its memory.
 
 use crate::common::content::write_file;
 use crate::common::faulty::{Fault, Faulty, Spec};
@@ -91,7 +91,7 @@ fn reads_are_told_by_their_length_and_memory_by_its_holder() {
     let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("files");
     let builder = Loader::builder(dataset).batch_size(1).epochs(1).io(IoChoice::Buffered).memory_limit(4 << 20);
     let mut loader = builder.build().expect("a loader");
-    // The loader reads ahead as far as memory reaches, and looks once a second at least, also when it has to wait.
+    // The loader reads ahead until its memory is full, and looks once a second at least, also when it has to wait.
     let stats = loader.stats();
     let most = |holder| stats.memory().iter().find(|held| held.holder == holder).map_or(0, |held| held.most_bytes);
     let asked = Instant::now();

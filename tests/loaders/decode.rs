@@ -1,5 +1,5 @@
 //! Encoded images and closures in the loader's threads: the tensors are those that decoding and running the plan by
-//! hand give, whatever the format, the threads and the ranks; and what becomes of values that fail.
+//! hand give, whatever the format, the threads and the ranks; and how values fail.
 
 use crate::common::archive::Archive;
 use crate::common::content::put;

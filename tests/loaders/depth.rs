@@ -101,8 +101,8 @@ fn storage_that_is_slow_but_parallel_gives_what_hundreds_of_threads_get() {
     });
 }
 
-/// A server of 200 operations a second, of which nobody tells: reads that take the gaps between samples along are
-/// tried, and kept. The order does not change.
+/// A server of 200 operations a second, a limit that is not reported: reads that take the gaps between samples along
+/// are tried, and kept. The order does not change.
 #[test]
 #[ignore = "slow: measures time"]
 fn operations_that_are_scarce_are_found_out_while_reading() {

@@ -156,7 +156,7 @@ fn tokens_become_ids_and_labels() {
 }
 
 fn refused(asked: impl FnOnce() -> Result<DeviceLoader, Error>, kind: ErrorKind, words: &str) {
-    let error = asked().expect_err("it cannot be had");
+    let error = asked().expect_err("it is not available");
     assert!(error.kind() == kind && error.to_string().contains(words), "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! Samples that cannot be had: what becomes of them under each policy, how many may be, where they are listed, and
+//! Samples that cannot be read: what each policy does with them, how many may be, where they are listed, and
 //! reads that never end.
 
 use crate::common::check::{checked, drain, ways_to};

@@ -15,8 +15,8 @@ use uringload::{Error, ErrorKind};
 const BOUND: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// FUSE names no alignment, so `auto` reads it buffered; direct must be had all the same by who asks for it. The ring
-/// is not to be had: see [`a_ring_is_refused`].
+/// FUSE names no alignment, so `auto` reads it buffered; an explicit "direct" must work all the same. The ring
+/// is not available: see [`a_ring_is_refused`].
 const WAYS: [(EngineChoice, IoChoice); 3] = [
     (EngineChoice::Auto, IoChoice::Auto),
     (EngineChoice::Auto, IoChoice::Direct),
@@ -75,7 +75,7 @@ fn assert_one_error(errors: &[Error], kind: ErrorKind, file: &str, offset: std::
     assert!(error.offset().is_some_and(|at| offset.contains(&at)), "{error}");
 }
 
-/// Linux' ring goes on behind a short read of such files with bytes from the wrong place, and nobody could tell.
+/// Linux' ring goes on after a short read of such files with bytes from the wrong place, and no one could notice.
 #[test]
 fn a_ring_is_refused() {
     each_way(&[], |_, dataset, engine, io| {
@@ -201,7 +201,7 @@ fn a_call_that_hangs_costs_its_sample_alone() {
             let (state, start) = (loader.state().to_json(), Instant::now());
             drop(loader);
             assert!(start.elapsed() < 2 * PATIENT, "{call:?} {engine:?} {io:?}: {:?}", start.elapsed());
-            // A file that is looked for tells its attributes, and nobody lists the folder again.
+            // A look-up of a file returns its attributes, and the folder is not listed again.
             let least = usize::from(!matches!(call, Call::Getattr | Call::Readdir));
             assert!((least..=1).contains(&errors.len()), "{call:?} {engine:?} {io:?}: {errors:?}");
             assert_eq!(ids.len() + errors.len(), 20, "{call:?} {engine:?} {io:?}: {errors:?}");
@@ -224,7 +224,7 @@ fn a_call_that_hangs_costs_its_sample_alone() {
 /// The same while a dataset is opened, which looks at every file: an error in time, with the path that was asked for.
 #[test]
 fn a_call_that_hangs_ends_the_opening() {
-    // The answer to a lookup tells the attributes, so nobody asks for them.
+    // The answer to a lookup has the attributes, so they are not asked for.
     for call in [Call::Lookup, Call::Open, Call::Read, Call::Readdir] {
         let Ok(faulty) = Faulty::mount(files(&[])).map_err(skip) else { return };
         faulty.hang(call, 7);

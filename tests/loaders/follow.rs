@@ -1,5 +1,5 @@
 //! Masks, boxes and labels that follow the images of another column: by the same random numbers, whatever the threads;
-//! and what becomes of those that do not fit.
+//! and the errors of those that do not fit.
 
 use crate::common::archive::Archive;
 use crate::common::within;

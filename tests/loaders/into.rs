@@ -32,7 +32,7 @@ fn span(file: u32, offset: u64, len: u64) -> Span {
     Span { file: FileId(file), offset, len }
 }
 
-/// Memory for these spans, each behind a few bytes so that it lies at any address.
+/// Memory for these spans, each after a few bytes so that it has any address.
 fn memory(spans: &[Span]) -> Vec<Vec<u8>> {
     spans.iter().map(|span| vec![UNTOUCHED; (span.offset % 64 + span.len) as usize]).collect()
 }
@@ -168,7 +168,7 @@ fn files_that_change_are_errors_and_the_reader_goes_on() {
         for io in [IoChoice::Auto, IoChoice::Direct, IoChoice::Buffered] {
             let (_root, paths) = folder();
             let Ok(mut reader) = Reader::open(&paths, &ReaderOptions::default().io(io)) else {
-                skip(format!("{io:?} is not to be had"));
+                skip(format!("{io:?} is not available"));
                 continue;
             };
             std::fs::OpenOptions::new().write(true).open(&paths[0]).expect("a file").set_len(6 << 20).expect("shorter");

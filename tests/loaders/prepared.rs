@@ -112,7 +112,7 @@ fn the_same_batches_come_whatever_is_kept() {
     }
 }
 
-/// A decoded image of the chain `RANDOM`, and what is told of it.
+/// A decoded image of the chain `RANDOM`, and its facts.
 const MEAN: u64 = 40 * 30 * 3;
 
 #[test]
@@ -125,13 +125,13 @@ fn as_many_are_hit_as_fit() {
         (RANDOM, |n| (40, 10 + n.wrapping_mul(2_654_435_761) % 41)),
     ] {
         let (_root, dataset) = archive(count, size);
-        // What tells of an entry, and its class.
+        // The facts of an entry, and its class.
         let room = u64::from(count) * (MEAN + 256 + 4) / 2;
         let (_, one, ..) = all(builder(&dataset, chain).epochs(1).cache_images(ImageCache::memory(room)));
         assert_eq!((one.cache_hits, one.cache_misses), (0, 1600));
         let (_, three, ..) = all(builder(&dataset, chain).epochs(3).cache_images(ImageCache::memory(room)));
         let share = three.cache_hits as f64 / 3200.0;
-        // A hash takes so many of few samples only about: the deviation is 1.3 %. The members' own test has many.
+        // For few samples, a hash takes only about that many: the deviation is 1.3 %. The members' own test has many.
         assert!((share - 0.5).abs() < 0.04, "{share} of the samples");
         // The same ones in every epoch, in every run.
         let (_, two, ..) = all(builder(&dataset, chain).epochs(2).cache_images(ImageCache::memory(room)));

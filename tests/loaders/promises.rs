@@ -58,7 +58,7 @@ fn builder(dataset: &Arc<dyn Dataset>) -> Builder {
     Loader::builder(Arc::clone(dataset)).batch_size(8).shuffle(true).seed(SEED)
 }
 
-/// Builds it, or says that this way is not to be had here.
+/// Builds it, or says that this way is not available here.
 fn build(builder: Builder, what: impl std::fmt::Debug) -> Option<Loader> {
     match builder.build() {
         Ok(loader) => Some(loader),
@@ -469,8 +469,8 @@ fn counts_add_up_to_what_was_delivered() {
     });
 }
 
-/// `auto` looks where the files lie at the beginning of each epoch that begins a second or more behind the last look,
-/// takes the nearer of page cache and disk, and says so.
+/// `auto` looks for the place of the files at the beginning of each epoch that begins a second or more after the last
+/// look, takes the nearer of page cache and disk, and says so.
 #[test]
 fn auto_follows_the_page_cache_from_epoch_to_epoch() {
     within(BOUND, || {

@@ -57,7 +57,7 @@ fn spans_of(id: u64) -> Vec<Span> {
     (0..[1, 1, 1, 3, 0][(id % 5) as usize]).map(one).collect()
 }
 
-/// The reader, unless this way is not to be had here.
+/// The reader, unless this way is not available here.
 fn reader_by((engine, io): (EngineChoice, IoChoice), files: &FileTable, options: ReaderOptions) -> Option<Reader> {
     match Reader::new(files.clone(), &options.engine(engine).io(io)) {
         Ok(reader) => Some(reader),
@@ -242,7 +242,7 @@ fn faults_are_those_of_their_requests() {
                 }
             }
         }
-        // Stuck ones are taken back: nobody waits for them, and others go on.
+        // Stuck ones are taken back: they are not waited for, and others go on.
         reader.submit(2, &[span(3, 0, 10)]).expect("a request");
         assert_eq!(reader.next().map(|(id, bytes)| (id, bytes.is_ok())), Some((2, true)));
         assert!((16..20).all(|id| reader.cancel(id)) && reader.next().is_none());

@@ -176,7 +176,7 @@ fn threads(world_size: u64, batch_size: u64, drop_last: bool) -> Run {
     Run { world_size, batch_size, drop_last, engine, io, depth: Some(2) }
 }
 
-/// Past the page cache through a ring, or how it is read where one of them is not to be had.
+/// Past the page cache through a ring, or how it is read if one of them is not available.
 fn ring(work: &Work, world_size: u64, batch_size: u64, drop_last: bool) -> Run {
     let wish = Run { engine: EngineChoice::Uring, io: IoChoice::Direct, ..threads(world_size, batch_size, drop_last) };
     match work.builder(&wish, 0, Cursor::default(), 1).build() {

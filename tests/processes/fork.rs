@@ -23,7 +23,7 @@ fn folder() -> (TempDir, Arc<dyn Dataset>) {
     (root, dataset)
 }
 
-/// Loaders over every way to read that is to be had here, each taken to its end, with `between` called at every batch.
+/// Loaders over every way to read that works here, each taken to its end, with `between` called at every batch.
 fn at_each_batch(between: impl Fn(&mut Loader) + Send + 'static) {
     within(BOUND, move || {
         let (_root, dataset) = folder();

@@ -135,7 +135,7 @@ struct Pass<'a> {
     cold: &'a [PathBuf],
 }
 
-/// A pass of each loader in each round, and what comes of it.
+/// A pass of each loader in each round, and its result.
 fn compare(&Pass { case, epochs, cold }: &Pass<'_>, loaders: &[Named<'_>], rounds: usize) -> Result<(), Failure> {
     let mut took = vec![(Vec::new(), Vec::new()); loaders.len()];
     for _ in 0..rounds {

@@ -16,7 +16,7 @@ type Batcher<O> = dyn Fn(Batch, &Device) -> Result<O> + Send + Sync;
 /// A loader that burn's training can take: `iter` hands out one epoch, in an order that the seed and the epoch's number
 /// decide.
 ///
-/// Reading goes on behind the end of an epoch, so that the next one begins without a wait. An epoch that is broken off
+/// Reading goes on after the end of an epoch, so that the next one begins without a wait. An epoch that is broken off
 /// is not gone on with: the next `iter` begins the next epoch.
 pub struct BurnLoader<O> {
     builder: Builder,
@@ -195,7 +195,7 @@ impl<O> Iterator for Epoch<'_, O> {
 }
 
 impl<O> Epoch<'_, O> {
-    /// The loader has read on: the next epoch is handed out by it, if nobody has begun that meanwhile.
+    /// The loader has read on: the next epoch is handed out by it, if no one has begun that meanwhile.
     fn give_back(&mut self) {
         let mut running = lock(&self.of.running);
         if running.start == Cursor::new(self.epoch + 1, 0) {

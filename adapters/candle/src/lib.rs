@@ -68,7 +68,7 @@ pub fn dtype(column: DType) -> Option<Candle> {
 /// `[samples, length]` if it is padded, `[rows, seq_len]` if it is packed, and `[samples]` for integers of the index.
 ///
 /// # Errors
-/// Views, which are no tensor; an element that the [table](crate) says cannot be had; a column made by hand whose bytes
+/// Views, which are no tensor; an element that the [table](crate) excludes; a column made by hand whose bytes
 /// do not fit its shape; and whatever candle says.
 pub fn to_tensor(column: &Column, device: &Device) -> Result<Tensor> {
     if let Data::I64(values) = &column.data {

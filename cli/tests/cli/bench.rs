@@ -167,7 +167,7 @@ fn every_key_is_documented() {
     documented(&json(include_str!("bench.json")), 60);
 }
 
-/// Fails where docs/bench-json.md lacks one of the keys, of which there are at least so many.
+/// Fails where docs/bench-json.md lacks one of the keys, or has too few of them.
 pub fn documented(told: &serde_json::Value, at_least: usize) {
     fn keys(value: &serde_json::Value, out: &mut Vec<String>) {
         match value {

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 struct Group(PathBuf);
 
 impl Group {
-    /// Makes a group with what `set` writes into it, in version 2 or 1; `None`, said aloud, where it cannot be had.
+    /// Makes a group with what `set` writes into it, in version 2 or 1; `None`, said aloud, where it is not available.
     fn new(test: &str, controller: &str, of_2: &[(&str, String)], of_1: &[(&str, String)]) -> Option<Group> {
         if !is_root() {
             skip(format!("{test}: only root makes control groups"));

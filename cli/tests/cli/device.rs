@@ -160,7 +160,7 @@ fn a_bench_on_a_gpu_is_held_against_disk_and_bus() {
         for positive in ["h2d_bytes_per_s", "pageable_bytes_per_s", "share_of_h2d", "copy_busy"] {
             assert!(device[positive].as_f64().is_some_and(|figure| figure > 0.0), "{positive} in {device:#}");
         }
-        // Where other programs disturbed the raw read, nobody knows the limit.
+        // Where other programs disturbed the raw read, the limit is unknown.
         let share = device["share_of_limit"].as_f64();
         assert!(share.map_or(told["raw_read"]["disturbed"] == true, |share| share > 0.0), "{told:#}");
         assert!(device["bytes_copied"].as_u64() >= told["bytes"].as_u64(), "{device:#}");

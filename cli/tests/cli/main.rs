@@ -40,7 +40,7 @@ fn rank_variables() -> impl Iterator<Item = &'static str> {
     uringload_cli::RANK_VARIABLES.into_iter().flat_map(|(rank, size)| [Some(rank), size]).flatten()
 }
 
-/// The binary with these arguments, separated by blanks, and nobody who says which rank it is.
+/// The binary with these arguments, separated by blanks, and no variable for its rank.
 fn uringload(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringload"));
     command.args(arguments.split_whitespace()).stdin(Stdio::null());
@@ -50,7 +50,7 @@ fn uringload(arguments: &str) -> Command {
     command
 }
 
-/// The binary as a user who is not root; `None`, said aloud, where that cannot be had.
+/// The binary as a user who is not root; `None`, said aloud, where that is not available.
 fn as_nobody(arguments: &str, test: &str) -> Option<Command> {
     const NOBODY: u32 = 65534;
     let mut command = uringload(arguments);

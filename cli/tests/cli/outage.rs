@@ -1,4 +1,4 @@
-//! Storage that is away for a while: stderr tells of it, and nothing is lost.
+//! Storage that is away for a while: stderr reports it, and nothing is lost.
 
 use super::{content, folder, uringload, write};
 use std::io::{BufRead, BufReader, Read};
@@ -40,7 +40,7 @@ fn an_outage_is_told_on_stderr_and_waited_out() {
     std::fs::rename(&away, root.join("files")).unwrap();
     let output = child.wait_with_output().unwrap();
     let all = reader.join().unwrap();
-    let said = said.unwrap_or_else(|| panic!("nothing is told of the outage: {all:?}"));
+    let said = said.unwrap_or_else(|| panic!("the outage is not reported: {all:?}"));
     assert!(said.starts_with(&format!("uringload: waiting for {root:?} for ")) && said.contains(" s: "), "{said}");
     let out = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{out}{all:?}");

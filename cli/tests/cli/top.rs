@@ -56,7 +56,7 @@ fn a_running_loader_is_shown_until_it_ends() {
     assert!(err.contains("version is 9"), "{err}");
 }
 
-/// Anybody may put a page where all may write: it stops nobody from seeing his own loaders.
+/// Any user may put a page where all may write: it keeps no user from seeing their own loaders.
 #[test]
 fn pages_that_others_have_put_there_are_passed_over() {
     let (_folder, dir) = files(200);

@@ -23,7 +23,7 @@ fn change(path: &Path, with: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-/// What is told of a dataset, with this exit code.
+/// The report on a dataset, with this exit code.
 fn verified(arguments: &str, folder: &Path, code: i32) -> Value {
     json(&expect(&mut uringload(&format!("verify --json {arguments} {}", folder.display())), code).0)
 }

@@ -1,4 +1,4 @@
-//! Device memory of somebody else's allocator, such as a trainer's: taken once, given back once, and behind all work.
+//! Device memory of another allocator, such as a trainer's: taken once, given back once, and after all work.
 
 use super::capture::Capturer;
 use crate::common::case::reference;
@@ -36,7 +36,7 @@ struct Pool {
     answers: Mutex<Vec<c_int>>,
 }
 
-// SAFETY: it is the driver's memory, which belongs to nobody else until it is freed.
+// SAFETY: it is the driver's memory, which has no other owner until it is freed.
 unsafe impl DeviceAllocator for Pool {
     fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String> {
         if len as u64 > self.most.load(Ordering::Relaxed) {
@@ -65,7 +65,7 @@ unsafe impl DeviceAllocator for Pool {
         let mut taken = self.taken.lock().expect("no panic");
         let known = taken.iter().position(|&(device, at, _)| (device, at) == (index, address)).expect("it was taken");
         taken.remove(known);
-        // SAFETY: it was allocated above, and nobody has it any more.
+        // SAFETY: it was allocated above, and is no longer used.
         assert_eq!(unsafe { (self.free)(address - self.off.load(Ordering::Relaxed)) }, 0);
     }
 }

@@ -31,7 +31,7 @@ type End = unsafe extern "C" fn(*mut c_void, *mut usize) -> c_int;
 type Query = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Exchange = unsafe extern "C" fn(*mut c_int) -> c_int;
 
-/// The calls of somebody who captures, so that another thread can make them.
+/// The calls of code that captures, so that another thread can make them.
 #[derive(Clone, Copy)]
 pub(super) struct Capturer {
     begin: Begin,

@@ -295,7 +295,7 @@ fn the_default_stream_and_blocking_streams_wait_for_each_other() {
         assert_eq!(begin.elapsed() >= TIME, waits, "{first:?}, {second:?}");
         mock.consumed(&context, &long).expect("what it has read");
     }
-    // SAFETY: nobody uses it any more.
+    // SAFETY: it is no longer used.
     assert_eq!(unsafe { destroy(raw) }, 0);
     drop((own, memory, current));
     drop(context);

@@ -13,7 +13,7 @@ const BOUND: Duration = Duration::from_secs(120);
 const RECORD_BYTES: u64 = 16 << 10;
 const RECORDS: u64 = 25_000;
 
-/// A server of 200 operations a second, of which nobody tells. Before, during and behind the trial the same samples
+/// A server of 200 operations a second, which is not reported. Before, during and after the trial the same samples
 /// come in the same order, with their bytes.
 #[test]
 #[ignore = "slow: measures time"]

@@ -42,7 +42,7 @@ fn truth(dataset: &Arc<dyn Dataset>) -> HashMap<SampleId, Bytes> {
     samples
 }
 
-/// What became of each sample.
+/// The result of each sample.
 #[derive(Default)]
 struct Came {
     good: usize,
@@ -105,7 +105,7 @@ fn causes(loader: &DeviceLoader) -> Vec<Cause> {
     loader.route().fallbacks.iter().map(|step| step.cause).collect()
 }
 
-/// What descriptor 0 refers to, as far as that can be told.
+/// What descriptor 0 refers to, if that is known.
 fn standard_input() -> Option<std::path::PathBuf> {
     std::fs::read_link("/proc/self/fd/0").ok()
 }

@@ -1,4 +1,4 @@
-//! A crate outside of the workspace that depends on uringload by path, as somebody's program does. `.ci/run library`
+//! A crate outside of the workspace that depends on uringload by path, as a user's program does. `.ci/run library`
 //! runs it without features and with the default ones, counts what it depends on, and looks at its lock file.
 #![forbid(unsafe_code)]
 #![cfg(test)]

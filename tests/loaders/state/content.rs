@@ -179,7 +179,7 @@ fn had_while_files_do_not_answer(bound: Duration, again: Duration) {
             assert_eq!(loader.state(), state);
             start.elapsed() < again
         };
-        assert!((0..5).any(|_| is_quick()), "the look goes on, and nobody waits for it again");
+        assert!((0..5).any(|_| is_quick()), "the look goes on, and is not waited for again");
         faulty.release();
         while !loader.state().to_json().contains("\"content\"") {
             std::thread::sleep(Duration::from_millis(10));

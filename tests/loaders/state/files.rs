@@ -12,7 +12,7 @@ fn a_file_has_the_old_state_or_the_new_one() {
     let mut state = State::from_json(FOLDER).unwrap();
     state.write(&path).unwrap();
     assert_eq!(unsummed(fs::read_to_string(&path).unwrap().trim_end()) + "\n", FOLDER);
-    // What another process writes under the first name that is tried is in nobody's way.
+    // What another process writes under the first name that is tried is in no one's way.
     let held = folder.path().join(format!(".state.json.{}-0.part", std::process::id()));
     let writing = uringload_sys::file::create_temporary(&held).unwrap();
     // What a process that was killed has left goes; what only looks like it stays.
@@ -70,7 +70,7 @@ fn what_cannot_be_read_names_the_file() {
     }
 }
 
-/// Nobody waits for somebody who would write to a FIFO.
+/// A FIFO without a writer blocks no reader.
 #[test]
 fn a_fifo_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use uringload::inspect::Shuffled;
 use uringload::sampler::{Mixer, for_dataset};
 use uringload::{Error, ErrorKind};
 
-/// A mixture as far as a state sees it: it says where it stands, and takes only that back.
+/// A mixture as a state sees it: it reports its position, and accepts only that one again.
 pub(super) struct Counted(pub(super) Option<Mixer>);
 
 impl Sampler for Counted {

@@ -311,7 +311,7 @@ fn a_raised_error_is_tried_again_or_counts_as_lost() {
         assert_eq!(failed, 1);
         let digests: Vec<EpochDigest> = loaders.iter().map(Loader::digest).collect();
         let lost: u64 = digests.iter().map(|digest| digest.lost.samples).sum();
-        // In the last batch nobody has gone on behind it.
+        // In the last batch no thread has gone on after it.
         let (lost_here, end) = if bad >= 16 { (0, 16) } else { (2, 20) };
         assert_eq!(lost, lost_here, "{digests:?}");
         if bad < 16 {

@@ -36,7 +36,7 @@ const FILES: u64 = 60;
 /// A row that was written: its values by column, `None` for null.
 type Written = BTreeMap<String, Option<Vec<u8>>>;
 
-/// What became of changed bytes.
+/// The result of changed bytes.
 #[derive(Default, Debug)]
 struct Told {
     refused: u64,

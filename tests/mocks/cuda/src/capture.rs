@@ -1,4 +1,4 @@
-//! Stream captures (CUDA graphs): the calls that a capture forbids to a thread, and what becomes of work in a stream
+//! Stream captures (CUDA graphs): the calls that a capture forbids to a thread, and the effect on work in a stream
 //! that is being captured. A forbidden call is refused and ends the capture, as with a driver.
 //!
 //! Stricter than a driver: every call that does more than put work into a stream counts as potentially unsafe.
@@ -152,7 +152,7 @@ impl State {
     /// Refuses to look at an event that was last recorded in a capture.
     pub fn check_event(&mut self, event: usize) -> Result<(), Code> {
         let Some(stream) = self.events.get(&event).and_then(|event| event.captured_in) else { return Ok(()) };
-        // Behind the end of its capture the answer is the same, and nobody is harmed.
+        // After the end of its capture the answer is the same, and harmless.
         let Some(capture) = self.captures.get_mut(&stream) else { return Err(CAPTURED_EVENT) };
         capture.is_invalid = true;
         self.refuse("a look at a captured event", CAPTURED_EVENT)

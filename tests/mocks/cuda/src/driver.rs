@@ -158,7 +158,7 @@ exports! {
     fn cuMemFreeAsync(address: u64, stream: usize) {
         let mut held = hold();
         let (stream, device) = held.own_stream(stream)?;
-        // A driver would not wait, and nobody could tell.
+        // A driver would not wait, and no one could notice.
         wait_until_idle(held, device, Some(stream))?.memory.free(address)
     }
 

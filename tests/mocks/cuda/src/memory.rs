@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// The alignment of device memory.
 const ALIGN_BYTES: usize = 256;
 
-/// The content of fresh memory, so that nobody takes it for zeros. Larger memory is zeros: touching all of it is slow.
+/// The content of fresh memory, so that it is not taken for zeros. Larger memory is zeros: touching all of it is slow.
 const FRESH: u8 = 0xa5;
 const FRESH_BYTES_MAX: usize = 64 << 20;
 

@@ -18,7 +18,7 @@
 //! | `fail=*@N:CODE` | the same, counting calls of all functions together |
 //! | `fault=N:CODE` | the N-th work that runs fails, and its device with it, for good |
 //! | `lose=DEVICE@N:CODE` | the device is lost after N more works were put into its streams; `@0` is at once |
-//! | `destroy=DEVICE` | somebody resets the primary context |
+//! | `destroy=DEVICE` | another program resets the primary context |
 //! | `cubins=0` | machine code is refused, as by a driver that is older than it |
 //! | `report=PATH` | violations are appended to the file |
 

@@ -23,7 +23,7 @@ const VIOLATIONS_MAX: usize = 64;
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::default()));
 static MOVED: Condvar = Condvar::new();
 /// The process that called `cuInit`. A forked child has no threads for streams, so it is refused before it waits for a
-/// lock that nobody will release.
+/// lock that no thread will release.
 static STARTED_BY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -263,7 +263,7 @@ impl State {
         Some(())
     }
 
-    /// `cuDevicePrimaryCtxReset` by somebody else: everything in the context is gone.
+    /// `cuDevicePrimaryCtxReset` by other code: everything in the context is gone.
     fn destroy(&mut self, device: usize) {
         self.poison(device, CONTEXT_IS_DESTROYED);
         self.streams

@@ -227,7 +227,7 @@ fn set_errno(to: c_int) {
 
 fn close_zero(bit: i64) {
     if value(Knob::ClosesZero) & bit != 0 {
-        // SAFETY: closing a descriptor touches no memory. That the descriptor is somebody else's is under test.
+        // SAFETY: closing a descriptor touches no memory. That the descriptor belongs to other code is under test.
         unsafe { libc::close(0) };
     }
 }
@@ -242,21 +242,21 @@ fn inode(fd: c_int) -> u64 {
 }
 
 /// Sets a [`Knob`], by its number.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn mock_cufile_set(knob: u32, value: i64) {
     VALUES[knob as usize].store(value, Ordering::SeqCst);
 }
 
 /// The value of a [`Knob`], by its number.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn mock_cufile_get(knob: u32) -> i64 {
     VALUES[knob as usize].load(Ordering::SeqCst)
 }
 
 /// As in cufile.h.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverOpen() -> Status {
     let configuration = std::env::var_os("CUFILE_ENV_PATH_JSON");
@@ -282,7 +282,7 @@ fn write_log(json: &str) {
 }
 
 /// As in cufile.h: the version that counts uses.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverClose_v2() -> Status {
     hang(Knob::CloseHangs);
@@ -291,14 +291,14 @@ pub extern "C" fn cuFileDriverClose_v2() -> Status {
 }
 
 /// As in the ABI before use counts: must not be called if the second version exists.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverClose() -> Status {
     status(5030)
 }
 
 /// As in cufile.h.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileUseCount() -> c_long {
     value(Knob::Uses) as c_long
@@ -379,7 +379,7 @@ pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descript
 }
 
 /// As in cufile.h.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileHandleDeregister(handle: *mut c_void) {
     if let Some((fd, was)) = with(|registered| registered.files.remove(&(handle as usize))) {
@@ -392,7 +392,7 @@ pub extern "C" fn cuFileHandleDeregister(handle: *mut c_void) {
 }
 
 /// As in cufile.h.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufRegister(base: *const c_void, length: usize, _flags: c_int) -> Status {
     if value(Knob::BufferError) != 0 {
@@ -415,7 +415,7 @@ pub extern "C" fn cuFileBufRegister(base: *const c_void, length: usize, _flags: 
 }
 
 /// As in cufile.h.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufDeregister(base: *const c_void) -> Status {
     if value(Knob::BufferEndError) != 0 {
@@ -556,7 +556,7 @@ pub unsafe extern "C" fn cuFileBatchIOGetStatus(
 }
 
 /// As in cufile.h.
-// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
+// SAFETY: a separate library, loaded without global symbols: it replaces no other function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBatchIODestroy(batch: *mut c_void) {
     with(|registered| registered.batches.remove(&(batch as usize)));

@@ -355,7 +355,7 @@ pub extern "C" fn nvjpegJpegStreamDestroy(stream: usize) -> Status {
 /// Looks at the header of a file.
 ///
 /// # Safety
-/// So many bytes.
+/// A number of bytes.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvjpegJpegStreamParseHeader(
@@ -427,7 +427,7 @@ fn work_of(state: usize, images: c_int) -> Status {
         }
         count(Knob::Blocks, 1);
         if is_host {
-            // SAFETY: the allocator gave so many bytes of the host.
+            // SAFETY: the allocator gave that many bytes of the host.
             unsafe { place.cast::<u8>().write_bytes(1, len) };
         }
         with(|made| made.states.get_mut(&state).map(|state| state.work.push((place as usize, len))));
@@ -448,7 +448,7 @@ fn stored() -> Decoding {
 /// The size of an image.
 ///
 /// # Safety
-/// As nvjpeg.h says: so many bytes, two ints, and four ints twice.
+/// As nvjpeg.h says: bytes with their number, two ints, and four ints twice.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvjpegGetImageInfo(
@@ -573,7 +573,7 @@ fn write(driver: &Driver, decoded: &uringload_images::Image, image: Image, strea
 /// Decodes an image into memory of the device.
 ///
 /// # Safety
-/// As nvjpeg.h says: so many bytes, and an image.
+/// As nvjpeg.h says: bytes with their number, and an image.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvjpegDecode(

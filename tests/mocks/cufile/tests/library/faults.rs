@@ -148,7 +148,7 @@ fn an_opening_that_hangs_is_left_to_itself_within_the_bound() {
     let start = Instant::now();
     assert!(matches!(mock.open(), Err(OpenError::Busy)), "no second thread is lost");
     assert!(start.elapsed() < AT_ONCE);
-    // The driver opens after all: nobody waits for it, so it is closed, and the next opening takes its turn.
+    // The driver opens after all: it is not waited for, so it is closed, and the next opening takes its turn.
     mock.set(Knob::OpenHangs, 0);
     let mut opened = None;
     wait("the late driver's end", || {
