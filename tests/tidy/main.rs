@@ -3,13 +3,15 @@
 
 mod source;
 mod imports;
+mod prose;
 mod rules;
 mod scripts;
 
 use imports::Crate;
 use rules::Rule;
 use scripts::Package;
-use source::{Source, python_files, rust_files, shell_files};
+use source::{Source, python_files, rust_files, shell_files, texts};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What the rules about code look at: whatever of it is there.
@@ -20,6 +22,8 @@ const CODE_FOLDERS: [&str; 13] = [
 /// Where scripts in Python and shell are. Data and corpora have none.
 const SCRIPT_FOLDERS: [&str; 11] =
     [".ci", "adapters", "benches", "capi", "cli", "examples", "fuzz", "images", "python", "sys", "tests"];
+/// The pages in the repository's root.
+const PAGES: [&str; 4] = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
 /// The modules of the Python package.
 const PACKAGE: &str = "python/lib/uringload";
 /// The libraries, which other programs link.
@@ -139,6 +143,14 @@ fn modules_of_python_make_no_large_circles() {
 }
 
 #[test]
+fn words_are_plain() {
+    let folders: BTreeSet<&str> = CODE_FOLDERS.into_iter().chain(SCRIPT_FOLDERS).chain(["docs"]).collect();
+    let page = |path| Source::script(path, std::fs::read_to_string(root().join(path)).expect("a page is readable"));
+    let all = folders.into_iter().flat_map(|folder| texts(root(), folder)).chain(PAGES.into_iter().map(page));
+    keep_all(prose::plain_words, all.collect());
+}
+
+#[test]
 fn each_file_says_what_it_is() {
     keep(rules::has_header, &CODE_FOLDERS);
 }
@@ -223,6 +235,20 @@ fn the_rules_about_scripts_catch_what_they_are_for() {
     assert_eq!(circles("if TYPE_CHECKING:\n    from ._a import A\n"), 0);
     assert_eq!(circles("if TYPE_CHECKING:\n    pass\nfrom . import _a\n"), 1);
     assert_eq!(circles("\"\"\"\nfrom . import _a\n\"\"\"\n"), 0);
+}
+
+#[test]
+fn the_rule_about_words_catches_what_it_is_for() {
+    let found = |text: &str| prose::plain_words(&Source::script("src/plan.rs", text));
+    assert_eq!(
+        found("/// What is\n    /// had, and as\n    /// far as"),
+        ["src/plan.rs:1: not English: be|been|being|is|are|was|were had", "src/plan.rs:2: not English: as far as",]
+    );
+    assert_eq!(found("x = 1  # Nobody is told of so many bytes").len(), 3);
+    assert_eq!(found("say(\"what becomes of one, of which none lies at 7\")").len(), 3);
+    assert!(found("enum A { Nobody, B } const NOBODY: A = A::Nobody; it.so_many(bytes)").is_empty());
+    assert!(found("It is. Had it been as far, as good as so many, telling of which one lies there").is_empty());
+    assert!(prose::plain_words(&Source::script("cli/src/bench/x.rs", "nobody")).is_empty());
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Extensions of what people read.
+const TEXTS: [&str; 7] = ["rs", "py", "pyi", "md", "sh", "c", "h"];
+
 /// One source file.
 pub struct Source {
     /// Relative to the repository's root.
@@ -108,6 +111,15 @@ pub fn shell_files(root: &Path, folder: &str) -> Vec<Source> {
     let is_script = |path: &Path, text: &str| path.extension().is_some() || text.starts_with("#!");
     let scripts = found.into_iter().filter(|(path, text)| is_script(path, text));
     scripts.map(|(path, text)| Source::script(path, text)).collect()
+}
+
+/// Every text below `folder` that people read: sources, scripts and pages, in order of path.
+pub fn texts(root: &Path, folder: &str) -> Vec<Source> {
+    let is_text = |path: &Path| {
+        path.extension().is_some_and(|extension| TEXTS.iter().any(|&text| extension == text))
+            || path.starts_with(root.join(".ci"))
+    };
+    files(root, folder, is_text).into_iter().map(|(path, text)| Source::script(path, text)).collect()
 }
 
 /// Those files below `folder` that are wanted and are text, by path from the root.
