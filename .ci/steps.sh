@@ -1,4 +1,4 @@
-# What `.ci/run` and `.ci/slow` are made of: named steps, run one behind another, each in a process group of its own
+# What `.ci/run` and `.ci/slow` are made of: named steps, run one after another, each in a process group of its own
 # that is ended where it hangs. Whoever includes this gives STEPS, a function for each, and calls `main "$@"`.
 set -uo pipefail
 readonly SELF=$(realpath "$0")
@@ -56,7 +56,7 @@ prove() {
     sum=$(sum_of "$1") && ! is_proved "$1" && note "$1" "$sum"
 }
 
-# What is done behind a step that passed.
+# What is done after a step that passed.
 passed() { [[ $(<"$LOGS/$1") == *skipped:* ]] || prove "$1"; }
 
 # Writes a line of PROVED: the name $1, and what passed.

@@ -141,7 +141,7 @@ def of_ffcv(folder):
 
 
 def of_bare(folder):
-    """Whole decoding by libjpeg-turbo and nothing behind it."""
+    """Whole decoding by libjpeg-turbo and nothing after it."""
     import simplejpeg
 
     def work(path):
@@ -179,7 +179,7 @@ def children_cpu():
 
 
 def measure(name, folder, images):
-    """Images a second and CPU milliseconds an image, behind a quarter as many that warm up."""
+    """Images a second and CPU milliseconds an image, after a quarter as many that warm up."""
     batches = CASES[name](folder)
     seen = 0
     while seen < images // 4:
@@ -194,7 +194,7 @@ def measure(name, folder, images):
 
 
 def train(which, folder):
-    """An epoch of a small network; its accuracy over the same images behind it, and the rate of the loader alone."""
+    """An epoch of a small network; its accuracy over the same images after it, and the rate of the loader alone."""
     import torch
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2

@@ -101,7 +101,7 @@ fn builder(photos: &Arc<dyn Dataset>) -> Builder {
     Loader::builder(Arc::clone(photos)).batch_size(BATCH).seed(SEED).shuffle(true).transform("data", chain)
 }
 
-/// The cost of `images` images of a loader that is under way: behind its first epoch and some batches.
+/// The cost of `images` images of a loader that is under way: after its first epoch and some batches.
 fn load(builder: Builder, images: u64) -> Cost {
     let mut loader = builder.epochs(None).build().expect("a loader");
     let take = |loader: &mut Loader| loader.next().expect("a batch").expect("no error");

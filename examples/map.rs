@@ -13,7 +13,7 @@ const HEADER: usize = 44;
 /// Samples of audio in a waveform.
 const LENGTH: usize = 1600;
 
-/// A waveform of `LENGTH` numbers from -1 to 1: a random piece of the file, or all of it with silence behind.
+/// A waveform of `LENGTH` numbers from -1 to 1: a random piece of the file, or all of it followed by silence.
 fn waveform(file: &Input<'_>, out: &mut [u8]) -> Result<usize> {
     let Some(audio) = file.bytes.get(HEADER..).filter(|_| file.bytes.starts_with(b"RIFF")) else {
         // The error of this sample: `on_error` decides about it.

@@ -58,6 +58,6 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         samples += batch.len();
         bytes += batch.bytes();
     }))??;
-    println!("{samples} samples, {bytes} bytes; the place behind them is in {}", checkpoint.display());
+    println!("{samples} samples, {bytes} bytes; the place after them is in {}", checkpoint.display());
     Ok(())
 }

@@ -65,7 +65,7 @@ class ReadAhead(torchdata.nodes.BaseNode):  # type: ignore[misc]
         self._requests += 1
 
     def next(self) -> tuple[int, uringload.Tensor]:
-        """The next sample. An error of its read is raised in its place; the next call goes on behind it."""
+        """The next sample. An error of its read is raised in its place; the next call goes on after it."""
         while len(self._asked) < self._ahead:
             try:
                 self._ask(next(self._source))

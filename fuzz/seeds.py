@@ -184,7 +184,7 @@ def array_records():
     """Without the blocks in the middle, which have nothing but padding."""
     for name in ("one.array_record", "groups.array_record"):
         data = read("same", name)
-        # The postscript's record stands behind the headers of its block and its chunk, and three bytes.
+        # The postscript's record comes after the headers of its block and its chunk, and three bytes.
         footer, at, shift = 0, 65536 + 24 + 40 + 3 + 1, 0
         while True:
             footer |= (data[at] & 0x7F) << shift

@@ -1,5 +1,5 @@
-//! A hundred million samples, and a thousand million: nothing grows with their number, and no place is far away. Times
-//! are printed; the slow suite bounds them.
+//! A hundred million samples, and a thousand million: nothing grows with their number, and every place is reached
+//! equally fast. Times are printed; the slow suite bounds them.
 //!
 //! A binary of its own, because it measures the memory of the whole process.
 

@@ -71,7 +71,7 @@ CALLS = {
         ("kvikio", 42, f"{PEERS} --seconds 22 --only kvikio"),
     )),
 }
-# For what is done before and behind the steps.
+# For what is done before and after the steps.
 AROUND_S = 10
 
 

@@ -1,7 +1,7 @@
-//! JPEGs decoded by the GPU (nvJPEG), as the loader's threads have it done: batches out of pinned memory, several
-//! threads, pixels on the host; the same with a random crop of each, resized on the GPU; and such crops that stay
-//! there, which is the rate of the engine itself. Beside it the processor's decoder, on all cores; and how far the
-//! pixels of both lie apart, also of the repository's own pictures.
+//! JPEGs decoded by the GPU (nvJPEG), as the loader's threads use it: batches out of pinned memory, several threads,
+//! pixels on the host; the same with a random crop of each, resized on the GPU; and such crops that stay there, which
+//! is the rate of the engine itself. Beside it the processor's decoder, on all cores; and how much the pixels of both
+//! differ, also for the repository's own pictures.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median};

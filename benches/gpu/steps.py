@@ -1,4 +1,4 @@
-"""Steps of the GPU suite: programs, each with a time limit, whose results are kept whoever is killed behind that."""
+"""Steps of the GPU suite: programs, each with a time limit, whose results are kept even if the caller is killed."""
 
 import os
 import re
@@ -18,7 +18,7 @@ END_BYTES = 1 << 16
 
 
 class Steps:
-    """Runs one step after the other, and tells `keep` every second and behind each what is known: (name, status,
+    """Runs one step after the other, and tells `keep` every second and after each what is known: (name, status,
     seconds) of those that ended."""
 
     def __init__(self, log, seconds, keep):

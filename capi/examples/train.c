@@ -19,7 +19,7 @@ static void check(int status, ul_error *const *error) {
     exit(1);
 }
 
-/* Takes up to `most` batches and adds up their elements. Returns the state behind the last one. */
+/* Takes up to `most` batches and adds up their elements. Returns the state after the last one. */
 static char *train(const ul_dataset *data, const char *state, int most, int64_t *sum) {
     ul_error *error = NULL;
     ul_loader *loader = NULL;
@@ -53,7 +53,7 @@ int main(int count, char **arguments) {
     if (count != 2 || (ul_version(&abi), abi) != UL_ABI) return 2;
     check(ul_dataset_open((const char *const *)&arguments[1], 1, options, &data, &error), &error);
     int64_t sum = 0;
-    char *state = train(data, NULL, 10, &sum), *end = train(data, state, 1 << 30, &sum); /* behind the tenth batch */
+    char *state = train(data, NULL, 10, &sum), *end = train(data, state, 1 << 30, &sum); /* after the tenth batch */
     printf("sum %lld\n", (long long)sum);
     free(state), free(end);
     ul_dataset_free(data);

@@ -142,7 +142,7 @@ void ul_loader_cancel(const ul_loader *loader);
 
 enum { UL_STATE = 0, UL_REPORT = 1 };
 
-/* UL_STATE: the place behind the last batch, as JSON. UL_REPORT: what limits it, measurements and route, for people. The
+/* UL_STATE: the place after the last batch, as JSON. UL_REPORT: what limits it, measurements and route, for people. The
  * text is the loader's: it stays until the loader tells the same again or is freed. */
 int32_t ul_loader_tell(const ul_loader *loader, int32_t what, const char **out, ul_error **error);
 

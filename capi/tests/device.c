@@ -46,7 +46,7 @@ static void leave(void *stream) {
     assert(!destroy(stream) && !pop(&context) && !release(0));
 }
 
-/* What a kernel of the trainer reads in its stream, behind all that is there. */
+/* What a kernel of the trainer reads in its stream, after all that is there. */
 static int64_t sum_in(void *stream, const void *address, size_t bytes) {
     int (*consume)(void *, uint64_t, size_t, uint64_t, size_t *), (*consumed)(void *, size_t, void *, size_t);
     int32_t numbers[BATCH * 64];

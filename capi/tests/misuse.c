@@ -378,7 +378,7 @@ static void forks(const char *path) {
     ul_dataset_free(data);
 }
 
-/* With "forks" behind the path it forks, and else it does all the rest. */
+/* With "forks" after the path it forks; otherwise it does all the rest. */
 int main(int count, char **arguments) {
     if (count == 3 && !strcmp(arguments[2], "forks")) {
         forks(arguments[1]);

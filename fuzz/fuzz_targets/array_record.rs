@@ -1,5 +1,5 @@
-//! ArrayRecord files: the input is what lies before the last block, which a footer at the offset in its first two bytes
-//! ends.
+//! ArrayRecord files: the input is everything before the last block, and the offset in its first two bytes is where a
+//! footer ends it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Images of every format, told by their content, as colours and as the indexes of a mask.
+//! Images of every format, recognized by their content, as colours and as the indexes of a mask.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

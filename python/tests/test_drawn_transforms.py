@@ -137,7 +137,7 @@ class Chain:
         self.make("Resize", self.size, **named)
 
     def cut(self) -> None:
-        """Makes images of a size that is known, behind a step that may change it."""
+        """Makes images of a size that is known, after a step that may change it."""
         if self.size == UNKNOWN:
             self.size = (20, 20)
             self.make("CenterCrop", 20)
@@ -321,7 +321,7 @@ def album(draw: Any, size: tuple[int, int]) -> list[Any]:
                 album.PadIfNeeded(height + 3, width + 2, border_mode=4), album.Transpose(p=p), album.NoOp(),
                 album.OneOf([album.HorizontalFlip(p=1.0)], p=1.0), album.Sequential([album.VerticalFlip(p=1.0)], p=1.0),
                 album.Compose([album.HorizontalFlip(p=1.0)], p=p), album.Affine(translate_px=(2, 2), p=1.0)])))
-            # A crop behind it would be one of another size.
+            # A crop after it would be one of another size.
             if name == "other" and type(steps[-1]).__name__ not in ("NoOp", "OneOf", "Sequential"):
                 break
     steps.extend([album.ToTensorV2(p=draw(st.sampled_from([1.0, 1])))] if draw(st.booleans()) else [])
@@ -373,7 +373,7 @@ MOVING: list[Callable[[], Any]] = [
 @drawn
 @given(st.data())
 def test_a_mask_goes_where_its_image_goes_or_is_refused(data: Any) -> None:
-    """Each image is its mask, so that both show alike behind steps that blend nothing; or the loader refuses."""
+    """Each image is its mask, so that both show alike after steps that blend nothing; or the loader refuses."""
     steps = [make() for make in data.draw(st.lists(st.sampled_from([*MOVING, *MOVING, *STILL]), max_size=4))]
     place = data.draw(st.integers(0, len(steps)))
     # The conversion to numbers stands somewhere among them.
@@ -408,7 +408,7 @@ def test_masks_are_followed_and_refused() -> None:
 
 
 def test_what_belongs_to_images_goes_along_or_is_refused(tmp_path: pathlib.Path) -> None:
-    """Boxes, mixed labels, and `Images` behind a chain; steps that leave pixels in their places are no hindrance."""
+    """Boxes, mixed labels, and `Images` after a chain; steps that leave pixels in their places are no hindrance."""
     written(str(tmp_path), NOISE)
     square = v1.Compose([v1.CenterCrop(20), v1.RandomRotation(10), v1.ToTensor()])
     still = v1.Compose([v1.CenterCrop(20), v1.ToTensor(), v1.RandomInvert(), v1.RandomApply([v1.ColorJitter()])])
@@ -572,7 +572,7 @@ F32 = v2.ToDtype(torch.float32, scale=True)
     # A fill that no chain has, and scales that only warn.
     [v1.CenterCrop(20), v1.RandomCrop(24, padding=2, fill=(1, 2, 3)), v1.PILToTensor()],
     [v1.CenterCrop(20), v1.RandomCrop(24, padding=2, fill=300), v1.PILToTensor()],
-    # Moves behind numbers.
+    # Moves after numbers.
     [v1.CenterCrop(24), v1.ToTensor(), v1.RandomHorizontalFlip(1.0), v1.Normalize((0.5,), (0.2,))],
     [v1.CenterCrop(24), v1.ToTensor(), v1.Normalize((0.5,), (0.2,)), v1.RandomVerticalFlip(1.0)],
     [v1.CenterCrop(24), v1.ToTensor(), v1.Normalize((0.5,), (0.2,)), v1.CenterCrop(60)],

@@ -115,7 +115,7 @@ def test_what_has_ended_is_told_by_calls_that_are_killed(calls: Calls, tmp_path:
         process.communicate()
         ended = (out / "ended").read_text().split() if (out / "ended").exists() else []
         statuses = told(out)
-        # The last may have ended just before or behind the kill.
+        # The last may have ended just before or after the kill.
         sure, table = ended[:-1], out / "out" / "table.txt"
         assert all(statuses.get(name) == "ok" for name in sure), (number, ended, statuses)
         assert not sure[1:] or all(f"step {name}" in table.read_text() for name in sure[:-1]), (number, ended)

@@ -22,7 +22,7 @@ PAIR = np.dtype([("x", "<i4"), ("y", "<f8")])
 
 
 def rewritten(path: pathlib.Path, name: str, kind: int, change: Callable[[bytes], bytes]) -> None:
-    """Changes one message of a dataset's header; empty space behind the messages makes room for it."""
+    """Changes one message of a dataset's header; empty space after the messages makes room for it."""
     with h5py.File(path) as file:
         at = h5py.h5o.get_info(file[name].id).addr
     raw = bytearray(path.read_bytes())

@@ -27,7 +27,7 @@ def photo(components: int) -> Image.Image:
 
 
 def signed(encoded: bytes, before: bytes, names: bytes) -> bytes:
-    """The same codes, behind other signs of what they are."""
+    """The same codes, after other signs of what they are."""
     out, at, known = b"\xff\xd8" + before, 2, b""
     while encoded[at + 1] != 0xD9:
         segment = bytearray(encoded[at : at + 2 + int.from_bytes(encoded[at + 2 : at + 4], "big")])

@@ -304,7 +304,7 @@ def test_what_is_no_writer_is_refused(tmp_path: pathlib.Path, monkeypatch: Any) 
 
 
 def wandb_records(path: pathlib.Path) -> list[bytes]:
-    """Those of a run that was offline: LevelDB's log, behind 7 bytes of W&B's own."""
+    """Those of a run that was offline: LevelDB's log, after 7 bytes of W&B's own."""
     block, head = 32768, 7
     data, at, whole, found = path.read_bytes(), head, b"", []
     assert data.startswith(b":W&B")
@@ -345,7 +345,7 @@ def test_wandb_keeps_the_numbers(records: pathlib.Path, tmp_path: pathlib.Path, 
 
     rows: list[dict[str, str]] = []
     summary: dict[str, str] = {}
-    # Its server writes now and then behind the end of the run.
+    # Its server writes now and then after the end of the run.
     deadline = time.monotonic() + 30
     while len(wandb_records(file)) < 10 and time.monotonic() < deadline:
         time.sleep(0.1)

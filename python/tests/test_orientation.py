@@ -126,7 +126,7 @@ def test_any_file_is_turned_as_pillow_turns_it(place: str, kind: int, value: int
 
 @pytest.mark.parametrize("place", PLACES[:-1])
 def test_orientations_that_were_passed_over(place: str) -> None:
-    """LONG values, `eXIf` behind the pixels, and XMP: nothing was turned for them."""
+    """LONG values, `eXIf` after the pixels, and XMP: nothing was turned for them."""
     check(place, exif(6, 4, 1, ">"), b"", True)
     check(place, b"", xmp_of(8, False), True)
 

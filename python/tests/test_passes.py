@@ -101,7 +101,7 @@ def test_a_state_goes_on_in_the_middle_of_an_epoch(records: pathlib.Path) -> Non
             rest = [numbers(batch) for batch in other]
             if other.epoch < 2:
                 rest += [numbers(batch) for batch in other]
-            assert taken + rest == whole, f"seed {seed}, stopped behind {stop} batches"
+            assert taken + rest == whole, f"seed {seed}, stopped after {stop} batches"
 
 
 def test_a_state_goes_on_at_another_world_size(records: pathlib.Path) -> None:

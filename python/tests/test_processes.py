@@ -414,7 +414,7 @@ def test_bad_samples(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -
             next(batches)
         assert caught.value.file == str(tmp_path / "07.dat") and caught.value.remedy
         assert loader.state_dict()["position"] == 5
-        assert [batch.ids[0] for batch in batches] == [10, 15], "it goes on behind the batch"
+        assert [batch.ids[0] for batch in batches] == [10, 15], "it goes on after the batch"
     time = os.stat(tmp_path / "07.dat").st_mtime_ns
     dataset = uringload.Dataset(tmp_path)
     (tmp_path / "new").write_bytes(bytes(10))

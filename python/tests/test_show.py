@@ -85,7 +85,7 @@ def test_pictures_are_of_what_is_in_the_batch() -> None:
     width, height, rows = read_png(sheet._repr_png_())
     assert rows[4][12:492] == b"\xff\0\0" * 160 and rows[4][492:504] == rows[4][:12] == b"\xff" * 12
     assert (width, height) == (2 * 168, 168) and rows[0] == rows[110] == b"\xff" * (3 * width)
-    # Channels behind, of bytes; gray; a float beyond 0 to 1.
+    # Channels after, of bytes; gray; a float beyond 0 to 1.
     blue = numpy.zeros((1, 4, 6, 3), numpy.uint8)
     blue[..., 2] = 255
     assert uringload.Batch({"x": blue}).show().cells[0][0][0].pixels == b"\0\0\xff" * size

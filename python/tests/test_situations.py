@@ -78,7 +78,7 @@ def test_a_transform_that_waits_wants_threads(records: pathlib.Path) -> None:
     few: dict[str, Any] = {"transform": waits, "num_threads": 2, "batch_size": 16, "only": range(32 * 16)}
     gains, predicted = [], []
     for _ in range(MEASURED):
-        # One right behind the other: what slows the machine slows both.
+        # One right after the other: what slows the machine slows both.
         verdict, before = find("transform", records, **few)
         gains.append(read(records, **{**few, "num_threads": 8})[1] / before)
         remedy = verdict.remedies[0]

@@ -253,7 +253,7 @@ def test_an_error_of_a_batch_names_the_batch(records: pathlib.Path, what: str, t
                 seen += one
         assert seen == 2 and caught.value.__notes__ == [
             f"in {what} of the batch at position 64 of epoch 0 (samples 64, 65, 66, 67, ... 95)"]
-        assert sum(batches) == 29, "the pass goes on behind it"
+        assert sum(batches) == 29, "the pass goes on after it"
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -652,7 +652,7 @@ def test_packed_rows_have_no_samples_to_transform(tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.parametrize("how", ["interrupt", "break"])
 def test_what_is_queued_keeps_no_process(how: str, records: pathlib.Path) -> None:
-    """At Ctrl-C, and behind a loop that was left, the sample in work is the last: a batch takes two seconds."""
+    """At Ctrl-C, and after a loop that was left, the sample in work is the last: a batch takes two seconds."""
     script = f"""
 import os, signal, threading, time, uringload
 def slow(sample):

@@ -166,7 +166,7 @@ fn check_all(case: &Case, outcome: Outcome) {
             _ => continue,
         };
         assert!(bytes.is_empty() || bytes.as_ptr().addr() % alignment as usize == 0, "elements are aligned");
-        assert!(column.bytes_of(values.len()).is_none(), "no value behind the last sample");
+        assert!(column.bytes_of(values.len()).is_none(), "no value after the last sample");
     }
     // The block returns with its columns, and not before.
     let is_gathered = columns.iter().any(|column| match &column.data {

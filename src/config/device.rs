@@ -200,7 +200,7 @@ impl Device {
     }
 
     /// Takes the GPU's memory for batches from `allocator`, such as a trainer's, instead of the driver: once, when the
-    /// loader is built. It is given back when the loader and its last batch are gone, behind all work on the GPU.
+    /// loader is built. It is given back when the loader and its last batch are gone, after all work on the GPU.
     #[must_use]
     pub fn allocator(mut self, allocator: Arc<dyn DeviceAllocator>) -> Device {
         self.allocator = Some(Allocator(allocator));

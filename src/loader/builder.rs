@@ -406,7 +406,7 @@ impl Builder {
     /// neither read nor decoded. Default: `None`.
     ///
     /// Where not all fit, a hash of its number decides whether a sample is kept: the same in every run, on every rank
-    /// and behind a resume. Behind a resize, images that are stored in more bytes come first, because they cost more.
+    /// and after a resume. After a resize, images that are stored in more bytes come first, because they cost more.
     /// Nothing is given up for something else, so the share that fits is the share of hits from the second epoch on:
     /// [`Counts::cache_hits`](crate::stats::Counts::cache_hits). `build` reads up to 256 samples to know that share.
     ///

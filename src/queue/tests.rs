@@ -185,7 +185,7 @@ fn errands_are_done_by_who_waits() {
         took
     };
     assert_eq!(receiver.recv_timeout_with(Duration::ZERO, &mut errand), Err(Missing::Empty));
-    assert_eq!(done.load(Ordering::SeqCst), 0, "none is begun behind the time");
+    assert_eq!(done.load(Ordering::SeqCst), 0, "none is begun after the time");
     assert_eq!(receiver.try_recv_with(&mut errand), Err(Missing::Empty));
     assert_eq!((done.load(Ordering::SeqCst), is_ready()), (2, false));
     let (count, waker) = Count::waker();

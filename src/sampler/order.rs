@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// for batch in order.batches() {
 ///     println!("{:?} holds {:?}", batch.cursor, batch.ids);
 /// }
-/// // Goes on behind the first batch.
+/// // Goes on after the first batch.
 /// let next = order.batches().next().expect("a first batch").next;
 /// assert_eq!(order.at(next).batches().count(), 2);
 /// // What the digests of all ranks must add up to.

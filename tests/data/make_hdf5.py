@@ -6,7 +6,7 @@ Needs h5py and hdf5plugin; the tests do not. Run it in a scratch environment and
     python3 -m venv .venv && .venv/bin/pip install h5py hdf5plugin && .venv/bin/python tests/data/make_hdf5.py
 
 Elements are 0, 1, 2, ... in every dataset, modulo 251 and as its type has them, so that a test knows them. With a
-folder as argument the files are written there; with a number behind it, datasets of random shapes are written too.
+folder as argument the files are written there; with a number after it, datasets of random shapes are written too.
 `tests/hdf5` does so where h5py is there.
 """
 

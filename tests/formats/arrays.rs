@@ -49,7 +49,7 @@ fn elements(dtype: DType, from: u64, count: u64) -> Vec<u8> {
     let element = |number: u64| match dtype {
         DType::Bool => vec![u8::from(number != 0)],
         DType::F16 => {
-            // Whole numbers below 2048 are exact: the mantissa's bits behind the first.
+            // Whole numbers below 2048 are exact: the mantissa's bits after the first.
             let bits = if number == 0 { 0 } else { (number.ilog2() + 15) << 10 | half_mantissa(number) };
             (bits as u16).to_le_bytes().to_vec()
         }

@@ -233,7 +233,7 @@ fn tensors_with_holes_overlaps_and_one_name_are_corrupt() {
     is_sound(&*dataset::open(&[&path], &b).unwrap());
 }
 
-/// What is wrong with an archive: bytes put at a place behind the start of a header, and the error.
+/// What is wrong with an archive: bytes put at a place after the start of a header, and the error.
 type Flaw = (&'static [u8; 4], usize, &'static [u8], ErrorKind, &'static str);
 
 #[test]

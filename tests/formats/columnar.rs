@@ -261,7 +261,7 @@ fn assert_nulls(open: OpenNulls<'_>, is_fixed: bool) {
     assert_eq!(masks(0), [true, true, true, false, false, false]);
     assert_eq!(masks(1), [false, false, false, false, true, false]);
     assert_eq!(masks(2), [true, true, true, true, false, true]);
-    // A column that never has nulls has no mask, and the others have it behind them.
+    // A column that never has nulls has no mask, and the others have it after them.
     let masked = open("mask").expect("a dataset");
     let names: Vec<&str> = masked.schema().fields.iter().map(|field| field.name.as_str()).collect();
     assert_eq!((&names[..3], names.last()), (&["i32", "i32.valid", "bool"][..], Some(&"none")));

@@ -1,4 +1,4 @@
-//! Files that change behind a dataset's back: every change is told, by every format and every engine, and no byte of
+//! Files that change after they were indexed: every format and every engine reports every change, and no byte of
 //! another file is ever taken for a sample.
 
 mod every;

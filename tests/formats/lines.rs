@@ -31,7 +31,7 @@ fn quiet(format: &str) -> Options {
     Options::new().format(format).sidecars(false).threads(2).timeout(crate::formats::memory::ON_THIS_THREAD)
 }
 
-/// With these columns and the types behind their colons.
+/// With these columns and the types after their colons.
 fn columns(format: &str, columns: &[&str]) -> Options {
     quiet(format).set("columns", columns)
 }

@@ -1,4 +1,4 @@
-//! Packing: what goes in comes out, where it lies, and what is refused.
+//! Packing: what goes in comes out, its place in the shards, and what is refused.
 
 mod dense;
 mod images;

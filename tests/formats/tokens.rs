@@ -1,4 +1,4 @@
-//! Windows of tokens, raw and of Megatron-LM: each lies where counting says, and every engine delivers its bytes.
+//! Windows of tokens, raw and of Megatron-LM: each is where counting says, and every engine delivers its bytes.
 
 use crate::common::check::{WAYS, conforms};
 use crate::common::content::write_file;

@@ -1,4 +1,4 @@
-//! Datasets made of datasets: parts end to end, subsets and repeats are what the dataset behind them is, sample by
+//! Datasets made of datasets: parts end to end, subsets and repeats are what the underlying dataset is, sample by
 //! sample.
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! A hundred layouts of data as people have them, with what lies beside it: what each is opened as, how many samples it
+//! A hundred layouts of data as people have them, with the files beside it: what each is opened as, how many samples it
 //! has and how many files are left out; or why it is not opened without more options.
 
 mod layouts;

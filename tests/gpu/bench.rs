@@ -1,4 +1,4 @@
-//! A kernel on the bench: memory of the device of which every byte is known before the launch and looked at behind it.
+//! A kernel on the bench: memory of the device in which every byte is known before the launch and compared after it.
 
 use crate::common::content::first_difference;
 use bytes::Bytes;

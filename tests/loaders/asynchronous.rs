@@ -130,7 +130,7 @@ fn the_example_of_tokio_uring() {
         work.assert_complete(true);
         let place = std::fs::read_to_string(checkpoint).expect("a checkpoint");
         let numbers: Vec<u64> = place.split_whitespace().map(|word| word.parse().expect("a number")).collect();
-        assert_eq!(numbers, [EPOCHS, 0], "behind the last batch");
+        assert_eq!(numbers, [EPOCHS, 0], "after the last batch");
     });
 }
 
@@ -275,7 +275,7 @@ fn ways_may_be_mixed_and_a_loader_may_move() {
             };
             match batch {
                 Some(batch) => {
-                    assert!(!ended, "a batch behind the end");
+                    assert!(!ended, "a batch after the end");
                     work.take(batch.expect("no error"));
                 }
                 None if turn % 4 == 2 => {}

@@ -1,5 +1,5 @@
-//! What a shuffle that is left to the layout means: pieces where samples lie in shards, on every rank, and for a state
-//! what it was when the state was made.
+//! The meaning of a shuffle that is left to the layout: pieces where samples are in shards, on every rank, and for a
+//! state the order when it was made.
 
 use crate::common::check::{drain, ways_to};
 use crate::common::content::write_file;

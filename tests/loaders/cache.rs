@@ -182,7 +182,7 @@ fn a_file_that_changed_is_dropped_and_told() {
     within(BOUND, || {
         for change in [Change::InPlace, Change::Truncated, Change::Replaced] {
             let (root, dataset) = records(3, 300_000, 1000);
-            // Clocks behind the times of files tick as slowly as that.
+            // The clocks of file times tick as slowly as that.
             std::thread::sleep(Duration::from_millis(20));
             let config = Config { io: IoChoice::Buffered, epochs: None, ..config(Shuffle::Off, Cache::Memory) };
             let config = Config { memory_limit: Some(4 * MIB), on_error: OnError::Skip, ..config };

@@ -1,4 +1,4 @@
-//! Small columns that lie apart from the rest of their samples: read once and kept, with the same values, orders and
+//! Small columns that are apart from the rest of their samples: read once and kept, with the same values, orders and
 //! errors as if each value were read by itself.
 
 use crate::common::check::ways_to;

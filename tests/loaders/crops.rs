@@ -1,5 +1,5 @@
-//! Crops of volumes of which only the rows that they need are read: the same bytes as from whole volumes, of every
-//! format and in every order, and as many bytes less as were told.
+//! Crops of volumes that read only the rows that they need: the same bytes as from whole volumes, for every format and
+//! in every order, and as many bytes fewer as reported.
 
 use crate::common::check::ways_to;
 use crate::common::within;
@@ -183,7 +183,7 @@ fn ranks_and_resumed_loaders_read_the_same_rows() {
                 let resumed = builder().rank(rank, 2).resume(&state).build().expect("it goes on");
                 resumed.for_each(|batch| add_own(batch.expect("a batch")));
             }
-            assert!(seen == wanted, "cut behind {cut}");
+            assert!(seen == wanted, "cut after {cut}");
         }
     });
 }

@@ -1,5 +1,5 @@
-//! Encoded images and closures in the loader's threads: the tensors are those that decoding and running the plan by
-//! hand give, whatever the format, the threads and the ranks; and how values fail.
+//! Encoded images and closures in the loader's threads: the tensors equal those of decoding and running the plan by
+//! hand, whatever the format, the threads and the ranks; and how values fail.
 
 use crate::common::archive::Archive;
 use crate::common::content::put;

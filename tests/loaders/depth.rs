@@ -1,4 +1,4 @@
-//! How many reads are in flight where each takes long, as on a network: as many as give more.
+//! How many reads are in flight where each takes long, as on a network: more as long as more gain.
 
 use super::super::common::faulty::{Fault, Faulty, Spec};
 use super::super::common::{skip, within};

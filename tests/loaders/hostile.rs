@@ -1,4 +1,4 @@
-//! Datasets of other people's that panic, lie and fail in every method: each error is that of its sample, and nothing
+//! Datasets of other programs that panic, lie and fail in every method: each error is that of its sample, and nothing
 //! hangs.
 
 use crate::common::random::Random;

@@ -146,7 +146,7 @@ fn bad_ranges_are_refused_before_anything_is_read() {
     assert!(error.to_string().contains("in flight"), "{error}");
     assert!(reader.next().is_some_and(|(id, bytes)| id == 7 && bytes.is_ok()), "it is not lost");
     reader.read_into(&mut [(span(2, 0, 100), &mut good)]).expect("it goes on");
-    check(&paths, &[span(2, 0, 100)], &[good.clone()], "behind errors");
+    check(&paths, &[span(2, 0, 100)], &[good.clone()], "after errors");
     // By path: what is missing, what is no file, and what ends before.
     let missing = root.path().join("missing");
     for (path, kind) in [(&*missing, ErrorKind::NotFound), (root.path(), ErrorKind::WrongFileType)] {

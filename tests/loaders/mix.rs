@@ -1,5 +1,5 @@
-//! Mixup and CutMix: each sample is mixed with the one before it, pixels and labels alike, and how is the same on any
-//! number of threads and behind a resume.
+//! Mixup and CutMix: each sample is mixed with the one before it, in pixels and labels, in the same way on any number
+//! of threads and after a resume.
 
 use crate::common::content::put;
 use crate::common::within;
@@ -115,7 +115,7 @@ fn mixup_is_the_same_everywhere() {
         (0..2).for_each(|_| drop(loader.next().unwrap().unwrap()));
         let state = State::from_json(&loader.state().to_json()).unwrap();
         let rest: Vec<_> = mixing(2).resume(&state).build().unwrap().map(|batch| seen(&batch.unwrap())).collect();
-        assert!(rest == one[2..], "behind a resume");
+        assert!(rest == one[2..], "after a resume");
         // Another epoch mixes in another way.
         let both: Vec<Batch> = mixing(2).epochs(2).build().unwrap().map(Result::unwrap).collect();
         assert_eq!(both.len(), 12);

@@ -53,7 +53,7 @@ fn every_byte_of_a_mixture_is_right() {
     });
 }
 
-/// What all ranks give, batch after batch, in the global order; the cursor behind it.
+/// What all ranks give, batch after batch, in the global order; the cursor after it.
 fn ranks(dataset: &Arc<Concat>, sampler: &Arc<dyn Sampler>, start: Cursor, rounds: usize) -> (Vec<SampleId>, Cursor) {
     const WORLD_SIZE: u64 = 3;
     let build = |rank| {
@@ -115,7 +115,7 @@ fn weights_change_behind_any_batch() {
             for id in all {
                 let (part, _) = concat.locate(id);
                 let count = given.entry(part).or_insert(0);
-                assert_eq!(id, alone[part][*count], "sample {count} of part {part}, changed behind {rounds}");
+                assert_eq!(id, alone[part][*count], "sample {count} of part {part}, changed after {rounds}");
                 *count += 1;
             }
             let usual: Vec<_> = (0..changed.len()).map(|position| changed.at(Cursor::new(1, position))).collect();

@@ -146,7 +146,7 @@ fn as_many_are_hit_as_fit() {
     }
 }
 
-/// Behind a resize all take the same, and those that are stored in more bytes cost more.
+/// After a resize all take the same, and those that are stored in more bytes cost more.
 #[test]
 fn behind_a_resize_the_dearest_are_kept() {
     let (_root, dataset) = archive(400, |n| if n % 4 == 0 { (90, 90) } else { (24, 24) });

@@ -1,4 +1,4 @@
-//! Bytes in an order of the user's: every way to read, faults, requests that are taken back, limits, bad requests.
+//! Bytes in the user's own order: every way to read, faults, requests that are taken back, limits, bad requests.
 
 use crate::common::check::WAYS;
 use crate::common::content::{content, key_of, name_of, write_file};
@@ -88,7 +88,7 @@ fn every_request_is_answered_by_every_way() {
                 assert!(bytes[..] == reader.read(&spans).expect("no error")[..], "{id} read in this thread");
             }
             assert!(left.is_empty() && reader.in_flight() == 0 && reader.next().is_none());
-            // It goes on behind the end.
+            // It goes on after the end.
             reader.submit(3, &spans_of(1)).expect("a request");
             assert_eq!(reader.next().map(|(id, bytes)| (id, bytes.is_ok())), Some((3, true)));
         }

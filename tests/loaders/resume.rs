@@ -1,5 +1,5 @@
 //! Stopping at every batch and going on from its cursor with other sizes: what all ranks together get is the epoch, in
-//! its order, whatever the world size, the batch size, the engine and the depth were before and are behind.
+//! its order, whatever the world size, the batch size, the engine and the depth were before and are after.
 
 use crate::common::check::checked;
 use crate::common::content::write_file;

@@ -93,7 +93,7 @@ fn checked(dataset: &dyn Dataset, batch: &Batch, rows: &Selection) -> Vec<Taken>
     taken
 }
 
-/// All ranks, for at most `rounds` batches each: what they got, and the cursor behind it.
+/// All ranks, for at most `rounds` batches each: what they got, and the cursor after it.
 fn deliver(
     dataset: &Arc<dyn Dataset>,
     config: &Config,

@@ -51,7 +51,7 @@ proptest! {
             prop_assert_eq!(place.position, start.position + offset as u64 % remaining);
         }
         for rank in &ranks {
-            prop_assert!(batch(rank, start, len, batches).is_empty(), "nothing behind the last batch");
+            prop_assert!(batch(rank, start, len, batches).is_empty(), "nothing after the last batch");
         }
     }
 
@@ -140,7 +140,7 @@ fn the_largest_numbers_do_not_overflow() {
     assert_eq!(last, 1);
     rank.batch(Cursor::new(0, u64::MAX - 3), u64::MAX, 0, &mut out);
     assert_eq!(out.iter().map(|place| place.position).collect::<Vec<_>>(), [u64::MAX - 2, u64::MAX - 3]);
-    // A cursor behind the end, of a dataset that has shrunk: nothing is left.
+    // A cursor after the end, of a dataset that has shrunk: nothing is left.
     assert!(batch(&rank, Cursor::new(0, 11), 10, 0).is_empty());
     assert_eq!(rank.cursor_after(Cursor::new(0, 11), 10, 0), Cursor::new(1, 0));
 }

@@ -1,4 +1,4 @@
-//! `verify` as a library: what a format declares is done, through views too, and whoever watches is told.
+//! `verify` as a library: all checks that a format declares are done, through views too, and progress is reported.
 
 use bytes::Bytes;
 use std::fs;

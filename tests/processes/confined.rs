@@ -1,5 +1,5 @@
 //! Less than a process usually may: io_uring denied, little locked memory, few descriptors, and a fork in the middle.
-//! Every sample comes all the same, byte-exact, and the route says what was denied and what to do.
+//! Every sample still comes, byte-exact, and the route says what was denied and what to do.
 
 use crate::common::check::{checked, conforms, drain};
 use crate::common::content::write_file;

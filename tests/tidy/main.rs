@@ -1,5 +1,5 @@
-//! The source obeys its own rules. Each rule is a function from a file to what breaks it, and each is first shown to
-//! catch what it is meant to catch.
+//! The source obeys its own rules. Each rule is a function from a file to its violations, and a test first shows that
+//! it finds some.
 
 mod source;
 mod imports;

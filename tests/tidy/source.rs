@@ -1,4 +1,4 @@
-//! A file as the rules see it: its text, and of Rust the same text with comments and literals blanked out.
+//! A file as the rules see it: its text, and for Rust the same text with comments and literals blanked out.
 
 use std::path::{Path, PathBuf};
 

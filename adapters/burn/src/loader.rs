@@ -87,7 +87,7 @@ impl<O> BurnLoader<O> {
         })
     }
 
-    /// Goes on behind what `state` says was delivered: the first `iter` hands out the rest of that epoch.
+    /// Goes on after what `state` says was delivered: the first `iter` hands out the rest of that epoch.
     ///
     /// # Errors
     /// `InvalidArgument` for the state of another dataset or another order.
@@ -98,7 +98,7 @@ impl<O> BurnLoader<O> {
         Ok(self)
     }
 
-    /// The state behind the last batch that was handed out: save it with the model. `None` before the first one.
+    /// The state after the last batch that was handed out: save it with the model. `None` before the first one.
     pub fn state(&self) -> Option<State> {
         lock(&self.running).state.clone()
     }

@@ -9,7 +9,7 @@ use uringload_cudarc::{CudaElement, View};
 
 /// The column as a tensor on the same GPU, by one copy there: candle's stream waits for the column on the device, and
 /// the host waits for nothing. The shape is that of [`to_tensor`](crate::to_tensor). The batch may be dropped then: its
-/// memory is filled again behind that copy.
+/// memory is filled again after that copy.
 ///
 /// # Errors
 /// Elements that candle has no type for (nothing is widened on the device), a column on the host, a device that is not

@@ -11,7 +11,7 @@ fn data(name: &str) -> PathBuf {
 fn copy(name: &str) -> tempfile::TempDir {
     let folder = folder(&[]);
     let mut paths: Vec<PathBuf> = std::fs::read_dir(data(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // An index behind its file: one that is older is not believed.
+    // An index after its file: one that is older is not believed.
     paths.sort();
     for path in paths {
         write(&folder.path().join(path.file_name().unwrap()), &std::fs::read(&path).unwrap());

@@ -169,7 +169,7 @@ fn every_bad_shard_and_hash_of_mds_is_told() {
     change(&at("short.mds"), |bytes| bytes.truncate(30));
     fs::remove_file(at("gone.mds")).unwrap();
     change(&at("odd.mds"), |bytes| bytes[0] = 9);
-    // The length of the second value, which lies behind the table and the first one.
+    // The length of the second value, which is after the table and the first one.
     change(&at("value.mds"), |bytes| bytes[20 + 14] = 77);
     let told = verified("", root.path(), 1);
     let mut all = findings(&told);
@@ -272,7 +272,7 @@ fn members_of_npz_have_check_sums() {
     let bad: Vec<usize> =
         (0..2).map(|n| bytes.windows(6).enumerate().filter(|(_, at)| at == b"\x93NUMPY").nth(n).unwrap().0).collect();
     write(&root.path().join("bad.npz"), &bytes);
-    // The last byte of a header is a newline, and what lies behind it are values.
+    // The last byte of a header is a newline, and values follow it.
     change(&root.path().join("bad.npz"), |bytes| bad.iter().for_each(|at| bytes[at + 128] ^= 4));
     let told = verified("", root.path(), 1);
     let wrong = bad.iter().map(|&at| found("bad.npz", "Corrupt", Some(at as u64), None)).collect::<Vec<_>>();
@@ -373,7 +373,7 @@ fn every_bad_record_of_tfrecord_is_told() {
     for name in ["bad", "cut", "good"] {
         write(&at(&format!("{name}.tfrecord")), &tfrecord());
     }
-    // Each record has 12 bytes in front of its content and 4 behind it.
+    // Each record has 12 bytes in front of its content and 4 after it.
     change(&at("bad.tfrecord"), |bytes| [12, 33].iter().for_each(|&at| bytes[at] ^= 1));
     change(&at("cut.tfrecord"), |bytes| bytes.truncate(60));
     let told = verified("", root.path(), 1);

@@ -64,7 +64,7 @@ impl Builder {
     }
 
     /// Mixes the images of each batch, and their labels, by Mixup or CutMix. How is a function of the seed, the epoch
-    /// and the samples of the batch: the same on any number of threads and behind a resume with the same batch size.
+    /// and the samples of the batch: the same on any number of threads and after a resume with the same batch size.
     /// The column of the labels becomes `f32` of shape `[samples, classes]`, which torch's cross entropy takes.
     ///
     /// ```no_run

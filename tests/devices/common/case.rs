@@ -84,7 +84,7 @@ impl Case {
         let mut loader = self.build(mock);
         let came = self.check_loader(mock, consumer, count, &mut loader, &mut self.host());
         if came < count {
-            assert!(loader.next().is_none(), "it goes on behind its end");
+            assert!(loader.next().is_none(), "it goes on after its end");
         }
         came
     }

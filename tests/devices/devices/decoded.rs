@@ -1,5 +1,5 @@
-//! What the loader's threads make of columns goes to the device: the same tensors as on the host, and of what was read
-//! nothing but the other columns.
+//! Columns that the loader's threads make go to the device: the same tensors as on the host; of the bytes that were
+//! read, only the other columns go there.
 
 use crate::common::{Mock, Random, within};
 use std::fs;
@@ -87,7 +87,7 @@ fn same(mock: &Mock, builder: &Builder) -> usize {
         assert!(on_device(&batch) == on_host(&wanted), "batch of {:?}", wanted.ids);
         samples += wanted.ids.len();
     }
-    assert!(loader.next().is_none(), "it goes on behind its end");
+    assert!(loader.next().is_none(), "it goes on after its end");
     samples
 }
 

@@ -28,7 +28,7 @@ fn drain(case: &Case, loader: &mut DeviceLoader) -> (usize, Option<uringload::Er
     let (mut came, mut last) = (0, None);
     let mut host = case.host();
     for item in loader.by_ref() {
-        assert!(last.is_none(), "something comes behind {last:?}: {item:?}");
+        assert!(last.is_none(), "something comes after {last:?}: {item:?}");
         match item {
             Ok(batch) => {
                 let wanted = host.next().expect("a batch").expect("no error");

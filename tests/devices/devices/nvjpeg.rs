@@ -1,5 +1,5 @@
-//! JPEGs that the GPU decodes beside the loader's threads: the same tensors, whoever decoded them, and the processor
-//! has the last word about a file.
+//! JPEGs that the GPU decodes beside the loader's threads: the same tensors from either, and the processor has the last
+//! word about a file.
 
 use crate::common::nvjpeg::Nvjpeg;
 use crate::common::{Mock, within};
@@ -33,7 +33,7 @@ pub fn photograph(name: &str) -> Vec<u8> {
     fs::read(data.join(name)).expect("a photograph")
 }
 
-/// Images in a folder: the photographs by turns; those in `broken` are cut, or none. Bytes behind the end of a JPEG are
+/// Images in a folder: the photographs by turns; those in `broken` are cut, or none. Bytes after the end of a JPEG are
 /// nothing to decoders, and make files of different lengths.
 pub fn photos(count: usize, broken: &[usize]) -> (TempDir, Arc<dyn Dataset>) {
     photos_of(&PHOTOS, count, broken)
@@ -78,7 +78,7 @@ fn same(builder: &Builder, loader: &mut DeviceLoader) -> usize {
         assert!(batch.columns[0].memory.to_host().expect("bytes") == *bytes, "batch of {:?}", wanted.ids);
         samples += wanted.ids.len();
     }
-    assert!(loader.next().is_none(), "it goes on behind its end");
+    assert!(loader.next().is_none(), "it goes on after its end");
     samples
 }
 

@@ -1,4 +1,4 @@
-//! Pixels that stay on the GPU which decoded them: the batches of the host, whatever stands between them.
+//! Pixels that stay on the GPU which decoded them: the same batches as on the host, with any columns between them.
 
 use super::decoded::put_member;
 use super::nvjpeg::{BOUND, CHAIN, CHAINS, PHOTOS, PIXELS, builder_of, device, photograph, photos, photos_of, steps};
@@ -36,7 +36,7 @@ fn same(
         assert!(seen == wanted.columns[0].memory.to_host().expect("bytes"), "batch of {:?}", batch.host.ids);
         (samples, bytes) = (samples + batch.host.ids.len(), bytes + seen.len());
     }
-    assert!(there.next().is_none(), "it goes on behind its end");
+    assert!(there.next().is_none(), "it goes on after its end");
     look(&mut there);
     (samples, bytes)
 }
@@ -198,7 +198,7 @@ fn run_any(seed: u64) -> (usize, i64) {
             batches.pop_front();
         }
     }
-    assert!(most < usize::MAX || there.next().is_none(), "it goes on behind its end");
+    assert!(most < usize::MAX || there.next().is_none(), "it goes on after its end");
     drop((there, batches));
     let decoded = nvjpeg.get(Knob::Images);
     nvjpeg.assert_clean();

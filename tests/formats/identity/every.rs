@@ -56,7 +56,7 @@ fn read(
         .on_error(OnError::Skip)
         .memory_limit(16 << 20)
         .max_failures(MaxFailures::Count(u64::MAX))
-        // Else who writes into a file passes for some milliseconds behind a look.
+        // Else who writes into a file passes for some milliseconds after a look.
         .check_every(Duration::ZERO);
     let (mut told, mut came) = (BTreeSet::new(), 0);
     for (number, batch) in builder.build().expect("a loader").enumerate() {

@@ -25,7 +25,7 @@ fn u32s(numbers: impl IntoIterator<Item = usize>) -> Vec<u8> {
     numbers.into_iter().flat_map(|number| (number as u32).to_le_bytes()).collect()
 }
 
-/// A table of offsets and the samples behind it, each with the length of its one value.
+/// A table of offsets and the samples after it, each with the length of its one value.
 fn table(samples: &[Vec<u8>], config: &[u8]) -> Vec<u8> {
     let mut at = 4 * (samples.len() + 2) + config.len();
     let mut offsets = vec![at];

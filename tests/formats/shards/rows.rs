@@ -1,4 +1,4 @@
-//! Rows of plain values in LitData's chunks, as Arrow behind items that are empty: what the reference writer wrote
+//! Rows of plain values in LitData's chunks, as Arrow after items that are empty: what the reference writer wrote
 //! (tests/data/make_shards.py), and everything that can be wrong with it.
 
 use super::*;

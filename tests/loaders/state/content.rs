@@ -1,4 +1,4 @@
-//! States know the files that they were saved with by what is in them: others of the same names, sizes and times are
+//! States recognize the files that they were saved with by their content: others of the same names, sizes and times are
 //! refused, and copies are not.
 
 use crate::common::archive::Archive;

@@ -1,4 +1,4 @@
-//! Orders are known by what decides them, whatever they are called.
+//! Orders are identified by what decides them, whatever their names.
 
 use super::*;
 use uringload::config::EngineChoice;

@@ -1,4 +1,4 @@
-//! States that do not belong where they are given, and texts that are no state.
+//! States that do not belong where they are given, and texts that are not states.
 
 use super::identities::Counted;
 use super::{FOLDER, Known, MIXER, MIXTURE, RECORDS, ROWS, builder, golden_files, golden_folder};

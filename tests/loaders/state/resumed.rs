@@ -1,4 +1,4 @@
-//! Going on from states: with other world sizes, batch sizes, engines, at every batch, behind errors.
+//! Going on from states: with other world sizes, batch sizes, engines, at every batch, after errors.
 
 use super::stand_at;
 use crate::common::check::checked;
@@ -273,7 +273,7 @@ fn what_was_read_ahead_is_not_in_the_state() {
     });
 }
 
-/// An error that was raised leaves the state before its batch, so that it is tried again; who goes on behind it has
+/// An error that was raised leaves the state before its batch, so that it is tried again; who goes on after it has
 /// lost those samples, and the digest says so.
 #[test]
 fn a_raised_error_is_tried_again_or_counts_as_lost() {
@@ -317,7 +317,7 @@ fn a_raised_error_is_tried_again_or_counts_as_lost() {
         if bad < 16 {
             work.assert_sum(&digests, 0, end);
         }
-        assert!(bad < 16, "the seed was chosen so that there is a batch behind the bad one: {bad}");
+        assert!(bad < 16, "the seed was chosen so that there is a batch after the bad one: {bad}");
     });
 }
 

@@ -1,6 +1,6 @@
-//! What uringload reads of Parquet and Arrow, held against the crates `parquet` and `arrow-ipc`: the metadata of random
-//! schemas field by field, the same with bytes changed, and the rows of small files. By itself, because those crates
-//! take minutes to compile: `cargo test --manifest-path tests/oracles/Cargo.toml --locked`.
+//! What uringload reads of Parquet and Arrow, compared with the crates `parquet` and `arrow-ipc`: the metadata of
+//! random schemas field by field, the same with bytes changed, and the rows of small files. In a package of its own,
+//! because those crates take minutes to compile: `cargo test --manifest-path tests/oracles/Cargo.toml --locked`.
 #![forbid(unsafe_code)]
 #![cfg(test)]
 

@@ -1,5 +1,5 @@
 //! The kernels by name. Parameters are read as their definitions in `sys/kernels` have them, every range that they name
-//! must lie within existing memory, and the host twins compute.
+//! must be within existing memory, and the host twins compute.
 
 use crate::abi::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, MISALIGNED_ADDRESS, Parameters};
 use crate::memory::Memory;

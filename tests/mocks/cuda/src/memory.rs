@@ -1,4 +1,4 @@
-//! Memory: the devices', which lies on the heap here, and the registered part of the host's.
+//! Memory: the devices', which is on the heap here, and the registered part of the host's.
 
 use crate::abi::{Code, HostPointer, ILLEGAL_ADDRESS, INVALID_VALUE, NOT_REGISTERED};
 use crate::order::{Accesses, Actor, Kind};

@@ -1,4 +1,4 @@
-//! A `libcufile.so.0` for machines without a GPU: `pread(2)` into host memory that stands in for a device's.
+//! A `libcufile.so.0` for machines without a GPU: `pread(2)` into host memory that represents a device's.
 //!
 //! Its functions have the ABI of cufile.h 1.20. [`mock_cufile_set`], which a test looks up in the library that it
 //! loads, sets its faults; [`Knob`] says what each number means. All state belongs to the process, so tests that use it

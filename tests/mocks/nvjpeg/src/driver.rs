@@ -1,4 +1,4 @@
-//! What this library calls of the CUDA driver.
+//! The functions of the CUDA driver that this library calls.
 
 use libloading::Library;
 use std::ffi::{c_int, c_uint, c_void};

@@ -1,4 +1,4 @@
-//! The loaded mock, memory that stands in for a device's, and made-up systems.
+//! The loaded mock, memory that represents a device's, and made-up systems.
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use mock_cufile::Knob;
