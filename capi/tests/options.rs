@@ -110,7 +110,7 @@ fn lengths() -> tempfile::TempDir {
 #[test]
 fn sequences_are_packed_into_rows() {
     let folder = lengths();
-    let options = c"{\"pack\": \"first-fit\", \"seq_len\": 8, \"batch_size\": 2, \"pad_value\": 9}";
+    let options = c"{\"packing\": \"first-fit\", \"seq_len\": 8, \"batch_size\": 2, \"pad_value\": 9}";
     let all = batches(folder.path(), c"{\"format\": \"folder\"}", options).expect("rows");
     let data = &all[0][0];
     assert_eq!((data.form, &data.shape[..], &*data.dtype), (UL_PACKED, &[2, 8][..], "u8"));

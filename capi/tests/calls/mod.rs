@@ -234,7 +234,7 @@ impl Handles {
                         c"{\"rank\": 3}",
                         c"{\"shuffle\": \"sideways\"}",
                         c"{\"batchsize\": 7}",
-                        c"{\"pack\": \"concat\", \"seq_len\": 3, \"memory_limit\": \"2MiB\"}",
+                        c"{\"packing\": \"concat\", \"seq_len\": 3, \"memory_limit\": \"2MiB\"}",
                         c"{\"device\": \"host\", \"memory_limit\": \"2MiB\"}",
                     ];
                     let (options, mut made) = (options[random.pick(9) as usize].as_ptr(), null_mut());

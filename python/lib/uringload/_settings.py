@@ -17,7 +17,6 @@ PACKINGS = ("first_fit", "best_fit", "concat")
 ROW_WINDOW = 8192
 
 
-
 def _path(name: str, value: Any) -> str:
     return arguments.paths(name, value)[0]
 
@@ -52,7 +51,7 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def shuffle(value: Any, window: Any) -> Any:
     """How an epoch is shuffled: "off", "auto", or as the library's table has it; a window may have its own argument."""
-    how = {False: "off", None: "off", True: "auto"}[value] if value is None or isinstance(value, bool) else value
+    how = ("auto" if value else "off") if value is None or isinstance(value, bool) else value
     if window is None:
         return how
     if how not in ("auto", "window"):
