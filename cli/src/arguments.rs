@@ -16,13 +16,13 @@ mod verify;
 
 use crate::failure::EXIT_CODES;
 use crate::output::ColorName;
-use crate::units::{Gap, parse_bytes, parse_gap, parse_len, parse_millis, parse_seconds};
+use crate::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload::config::Config;
-use uringload::config::{Cache, EngineChoice, IoChoice, Part, Profile, Shuffle};
+use uringload::Builder;
+use uringload::config::{Cache, Config, EngineChoice, IoChoice, Part, Profile, Shuffle};
 use uringload_measure::bench::{Way, Workload};
 
 pub use chosen::Chosen;
@@ -156,15 +156,14 @@ pub struct Bench {
     /// Stop after this time [default: after --epochs].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Measuring")]
     pub duration: Option<Duration>,
-    /// Epochs of the whole run, counted from epoch 0 also where it resumes [default: the one that it starts in, or no
-    /// end with --duration].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring",
+          help = help("epochs", "the one that it starts in, or no end with --duration"))]
     pub epochs: Option<u64>,
     /// Epochs from where it starts or resumes, instead of --epochs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs",
           help_heading = "Measuring")]
     pub more_epochs: Option<u64>,
-    /// Measure this many times and report the round with the median rate.
+    /// Measure this many times and report the round with the median rate; a trace is of the last one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000),
           help_heading = "Measuring")]
     pub rounds: u32,
@@ -200,9 +199,8 @@ pub struct Bench {
     /// Also write the result as one page for a browser: verdict, what to try, rates, latencies, threads, machine.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
     pub html: Option<PathBuf>,
-    /// Write what every thread does to this file, for ui.perfetto.dev, as Chrome's JSON. With several rounds, of the
-    /// last one.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring",
+          help = help("trace", ""))]
     pub trace: Option<PathBuf>,
     /// Also write the result as JSON; "-" writes it to stdout instead of the table.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
@@ -397,28 +395,18 @@ pub struct Checkpoint {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Order")]
 pub struct Order {
-    /// Samples in a batch.
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, help = help("batch_size", ""))]
     pub batch_size: u64,
-    /// Use a random order for each epoch: of all samples (full), of windows of N neighbours (window:N), of shards, N
-    /// mixed at a time (shards:N), or of pieces of S neighbours (pieces:S:N); auto follows from how samples are stored.
-    ///
-    /// auto is full, but 16 pieces of about 16 MiB at a time if samples are in two shards or more (4096 samples or
-    /// more, of at most 1 MiB), and shards:4 if they are cut from units that are decoded as a whole.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
-          value_parser = chosen::parse_shuffle)]
+          value_parser = chosen::parse_shuffle, help = help("shuffle", ""), long_help = long_shuffle())]
     pub shuffle: Option<Shuffle>,
-    /// The seed of random orders.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, help = help("seed", ""))]
     pub seed: u64,
-    /// The rank of this process, from 0 [default: from torchrun, SLURM, MPI or LSF, else 0].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = help("rank", "from torchrun, SLURM, MPI or LSF, else 0"))]
     pub rank: Option<u64>,
-    /// Number of ranks that share the samples [default: from torchrun, SLURM, MPI or LSF, else 1].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = help("world_size", "from torchrun, SLURM, MPI or LSF, else 1"))]
     pub world_size: Option<u64>,
-    /// Drop the samples of an epoch that do not fill a batch on every rank.
-    #[arg(long)]
+    #[arg(long, help = help("drop_last", ""))]
     pub drop_last: bool,
 }
 
@@ -426,34 +414,24 @@ pub struct Order {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Reading")]
 pub struct Means {
-    /// What reads the bytes; the command fails if an engine that you name cannot be used.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help = help("engine", ""))]
     pub engine: EngineName,
-    /// Past the page cache (direct), through it (buffered), or whichever is faster (auto).
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help = help("io", ""))]
     pub io: IoName,
-    /// Reads in flight [default: by the device].
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = positive, help = help("queue_depth", "by the device"))]
     pub queue_depth: Option<usize>,
-    /// Largest read [default: by the device].
-    #[arg(long, value_name = "BYTES", value_parser = positive_len)]
+    #[arg(long, value_name = "BYTES", value_parser = positive_len, help = help("read_size", "by the device"))]
     pub read_size: Option<usize>,
-    /// Threads of the engine "threads" [default: by the machine].
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = positive, help = help("io_threads", "by the machine"))]
     pub io_threads: Option<usize>,
-    /// Threads that decode, if samples are stored in units that need it; 0 decodes on the thread that takes the
-    /// batches [default: by the machine].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = help("num_threads", "by the machine"))]
     pub num_threads: Option<usize>,
-    /// Memory for samples [default: by the batch].
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help = help("memory_limit", "by the batch"))]
     pub memory_limit: Option<u64>,
-    /// Read two samples as one if at most this many bytes are between them; auto: by what a read costs, where the
-    /// machine reports that.
-    #[arg(long, value_name = "BYTES", value_parser = parse_gap, default_value = "auto")]
-    pub coalesce_gap: Gap,
-    /// Keep the dataset's files in memory, within the memory limit: what fits is read once.
-    #[arg(long)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes,
+          help = help("coalesce_gap", "by what a read costs, where the machine tells"))]
+    pub coalesce_gap: Option<u64>,
+    #[arg(long, help = help("cache", ""))]
     pub cache: Option<CacheName>,
     /// Share the loader's statistics with `uringload top` while it runs, in this folder.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/dev/shm",
@@ -504,7 +482,7 @@ impl Means {
         config.io_threads = self.io_threads;
         config.num_threads = self.num_threads;
         config.memory_limit = self.memory_limit;
-        config.coalesce_gap = self.coalesce_gap.0;
+        config.coalesce_gap = self.coalesce_gap;
         config.cache = self.cache.map_or(Cache::Off, |CacheName::Memory| Cache::Memory);
         config.share_stats.clone_from(&self.share_stats);
         self.profile.iter().for_each(|profile| profile.fill(config));
@@ -581,6 +559,19 @@ pub enum Digest {
     Sha256,
 }
 
+/// The help of a setting, by the library's table, and what its default is where that is no value.
+pub(crate) fn help(setting: &str, default: &str) -> String {
+    let row = Builder::settings().iter().find(|row| row.name == setting);
+    let help = row.map_or("", |row| row.help.trim().trim_end_matches('.'));
+    if default.is_empty() { help.to_owned() } else { format!("{help} [default: {default}]") }
+}
+
+fn long_shuffle() -> String {
+    let auto = "auto is full, but 16 pieces of about 16 MiB at a time if samples lie in two shards or more";
+    let units = "and shards:4 if they are cut from units that are decoded as a whole";
+    format!("{}.\n\n{auto} (4096 samples or more, of at most 1 MiB), {units}.", help("shuffle", ""))
+}
+
 fn positive_len(text: &str) -> Result<usize, String> {
     match parse_len(text)? {
         0 => Err("it must be at least 1".into()),
@@ -600,10 +591,41 @@ fn positive(text: &str) -> Result<usize, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use uringload::config::Value;
 
     #[test]
     fn definitions_are_sound() {
         Arguments::command().debug_assert();
+    }
+
+    /// Settings of the library's table that are no flags of `bench`, and why.
+    const OTHERWISE: [(&str, &str); 5] = [
+        ("orient", "the command line shows images as a trainer gets them"),
+        ("check_every", "a command reads files that nobody writes"),
+        ("starved_after", "a command holds no batches"),
+        ("key", "list prints the key of each sample"),
+        ("index", "list prints the number of each sample"),
+    ];
+
+    #[test]
+    fn every_setting_is_a_flag_with_its_name_help_and_default() {
+        let command = Arguments::command();
+        let bench = command.find_subcommand("bench").expect("bench is a command");
+        for setting in Builder::settings() {
+            let (name, face) = (setting.name, format!("the command line: {}", setting.name));
+            let flag = bench.get_arguments().find(|flag| flag.get_id() == name);
+            assert_ne!(flag.is_some(), OTHERWISE.iter().any(|(other, _)| *other == name), "{face}");
+            let Some(flag) = flag else { continue };
+            assert_eq!(flag.get_long(), Some(&*name.replace('_', "-")), "{face}");
+            let shown = flag.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(shown.starts_with(&help(name, "")) && !shown.is_empty(), "{face}: {shown}");
+            let by_table = match setting.default() {
+                Value::Text(text) => text,
+                other => other.to_string(),
+            };
+            let defaults = flag.get_default_values().iter().filter(|_| flag.get_action().takes_values());
+            assert!(defaults.into_iter().all(|value| *value == *by_table), "{face}: {by_table}");
+        }
     }
 
     #[test]

@@ -10,15 +10,6 @@ pub fn parse_len(text: &str) -> Result<usize, String> {
     usize::try_from(parse_bytes(text)?).map_err(|_| "it is too large".into())
 }
 
-/// A gap between samples: "auto" is the library's choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gap(pub Option<u64>);
-
-/// Like `parse_bytes`, or "auto".
-pub fn parse_gap(text: &str) -> Result<Gap, String> {
-    if text == "auto" { Ok(Gap(None)) } else { parse_bytes(text).map(|bytes| Gap(Some(bytes))) }
-}
-
 /// A time from "10", "10s", "1.5s", "500ms", "2m" or "1h"; seconds if no unit is given.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     parse_time(text, 1.0)

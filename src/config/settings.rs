@@ -67,68 +67,64 @@ impl Setting {
 }
 
 settings! {
-    /// Rows (samples, unless `batching` says otherwise) in a batch.
+    /// Samples in a batch, or rows where samples are packed.
     batch_size: u64 = 64, Count;
-    /// Epochs until the loader ends; `None`: it never ends.
+    /// Epochs of the whole run, counted from epoch 0 also where it resumes.
     epochs: Option<u64> = Some(1), Whole;
-    /// Whether, and how, each epoch visits the samples in an order of its own.
+    /// Use a random order for each epoch: of all samples (full), of windows of N neighbours (window:N), of shards, N
+    /// mixed at a time (shards:N), or of pieces of S neighbours (pieces:S:N); auto follows from how samples are stored.
     shuffle: Shuffle = Shuffle::Off, Word;
-    /// What the shuffled orders derive from.
+    /// The seed of random orders.
     seed: u64 = 0, Whole;
-    /// Which of the `world_size` equal consumers this is, from 0.
+    /// The rank of this process, from 0.
     rank: u64 = 0, Whole;
-    /// Number of equal consumers that share the samples of an epoch.
+    /// Number of ranks that share the samples.
     world_size: u64 = 1, Count;
-    /// Whether samples that do not fill a batch on every rank are dropped at the end of an epoch.
+    /// Drop the samples of an epoch that do not fill a batch on every rank.
     drop_last: bool = false, Flag;
-    /// What moves the bytes.
+    /// What reads the bytes: uring, threads, or the better one that this machine allows (auto); one that is
+    /// named and cannot be used is an error.
     engine: EngineChoice = EngineChoice::Auto, Word;
-    /// Whether reads go past the page cache.
+    /// Past the page cache (direct), through it (buffered), or whichever is faster (auto).
     io: IoChoice = IoChoice::Auto, Word;
-    /// Reads in flight at most.
+    /// Most reads in flight.
     queue_depth: Option<usize> = None, Count;
-    /// Length of one read at most, in bytes.
+    /// Longest read, in bytes.
     read_size: Option<usize> = None, Bytes;
-    /// Threads of the `threads` engine.
+    /// Threads of the engine "threads".
     io_threads: Option<usize> = None, Count;
-    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
-    /// for each processor, at most 8.
+    /// Threads that decode; 0 decodes on the thread that takes the batches.
     num_threads: Option<usize> = None, Whole;
-    /// Bytes of memory for samples at most.
+    /// Most memory for samples, in bytes.
     memory_limit: Option<u64> = None, Bytes;
-    /// What is kept in memory from epoch to epoch.
+    /// Keep the dataset's files in memory (memory), as far as the memory limit allows: what fits is read once.
     cache: Cache = Cache::Off, Word;
-    /// Whether chroma may be repeated, and images decoded at a part of their size, instead of having the bytes that
-    /// decoding all of an image makes.
+    /// Repeat chroma instead of interpolating it, and decode large images at a part of their size: faster by
+    /// libjpeg-turbo, and not the bytes that decoding all of an image makes.
     fast_images: bool = false, Flag;
-    /// Whether images are turned as they say.
+    /// Turn images, and what follows them, as their EXIF or XMP orientation says.
     orient: bool = true, Flag;
-    /// The file that a trace is written to.
+    /// Write what every thread does to this file, for ui.perfetto.dev, as Chrome's JSON.
     trace: Option<PathBuf> = None, Path;
-    /// Two reads whose gap is at most this many bytes become one; `None`: by what an operation of the storage costs.
+    /// Read two samples as one if at most this many bytes lie between them.
     coalesce_gap: Option<u64> = None, Bytes;
-    /// What to do about a sample that cannot be read.
+    /// What to do about a sample that cannot be read: raise, warn (skip it and tell), skip, or replace it by another.
     on_error: OnError = OnError::Raise, Word;
-    /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures` in the place
-    /// of the batch that was one too many; `None`: any number.
+    /// Stop after more failures than this: a number, or a share of an epoch.
     max_failures: Option<MaxFailures> = None, Failures;
-    /// A file to which a line of JSON is added for each sample that cannot be read: see
-    /// [`quarantine`](mod@crate::quarantine). It is made if it is not there.
+    /// Append a line of JSON to this file for each sample that fails; `exclude` reads it.
     quarantine: Option<PathBuf> = None, Path;
-    /// How long a read may take, from when it is handed to the engine, before it is cancelled and its samples fail with
-    /// `Timeout`; `None`: as long as it likes. One that does not end even so keeps its memory until it does. A read
-    /// that only waits behind such ones may take four times as long.
+    /// Give up on a read, and the samples in it, after this time.
     timeout: Option<Duration> = None, Seconds;
-    /// How long nothing may come of a dataset's folder, or the machine may have no descriptor or memory to read with,
-    /// before the loader ends with an error; `None`: as long as it takes. Until then no sample fails for that.
+    /// Stop after waiting this long for storage that is away, or for descriptors or memory to read with.
     outage_timeout: Option<Duration> = Some(OUTAGE_TIMEOUT), Seconds;
-    /// How long what a look at an open file has told is believed.
+    /// Believe what a look at an open file said for this long; what another program writes is noticed that much later.
     check_every: Duration = CHECK_EVERY, Seconds;
-    /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
+    /// Stop after waiting this long for memory that the program holds.
     starved_after: Duration = Duration::from_secs(10), Seconds;
-    /// Whether each batch has a column "key" with the samples' keys.
+    /// Add a column "key" with the names of samples.
     key: bool = false, Flag;
-    /// Whether each batch has a column "index" with the samples' numbers in the dataset.
+    /// Add a column "index" with the numbers of samples in the dataset.
     index: bool = false, Flag;
 
     unnamed:

@@ -1,5 +1,6 @@
 //! Options for samples that cannot be read.
 
+use super::help;
 use crate::units::parse_seconds;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -11,20 +12,16 @@ use uringload::config::{MaxFailures, OnError};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Errors")]
 pub struct Failing {
-    /// What to do about a sample that cannot be read.
-    #[arg(long, default_value = "raise")]
+    #[arg(long, default_value = "raise", help = help("on_error", ""))]
     pub on_error: OnErrorName,
-    /// Stop after more failures than this: a number, or a share of an epoch such as 0.1%.
-    #[arg(long, value_name = "N|SHARE", value_parser = parse_max_failures)]
+    #[arg(long, value_name = "N|SHARE", value_parser = parse_max_failures, help = help("max_failures", "no limit"))]
     pub max_failures: Option<MaxFailures>,
-    /// Append a line of JSON to this file for each sample that fails; --exclude reads it.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help = help("quarantine", ""))]
     pub quarantine: Option<PathBuf>,
-    /// Give up on a read, and the samples in it, after this time [default: wait].
-    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help = help("timeout", "wait"))]
     pub timeout: Option<Duration>,
-    /// Stop after waiting this long for storage that is away, or for descriptors or memory to read with.
-    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "300")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "300",
+          help = help("outage_timeout", ""))]
     pub outage_timeout: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! Options for columns of encoded images.
 
-use super::parse_bytes;
+use super::{help, parse_bytes};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,9 +27,7 @@ pub struct Images {
     /// The layout of the tensors [default: nchw, or what the chain says].
     #[arg(long, value_name = "LAYOUT", requires = "transform")]
     pub image_layout: Option<LayoutName>,
-    /// Repeat chroma instead of interpolating it, and decode large images at a part of their size: faster by
-    /// libjpeg-turbo, but other bytes than a full decode makes.
-    #[arg(long, requires = "transform", conflicts_with = "cache_images")]
+    #[arg(long, requires = "transform", conflicts_with = "cache_images", help = help("fast_images", ""))]
     pub fast_images: bool,
     /// Keep this many bytes of decoded images from epoch to epoch, as they are before the first random operation: in
     /// memory, or in the folder that --cache-images-dir names.
