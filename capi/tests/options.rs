@@ -107,6 +107,24 @@ fn lengths() -> tempfile::TempDir {
     folder
 }
 
+/// No list of C's own stands before the table: each name is set by it, and so it refuses what no setting can be.
+#[test]
+fn every_setting_of_the_table_is_an_option() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("a.bin"), [0; 64]).expect("written");
+    for uringload::config::Setting { name, .. } in uringload::Builder::settings() {
+        let beside = match *name {
+            "rank" => ", \"world_size\": 1",
+            "world_size" => ", \"rank\": 0",
+            "fast_images" => ", \"transform\": \"hflip\"",
+            _ => "",
+        };
+        let options = CString::new(format!("{{\"{name}\": []{beside}}}")).expect("text");
+        let refused = batches(folder.path(), c"{\"format\": \"folder\"}", &options).expect_err(name);
+        assert!(refused.contains(&format!("{name} cannot be []")), "C lacks {name}: {refused}");
+    }
+}
+
 #[test]
 fn sequences_are_packed_into_rows() {
     let folder = lengths();

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use uringload::config::{Kind, Value};
+use uringload::config::{Kind, Setting, Value};
 use uringload::dataset::{self, Options};
 use uringload::{Builder, ErrorKind, Loader};
 
@@ -57,21 +57,55 @@ fn a_value_by_name_is_the_value_of_the_setter() {
     assert_eq!(format!("{:?}", by_name.unwrap()), format!("{same:?}"));
 }
 
-/// Every setter has the name that the table has. A rank comes with the number of ranks.
-#[test]
-fn setters_are_called_as_the_table_calls_them() {
-    let surface = include_str!("../api/uringload.txt");
-    for setting in Builder::settings().iter().filter(|setting| setting.name != "world_size") {
-        assert!(surface.contains(&format!("fn uringload::Builder::{}(", setting.name)), "{}", setting.name);
-    }
+/// A face: its name, its text, what a setting looks like there, and those that it does otherwise, each with the reason.
+type Face = (&'static str, &'static str, fn(&Setting) -> String, &'static [(&'static str, &'static str)]);
+
+/// The command line's own test holds its flags to the table; C's options are made of it.
+const FACES: [Face; 3] = [
+    (
+        "Rust's Builder",
+        include_str!("../api/uringload.txt"),
+        |setting| format!("fn uringload::Builder::{}(", setting.name),
+        &[("world_size", "rank takes both")],
+    ),
+    (
+        "Python's DataLoader",
+        include_str!("../../python/lib/uringload/_loader.py"),
+        |setting| format!("\n        {}: ", setting.name),
+        &[("epochs", "a pass is an epoch")],
+    ),
+    ("docs/settings.md", include_str!("../../docs/settings.md"), row, &[]),
+];
+
+/// A line of the table in the documentation.
+fn row(setting: &Setting) -> String {
+    let takes = match setting.kind {
+        Kind::Flag => "true, false",
+        Kind::Whole => "number",
+        Kind::Count => "number from 1",
+        Kind::Bytes => "bytes",
+        Kind::Seconds => "seconds",
+        Kind::Word => "word",
+        Kind::Path => "path",
+        Kind::Failures => "number, share",
+        other => panic!("{other:?} has no words here"),
+    };
+    let default = match setting.default() {
+        Value::Null => "none".to_owned(),
+        Value::Text(word) => word,
+        other => other.to_string(),
+    };
+    format!("| `{}` | {takes} | {default} | {} |\n", setting.name, setting.help.trim())
 }
 
-/// Python's keywords, but for epochs: each pass is one.
 #[test]
-fn keywords_of_python_are_called_as_the_table_calls_them() {
-    const OTHERWISE: [&str; 1] = ["epochs"];
-    let source = include_str!("../../python/lib/uringload/_loader.py");
-    for setting in Builder::settings().iter().filter(|setting| !OTHERWISE.contains(&setting.name)) {
-        assert!(source.contains(&format!("\n        {}: ", setting.name)), "{}", setting.name);
-    }
+fn every_face_has_every_setting() {
+    let lacks = FACES.iter().flat_map(|(face, text, shows, otherwise)| {
+        let all = Builder::settings().iter();
+        let wanted = all.filter(|setting| !otherwise.iter().any(|(name, _)| *name == setting.name));
+        let lacking = wanted.map(shows).filter(|shown| !text.contains(shown));
+        lacking.map(move |shown| format!("{face} lacks {}", shown.trim()))
+    });
+    let lacks: Vec<String> = lacks.collect();
+    assert!(lacks.is_empty(), "{}", lacks.join("\n"));
 }
