@@ -65,7 +65,7 @@ def timed(command):
 
 def ours(binary, data, name):
     folder = os.path.join(data, name)
-    options = {"records": lambda: ["--format", "records", "--record-size",
+    options = {"records": lambda: ["--format", "records", "--record-bytes",
                                    machine.text(os.path.join(folder, "record_size"))],
                "tokens": lambda: ["--format", "tokens", "--token-dtype", "u16", "--window-tokens", str(WINDOW)]}
     files = {"records": "records.bin", "tokens": "tokens.bin", "mds": "data"}

@@ -33,7 +33,7 @@ from spine import drop_caches
 HERE = os.path.dirname(os.path.abspath(__file__))
 MIN_ROUNDS = 5
 RUN_LIMIT_S = 300
-RECORDS = ("--format", "records", "--record-size", "150528", "--batch-size", "64")
+RECORDS = ("--format", "records", "--record-bytes", "150528", "--batch-size", "64")
 WEIGHTS = (1, 1, 1, 1, 1, 1, 1, 1)
 # Ways that also measure a raw read of the same bytes: the disk's own rate in that order.
 RAW = ("seq. views", "views")

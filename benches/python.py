@@ -47,7 +47,7 @@ LOOK_S = 0.1
 # By work: options of the Rust bench and samples per batch; then the least multiple of PyTorch's samples/s.
 SPINE = {
     "small": (("--format", "folder"), 64),
-    "records": (("--format", "records", "--record-size", str(RECORD_BYTES)), 64),
+    "records": (("--format", "records", "--record-bytes", str(RECORD_BYTES)), 64),
     "large": (("--format", "folder"), 1),
 }
 AGAINST = {"small": 2.8, "records": 3.5, "npy": 3.0}

@@ -64,7 +64,7 @@ WORKS = (
     Work("small", "20 000 files, log-normal around 110 KB", ("--shuffle", "--batch-size", "64"),
          0.95, 0.10, 0.6, 1.0, warm=True),
     Work("records", "one 6 GB file, shuffled 150 528-byte records",
-         ("--format", "records", "--record-size", "150528", "--shuffle", "--batch-size", "64"),
+         ("--format", "records", "--record-bytes", "150528", "--shuffle", "--batch-size", "64"),
          0.97, 0.03, 0.4, warm=True),
     Work("large", "40 files of about 140 MB, whole-file samples", ("--shuffle", "--batch-size", "1"), 0.97, 0.02, 0.4),
 )

@@ -483,7 +483,7 @@ pub(crate) fn refuse_headers(files: &FileTable, elements: &str, formats: &[Forma
                 (UNREAD[usize::from(at)].name, UNREAD[usize::from(at)].remedy)
             }
             _ if LLM_C.iter().any(|magic| head.starts_with(&magic.to_le_bytes())) => {
-                ("llm.c", "its tokens begin after 256 integers: give header_bytes=1024 (--header-size 1024)")
+                ("llm.c", "its tokens begin after 256 integers: give header_bytes=1024 (--header-bytes 1024)")
             }
             _ => continue,
         };

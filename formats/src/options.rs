@@ -16,8 +16,6 @@ use uringload_core::{DType, Error, ErrorKind, Part, Result};
 pub struct OptionSpec {
     /// Its name, in lower case with underscores: `record_bytes`.
     pub name: &'static str,
-    /// Other names that it had or has elsewhere.
-    pub aliases: &'static [&'static str],
     /// What it takes.
     pub kind: OptionKind,
     /// What it is for, in a sentence or two of plain text.
@@ -235,7 +233,7 @@ impl Options {
         self.format.as_deref()
     }
 
-    /// Whether an option was set, by the name that it is declared under.
+    /// Whether an option was set.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.values.iter().any(|(known, _)| known == name)
     }
@@ -263,16 +261,6 @@ impl Options {
     /// The names of the options that were given.
     pub(crate) fn given(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(|(name, _)| &**name)
-    }
-
-    /// Calls every option by the name that it is declared under.
-    pub(crate) fn with_declared_names(mut self, declared: &[OptionSpec]) -> Options {
-        for (name, _) in &mut self.values {
-            if let Some(spec) = declared.iter().find(|spec| spec.aliases.contains(&&**name)) {
-                *name = spec.name.to_owned();
-            }
-        }
-        self
     }
 
     /// The options of one format, typed. What it does not declare is passed over: the door has refused it.
@@ -454,13 +442,12 @@ impl<const N: usize> From<[&str; N]> for OptionValue {
 /// Declares the options of a format: a struct, and the same options by name. The documentation of a field is the
 /// option's help, so it is plain text.
 ///
-/// A field is `name: Type`, with `= value` where its default is not the type's own, and with `[alias]` behind its name
-/// where it has or had another name.
+/// A field is `name: Type`, with `= value` where its default is not the type's own.
 macro_rules! options {
     (
         $(#[doc = $about:literal])*
         $vis:vis struct $name:ident {
-            $( $(#[doc = $help:literal])+ $field:ident $([$($alias:literal),+])?: $type:ty $(= $default:tt)?, )*
+            $( $(#[doc = $help:literal])+ $field:ident: $type:ty $(= $default:tt)?, )*
         }
     ) => {
         $(#[doc = $about])*
@@ -482,7 +469,6 @@ macro_rules! options {
         impl $crate::options::FormatOptions for $name {
             const SPECS: &'static [$crate::options::OptionSpec] = &[$( $crate::options::OptionSpec {
                 name: stringify!($field),
-                aliases: &[$($($alias),+)?],
                 kind: $crate::options::kind_of!($type $(, $default)?),
                 help: concat!($($help),+),
             }, )*];
@@ -564,7 +550,7 @@ mod tests {
         pub struct MadeOptions {
             /// Bytes of a frame,
             /// header included.
-            frame_bytes["frame-size"]: u64,
+            frame_bytes: u64,
             /// Whether sums are compared.
             verify: bool = true,
             /// Columns.
@@ -577,14 +563,14 @@ mod tests {
     #[test]
     fn an_option_is_declared_once() {
         let [frame, verify, columns, dtype] = MadeOptions::SPECS else { panic!("{:?}", MadeOptions::SPECS) };
-        assert_eq!((frame.name, frame.aliases, frame.kind), ("frame_bytes", &["frame-size"][..], OptionKind::Number));
+        assert_eq!((frame.name, frame.kind), ("frame_bytes", OptionKind::Number));
         assert_eq!(frame.help, " Bytes of a frame, header included.");
         assert_eq!((verify.kind, columns.kind), (OptionKind::FlagOn, OptionKind::Texts));
         assert_eq!(dtype.kind, OptionKind::OneOf(DTYPES));
         assert!(DTYPES.iter().eq(DType::ALL.map(DType::name).iter()), "every type has its name among the options'");
 
-        let named = Options::new().set("frame-size", "4KiB").set("columns", "a,b").set("verify", false).threads(3);
-        let made: MadeOptions = named.with_declared_names(MadeOptions::SPECS).typed().unwrap();
+        let named = Options::new().set("frame_bytes", "4KiB").set("columns", "a,b").set("verify", false).threads(3);
+        let made: MadeOptions = named.typed().unwrap();
         assert_eq!((made.frame_bytes, made.verify, made.dtype, made.common.threads), (4096, false, None, 3));
         assert_eq!(made.columns, ["a", "b"]);
 

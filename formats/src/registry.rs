@@ -85,7 +85,7 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
     options: &Options,
     ask: impl FnOnce(Paths, &Options) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let options = options.clone().with_declared_names(&all_options());
+    let options = options.clone();
     let (paths, timeout) = (Paths::new(paths, FORMATS), options.common().timeout);
     if timeout.is_zero() {
         let error = Error::new(ErrorKind::InvalidArgument, "no storage answers within a timeout of 0");
@@ -122,7 +122,6 @@ pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static
 /// The options that every format has.
 const COMMON: &[OptionSpec] = &[OptionSpec {
     name: "split",
-    aliases: &[],
     kind: OptionKind::Text,
     help: " The split to open, where folders or files are called train, val, test and the like; \"all\" for all of \
            them together.",

@@ -76,15 +76,12 @@ pub fn names(of: impl Fn(&inspect::Format) -> bool) -> Vec<PossibleValue> {
 
 /// The argument for an option: `--record-bytes`, and `--no-header` if it is on by default.
 fn argument(spec: &OptionSpec) -> Arg {
-    let long = |name: &str| {
-        let no = if spec.kind == OptionKind::FlagOn { "no-" } else { "" };
-        format!("{no}{}", name.replace('_', "-"))
-    };
+    let no = if spec.kind == OptionKind::FlagOn { "no-" } else { "" };
+    let long = format!("{no}{}", spec.name.replace('_', "-"));
     let formats = formats_with(spec.name);
     let formats = if formats.len() == FORMATS.len() { "all formats".into() } else { formats.join(", ") };
     let help = format!("{} [{formats}]", spec.help.trim().trim_end_matches('.'));
-    let argument = Arg::new(spec.name).long(long(spec.name)).aliases(spec.aliases.iter().map(|name| long(name)));
-    let argument = argument.help(help);
+    let argument = Arg::new(spec.name).long(long).help(help);
     match spec.kind {
         OptionKind::Flag | OptionKind::FlagOn => argument.action(ArgAction::SetTrue),
         OptionKind::Choose => argument.value_name("BOOL").value_parser(value_parser!(bool)),

@@ -28,7 +28,7 @@ fn formats_are_found_and_described() {
     let stored = inspected(&format!("{} --rows", data("stored.npz")));
     assert_eq!((&stored["format"], &stored["samples"], &stored["bytes"]), (&"npz".into(), &6.into(), &120.into()));
     assert_eq!((&stored["columns"][1]["name"], &stored["columns"][1]["dtype"]), (&"y".into(), &"i64".into()));
-    let tensors = inspected(&format!("{} --tensor a --tensor c", data("tensors.safetensors")));
+    let tensors = inspected(&format!("{} --tensors a --tensors c", data("tensors.safetensors")));
     assert_eq!((&tensors["format"], &tensors["samples"]), (&"safetensors".into(), &1.into()));
     assert_eq!(tensors["columns"][0]["shape"], json("[2, 3]"));
     let tokens = inspected(&format!("{} --window-tokens 4 --documents", data("megatron_u2.idx")));
@@ -61,12 +61,12 @@ fn rows_and_windows_are_slices_of_their_files() {
 fn what_cannot_be_asked_for_is_an_error_of_usage() {
     let npy = data("golden.npy");
     let refused = [
-        format!("{npy} --record-size 4 --format npy"),
+        format!("{npy} --record-bytes 4 --format npy"),
         format!("{npy} --format folder --rows"),
-        format!("{npy} --format folder --tensor a"),
+        format!("{npy} --format folder --tensors a"),
         format!("{npy} --window-tokens 4"),
-        format!("{npy} --header-size 4"),
-        format!("{npy} --tensor absent"),
+        format!("{npy} --header-bytes 4"),
+        format!("{npy} --tensors absent"),
         format!("{} --documents", data("megatron_u2.bin")),
         data("megatron_u2.bin"),
     ];

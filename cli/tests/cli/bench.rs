@@ -112,7 +112,8 @@ fn other_ways_read_the_same_samples() {
         let ratio = result["bytes_per_s"].as_f64().unwrap() / one["bytes_per_s"].as_f64().unwrap();
         assert!((one["rate_ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{one}");
     }
-    let records = format!("bench {} --record-size 1000 --io buffered --compare buffered,mmap", folder.path().display());
+    let records =
+        format!("bench {} --record-bytes 1000 --io buffered --compare buffered,mmap", folder.path().display());
     let (table, _) = expect(&mut uringload(&records), 0);
     assert!(table.contains("compared with") && table.contains("mmap"), "{table}");
 }
@@ -286,7 +287,7 @@ fn the_trace_of_a_killed_run_opens() {
     let folder = folder(&[("a.bin", 1 << 20)]);
     let trace = folder.path().join("run.json");
     let line = format!(
-        "bench {}/a.bin --format records --record-size 1024 --duration 60s --no-raw --trace {}",
+        "bench {}/a.bin --format records --record-bytes 1024 --duration 60s --no-raw --trace {}",
         folder.path().display(),
         trace.display()
     );

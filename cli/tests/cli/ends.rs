@@ -57,9 +57,9 @@ fn arguments_that_cannot_work_end_with_2() {
         format!("bench {dir} --compare tar"),
         format!("bench {dir} --engine sim --compare mmap"),
         format!("bench {dir} --format records"),
-        format!("bench {dir} --format folder --record-size 5"),
-        format!("bench {dir} --record-size 0"),
-        format!("bench {dir} --header-size 5"),
+        format!("bench {dir} --format folder --record-bytes 5"),
+        format!("bench {dir} --record-bytes 0"),
+        format!("bench {dir} --header-bytes 5"),
         format!("list {dir} --digest md5"),
         format!("bench {dir} --resume x --compare mmap"),
         format!("verify-order {dir} --vs 0"),
@@ -91,8 +91,8 @@ fn data_that_is_not_there_ends_with_1_and_a_line_that_names_it() {
         (at("empty"), "empty"),
         (at("*.tar"), "*.tar"),
         ("/dev/null".into(), "/dev/null"),
-        (format!("{} --record-size 3", at("a")), "/a"),
-        (format!("{} --record-size 10 --header-size 20", at("a")), "/a"),
+        (format!("{} --record-bytes 3", at("a")), "/a"),
+        (format!("{} --record-bytes 10 --header-bytes 20", at("a")), "/a"),
         (format!("{} --memory-limit 1KiB", at("a")), "memory"),
     ] {
         for command in ["bench", "list"] {

@@ -9,7 +9,7 @@ fn data(name: &str) -> String {
 #[test]
 fn datasets_are_found_and_described() {
     let file = data("layouts-latest.h5");
-    let found = json(&expect(&mut uringload(&format!("inspect {file} --json --tensor all --tensor labels")), 0).0);
+    let found = json(&expect(&mut uringload(&format!("inspect {file} --json --tensors all --tensors labels")), 0).0);
     assert_eq!((&found["format"], &found["samples"], &found["shards"]), (&"hdf5".into(), &11.into(), &3.into()));
     let column = &found["columns"][0];
     assert_eq!((&column["name"], &column["dtype"], &column["shape"]), (&"all".into(), &"i32".into(), &json("[6, 4]")));
@@ -27,7 +27,7 @@ fn rows_are_listed() {
         let (out, _) = expect(&mut uringload(&arguments), 0);
         out.lines().map(json).collect::<Vec<_>>()
     };
-    let rows = list("--tensor contiguous --tensor chunked");
+    let rows = list("--tensors contiguous --tensors chunked");
     assert_eq!(rows.len(), 11);
     for row in &rows {
         let columns = &row["columns"];
@@ -39,9 +39,9 @@ fn rows_are_listed() {
 #[test]
 fn what_cannot_be_had_is_said() {
     let refused = [
-        (format!("{} --tensor blosc", data("refused-latest.h5")), 1, "filter 32001 (blosc)"),
-        (format!("{} --tensor absent", data("small-latest.h5")), 2, "the file has no dataset \"absent\""),
-        (format!("{} --format folder --tensor x", data("small-latest.h5")), 2, "hdf5"),
+        (format!("{} --tensors blosc", data("refused-latest.h5")), 1, "filter 32001 (blosc)"),
+        (format!("{} --tensors absent", data("small-latest.h5")), 2, "the file has no dataset \"absent\""),
+        (format!("{} --format folder --tensors x", data("small-latest.h5")), 2, "hdf5"),
         (format!("{} --format hdf5", data("../arrays/golden.npy")), 1, "no HDF5 superblock"),
     ];
     for (arguments, code, word) in refused {

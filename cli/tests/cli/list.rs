@@ -83,7 +83,7 @@ fn records_are_slices_of_their_file() {
     let folder = folder(&[("r", HEADER + 50 * RECORD + 7)]);
     let bytes = content("r", HEADER + 50 * RECORD + 7);
     let arguments = format!(
-        "list {} --record-size {RECORD} --header-size {HEADER} --drop-tail --digest sha256",
+        "list {} --record-bytes {RECORD} --header-bytes {HEADER} --drop-tail --digest sha256",
         folder.path().display()
     );
     let lines = lines(&arguments);

@@ -42,7 +42,7 @@ fn inspect_counts_what_is_there() {
     assert_eq!(told["left_out"][0]["count"], 1);
     let (text, _) = expect(&mut uringload(&format!("inspect {dir}")), 0);
     assert!(text.contains("3 in 3 files") && text.contains("left out       1 hidden names"), "{text}");
-    let records = json(&expect(&mut uringload(&format!("inspect {dir}/a/2 --record-size 100 --json")), 0).0);
+    let records = json(&expect(&mut uringload(&format!("inspect {dir}/a/2 --record-bytes 100 --json")), 0).0);
     assert_eq!((&records["samples"], &records["columns"][0]["shape"][0]), (&3.into(), &100.into()));
 }
 
@@ -77,7 +77,7 @@ fn inspect_knows_shards_by_their_index() {
     let (lines, _) = expect(&mut uringload(&format!("list {some} --allow-bad-shards")), 1);
     let count = |what: &str| lines.lines().filter(|line| line.contains(what)).count();
     assert_eq!((lines.lines().count(), count("\"columns\""), count("1/shard.00000.mds")), (10, 7, 3), "{lines}");
-    for wrong in ["--format mds --record-size 5", "--format mds --block-size 5", "--format records"] {
+    for wrong in ["--format mds --record-bytes 5", "--format mds --block-size 5", "--format records"] {
         expect(&mut uringload(&format!("inspect {data}/mds {wrong}")), 2);
     }
 }

@@ -149,6 +149,6 @@ fn list_has_keys_and_the_fields_that_are_wanted() {
     assert_eq!(out.lines().count(), 6);
     let (_, err) = run("list --fields png", folder.path(), 2);
     assert!(err.contains("choose from the fields jpg, cls"), "{err}");
-    let (_, err) = run("list --format tar --record-size 5", folder.path(), 2);
+    let (_, err) = run("list --format tar --record-bytes 5", folder.path(), 2);
     assert!(err.contains("only for records"), "{err}");
 }

@@ -57,10 +57,10 @@ fn inspect_tells_what_records_hold() {
     assert!(err.contains("SequenceExample"), "{err}");
     write(&folder.path().join("readme.md"), b"beside records");
     for other in ["--format tar", "--format folder"] {
-        let (_, err) = run(&format!("inspect {other} --no-crc"), folder.path(), 2);
+        let (_, err) = run(&format!("inspect {other} --no-verify-crc"), folder.path(), 2);
         assert!(err.contains("only for tfrecord"), "{err}");
     }
-    let (_, err) = run("inspect --no-crc", super::folder(&[("a", 10)]).path(), 2);
+    let (_, err) = run("inspect --no-verify-crc", super::folder(&[("a", 10)]).path(), 2);
     assert!(err.contains("only for tfrecord"), "{err}");
 }
 
@@ -70,7 +70,7 @@ fn list_has_keys_and_the_features_that_are_wanted() {
     let (out, _) = run("list --digest sha256 --fields label,image", folder.path(), 0);
     let lines: Vec<_> = out.lines().map(json).collect();
     assert_eq!((lines.len(), &lines[6]["key"]), (11, &"train.tfrecord-00001-of-00002#0".into()));
-    let (out, _) = run("list --format tfrecord --whole-records --no-crc", folder.path(), 0);
+    let (out, _) = run("list --format tfrecord --whole-records --no-verify-crc", folder.path(), 0);
     assert_eq!(out.lines().count(), 11);
     let (_, err) = run("list --fields none", folder.path(), 2);
     assert!(err.contains("choose from the features box, ids"), "{err}");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 fn records() -> (tempfile::TempDir, String) {
     let folder = folder(&[("data/a.bin", 4 << 20)]);
     let dir = folder.path().join("data").display().to_string();
-    (folder, format!("{dir} --format records --record-size 4096"))
+    (folder, format!("{dir} --format records --record-bytes 4096"))
 }
 
 #[test]

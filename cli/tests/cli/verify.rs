@@ -131,7 +131,7 @@ fn good_data_of_every_format_has_nothing_to_be_found() {
         ("folder", "", files.path().into(), 5, 0),
         ("jsonl", "", lines.path().into(), 2, 0),
         ("tfrecord", "", records.path().into(), 3, 0),
-        ("records", "--record-size 1", files.path().into(), 65, 0),
+        ("records", "--record-bytes 1", files.path().into(), 65, 0),
         ("mds", "", mds.path().into(), 3, 2),
         ("mds", "--verify-hashes", mds.path().into(), 3, 2),
         ("mds", "", at("mds"), 10, 4),
@@ -340,7 +340,7 @@ fn an_interrupted_verify_says_how_far_it_came() {
     let root = folder(&[]);
     // Billions of samples, none of which takes room on the disk.
     File::create(root.path().join("records")).unwrap().set_len(1 << 32).unwrap();
-    let arguments = format!("verify --record-size 1 {}", root.path().display());
+    let arguments = format!("verify --record-bytes 1 {}", root.path().display());
     // It has looked at some of it at once, unless the machine is busy.
     let delays = (0..8).map(|double| std::time::Duration::from_millis(200) * (1 << double));
     let outs = delays.map(|delay| {

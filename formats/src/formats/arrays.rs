@@ -94,7 +94,7 @@ options! {
         rows: bool,
         /// The arrays, tensors or datasets that are wanted, by name, a column each; not given: all, and of HDF5's
         /// datasets those with as many rows as most of them.
-        tensors["tensor"]: Vec<String>,
+        tensors: Vec<String>,
         /// What is a sample, where the format's own choice is not wanted.
         samples: Option<ArraySamples>,
     }

@@ -49,7 +49,7 @@ options! {
     pub struct Hdf5Options {
         /// Arrays, tensors or datasets that become columns, by name and in this order; not given: all. Of HDF5's
         /// datasets, all that have as many rows as most of them; of two such numbers, the larger.
-        tensors["tensor"]: Vec<String>,
+        tensors: Vec<String>,
     }
 }
 

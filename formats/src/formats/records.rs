@@ -19,9 +19,9 @@ options! {
     /// Options of records.
     pub struct RecordOptions {
         /// Bytes of a record, at least 1.
-        record_bytes["record_size"]: u64,
+        record_bytes: u64,
         /// Bytes before the first record, or raw token, of each file.
-        header_bytes["header_size"]: u64,
+        header_bytes: u64,
         /// Leave out bytes at a file's end that do not make a whole record, instead of failing.
         drop_tail: bool,
         /// Type of the elements, such as u16, f32 or bf16.

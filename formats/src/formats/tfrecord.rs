@@ -52,7 +52,7 @@ options! {
         /// Features of numbers whose values all have one shape: "label:" for scalars, "box:2x2" for matrices.
         fixed: Shapes,
         /// Compare the checksum of each record when it is read.
-        verify_crc["crc"]: bool = true,
+        verify_crc: bool = true,
     }
 }
 

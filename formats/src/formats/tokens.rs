@@ -31,7 +31,7 @@ options! {
         /// Type of raw tokens; not given: files are Megatron-LM's, whose index has it.
         token_dtype: Option<DType>,
         /// Bytes before the first record, or raw token, of each file.
-        header_bytes["header_size"]: u64,
+        header_bytes: u64,
         /// Keep windows within Megatron-LM's documents; otherwise a file is one stream.
         documents: bool,
         /// Fail if tokens are left after the last window of a file or document, instead of leaving them out.
