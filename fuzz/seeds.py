@@ -58,7 +58,6 @@ def archives():
     put("tar", "two.tar", archive(tarfile.USTAR_FORMAT, names))
     put("tar", "long.tar", archive(tarfile.GNU_FORMAT, ("x" * 120 + ".jpg", "y.jpg")))
     put("tar", "pax.tar", archive(tarfile.PAX_FORMAT, ("z" * 300 + "ü.jpg", "y.jpg")))
-    put("dali", "two.idx", b"v1.2 2\njpg 512 5 a.jpg cls 1536 5 a.cls\njpg 2560 9 dir/b.jpg cls 3584 9 dir/b.cls\n")
 
 
 def packed_archives():
@@ -132,7 +131,6 @@ def records():
     put("tfrecord", "zlib", b"-" + read("tfrecord", "zlib", "train.tfrecord"))
     put("tfrecord", "in_gzip", b"g" + train)
     put("tfrecord", "in_zlib", b"l" + raw)
-    put("tfrecord_dali", "raw.idx", read("tfrecord", "bytes", "raw.tfrecord.idx"))
     payloads = []
     while train:
         (size,) = struct.unpack_from("<Q", train)

@@ -62,7 +62,7 @@ pub fn run(asked: &Index) -> Done {
     }
     index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     index.damage.iter().for_each(|error| eprintln_quietly(&format!("uringload: no index: {}", told(error))));
-    let is_kept = report.written == report.scanned + report.imported;
+    let is_kept = report.written == report.scanned;
     Ok(if is_kept && index.damage.is_empty() { Exit::Done } else { Exit::Degraded })
 }
 
@@ -75,7 +75,6 @@ fn as_json(dataset: &dyn Dataset, report: &IndexReport) -> String {
         "samples": dataset.len(),
         "files": dataset.files().len(),
         "scanned": report.scanned,
-        "imported": report.imported,
         "current": report.current,
         "written": report.written,
         "bytes_read": report.bytes_read,
@@ -90,11 +89,7 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     let mut table = Table::new(output::NAMES);
     table.row("samples", format!("{} in {} files", count(dataset.len()), count(dataset.files().len() as u64)));
     let (current, scanned) = (count(report.current), count(report.scanned));
-    let imported = match report.imported {
-        0 => String::new(),
-        imported => format!("{} taken over from DALI, ", count(imported)),
-    };
-    table.row("files", format!("{scanned} looked through, {imported}{current} had their index"));
+    table.row("files", format!("{scanned} looked through, {current} had their index"));
     table.row("written", format!("{} indexes", count(report.written)));
     let all = dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
     let of = |bytes: u64| text::bytes(bytes as f64);

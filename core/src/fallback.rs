@@ -123,7 +123,7 @@ pub enum Cause {
     Locality,
     /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
-    /// An index that another program wrote does not fit its shard.
+    /// Others may write the index of a shard.
     ForeignIndex,
     /// There is no usable GPU.
     Device,
@@ -283,7 +283,7 @@ impl Cause {
             (Cause::NvjpegEngine, _) => {
                 ("nvJPEG reaches no engine", "let the loader find libnvcuvid.so.1, which is a part of the driver")
             }
-            (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
+            (Cause::ForeignIndex, _) => ("others may write an index", "delete it, and index again"),
             (Cause::Gds(cause), _) => cause.words(),
         }
     }

@@ -5,7 +5,7 @@
     /somewhere/bin/python tests/data/make_tfrecord.py
 
 Beside them stands expected.json: for each file and record, the payload in hex or the bytes of each column in hex, made
-from the values that were written and not from the files. The index is what DALI's tfrecord2idx writes.
+from the values that were written and not from the files.
 """
 
 import json
@@ -55,16 +55,6 @@ def example(number: int) -> tuple:
     return message.SerializeToString(deterministic=True), {name: value.hex() for name, value in columns.items()}
 
 
-def index(name: str) -> None:
-    """As DALI's tools/tfrecord2idx does it."""
-    lines, at, content = [], 0, (HERE / name).read_bytes()
-    while at < len(content):
-        size = struct.unpack_from("<q", content, at)[0] + 16
-        lines.append(f"{at} {size}\n")
-        at += size
-    (HERE / (name + ".idx")).write_text("".join(lines))
-
-
 def sequence() -> bytes:
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
     lists = tf.train.FeatureLists(feature_list={"steps": tf.train.FeatureList(feature=[feature, feature])})
@@ -82,7 +72,6 @@ def main() -> None:
     write("zlib/train.tfrecord", payloads, expected, "ZLIB")
     raw = [b"hello", b"", bytes(range(256)) * 3, b"\n\x00", b"last"]
     write("bytes/raw.tfrecord", raw, [payload.hex() for payload in raw])
-    index("bytes/raw.tfrecord")
     write("sequence/steps.tfrecord", [sequence()], [])
     (HERE / "expected.json").write_text(json.dumps(EXPECTED, indent=0, ensure_ascii=False) + "\n")
 

@@ -8,7 +8,7 @@ mod writer;
 
 use super::memory::assert_small;
 use crate::common::content;
-use crate::common::direct::{Row, report, samples};
+use crate::common::direct::{Row, samples};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -137,12 +137,8 @@ fn files_of_tensorflow() {
     assert_eq!(file(&raw), fs::read(data("bytes/raw.tfrecord")).unwrap(), "our writer is TensorFlow's");
     let written: Vec<Vec<u8>> = rows[..6].iter().map(writer::example).collect();
     assert_eq!(file(&written), fs::read(data("examples/train.tfrecord-00000-of-00002")).unwrap());
-    // Copied in this order, for an index that is older than its file is not believed.
-    let [records, index] = ["raw.tfrecord", "raw.tfrecord.idx"].map(|name| fs::read(data("bytes").join(name)).unwrap());
-    let place = folder(&[("raw.tfrecord", &records), ("raw.tfrecord.idx", &index)]);
-    let dataset = dataset::open(&[place.path()], &quiet()).unwrap();
+    let dataset = dataset::open(&[data("bytes")], &quiet()).unwrap();
     assert_eq!(payloads(&*dataset).into_iter().map(Result::unwrap).collect::<Vec<_>>(), raw);
-    assert_eq!((report(&*dataset).imported, dataset.index().fallbacks.len()), (1, 0), "with DALI's index");
     let error = dataset::open(&[data("sequence")], &quiet());
     assert_error(error, ErrorKind::Unavailable, &["SequenceExample", "steps.tfrecord", "as bytes"]);
     assert_eq!(dataset::open(&[data("sequence")], &bytes()).unwrap().len(), 1);

@@ -20,8 +20,6 @@ pub struct IndexProgress {
 pub struct IndexReport {
     /// Shards that already had an index.
     pub current: u64,
-    /// Shards whose index was converted from DALI's.
-    pub imported: u64,
     /// Shards that were scanned.
     pub scanned: u64,
     /// Indexes that were written.

@@ -362,7 +362,7 @@ impl Indexing for Looking {
         Ok((found != told).then(|| "it is the index of a file that is compressed otherwise".to_owned()))
     }
 
-    fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
+    fn look(&self, pass: &Pass<'_>) -> Result<Found> {
         let mut collector = Collector::new();
         let (decoded, damage) = match packed::detect(pass.plain())? {
             Some(compression) => {

@@ -1,6 +1,5 @@
 //! WebDataset: tar archives whose neighbouring members of one name are a sample.
 
-mod dali;
 mod faults;
 mod header;
 mod holes;

@@ -2,7 +2,6 @@
 //!
 //! Source: tensorflow `core/lib/io/record_writer.h`, `core/example/{example,feature}.proto`.
 
-mod dali;
 mod example;
 mod frame;
 mod index;

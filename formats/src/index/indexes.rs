@@ -1,5 +1,5 @@
-//! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
-//! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
+//! The indexes of a dataset's files: those beside the files, and those made by scanning the files in parallel. Also
+//! what happened on the way: counts, fallbacks, damage.
 
 use crate::dataset::{FileId, FileTable, Index, IndexProgress, IndexReport, SkipReason, Skips};
 use crate::index::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
@@ -10,11 +10,9 @@ use crate::watched::{asking, is_given_up};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
@@ -80,7 +78,7 @@ pub(crate) trait Indexing: Sync {
     ///
     /// # Errors
     /// What is not damage of the file, and so fails even if damaged files are kept; the error does not name the file.
-    fn look(&self, pass: &mut Pass<'_>) -> Result<Found>;
+    fn look(&self, pass: &Pass<'_>) -> Result<Found>;
 }
 
 /// What a scan of a file has found.
@@ -96,23 +94,13 @@ pub(crate) struct Found {
 #[derive(Debug)]
 pub(crate) struct Indexed {
     pub(crate) sidecar: Sidecar,
-    origin: Origin,
+    is_scanned: bool,
     bytes_read: u64,
     refused: Vec<(PathBuf, String)>,
     untrusted: Vec<(PathBuf, String)>,
-    foreign: Option<(PathBuf, String)>,
     kept: Option<Kept>,
     /// Why the file cannot be read to its end.
     pub(crate) damage: Option<Error>,
-}
-
-/// Where an index comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    Sidecar,
-    /// Another program's index.
-    Foreign,
-    Scan,
 }
 
 /// One scan of a file from its beginning to its end.
@@ -123,11 +111,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) file: &'a OwnedFd,
     /// Its size in bytes.
     pub(crate) size: u64,
-    identity: &'a Identity,
     told: Cell<u64>,
-    origin: Origin,
-    /// An index of another program that is not believed, with the reason.
-    foreign: Option<(PathBuf, String)>,
 }
 
 /// Bytes of a file between two reports of progress.
@@ -158,57 +142,9 @@ impl<'a> Pass<'a> {
     fn add(&self, offset: u64) {
         self.job.bytes.fetch_add(offset - self.told.replace(offset), Ordering::Relaxed);
     }
-
-    /// Takes over the index of another program, if `find` finds one that is believed.
-    pub(crate) fn import<T>(&mut self, find: impl FnOnce(&Path, &Identity) -> Option<Foreign<T>>) -> Option<T> {
-        if self.job.wanted.common.rebuild {
-            return None;
-        }
-        match find(self.path, self.identity)? {
-            (_, Ok(understood)) => {
-                self.origin = Origin::Foreign;
-                Some(understood)
-            }
-            (place, Err(reason)) => {
-                self.foreign = Some((place, reason));
-                None
-            }
-        }
-    }
 }
 
-/// The place of another program's index, and its content or why it is not trusted.
-pub(crate) type Foreign<T> = (PathBuf, Result<T, String>);
-
-/// Another program's index of the file at `path`, if there is one at one of `places`. It is trusted if the file has not
-/// changed since, and it is a text of at most `most` bytes that `understand` accepts.
-pub(crate) fn foreign<T>(
-    path: &Path,
-    identity: &Identity,
-    places: &[PathBuf],
-    most: u64,
-    understand: impl FnOnce(&str) -> Result<T, String>,
-) -> Option<Foreign<T>> {
-    let place = places.iter().find(|place| **place != path && place.is_file())?;
-    Some((place.clone(), foreign_text(place, identity, most).and_then(|text| understand(&text))))
-}
-
-fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, String> {
-    let _asking = asking(place);
-    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
-    if (metadata.mtime(), metadata.mtime_nsec()) < (identity.modified.0, identity.modified.1.into()) {
-        return Err("the file has changed since".into());
-    }
-    let mut text = String::new();
-    let file = uringload_sys::file::open_regular(place).map_err(|error| error.to_string())?;
-    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > most {
-        return Err("it is longer than that of such a file can be".into());
-    }
-    Ok(text)
-}
-
-/// Whether a name is that of an index, our own or DALI's.
+/// Whether a name is that of an index, our own or another program's.
 pub(crate) fn is_index(name: &[u8]) -> bool {
     let extension = Path::new(OsStr::from_bytes(name)).extension();
     extension.is_some_and(|ending| ending == EXTENSION || ending == "idx")
@@ -259,34 +195,15 @@ impl Job<'_> {
         let opened = opened.map_err(failed)?;
         self.files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
         let shard = Shard::new(format.name(), path, &opened.identity);
-        let mut pass = Pass {
-            job: self,
-            path,
-            file: &opened.file,
-            size: shard.size,
-            identity: &opened.identity,
-            told: Cell::new(0),
-            origin: Origin::Scan,
-            foreign: None,
-        };
+        let pass = Pass { job: self, path, file: &opened.file, size: shard.size, told: Cell::new(0) };
         let (mut refused, mut untrusted) = (Vec::new(), Vec::new());
         if !self.wanted.common.rebuild {
             match self.wanted.places.find(path, (&shard, opened.file.as_fd()), &self.memory) {
                 Ok(sidecar) => match format.refuses(&pass, &sidecar)? {
                     None => {
                         pass.add(shard.size);
-                        let (origin, foreign, kept, damage) = (Origin::Sidecar, None, None, None);
-                        let untrusted = Vec::new();
-                        return Ok(Indexed {
-                            sidecar,
-                            origin,
-                            bytes_read: 0,
-                            refused,
-                            untrusted,
-                            foreign,
-                            kept,
-                            damage,
-                        });
+                        let (is_scanned, kept, damage) = (false, None, None);
+                        return Ok(Indexed { sidecar, is_scanned, bytes_read: 0, refused, untrusted, kept, damage });
                     }
                     Some(reason) => refused.extend(sidecar.path().map(|place| (place.to_path_buf(), reason))),
                 },
@@ -296,7 +213,7 @@ impl Job<'_> {
                 }
             }
         }
-        let found = format.look(&mut pass);
+        let found = format.look(&pass);
         pass.add(shard.size);
         let Found { builder, bytes_read, damage } = found?;
         let damage = damage.map(|error| error.with_path(path));
@@ -319,16 +236,7 @@ impl Job<'_> {
         }
         let (sidecar, kept) =
             self.finish(path, (&shard, opened.file.as_fd()), builder.finish(&shard, proof), is_kept)?;
-        Ok(Indexed {
-            sidecar,
-            origin: pass.origin,
-            bytes_read,
-            refused,
-            untrusted,
-            foreign: pass.foreign,
-            kept,
-            damage,
-        })
+        Ok(Indexed { sidecar, is_scanned: true, bytes_read, refused, untrusted, kept, damage })
     }
 
     /// Puts a sidecar to disk, if it `is_kept`, and opens it.
@@ -371,19 +279,15 @@ impl Notes {
     /// Of these files; `skips` has what was left out before they were opened.
     pub(crate) fn of(files: &FileTable, indexed: &[Indexed], skips: Skips) -> Notes {
         let mut notes = Notes { report: IndexReport::default(), fallbacks: Vec::new(), damage: Vec::new(), skips };
-        let (mut cached, mut in_memory, mut foreign) = (StepDown::default(), StepDown::default(), StepDown::default());
-        let mut untrusted = StepDown::default();
+        let (mut cached, mut in_memory, mut untrusted) =
+            (StepDown::default(), StepDown::default(), StepDown::default());
         let mut cache = PathBuf::new();
         let folder_of = |path: &Path| path.parent().unwrap_or(Path::new(".")).to_path_buf();
         for (number, indexed) in indexed.iter().enumerate() {
             // Fits: a table has fewer than 2^32 files.
             let path = files.path(FileId(number as u32));
             let report = &mut notes.report;
-            match indexed.origin {
-                Origin::Sidecar => report.current += 1,
-                Origin::Foreign => report.imported += 1,
-                Origin::Scan => report.scanned += 1,
-            }
+            *if indexed.is_scanned { &mut report.scanned } else { &mut report.current } += 1;
             report.bytes_read = report.bytes_read.saturating_add(indexed.bytes_read);
             report.refused.extend(indexed.refused.iter().cloned());
             match &indexed.kept {
@@ -395,9 +299,6 @@ impl Notes {
                 }
                 Some(Kept::Nowhere(error)) => in_memory.add(folder_of(&path), error, error.raw_os_error()),
                 None => {}
-            }
-            if let Some((place, reason)) = &indexed.foreign {
-                foreign.add(place.clone(), reason, None);
             }
             for (place, reason) in &indexed.untrusted {
                 untrusted.add(place.clone(), reason, None);
@@ -414,11 +315,10 @@ impl Notes {
         }
         let in_memory = in_memory.into_fallback(Cause::IndexPlace, "indexes in memory, made at each start".into());
         let cached = cached.into_fallback(Cause::IndexPlace, format!("indexes in {cache:?}"));
-        let foreign = foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into());
         let untrusted = untrusted.into_fallback(Cause::ForeignIndex, "a look through the files".into());
         let untrusted = untrusted
             .map(|step| step.with_remedy("delete them, and index again; keep indexes where no other user may write"));
-        notes.fallbacks.extend([cached, in_memory, foreign, untrusted].into_iter().flatten());
+        notes.fallbacks.extend([cached, in_memory, untrusted].into_iter().flatten());
         notes
     }
 

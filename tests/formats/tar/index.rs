@@ -184,53 +184,6 @@ fn where_a_folder_takes_no_index() {
 }
 
 #[test]
-fn dalis_index_is_taken_over_where_it_fits() {
-    let bytes = two_samples();
-    let good = "v1.2 2\njpg 512 3 a.jpg cls 1536 1 a.cls\njpg 2560 3 b.jpg cls 3584 1 b.cls\n";
-    let open = |index: &str, bytes: &[u8]| {
-        let folder = folder(&[("a.tar", bytes), ("a.idx", index.as_bytes())]);
-        let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
-        let reason = tar.index().fallbacks.first().map(ToString::to_string);
-        (report(&*tar).imported, contents(&*tar), reason)
-    };
-    // What `wds2idx` would leave out is behind the last sample here: without it the index fits.
-    let mut exact = bytes.clone();
-    exact.truncate(4096);
-    exact.extend([0; 1024]);
-    let samples = open("", &exact).1;
-    assert_eq!(samples.len(), 2);
-    assert_eq!(open(good, &exact), (1, samples.clone(), None));
-    for (index, words) in [
-        (good.to_owned(), "behind the last one"),
-        (good.replace("v1.2 2", "v1.2 3"), "counts 3"),
-        (good.replace("v1.2", "v1.1"), "v1.1"),
-        (good.replace("2560", "2561"), "does not lie in the archive"),
-        (good.replace("2560", "1536"), "does not lie in the archive"),
-        (good.replace("3584 1 ", "3584 2 "), "does not lie where it says"),
-        (good.replace("b.cls", "b.c s"), "quadruples"),
-        (good.replace("3584", "999999999999999999"), "does not lie in the archive"),
-        (good.replace("3584", "18446744073709551104"), "does not lie in the archive"),
-        (good.replace("b.cls", "a.txt"), "counts 2"),
-        (good.replace("b.cls", "b.jpg"), "comes twice"),
-        (good.replace("b.cls", "bcls"), "no member of a sample"),
-        (good.replace(" b.cls", " b.txt"), "does not lie where it says"),
-        (String::new(), "first line"),
-        ("v1.2 0\n".into(), "behind the last one"),
-    ] {
-        let bytes = if words == "behind the last one" && index == good { &bytes } else { &exact };
-        let (imported, found, reason) = open(&index, bytes);
-        assert_eq!((imported, found), (0, samples.clone()), "{words}");
-        assert!(reason.as_ref().is_some_and(|reason| reason.contains(words)), "{words}: {reason:?}");
-    }
-    // Written before the archive was.
-    let folder = folder(&[("a.tar", &exact), ("a.idx", good.as_bytes())]);
-    let file = fs::File::options().write(true).open(folder.path().join("a.idx")).unwrap();
-    file.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
-    let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
-    assert!(report(&*tar).imported == 0 && tar.index().fallbacks[0].to_string().contains("changed since"));
-}
-
-#[test]
 fn progress_comes_to_its_end() {
     let archives: Vec<(String, Vec<u8>)> = (0..9).map(|number| (format!("{number}.tar"), two_samples())).collect();
     let archives: Vec<(&str, &[u8])> = archives.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();

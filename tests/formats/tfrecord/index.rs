@@ -126,39 +126,6 @@ fn where_a_folder_takes_no_index() {
 }
 
 #[test]
-fn dalis_index_is_taken_over_where_it_fits() {
-    let bytes_ = file(&records());
-    let good = "0 19\n19 16\n35 70016\n70051 20\n";
-    let scanned = dataset::open(&[folder(&[("a.tfrecord", &bytes_)]).path()], &bytes()).unwrap().fingerprint();
-    for name in ["a.tfrecord.idx", "a.idx"] {
-        let folder = folder(&[("a.tfrecord", &bytes_), (name, good.as_bytes())]);
-        let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
-        assert_eq!(
-            (report(&*dataset).imported, report(&*dataset).scanned, dataset.index().fallbacks.len()),
-            (1, 0, 0),
-            "{name}"
-        );
-        assert_eq!((all(&*dataset), dataset.fingerprint()), (records(), scanned));
-        let index = fs::File::options().write(true).open(folder.path().join(name)).unwrap();
-        index.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
-        let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
-        assert!(dataset.index().fallbacks[0].to_string().contains("changed since"));
-        assert_eq!(all(&*dataset), records());
-    }
-    for bad in ["", "0 19\n", "v1.2 4\n", "0 35\n35 70016\n70051 20\n", "0 70071\n"] {
-        let folder = folder(&[("a.tfrecord", &bytes_), ("a.idx", bad.as_bytes())]);
-        let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
-        assert_eq!(
-            (report(&*dataset).imported, report(&*dataset).scanned, all(&*dataset)),
-            (0, 1, records()),
-            "{bad:?}"
-        );
-        let [fallback] = &*dataset.index().fallbacks else { panic!("{bad:?}: {:?}", dataset.index().fallbacks) };
-        assert!(fallback.to_string().contains("a.idx"), "{fallback}");
-    }
-}
-
-#[test]
 fn progress_comes_to_its_end() {
     let folder = folder(&[("a.tfrecord", &file(&records())), ("b.tfrecord", &gzip(&file(&records())))]);
     let seen = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));

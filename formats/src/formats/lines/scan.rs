@@ -42,7 +42,7 @@ const READ_BYTES: u64 = 1 << 20;
 /// # Errors
 /// `Io`; `Truncated` for a file that shrinks; `Corrupt` for a line longer than [`LINE_BYTES_MAX`] and for a quote that
 /// is never closed; with the offset, but without the file.
-pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Result<()> {
+pub(super) fn scan(pass: &Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Result<()> {
     let mut scanner = Scanner::new(rule, LINE_BYTES_MAX);
     let (size, mut file) = (pass.size, pass.plain());
     // Fits: at most READ_BYTES.

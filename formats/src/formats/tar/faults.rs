@@ -1,11 +1,9 @@
 //! Finds faults of archives and of their indexes: scans archives again and compares indexes with the result.
 
-use super::dali;
 use super::index::Archives;
 use crate::dataset::{FileId, FileTable, SkipReason};
 use crate::index::indexes::{Indexed, Wanted, index_all, scan_threads};
 use crate::index::sidecar::{Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
-use crate::index::window::Plain;
 use crate::options::Common;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -79,13 +77,6 @@ fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, f
                 |(place, reason): (PathBuf, String)| wrong(format!("the index cannot be used: {reason}"), &place);
             faults.extend(refused.unfit.into_iter().map(wrong));
         }
-    }
-    let mut plain = Plain { path, file: &file, size: identity.size };
-    if found.decoded().is_none()
-        && let Some((place, Err(reason))) = dali::import(path, &identity, &mut plain)
-    {
-        let error = Error::new(ErrorKind::Corrupt, format!("DALI's index cannot be used: {reason}"));
-        faults.push(error.with_path(place).with_remedy("write it again with wds2idx, or delete it"));
     }
     if faults.len() == before
         && let Some(difference) = in_use.difference(found)

@@ -1,10 +1,10 @@
-//! The index of an archive: either DALI's, or the result of a scan.
+//! The index of an archive: the result of a scan.
 
 use super::header::BLOCK_BYTES;
+use super::is_plain;
 use super::keys::Grouper;
 use super::packed::{self, Stream};
 use super::scan::{Entry, Sink, scan};
-use super::{dali, is_plain};
 use crate::compression::Coding;
 use crate::dataset::SkipReason;
 use crate::index::indexes::{Found, Indexing, Pass};
@@ -32,7 +32,7 @@ impl Indexing for Archives {
         Ok((found != told).then(|| "it is the index of a file that is compressed otherwise".to_owned()))
     }
 
-    fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
+    fn look(&self, pass: &Pass<'_>) -> Result<Found> {
         Ok(match packed::detect(pass.plain())? {
             Some(compression) => look_into(pass, Coding::Packed(compression)),
             None => look_through(pass),
@@ -40,14 +40,10 @@ impl Indexing for Archives {
     }
 }
 
-/// Scans a plain archive, unless a DALI index can be used.
-fn look_through(pass: &mut Pass<'_>) -> Found {
-    let mut archive = pass.headers();
-    if let Some(grouper) = pass.import(|path, identity| dali::import(path, identity, &mut archive)) {
-        return Found { builder: grouper.builder, bytes_read: 0, damage: None };
-    }
+/// Scans a plain archive.
+fn look_through(pass: &Pass<'_>) -> Found {
     let mut collector = Collector::new(Some(pass));
-    let result = scan(&mut archive, &mut collector);
+    let result = scan(&mut pass.headers(), &mut collector);
     if collector.is_sparse {
         return look_into(pass, Coding::Expanded(None));
     }

@@ -1,6 +1,5 @@
-//! The index of a file of records: either DALI's, or the result of a scan.
+//! The index of a file of records: the result of a scan.
 
-use super::dali;
 use super::frame::{HEADER_BYTES, Header, compression, scan, scan_decoded};
 use crate::compression::Compression;
 use crate::index::indexes::{Found, Indexing, Pass};
@@ -16,7 +15,7 @@ impl Indexing for Frames {
         "tfrecord"
     }
 
-    fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
+    fn look(&self, pass: &Pass<'_>) -> Result<Found> {
         let mut head: Header = [0; HEADER_BYTES as usize];
         let have = pass.plain().read_at_least(&mut head, 0, HEADER_BYTES as usize)?;
         match compression(&head[..have]) {
@@ -28,14 +27,10 @@ impl Indexing for Frames {
     }
 }
 
-/// Scans a file of plain records, unless a DALI index can be used.
-fn look_through(pass: &mut Pass<'_>) -> Found {
-    let (mut records, mut file) = (Records::new(), pass.headers());
-    if let Some(places) = pass.import(|path, identity| dali::import(path, identity, &mut file)) {
-        places.into_iter().for_each(|(offset, len)| records.push(offset, len));
-        return Found { builder: records.builder, bytes_read: 0, damage: None };
-    }
-    let result = scan(&mut file, |offset, len| {
+/// Scans a file of plain records.
+fn look_through(pass: &Pass<'_>) -> Found {
+    let mut records = Records::new();
+    let result = scan(&mut pass.headers(), |offset, len| {
         records.push(offset, len);
         pass.passed(offset);
     });
