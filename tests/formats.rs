@@ -13,6 +13,7 @@ mod formats {
     mod hdf5;
     mod identity;
     mod idx;
+    mod indexes;
     mod limits;
     mod lines;
     mod mapped;

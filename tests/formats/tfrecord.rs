@@ -2,9 +2,8 @@
 
 mod examples;
 mod hostile;
-mod index;
 mod loader;
-mod writer;
+pub mod writer;
 
 use super::memory::assert_small;
 use crate::common::content;

@@ -3,7 +3,8 @@
 use super::writer::{features, file, frame, gzip, header, integers, strings, zlib};
 use super::{assert_error, assert_small, bytes, folder, payloads, put, quiet};
 use crate::common::direct::{Row, samples};
-use uringload::dataset::{self, Dataset, Options};
+use std::io::Write;
+use uringload::dataset::{self, Dataset, Options, SampleId};
 use uringload::{Error, ErrorKind};
 
 fn keep(options: Options) -> Options {
@@ -152,4 +153,22 @@ fn a_good_file_beside_a_bad_one_is_read() {
     let error = dataset::open(&[folder.path()], &quiet());
     let error = assert_error(error, ErrorKind::Corrupt, &["no TFRecord file", "and should have"]);
     assert_eq!(error.offset(), Some(0));
+}
+
+/// A record as long as memory: its file is indexed in little, and columns are not learned from it.
+#[test]
+fn a_record_of_any_length_is_indexed_in_little_memory() {
+    const PIECE: usize = 4 << 20;
+    let len = 80 << 20;
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    writer.write_all(&header(len)).unwrap();
+    (0..len / PIECE as u64).for_each(|_| writer.write_all(&[0; PIECE]).unwrap());
+    writer.write_all(&[0; 4]).unwrap();
+    let folder = folder(&[("a.tfrecord.gz", &writer.finish().unwrap())]);
+    let records = dataset::open(&[folder.path()], &bytes()).unwrap();
+    assert_eq!((records.len(), records.length(SampleId(0), 0)), (1, Some(len)));
+    let options = Options::new().format("tfrecord").sidecars(false);
+    let error = dataset::open(&[folder.path()], &options).unwrap_err();
+    assert!(error.to_string().contains("more than 64 MiB") && error.to_string().contains("whole_records"), "{error}");
+    assert_small();
 }
