@@ -24,7 +24,6 @@ use crate::dataset::{Dataset, SHARD_SAMPLES, SampleId};
 use std::sync::Arc;
 
 pub(crate) use digest::hash;
-pub(crate) use feistel::below;
 pub(crate) use id::{Difference, Field, Identified, KnownOrder, OnLine, Parts};
 pub(crate) use random::sample_rng;
 pub(crate) use replacement::replacement;

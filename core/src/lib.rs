@@ -12,12 +12,14 @@ compile_error!(
 mod dtype;
 mod error;
 mod fallback;
+mod float;
 mod part;
 mod size;
 
 pub use dtype::DType;
 pub use error::{Distinct, Error, ErrorKind, Result, not_built_in};
 pub use fallback::{Cause, Fallback, GdsCause};
+pub use float::{bf16_bits, f16_bits};
 pub use part::Part;
 pub use size::{parse_bytes, split_unit};
 

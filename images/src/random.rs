@@ -1,7 +1,7 @@
 //! Random numbers that belong to a sample and not to a thread.
 //!
-//! The rule is that of `uringload::transform::Images`, which the kernels of a GPU follow too, so that a resumed run
-//! draws the same boxes.
+//! `uringload::transform::Images`, whose boxes the kernels of a GPU take, draws from it too. The rule stays, so that a
+//! saved run goes on with the boxes that it would have had.
 
 use crate::Region;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -109,9 +109,9 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// The numbers of `uringload::transform::Images` may not change either.
+    /// The numbers that were always drawn.
     #[test]
-    fn boxes_are_those_of_the_kernels() {
+    fn boxes_stay_what_they_are() {
         let of = |sample: u64| {
             let mut random = Random::of_sample(42, 1, sample);
             let flip = random.happens(0.5);

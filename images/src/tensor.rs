@@ -2,6 +2,7 @@
 
 use crate::lanes::Normalization;
 use crate::{Image, refused};
+use uringload_core::{bf16_bits, f16_bits};
 use uringload_core::{DType, Result};
 
 /// The form of one image: a tensor of shape `[channels, height, width]`, or of `[height, width, channels]`.
@@ -184,27 +185,4 @@ pub fn write_element(to: &mut [u8], dtype: DType, value: f32) {
         DType::BF16 => to[..2].copy_from_slice(&bf16_bits(value).to_le_bytes()),
         _ => to[..4].copy_from_slice(&value.to_le_bytes()),
     }
-}
-
-/// The half-precision number nearest to `value`; of two that are equally near, the even one. As the kernels compute it.
-fn f16_bits(value: f32) -> u16 {
-    let bits = value.to_bits();
-    let sign = (bits >> 16 & 0x8000) as u16;
-    let magnitude = bits & 0x7fff_ffff;
-    let half = match magnitude {
-        0x7f80_0001.. => 0x7fff,
-        0x477f_f000.. => 0x7c00,
-        0x3880_0000.. => ((magnitude - 0x3800_0000 + 0x0fff + (magnitude >> 13 & 1)) >> 13) as u16,
-        _ => ((f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits()) as u16,
-    };
-    sign | half
-}
-
-/// The bf16 number nearest to `value`; of two that are equally near, the even one. As the kernels compute it.
-fn bf16_bits(value: f32) -> u16 {
-    let bits = value.to_bits();
-    if value.is_nan() {
-        return (bits >> 16) as u16 | 0x0040;
-    }
-    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }

@@ -161,7 +161,7 @@ impl SeedKey {
 
 /// A number below `bound`, made of 64 random bits: the upper half of their product with it.
 #[inline]
-pub(crate) fn below(bound: u64, random: u64) -> u64 {
+pub(super) fn below(bound: u64, random: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 

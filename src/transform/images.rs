@@ -4,17 +4,11 @@ use super::twin::{CHANNELS_MAX, ImageLayout, ImageParams};
 use super::{Output, refused, twin, zeroed};
 use crate::Result;
 use crate::dataset::{DType, Field, SampleId, Shape};
-use crate::sampler::{below, sample_rng};
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::Rng;
-use uringload_images::Elements;
+use uringload_images::{Elements, Random, Region};
 use uringload_sys::cuda::NORMAL_MAX;
 
 /// Most rows and columns of an image: up to this, single precision can represent the centre of each pixel.
 pub const SIDE_MAX: u32 = 1 << 23;
-
-/// How often a random box is drawn before the largest one in the middle is taken, as in torchvision.
-const BOX_TRIES: u32 = 10;
 
 /// Turns pixels, bytes of shape `[height, width]` or `[height, width, channels]`, into a tensor of shape
 /// `[channels, height, width]`: cropped, resized, flipped and normalized, in this order.
@@ -184,14 +178,14 @@ impl Images {
     }
 
     /// The box and the mirroring of one image, of `height` rows and `width` columns: a function of the seed, the epoch
-    /// and the sample, drawn from [`sample_rng`], so that they are the same on every thread, rank and device, and after
-    /// a resume. First the mirroring is drawn, then the box.
+    /// and the sample, so that they are the same on every thread, rank and device, and after a resume. First the
+    /// mirroring is drawn, then the box.
     ///
     /// If the image is smaller than a box that [`check`](Images::check) would have refused, the box is the image.
     #[doc(hidden)]
     pub fn params(&self, seed: u64, epoch: u64, id: SampleId, height: u32, width: u32) -> ImageParams {
-        let mut random = Random(sample_rng(seed, epoch, id));
-        let flip = random.uniform(0.0, 1.0) < f64::from(self.flip);
+        let mut random = Random::of_sample(seed, epoch, id.0);
+        let flip = random.happens(self.flip);
         let (out_h, out_w) = self.size.unwrap_or((height, width));
         let (h, w) = (out_h.min(height), out_w.min(width));
         let whole = Region { y: 0, x: 0, h: height, w: width };
@@ -201,7 +195,7 @@ impl Images {
             Crop::Random => random.place(h, w, height, width),
             // An image without pixels has no parts.
             Crop::RandomResized { .. } if height == 0 || width == 0 => whole,
-            Crop::RandomResized { scale, ratio } => random.region(scale, ratio, height, width),
+            Crop::RandomResized { scale, ratio } => random.resized_crop(scale, ratio, height, width),
         };
         let [x, y, w, h] = [region.x, region.y, region.w, region.h].map(|pixels| pixels as f32);
         ImageParams { height, width, x, y, w, h, flip }
@@ -327,59 +321,7 @@ fn source_shape(field: &Field) -> Result<(u32, u32, u32)> {
     })
 }
 
-/// Whole pixels of an image.
-struct Region {
-    y: u32,
-    x: u32,
-    h: u32,
-    w: u32,
-}
-
 /// Half of it, rounded like Python's `round`.
 fn middle(pixels: u32) -> u32 {
     (f64::from(pixels) / 2.0).round_ties_even() as u32
-}
-
-/// The random numbers of one image.
-struct Random(Xoshiro256PlusPlus);
-
-impl Random {
-    /// From `low` up to but not `high`, of 53 random bits.
-    fn uniform(&mut self, low: f64, high: f64) -> f64 {
-        let unit = (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        low + (high - low) * unit
-    }
-
-    /// A whole number from 0 to `last`.
-    fn up_to(&mut self, last: u32) -> u32 {
-        below(u64::from(last) + 1, self.0.next_u64()) as u32
-    }
-
-    /// A region of this size anywhere in the image.
-    fn place(&mut self, h: u32, w: u32, height: u32, width: u32) -> Region {
-        Region { y: self.up_to(height - h), x: self.up_to(width - w), h, w }
-    }
-
-    /// A region of a random size, as torchvision's `RandomResizedCrop.get_params` draws it.
-    fn region(&mut self, scale: (f32, f32), ratio: (f32, f32), height: u32, width: u32) -> Region {
-        let (narrow, wide) = (f64::from(ratio.0), f64::from(ratio.1));
-        let pixels = |side: f64| side.round_ties_even() as u32;
-        for _ in 0..BOX_TRIES {
-            let area = f64::from(height) * f64::from(width) * self.uniform(scale.0.into(), scale.1.into());
-            let aspect = self.uniform(narrow.ln(), wide.ln()).exp();
-            let (h, w) = (pixels((area / aspect).sqrt()), pixels((area * aspect).sqrt()));
-            if (1..=height).contains(&h) && (1..=width).contains(&w) {
-                return self.place(h, w, height, width);
-            }
-        }
-        let aspect = f64::from(width) / f64::from(height);
-        let (h, w) = if aspect < narrow {
-            (pixels(f64::from(width) / narrow).clamp(1, height), width)
-        } else if aspect > wide {
-            (height, pixels(f64::from(height) * wide).clamp(1, width))
-        } else {
-            (height, width)
-        };
-        Region { y: (height - h) / 2, x: (width - w) / 2, h, w }
-    }
 }

@@ -5,13 +5,12 @@
 //! exact. So are floats: each operation rounds once to nearest even, and the list of operations is part of the
 //! definition. A source that a kernel could not read without leaving its memory causes a panic here.
 
-mod float;
 mod images;
 mod resample;
 
-pub use float::{bf16_bits, f16_bits};
 pub use images::{CHANNELS_MAX, IMAGE_RECORD_BYTES, ImageLayout, ImageParams, images, normalizer};
 pub use resample::{PASS_RECORD_BYTES, PassParams, resample};
+pub use uringload_core::{bf16_bits, f16_bits};
 
 /// `ur_burn` multiplies by this, and adds [`BURN_ADD`], which keeps any number finite and normal.
 const BURN_MULTIPLY: f32 = 0.999;

@@ -1,8 +1,8 @@
 //! Columns that the program has in memory, in addition to those that are read: labels, captions, boxes.
 
 use crate::dataset::{
-    Check, DType, Dataset, Encoding, Field, FileId, Fingerprint, Index, Origin, Sample, SampleId, Shape, Span, UnitId,
-    Units, Value,
+    Check, DType, Dataset, Encoding, Field, FileId, Fingerprint, Index, Origin, Sample, SampleId, Shape, Span, Units,
+    Value,
 };
 use bytes::Bytes;
 use std::ffi::{OsStr, OsString};
@@ -208,10 +208,6 @@ impl WithColumns {
     fn known(&self, field: usize) -> Option<&KnownColumn> {
         field.checked_sub(self.dataset.schema().fields.len()).map(|column| &self.columns[column])
     }
-
-    fn inner_units(&self) -> &dyn Units {
-        self.dataset.units().expect("`units` gives these units only where the dataset has some")
-    }
 }
 
 impl Dataset for WithColumns {
@@ -234,7 +230,7 @@ impl Dataset for WithColumns {
     }
 
     fn units(&self) -> Option<&dyn Units> {
-        self.dataset.units().map(|_| self as &dyn Units)
+        self.dataset.units()
     }
 
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
@@ -306,41 +302,6 @@ impl Dataset for WithColumns {
 
     fn origin(&self, id: SampleId) -> Origin {
         self.dataset.origin(id)
-    }
-}
-
-/// The units are those of the underlying dataset.
-impl Units for WithColumns {
-    fn count(&self) -> u32 {
-        self.inner_units().count()
-    }
-
-    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
-        self.inner_units().of(id, out);
-    }
-
-    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
-        self.inner_units().stored(unit, out);
-    }
-
-    fn decoded_bytes(&self, unit: UnitId) -> u64 {
-        self.inner_units().decoded_bytes(unit)
-    }
-
-    fn largest_decoded(&self) -> u64 {
-        self.inner_units().largest_decoded()
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.inner_units().largest_stored()
-    }
-
-    fn largest_scratch(&self) -> u64 {
-        self.inner_units().largest_scratch()
-    }
-
-    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        self.inner_units().decode(unit, stored, out)
     }
 }
 

@@ -5,6 +5,7 @@
 
 /// Bits of the half-precision number (IEEE 754 binary16) nearest to `value`, the even one if two are equally near;
 /// numbers that are too large become infinite. NaN stays NaN.
+#[inline]
 pub fn f16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
@@ -23,6 +24,7 @@ pub fn f16_bits(value: f32) -> u16 {
 
 /// Bits of the bf16 number (the upper half of a single-precision one) nearest to `value`, the even one if two are
 /// equally near; numbers that are too large become infinite. NaN stays NaN.
+#[inline]
 pub fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
