@@ -136,16 +136,8 @@ impl Dataset for Long {
         Ok(())
     }
 
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        out.extend(id.0.to_string().bytes());
-    }
-
     fn largest(&self, count: u64) -> u64 {
         16 * count
-    }
-
-    fn fingerprint(&self) -> u64 {
-        7
     }
 }
 

@@ -28,12 +28,6 @@ impl Dataset for Fields {
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("{}", id.0 % 1000).as_bytes());
     }
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 /// One planned sample: its elements in each of two columns, and whether it can be read.

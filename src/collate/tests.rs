@@ -32,13 +32,6 @@ impl Dataset for Fields {
     fn parse(&self, _id: SampleId, _raw: &[Bytes], _out: &mut Sample) -> Result<()> {
         Ok(())
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, count: u64) -> u64 {
-        count * 1000
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 fn padding(max_length: Option<u64>, multiple_of: u64) -> Collate {

@@ -49,13 +49,6 @@ impl Dataset for Spans {
         out.values.extend(raw.iter().cloned().map(Value::Bytes));
         Ok(())
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, _count: u64) -> u64 {
-        self.bytes()
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 fn planner(dataset: Arc<dyn Dataset>, batch_size: u64, layout: Layout, collate: Collate) -> Planner {

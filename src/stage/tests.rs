@@ -38,13 +38,6 @@ impl Dataset for Odd {
     fn units(&self) -> Option<&dyn Units> {
         Some(self)
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 impl Units for Odd {

@@ -19,7 +19,6 @@ pub const SAMPLES_IN_UNIT: u64 = 25;
 /// Files of frames.
 pub struct Frames {
     index: Index,
-    stored: u64,
     pub decoded: Arc<AtomicU64>,
     pub panics: Option<u32>,
     pub slow: Duration,
@@ -35,7 +34,7 @@ impl Frames {
     pub fn write(folder: &TempDir, units: u32) -> Frames {
         let mut files = FileTable::new();
         files.push_root(folder.path());
-        let (mut ends, mut stored) = (Vec::new(), 0);
+        let mut ends = Vec::new();
         for unit in 0..units {
             let ids = u64::from(unit) * SAMPLES_IN_UNIT..u64::from(unit + 1) * SAMPLES_IN_UNIT;
             let text: Vec<u8> = ids.clone().flat_map(sample_bytes).collect();
@@ -43,7 +42,6 @@ impl Frames {
             let name = format!("{unit:03}.zst");
             fs::write(folder.path().join(&name), &frame).expect("a file");
             files.push(name.as_bytes(), frame.len() as u64).expect("room");
-            stored = stored.max(frame.len() as u64);
             ends.push(ids.end);
         }
         let field = Field { name: "x".into(), dtype: DType::U8, shape: Shape::Fixed(vec![SAMPLE_BYTES as u64]) };
@@ -51,7 +49,7 @@ impl Frames {
         let mut index = Index::new("frames", files, schema, u64::from(units) * SAMPLES_IN_UNIT);
         index.bytes = index.samples * SAMPLE_BYTES as u64;
         index.shards = ends;
-        Frames { index, stored, decoded: Arc::default(), panics: None, slow: Duration::ZERO }
+        Frames { index, decoded: Arc::default(), panics: None, slow: Duration::ZERO }
     }
 }
 
@@ -72,12 +70,6 @@ impl Dataset for Frames {
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         out.extend_from_slice(id.0.to_string().as_bytes());
     }
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-    fn fingerprint(&self) -> u64 {
-        self.len()
-    }
 }
 
 impl Units for Frames {
@@ -93,12 +85,6 @@ impl Units for Frames {
     }
     fn decoded_bytes(&self, _unit: UnitId) -> u64 {
         SAMPLES_IN_UNIT * SAMPLE_BYTES as u64
-    }
-    fn largest_decoded(&self) -> u64 {
-        SAMPLES_IN_UNIT * SAMPLE_BYTES as u64
-    }
-    fn largest_stored(&self) -> u64 {
-        self.stored
     }
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         self.decoded.fetch_add(1, Ordering::Relaxed);

@@ -58,13 +58,6 @@ impl Dataset for Made {
         out.values.clone_from(&self.values);
         Ok(())
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-    fn fingerprint(&self) -> u64 {
-        1
-    }
 }
 
 fn spans(dataset: &dyn Dataset, id: u64) -> Vec<Span> {

@@ -256,15 +256,6 @@ impl Dataset for Triples {
         out.values.extend(Triples::cut(&raw[0]).map(Value::Bytes));
         Ok(())
     }
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.records.key(id, out);
-    }
-    fn largest(&self, count: u64) -> u64 {
-        self.records.largest(count)
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 #[test]
@@ -329,15 +320,6 @@ impl Dataset for Picky {
             }
             _ => self.0.parse(id, raw, out),
         }
-    }
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.0.key(id, out);
-    }
-    fn largest(&self, count: u64) -> u64 {
-        self.0.largest(count)
-    }
-    fn fingerprint(&self) -> u64 {
-        self.0.fingerprint()
     }
 }
 

@@ -81,15 +81,6 @@ impl Dataset for Scenes {
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         out.extend(format!("scene {}", id.0).bytes());
     }
-
-    fn largest(&self, count: u64) -> u64 {
-        let bytes = |id: usize| self.ends[id][3] - id.checked_sub(1).map_or(0, |before| self.ends[before][3]);
-        count * (0..self.ends.len()).map(bytes).max().unwrap_or(0)
-    }
-
-    fn fingerprint(&self) -> u64 {
-        1
-    }
 }
 
 fn sides(number: u64) -> (u32, u32) {

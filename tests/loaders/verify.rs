@@ -70,14 +70,6 @@ impl Dataset for Declaring {
         self.folder.key(id, out);
     }
 
-    fn largest(&self, count: u64) -> u64 {
-        self.folder.largest(count)
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.folder.fingerprint()
-    }
-
     fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
         out.extend(self.declared.iter().map(|&(offset, len, algorithm, expected)| Check {
             span: Span { file, offset, len },

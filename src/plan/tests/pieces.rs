@@ -39,13 +39,6 @@ impl Dataset for Tokens {
     fn parse(&self, _id: SampleId, _raw: &[Bytes], _out: &mut Sample) -> crate::Result<()> {
         Ok(())
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, _count: u64) -> u64 {
-        self.bytes()
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         Some(if field == 1 { self.lengths[id.0 as usize] } else { 1 })
     }

@@ -38,13 +38,6 @@ impl Dataset for Cut {
     fn units(&self) -> Option<&dyn Units> {
         Some(self)
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 impl Units for Cut {
@@ -59,12 +52,6 @@ impl Units for Cut {
     }
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
         u64::from(unit.0) + 1
-    }
-    fn largest_decoded(&self) -> u64 {
-        u64::from(self.count)
-    }
-    fn largest_stored(&self) -> u64 {
-        1000
     }
     fn decode(&self, _unit: UnitId, _stored: &[Bytes], _out: &mut [u8]) -> Result<usize> {
         Ok(0)

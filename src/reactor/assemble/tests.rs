@@ -54,13 +54,6 @@ impl Dataset for Tokens {
         out.values.extend(values.into_iter().flatten().map(Value::Bytes));
         Ok(())
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 /// Two rows of 8: all of sample 0; two pieces of sample 1, the second in the next row; a piece of sample 2.

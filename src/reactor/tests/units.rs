@@ -123,13 +123,6 @@ impl Dataset for Chunks {
     fn units(&self) -> Option<&dyn Units> {
         Some(self)
     }
-    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn largest(&self, count: u64) -> u64 {
-        count
-    }
-    fn fingerprint(&self) -> u64 {
-        1
-    }
 }
 
 impl Units for Chunks {
@@ -148,12 +141,6 @@ impl Units for Chunks {
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
         // An upper bound, not always the actual length.
         len_of(&self.units[unit.0 as usize]) + u64::from(unit.0 % 3) + 1
-    }
-    fn largest_decoded(&self) -> u64 {
-        (0..self.count()).map(|unit| self.decoded_bytes(UnitId(unit))).max().unwrap()
-    }
-    fn largest_stored(&self) -> u64 {
-        self.units.iter().map(|spans| len_of(spans)).max().unwrap()
     }
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         if self.is_broken(unit) {

@@ -127,16 +127,4 @@ impl Dataset for Mixed {
         out.values.push(Value::I64(id.0 as i64 * 3 - 7));
         Ok(())
     }
-
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.records.key(id, out);
-    }
-
-    fn largest(&self, count: u64) -> u64 {
-        self.records.largest(count)
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.records.fingerprint()
-    }
 }

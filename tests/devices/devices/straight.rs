@@ -66,18 +66,6 @@ impl Dataset for Parsed {
         out.values.extend([Value::Bytes(slice), Value::Bytes(made), Value::I64(id.0 as i64 * 3)]);
         Ok(())
     }
-
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.records.key(id, out);
-    }
-
-    fn largest(&self, count: u64) -> u64 {
-        self.records.largest(count)
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.records.fingerprint()
-    }
 }
 
 #[test]

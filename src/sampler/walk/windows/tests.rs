@@ -340,15 +340,6 @@ impl Dataset for Unknown {
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         self.0.parse(id, raw, out)
     }
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.0.key(id, out);
-    }
-    fn largest(&self, count: u64) -> u64 {
-        self.0.largest(count)
-    }
-    fn fingerprint(&self) -> u64 {
-        0
-    }
 }
 
 #[test]
