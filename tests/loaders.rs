@@ -38,7 +38,6 @@ mod loaders {
     mod ptx;
     mod quota;
     mod reader;
-    mod resume;
     mod rows;
     mod settings;
     mod sharding;

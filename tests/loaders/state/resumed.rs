@@ -1,4 +1,5 @@
-//! Going on from states: with other world sizes, batch sizes, engines, at every batch, after errors.
+//! Going on from states and cursors: with other world sizes, batch sizes, engines and depths, at every batch, behind
+//! errors. What all ranks together get is the epoch, in its order.
 
 use super::stand_at;
 use crate::common::check::checked;
@@ -8,6 +9,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use uringload::batch::Batch;
 use uringload::config::{EngineChoice, IoChoice, OnError, Shuffle};
 use uringload::dataset::{self, Dataset, Options, SampleId};
 use uringload::sampler::{Cursor, Digest, EpochDigest, Sampler, epoch_digest, for_dataset};
@@ -17,6 +19,7 @@ use uringload::{ErrorKind, State};
 const BOUND: Duration = Duration::from_secs(120);
 const SEED: u64 = 7;
 const EPOCHS: u64 = 2;
+const BEGIN: From<'static> = From::Cursor(Cursor { epoch: 0, position: 0, rows: 0 });
 
 /// How one run reads.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,16 @@ struct Run {
     batch_size: u64,
     drop_last: bool,
     engine: EngineChoice,
+    io: IoChoice,
+    depth: Option<usize>,
+}
+
+/// Where a run begins.
+#[derive(Clone, Copy)]
+enum From<'a> {
+    Cursor(Cursor),
+    /// One for all ranks, or one of each.
+    States(&'a [State]),
 }
 
 #[derive(Clone)]
@@ -65,10 +78,13 @@ impl Work {
         Work { dataset, ..work }
     }
 
-    fn records(records: u64, shuffle: Shuffle) -> Work {
+    /// Records of 700 bytes in files of several lengths.
+    fn records(records: &[u64], shuffle: Shuffle) -> Work {
         let root = TempDir::new().expect("a folder");
-        write_file(&root.path().join("records"), 300 * records).expect("a file");
-        let options = Options::new().format("records").set("record_bytes", 300);
+        for (number, records) in records.iter().enumerate() {
+            write_file(&root.path().join(format!("{number}")), 9 + 700 * records).expect("a file");
+        }
+        let options = Options::new().format("records").set("record_bytes", 700).set("header_bytes", 9);
         let dataset = dataset::open(&[root.path()], &options).expect("records");
         Work { dataset, shuffle, _root: Arc::new(root) }
     }
@@ -91,44 +107,73 @@ impl Work {
     fn builder(&self, run: &Run, rank: u64) -> Builder {
         let builder = Loader::builder(Arc::clone(&self.dataset)).shuffle(self.shuffle).seed(SEED);
         let builder = builder.rank(rank, run.world_size).batch_size(run.batch_size).drop_last(run.drop_last);
-        builder.engine(run.engine).memory_limit(2 << 20)
+        let builder = builder.engine(run.engine).io(run.io).memory_limit(2 << 20);
+        match run.depth {
+            Some(depth) => builder.queue_depth(depth),
+            None => builder,
+        }
     }
 
-    /// All ranks for `rounds` batches. `states`: none, one for all, or one of each rank.
-    fn deliver(&self, run: &Run, states: &[State], rounds: usize) -> Got {
+    /// All ranks, side by side, for at most `rounds` batches; then their loaders are dropped, whatever they are at.
+    fn deliver(&self, run: &Run, from: From<'_>, rounds: usize) -> Got {
         let build = |rank: u64| {
             let builder = self.builder(run, rank);
-            let state = states.get(rank as usize).or(states.first());
-            let builder = builder.epochs(EPOCHS);
-            let builder = match state {
-                Some(state) => builder.resume(state),
-                None => builder,
+            let builder = match from {
+                From::Cursor(start) => builder.start(start).more_epochs(EPOCHS - start.epoch),
+                From::States(states) => builder.epochs(EPOCHS).resume(states.get(rank as usize).unwrap_or(&states[0])),
             };
             builder.build().expect("a loader")
         };
         let mut loaders: Vec<Loader> = (0..run.world_size).map(build).collect();
-        let mut samples = Vec::new();
+        let (mut samples, mut cursor) = (Vec::new(), loaders[0].cursor());
         for _ in 0..rounds {
+            let left = loaders[0].remaining().expect("an end");
+            assert!(loaders.iter().all(|loader| loader.remaining() == Some(left)), "the same number on every rank");
+            assert_eq!(loaders[0].is_empty(), left == 0);
             let batches: Vec<_> = loaders.iter_mut().filter_map(Iterator::next).map(Result::unwrap).collect();
-            let Some(first) = batches.first() else { break };
+            let Some(first) = batches.first() else {
+                assert_eq!(left, 0, "an early end");
+                assert!(loaders.iter_mut().all(|loader| loader.next().is_none()), "it stays at its end");
+                break;
+            };
             assert_eq!(batches.len() as u64, run.world_size, "equal steps");
-            let mut position = first.cursor.position;
-            let ids: Vec<Vec<SampleId>> = batches.iter().map(|batch| checked(&*self.dataset, batch)).collect();
-            for place in 0..ids[0].len() {
-                for (rank, ids) in ids.iter().enumerate() {
-                    if !batches[rank].padding.as_ref().is_some_and(|padding| padding[place]) {
-                        samples.push((first.cursor.epoch, position, ids[place]));
-                        position += 1;
-                    }
-                }
-            }
+            let (at, next) = (first.cursor, first.next);
+            assert!(batches.iter().all(|batch| (batch.cursor, batch.next) == (at, next)), "one cursor for all ranks");
+            assert!(at >= cursor && next > at, "{cursor:?} {at:?} {next:?}");
+            assert!(loaders.iter().all(|loader| loader.cursor() == next && loader.remaining() == Some(left - 1)));
+            let places = at.position..;
+            samples.extend(places.zip(self.in_turn(run, &batches)).map(|(position, id)| (at.epoch, position, id)));
             let states: Vec<State> = loaders.iter().map(Loader::state).collect();
             let shared = |state: &State| State::without_delivered(state);
             assert!(states.iter().all(|state| shared(state) == shared(&states[0])), "the same on every rank");
-            assert_eq!(states[0].cursor(), first.next);
+            assert_eq!(states[0].cursor(), next);
+            cursor = next;
         }
         let digests = loaders.iter().map(Loader::digest).collect();
         Got { samples, states: loaders.iter().map(Loader::state).map(through_json).collect(), digests }
+    }
+
+    /// The samples of one batch of each rank in their global order, checked byte by byte, without padding.
+    fn in_turn(&self, run: &Run, batches: &[Batch]) -> Vec<SampleId> {
+        let ids: Vec<Vec<SampleId>> = batches.iter().map(|batch| checked(&*self.dataset, batch)).collect();
+        assert!(ids.iter().all(|of_rank| of_rank.len() == ids[0].len() && !of_rank.is_empty()), "equal batches");
+        assert!(ids[0].len() as u64 <= run.batch_size);
+        let is_padding = |rank: usize, place: usize| batches[rank].padding.as_ref().is_some_and(|marks| marks[place]);
+        let (mut samples, mut padding) = (Vec::new(), 0);
+        for place in 0..ids[0].len() {
+            for (rank, ids) in ids.iter().enumerate() {
+                if is_padding(rank, place) {
+                    padding += 1;
+                } else {
+                    assert_eq!(padding, 0, "padding comes last");
+                    samples.push(ids[place]);
+                }
+            }
+        }
+        assert!(padding < run.world_size && (padding == 0 || !run.drop_last), "{padding} of {}", run.world_size);
+        let marked = batches.iter().filter(|batch| batch.padding.is_some()).count() as u64;
+        assert_eq!(marked, padding, "marks only where there is something to mark");
+        samples
     }
 
     /// Positions of `epoch` that `run` delivers from `from` on.
@@ -148,26 +193,30 @@ impl Work {
         expected
     }
 
-    /// Stops `before` at each batch, saves, and goes on as `after`, from one state and from each rank's own.
+    /// Stops `before` at each batch, saves, and goes on as `after` from the cursor and from one state, and as `before`
+    /// from each rank's own state.
     fn stop_everywhere(&self, before: &Run, after: &Run) {
-        let whole = self.deliver(before, &[], usize::MAX);
+        let whole = self.deliver(before, BEGIN, usize::MAX);
         assert_eq!(whole.samples, self.expected(before, Cursor::default()), "{before:?}");
+        assert_eq!(whole.states[0].cursor(), Cursor::new(EPOCHS, 0));
         self.assert_sum(&whole.digests, 0, self.end(before, 0));
-        let rounds = 2 * whole_rounds(self.sampler().len(), before);
+        let rounds = EPOCHS as usize * whole_rounds(self.sampler().len(), before);
         for stop in 1..=rounds {
-            let first = self.deliver(before, &[], stop);
+            let first = self.deliver(before, BEGIN, stop);
+            assert!(whole.samples.starts_with(&first.samples), "{before:?}: the same samples again");
             let cursor = first.states[0].cursor();
             let (last_epoch, last_position, _) = *first.samples.last().expect("samples");
             assert!(first.digests.iter().all(|digest| (digest.epoch, digest.since) == (last_epoch, 0)));
             self.assert_sum(&first.digests, 0, last_position + 1);
 
             let one = &first.states[stop % first.states.len()];
-            let rest = self.deliver(after, std::slice::from_ref(one), usize::MAX);
+            let rest = self.deliver(after, From::States(std::slice::from_ref(one)), usize::MAX);
             assert_eq!(rest.samples, self.expected(after, cursor), "{before:?} stopped at {cursor:?}, then {after:?}");
-            let mut all = first.samples.clone();
-            all.extend(&rest.samples);
+            let by_cursor = self.deliver(after, From::Cursor(cursor), usize::MAX);
+            assert_eq!(by_cursor.samples, rest.samples, "{before:?} stopped at {cursor:?}, then {after:?}");
+            let all = [&first.samples[..], &rest.samples].concat();
             if !before.drop_last && !after.drop_last {
-                assert_eq!(all, self.expected(before, Cursor::default()), "each sample of each epoch once");
+                assert_eq!(all, whole.samples, "each sample of each epoch once");
             }
             if cursor.epoch < EPOCHS - 1 {
                 self.assert_sum(&rest.digests, 0, self.end(after, 0));
@@ -175,7 +224,7 @@ impl Work {
                 self.assert_sum(&rest.digests, cursor.position, self.end(after, cursor.position));
             }
 
-            let again = self.deliver(before, &first.states, usize::MAX);
+            let again = self.deliver(before, From::States(&first.states), usize::MAX);
             assert_eq!(again.samples, self.expected(before, cursor));
             self.assert_sum(&again.digests, 0, self.end(before, 0));
         }
@@ -218,33 +267,117 @@ impl WithoutDelivered for State {
 }
 
 fn threads(world_size: u64, batch_size: u64, drop_last: bool) -> Run {
-    Run { world_size, batch_size, drop_last, engine: EngineChoice::Threads }
+    let (engine, io) = (EngineChoice::Threads, IoChoice::Buffered);
+    Run { world_size, batch_size, drop_last, engine, io, depth: Some(2) }
 }
 
 fn auto(world_size: u64, batch_size: u64, drop_last: bool) -> Run {
-    Run { engine: EngineChoice::Auto, ..threads(world_size, batch_size, drop_last) }
+    let (engine, io) = (EngineChoice::Auto, IoChoice::Auto);
+    Run { engine, io, depth: None, ..threads(world_size, batch_size, drop_last) }
+}
+
+/// Past the page cache through a ring, or how it is read where one of them is not to be had.
+fn ring(work: &Work, world_size: u64, batch_size: u64, drop_last: bool) -> Run {
+    let wish = Run { engine: EngineChoice::Uring, io: IoChoice::Direct, ..threads(world_size, batch_size, drop_last) };
+    match work.builder(&wish, 0).build() {
+        Ok(_) => wish,
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            skip(format!("resuming through io_uring with O_DIRECT: {error}"));
+            Run { depth: Some(2), ..auto(world_size, batch_size, drop_last) }
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[test]
-fn every_state_of_a_folder_goes_on_with_other_sizes() {
+fn every_stop_in_a_folder_goes_on_with_other_sizes_and_another_engine() {
     within(BOUND, || {
         for shuffle in [Shuffle::Off, Shuffle::Full, Shuffle::Window(8), Shuffle::Shards { mixed: 2 }] {
             let Some(work) = Work::folder(29, shuffle).builds() else { continue };
-            work.stop_everywhere(&threads(2, 3, false), &auto(3, 4, false));
-            work.stop_everywhere(&auto(3, 2, true), &threads(2, 3, false));
+            let ring = |world_size, batch_size, drop_last| ring(&work, world_size, batch_size, drop_last);
+            work.stop_everywhere(&threads(2, 3, false), &Run { depth: None, ..ring(3, 4, false) });
+            work.stop_everywhere(&ring(3, 2, true), &threads(2, 3, false));
             work.stop_everywhere(&auto(1, 7, false), &threads(4, 1, true));
+            work.stop_everywhere(&ring(4, 50, false), &Run { depth: Some(1), ..ring(2, 4, false) });
         }
     });
 }
 
 #[test]
-fn every_state_of_records_goes_on_with_other_sizes() {
+fn every_stop_in_records_goes_on_with_other_sizes_and_another_engine() {
     within(BOUND, || {
         for shuffle in [Shuffle::Off, Shuffle::Full, Shuffle::Window(5), Shuffle::Shards { mixed: 1 }] {
-            let Some(work) = Work::records(41, shuffle).builds() else { continue };
-            work.stop_everywhere(&auto(4, 3, false), &threads(1, 5, false));
+            let Some(work) = Work::records(&[10, 0, 1, 30], shuffle).builds() else { continue };
+            let ring = |world_size, batch_size, drop_last| ring(&work, world_size, batch_size, drop_last);
+            work.stop_everywhere(&ring(4, 3, false), &threads(1, 5, false));
             work.stop_everywhere(&threads(2, 50, false), &auto(3, 6, true));
+            work.stop_everywhere(&ring(1, 8, true), &threads(4, 2, true));
         }
+    });
+}
+
+#[test]
+fn a_batch_of_each_size_and_one_sample() {
+    within(BOUND, || {
+        let work = Work::folder(9, Shuffle::Full);
+        for batch_size in [1, 8, 9, 10, 100] {
+            for drop_last in [false, true] {
+                let before = threads(1, batch_size, drop_last);
+                if !work.expected(&before, Cursor::default()).is_empty() {
+                    work.stop_everywhere(&before, &threads(2, 2, drop_last));
+                }
+            }
+        }
+        let work = Work::folder(1, Shuffle::Full);
+        work.stop_everywhere(&threads(3, 2, false), &threads(2, 1, false));
+    });
+}
+
+/// Every position of an epoch is a place to start from, also the one behind its last sample.
+#[test]
+fn every_cursor_of_an_epoch_is_valid() {
+    within(BOUND, || {
+        let work = Work::folder(13, Shuffle::Full);
+        for position in 0..=13 {
+            for run in [threads(2, 3, false), threads(2, 3, true)] {
+                let start = Cursor::new(0, position);
+                let delivered = work.deliver(&run, From::Cursor(start), usize::MAX);
+                assert_eq!(delivered.samples, work.expected(&run, start), "from {position}, {run:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn too_few_samples_for_a_full_batch_are_an_empty_run() {
+    let work = Work::folder(5, Shuffle::Full);
+    let run = threads(2, 3, true);
+    let mut loader = work.builder(&run, 1).more_epochs(3).build().expect("a loader");
+    assert_eq!(loader.remaining(), Some(0));
+    assert!(loader.next().is_none());
+}
+
+#[test]
+fn a_cursor_behind_the_epoch_is_refused() {
+    let work = Work::folder(13, Shuffle::Full);
+    let start = Cursor::new(0, 14);
+    let Err(error) = work.builder(&threads(1, 4, false), 0).start(start).more_epochs(1).build() else {
+        panic!("14 of 13 samples")
+    };
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("14") && error.to_string().contains("13"), "{error}");
+    assert!(error.remedy().is_some_and(|remedy| remedy.contains("dataset")), "{error}");
+}
+
+/// The largest cursor that there is ends at once instead of counting over.
+#[test]
+fn the_last_epoch_of_all_ends() {
+    within(BOUND, || {
+        let work = Work::folder(3, Shuffle::Off);
+        let start = Cursor::new(u64::MAX, 3);
+        let mut loader = work.builder(&threads(1, 4, false), 0).start(start).more_epochs(1).build().expect("a loader");
+        assert!(loader.next().is_none());
+        assert_eq!(loader.remaining(), Some(0));
     });
 }
 
