@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use uringload::Error;
+use tempfile::TempDir;
 use uringload::dataset::{Dataset, IndexReport, Sample, SampleId, Span, UnitId, Units, Value};
+use uringload::{Error, ErrorKind};
 
 /// The values of a sample by column name; numbers as 8 bytes.
 pub type Row = BTreeMap<String, Vec<u8>>;
@@ -13,6 +14,39 @@ pub type Row = BTreeMap<String, Vec<u8>>;
 /// Where the indexes of the files came from.
 pub fn report(dataset: &dyn Dataset) -> &IndexReport {
     dataset.index().report.as_ref().expect("a format with indexes")
+}
+
+/// A folder of these files.
+pub fn folder(files: &[(&str, &[u8])]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("a folder");
+        fs::write(path, bytes).expect("a file");
+    }
+    folder
+}
+
+/// The key of a sample.
+pub fn key(dataset: &dyn Dataset, id: u64) -> String {
+    let mut key = Vec::new();
+    dataset.key(SampleId(id), &mut key);
+    String::from_utf8(key).expect("names of tests are UTF-8")
+}
+
+/// What was left out, and how often.
+pub fn left_out(dataset: &dyn Dataset) -> Vec<(&'static str, u64)> {
+    dataset.index().left_out.iter().map(|skipped| (skipped.what, skipped.count)).collect()
+}
+
+/// An error of this kind, with these words, and in the form that errors have.
+pub fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
+    let error = result.expect_err("it is refused");
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(!text.contains("  ") && text.lines().count() == 1 + usize::from(error.remedy().is_some()), "{text}");
+    parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} in {text}"));
+    error
 }
 
 /// Reads and parses one sample; decodes its units just for it.

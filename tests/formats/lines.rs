@@ -8,7 +8,7 @@ mod packed;
 mod tables;
 mod written;
 
-use crate::common::direct::{Row, sample, samples};
+use crate::common::direct::{Row, assert_error, folder, key, left_out, sample, samples};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -17,14 +17,6 @@ use uringload::dataset::{self, DType, Dataset, Options, SampleId};
 use uringload::{Error, ErrorKind};
 
 const FORMATS: [&str; 3] = ["text", "jsonl", "csv"];
-
-fn folder(files: &[(&str, &[u8])]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in files {
-        fs::write(folder.path().join(name), bytes).unwrap();
-    }
-    folder
-}
 
 /// Without sidecars, so that each look is a new one.
 fn quiet(format: &str) -> Options {
@@ -47,29 +39,9 @@ fn open(bytes: &[u8], options: &Options) -> Result<Vec<Result<Row, Error>>, Erro
     dataset::open(&[folder.path().join("file")], options).map(|lines| samples(&*lines))
 }
 
-fn key(dataset: &dyn Dataset, id: u64) -> String {
-    let mut key = Vec::new();
-    dataset.key(SampleId(id), &mut key);
-    String::from_utf8(key).unwrap()
-}
-
-fn left_out(lines: &dyn Dataset) -> Vec<(&'static str, u64)> {
-    lines.index().left_out.iter().map(|skipped| (skipped.what, skipped.count)).collect()
-}
-
 /// A row from names and values.
 fn row(values: &[(&str, &[u8])]) -> Row {
     values.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
-}
-
-/// An error of this kind, with these words, that names the file.
-fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
-    let error = result.expect_err("it is refused");
-    let text = error.to_string();
-    assert_eq!(error.kind(), kind, "{text}");
-    assert!(!text.contains("  ") && text.lines().count() == 1 + usize::from(error.remedy().is_some()), "{text}");
-    parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} in {text}"));
-    error
 }
 
 #[test]

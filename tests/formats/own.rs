@@ -2,6 +2,7 @@
 
 use super::same::{SAMPLES, every, payload};
 use crate::common::content::put;
+use crate::common::direct::key;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,12 +23,6 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
         put(&path, content.as_bytes()).expect("a file");
     }
     folder
-}
-
-fn key(dataset: &dyn Dataset, id: u64) -> String {
-    let mut key = Vec::new();
-    dataset.key(SampleId(id), &mut key);
-    String::from_utf8(key).expect("text")
 }
 
 /// All samples, in order, in one batch.

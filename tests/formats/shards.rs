@@ -12,8 +12,8 @@ mod zipped;
 
 use super::memory::assert_small;
 use crate::common::check::{WAYS, ways_to};
-use crate::common::content;
-use crate::common::direct::{Row, decoded, sample, samples};
+use crate::common::direct::{Row, decoded, folder, key, sample, samples};
+use crate::common::{content, direct};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -24,13 +24,6 @@ use uringload::batch::Data;
 use uringload::dataset::inspect::detect;
 use uringload::dataset::{Dataset, Options, Sample, SampleId, Value};
 use uringload::{Error, ErrorKind};
-
-/// A folder with these files.
-fn folder(files: &[(&str, &[u8])]) -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    files.iter().for_each(|(name, bytes)| put(folder.path(), name, bytes));
-    folder
-}
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) {
     let path = folder.join(name);
@@ -76,12 +69,6 @@ fn row(values: &[(&str, &[u8])]) -> Row {
     values.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
 }
 
-fn key(dataset: &dyn Dataset, id: u64) -> String {
-    let mut key = Vec::new();
-    dataset.key(SampleId(id), &mut key);
-    String::from_utf8(key).expect("names of tests are UTF-8")
-}
-
 /// Whether a path shows that it is of this format.
 fn shows(path: impl AsRef<Path>, format: &str) -> bool {
     detect(&[path], &Options::new()).is_ok_and(|shown| shown.name == format)
@@ -94,12 +81,8 @@ fn words(dataset: &dyn Dataset, column: usize) -> &str {
 
 /// An error that says where, and what to do about it where that is known.
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
-    let error = result.expect_err("it is refused");
-    let text = error.to_string();
-    assert_eq!(error.kind(), kind, "{text}");
-    assert!(!text.contains("  ") && text.lines().count() == 1 + usize::from(error.remedy().is_some()), "{text}");
-    parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} in {text}"));
-    assert!(error.path().is_some(), "{text}");
+    let error = direct::assert_error(result, kind, parts);
+    assert!(error.path().is_some(), "{error}");
     error
 }
 

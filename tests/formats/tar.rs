@@ -6,23 +6,15 @@ pub mod packed;
 mod sparse;
 
 use crate::common::archive::{Archive, base_256, octal, record};
+use crate::common::direct::{folder, key, left_out};
 use crate::common::{content, direct, skip};
 use packed::{ZSTD, pack};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tempfile::TempDir;
 use uringload::dataset::{self, Dataset, Options, SampleId, Span, UnitId};
 use uringload::{Error, ErrorKind};
-
-fn folder(archives: &[(&str, &[u8])]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in archives {
-        fs::write(folder.path().join(name), bytes).unwrap();
-    }
-    folder
-}
 
 /// Without sidecars, so that each look is a new one.
 fn quiet() -> Options {
@@ -70,19 +62,9 @@ fn sample(tar: &dyn Dataset, id: u64) -> Result<BTreeMap<String, Vec<u8>>, Error
     direct::sample(tar, id)
 }
 
-fn key(tar: &dyn Dataset, id: u64) -> String {
-    let mut key = Vec::new();
-    tar.key(SampleId(id), &mut key);
-    String::from_utf8(key).unwrap()
-}
-
 fn one(key: &str, fields: &[(&str, &str)]) -> (String, BTreeMap<String, Vec<u8>>) {
     let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
     (key.to_owned(), fields.collect())
-}
-
-fn left_out(tar: &dyn Dataset) -> Vec<(&'static str, u64)> {
-    tar.index().left_out.iter().map(|skipped| (skipped.what, skipped.count)).collect()
 }
 
 #[test]

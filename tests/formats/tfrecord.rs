@@ -7,10 +7,9 @@ pub mod writer;
 
 use super::memory::assert_small;
 use crate::common::content;
-use crate::common::direct::{Row, samples};
+use crate::common::direct::{Row, assert_error, folder, key, samples};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, DType, Dataset, Encoding, Options, SampleId, Shape};
 use uringload::{Error, ErrorKind};
@@ -39,12 +38,6 @@ fn row_of(expected: &serde_json::Value) -> Row {
     columns.map(|(name, value)| (name.clone(), hex(value.as_str().unwrap()))).collect()
 }
 
-fn folder(files: &[(&str, &[u8])]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    files.iter().for_each(|(name, bytes)| put(&folder.path().join(name), bytes));
-    folder
-}
-
 /// Not truncated first: ext4 writes such a file to the disk at once, and these tests write thousands of times.
 fn put(path: &Path, bytes: &[u8]) {
     content::put(path, bytes).unwrap();
@@ -62,22 +55,6 @@ fn bytes() -> Options {
 /// The payloads of records that are taken as they are.
 fn payloads(dataset: &dyn Dataset) -> Vec<Result<Vec<u8>, Error>> {
     samples(dataset).into_iter().map(|row| Ok(row?.remove("record").unwrap())).collect()
-}
-
-fn key(dataset: &dyn Dataset, id: u64) -> String {
-    let mut key = Vec::new();
-    dataset.key(SampleId(id), &mut key);
-    String::from_utf8(key).unwrap()
-}
-
-/// An error that says where.
-fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
-    let error = result.unwrap_err();
-    let text = error.to_string();
-    assert_eq!(error.kind(), kind, "{text}");
-    assert!(!text.contains("  ") && text.lines().count() == 1 + usize::from(error.remedy().is_some()), "{text}");
-    parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} in {text}"));
-    error
 }
 
 /// What TensorFlow's writer makes of "hello" and of nothing.
