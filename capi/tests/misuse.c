@@ -178,7 +178,7 @@ static void loaders(const char *path) {
         {"{\"engine\": \"steam\"}", "steam"}, {"{\"io\": \"steam\"}", "steam"}, {"{\"timeout\": -1}", "timeout"},
         {"{\"memory_limit\": \"4 elephants\"}", "memory_limit"}, {"{\"on_error\": \"cry\"}", "cry"},
         {"{\"collate\": \"knit\"}", "collate"}, {"{\"collate_columns\": 4}", "collate_columns"},
-        {"{\"collate_columns\": {\"nobody\": \"dense\"}}", "nobody"}, {"{\"packing\": \"first_fit\"}", "seq_len"},
+        {"{\"collate_columns\": {\"nothing\": \"dense\"}}", "nothing"}, {"{\"packing\": \"first_fit\"}", "seq_len"},
         {"{\"packing\": \"squeeze\", \"seq_len\": 8}", "packing"}, {"{\"row_window\": 8}", "row_window"},
         {"{\"bucket_boundaries\": [8]}", "bucket_batch_sizes"}, {"{\"transform\": \"dance(3)\"}", "image"},
         {"{\"transform\": \"dance(3)\", \"image_column\": \"data\"}", "dance"},

@@ -601,7 +601,7 @@ mod tests {
     /// Settings of the library's table that are no flags of `bench`, and why.
     const OTHERWISE: [(&str, &str); 5] = [
         ("orient", "the command line shows images as a trainer gets them"),
-        ("check_every", "a command reads files that nobody writes"),
+        ("check_every", "a command reads files that no program writes"),
         ("starved_after", "a command holds no batches"),
         ("key", "list prints the key of each sample"),
         ("index", "list prints the number of each sample"),

@@ -2,8 +2,8 @@
 
 use crate::lanes::Normalization;
 use crate::{Image, refused};
-use uringload_core::{bf16_bits, f16_bits};
 use uringload_core::{DType, Result};
+use uringload_core::{bf16_bits, f16_bits};
 
 /// The form of one image: a tensor of shape `[channels, height, width]`, or of `[height, width, channels]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,7 +42,7 @@ const RAW_LIMIT: Duration = Duration::from_secs(3);
 /// Longest trial of another way to read.
 const TRIAL_LIMIT: Duration = Duration::from_secs(1);
 
-/// So many times the loader's reads in flight are tried, and so many at least and at most.
+/// A trial has this many times the loader's reads in flight, within these bounds.
 const DEEPER: usize = 4;
 const DEEP: usize = 64;
 const DEEPEST: usize = 1024;

@@ -113,9 +113,9 @@ fn kernel() -> Finding {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (state, means) = match version {
-        v if v >= (6, 6) => (State::Good, "knows every ring flag and tells the alignment of direct reads"),
-        v if v >= (6, 1) => (State::Good, "tells the alignment of direct reads; 6.6 spends a little less CPU"),
-        _ => (State::Degraded, "does not tell the alignment of direct reads, so the page cache is used"),
+        v if v >= (6, 6) => (State::Good, "knows every ring flag and reports the alignment of direct reads"),
+        v if v >= (6, 1) => (State::Good, "reports the alignment of direct reads; 6.6 spends a little less CPU"),
+        _ => (State::Degraded, "does not report the alignment of direct reads, so the page cache is used"),
     };
     let finding = Finding::new("kernel", state, format!("Linux {release}"), means);
     if state == State::Good { finding } else { finding.remedy("use Linux 6.1 or later") }
@@ -139,7 +139,7 @@ fn confinement() -> Finding {
     let sysctl = match system::io_uring_disabled() {
         Some(0) => "kernel.io_uring_disabled = 0".to_owned(),
         Some(1) => "kernel.io_uring_disabled = 1 (root and kernel.io_uring_group only)".to_owned(),
-        Some(value) => format!("kernel.io_uring_disabled = {value} (nobody)"),
+        Some(value) => format!("kernel.io_uring_disabled = {value} (no process)"),
         None => "no sysctl that could disable io_uring".to_owned(),
     };
     Finding::new("confinement", State::Info, format!("{seccomp}; {sysctl}"), "what may deny io_uring to a process")

@@ -60,7 +60,7 @@ impl Allocator {
         }
         let [allocate, free] = [allocate, free].map(std::ptr::with_exposed_provenance::<c_void>);
         // SAFETY: who gives the addresses promises that they are those of functions of these types, as docs/python.md
-        // says; nobody can check it. Neither is null.
+        // says; this cannot be checked. Neither is null.
         let allocate = unsafe { std::mem::transmute::<*const c_void, uringload::sys::Allocate>(allocate) };
         // SAFETY: as above.
         let free = unsafe { std::mem::transmute::<*const c_void, uringload::sys::Free>(free) };

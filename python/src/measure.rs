@@ -146,7 +146,7 @@ fn measured(
     let thread = std::thread::Builder::new().name("uringload-measure".into());
     let thread = thread.spawn(move || {
         let caller = Caller::hearing(move |line| drop(lines.send(line.to_owned())));
-        // Somebody waits for both to the end.
+        // The caller waits for both.
         let _ = begin.send(caller.clone());
         let _ = done.send(work(&caller));
     })?;

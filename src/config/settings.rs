@@ -97,7 +97,7 @@ settings! {
     num_threads: Option<usize> = None, Whole;
     /// Most memory for samples, in bytes.
     memory_limit: Option<u64> = None, Bytes;
-    /// Keep the dataset's files in memory (memory), as far as the memory limit allows: what fits is read once.
+    /// Keep the dataset's files in memory (memory), up to the memory limit: what fits is read once.
     cache: Cache = Cache::Off, Word;
     /// Repeat chroma instead of interpolating it, and decode large images at a part of their size: faster by
     /// libjpeg-turbo, and not the bytes that decoding all of an image makes.

@@ -219,7 +219,7 @@ fn a_sidecar_that_is_not_the_files_is_rebuilt() {
 fn where_a_folder_takes_no_index() {
     for case in cases() {
         let (place, name) = (case.folder(), case.name());
-        // A folder in the place of the sidecar: nobody, root included, can put a file there.
+        // A folder in the place of the sidecar: not even root can put a file there.
         fs::create_dir(place.path().join(format!("{name}.uidx"))).unwrap();
         let path = place.path().join(&name);
         let dataset = case.open(&path);

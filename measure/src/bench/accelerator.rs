@@ -72,14 +72,14 @@ pub struct Accelerators {
 }
 
 impl Accelerators {
-    /// So many, at least one, whose steps take `step`.
+    /// `count` of them, at least one, whose steps take `step`.
     pub fn new(count: usize, step: Duration) -> Accelerators {
         let count = count.max(1);
         Accelerators { all: vec![Accelerator::new(step); count], free: vec![Instant::now(); count], next: 0 }
     }
 
     /// Begins the step of the one whose turn it is at `now`. Returns when the one after it is free. A step that is not
-    /// on a full batch, of which `epoch` says nothing, counts for nobody.
+    /// on a full batch, of which `epoch` says nothing, does not count.
     pub fn begin(&mut self, epoch: Option<u64>, now: Instant) -> Instant {
         let turn = self.next;
         self.next = (turn + 1) % self.all.len();

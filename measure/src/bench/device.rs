@@ -272,7 +272,7 @@ pub fn rows(round: &Round, raw: Option<f64>) -> Vec<(&'static str, String)> {
     }
     match &measured.watched {
         Some(Ok(seen)) => rows.extend(seen.iter().filter(|seen| seen.samples > 0).map(|seen| ("NVML", watched(seen)))),
-        Some(Err(error)) => rows.push(("NVML", format!("not to be had: {error}"))),
+        Some(Err(error)) => rows.push(("NVML", format!("not available: {error}"))),
         None => {}
     }
     rows

@@ -1,4 +1,4 @@
-//! What the JSON tells of single reads, single samples and of memory.
+//! Single reads, single samples, and memory, in the JSON.
 
 use super::run::Measured;
 use serde::Serialize;

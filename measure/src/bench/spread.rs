@@ -25,7 +25,7 @@ const FAR: f64 = 3.5;
 /// Makes the median of absolute deviations the deviation of a normal distribution.
 const NORMAL: f64 = 0.6745;
 
-/// Deviations below this share of the median are noise of the clock: no round is told for them.
+/// Deviations below this share of the median are noise of the clock: they make no outlier.
 const NOISE: f64 = 0.01;
 
 impl Spread {

@@ -18,7 +18,7 @@ pub(super) fn memory() -> Finding {
         return Finding::new(WHAT, State::Info, format!("{on_machine}; no control group limits it"), means);
     };
     let found = format!(
-        "{on_machine}; {} allows {}, of which {} are in use",
+        "{on_machine}; {} allows {}, and {} are in use",
         group.path.display(),
         text::binary(group.limit),
         text::binary(group.used)

@@ -163,7 +163,7 @@ impl Knob {
         config
     }
 
-    /// The value that the loader's own choice comes to, as far as that is known.
+    /// The value that the loader itself chose, if that is known.
     pub fn chosen(self, chosen: &Chosen) -> u64 {
         match self {
             Knob::Depth | Knob::IoThreads => chosen.depth as u64,

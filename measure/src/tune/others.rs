@@ -58,7 +58,7 @@ pub fn orders(bed: &Bed<'_>, best: &Config, rate: f64, bottleneck: Bottleneck) -
         if !bed.has_time(4) {
             break;
         }
-        // An order that this dataset cannot have is none to tell of.
+        // An order that this dataset cannot have is left out.
         if let Ok(Some(seen)) = bed.run(&Config { shuffle, ..best.clone() }) {
             found.push(Other { what: name, rate: seen.rate, gain: seen.rate / rate.max(1e-9) });
         }

@@ -37,7 +37,7 @@ pub struct Point {
     pub latency_us: f64,
 }
 
-/// The device of a dataset. Where a shape cannot be had, its points are missing.
+/// The device of a dataset. Points of a shape that cannot be read are missing.
 pub fn probe(bed: &Bed<'_>, config: &Config, time: Duration) -> Vec<Point> {
     let mut points = Vec::new();
     for wanted in READ_BYTES {

@@ -18,10 +18,10 @@ use uringload::{Loader, Result};
 /// The first part of a run, in which memory is taken and the queue fills, does not count.
 const WARM_SHARE: f64 = 0.4;
 
-/// A loader that looks for the depth itself needs so many times as long until it has found it.
+/// A loader that searches for the depth itself needs this many times as long.
 const SEARCH: u32 = 2;
 
-/// So many batches at least tell a rate, and a run that has fewer goes on for so many times as long at most.
+/// A rate needs this many batches; a run with fewer goes on, for `LONGER` times as long at most.
 const BATCHES: u32 = 3;
 const LONGER: u32 = 4;
 
@@ -129,8 +129,8 @@ impl<'a> Bed<'a> {
             if warm.is_none() && (last - start).as_secs_f64() >= time.as_secs_f64() * WARM_SHARE {
                 warm = Some((last, stats.snapshot()));
             }
-            // Batches may come in bursts, a stretch of a file at a time: what counts is as long behind a late first
-            // one.
+            // Batches may come in bursts, a stretch of a file at a time: the part that counts is as long after a
+            // late first one.
             let since = warm.as_ref().map_or(start, |(since, _)| *since);
             if counted >= BATCHES && last - since >= time.mul_f64(1.0 - WARM_SHARE) {
                 break;

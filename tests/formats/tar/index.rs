@@ -1,4 +1,4 @@
-//! What becomes of a folder with indexes, and of archives without a sample. `indexes` has what all formats share.
+//! Folders with indexes, and of archives without a sample. `indexes` has what all formats share.
 
 use super::{contents, folder, left_out};
 use crate::common::archive::Archive;

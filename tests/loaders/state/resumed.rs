@@ -276,7 +276,7 @@ fn auto(world_size: u64, batch_size: u64, drop_last: bool) -> Run {
     Run { engine, io, depth: None, ..threads(world_size, batch_size, drop_last) }
 }
 
-/// Past the page cache through a ring, or how it is read where one of them is not to be had.
+/// Past the page cache through a ring, or how it is read where one of them is not available.
 fn ring(work: &Work, world_size: u64, batch_size: u64, drop_last: bool) -> Run {
     let wish = Run { engine: EngineChoice::Uring, io: IoChoice::Direct, ..threads(world_size, batch_size, drop_last) };
     match work.builder(&wish, 0).build() {
