@@ -24,7 +24,7 @@ use crate::pool::Pool;
 use crate::queue::{Bell, Starvation};
 use crate::stats::{Doing, Role, Stats};
 use crate::{Error, ErrorKind, Result};
-use feeder::Place;
+use feeder::Destination;
 use lane::{Lane, Need, Shadow};
 use std::path::Path;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ pub(crate) fn prepare(
     let clock = |what| stats.clock(Role::Device, what);
     if opened.contexts.is_empty() {
         let (clock, pinned) = (clock(Doing::WaitInput), Vec::new());
-        let feeder = Feeder { place: Place::Host, transforms, bell, clock, starvation, near: None, pinned };
+        let feeder = Feeder { place: Destination::Host, transforms, bell, clock, starvation, near: None, pinned };
         return Ok((feeder, Vec::new(), QUEUE_HOST));
     }
     // Data read straight to the device takes none of a lane's memory.
@@ -205,7 +205,7 @@ pub(crate) fn prepare(
         });
         lanes.push(lane);
     }
-    let place = Place::Lanes { lanes, staging };
+    let place = Destination::Lanes { lanes, staging };
     let clock = clock(Doing::WaitInput);
     let feeder =
         Feeder { place, transforms, bell, clock, starvation, near: near.clone(), pinned: pinned.into_iter().collect() };

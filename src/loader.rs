@@ -19,7 +19,7 @@ use crate::config::Route;
 use crate::dataset::SampleId;
 use crate::device::{DeviceBatch, PinnedMemory};
 use crate::guard;
-use crate::queue::{Missing, Receiver};
+use crate::queue::{NoItem, Receiver};
 use crate::reactor::{Failures, thread_ended};
 use crate::sampler::{Cursor, EpochDigest};
 use crate::stage::Errands;
@@ -237,9 +237,9 @@ impl<T: Delivered> Loader<T> {
         let (errands, clock) = (&mut self.errands, &mut self.clock);
         let errand = &mut || run_errand(errands, clock);
         let received = match self.batches.as_mut().map(|batches| batches.try_recv_with(errand)) {
-            Some(Err(Missing::Empty)) => return Ok(None),
+            Some(Err(NoItem::Empty)) => return Ok(None),
             Some(Ok(received)) => Some(received),
-            Some(Err(Missing::Closed)) | None => None,
+            Some(Err(NoItem::Closed)) | None => None,
         };
         self.account(received).transpose()
     }

@@ -22,7 +22,7 @@ use rows::{Needed, Wanted};
 use std::ops::Range;
 use std::sync::Arc;
 use stretches::Stretches;
-use units::Kept;
+use units::CachedUnits;
 
 pub use joining::{GAP_MAX, Joined, Joining};
 pub use rows::Rows;
@@ -245,7 +245,7 @@ pub struct Planner {
     joining: Joining,
     collation: Arc<Collation>,
     /// The unit cache, if samples are cut from units.
-    kept: Option<Kept>,
+    kept: Option<CachedUnits>,
     /// The stretches that are read whole, if any.
     stretches: Option<Box<Stretches>>,
     /// The samples that are already prepared.
@@ -333,7 +333,7 @@ impl Planner {
     /// planned for such samples.
     #[must_use]
     pub fn with_units(self, limits: Option<UnitLimits>) -> Planner {
-        Planner { kept: limits.map(Kept::new), ..self }
+        Planner { kept: limits.map(CachedUnits::new), ..self }
     }
 
     /// Also plans the reading of whole stretches of files, before the batches that need them. Not for samples that are

@@ -25,7 +25,7 @@ const ENTRY_BYTES: u64 = 256;
 
 /// The kept form of one value of a sample.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Kept {
+pub(crate) enum PreparedValue {
     /// The image before the first random operation.
     Image(Image),
     /// The value as stored in the dataset.
@@ -34,7 +34,7 @@ pub(crate) enum Kept {
 }
 
 /// The kept form of a sample, one value for each field.
-pub(crate) type Entry = Vec<Kept>;
+pub(crate) type Entry = Vec<PreparedValue>;
 
 /// The samples that are kept. Threads share it.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Prepared {
     taken: AtomicU64,
     /// Nothing more is kept: there is no room, or the disk refuses it.
     is_full: AtomicBool,
-    place: Place,
+    place: Store,
     /// Number of fields of a sample.
     fields: usize,
     /// Fallbacks to report, and the kinds already reported.
@@ -54,7 +54,7 @@ pub(crate) struct Prepared {
 }
 
 #[derive(Debug)]
-enum Place {
+enum Store {
     Memory(RwLock<HashMap<u64, Arc<Entry>>>),
     Disk(Folder),
 }
@@ -62,7 +62,7 @@ enum Place {
 impl Prepared {
     /// Keeps `members` in memory, in `room` bytes: samples of `fields` fields.
     pub(crate) fn in_memory(members: Members, room: u64, fields: usize) -> Prepared {
-        Prepared::at(Place::Memory(RwLock::default()), 0, members, room, fields)
+        Prepared::at(Store::Memory(RwLock::default()), 0, members, room, fields)
     }
 
     /// Keeps `members` in files below `folder`, in `room` bytes, including those that `origin` already has there.
@@ -76,10 +76,10 @@ impl Prepared {
         fields: usize,
     ) -> Result<Prepared> {
         let (folder, taken) = Folder::open(folder, origin)?;
-        Ok(Prepared::at(Place::Disk(folder), taken, members, room, fields))
+        Ok(Prepared::at(Store::Disk(folder), taken, members, room, fields))
     }
 
-    fn at(place: Place, taken: u64, members: Members, room: u64, fields: usize) -> Prepared {
+    fn at(place: Store, taken: u64, members: Members, room: u64, fields: usize) -> Prepared {
         Prepared {
             members,
             room,
@@ -95,8 +95,8 @@ impl Prepared {
     /// Whether a sample is available. It stays so, unless its file is damaged.
     pub(crate) fn has(&self, id: SampleId) -> bool {
         match &self.place {
-            Place::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id.0),
-            Place::Disk(folder) => folder.has(id),
+            Store::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id.0),
+            Store::Disk(folder) => folder.has(id),
         }
     }
 
@@ -106,7 +106,7 @@ impl Prepared {
         &self,
         id: SampleId,
         stored: u64,
-        values: impl Iterator<Item = Option<Kept>>,
+        values: impl Iterator<Item = Option<PreparedValue>>,
     ) -> Option<Filling> {
         let is_wanted = !self.is_full.load(Ordering::Relaxed) && self.members.has(id, stored) && !self.has(id);
         is_wanted.then(|| Filling { id, values: Mutex::new(values.collect()) })
@@ -115,8 +115,8 @@ impl Prepared {
     /// A kept sample. `None` if it is gone or damaged: then it is made again.
     pub(crate) fn get(&self, id: SampleId) -> Option<Arc<Entry>> {
         match &self.place {
-            Place::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).get(&id.0).cloned(),
-            Place::Disk(folder) => match folder.read(id, self.fields) {
+            Store::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).get(&id.0).cloned(),
+            Store::Disk(folder) => match folder.read(id, self.fields) {
                 Ok(entry) => Some(Arc::new(entry)),
                 Err(lost) => {
                     // Its room is free again, so that it can be rewritten.
@@ -131,8 +131,8 @@ impl Prepared {
     /// Keeps a sample, if there is room.
     pub(crate) fn keep(&self, id: SampleId, entry: Entry) {
         let bytes = match &self.place {
-            Place::Memory(_) => bytes_of(entry.iter().map(|kept| kept.bytes().len() as u64)),
-            Place::Disk(_) => disk::file_bytes(&entry),
+            Store::Memory(_) => bytes_of(entry.iter().map(|kept| kept.bytes().len() as u64)),
+            Store::Disk(_) => disk::file_bytes(&entry),
         };
         if self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.room {
             self.taken.fetch_sub(bytes, Ordering::Relaxed);
@@ -140,13 +140,13 @@ impl Prepared {
             return;
         }
         match &self.place {
-            Place::Memory(entries) => {
+            Store::Memory(entries) => {
                 let mut entries = entries.write().unwrap_or_else(PoisonError::into_inner);
                 if entries.insert(id.0, Arc::new(entry)).is_some() {
                     self.taken.fetch_sub(bytes, Ordering::Relaxed);
                 }
             }
-            Place::Disk(folder) => {
+            Store::Disk(folder) => {
                 if let Err(error) = folder.write(id, &entry) {
                     self.taken.fetch_sub(bytes, Ordering::Relaxed);
                     self.is_full.store(true, Ordering::Relaxed);
@@ -186,12 +186,12 @@ impl Prepared {
 #[derive(Debug)]
 pub(crate) struct Filling {
     id: SampleId,
-    values: Mutex<Vec<Option<Kept>>>,
+    values: Mutex<Vec<Option<PreparedValue>>>,
 }
 
 impl Filling {
     /// Puts the value of a field. Returns the sample once it is whole.
-    pub(crate) fn put(&self, field: usize, kept: Kept) -> Option<(SampleId, Entry)> {
+    pub(crate) fn put(&self, field: usize, kept: PreparedValue) -> Option<(SampleId, Entry)> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         *values.get_mut(field)? = Some(kept);
         if values.iter().any(Option::is_none) {
@@ -201,29 +201,29 @@ impl Filling {
     }
 }
 
-impl Kept {
+impl PreparedValue {
     /// The kept form of a value that is kept as it is.
-    pub(crate) fn of(value: &Value) -> Kept {
+    pub(crate) fn of(value: &Value) -> PreparedValue {
         match value {
-            Value::Bytes(bytes) => Kept::Bytes(bytes.to_vec()),
-            Value::I64(number) => Kept::Number(*number),
+            Value::Bytes(bytes) => PreparedValue::Bytes(bytes.to_vec()),
+            Value::I64(number) => PreparedValue::Number(*number),
         }
     }
 
     /// The value, with bytes of its own. The caller supplies the image.
     pub(crate) fn value(&self) -> Value {
         match self {
-            Kept::Image(_) => Value::Bytes(Bytes::new()),
-            Kept::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(bytes)),
-            Kept::Number(number) => Value::I64(*number),
+            PreparedValue::Image(_) => Value::Bytes(Bytes::new()),
+            PreparedValue::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(bytes)),
+            PreparedValue::Number(number) => Value::I64(*number),
         }
     }
 
     fn bytes(&self) -> &[u8] {
         match self {
-            Kept::Image(image) => image.pixels(),
-            Kept::Bytes(bytes) => bytes,
-            Kept::Number(_) => &[],
+            PreparedValue::Image(image) => image.pixels(),
+            PreparedValue::Bytes(bytes) => bytes,
+            PreparedValue::Number(_) => &[],
         }
     }
 }

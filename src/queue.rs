@@ -143,7 +143,7 @@ pub type Errand<'a> = dyn FnMut() -> bool + 'a;
 
 /// Why there is no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum NoItem {
     /// There is none yet.
     Empty,
     /// There will be none: the sender is gone, and everything it sent was received.
@@ -154,8 +154,8 @@ impl<T> Receiver<T> {
     /// Takes an item if there is one. Never waits.
     ///
     /// # Errors
-    /// [`Missing`] says whether an item may still come.
-    pub fn try_recv(&mut self) -> Result<T, Missing> {
+    /// [`NoItem`] says whether an item may still come.
+    pub fn try_recv(&mut self) -> Result<T, NoItem> {
         self.try_recv_with(&mut || false)
     }
 
@@ -163,10 +163,10 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     /// As `try_recv`.
-    pub fn try_recv_with(&mut self, errand: &mut Errand<'_>) -> Result<T, Missing> {
+    pub fn try_recv_with(&mut self, errand: &mut Errand<'_>) -> Result<T, NoItem> {
         loop {
             let item = self.shared.take();
-            if !matches!(item, Err(Missing::Empty)) || !errand() {
+            if !matches!(item, Err(NoItem::Empty)) || !errand() {
                 self.shared.settle_ready_fd();
                 return item;
             }
@@ -185,8 +185,8 @@ impl<T> Receiver<T> {
         loop {
             match self.try_recv_with(errand) {
                 Ok(item) => return Some(item),
-                Err(Missing::Closed) => return None,
-                Err(Missing::Empty) => {}
+                Err(NoItem::Closed) => return None,
+                Err(NoItem::Empty) => {}
             }
             let waker = self.parker.waker();
             match self.poll(&waker, errand) {
@@ -199,31 +199,31 @@ impl<T> Receiver<T> {
     /// Takes an item, waiting for one for at most `wait`.
     ///
     /// # Errors
-    /// `Missing::Empty` if the time is up, `Missing::Closed` as in `try_recv`.
-    pub fn recv_timeout(&mut self, wait: Duration) -> Result<T, Missing> {
+    /// `NoItem::Empty` if the time is up, `NoItem::Closed` as in `try_recv`.
+    pub fn recv_timeout(&mut self, wait: Duration) -> Result<T, NoItem> {
         self.recv_timeout_with(wait, &mut || false)
     }
 
     /// Takes an item, waiting for one for at most `wait`. Work may begin during that time.
     ///
     /// # Errors
-    /// `Missing::Empty` if the time is up, `Missing::Closed` as in `try_recv`.
-    pub fn recv_timeout_with(&mut self, wait: Duration, errand: &mut Errand<'_>) -> Result<T, Missing> {
+    /// `NoItem::Empty` if the time is up, `NoItem::Closed` as in `try_recv`.
+    pub fn recv_timeout_with(&mut self, wait: Duration, errand: &mut Errand<'_>) -> Result<T, NoItem> {
         let start = Instant::now();
         let errand: &mut Errand<'_> = &mut || start.elapsed() < wait && errand();
         loop {
             match self.try_recv_with(errand) {
-                Err(Missing::Empty) => {}
+                Err(NoItem::Empty) => {}
                 done => return done,
             }
             let left = wait.saturating_sub(start.elapsed());
             if left.is_zero() {
                 self.shared.ready.silence();
-                return Err(Missing::Empty);
+                return Err(NoItem::Empty);
             }
             let waker = self.parker.waker();
             match self.poll(&waker, errand) {
-                Poll::Ready(item) => return item.ok_or(Missing::Closed),
+                Poll::Ready(item) => return item.ok_or(NoItem::Closed),
                 Poll::Pending => self.parker.park_timeout(left),
             }
         }
@@ -239,8 +239,8 @@ impl<T> Receiver<T> {
     pub fn poll_recv_with(&mut self, context: &mut Context<'_>, errand: &mut Errand<'_>) -> Poll<Option<T>> {
         match self.try_recv_with(errand) {
             Ok(item) => Poll::Ready(Some(item)),
-            Err(Missing::Closed) => Poll::Ready(None),
-            Err(Missing::Empty) => self.poll(context.waker(), errand),
+            Err(NoItem::Closed) => Poll::Ready(None),
+            Err(NoItem::Empty) => self.poll(context.waker(), errand),
         }
     }
 
@@ -292,8 +292,8 @@ impl<T> Receiver<T> {
         self.shared.ready.listen();
         let item = match self.try_recv_with(errand) {
             Ok(item) => Some(item),
-            Err(Missing::Closed) => None,
-            Err(Missing::Empty) => return Poll::Pending,
+            Err(NoItem::Closed) => None,
+            Err(NoItem::Empty) => return Poll::Pending,
         };
         self.shared.ready.silence();
         Poll::Ready(item)
@@ -370,20 +370,20 @@ impl<T> Shared<T> {
         self.cancelled.load(std::sync::atomic::Ordering::Acquire)
     }
 
-    fn take(&self) -> Result<T, Missing> {
+    fn take(&self) -> Result<T, NoItem> {
         if self.is_cancelled() {
-            return Err(Missing::Closed);
+            return Err(NoItem::Closed);
         }
         let mut item = self.items.pop();
         if item.is_none() {
             if !self.sender_gone.load(Ordering::Acquire) {
                 self.asked.store(true, Ordering::Relaxed);
-                return Err(Missing::Empty);
+                return Err(NoItem::Empty);
             }
             // Everything sent before the sender left is visible now.
             item = self.items.pop();
         }
-        let item = item.ok_or(Missing::Closed)?;
+        let item = item.ok_or(NoItem::Closed)?;
         self.asked.store(false, Ordering::Relaxed);
         self.room.ring();
         Ok(item)

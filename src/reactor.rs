@@ -68,7 +68,7 @@ pub use failures::Failures;
 pub use pending::{Early, EarlyBlock};
 pub use requests::{Answer, Inbox, Request, Requests};
 pub(crate) use starved::thread_ended;
-pub use stretches::Kept;
+pub use stretches::KeptStretches;
 pub use units::Decoder;
 
 /// The reactor's fixed settings.
@@ -121,7 +121,7 @@ pub struct Reactor {
     /// What is read where there is no order.
     requests: Option<Requests>,
     /// The stretches of files that are kept in memory.
-    kept: Option<Kept>,
+    kept: Option<KeptStretches>,
     out: Sender<Result<Batch>>,
     bell: Arc<Bell>,
     stats: Arc<Stats>,

@@ -7,7 +7,7 @@ use crate::config::{Config, EngineChoice, IoChoice, Route, Value};
 use crate::dataset::{Dataset, FileTable, Index, Sample, SampleId, Schema, Span};
 use crate::loader::limits::{ALIGNMENT_MAX, MEMORY_LIMIT, block_roundings};
 use crate::loader::{join, room::Room};
-use crate::queue::{Bell, Missing, Receiver, bounded};
+use crate::queue::{Bell, NoItem, Receiver, bounded};
 use crate::reactor::{self, Answer, Inbox, Request, thread_ended};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -334,8 +334,8 @@ impl Reader {
             }
             let received = match self.answers.as_mut()?.try_recv() {
                 Ok(answer) => Some(answer),
-                Err(Missing::Closed) => None,
-                Err(Missing::Empty) => return None,
+                Err(NoItem::Closed) => None,
+                Err(NoItem::Empty) => return None,
             };
             if let Some(answer) = self.account(received) {
                 return Some(answer);
@@ -359,8 +359,8 @@ impl Reader {
             let left = end.saturating_duration_since(Instant::now());
             let received = match self.answers.as_mut()?.recv_timeout(left) {
                 Ok(answer) => Some(answer),
-                Err(Missing::Closed) => None,
-                Err(Missing::Empty) => return None,
+                Err(NoItem::Closed) => None,
+                Err(NoItem::Empty) => return None,
             };
             if let Some(answer) = self.account(received) {
                 return Some(answer);

@@ -5,7 +5,7 @@ use crate::decode::JpegBuffers;
 use crate::op::Erasing;
 use crate::passes::Passes;
 use crate::random::Random;
-use crate::resample::Part;
+use crate::resample::Patch;
 use crate::tensor::{Elements, Output, Writer, write_element};
 use crate::view::{Frame, View, ViewBuffers};
 use crate::warp::Matrix;
@@ -121,11 +121,11 @@ impl Plan {
     /// memory.
     pub fn run(&self, image: &Image, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         self.check(image)?;
-        self.run_part(Part::whole(image), out, scratch)
+        self.run_part(Patch::whole(image), out, scratch)
     }
 
     /// The same for the decoded part of an image: at least what is [`used`](View::used).
-    pub(crate) fn run_part(&self, part: Part<'_>, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
+    pub(crate) fn run_part(&self, part: Patch<'_>, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         let channels = part.image.channels();
         self.elements.check(channels)?;
         let output = self.output(channels);
@@ -136,7 +136,7 @@ impl Plan {
         let mut writer = Writer::new(out, output, &self.elements);
         match self.stepped(part, scratch)? {
             Some(image) if self.last.is_identity() => writer.image(&image),
-            Some(image) => self.last.render(Part::whole(&image), &mut scratch.view, |y, row| writer.row(y, row)),
+            Some(image) => self.last.render(Patch::whole(&image), &mut scratch.view, |y, row| writer.row(y, row)),
             None => self.last.render(part, &mut scratch.view, |y, row| writer.row(y, row)),
         }
         for erased in &self.erased {
@@ -151,10 +151,10 @@ impl Plan {
     /// As [`run`](Plan::run).
     pub fn image(&self, image: &Image, scratch: &mut Scratch) -> Result<Image> {
         self.check(image)?;
-        match self.stepped(Part::whole(image), scratch)? {
+        match self.stepped(Patch::whole(image), scratch)? {
             Some(image) if self.last.is_identity() => Ok(image),
-            Some(image) => self.last.image(Part::whole(&image), &mut scratch.view),
-            None => self.last.image(Part::whole(image), &mut scratch.view),
+            Some(image) => self.last.image(Patch::whole(&image), &mut scratch.view),
+            None => self.last.image(Patch::whole(image), &mut scratch.view),
         }
     }
 
@@ -169,13 +169,13 @@ impl Plan {
         for step in &self.steps {
             match step {
                 Step::View(view) => {
-                    mask = Cow::Owned(view.for_mask(fill).image(Part::whole(&mask), &mut scratch.view)?)
+                    mask = Cow::Owned(view.for_mask(fill).image(Patch::whole(&mask), &mut scratch.view)?)
                 }
                 Step::Warp { matrix, .. } => mask = Cow::Owned(matrix.apply(&mask, Filter::Nearest, fill)?),
                 Step::Paint(_) => {}
             }
         }
-        self.last.for_mask(fill).image(Part::whole(&mask), &mut scratch.view)
+        self.last.for_mask(fill).image(Patch::whole(&mask), &mut scratch.view)
     }
 
     /// The plan as its first passes over the pixels, and the plan for their result: both in a row are this one, to the
@@ -322,11 +322,11 @@ impl Plan {
     }
 
     /// The image after all steps but the last view; `None` if that is the source.
-    fn stepped(&self, source: Part<'_>, scratch: &mut Scratch) -> Result<Option<Image>> {
+    fn stepped(&self, source: Patch<'_>, scratch: &mut Scratch) -> Result<Option<Image>> {
         let mut made: Option<Image> = None;
         for step in &self.steps {
             let before = made.take();
-            let part = before.as_ref().map_or(source, Part::whole);
+            let part = before.as_ref().map_or(source, Patch::whole);
             made = Some(match *step {
                 Step::View(view) => view.image(part, &mut scratch.view)?,
                 Step::Warp { matrix, filter, fill } => matrix.apply(part.image, filter, fill)?,

@@ -2,7 +2,7 @@
 
 use crate::decode::{self, Decoded, Decoding, Format};
 use crate::passes::Passes;
-use crate::resample::Part;
+use crate::resample::Patch;
 use crate::{Chain, Image, Output, Plan, Scratch, dimensions, refused};
 use uringload_core::Result;
 
@@ -119,7 +119,7 @@ impl Plan {
         if made.divisor == 1 && made.place == (0, 0) && made.is_whole {
             self.run(&made.image, out, scratch)?;
         } else {
-            let part = Part { image: &made.image, place: made.place, divisor: made.divisor };
+            let part = Patch { image: &made.image, place: made.place, divisor: made.divisor };
             self.run_part(part, out, scratch)?;
         }
         scratch.jpeg.give(made.image);

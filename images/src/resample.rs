@@ -26,7 +26,7 @@ pub fn resize(image: &Image, region: Region, (height, width): (u32, u32), filter
         return Err(refused(format!("no image has {height} x {width} pixels"), "give a size of at least a pixel"));
     }
     let mut pixels = memory(height, width, image.channels(), 0)?;
-    let resampling = Resampling { part: Part::whole(image), region, size: (height, width), filter };
+    let resampling = Resampling { part: Patch::whole(image), region, size: (height, width), filter };
     let mut buffers = Buffers::default();
     let rows = resampling.start(0..height, 0..width, false, &mut buffers);
     let row_bytes = width as usize * image.channels() as usize;
@@ -50,7 +50,7 @@ pub struct Buffers {
 
 /// An image, or the decoded part of one.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct Patch<'a> {
     pub image: &'a Image,
     /// The row and the column of its place.
     pub place: (u32, u32),
@@ -58,16 +58,16 @@ pub struct Part<'a> {
     pub divisor: u32,
 }
 
-impl<'a> Part<'a> {
-    pub fn whole(image: &'a Image) -> Part<'a> {
-        Part { image, place: (0, 0), divisor: 1 }
+impl<'a> Patch<'a> {
+    pub fn whole(image: &'a Image) -> Patch<'a> {
+        Patch { image, place: (0, 0), divisor: 1 }
     }
 }
 
 /// One resampling: of a region of an image to a size.
 #[derive(Clone, Copy)]
 pub struct Resampling<'a> {
-    pub part: Part<'a>,
+    pub part: Patch<'a>,
     /// Of the whole image in its whole size; `part` shows at least the pixels that are used.
     pub region: Region,
     pub size: (u32, u32),
@@ -95,7 +95,7 @@ impl<'a> Resampling<'a> {
         'a: 'b,
     {
         let Resampling { part, region, size, filter } = self;
-        let Part { image, place, divisor } = part;
+        let Patch { image, place, divisor } = part;
         if divisor == 1 && is_rows_first(region, size, filter) {
             return self.rows_first(rows, columns, is_mirrored, buffers);
         }
@@ -132,7 +132,7 @@ impl<'a> Resampling<'a> {
 
     /// The same with rows before columns: makes both passes at once.
     fn rows_first(self, rows: Range<u32>, columns: Range<u32>, is_mirrored: bool, buffers: &mut Buffers) -> Rows<'_> {
-        let Resampling { part: Part { image, place, .. }, region, size, filter } = self;
+        let Resampling { part: Patch { image, place, .. }, region, size, filter } = self;
         let channels = image.channels() as usize;
         let width = columns.len() * channels;
         buffers.rows.fill(filter, Axis::new(region.y, region.h, 1), size.0, rows.clone());

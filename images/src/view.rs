@@ -2,7 +2,7 @@
 
 use crate::image::{Image, mirror};
 use crate::passes::Passes;
-use crate::resample::{Buffers, Part, Resampling, is_rows_first};
+use crate::resample::{Buffers, Patch, Resampling, is_rows_first};
 use crate::weights::{taps, used};
 use crate::{Filter, Region};
 use std::ops::Range;
@@ -184,7 +184,7 @@ impl View {
     }
 
     /// Makes the output, row by row. `part` shows at least what is [`used`](View::used).
-    pub fn render(&self, part: Part<'_>, buffers: &mut ViewBuffers, mut row: impl FnMut(u32, &[u8])) {
+    pub fn render(&self, part: Patch<'_>, buffers: &mut ViewBuffers, mut row: impl FnMut(u32, &[u8])) {
         let channels = part.image.channels() as usize;
         let (rows, columns) = self.shown();
         let shown_bytes = columns.len() * channels;
@@ -215,7 +215,7 @@ impl View {
     }
 
     /// The output, as an image.
-    pub fn image(&self, part: Part<'_>, buffers: &mut ViewBuffers) -> Result<Image> {
+    pub fn image(&self, part: Patch<'_>, buffers: &mut ViewBuffers) -> Result<Image> {
         let (height, width) = self.output();
         let mut out = Image::filled(height, width, part.image.channels(), 0)?;
         let bytes = out.row_bytes();

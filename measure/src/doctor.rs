@@ -222,7 +222,7 @@ fn huge_pages() -> Finding {
 }
 
 /// The filesystem and the device of the dataset's first file.
-fn judge_place(place: Option<&facts::Place>) -> Vec<Finding> {
+fn judge_place(place: Option<&facts::Location>) -> Vec<Finding> {
     let Some(place) = place else {
         let means = "its filesystem and device are not known";
         return vec![Finding::new("filesystem", State::Info, "the first file cannot be opened", means)];

@@ -10,7 +10,7 @@ use uringload_sys::block::BlockDevice;
 use uringload_sys::file::{DirectAlignment, direct_alignment, file_system};
 
 /// The filesystem and device of a file.
-pub struct Place {
+pub struct Location {
     /// For example "ext4".
     pub filesystem: String,
     /// Alignment of `O_DIRECT` reads, if the filesystem reports it.
@@ -20,10 +20,10 @@ pub struct Place {
 }
 
 /// The location of a dataset's first file; `None` if it cannot be opened.
-pub fn place(dataset: &dyn Dataset) -> Option<Place> {
+pub fn place(dataset: &dyn Dataset) -> Option<Location> {
     let file = uringload_sys::file::open_regular(&dataset.files().path(FileId(0))).ok()?;
     let filesystem = file_system(file.as_fd()).ok()?.into_owned();
-    Some(Place { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })
+    Some(Location { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })
 }
 
 /// The same location as GPUDirect Storage's chain of checks sees it.
@@ -34,7 +34,7 @@ pub fn chain_place(dataset: &dyn Dataset) -> gds::Place {
     gds::Place { mount, device }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.filesystem)?;
         match self.alignment {

@@ -16,13 +16,13 @@ pub(crate) struct Allocator(Arc<dyn DeviceAllocator>);
 /// An allocator, together with objects that must stay as long as its memory is in use, such as a function made by
 /// ctypes.
 #[derive(Debug)]
-struct Kept {
+struct Owned {
     allocator: Box<dyn DeviceAllocator>,
     _owner: Py<PyAny>,
 }
 
 // SAFETY: it is safe because the allocator in it is.
-unsafe impl DeviceAllocator for Kept {
+unsafe impl DeviceAllocator for Owned {
     fn allocate(&self, index: u32, len: usize) -> Result<(u64, StreamRef), String> {
         self.allocator.allocate(index, len)
     }
@@ -49,7 +49,7 @@ impl Allocator {
         // does not unload, makes tensors that belong to the caller, in the order of the current stream; it takes no
         // interpreter's lock from the caller. A stream that is current is in use, so it is not ended.
         let allocator = Box::new(unsafe { dlpack::Allocator::new(allocate, current_stream) });
-        Ok(Allocator(Arc::new(Kept { allocator, _owner: capsule.unbind() })))
+        Ok(Allocator(Arc::new(Owned { allocator, _owner: capsule.unbind() })))
     }
 
     /// Two C functions, by their addresses. `owner` is kept as long as they may be called.
@@ -66,7 +66,7 @@ impl Allocator {
         let free = unsafe { std::mem::transmute::<*const c_void, uringload::sys::Free>(free) };
         // SAFETY: as above; `owner` keeps them.
         let allocator = Box::new(unsafe { AllocatorFunctions::new(allocate, free) });
-        Ok(Allocator(Arc::new(Kept { allocator, _owner: owner })))
+        Ok(Allocator(Arc::new(Owned { allocator, _owner: owner })))
     }
 }
 

@@ -32,13 +32,13 @@ use uringload::sys::dlpack::Memory;
 /// `OWN_VIEWS`). A GPU's memory is not Rust's.
 #[pyclass(frozen)]
 pub(crate) struct Tensor {
-    place: Place,
+    place: Elements,
     dtype: DType,
     shape: Vec<u64>,
 }
 
 /// The memory of the elements.
-enum Place {
+enum Elements {
     Host(Bytes),
     /// On a GPU, which may still be computing them.
     Device(DeviceColumn),
@@ -51,7 +51,7 @@ impl Tensor {
         let size = dtype.size() as usize;
         debug_assert_eq!(shape.iter().product::<u64>() as usize * size, bytes.len());
         let bytes = if bytes.as_ptr().addr().is_multiple_of(size) { bytes } else { aligned(&bytes) };
-        Tensor { place: Place::Host(bytes), dtype, shape }
+        Tensor { place: Elements::Host(bytes), dtype, shape }
     }
 
     /// The values of a column, on the host or on a GPU, without another holder.
@@ -59,7 +59,7 @@ impl Tensor {
         let (dtype, shape) = (column.dtype, column.shape());
         match column.memory.as_host() {
             Some(bytes) => Tensor::new(bytes.clone(), dtype, shape),
-            None => Tensor { place: Place::Device(column), dtype, shape },
+            None => Tensor { place: Elements::Device(column), dtype, shape },
         }
     }
 
@@ -83,17 +83,17 @@ impl Tensor {
 
     pub(crate) fn device(&self) -> (i32, i32) {
         match &self.place {
-            Place::Host(_) => dlpack::CPU,
+            Elements::Host(_) => dlpack::CPU,
             // There are only a handful of devices.
-            Place::Device(column) => (Memory::CUDA, column.memory.device().unwrap_or(0) as i32),
+            Elements::Device(column) => (Memory::CUDA, column.memory.device().unwrap_or(0) as i32),
         }
     }
 
     /// The elements, copied to the host if they are elsewhere.
     fn to_host(&self, py: Python<'_>) -> PyResult<Bytes> {
         match &self.place {
-            Place::Host(bytes) => Ok(bytes.clone()),
-            Place::Device(column) => outside(py, || column.memory.to_host()).map_err(|error| raised(py, &error)),
+            Elements::Host(bytes) => Ok(bytes.clone()),
+            Elements::Device(column) => outside(py, || column.memory.to_host()).map_err(|error| raised(py, &error)),
         }
     }
 
@@ -111,18 +111,18 @@ impl Tensor {
             return Err(PyBufferError::new_err(text));
         }
         match &self.place {
-            Place::Device(column) if wanted == own => {
+            Elements::Device(column) if wanted == own => {
                 if copy == Some(true) {
                     return Err(PyBufferError::new_err("no copy is made on a GPU: take the tensor, and copy that"));
                 }
                 column.lend(stream_of(stream)?.map(Into::into)).map_err(|error| raised(py, &error))
             }
-            Place::Device(_) => Ok(copied(&self.to_host(py)?)),
+            Elements::Device(_) => Ok(copied(&self.to_host(py)?)),
             // Host memory needs no wait.
-            Place::Host(bytes) if copy == Some(true) => Ok(copied(bytes)),
+            Elements::Host(bytes) if copy == Some(true) => Ok(copied(bytes)),
             // SAFETY: "Why it may be written to" at `Tensor` is the proof. Rust reads the bytes only in `tobytes` and
             // in `copied` above, with the interpreter lock held.
-            Place::Host(bytes) => Ok(unsafe { Memory::host_mut(bytes.clone()) }),
+            Elements::Host(bytes) => Ok(unsafe { Memory::host_mut(bytes.clone()) }),
         }
     }
 }
@@ -206,8 +206,8 @@ impl Tensor {
     #[getter]
     fn nbytes(&self) -> usize {
         match &self.place {
-            Place::Host(bytes) => bytes.len(),
-            Place::Device(column) => column.memory.len(),
+            Elements::Host(bytes) => bytes.len(),
+            Elements::Device(column) => column.memory.len(),
         }
     }
 
@@ -215,8 +215,8 @@ impl Tensor {
     #[getter]
     fn data_ptr(&self) -> u64 {
         match &self.place {
-            Place::Host(bytes) => bytes.as_ptr().addr() as u64,
-            Place::Device(column) => column.memory.address(),
+            Elements::Host(bytes) => bytes.as_ptr().addr() as u64,
+            Elements::Device(column) => column.memory.address(),
         }
     }
 
@@ -244,11 +244,11 @@ impl Tensor {
             _ => DType::U64,
         };
         let place = match &self.place {
-            Place::Host(bytes) => Place::Host(bytes.clone()),
-            Place::Device(column) => {
+            Elements::Host(bytes) => Elements::Host(bytes.clone()),
+            Elements::Device(column) => {
                 let mut column = column.clone();
                 column.dtype = dtype;
-                Place::Device(column)
+                Elements::Device(column)
             }
         };
         Tensor { place, dtype, shape: self.shape.clone() }

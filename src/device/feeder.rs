@@ -8,7 +8,7 @@ use super::transforms::Transforms;
 use crate::batch::Batch;
 use crate::guard;
 use crate::pool::Pool;
-use crate::queue::{Bell, Missing, Parker, Receiver, Sender, Starvation};
+use crate::queue::{Bell, NoItem, Parker, Receiver, Sender, Starvation};
 use crate::reactor::{self, EarlyBlock};
 use crate::stats::{Clock, Doing};
 use crate::{Error, ErrorKind, Result};
@@ -35,7 +35,7 @@ const DEVICE_WAIT_MAX: Duration = Duration::from_millis(1);
 const FAIL_WAIT: Duration = Duration::from_millis(5);
 
 /// Where batches go.
-pub(super) enum Place {
+pub(super) enum Destination {
     /// These devices, in turn.
     Lanes { lanes: Vec<Lane>, staging: Pool },
     /// No device: columns are made on the host.
@@ -44,7 +44,7 @@ pub(super) enum Place {
 
 /// Everything that the thread works with.
 pub(crate) struct Feeder {
-    pub(super) place: Place,
+    pub(super) place: Destination,
     pub(super) transforms: Transforms,
     /// Rung when a dropped batch returns device memory, when the queue has room, and when staging memory is returned.
     pub(super) bell: Arc<Bell>,
@@ -87,7 +87,7 @@ impl Feeder {
 
     /// Whether it can use blocks before their batch is complete.
     pub(crate) fn takes_early(&self) -> bool {
-        matches!(&self.place, Place::Lanes { lanes, .. } if lanes.iter().all(Lane::takes_early))
+        matches!(&self.place, Destination::Lanes { lanes, .. } if lanes.iter().all(Lane::takes_early))
     }
 
     /// Keeps memory registered while copies may read it.
@@ -108,8 +108,8 @@ impl Feeder {
         // anyway.
         let _ = self.near.as_ref().map(Near::stay);
         let context = match &self.place {
-            Place::Lanes { lanes, .. } => lanes.first().map(|lane| lane.context().clone()),
-            Place::Host => None,
+            Destination::Lanes { lanes, .. } => lanes.first().map(|lane| lane.context().clone()),
+            Destination::Host => None,
         };
         // Saves a call on each use of the device. An error here also occurs at the first use.
         let _current = context.as_ref().map(uringload_sys::cuda::Context::adopt);
@@ -167,7 +167,7 @@ impl Running<'_> {
 
     /// Waits for the devices' remaining work, so that all of it is accounted for when the consumer sees the end.
     fn settle(&mut self) -> Result<()> {
-        if let Place::Lanes { lanes, .. } = &mut self.feeder.place {
+        if let Destination::Lanes { lanes, .. } = &mut self.feeder.place {
             self.feeder.clock.switch(Doing::WaitDevice);
             for lane in lanes {
                 lane.settle().map_err(|error| device_error("the device failed", error))?;
@@ -183,7 +183,7 @@ impl Running<'_> {
             self.take_early(block);
             changed = true;
         }
-        if let Place::Lanes { lanes, staging } = &mut self.feeder.place {
+        if let Destination::Lanes { lanes, staging } = &mut self.feeder.place {
             changed |= staging.collect();
             for lane in lanes {
                 changed |= lane.turn().map_err(|error| device_error("the device failed", error))?;
@@ -192,8 +192,8 @@ impl Running<'_> {
         if self.held.is_none() && !self.closed {
             match self.batches.try_recv() {
                 Ok(item) => self.held = Some(item),
-                Err(Missing::Empty) => {}
-                Err(Missing::Closed) => self.closed = true,
+                Err(NoItem::Empty) => {}
+                Err(NoItem::Closed) => self.closed = true,
             }
         }
         Ok(changed)
@@ -201,7 +201,7 @@ impl Running<'_> {
 
     fn take_early(&mut self, block: EarlyBlock) {
         // A block that arrives after its batch was copied with the batch.
-        if let Place::Lanes { lanes, .. } = &mut self.feeder.place
+        if let Destination::Lanes { lanes, .. } = &mut self.feeder.place
             && block.batch >= self.number
         {
             let lane = (block.batch % lanes.len() as u64) as usize;
@@ -251,11 +251,11 @@ impl Running<'_> {
         }
         let Feeder { place, transforms, clock, .. } = &mut *self.feeder;
         match place {
-            Place::Host => {
+            Destination::Host => {
                 clock.switch(Doing::Copy);
                 host::make(batch, transforms).map(Some)
             }
-            Place::Lanes { lanes, staging } => {
+            Destination::Lanes { lanes, staging } => {
                 let lane = (self.number % lanes.len() as u64) as usize;
                 lanes[lane].put(self.number, batch, transforms, staging)
             }
@@ -264,7 +264,7 @@ impl Running<'_> {
 
     /// Notes that the next batch is an error.
     fn skip(&mut self) {
-        if let Place::Lanes { lanes, .. } = &mut self.feeder.place {
+        if let Destination::Lanes { lanes, .. } = &mut self.feeder.place {
             let lane = (self.number % lanes.len() as u64) as usize;
             lanes[lane].skip(self.number);
         }
@@ -274,7 +274,7 @@ impl Running<'_> {
     /// Sleeps until something rings, or until the device must be checked again.
     fn sleep(&mut self, blocked: Blocked) {
         let (mut is_busy, mut is_copying) = (false, false);
-        if let Place::Lanes { lanes, .. } = &self.feeder.place {
+        if let Destination::Lanes { lanes, .. } = &self.feeder.place {
             is_busy = lanes.iter().any(Lane::is_busy);
             is_copying = lanes.iter().any(Lane::is_copying);
         }
@@ -301,7 +301,7 @@ impl Running<'_> {
         let waker = self.parker.waker();
         let mut context = Context::from_waker(&waker);
         let mut changed = self.out.is_closed() || (blocked == Blocked::Consumer && !self.out.is_full());
-        if let Place::Lanes { lanes, .. } = &self.feeder.place {
+        if let Destination::Lanes { lanes, .. } = &self.feeder.place {
             changed |= lanes.iter().any(Lane::has_returned);
         }
         if let Poll::Ready(Some(block)) = self.early.poll_recv(&mut context) {
@@ -330,7 +330,7 @@ impl Running<'_> {
 
     fn starved(&self) -> Error {
         let (mut all, mut free, mut captured) = (0, 0, 0);
-        if let Place::Lanes { lanes, .. } = &self.feeder.place {
+        if let Destination::Lanes { lanes, .. } = &self.feeder.place {
             all = lanes.iter().map(Lane::memory_bytes).sum();
             free = lanes.iter().map(Lane::free_bytes).sum();
             captured = lanes.iter().map(Lane::captured_bytes).sum();

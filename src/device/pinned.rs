@@ -48,7 +48,7 @@ struct Settling {
 
 /// Memory in use on a stream.
 #[derive(Debug)]
-struct Kept {
+struct InUse {
     blocks: Vec<Bytes>,
     stream: SharedStream,
     /// Created in advance because a drop must not fail. `None` once it has been sent.
@@ -59,7 +59,7 @@ struct Kept {
 /// One of the blocks. Holding it keeps all of them.
 struct Block {
     bytes: Bytes,
-    _kept: Arc<Kept>,
+    _kept: Arc<InUse>,
 }
 
 impl PinnedMemory {
@@ -91,7 +91,7 @@ impl PinnedMemory {
         }
         let after = self.inner.spare.pop().map_or_else(|| Event::awaited(context), Ok).map_err(failed)?;
         let after = Some(after);
-        let kept = Arc::new(Kept { blocks, stream, after, memory: self.clone() });
+        let kept = Arc::new(InUse { blocks, stream, after, memory: self.clone() });
         let keep = |bytes: &Bytes| {
             let block = Block { bytes: bytes.clone(), _kept: Arc::clone(&kept) };
             // An empty value owns no memory, and its address may be anything.
@@ -107,7 +107,7 @@ impl AsRef<[u8]> for Block {
     }
 }
 
-impl Drop for Kept {
+impl Drop for InUse {
     fn drop(&mut self) {
         let blocks = std::mem::take(&mut self.blocks);
         let Some(after) = self.after.take() else { return };

@@ -68,7 +68,7 @@ pub(crate) struct Straight {
     /// dropping.
     registered: Option<RegisteredBuffer<Span>>,
     alignment: u32,
-    kept: Mutex<Kept>,
+    kept: Mutex<Registered>,
     kept_max: usize,
     /// Number of reads done by cuFile.
     reads: AtomicU64,
@@ -80,7 +80,7 @@ pub(crate) struct Straight {
 
 /// Files registered with cuFile, a bounded number.
 #[derive(Default)]
-struct Kept {
+struct Registered {
     slots: HashMap<FileId, Slot>,
     /// Use counter.
     uses: u64,

@@ -18,7 +18,7 @@ use crate::plan::{Grid, Joining, Keep, Layout, Rows};
 use crate::pool::Pool;
 use crate::prepared::Prepared;
 use crate::queue::{Bell, Receiver, Sender, bounded};
-use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Kept, Reactor, Rules, Turn};
+use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, KeptStretches, Reactor, Rules, Turn};
 use crate::sampler::{EpochDigest, Order};
 use crate::stage::{Errands, Maps, OnGpus, Stage};
 use crate::stats::{Doing, Role, Stats};
@@ -351,7 +351,7 @@ impl Running {
         };
         route.locality = notes.locality.into_iter().chain(notes.kept).collect();
         let units = limits.units.map(|units| units.limits);
-        let kept = |(grid, keep): &(Grid, Keep)| Kept::new(grid.clone(), keep.room(), Arc::clone(bell));
+        let kept = |(grid, keep): &(Grid, Keep)| KeptStretches::new(grid.clone(), keep.room(), Arc::clone(bell));
         let kept = stretches.as_ref().map(kept);
         // The size of a batch on a device is fixed when its memory is taken.
         let joining = if early.is_some() || job.context.is_some() { limits.joining.settled() } else { limits.joining };

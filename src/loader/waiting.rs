@@ -1,7 +1,7 @@
 //! Ways to wait for a batch besides the iterator, and to end a wait from another thread.
 
 use super::{Delivered, Loader, run_errand};
-use crate::queue::{Canceller, Missing, Receiver};
+use crate::queue::{Canceller, NoItem, Receiver};
 use crate::{Error, Result};
 use std::fmt;
 use std::future::poll_fn;
@@ -80,9 +80,9 @@ impl<T: Delivered> Loader<T> {
         let (errands, clock) = (&mut self.errands, &mut self.clock);
         match batches.recv_timeout_with(wait, &mut || run_errand(errands, clock)) {
             Ok(received) => self.hand_out(Some(received)).transpose(),
-            Err(Missing::Closed) => self.hand_out(None).transpose(),
+            Err(NoItem::Closed) => self.hand_out(None).transpose(),
             // It still waits, for the statistics.
-            Err(Missing::Empty) => Ok(None),
+            Err(NoItem::Empty) => Ok(None),
         }
     }
 

@@ -29,7 +29,7 @@ pub struct Load {
 
 /// The units that are cached when a batch is planned, assuming all earlier work is done. The least recently used ones
 /// are evicted first.
-pub(super) struct Kept {
+pub(super) struct CachedUnits {
     limits: UnitLimits,
     loads: HashMap<UnitId, KeptUnit>,
     /// The cached units by last use.
@@ -56,9 +56,9 @@ struct KeptUnit {
     place: u32,
 }
 
-impl Kept {
-    pub(super) fn new(limits: UnitLimits) -> Kept {
-        Kept {
+impl CachedUnits {
+    pub(super) fn new(limits: UnitLimits) -> CachedUnits {
+        CachedUnits {
             limits,
             loads: HashMap::new(),
             by_use: BTreeMap::new(),

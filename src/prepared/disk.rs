@@ -1,7 +1,7 @@
 //! Stores prepared samples in files: one for each, written under a temporary name and renamed, with a checksum over all
 //! of it. Processes may share a folder. Files that a crash, a full disk or a flipped bit has damaged are never used.
 
-use super::{Entry, Kept};
+use super::{Entry, PreparedValue};
 use crate::dataset::SampleId;
 use crate::sampler::hash;
 use crate::{Error, ErrorKind, Result};
@@ -192,12 +192,12 @@ fn head(entry: &Entry, (origin, id): (Origin, SampleId)) -> Vec<u8> {
     }
     for kept in entry {
         let told = match kept {
-            Kept::Image(image) => {
+            PreparedValue::Image(image) => {
                 let sides = u64::from(image.height()) << 32 | u64::from(image.width());
                 [IMAGE | u64::from(image.channels()) << 8, sides, image.pixels().len() as u64]
             }
-            Kept::Bytes(bytes) => [BYTES, 0, bytes.len() as u64],
-            Kept::Number(number) => [NUMBER, number.cast_unsigned(), 0],
+            PreparedValue::Bytes(bytes) => [BYTES, 0, bytes.len() as u64],
+            PreparedValue::Number(number) => [NUMBER, number.cast_unsigned(), 0],
         };
         told.iter().for_each(|number| head.extend_from_slice(&number.to_le_bytes()));
     }
@@ -233,9 +233,9 @@ fn parse(mut stored: Vec<u8>, (origin, id, fields): (Origin, SampleId, usize)) -
         let end = usize::try_from(len).ok().and_then(|len| at.checked_add(len)).ok_or_else(ends)?;
         let bytes = stored.get(at..end).ok_or_else(ends)?.to_vec();
         entry.push(match kind & 0xff {
-            IMAGE => Kept::Image(Image::new((value >> 32) as u32, value as u32, (kind >> 8) as u32, bytes)?),
-            BYTES => Kept::Bytes(bytes),
-            NUMBER => Kept::Number(value.cast_signed()),
+            IMAGE => PreparedValue::Image(Image::new((value >> 32) as u32, value as u32, (kind >> 8) as u32, bytes)?),
+            BYTES => PreparedValue::Bytes(bytes),
+            NUMBER => PreparedValue::Number(value.cast_signed()),
             _ => return Err(wrong("the file holds a value of no known kind")),
         });
         at = end;

@@ -11,7 +11,7 @@ const ROOM: u64 = 1 << 30;
 
 fn entry(id: u8) -> Entry {
     let image = Image::new(5, 7, 3, vec![id; 5 * 7 * 3]).expect("an image");
-    vec![Kept::Number(-3), Kept::Image(image), Kept::Bytes(b"a class".to_vec())]
+    vec![PreparedValue::Number(-3), PreparedValue::Image(image), PreparedValue::Bytes(b"a class".to_vec())]
 }
 
 fn all() -> Members {
@@ -54,11 +54,14 @@ fn entries_come_back_in_memory_and_in_another_process() {
 #[test]
 fn a_filling_is_whole_once_all_values_are_there() {
     let memory = Prepared::in_memory(all(), ROOM, 3);
-    let values = || [Some(Kept::Number(1)), None, None].into_iter();
+    let values = || [Some(PreparedValue::Number(1)), None, None].into_iter();
     let filling = memory.fill(SampleId(9), 100, values()).expect("a member");
-    assert!(filling.put(1, Kept::Bytes(vec![2])).is_none());
-    let (id, entry) = filling.put(2, Kept::Bytes(vec![3])).expect("whole");
-    assert_eq!((id, &entry[..]), (SampleId(9), &[Kept::Number(1), Kept::Bytes(vec![2]), Kept::Bytes(vec![3])][..]));
+    assert!(filling.put(1, PreparedValue::Bytes(vec![2])).is_none());
+    let (id, entry) = filling.put(2, PreparedValue::Bytes(vec![3])).expect("whole");
+    assert_eq!(
+        (id, &entry[..]),
+        (SampleId(9), &[PreparedValue::Number(1), PreparedValue::Bytes(vec![2]), PreparedValue::Bytes(vec![3])][..])
+    );
     memory.keep(id, entry);
     assert!(memory.fill(SampleId(9), 100, values()).is_none(), "it is there");
 }

@@ -50,7 +50,7 @@ fn send<T>(sender: &Sender<T>, mut item: T) -> Result<(), T> {
 #[test]
 fn keeps_order_and_bound() {
     let (sender, mut receiver) = queue(2);
-    assert_eq!(receiver.try_recv(), Err(Missing::Empty));
+    assert_eq!(receiver.try_recv(), Err(NoItem::Empty));
     sender.try_send(1).unwrap();
     sender.try_send(2).unwrap();
     assert_eq!((sender.try_send(3), sender.is_full(), receiver.len()), (Err(3), true, 2));
@@ -58,7 +58,7 @@ fn keeps_order_and_bound() {
     sender.try_send(3).unwrap();
     drop(sender);
     assert_eq!((receiver.recv(), receiver.recv(), receiver.recv()), (Some(2), Some(3), None));
-    assert_eq!(receiver.try_recv(), Err(Missing::Closed));
+    assert_eq!(receiver.try_recv(), Err(NoItem::Closed));
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn a_million_items_pass_between_sleeping_threads() {
 fn recv_timeout_ends_in_time_and_leaves_no_waker_armed() {
     let (sender, mut receiver) = queue::<u8>(1);
     let start = Instant::now();
-    assert_eq!(receiver.recv_timeout(Duration::from_millis(20)), Err(Missing::Empty));
+    assert_eq!(receiver.recv_timeout(Duration::from_millis(20)), Err(NoItem::Empty));
     assert!(start.elapsed() >= Duration::from_millis(20));
     drop(sender);
-    assert_eq!(receiver.recv_timeout(Duration::MAX), Err(Missing::Closed));
+    assert_eq!(receiver.recv_timeout(Duration::MAX), Err(NoItem::Closed));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn ready_fd_is_readable_while_an_item_waits_and_after_the_end() {
     assert!(!readable(&receiver, NOW));
     drop(sender);
     assert!(readable(&receiver, NOW));
-    assert_eq!(receiver.try_recv(), Err(Missing::Closed));
+    assert_eq!(receiver.try_recv(), Err(NoItem::Closed));
     assert!(readable(&receiver, NOW), "stays readable: the end is no event to miss");
 }
 
@@ -157,8 +157,8 @@ fn a_poll_loop_gets_everything() {
         assert!(readable(&receiver, Duration::from_secs(60)), "lost at {next}");
         match receiver.try_recv() {
             Ok(item) => assert_eq!(item, next),
-            Err(Missing::Closed) => break,
-            Err(Missing::Empty) => continue,
+            Err(NoItem::Closed) => break,
+            Err(NoItem::Empty) => continue,
         }
         next += 1;
     }
@@ -184,9 +184,9 @@ fn errands_are_done_by_who_waits() {
         done.fetch_add(took.into(), Ordering::SeqCst);
         took
     };
-    assert_eq!(receiver.recv_timeout_with(Duration::ZERO, &mut errand), Err(Missing::Empty));
+    assert_eq!(receiver.recv_timeout_with(Duration::ZERO, &mut errand), Err(NoItem::Empty));
     assert_eq!(done.load(Ordering::SeqCst), 0, "none is begun after the time");
-    assert_eq!(receiver.try_recv_with(&mut errand), Err(Missing::Empty));
+    assert_eq!(receiver.try_recv_with(&mut errand), Err(NoItem::Empty));
     assert_eq!((done.load(Ordering::SeqCst), is_ready()), (2, false));
     let (count, waker) = Count::waker();
     assert!(receiver.poll_recv_with(&mut Context::from_waker(&waker), &mut errand).is_pending());

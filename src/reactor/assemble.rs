@@ -1,7 +1,7 @@
 //! Turns what was read into a [`Batch`]: parses samples and builds columns from their values.
 
 use super::lost::{bytes_of, lost};
-use super::stretches::Kept;
+use super::stretches::KeptStretches;
 use crate::batch::{Batch, FailedSample, Made, Samples, index_column, key_column, whole_column};
 use crate::collate::Collation;
 use crate::dataset::{DType, Dataset, Field, Sample, SampleId, Schema, Shape, Value};
@@ -21,7 +21,7 @@ pub(super) struct Parsed {
     /// Sample i of the plan has `values[i * width..][..width]`. The values of a failed sample are meaningless.
     values: Vec<Value>,
     /// Samples that failed, ordered by index in the plan.
-    failed: Vec<Missing>,
+    failed: Vec<Lacking>,
     /// Plan indices of the samples whose values threads have not returned yet.
     held: Vec<usize>,
     /// Plan indices of the samples that are in the batch.
@@ -33,10 +33,10 @@ pub(super) struct Parsed {
 }
 
 /// The memory that samples are parsed from: blocks that were read, decoded units, and stretches that are kept.
-type Sources<'a> = (&'a [Bytes], &'a [Result<Bytes>], Option<&'a Kept>);
+type Sources<'a> = (&'a [Bytes], &'a [Result<Bytes>], Option<&'a KeptStretches>);
 
 /// A sample that failed.
-struct Missing {
+struct Lacking {
     /// Index in the plan.
     index: usize,
     error: Error,
@@ -70,7 +70,7 @@ impl Parsed {
             match error {
                 None => self.values.append(&mut self.sample.values),
                 Some(error) => {
-                    self.failed.push(Missing { index, error, replaced_by: None });
+                    self.failed.push(Lacking { index, error, replaced_by: None });
                     self.values.resize(self.values.len() + self.width, Value::I64(0));
                 }
             }
@@ -235,7 +235,7 @@ impl Parsed {
     /// Marks the sample at `index` of the plan as failed, unless it has failed already.
     pub(super) fn fail(&mut self, index: usize, error: Error) {
         if let Err(place) = self.failed.binary_search_by_key(&index, |missing| missing.index) {
-            self.failed.insert(place, Missing { index, error, replaced_by: None });
+            self.failed.insert(place, Lacking { index, error, replaced_by: None });
         }
     }
 
@@ -266,7 +266,7 @@ impl Parsed {
         };
         let values = self.values.drain(..).take(self.width).map(copy).collect();
         match self.failed.pop() {
-            Some(Missing { error, .. }) => Err(error),
+            Some(Lacking { error, .. }) => Err(error),
             None => Ok(values),
         }
     }
@@ -399,7 +399,7 @@ fn cut_out(value: &mut Value, schema: &Schema, field: usize, piece: Piece, is_pl
     true
 }
 
-impl Missing {
+impl Lacking {
     fn of(&self, plan: &BatchPlan) -> FailedSample {
         FailedSample {
             id: plan.batch.ids[self.index],
@@ -427,7 +427,7 @@ pub(super) fn compact(
     plan: &mut BatchPlan,
     parts: &mut [Part],
     failed: &[Option<Error>],
-    kept: Option<&Kept>,
+    kept: Option<&KeptStretches>,
 ) -> Result<()> {
     let is_good = |index: usize| failed.get(index).is_none_or(Option::is_none);
     if plan.kept == 0 && lie_end_to_end(plan, is_good) {

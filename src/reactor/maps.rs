@@ -10,7 +10,7 @@ use crate::config::{Fallback, OnError};
 use crate::dataset::{Dataset, FileId, SampleId};
 use crate::engine::Engine;
 use crate::plan::BatchPlan;
-use crate::prepared::{Filling, Kept, Prepared};
+use crate::prepared::{Filling, Prepared, PreparedValue};
 use crate::resident::Resident;
 use crate::stage::{Finished, Keeping, Mixed, Number, Stage, Task, Value, Work};
 use crate::stats::Clock;
@@ -231,7 +231,7 @@ impl Pending {
         let stored = self.plan.slices_of(sample).iter().map(|slice| slice.span.len).sum();
         let values = self.parsed.values_of(sample)?.iter().enumerate();
         let is_made = |field: usize| collation.mapped_fields().iter().any(|(other, _)| *other == field);
-        let values = values.map(|(field, value)| (!is_made(field)).then(|| Kept::of(value)));
+        let values = values.map(|(field, value)| (!is_made(field)).then(|| PreparedValue::of(value)));
         prepared.fill(id, stored, values).map(Arc::new)
     }
 

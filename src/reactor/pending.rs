@@ -14,7 +14,7 @@ use super::assemble::{self, Parsed};
 use super::classes::Class;
 use super::lost::{Failure, bytes_of, lost};
 use super::maps::Making;
-use super::stretches::Kept;
+use super::stretches::KeptStretches;
 use crate::batch::{Batch, FailedSample};
 use crate::collate::{Collation, Gather};
 use crate::config::OnError;
@@ -348,7 +348,7 @@ impl Pending {
     pub(super) fn parse(
         &mut self,
         (dataset, collation, gather): (&dyn Dataset, &Collation, Gather),
-        (units, kept): (Vec<Result<Bytes>>, Option<&Kept>),
+        (units, kept): (Vec<Result<Bytes>>, Option<&KeptStretches>),
         pool: &Pool,
         stats: &Stats,
     ) -> Result<()> {
@@ -546,7 +546,7 @@ impl Pending {
     }
 
     /// The error of each sample that lacks a byte, by sample index. Empty if all samples are good.
-    fn failed_samples(&self, files: &FileTable, kept: Option<&Kept>) -> Vec<Option<Error>> {
+    fn failed_samples(&self, files: &FileTable, kept: Option<&KeptStretches>) -> Vec<Option<Error>> {
         let kept = kept.filter(|kept| self.plan.kept > 0 && kept.is_broken());
         if self.failures.is_empty() && kept.is_none() && self.plan.failed.is_empty() {
             return Vec::new();

@@ -17,7 +17,7 @@ impl Reactor {
             // Memory of values that were decoded has already been returned.
             let reading = planned.min(lent);
             let units = self.decoder.as_ref().map_or(0, |decoder| decoder.memory().0 - decoder.memory().1) as u64;
-            let kept = self.kept.as_ref().map_or(0, super::Kept::held_bytes);
+            let kept = self.kept.as_ref().map_or(0, super::KeptStretches::held_bytes);
             let free = (self.pool.backed_bytes() as u64).saturating_sub(lent);
             [reading, lent - reading, units, kept, free]
         });

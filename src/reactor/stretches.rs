@@ -24,7 +24,7 @@ const SPARE_MAX: usize = 64;
 const FILES_LOOKED_AT: usize = 1024;
 
 /// The stretches in memory.
-pub struct Kept {
+pub struct KeptStretches {
     grid: Grid,
     /// The place of each stretch in `stretches`, from 1; 0: not in memory.
     places: Vec<u32>,
@@ -81,15 +81,15 @@ struct Content {
     failures: Vec<Failure>,
 }
 
-impl Kept {
+impl KeptStretches {
     /// Creates the store for the stretches of `grid`, with none in memory. Batches should hold at most `most` bytes of
     /// them and of dropped ones while the consumer can return some. A return of memory rings `bell`.
-    pub fn new(grid: Grid, most: u64, bell: Arc<Bell>) -> Kept {
+    pub fn new(grid: Grid, most: u64, bell: Arc<Bell>) -> KeptStretches {
         let home = Home { spare: ArrayQueue::new(SPARE_MAX), bytes: AtomicU64::new(0), bell };
         let places = vec![0; grid.len()];
         let (stretches, free, broken) = (Vec::new(), Vec::new(), Vec::new());
         let (home, silent) = (Arc::new(home), HashSet::new());
-        Kept { grid, places, stretches, free, most, home, broken, silent, lacking: 0 }
+        KeptStretches { grid, places, stretches, free, most, home, broken, silent, lacking: 0 }
     }
 
     /// Bytes of all stretches in memory, and of dropped ones that are still in use.
@@ -224,7 +224,7 @@ impl Kept {
 impl Reactor {
     /// Sets the store of the stretches that the planner plans.
     #[must_use]
-    pub fn with_kept(self, kept: Option<Kept>) -> Reactor {
+    pub fn with_kept(self, kept: Option<KeptStretches>) -> Reactor {
         Reactor { kept, ..self }
     }
 
@@ -315,11 +315,11 @@ mod tests {
     use super::*;
     use crate::dataset::FileTable;
 
-    fn kept(size: u64, bytes: u64) -> (Kept, FileTable) {
+    fn kept(size: u64, bytes: u64) -> (KeptStretches, FileTable) {
         let mut files = FileTable::new();
         files.push_root("/nowhere");
         files.push(b"a", size).unwrap();
-        (Kept::new(Grid::of_bytes(&files, bytes).unwrap(), u64::MAX, Arc::new(Bell::new())), files)
+        (KeptStretches::new(Grid::of_bytes(&files, bytes).unwrap(), u64::MAX, Arc::new(Bell::new())), files)
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::engine::sim::{self, Faults, Sim, byte_at};
 use crate::patience::Patience;
 use crate::plan::BatchPlan;
 use crate::plan::{Grid, Joining, Keep};
-use crate::queue::{Missing, Receiver, bounded};
+use crate::queue::{NoItem, Receiver, bounded};
 use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
 use bytes::Bytes;
 use drive::{comes_home, drive, faults};
@@ -292,7 +292,10 @@ impl World {
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(self.queue_capacity, Arc::clone(&bell));
         let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
-        let kept = self.stretches.as_ref().map(|(grid, keep)| Kept::new(grid.clone(), keep.room(), Arc::clone(&bell)));
+        let kept = self
+            .stretches
+            .as_ref()
+            .map(|(grid, keep)| KeptStretches::new(grid.clone(), keep.room(), Arc::clone(&bell)));
         let planner = planner.with_stretches(self.stretches.take()).with_joining(self.joining);
         let mut pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
         pool.reserve(self.reserve_bytes);
@@ -429,7 +432,7 @@ impl World {
         sim: &Sim,
     ) -> Option<Batch> {
         let batch = match receiver.try_recv() {
-            Err(Missing::Empty | Missing::Closed) => return None,
+            Err(NoItem::Empty | NoItem::Closed) => return None,
             Ok(Err(error)) if error.kind() == ErrorKind::Starved => {
                 self.heard.starved = true;
                 return None;

@@ -108,7 +108,7 @@ impl FromStr for Stopping {
 /// weights had never changed.
 #[derive(Clone, Debug)]
 pub struct Mixed {
-    parts: Vec<Part>,
+    parts: Vec<Member>,
     /// Samples of one pass through each part.
     lens: Vec<u64>,
     /// The weights.
@@ -121,16 +121,16 @@ pub struct Mixed {
 }
 
 #[derive(Clone)]
-struct Part {
+struct Member {
     sampler: Arc<dyn Sampler>,
     /// Number in the concatenation of this part's sample 0.
     first: u64,
     len: u64,
 }
 
-impl fmt::Debug for Part {
+impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part").field("order", &self.sampler.describe()).field("first", &self.first).finish()
+        f.debug_struct("Member").field("order", &self.sampler.describe()).field("first", &self.first).finish()
     }
 }
 
@@ -185,7 +185,7 @@ impl Mixed {
                 let what = format!("dataset {number} of the mixture has a weight and no samples");
                 return refuse(what, "leave it out, or give it the weight 0");
             }
-            parts.push(Part { sampler, first, len });
+            parts.push(Member { sampler, first, len });
             first = end;
         }
         let lens: Vec<u64> = parts.iter().map(|part| part.len).collect();
@@ -274,7 +274,7 @@ impl Sampler for Mixed {
         let Cursor { epoch, position, .. } = cursor;
         let place = self.course(epoch).at(position).or_else(|| self.usual.at(position));
         let (part, number) = place.expect("the usual epoch begins at position 0");
-        let Part { sampler, first, len } = &self.parts[part];
+        let Member { sampler, first, len } = &self.parts[part];
         // A division takes as long as all the rest, and is needed only if a part starts over.
         let (pass, position) = if number < *len { (0, number) } else { (number / len, number % len) };
         let epoch = epoch.wrapping_add(pass.wrapping_mul(PASS));

@@ -2,7 +2,7 @@
 
 use super::{Keeping, Maps, Shared, Value};
 use crate::dataset;
-use crate::prepared::Kept;
+use crate::prepared::PreparedValue;
 use crate::samples::Samples;
 use crate::transform::{Map, MapScratch};
 use crate::{Error, ErrorKind, Result};
@@ -45,10 +45,10 @@ impl Shared {
             Keeping::Fill(filling) => {
                 counted.add(u64::from(is_first));
                 let (bytes, kept) = match map.prepare(&value.bytes, (&maps.memory, &mut *scratch))? {
-                    Some(image) => (map.finish(&image, of, out, scratch)?, Kept::Image(image)),
+                    Some(image) => (map.finish(&image, of, out, scratch)?, PreparedValue::Image(image)),
                     None => {
                         let bytes = map.run((&value.bytes, &value.beside, shape), of, out, (&maps.memory, scratch))?;
-                        (bytes, Kept::Bytes(value.bytes.to_vec()))
+                        (bytes, PreparedValue::Bytes(value.bytes.to_vec()))
                     }
                 };
                 if let Some((id, entry)) = filling.put(value.field, kept) {
@@ -62,11 +62,13 @@ impl Shared {
                 };
                 counted.add(u64::from(is_first));
                 let bytes = match entry.get(value.field) {
-                    Some(Kept::Image(image)) => map.finish(image, of, out, scratch)?,
-                    Some(Kept::Bytes(bytes)) => map.run((bytes, &[], shape), of, out, (&maps.memory, scratch))?,
-                    Some(Kept::Number(_)) | None => return Err(no_bytes()),
+                    Some(PreparedValue::Image(image)) => map.finish(image, of, out, scratch)?,
+                    Some(PreparedValue::Bytes(bytes)) => {
+                        map.run((bytes, &[], shape), of, out, (&maps.memory, scratch))?
+                    }
+                    Some(PreparedValue::Number(_)) | None => return Err(no_bytes()),
                 };
-                let others = is_first.then(|| entry.iter().map(Kept::value).collect());
+                let others = is_first.then(|| entry.iter().map(PreparedValue::value).collect());
                 Ok(Made { bytes, others })
             }
         }

@@ -10,7 +10,7 @@ mod storage;
 mod tests;
 
 use super::{Doing, Role, Snapshot};
-use demands::{Demands, Part};
+use demands::{Candidate, Demands};
 use std::fmt;
 use std::time::Duration;
 
@@ -181,11 +181,11 @@ pub(super) fn judge(snapshot: &Snapshot, evidence: &Evidence) -> Verdict {
     let demands = Demands::of(snapshot, evidence);
     let Some(part) = demands.busiest() else { return unknown("the loader's threads were not seen at work") };
     let (bottleneck, share, advice) = match part {
-        Part::Trainer => (Bottleneck::Trainer, demands.of_part(part), trainer_advice(snapshot, &demands)),
-        Part::Transform => (Bottleneck::Transform, demands.of_part(part), transform_advice(snapshot)),
-        Part::Decode => (Bottleneck::Decode, demands.of_part(part), decode_advice(snapshot, &demands)),
-        Part::Processors => (Bottleneck::Processors, demands.of_part(part), processors_advice(snapshot, &demands)),
-        Part::Copies => {
+        Candidate::Trainer => (Bottleneck::Trainer, demands.of_part(part), trainer_advice(snapshot, &demands)),
+        Candidate::Transform => (Bottleneck::Transform, demands.of_part(part), transform_advice(snapshot)),
+        Candidate::Decode => (Bottleneck::Decode, demands.of_part(part), decode_advice(snapshot, &demands)),
+        Candidate::Processors => (Bottleneck::Processors, demands.of_part(part), processors_advice(snapshot, &demands)),
+        Candidate::Copies => {
             let share = demands.of_part(part);
             (
                 Bottleneck::Copies,
@@ -193,22 +193,22 @@ pub(super) fn judge(snapshot: &Snapshot, evidence: &Evidence) -> Verdict {
                 format!("copies to the GPU took {} of the time: PCIe is the limit", percent(share)),
             )
         }
-        Part::DeviceMemory => {
+        Candidate::DeviceMemory => {
             let advice = "batches waited for the GPU's memory, which those before them hold until their work there is \
                           done: the trainer is behind, or keeps batches";
             (Bottleneck::Memory, demands.of_part(part), advice.to_owned())
         }
-        Part::DeviceWork => (Bottleneck::Loader, demands.of_part(part), device_advice(snapshot)),
-        Part::Storage => storage::named(snapshot, evidence, &demands),
-        Part::Memory => {
+        Candidate::DeviceWork => (Bottleneck::Loader, demands.of_part(part), device_advice(snapshot)),
+        Candidate::Storage => storage::named(snapshot, evidence, &demands),
+        Candidate::Memory => {
             let advice = "reads waited for memory that batches and reads in flight hold";
             (Bottleneck::Memory, demands.beside_ahead(part), advice.to_owned())
         }
-        Part::Taking => {
+        Candidate::Taking => {
             let advice = "memory was taken from the system, once for each byte: it ends when the limit is reached";
             (Bottleneck::MemoryTaking, demands.beside_ahead(part), advice.to_owned())
         }
-        Part::Work => (Bottleneck::Loader, demands.beside_ahead(part), loader_advice(snapshot)),
+        Candidate::Work => (Bottleneck::Loader, demands.beside_ahead(part), loader_advice(snapshot)),
     };
     let gain = demands.gain_without(part);
     let remedies = remedies::of(bottleneck, part, snapshot, evidence, &demands);
@@ -308,7 +308,7 @@ fn transform_threads(snapshot: &Snapshot) -> usize {
 }
 
 fn decode_advice(snapshot: &Snapshot, demands: &Demands) -> String {
-    let busy = percent(demands.of_part(Part::Decode));
+    let busy = percent(demands.of_part(Candidate::Decode));
     match demands::threads(snapshot, Role::Stage) {
         0 => format!("decoding took {busy} of the time of a thread that has more to do: raise num_threads"),
         1 => format!("decoding took {busy} of the time of 1 thread: raise num_threads if there are more processors"),

@@ -1,7 +1,7 @@
 //! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
 use crate::dataset::{FileId, FileTable, SkipReason, Skips, Stamp, too_many_files};
-use crate::find::patterns::{Place, expand};
+use crate::find::patterns::{Argument, expand};
 use crate::find::walk::{Measured, measure_paths, walk};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -91,10 +91,10 @@ pub(crate) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
     let mut named = Vec::new();
     while let Some(place) = places.next() {
         match place {
-            Place::Named(path) => named.push(path),
-            Place::Matched { root, names } => index.add_matched(&root, names, threads)?,
+            Argument::Named(path) => named.push(path),
+            Argument::Matched { root, names } => index.add_matched(&root, names, threads)?,
         }
-        if !matches!(places.peek(), Some(Place::Named(_))) {
+        if !matches!(places.peek(), Some(Argument::Named(_))) {
             index.add_named(std::mem::take(&mut named), threads)?;
         }
     }

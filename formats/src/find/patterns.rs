@@ -16,7 +16,7 @@ const EXPANSION_MAX: usize = 1 << 20;
 
 /// The meaning of one argument.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Argument {
     /// A path that was named explicitly.
     Named(PathBuf),
     /// The paths that match a pattern, relative to the part of the pattern before its first wildcard; sorted by bytes.
@@ -24,15 +24,15 @@ pub(crate) enum Place {
 }
 
 /// Appends the matches of `path`. A path that exists is taken literally, whatever characters it contains.
-pub(crate) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
+pub(crate) fn expand(path: &Path, out: &mut Vec<Argument>) -> Result<()> {
     if !has_any(path.as_os_str(), b"{*?[") || path.symlink_metadata().is_ok() {
-        out.push(Place::Named(path.to_path_buf()));
+        out.push(Argument::Named(path.to_path_buf()));
         return Ok(());
     }
     for bytes in expand_braces(path)? {
         let path = PathBuf::from(OsString::from_vec(bytes));
         if !has_any(path.as_os_str(), b"*?[") || path.symlink_metadata().is_ok() {
-            out.push(Place::Named(path));
+            out.push(Argument::Named(path));
             continue;
         }
         let (root, steps) = parse_pattern(&path)?;
@@ -46,7 +46,7 @@ pub(crate) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
         names.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
         // With two `**`, the same file can be reached in more than one way.
         names.dedup();
-        out.push(Place::Matched { root, names });
+        out.push(Argument::Matched { root, names });
     }
     Ok(())
 }
@@ -270,7 +270,7 @@ mod tests {
     fn matched(root: &Path, pattern: &str) -> Vec<String> {
         let mut places = Vec::new();
         expand(&root.join(pattern), &mut places).unwrap();
-        let [Place::Matched { names, .. }] = &places[..] else { panic!("{places:?}") };
+        let [Argument::Matched { names, .. }] = &places[..] else { panic!("{places:?}") };
         names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
@@ -297,7 +297,7 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let mut places = Vec::new();
         expand(&path, &mut places).unwrap();
-        assert_eq!(places, [Place::Named(path)]);
+        assert_eq!(places, [Argument::Named(path)]);
     }
 
     #[test]

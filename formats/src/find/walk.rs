@@ -71,7 +71,7 @@ pub(crate) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
 }
 
 /// Puts the files of all parts into the table, sorted.
-fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Result<()> {
+fn append_sorted(root: &Path, mut parts: Vec<Found>, files: &mut FileTable) -> Result<()> {
     files.push_root(root);
     let count = parts.iter().map(|part| part.files.len()).sum();
     let mut order: Vec<(u32, u32)> = Vec::with_capacity(count);
@@ -157,13 +157,13 @@ struct Entry {
 /// What one thread has found.
 #[derive(Default)]
 struct Worker {
-    parts: Vec<Part>,
+    parts: Vec<Found>,
     skips: Skips,
 }
 
 /// Files with their paths relative to the root.
 #[derive(Default)]
-struct Part {
+struct Found {
     /// The names become a segment of the table, with this number.
     names: Vec<u8>,
     segment: usize,
@@ -397,7 +397,7 @@ impl Worker {
             if let Some(part) = self.parts.last_mut() {
                 part.shrink_to_fit();
             }
-            self.parts.push(Part::default());
+            self.parts.push(Found::default());
         }
         let part = self.parts.last_mut().expect("one was pushed if there was none");
         part.names.extend_from_slice(folder);
@@ -408,7 +408,7 @@ impl Worker {
     }
 }
 
-impl Part {
+impl Found {
     fn shrink_to_fit(&mut self) {
         self.names.shrink_to_fit();
         self.name_ends.shrink_to_fit();

@@ -14,7 +14,7 @@ mod within;
 use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
 use crate::formats::columnar::layout::ColumnWriter;
-use crate::formats::columnar::{self, Columnar, ColumnarOptions, Group, Listing, Part, Place};
+use crate::formats::columnar::{self, ByteRange, Columnar, ColumnarOptions, Group, GroupColumn, Listing};
 use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
@@ -98,8 +98,8 @@ impl ArrowIpc {
     }
 }
 
-impl Part<Leaf> for Buffers {
-    fn places(&self) -> &[Place] {
+impl GroupColumn<Leaf> for Buffers {
+    fn places(&self) -> &[ByteRange] {
         &self.places
     }
 

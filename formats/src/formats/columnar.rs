@@ -90,15 +90,15 @@ pub(crate) struct Table {
 
 /// A range of a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ByteRange {
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
 /// A column of a group. Formats differ in how it is stored and decoded. `L` says where the values of a column come
 /// from.
-pub(crate) trait Part<L>: Send + Sync + 'static {
-    fn places(&self) -> &[Place];
+pub(crate) trait GroupColumn<L>: Send + Sync + 'static {
+    fn places(&self) -> &[ByteRange];
 
     /// Decodes the column; `stored` are the bytes of its places.
     fn decode(&self, leaf: &L, stored: &[Bytes], group: &Group, writer: ColumnWriter<'_>) -> Result<()>;
@@ -212,7 +212,7 @@ impl<L: Send, P: Send> Columnar<L, P> {
     }
 }
 
-impl<L: Send + Sync + 'static, P: Part<L>> Dataset for Columnar<L, P> {
+impl<L: Send + Sync + 'static, P: GroupColumn<L>> Dataset for Columnar<L, P> {
     fn index(&self) -> &Index {
         &self.table.index
     }
@@ -241,7 +241,7 @@ impl<L: Send + Sync + 'static, P: Part<L>> Dataset for Columnar<L, P> {
     }
 }
 
-impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
+impl<L: Send + Sync + 'static, P: GroupColumn<L>> Units for Columnar<L, P> {
     fn count(&self) -> u32 {
         // `Table::new` has checked that it fits.
         self.table.groups.len() as u32

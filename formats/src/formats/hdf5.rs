@@ -32,7 +32,7 @@ use crate::format::{Format, Paths, Shows};
 use crate::formats::endian;
 use crate::index::headers::map_files;
 use crate::options::{FormatOptions, options};
-use bands::{Bands, Part};
+use bands::{Bands, RowSource};
 use bytes::Bytes;
 use open::Opened;
 use std::collections::HashSet;
@@ -153,7 +153,7 @@ impl Hdf5 {
                     );
                     return Err(invalid(what).with_remedy("open files with different datasets one by one"));
                 }
-                let Part::Bands(bands) = part else { continue };
+                let RowSource::Bands(bands) = part else { continue };
                 // Fits: the number of a file, and no more columns than the file has bytes.
                 units.push((unit_count, Owner { file: number as u32, column: column as u32 }));
                 let count = u32::try_from(bands.count()).ok().and_then(|count| unit_count.checked_add(count));
@@ -182,7 +182,7 @@ impl Hdf5 {
         let columns = || opened.iter().flat_map(|file| file.columns.iter().zip(std::iter::repeat(file.rows)));
         index.bytes = columns().fold(0, |sum: u64, (column, rows)| {
             sum.saturating_add(match &column.part {
-                Part::Values(values) => values.bytes(),
+                RowSource::Values(values) => values.bytes(),
                 _ => column.row.len.saturating_mul(rows),
             })
         });
@@ -204,8 +204,10 @@ impl Hdf5 {
         let owner = self.units.partition_point(|&(first, _)| first <= unit.0) - 1;
         let (first, Owner { file, column }) = self.units[owner];
         match &self.opened[file as usize].columns[column as usize].part {
-            Part::Bands(bands) => (bands, self.opened[file as usize].file, u64::from(unit.0 - first)),
-            Part::Rows(_) | Part::Runs { .. } | Part::Values(_) => unreachable!("units belong to columns with bands"),
+            RowSource::Bands(bands) => (bands, self.opened[file as usize].file, u64::from(unit.0 - first)),
+            RowSource::Rows(_) | RowSource::Runs { .. } | RowSource::Values(_) => {
+                unreachable!("units belong to columns with bands")
+            }
         }
     }
 }
@@ -238,7 +240,7 @@ fn is_named_so(name: &[u8]) -> bool {
 #[derive(Debug)]
 struct Column {
     field: Field,
-    part: Part,
+    part: RowSource,
     encoding: String,
     row: Row,
 }
@@ -274,17 +276,17 @@ impl Dataset for Hdf5 {
         for column in &self.opened[file].columns {
             let Row { stride, at, len, .. } = column.row;
             let (offset, len) = match &column.part {
-                Part::Rows(offset) => (offset + row * stride + at, len),
+                RowSource::Rows(offset) => (offset + row * stride + at, len),
                 // Fits: there is a chunk for every row.
-                Part::Runs { rows, stride, offsets } => {
+                RowSource::Runs { rows, stride, offsets } => {
                     (offsets[(row / rows) as usize] + row % rows * stride + at, len)
                 }
                 // Fits: there is a value for every row.
-                Part::Values(values) => {
+                RowSource::Values(values) => {
                     let (offset, len) = values.0[row as usize];
                     (offset, len.into())
                 }
-                Part::Bands(_) => continue,
+                RowSource::Bands(_) => continue,
             };
             out.push(Span { file: self.opened[file].file, offset, len });
         }
@@ -293,12 +295,12 @@ impl Dataset for Hdf5 {
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let (file, row) = self.locate(id);
         let columns = &self.opened[file].columns;
-        let spans = columns.iter().filter(|column| !matches!(column.part, Part::Bands(_))).count();
+        let spans = columns.iter().filter(|column| !matches!(column.part, RowSource::Bands(_))).count();
         let (mut spans, mut units) = (raw[..spans].iter(), raw[spans..].iter());
         for column in columns {
             let Row { stride, at, len, .. } = column.row;
             let value = match &column.part {
-                Part::Bands(bands) => units.next().map(|unit| {
+                RowSource::Bands(bands) => units.next().map(|unit| {
                     // A unit is complete, or it has an error.
                     let at = (row % bands.rows() * stride + at) as usize;
                     unit.slice(at..at + len as usize)
@@ -313,7 +315,7 @@ impl Dataset for Hdf5 {
     /// Rows that are in the file as they are delivered.
     fn span_of(&self, id: SampleId, field: usize) -> Option<usize> {
         let columns = &self.opened[self.locate(id).0].columns;
-        let is_span = |column: &&Column| !matches!(column.part, Part::Bands(_));
+        let is_span = |column: &&Column| !matches!(column.part, RowSource::Bands(_));
         columns.get(field).filter(|column| is_span(column) && column.row.turned == 1)?;
         Some(columns[..field].iter().filter(is_span).count())
     }
@@ -335,11 +337,11 @@ impl Dataset for Hdf5 {
         let of_column = |column: usize| {
             let parts = || self.opened.iter().map(|file| &file.columns[column]);
             let lens = parts().filter_map(|column| match &column.part {
-                Part::Values(values) => Some(values.lens()),
+                RowSource::Values(values) => Some(values.lens()),
                 _ => None,
             });
             // The columns that are read by span in any file.
-            let in_spans = parts().find(|column| !matches!(column.part, Part::Bands(_) | Part::Values(_)));
+            let in_spans = parts().find(|column| !matches!(column.part, RowSource::Bands(_) | RowSource::Values(_)));
             let rows = in_spans.map_or(0, |column| column.row.len).saturating_mul(count.min(self.len()));
             rows.saturating_add(sum_of_largest(lens.flatten(), count))
         };
@@ -351,7 +353,7 @@ impl Dataset for Hdf5 {
         let column = &self.opened[file].columns[field];
         match (&column.field.shape, &column.part) {
             (Shape::Fixed(shape), _) => Some(shape.iter().product()),
-            (Shape::Ragged, Part::Values(values)) => {
+            (Shape::Ragged, RowSource::Values(values)) => {
                 Some(u64::from(values.0[row as usize].1) / column.field.dtype.size())
             }
             (Shape::Ragged, _) => None,
@@ -372,7 +374,7 @@ impl Units for Hdf5 {
         let (file, row) = self.locate(id);
         let first = self.units.partition_point(|(_, owner)| (owner.file as usize) < file);
         for (first, owner) in self.units[first..].iter().take_while(|(_, owner)| owner.file as usize == file) {
-            let Part::Bands(bands) = &self.opened[file].columns[owner.column as usize].part else { continue };
+            let RowSource::Bands(bands) = &self.opened[file].columns[owner.column as usize].part else { continue };
             // Fits: there are fewer bands than units.
             out.push(UnitId(first + (row / bands.rows()) as u32));
         }

@@ -21,7 +21,7 @@ mod values;
 use crate::find::names::has_extension;
 use crate::format::{Format, Paths, Shows};
 use crate::formats::columnar::layout::ColumnWriter;
-use crate::formats::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place};
+use crate::formats::columnar::{self, ByteRange, Columnar, ColumnarOptions, Group, GroupColumn};
 use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
@@ -100,8 +100,8 @@ impl Parquet {
     }
 }
 
-impl Part<Leaf> for Chunks {
-    fn places(&self) -> &[Place] {
+impl GroupColumn<Leaf> for Chunks {
+    fn places(&self) -> &[ByteRange] {
         &self.places
     }
 

@@ -11,7 +11,7 @@ use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::options::{FormatOptions, options};
 use bytes::Bytes;
-use fields::{PADDING, Place};
+use fields::{FieldPlace, PADDING};
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -64,7 +64,7 @@ pub struct Records {
     dtype: DType,
     shape: Vec<u64>,
     /// The fields of a record; empty if all of it is one.
-    places: Vec<Place>,
+    places: Vec<FieldPlace>,
     fingerprint: OnceLock<u64>,
 }
 
@@ -122,7 +122,7 @@ impl Records {
 }
 
 /// The options with the size that the fields say, the shape of a record, and its fields.
-fn with_fields(options: &RecordOptions) -> Result<(RecordOptions, Vec<u64>, Vec<Place>)> {
+fn with_fields(options: &RecordOptions) -> Result<(RecordOptions, Vec<u64>, Vec<FieldPlace>)> {
     let mut options = options.clone();
     if options.record_fields.is_empty() {
         let shape = shape_of(&options)?;
@@ -229,7 +229,7 @@ impl Dataset for Records {
                 fingerprint.bytes(self.dtype.name().as_bytes());
                 self.shape.iter().for_each(|&dimension| fingerprint.number(dimension));
             }
-            for Place { field, start, end } in &self.places {
+            for FieldPlace { field, start, end } in &self.places {
                 fingerprint.bytes(field.name.as_bytes());
                 fingerprint.bytes(field.dtype.name().as_bytes());
                 fingerprint.number((end - start) as u64);

@@ -8,7 +8,7 @@ mod zipped;
 
 use crate::dataset::{FileId, FileTable, Fingerprint, Index, SampleId, Schema, Span, too_many_files};
 use crate::find::paths::thread_count;
-use crate::find::patterns::{Place, expand};
+use crate::find::patterns::{Argument, expand};
 use crate::index::headers;
 use crate::parallel::in_parallel;
 use crate::watched::asking;
@@ -340,8 +340,8 @@ pub(crate) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> 
     let mut indexes = Vec::new();
     for place in places {
         match place {
-            Place::Named(path) => indexes.push(index_of(path)?),
-            Place::Matched { root, names } => {
+            Argument::Named(path) => indexes.push(index_of(path)?),
+            Argument::Matched { root, names } => {
                 for name in names {
                     indexes.push(index_of(root.join(name))?);
                 }
@@ -417,8 +417,8 @@ pub(crate) fn stands_for(path: &Path, is_one: impl Fn(&Path) -> bool) -> bool {
     let mut places = Vec::new();
     expand(path, &mut places).is_ok()
         && places.iter().all(|place| match place {
-            Place::Named(path) => is_one(path),
-            Place::Matched { root, names } => names.iter().all(|name| is_one(&root.join(name))),
+            Argument::Named(path) => is_one(path),
+            Argument::Matched { root, names } => names.iter().all(|name| is_one(&root.join(name))),
         })
 }
 

@@ -2,7 +2,7 @@
 //! what happened on the way: counts, fallbacks, damage.
 
 use crate::dataset::{FileId, FileTable, Index, IndexProgress, IndexReport, SkipReason, Skips};
-use crate::index::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
+use crate::index::sidecar::{Builder, EXTENSION, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar, Written};
 use crate::index::window::Plain;
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
@@ -98,7 +98,7 @@ pub(crate) struct Indexed {
     bytes_read: u64,
     refused: Vec<(PathBuf, String)>,
     untrusted: Vec<(PathBuf, String)>,
-    kept: Option<Kept>,
+    kept: Option<Written>,
     /// Why the file cannot be read to its end.
     pub(crate) damage: Option<Error>,
 }
@@ -246,14 +246,14 @@ impl Job<'_> {
         (shard, file): (&Shard, BorrowedFd<'_>),
         image: Vec<u8>,
         is_kept: bool,
-    ) -> Result<(Sidecar, Option<Kept>)> {
+    ) -> Result<(Sidecar, Option<Written>)> {
         let kept = is_kept.then(|| self.wanted.places.keep(path, file, &image));
         let written = match &kept {
             // Opened as any other, so that a large one is mapped.
-            Some(Kept::Beside(place) | Kept::InCache(place, _)) => {
+            Some(Written::Beside(place) | Written::InCache(place, _)) => {
                 Sidecar::open(place, (shard, file), &self.memory).ok()
             }
-            Some(Kept::Nowhere(_)) | None => None,
+            Some(Written::Nowhere(_)) | None => None,
         };
         let sidecar = match written {
             Some(sidecar) => sidecar,
@@ -291,13 +291,13 @@ impl Notes {
             report.bytes_read = report.bytes_read.saturating_add(indexed.bytes_read);
             report.refused.extend(indexed.refused.iter().cloned());
             match &indexed.kept {
-                Some(Kept::Beside(_)) => report.written += 1,
-                Some(Kept::InCache(place, error)) => {
+                Some(Written::Beside(_)) => report.written += 1,
+                Some(Written::InCache(place, error)) => {
                     report.written += 1;
                     cache = folder_of(place);
                     cached.add(folder_of(&path), error, error.raw_os_error());
                 }
-                Some(Kept::Nowhere(error)) => in_memory.add(folder_of(&path), error, error.raw_os_error()),
+                Some(Written::Nowhere(error)) => in_memory.add(folder_of(&path), error, error.raw_os_error()),
                 None => {}
             }
             for (place, reason) in &indexed.untrusted {

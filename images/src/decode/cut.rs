@@ -46,7 +46,7 @@ pub struct Cut {
 
 /// The place of a part in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Corner {
     pub y: u32,
     pub x: u32,
 }
@@ -71,7 +71,7 @@ impl Cutter {
     /// Makes a file of what a rectangle of an image of that size needs, with the neighbours for interpolating chroma if
     /// they are asked for, and returns the rectangle's place in it. `None` for files of another kind, broken ones, and
     /// where there is nothing to gain.
-    pub fn cut(&mut self, bytes: &[u8], size: (u32, u32), cut: &Cut) -> Option<Place> {
+    pub fn cut(&mut self, bytes: &[u8], size: (u32, u32), cut: &Cut) -> Option<Corner> {
         let Cut { seen, has_margin, gain } = *cut;
         let head = Head::read(bytes).filter(|head| (head.height, head.width) == size)?;
         let is_mixed = head.components[..head.count].iter().any(|component| component.factors != 0x11);
@@ -103,7 +103,7 @@ impl Cutter {
         self.copy(&head, groups, &blocks[..count])?;
         self.write(bytes, &head, groups, &blocks[..count])?;
         let (height, width) = head.group();
-        Some(Place { y: groups.row * height, x: groups.column * width })
+        Some(Corner { y: groups.row * height, x: groups.column * width })
     }
 
     /// The codes as a stream of bits. [`LOOKED_AT`] bytes after its end may be read.
@@ -129,7 +129,7 @@ impl Cutter {
 
     /// Copies the codes of these groups.
     fn copy(&mut self, head: &Head, groups: Groups, blocks: &[Blocks]) -> Option<()> {
-        let mut reader = huffman::Reader::new(&self.codes);
+        let mut reader = huffman::BitReader::new(&self.codes);
         let mut before = [0; 4];
         let mut levels = [0; 4];
         let mut until_restart = head.restart;

@@ -1,6 +1,6 @@
 //! JPEG by libjpeg-turbo, where it is installed.
 
-use super::cut::{Cut, Cutter, Gain, Place};
+use super::cut::{Corner, Cut, Cutter, Gain};
 use super::pixels::{Kind, converted};
 use super::{Color, Decoding, Format, Jpeg, JpegDecoder, corrupt, unsupported};
 use crate::image::grown;
@@ -89,7 +89,7 @@ impl JpegBuffers {
         bytes: &[u8],
         size: (u32, u32),
         (cut, how): (&Cut, &Decoding),
-        decode: impl FnOnce(&mut JpegBuffers, &[u8], Place) -> Option<T>,
+        decode: impl FnOnce(&mut JpegBuffers, &[u8], Corner) -> Option<T>,
     ) -> Option<T> {
         // The codes, the part's codes, and its file.
         if 4 * bytes.len() as u64 > how.limits.bytes {

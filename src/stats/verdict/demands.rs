@@ -5,7 +5,7 @@ use crate::stats::{Doing, Role, Snapshot};
 
 /// A part that can be the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Candidate {
     Trainer,
     Transform,
     Copies,
@@ -57,13 +57,13 @@ pub(super) struct Demands {
     pub(super) elapsed: f64,
     /// Share of its time that the consumer waited.
     pub(super) waited: f64,
-    parts: Vec<(Part, f64)>,
+    parts: Vec<(Candidate, f64)>,
     /// Share of the reactor's time in which it was ahead of the consumer.
     ahead: f64,
     /// Share of the processors that the process used.
     pub(super) used: Option<f64>,
     /// CPU time of the parts, as shares of the processors.
-    own: Vec<(Part, f64)>,
+    own: Vec<(Candidate, f64)>,
     throttled: bool,
     /// Share of the reactor's time spent on starting reads.
     starting: f64,
@@ -84,7 +84,7 @@ impl Demands {
         let mut demands = Demands {
             elapsed,
             waited,
-            parts: vec![(Part::Trainer, 1.0 - waited)],
+            parts: vec![(Candidate::Trainer, 1.0 - waited)],
             ahead: reactor(Doing::WaitConsumer) + reactor(Doing::Idle),
             used,
             own: Vec::new(),
@@ -102,16 +102,16 @@ impl Demands {
         let share = |role| capacity.map_or(0.0, |capacity| cpu(snapshot, role) / (capacity * elapsed));
         let copied = copying(snapshot);
         demands.own = vec![
-            (Part::Transform, share(Role::Transform)),
-            (Part::Decode, share(Role::Stage)),
-            (Part::Trainer, share(Role::Consumer)),
-            (Part::Storage, (1.0 - copied) * share(Role::Io)),
-            (Part::Work, share(Role::Reactor) + copied * share(Role::Io)),
+            (Candidate::Transform, share(Role::Transform)),
+            (Candidate::Decode, share(Role::Stage)),
+            (Candidate::Trainer, share(Role::Consumer)),
+            (Candidate::Storage, (1.0 - copied) * share(Role::Io)),
+            (Candidate::Work, share(Role::Reactor) + copied * share(Role::Io)),
         ];
         demands
     }
 
-    fn add(&mut self, part: Part, share: f64) {
+    fn add(&mut self, part: Candidate, share: f64) {
         if share > 0.0 {
             self.parts.push((part, share.min(1.0)));
         }
@@ -120,7 +120,7 @@ impl Demands {
     /// Measures the user's own code.
     fn transform(&mut self, snapshot: &Snapshot) {
         if let Some(idle) = idle(snapshot, Role::Transform) {
-            self.add(Part::Transform, 1.0 - idle);
+            self.add(Candidate::Transform, 1.0 - idle);
         }
     }
 
@@ -134,7 +134,7 @@ impl Demands {
         let consumer = snapshot.share(Role::Consumer, Doing::Decode).unwrap_or(0.0);
         // The consumer decodes when it gets there, and the reactor waits for that.
         let waited = if consumer > 0.0 { 0.0 } else { waited };
-        self.add(Part::Decode, stage.max(waited).max(reactor(Doing::Decode)).max(consumer));
+        self.add(Candidate::Decode, stage.max(waited).max(reactor(Doing::Decode)).max(consumer));
     }
 
     /// Measures the thread that feeds devices, if there is one.
@@ -151,12 +151,12 @@ impl Demands {
         // Blocks that wait for their copy hold the memory that the next reads wait for.
         let held = snapshot.share(Role::Reactor, Doing::WaitMemory).unwrap_or(0.0);
         if copying >= MOSTLY && (copies >= NEAR_BUS || (copies >= MOSTLY && held >= MOSTLY)) {
-            return self.add(Part::Copies, if copies >= NEAR_BUS { copies } else { copies.max(held) });
+            return self.add(Candidate::Copies, if copies >= NEAR_BUS { copies } else { copies.max(held) });
         }
-        self.add(Part::DeviceMemory, share(Doing::WaitMemory));
+        self.add(Candidate::DeviceMemory, share(Doing::WaitMemory));
         // While copies are in progress, it is unknown whether it waits for them or for the next block.
         let busy = rest - share(Doing::WaitInput) - share(Doing::WaitMemory) - share(Doing::WaitDevice);
-        self.add(Part::DeviceWork, busy);
+        self.add(Candidate::DeviceWork, busy);
     }
 
     /// Measures the reactor's parts and the storage.
@@ -173,40 +173,40 @@ impl Demands {
         let of_raw = super::storage::of_raw(snapshot, evidence).unwrap_or(0.0);
         let given = if storage >= SOME && of_raw >= NEAR_RAW { of_raw } else { 0.0 };
         let copied = storage * copying(snapshot);
-        self.add(Part::Storage, (storage - copied).max(given));
-        self.add(Part::Memory, memory);
-        self.add(Part::Taking, share(Doing::TakeMemory));
-        self.add(Part::Work, work + copied);
+        self.add(Candidate::Storage, (storage - copied).max(given));
+        self.add(Candidate::Memory, memory);
+        self.add(Candidate::Taking, share(Doing::TakeMemory));
+        self.add(Candidate::Work, work + copied);
     }
 
     /// How busy a part was.
-    pub(super) fn of_part(&self, part: Part) -> f64 {
-        if part == Part::Processors {
+    pub(super) fn of_part(&self, part: Candidate) -> f64 {
+        if part == Candidate::Processors {
             return if self.throttled { self.used.unwrap_or(1.0).min(1.0) } else { self.queued_most() };
         }
         self.parts.iter().find(|(one, _)| *one == part).map_or(0.0, |(_, share)| *share)
     }
 
     /// The share of the time in which the reactor was not ahead of the consumer.
-    pub(super) fn beside_ahead(&self, part: Part) -> f64 {
+    pub(super) fn beside_ahead(&self, part: Candidate) -> f64 {
         (self.of_part(part) / (1.0 - self.ahead).max(1e-9)).min(1.0)
     }
 
     /// The bottleneck: the trainer if it hardly waits, otherwise the busiest of all other parts.
-    pub(super) fn busiest(&self) -> Option<Part> {
+    pub(super) fn busiest(&self) -> Option<Candidate> {
         if self.throttled {
-            return Some(Part::Processors);
+            return Some(Candidate::Processors);
         }
         if self.waited < HARDLY {
-            return Some(if self.is_starved(Part::Trainer) { Part::Processors } else { Part::Trainer });
+            return Some(if self.is_starved(Candidate::Trainer) { Candidate::Processors } else { Candidate::Trainer });
         }
-        let others = self.parts.iter().filter(|(part, _)| *part != Part::Trainer);
+        let others = self.parts.iter().filter(|(part, _)| *part != Candidate::Trainer);
         let most = others.clone().map(|(_, share)| *share).fold(0.0, f64::max);
         // Among parts that are about as busy, the one nearest to the consumer: it delays those before it.
         let (part, _) = others.clone().find(|(_, share)| *share >= AS_BUSY * most)?;
-        let is_own_fault = matches!(part, Part::Decode | Part::Transform) && self.fills_processors();
+        let is_own_fault = matches!(part, Candidate::Decode | Candidate::Transform) && self.fills_processors();
         if self.is_starved(*part) && !is_own_fault {
-            return Some(Part::Processors);
+            return Some(Candidate::Processors);
         }
         Some(*part)
     }
@@ -235,8 +235,11 @@ impl Demands {
         self.got.iter().find(|(one, _)| *one == role).map_or_else(Got::default, |(_, got)| *got)
     }
 
-    fn is_starved(&self, part: Part) -> bool {
-        let computes = matches!(part, Part::Transform | Part::Decode | Part::DeviceWork | Part::Taking | Part::Work);
+    fn is_starved(&self, part: Candidate) -> bool {
+        let computes = matches!(
+            part,
+            Candidate::Transform | Candidate::Decode | Candidate::DeviceWork | Candidate::Taking | Candidate::Work
+        );
         let is_pressed = computes && !self.fills_processors() && self.pressed.is_some_and(|share| share >= PRESSED);
         let is_queued = |Got { used, queued }: Got| queued >= QUEUED && queued >= QUEUED_OF_RUNNABLE * (used + queued);
         is_pressed || roles(part).iter().any(|&role| is_queued(self.got(role)))
@@ -244,7 +247,7 @@ impl Demands {
 
     /// How much of a part's time would remain if its threads always had a processor when they can run: all except what
     /// they waited for one, and at least what they used. A part may also sleep, which no processor shortens.
-    fn unqueued(&self, part: Part) -> f64 {
+    fn unqueued(&self, part: Candidate) -> f64 {
         if let Some(pressed) = self.pressed {
             return 1.0 - pressed;
         }
@@ -256,36 +259,36 @@ impl Demands {
 
     /// How many times as fast it would be if a part took no time: the busiest of all others bounds it, and the parts of
     /// one thread bound it together.
-    pub(super) fn gain_without(&self, part: Part) -> f64 {
+    pub(super) fn gain_without(&self, part: Candidate) -> f64 {
         self.gain(part, 0.0)
     }
 
     /// How many times as fast it would be if a part took this share of its time.
-    pub(super) fn gain(&self, part: Part, share: f64) -> f64 {
+    pub(super) fn gain(&self, part: Candidate, share: f64) -> f64 {
         self.gain_beside(part, share, 0.0)
     }
 
     /// How many times as fast it would be if only this share of the storage's time were left because the rest is kept
     /// in memory. Such reads are not started either, and take no memory.
     pub(super) fn gain_kept(&self, left: f64) -> f64 {
-        let spared = (1.0 - left) * (self.of_part(Part::Taking) + self.starting);
-        self.gain_beside(Part::Storage, left, spared)
+        let spared = (1.0 - left) * (self.of_part(Candidate::Taking) + self.starting);
+        self.gain_beside(Candidate::Storage, left, spared)
     }
 
     /// As [`gain`](Demands::gain), and saves the reactor this much of its time as well.
-    fn gain_beside(&self, part: Part, share: f64, spared: f64) -> f64 {
-        let is_free = |one: Part| one == part;
-        let of = |one: Part| {
-            let queued = if part == Part::Processors { share + (1.0 - share) * self.unqueued(one) } else { 1.0 };
+    fn gain_beside(&self, part: Candidate, share: f64, spared: f64) -> f64 {
+        let is_free = |one: Candidate| one == part;
+        let of = |one: Candidate| {
+            let queued = if part == Candidate::Processors { share + (1.0 - share) * self.unqueued(one) } else { 1.0 };
             // If another part were faster, more reads would be in flight, each as long as now.
-            let filled = if one == Part::Storage && part != Part::Storage { self.filled } else { 1.0 };
+            let filled = if one == Candidate::Storage && part != Candidate::Storage { self.filled } else { 1.0 };
             self.of_part(one) * queued * filled * if is_free(one) { share } else { 1.0 }
         };
-        let reactor = (of(Part::Taking) + of(Part::Work) - spared).max(0.0);
-        let apart = self.parts.iter().filter(|(one, _)| !matches!(one, Part::Taking | Part::Work));
+        let reactor = (of(Candidate::Taking) + of(Candidate::Work) - spared).max(0.0);
+        let apart = self.parts.iter().filter(|(one, _)| !matches!(one, Candidate::Taking | Candidate::Work));
         let own = self.own.iter().find(|(one, _)| *one == part).map_or(0.0, |(_, own)| *own * (1.0 - share));
         // Under a quota, the process used up its share, which says nothing about the machine.
-        let is_free_of_them = part == Part::Processors && self.throttled;
+        let is_free_of_them = part == Candidate::Processors && self.throttled;
         let processors = if is_free_of_them { 0.0 } else { self.used.map_or(0.0, |used| used - own) };
         let bound = apart.map(|(one, _)| of(*one)).fold(reactor.max(processors), f64::max);
         (1.0 / bound.max(1.0 / MOST_GAIN)).clamp(1.0, MOST_GAIN)
@@ -313,15 +316,15 @@ pub(super) fn threads(snapshot: &Snapshot, role: Role) -> usize {
 }
 
 /// The roles whose threads do a part's work.
-fn roles(part: Part) -> &'static [Role] {
+fn roles(part: Candidate) -> &'static [Role] {
     match part {
-        Part::Trainer => &[Role::Consumer],
-        Part::Transform => &[Role::Transform],
-        Part::Copies | Part::DeviceMemory | Part::DeviceWork => &[Role::Device],
-        Part::Decode => &[Role::Stage, Role::Reactor],
-        Part::Storage | Part::Memory => &[Role::Io, Role::Reactor],
-        Part::Taking | Part::Work => &[Role::Reactor],
-        Part::Processors => &[],
+        Candidate::Trainer => &[Role::Consumer],
+        Candidate::Transform => &[Role::Transform],
+        Candidate::Copies | Candidate::DeviceMemory | Candidate::DeviceWork => &[Role::Device],
+        Candidate::Decode => &[Role::Stage, Role::Reactor],
+        Candidate::Storage | Candidate::Memory => &[Role::Io, Role::Reactor],
+        Candidate::Taking | Candidate::Work => &[Role::Reactor],
+        Candidate::Processors => &[],
     }
 }
 

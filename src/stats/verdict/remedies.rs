@@ -1,7 +1,7 @@
 //! Computes what helps against a bottleneck, and the gain of each remedy, from the measurements, up to the limit of the
 //! next part.
 
-use super::demands::{self, Demands, NEAR_RAW, Part};
+use super::demands::{self, Candidate, Demands, NEAR_RAW};
 use super::storage;
 use super::{Bottleneck, Doing, Evidence, Remedy, Role, Snapshot, Transforming, Tried};
 use super::{transform_kind, transform_threads};
@@ -43,7 +43,7 @@ fn together(facts: &Facts) -> &'static str {
 struct Remedies<'a> {
     snapshot: &'a Snapshot,
     demands: &'a Demands,
-    part: Part,
+    part: Candidate,
     found: Vec<Remedy>,
 }
 
@@ -91,7 +91,7 @@ impl Remedies<'_> {
 
 pub(super) fn of(
     bottleneck: Bottleneck,
-    part: Part,
+    part: Candidate,
     snapshot: &Snapshot,
     evidence: &Evidence,
     demands: &Demands,
@@ -166,7 +166,7 @@ fn decode(remedies: &mut Remedies<'_>) {
 
 fn memory(remedies: &mut Remedies<'_>) {
     let (depth, in_flight) = (storage::depth(remedies.snapshot), remedies.snapshot.in_flight_mean());
-    if remedies.part == Part::DeviceMemory {
+    if remedies.part == Candidate::DeviceMemory {
         remedies.share("raise device_memory, or keep fewer batches", 0.0);
     } else if in_flight > 0.0 && depth > in_flight {
         remedies.most("raise memory_limit until as many reads as allowed are in flight", depth / in_flight);
@@ -176,7 +176,7 @@ fn memory(remedies: &mut Remedies<'_>) {
 }
 
 fn processors(remedies: &mut Remedies<'_>) {
-    let gain = remedies.demands.gain_without(Part::Processors);
+    let gain = remedies.demands.gain_without(Candidate::Processors);
     if remedies.demands.is_throttled() {
         let quota = remedies.snapshot.processors.quota.unwrap_or_default().as_secs_f64();
         let needed = quota * remedies.demands.used.unwrap_or(1.0) * gain;
@@ -189,12 +189,12 @@ fn processors(remedies: &mut Remedies<'_>) {
 }
 
 fn loader(remedies: &mut Remedies<'_>) {
-    if remedies.part == Part::DeviceWork {
+    if remedies.part == Candidate::DeviceWork {
         return remedies.share("larger batches", 0.5);
     }
     let facts = remedies.snapshot.facts;
     let is_far = matches!(facts.order, Neighbours::Far | Neighbours::Unknown);
-    let work = remedies.demands.of_part(Part::Work).max(1e-9);
+    let work = remedies.demands.of_part(Candidate::Work).max(1e-9);
     let mut found: Vec<(Option<&str>, f64)> = Vec::new();
     for (doing, share) in demands::works(remedies.snapshot) {
         let is_by_number = doing == Doing::Submit || (doing == Doing::Read && storage::is_short(remedies.snapshot));

@@ -1,6 +1,6 @@
 //! Finds which limit of the storage applies: its bandwidth, its operations, its latency, or bytes that no sample needs.
 
-use super::demands::{Demands, NEAR_RAW, Part, threads};
+use super::demands::{Candidate, Demands, NEAR_RAW, threads};
 use super::{Bottleneck, Evidence, Tried, percent, times};
 use crate::stats::{Doing, Role, Snapshot};
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub(super) fn better(snapshot: &Snapshot, evidence: &Evidence, kind: fn(Tried) -
 
 /// The bottleneck, its share, and why.
 pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands) -> (Bottleneck, f64, String) {
-    let share = demands.beside_ahead(Part::Storage);
+    let share = demands.beside_ahead(Candidate::Storage);
     let (bottleneck, why) = name(snapshot, evidence);
     let raw = match of_raw(snapshot, evidence) {
         Some(of_raw) => format!("; it gave {} of what it gave in a raw read of the same files", percent(of_raw)),

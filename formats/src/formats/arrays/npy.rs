@@ -39,12 +39,12 @@ pub(super) trait Holder {
 }
 
 /// A part of a file that holds an array as it is.
-pub(super) struct Part<'a> {
+pub(super) struct Extent<'a> {
     pub(super) source: &'a Source,
     pub(super) place: Range<u64>,
 }
 
-impl Holder for Part<'_> {
+impl Holder for Extent<'_> {
     fn len(&self) -> u64 {
         self.place.end - self.place.start
     }
@@ -116,7 +116,7 @@ impl Holder for InMemory<'_> {
 /// As [`read_from`].
 pub(super) fn read(source: &Source, place: Range<u64>) -> Result<Array> {
     let start = place.start;
-    let array = read_from(&mut Part { source, place })?;
+    let array = read_from(&mut Extent { source, place })?;
     Ok(Array { offset: start + array.offset, ..array })
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Table {
     samples: ArraySamples,
     columns: Vec<Column>,
     /// Each group has one place per column.
-    places: Vec<Place>,
+    places: Vec<PackedPlace>,
     units: Vec<Unit>,
     /// Bytes of the largest unit, inflated and as stored.
     shapes: Shapes,
@@ -66,7 +66,7 @@ impl At {
 
 /// A value, or the first of a run of rows. Packed into 12 bytes: there may be many millions.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct PackedPlace {
     /// The low and the high half of a file offset; or a unit and, marked with [`IN_UNIT`], an offset in it.
     offset: [u32; 2],
     /// Shape of the value, or of one row.
@@ -78,14 +78,14 @@ const IN_UNIT: u32 = 1 << 31;
 /// Marks what is big endian in its file.
 const TURNED: u32 = 1 << 30;
 
-impl Place {
-    fn new(at: At, is_big_endian: bool, shape: u32) -> Place {
+impl PackedPlace {
+    fn new(at: At, is_big_endian: bool, shape: u32) -> PackedPlace {
         let mark = if is_big_endian { TURNED } else { 0 };
         let offset = match at {
             At::File(offset) => [offset as u32, (offset >> 32) as u32 | mark],
             At::Unit(unit, offset) => [unit.0, offset as u32 | IN_UNIT],
         };
-        Place { offset, shape }
+        PackedPlace { offset, shape }
     }
 
     fn at(self) -> At {
@@ -149,7 +149,7 @@ impl Shapes {
         Some(number)
     }
 
-    fn elements(&self, place: Place) -> u64 {
+    fn elements(&self, place: PackedPlace) -> u64 {
         self.known[place.shape as usize].1
     }
 }
@@ -305,7 +305,7 @@ impl Table {
         } else {
             At::File(array.offset)
         };
-        self.places.push(Place::new(at, array.is_big_endian, number));
+        self.places.push(PackedPlace::new(at, array.is_big_endian, number));
         let shape = &mut self.columns[column].shape;
         match *shape {
             // A file without rows has no value whose shape could differ.
@@ -499,23 +499,23 @@ impl Table {
         self.ends[file] - if file == 0 { 0 } else { self.ends[file - 1] }
     }
 
-    fn group_places(&self, group: usize) -> &[Place] {
+    fn group_places(&self, group: usize) -> &[PackedPlace] {
         &self.places[group * self.columns.len()..][..self.columns.len()]
     }
 
     /// Bytes of one sample of a group, counting only the values whose places are wanted.
-    fn group_bytes(&self, group: usize, is_wanted: impl Fn(&Place) -> bool) -> u64 {
+    fn group_bytes(&self, group: usize, is_wanted: impl Fn(&PackedPlace) -> bool) -> u64 {
         let values = self.group_places(group).iter().zip(&self.columns).filter(|(place, _)| is_wanted(place));
         values.fold(0, |sum: u64, (&place, column)| sum.saturating_add(self.value_bytes(place, column)))
     }
 
-    fn value_bytes(&self, place: Place, column: &Column) -> u64 {
+    fn value_bytes(&self, place: PackedPlace, column: &Column) -> u64 {
         // Fits: `array_bytes` has checked the whole array.
         self.shapes.elements(place) * column.dtype.size()
     }
 }
 
-fn is_in_file(place: &Place) -> bool {
+fn is_in_file(place: &PackedPlace) -> bool {
     matches!(place.at(), At::File(_))
 }
 

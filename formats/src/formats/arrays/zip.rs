@@ -94,7 +94,7 @@ pub(super) struct Inflated<'a> {
 impl<'a> Inflated<'a> {
     /// For the member at `place`.
     pub(super) fn new(source: &'a Source, place: Range<u64>) -> io::Result<Inflated<'a>> {
-        let stored = BufReader::with_capacity(INFLATED_READ_BYTES, Part { source, place });
+        let stored = BufReader::with_capacity(INFLATED_READ_BYTES, Extent { source, place });
         Ok(Inflated { reader: Compression::Deflate.reader(stored)?, at: 0 })
     }
 
@@ -112,12 +112,12 @@ impl<'a> Inflated<'a> {
 }
 
 /// A part of a file, from the first byte to the last.
-struct Part<'a> {
+struct Extent<'a> {
     source: &'a Source,
     place: Range<u64>,
 }
 
-impl Read for Part<'_> {
+impl Read for Extent<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.place.end.saturating_sub(self.place.start);
         let len = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));

@@ -5,7 +5,7 @@ use super::schema::{Element, Leaf, Storage};
 use crate::compression::{Compression, fill};
 use crate::formats::columnar::json::Text;
 use crate::formats::columnar::layout::{self, ColumnWriter, Room, State, Writer, bound};
-use crate::formats::columnar::{Fill, Place};
+use crate::formats::columnar::{ByteRange, Fill};
 use crate::index::headers::{u32_at, u64_at};
 use bytes::Bytes;
 use std::io::Read;
@@ -55,7 +55,7 @@ impl Dictionary {
 /// A column of a record batch.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    pub(super) places: Box<[Place]>,
+    pub(super) places: Box<[ByteRange]>,
     /// Elements of its lists together.
     pub(super) elements: u64,
     /// Its nodes, where it is nested.

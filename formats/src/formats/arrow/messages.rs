@@ -6,7 +6,7 @@ use super::schema::{Columns, Element, Layout, Leaf, Node, Storage, read as read_
 use super::tables::{self, Batch, Block, Footer, Header, Schema, i64_at};
 use crate::dataset::FileId;
 use crate::formats::columnar::layout::{Room, bound};
-use crate::formats::columnar::{Group, LZ4_FRAME_BYTES, Listing, Place};
+use crate::formats::columnar::{ByteRange, Group, LZ4_FRAME_BYTES, Listing};
 use crate::index::headers::{Source, u32_at};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub(super) fn read(
     let begin = |schema: &Schema<'_>, is_stream| {
         let placed = |error: Error| error.with_path(source.path());
         let Layout { nodes, columns, .. } = read_schema(schema).map_err(placed)?;
-        Ok(Reader::new(source, file, nodes, choose(columns).map_err(placed)?, is_stream))
+        Ok(BatchReader::new(source, file, nodes, choose(columns).map_err(placed)?, is_stream))
     };
     if is_file(source, &place)? { read_file(source, place, begin) } else { read_stream(source, place, begin) }
 }
@@ -118,7 +118,7 @@ fn stream_schema<'m, 'a>(
 fn read_file<'a>(
     source: &Source,
     place: Range<u64>,
-    begin: impl FnOnce(&Schema<'_>, bool) -> Result<Reader<'a>>,
+    begin: impl FnOnce(&Schema<'_>, bool) -> Result<BatchReader<'a>>,
 ) -> Result<Listing<Leaf, Buffers>> {
     let (start, bytes) = footer(source, &place)?;
     let (footer, schema) = footer_schema(source, start, &bytes)?;
@@ -142,7 +142,7 @@ fn read_file<'a>(
 fn read_stream<'a>(
     source: &Source,
     place: Range<u64>,
-    begin: impl FnOnce(&Schema<'_>, bool) -> Result<Reader<'a>>,
+    begin: impl FnOnce(&Schema<'_>, bool) -> Result<BatchReader<'a>>,
 ) -> Result<Listing<Leaf, Buffers>> {
     let end = place.end;
     let mut metadata = Vec::new();
@@ -192,7 +192,7 @@ fn message<'a>(source: &Source, at: u64, end: u64, metadata: &'a mut Vec<u8>) ->
     Ok(Some(Message { header: read.header, at, body_at, body_len }))
 }
 
-struct Reader<'a> {
+struct BatchReader<'a> {
     source: &'a Source,
     file: FileId,
     nodes: Vec<Node>,
@@ -202,15 +202,15 @@ struct Reader<'a> {
     listing: Listing<Leaf, Buffers>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BatchReader<'a> {
     fn new(
         source: &'a Source,
         file: FileId,
         nodes: Vec<Node>,
         listing: Listing<Leaf, Buffers>,
         is_stream: bool,
-    ) -> Reader<'a> {
-        Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing }
+    ) -> BatchReader<'a> {
+        BatchReader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing }
     }
 
     fn add(&mut self, message: &Message<'_>) -> Result<()> {
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
         let room = self.room(&leaf, &part, &found).map_err(placed)?;
         let part = Buffers { plain: self.plain(&leaf, &part, &found, width, room).map_err(placed)?, ..part };
         // All places are in the file.
-        let read = |place: &Place| self.source.bytes(place.offset, place.len as usize, "a dictionary");
+        let read = |place: &ByteRange| self.source.bytes(place.offset, place.len as usize, "a dictionary");
         let stored = part.places.iter().map(|place| read(place).map(Bytes::from)).collect::<Result<Vec<_>>>()?;
         let unit = decode_alone(&leaf, &part, found.rows, &stored, width, room.0).map_err(placed)?;
         let mut dictionary = match known {
@@ -341,7 +341,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The length of a buffer when it is decompressed.
-    fn plain_len(&self, place: Place, found: &Found) -> Result<u64> {
+    fn plain_len(&self, place: ByteRange, found: &Found) -> Result<u64> {
         if found.codec.is_none() || place.len == 0 {
             return Ok(place.len);
         }
@@ -352,7 +352,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The length of all strings that views lead to.
-    fn viewed(&self, place: Place, found: &Found, rows: u64) -> Result<u64> {
+    fn viewed(&self, place: ByteRange, found: &Found, rows: u64) -> Result<u64> {
         // It is in the file.
         let views = self.source.bytes(place.offset, place.len as usize, "views")?;
         viewed_bytes(&views.into(), found.codec, rows)
@@ -431,7 +431,7 @@ struct Found {
     lengths: Vec<u64>,
     /// The first buffer of each node, and the end of the last.
     firsts: Vec<usize>,
-    places: Vec<Place>,
+    places: Vec<ByteRange>,
     codec: Option<Codec>,
 }
 
@@ -450,9 +450,9 @@ impl Found {
         let places = header.buffers.iter().map(|buffer| {
             let (offset, len) = (u64::try_from(i64_at(buffer, 0)).ok()?, u64::try_from(i64_at(buffer, 8)).ok()?);
             let is_in = offset.checked_add(len)? <= message.body_len;
-            is_in.then_some(Place { offset: message.body_at + offset, len })
+            is_in.then_some(ByteRange { offset: message.body_at + offset, len })
         });
-        let places = places.collect::<Option<Vec<Place>>>()?;
+        let places = places.collect::<Option<Vec<ByteRange>>>()?;
         let mut variadic = header.variadic.iter().map(|&count| i64::from_le_bytes(count));
         let mut firsts = Vec::with_capacity(nodes.len() + 1);
         let mut first = 0_usize;
@@ -482,7 +482,7 @@ impl Found {
             return None;
         }
         let of = |node: usize| self.places.get(*self.firsts.get(node)?..*self.firsts.get(node + 1)?);
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<ByteRange> = Vec::new();
         for &parent in &leaf.parents {
             places.push(*of(parent)?.first()?);
         }

@@ -8,7 +8,7 @@ use std::io;
 
 /// Where the rows of a dataset come from.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum RowSource {
     /// All rows are end to end from this byte on.
     Rows(u64),
     /// Each chunk holds this many rows end to end; the chunks begin at these offsets. Within a chunk, rows are `stride`
@@ -87,14 +87,14 @@ impl Bands {
     }
 
     /// The place of the rows, if every chunk is stored unfiltered and holds whole rows.
-    pub(super) fn runs(&self) -> Option<Part> {
+    pub(super) fn runs(&self) -> Option<RowSource> {
         let plain = self.filters.0.is_empty() && self.chunks.len() as u64 == self.count();
         // If a chunk is wider than the dataset in a dimension other than the first of a row, its rows are in pieces.
         let whole = self.grid.counts[1..].iter().all(|&count| count == 1)
             && self.shape.iter().zip(&self.grid.chunk).skip(2).all(|(len, chunk)| len == chunk);
         let stride = self.grid.chunk_bytes / self.rows();
         let offsets = || self.chunks.iter().map(|chunk| chunk.offset).collect();
-        (plain && whole).then(|| Part::Runs { rows: self.rows(), stride, offsets: offsets() })
+        (plain && whole).then(|| RowSource::Runs { rows: self.rows(), stride, offsets: offsets() })
     }
 
     /// Decodes a band from its stored chunks. `out` is exactly as long as the band's rows.

@@ -38,8 +38,8 @@ pub(super) struct Message<'a> {
 pub(super) fn messages<'a>(meta: &Meta<'a>, address: u64) -> Result<Vec<Message<'a>>> {
     let mut begin = meta.read(address, 4, WHAT)?;
     let mut reader = match begin.take(4)? {
-        b"OHDR" => Reader { meta, new: true, has_order: false, messages: Vec::new(), continued: Vec::new() },
-        [1, ..] => Reader { meta, new: false, has_order: false, messages: Vec::new(), continued: Vec::new() },
+        b"OHDR" => HeaderReader { meta, new: true, has_order: false, messages: Vec::new(), continued: Vec::new() },
+        [1, ..] => HeaderReader { meta, new: false, has_order: false, messages: Vec::new(), continued: Vec::new() },
         _ => return Err(meta.read(address, 4, WHAT)?.corrupt("an object header does not begin as one")),
     };
     if reader.new {
@@ -86,7 +86,7 @@ pub(super) fn resolved<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Mess
     found.ok_or_else(|| body.corrupt("a shared message is not where it should be"))
 }
 
-struct Reader<'m, 'a> {
+struct HeaderReader<'m, 'a> {
     meta: &'m Meta<'a>,
     /// Version 2: with signatures and checksums.
     new: bool,
@@ -97,7 +97,7 @@ struct Reader<'m, 'a> {
     continued: Vec<(u64, u64)>,
 }
 
-impl<'a> Reader<'_, 'a> {
+impl<'a> HeaderReader<'_, 'a> {
     fn first_of_new(&mut self, address: u64) -> Result<()> {
         let mut prefix = self.meta.signed(address, 6, b"OHDR", 2, WHAT)?;
         let flags = prefix.u8()?;

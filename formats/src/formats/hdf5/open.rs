@@ -1,6 +1,6 @@
 //! Opens one file and turns its datasets, named or found, into columns.
 
-use super::bands::{Bands, Part};
+use super::bands::{Bands, RowSource};
 use super::episodes;
 use super::group;
 use super::index::{Grid, chunks};
@@ -215,7 +215,7 @@ impl Opened {
 const REFERENCES_MIN: u64 = 1 << 16;
 
 /// The values to which the elements of a dataset refer.
-fn elsewhere(meta: &Meta<'_>, name: &str, rows: u64, part: Part, element_bytes: u64) -> Result<Part> {
+fn elsewhere(meta: &Meta<'_>, name: &str, rows: u64, part: RowSource, element_bytes: u64) -> Result<RowSource> {
     if rows > meta.source.size().max(REFERENCES_MIN) {
         let what = format!("dataset {name:?} has {rows} rows, more than the file has bytes");
         return Err(meta.source.unavailable(meta.base, what).with_remedy("write its rows into a smaller dataset"));
@@ -227,30 +227,30 @@ fn elsewhere(meta: &Meta<'_>, name: &str, rows: u64, part: Part, element_bytes: 
         meta.source.bytes(offset, len, "references to values")
     };
     let stored = match part {
-        Part::Rows(offset) => read(offset, rows)?,
-        Part::Runs { rows: run, stride, offsets } if stride == bytes => {
+        RowSource::Rows(offset) => read(offset, rows)?,
+        RowSource::Runs { rows: run, stride, offsets } if stride == bytes => {
             let runs = offsets.iter().enumerate().map(|(number, &offset)| {
                 // Fits: there is a run for every row.
                 read(offset, run.min(rows - number as u64 * run))
             });
             runs.collect::<Result<Vec<_>>>()?.concat()
         }
-        Part::Bands(bands) => values::decoded(meta, &bands)?,
-        Part::Runs { .. } | Part::Values(_) => {
+        RowSource::Bands(bands) => values::decoded(meta, &bands)?,
+        RowSource::Runs { .. } | RowSource::Values(_) => {
             return Err(meta.source.corrupt(meta.base, format!("the elements of dataset {name:?} are no references")));
         }
     };
-    values::locate(meta, &stored, element_bytes).map(Part::Values)
+    values::locate(meta, &stored, element_bytes).map(RowSource::Values)
 }
 
 /// Locates the bytes of a dataset, and describes in words how they are stored.
-fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(Part, String)> {
+fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(RowSource, String)> {
     let Object { extent, layout, filters, fill, atom_bytes, .. } = object.clone();
     let source = meta.source;
     let bytes = extent.shape.iter().product::<u64>() * atom_bytes;
     if bytes == 0 {
         // Whatever the layout, there is nothing to read.
-        return Ok((Part::Rows(0), "no element".into()));
+        return Ok((RowSource::Rows(0), "no element".into()));
     }
     match layout {
         Layout::At(offset, len) => {
@@ -264,7 +264,7 @@ fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(Part, String)> 
                     .with_offset(offset)
                     .with_remedy("fetch or write the file again"));
             }
-            Ok((Part::Rows(offset), "contiguous".into()))
+            Ok((RowSource::Rows(offset), "contiguous".into()))
         }
         // All of it is the fill value, as chunks are that were never written.
         Layout::Nowhere => {
@@ -277,7 +277,7 @@ fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(Part, String)> 
             })?;
             let (element_bytes, chunks) = (atom_bytes, Vec::new());
             let bands = Bands { grid, shape: extent.shape, element_bytes, chunks, filters, plain_edges: false, fill };
-            Ok((Part::Bands(bands), "never written".into()))
+            Ok((RowSource::Bands(bands), "never written".into()))
         }
         Layout::Chunks { chunk, index, plain_edges } => {
             let names = filters.names();
@@ -296,7 +296,7 @@ fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(Part, String)> 
             let chunks = chunks(meta, &index, &grid)?;
             let element_bytes = atom_bytes;
             let bands = Bands { grid, shape: extent.shape, element_bytes, chunks, filters, plain_edges, fill };
-            Ok((bands.runs().unwrap_or(Part::Bands(bands)), encoding))
+            Ok((bands.runs().unwrap_or(RowSource::Bands(bands)), encoding))
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The place of a column's values in a row group, and what reading them takes.
 
 use super::types::Compression;
-use crate::formats::columnar::Place;
+use crate::formats::columnar::ByteRange;
 
 /// The values of a column in a row group: the unit of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    pub(super) place: Place,
+    pub(super) place: ByteRange,
     /// The number of values, with nulls.
     pub(super) values: u64,
     /// Bytes of its decompressed pages.
@@ -21,6 +21,6 @@ pub struct Chunk {
 /// The chunks of a column in a row group: one for each leaf of the schema that it has.
 #[derive(Clone, Debug)]
 pub struct Chunks {
-    pub(super) places: Box<[Place]>,
+    pub(super) places: Box<[ByteRange]>,
     pub(super) chunks: Box<[Chunk]>,
 }

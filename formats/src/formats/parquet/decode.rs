@@ -2,11 +2,11 @@
 
 use super::chunk::Chunk;
 use super::nested;
-use super::reader::{Reader, Run};
+use super::reader::{ChunkReader, Run};
 use super::schema::{Build, Form, Leaf, Stem};
 use super::thrift::PageHeader;
 use super::values::{Stored, broken};
-use crate::formats::columnar::Place;
+use crate::formats::columnar::ByteRange;
 use crate::formats::columnar::layout::{ColumnWriter, State};
 use crate::index::headers::Source;
 use bytes::Bytes;
@@ -18,8 +18,8 @@ use uringload_core::{Error, ErrorKind, Result};
 /// `Corrupt`, with the offset of the page where it is known.
 pub(super) fn decode(chunks: &[Chunk], leaf: &Leaf, stored: &[Bytes], mut writer: ColumnWriter<'_>) -> Result<()> {
     let opened = chunks.iter().zip(&leaf.stems).zip(stored);
-    let mut readers: Vec<Reader> =
-        opened.map(|((chunk, stem), stored)| Reader::new(chunk, &stem.leaf, stored.clone())).collect();
+    let mut readers: Vec<ChunkReader> =
+        opened.map(|((chunk, stem), stored)| ChunkReader::new(chunk, &stem.leaf, stored.clone())).collect();
     let (Some(reader), Some(stem)) = (readers.first_mut(), leaf.stems.first()) else {
         return Err(Error::new(ErrorKind::Internal, "a column has no chunk"));
     };
@@ -37,7 +37,7 @@ fn most_of(stem: &Stem) -> u32 {
 }
 
 /// Every entry is a row.
-fn rows(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
+fn rows(reader: &mut ChunkReader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
     let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.leaf), Vec::new());
     while let Some(Run { definition, count, .. }) = reader.peek()? {
         if definition < most {
@@ -60,7 +60,7 @@ fn rows(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Resu
 
 /// Entries are elements of lists. The highest definition level is a value. The level of the repeated part of the schema
 /// is an element without a value, one less is an empty list, and anything below is no list.
-fn lists(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
+fn lists(reader: &mut ChunkReader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
     let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.leaf), Vec::new());
     let element = stem.leaf.element;
     let mut open = None;
@@ -121,7 +121,7 @@ pub(super) fn elements<'a>(
 }
 
 /// The bytes of all pages of a chunk when they are decompressed, with their headers, as the pages say it.
-pub(super) fn decoded_bytes(source: &Source, place: Place) -> Result<u64> {
+pub(super) fn decoded_bytes(source: &Source, place: ByteRange) -> Result<u64> {
     let (end, mut at, mut decoded) = (place.offset + place.len, place.offset, 0_u64);
     while at < end {
         let header = header_at(source, at, end)?;
@@ -136,7 +136,7 @@ pub(super) fn decoded_bytes(source: &Source, place: Place) -> Result<u64> {
 /// hold strings one by one: a dictionary, and references to it. They are short; what does not fit into a dictionary
 /// follows.
 pub(super) fn total_bytes(source: &Source, chunk: &Chunk, stem: &Stem) -> Result<u64> {
-    let Place { offset, len } = chunk.place;
+    let ByteRange { offset, len } = chunk.place;
     let (end, mut at, mut decoded) = (offset + len, offset, 0_u64);
     while at < end {
         let header = header_at(source, at, end)?;
@@ -155,7 +155,7 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, stem: &Stem) -> Result
         decoded = decoded.saturating_add(header.decoded);
     }
     let stored = source.bytes(offset, to_usize(at - offset)?, "a column chunk")?;
-    let mut reader = Reader::new(chunk, &stem.leaf, stored.into());
+    let mut reader = ChunkReader::new(chunk, &stem.leaf, stored.into());
     let (most, mut total) = (most_of(stem), 0_u64);
     while let Some(run) = reader.peek()? {
         if run.definition == most {

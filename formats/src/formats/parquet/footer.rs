@@ -10,7 +10,7 @@ use super::values::Stored;
 use crate::dataset::FileId;
 use crate::formats::columnar::json::{Scalar, text_room};
 use crate::formats::columnar::layout::{Room, bound};
-use crate::formats::columnar::{BROTLI_BYTES, Group, LZ4_FRAME_BYTES, Listing, Place, Wanted};
+use crate::formats::columnar::{BROTLI_BYTES, ByteRange, Group, LZ4_FRAME_BYTES, Listing, Wanted};
 use crate::index::headers::{Source, u32_at};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -132,7 +132,7 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroup, leaf: &Leaf, st
         let error = Error::new(ErrorKind::Unavailable, "the column is compressed with LZO");
         return Err(error.with_remedy("write the file with another compression"));
     }
-    let place = Place { offset: start, len };
+    let place = ByteRange { offset: start, len };
     // As the first writers of DuckDB and some of fastparquet say it.
     let decoded = if decoded == 0 && len > 0 { decoded_bytes(source, place)? } else { decoded };
     let mut found = Chunk { place, values, decoded, compression, room: 0, scratch: 0 };

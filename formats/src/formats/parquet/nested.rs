@@ -4,7 +4,7 @@
 //! the value is there. All leaves of a struct have the same entries above it.
 
 use super::decode::elements;
-use super::reader::Reader;
+use super::reader::ChunkReader;
 use super::schema::{Form, Stem};
 use super::values::{Stored, broken};
 use crate::formats::columnar::json::{Scalar, Text};
@@ -61,7 +61,12 @@ impl Tree {
 ///
 /// # Errors
 /// `Corrupt` where the leaves contradict each other, or hold less than their levels say.
-pub(super) fn rows(tree: &Tree, stems: &[Stem], readers: &mut [Reader], writer: &mut ColumnWriter<'_>) -> Result<()> {
+pub(super) fn rows(
+    tree: &Tree,
+    stems: &[Stem],
+    readers: &mut [ChunkReader],
+    writer: &mut ColumnWriter<'_>,
+) -> Result<()> {
     let leaves = readers.iter_mut().zip(stems).map(|(reader, stem)| Entries::new(reader, stem)).collect();
     let mut rows = Rows { leaves, scratch: Vec::new() };
     let mut text = Text::new(writer);
@@ -85,7 +90,7 @@ const LEVELS: usize = 64;
 
 /// The entries of a leaf, one after another.
 struct Entries<'a> {
-    reader: &'a mut Reader,
+    reader: &'a mut ChunkReader,
     scalar: Scalar,
     stored: Stored,
     /// How values become elements, unless they are elements as they are stored.
@@ -98,7 +103,7 @@ struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    fn new(reader: &'a mut Reader, stem: &Stem) -> Entries<'a> {
+    fn new(reader: &'a mut ChunkReader, stem: &Stem) -> Entries<'a> {
         let form = Some(stem.form).filter(|form| matches!(form, Form::Int32(1 | 2) | Form::Decimal(_)));
         let (stored, scalar) = (Stored::of(&stem.leaf), stem.scalar);
         Entries { reader, scalar, stored, form, repetition: [0; LEVELS], definition: [0; LEVELS], at: 0, end: 0 }

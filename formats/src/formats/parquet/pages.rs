@@ -192,7 +192,7 @@ fn hadoop_lz4(mut stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::columnar::Place;
+    use crate::formats::columnar::ByteRange;
     use crate::formats::parquet::types::Physical;
     use std::io::Write;
 
@@ -210,7 +210,7 @@ mod tests {
     fn read(compression: Compression, stored: Vec<u8>) -> std::result::Result<Vec<Bytes>, String> {
         let (physical, len) = (Physical::Int32, -1);
         let leaf = Primitive { physical, len, precision: -1, scale: -1, definition: 0, repetition: 0, element: 0 };
-        let place = Place { offset: 100, len: stored.len() as u64 };
+        let place = ByteRange { offset: 100, len: stored.len() as u64 };
         let chunk = Chunk { place, values: 4, decoded: 16, compression, room: 0, scratch: 0 };
         let mut pages = Pages::new(&chunk, &leaf, stored.into());
         std::iter::from_fn(|| pages.next().transpose())

@@ -20,7 +20,7 @@ pub(super) struct Run {
 }
 
 /// A chunk that is being read.
-pub(super) struct Reader {
+pub(super) struct ChunkReader {
     pages: Pages,
     stored: Stored,
     dictionary: Option<Dictionary>,
@@ -35,10 +35,10 @@ pub(super) struct Reader {
     few: Vec<u8>,
 }
 
-impl Reader {
+impl ChunkReader {
     /// `stored` is the chunk, or its first pages.
-    pub(super) fn new(chunk: &Chunk, leaf: &Primitive, stored: Bytes) -> Reader {
-        Reader {
+    pub(super) fn new(chunk: &Chunk, leaf: &Primitive, stored: Bytes) -> ChunkReader {
+        ChunkReader {
             pages: Pages::new(chunk, leaf, stored),
             stored: Stored::of(leaf),
             dictionary: None,
@@ -68,7 +68,7 @@ impl Reader {
     /// the chunk.
     ///
     /// # Errors
-    /// As [`peek`](Reader::peek).
+    /// As [`peek`](ChunkReader::peek).
     pub(super) fn take_levels(&mut self, repetition: &mut [u32], definition: &mut [u32]) -> Result<Option<usize>> {
         if !self.has_entry()? {
             return Ok(None);
@@ -84,7 +84,7 @@ impl Reader {
     /// Takes the next value.
     ///
     /// # Errors
-    /// As [`values`](Reader::values).
+    /// As [`values`](ChunkReader::values).
     #[inline]
     pub(super) fn value(&mut self, take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let taken = self.values.one(self.dictionary.as_ref(), &mut self.few, take);
@@ -124,7 +124,7 @@ impl Reader {
     /// The length of the next `count` strings together, which are passed.
     ///
     /// # Errors
-    /// As [`values`](Reader::values).
+    /// As [`values`](ChunkReader::values).
     pub(super) fn total(&mut self, count: u64) -> Result<u64> {
         let total = self.values.total(self.dictionary.as_ref(), count, &mut self.few);
         total.map_err(|error| error.with_offset(self.at))

@@ -68,13 +68,13 @@ pub(super) type Found = (String, Result<(Kind, Leaf)>);
 pub(super) fn columns_of(schema: &[Node]) -> Vec<Found> {
     let mut leaves = Vec::new();
     schema.iter().for_each(|field| field.leaves(&mut leaves));
-    let mut reader = Reader { leaves, first: 0, next: 0, found: Vec::new() };
+    let mut reader = LeafWalk { leaves, first: 0, next: 0, found: Vec::new() };
     schema.iter().for_each(|field| reader.columns(field, "", 0));
     reader.found
 }
 
 /// Walks a schema, leaf by leaf. The depth of schemas is bounded when the footer is read.
-struct Reader<'a> {
+struct LeafWalk<'a> {
     leaves: Vec<(&'a Node, Primitive)>,
     /// The number of the column's first leaf, and that of the next leaf.
     first: usize,
@@ -82,7 +82,7 @@ struct Reader<'a> {
     found: Vec<Found>,
 }
 
-impl Reader<'_> {
+impl LeafWalk<'_> {
     /// Appends the columns of a field. `definition` is the level from which on its parent is there.
     fn columns(&mut self, field: &Node, prefix: &str, definition: u32) {
         let name = format!("{prefix}{}", field.name);

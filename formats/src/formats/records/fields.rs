@@ -8,7 +8,7 @@ const REMEDY: &str = "name each field with its type and shape, in the order of t
 
 /// One field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FieldPlace {
     pub(super) field: Field,
     /// Its first byte in the record.
     pub(super) start: usize,
@@ -17,9 +17,9 @@ pub(super) struct Place {
 }
 
 /// The fields of a record, end to end. Where a field's name is `_` its bytes are padding, and belong to no column.
-pub(super) fn parse(text: &str) -> Result<Vec<Place>> {
+pub(super) fn parse(text: &str) -> Result<Vec<FieldPlace>> {
     let refused = |what: String| Error::new(ErrorKind::InvalidArgument, what).with_remedy(REMEDY);
-    let (mut places, mut rest, mut start): (Vec<Place>, &str, u64) = (Vec::new(), text.trim(), 0);
+    let (mut places, mut rest, mut start): (Vec<FieldPlace>, &str, u64) = (Vec::new(), text.trim(), 0);
     while !rest.is_empty() {
         let (name, after) = rest.split_once(':').ok_or_else(|| refused(format!("{rest:?} has no type")))?;
         // A comma within brackets is the shape's.
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Place>> {
         if places.iter().any(|place| place.field.name == field.name && field.name != PADDING) {
             return Err(refused(format!("two fields are named {:?}", field.name)));
         }
-        places.push(Place { field, start: start as usize, end: next as usize });
+        places.push(FieldPlace { field, start: start as usize, end: next as usize });
         start = next;
     }
     if places.iter().all(|place| place.field.name == PADDING) {

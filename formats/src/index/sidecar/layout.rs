@@ -207,7 +207,7 @@ impl Head {
         }
         let body_at = u64::from(header_bytes).next_multiple_of(CHECKED_BYTES);
         let mut head = Head { body_at, ..Head::default() };
-        head.parse(&mut Reader(&bytes[PREFIX_BYTES..]), len, shard).ok_or("its header contradicts itself")??;
+        head.parse(&mut Rest(&bytes[PREFIX_BYTES..]), len, shard).ok_or("its header contradicts itself")??;
         // Bounded by the length of the file, which `is_consistent` has checked.
         let mut checks = vec![0; (4 * head.pieces()) as usize];
         if !copy(head.checks_at, &mut checks) || crc32c::crc32c(&checks) != head.checks_check {
@@ -217,7 +217,7 @@ impl Head {
     }
 
     /// `None` if the header is malformed; an inner error if it belongs to something else.
-    fn parse(&mut self, rest: &mut Reader<'_>, len: u64, shard: &Shard) -> Option<Result<(), String>> {
+    fn parse(&mut self, rest: &mut Rest<'_>, len: u64, shard: &Shard) -> Option<Result<(), String>> {
         if rest.u64()? != len {
             return Some(Err("it is torn: its length is not what its header says".into()));
         }
@@ -310,9 +310,9 @@ fn le_u32(bytes: &[u8]) -> u32 {
 }
 
 /// The rest of a header.
-struct Reader<'a>(&'a [u8]);
+struct Rest<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> Rest<'a> {
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(len)?;
         self.0 = tail;

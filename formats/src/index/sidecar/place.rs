@@ -32,7 +32,7 @@ pub(crate) struct Places {
 
 /// Where a new sidecar was stored.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum Written {
     /// Beside the shard.
     Beside(PathBuf),
     /// In the cache, because the shard's folder could not be written.
@@ -80,16 +80,16 @@ impl Places {
     }
 
     /// Writes the index `image` of the shard at `path`, which is open as `shard`, to disk.
-    pub(crate) fn keep(&self, path: &Path, shard: BorrowedFd<'_>, image: &[u8]) -> Kept {
+    pub(crate) fn keep(&self, path: &Path, shard: BorrowedFd<'_>, image: &[u8]) -> Written {
         let place = beside(path);
         let error = match self.replace(&place, shard, image) {
-            Ok(()) => return Kept::Beside(place),
+            Ok(()) => return Written::Beside(place),
             Err(error) => error,
         };
-        let Some(cached) = self.cached(path) else { return Kept::Nowhere(error) };
+        let Some(cached) = self.cached(path) else { return Written::Nowhere(error) };
         match fs::create_dir_all(folder_of(&cached)).and_then(|()| self.replace(&cached, shard, image)) {
-            Ok(()) => Kept::InCache(cached, error),
-            Err(error) => Kept::Nowhere(error),
+            Ok(()) => Written::InCache(cached, error),
+            Err(error) => Written::Nowhere(error),
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
         rustix::fs::flock(&at_work, FlockOperation::NonBlockingLockExclusive).unwrap();
         let shard = File::create(at("a.tar")).unwrap();
         let places = Places::default();
-        assert!(matches!(places.keep(&at("a.tar"), shard.as_fd(), b"index"), Kept::Beside(_)));
+        assert!(matches!(places.keep(&at("a.tar"), shard.as_fd(), b"index"), Written::Beside(_)));
         let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         let stays = [
@@ -219,7 +219,9 @@ mod tests {
             let path = folder.path().join(name);
             let shard = File::create(&path).unwrap();
             shard.set_permissions(fs::Permissions::from_mode(rights)).unwrap();
-            let Kept::Beside(place) = Places::default().keep(&path, shard.as_fd(), b"index") else { panic!("{name}") };
+            let Written::Beside(place) = Places::default().keep(&path, shard.as_fd(), b"index") else {
+                panic!("{name}")
+            };
             let mode = fs::metadata(place).unwrap().permissions().mode() & 0o777;
             assert!(mode & !(rights & 0o644) == 0 && mode & least == least, "{name}: {mode:o}");
         }

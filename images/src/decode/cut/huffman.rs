@@ -235,15 +235,15 @@ pub fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Passes over codes.
-pub struct Reader<'a> {
+pub struct BitReader<'a> {
     codes: &'a [u8],
     /// The next bit.
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(codes: &'a [u8]) -> Reader<'a> {
-        Reader { codes, at: 0 }
+impl<'a> BitReader<'a> {
+    pub fn new(codes: &'a [u8]) -> BitReader<'a> {
+        BitReader { codes, at: 0 }
     }
 
     pub fn at(&self) -> usize {
