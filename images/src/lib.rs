@@ -63,7 +63,6 @@ pub use image::{Image, Region};
 pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
 pub use passes::{Passes, Taps};
 pub use plan::{Plan, Rectangle, Scratch};
-#[doc(hidden)]
 pub use random::Random;
 pub use ready::{Draw, decode_with};
 pub use resample::resize;
