@@ -77,7 +77,9 @@ def ours(binary, data, name):
         command = [binary, "bench", *paths, *options.get(name, list)(), "--shuffle", "--batch-size", "64", *length,
                    "--cold", "--json", out.name]
         spent, _ = timed(command)
-        result = json.load(out)
+        # The report took the place of the file that is open here.
+        with open(out.name, encoding="utf-8") as file:
+            result = json.load(file)
     result["process_cpu_s"] = spent["cpu_s"]
     # A published result does not name folders of this machine.
     del result["dataset"]["roots"]

@@ -73,7 +73,9 @@ def run(binary, folder, arguments, raw):
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode != 0:
             sys.exit(f"orders: {' '.join(command)} failed with {done.returncode}\n{done.stderr}{done.stdout}")
-        result = json.load(out)
+        # The report took the place of the file that is open here.
+        with open(out.name, encoding="utf-8") as file:
+            result = json.load(file)
     result["process_cpu_s"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     result["process_cpu_s_per_gb"] = result["process_cpu_s"] / (result["bytes"] / 1e9)
     return result

@@ -180,7 +180,9 @@ def rust(binary, data, work):
                               timeout=RUN_LIMIT_S)
         if done.returncode != 0:
             sys.exit(f"python: {' '.join(command)} failed with {done.returncode}\n{done.stderr}{done.stdout}")
-        result = json.load(out)
+        # The report took the place of the file that is open here.
+        with open(out.name, encoding="utf-8") as file:
+            result = json.load(file)
     # A published result does not name folders of this machine.
     del result["dataset"]["roots"]
     return {**result, "read_samples_per_s": result["samples"] / result["wall_s"]}

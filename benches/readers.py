@@ -135,7 +135,9 @@ def ours(binary, folder, arguments):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"readers: {' '.join(command)}: {done.stderr}")
-        told = json.load(out)
+        # The report took the place of the file that is open here.
+        with open(out.name, encoding="utf-8") as file:
+            told = json.load(file)
         return told["samples"] / told["cpu_s"]
 
 
