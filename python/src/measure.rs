@@ -2,19 +2,18 @@
 //! `lib/uringload/_measure.py`.
 
 use crate::dataset::Dataset;
-use crate::errors::{invalid, raised};
+use crate::errors::invalid;
 use crate::loader::{chained, listed};
 use crate::options::Options;
-use crate::outside::outside;
-use crate::wait::SLICE;
+use crate::wait;
 use pyo3::prelude::*;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::time::Duration;
 use uringload::config::{Config, Device};
-use uringload::{Error, ErrorKind, Result};
+use uringload::{Error, Result};
 use uringload_measure::bench::Way;
 use uringload_measure::{Bench, Caller, Report, Subject, Tune};
 
@@ -133,47 +132,26 @@ fn way(name: &str) -> Result<Way> {
     })
 }
 
-/// Measures on a thread of its own, and hands what it says to `say`. If a signal handler raises meanwhile, the
+/// Measures on a thread of its own, and hands what it says to `say`. If that or a signal handler raises meanwhile, the
 /// measurement is stopped first.
 fn measured(
     py: Python<'_>,
     say: &Bound<'_, PyAny>,
     work: impl FnOnce(&Caller) -> Result<String> + Send + 'static,
 ) -> PyResult<String> {
-    let (lines, mut said) = mpsc::channel::<String>();
-    let (done, mut made) = mpsc::channel();
+    let (lines, said) = mpsc::channel::<String>();
     let (begin, begun) = mpsc::channel();
-    let thread = std::thread::Builder::new().name("uringload-measure".into());
-    let thread = thread.spawn(move || {
+    let work = move || {
         let caller = Caller::hearing(move |line| drop(lines.send(line.to_owned())));
-        // The caller waits for both.
+        // Whoever waits keeps the other end until the work is done.
         let _ = begin.send(caller.clone());
-        let _ = done.send(work(&caller));
-    })?;
-    let caller = outside(py, move || begun.recv()).ok();
-    let mut failed: Option<PyErr> = None;
-    let result = loop {
-        let (waited, result, lines) = outside(py, move || (made.recv_timeout(SLICE), made, said));
-        (made, said) = (result, lines);
-        let told = said.try_iter().try_for_each(|line| say.call1((line,)).map(drop));
-        if failed.is_none() {
-            failed = told.and_then(|()| py.check_signals()).err();
-            if let (Some(caller), true) = (&caller, failed.is_some()) {
-                caller.stop();
-            }
-        }
-        match waited {
-            Ok(result) => break result,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                let _ = thread.join();
-                let error = Error::new(ErrorKind::Internal, "measuring a dataset panicked");
-                break Err(error.with_remedy("please report it: this is a bug"));
-            }
+        work(&caller)
+    };
+    let tell = || said.try_iter().try_for_each(|line| say.call1((line,)).map(drop));
+    let stop = || {
+        if let Ok(caller) = begun.recv() {
+            caller.stop();
         }
     };
-    match failed {
-        Some(error) => Err(error),
-        None => result.map_err(|error| raised(py, &error)),
-    }
+    wait::to_the_end(py, ("uringload-measure", "measuring a dataset"), work, tell, stop)
 }

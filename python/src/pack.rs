@@ -4,19 +4,17 @@
 use crate::dataset::Dataset;
 use crate::errors::{invalid, raised};
 use crate::options::Settings;
-use crate::outside::outside;
-use crate::wait::SLICE;
+use crate::wait;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload::config::Part;
 use uringload::pack::{Keys, PackImages, PackOptions, PackPrediction, PackProgress, PackReport};
 use uringload::transform::Chain;
-use uringload::{Error, ErrorKind, Loader, Result};
+use uringload::{Loader, Result};
 
 /// All options but settings of the table. In Python, a dictionary with these keys.
 #[derive(Clone, Debug, FromPyObject)]
@@ -88,54 +86,31 @@ pub(crate) fn pack<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let (source, last, is_ended) =
         (Arc::clone(&dataset.dataset), Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
-    let (done, mut made) = mpsc::channel();
     let (told, ends) = (Arc::clone(&last), Arc::clone(&is_ended));
-    let thread = std::thread::Builder::new().name("uringload-pack".into());
-    let thread = thread.spawn(move || {
+    let packed = move || -> Result<(PackReport, Option<PackPrediction>)> {
         let tell = |progress: PackProgress| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
             if ends.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let packed = || -> Result<(PackReport, Option<PackPrediction>)> {
-            let pack = Loader::builder(source).config(settings.0).pack(folder, asked.options()?)?;
-            let report = pack.run(&tell)?;
-            let predicted = if report.is_interrupted { None } else { pack.predict()? };
-            Ok((report, predicted))
-        };
-        // The caller waits for it to the end.
-        let _ = done.send(packed());
-    })?;
-    let (mut failed, mut seen): (Option<PyErr>, Option<PackProgress>) = (None, None);
-    let packed = loop {
-        let (waited, receiver) = outside(py, move || (made.recv_timeout(SLICE), made));
-        made = receiver;
+        let pack = Loader::builder(source).config(settings.0).pack(folder, asked.options()?)?;
+        let report = pack.run(&tell)?;
+        let predicted = if report.is_interrupted { None } else { pack.predict()? };
+        Ok((report, predicted))
+    };
+    let mut seen: Option<PackProgress> = None;
+    let look = || {
         let now = *last.lock().unwrap_or_else(PoisonError::into_inner);
-        if failed.is_none() {
-            let is_new = now != std::mem::replace(&mut seen, now);
-            let told = py.check_signals().and_then(|()| match (&progress, now) {
-                (Some(progress), Some(now)) if is_new => {
-                    progress.call1((now.samples, now.samples_total, now.bytes)).map(drop)
-                }
-                _ => Ok(()),
-            });
-            failed = told.err();
-            // The threads see it with the next batch, and nothing is written after the caller has gone on.
-            is_ended.store(failed.is_some(), Ordering::Relaxed);
-        }
-        match waited {
-            Ok(packed) => break packed,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                let _ = thread.join();
-                let error = Error::new(ErrorKind::Internal, "packing a dataset panicked");
-                break Err(error.with_remedy("please report it: this is a bug"));
+        let is_new = now != std::mem::replace(&mut seen, now);
+        match (&progress, now) {
+            (Some(progress), Some(now)) if is_new => {
+                progress.call1((now.samples, now.samples_total, now.bytes)).map(drop)
             }
+            _ => Ok(()),
         }
     };
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    let (report, predicted) = packed.map_err(|error| raised(py, &error))?;
+    // The threads see it with the next batch, and nothing is written after the caller has gone on.
+    let stop = || is_ended.store(true, Ordering::Relaxed);
+    let (report, predicted) = wait::to_the_end(py, ("uringload-pack", "packing a dataset"), packed, look, stop)?;
     as_dict(py, &report, predicted.as_ref())
 }
 

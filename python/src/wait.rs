@@ -56,3 +56,42 @@ pub(crate) fn for_work<T: Send + 'static>(py: Python<'_>, work: impl FnOnce() ->
         }
     }
 }
+
+/// Runs `work` on a thread of its own and waits for it to the end. Between slices it calls `look`; if that or a signal
+/// handler raises, it calls `stop` once, which should end the work soon, and then raises that. `what` names the work
+/// in the error of a panic.
+pub(crate) fn to_the_end<T: Send + 'static>(
+    py: Python<'_>,
+    (name, what): (&str, &str),
+    work: impl FnOnce() -> uringload::Result<T> + Send + 'static,
+    mut look: impl FnMut() -> PyResult<()>,
+    stop: impl Fn(),
+) -> PyResult<T> {
+    let (done, mut made) = mpsc::channel();
+    // The loop below waits for the result.
+    let thread = std::thread::Builder::new().name(name.into()).spawn(move || drop(done.send(work())))?;
+    let mut failed: Option<PyErr> = None;
+    let result = loop {
+        let (waited, receiver) = outside(py, move || (made.recv_timeout(SLICE), made));
+        made = receiver;
+        if failed.is_none() {
+            failed = py.check_signals().and_then(|()| look()).err();
+            if failed.is_some() {
+                stop();
+            }
+        }
+        match waited {
+            Ok(result) => break result,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let _ = thread.join();
+                let error = uringload::Error::new(uringload::ErrorKind::Internal, format!("{what} panicked"));
+                break Err(error.with_remedy("please report it: this is a bug"));
+            }
+        }
+    };
+    match failed {
+        Some(error) => Err(error),
+        None => result.map_err(|error| crate::errors::raised(py, &error)),
+    }
+}
