@@ -1,37 +1,25 @@
 //! Labels from a table of names: a file of `file,label` rows, or what the program has in memory.
 
-use super::known::{KnownColumn, WithColumns};
-use super::view::View;
-use crate::dataset::{DType, Dataset, SampleId, Skipped};
+use super::known::KnownColumn;
+use super::matching::{Names, Unlabelled};
+use crate::dataset::{DType, Dataset};
 use crate::find::names::has_extension;
 use crate::index::headers::Source;
-use crate::options::words;
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What happens where labels and samples do not fit one to one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unlabelled {
-    /// It is an error that counts and names both sides.
-    #[default]
-    Error,
-    /// Samples without a label, and labels without a sample, are left out and counted.
-    Skip,
-}
-
-words!(Unlabelled { "error" => Error, "skip" => Skip, });
-
 /// Labels by the names of samples.
 ///
 /// A sample is found by its key (for a folder: the file's path below it), else by the last component of that, else by
-/// either without what follows the last dot. Labels that are all whole numbers become 64-bit integers, numbers become
-/// `f64`, and anything else becomes classes, sorted by their bytes. An empty label is none, and so is, among numbers,
-/// what pandas reads as none (`nan`, `NA`, `null` and their kin): its sample has no label.
+/// either without what follows the last dot, else by the one name that ends in its key. Labels that are all whole
+/// numbers become 64-bit integers, numbers become `f64`, and anything else becomes classes, sorted by their bytes. An
+/// empty label is none, and so is, among numbers, what pandas reads as none (`nan`, `NA`, `null` and their kin): its
+/// sample has no label.
 ///
 /// ```
 /// use uringload_formats::{Dataset, Labels, Options, SampleId, Unlabelled, open};
@@ -48,13 +36,8 @@ words!(Unlabelled { "error" => Error, "skip" => Skip, });
 /// ```
 #[derive(Clone, Debug)]
 pub struct Labels {
-    names: Vec<Vec<u8>>,
+    names: Names,
     labels: Vec<String>,
-    by_name: HashMap<Vec<u8>, usize>,
-    /// The file that they come from.
-    file: Option<PathBuf>,
-    /// Whether the first row may hold the names of the columns.
-    may_have_header: bool,
 }
 
 /// Texts that mean "no number", in any case of letters. Source: the values that `pandas.read_csv` takes for missing by
@@ -64,8 +47,6 @@ const MISSING: [&str; 15] = [
     "-1.#qnan", "#n/a n/a",
 ];
 
-/// How many names an error shows.
-const SHOWN: usize = 3;
 /// Most bytes of a file of labels. It is held in memory.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
@@ -102,24 +83,14 @@ impl Labels {
             return Err(Error::new(ErrorKind::Empty, "the file of labels has no row").with_path(path));
         }
         let mut read = Labels::of(names, labels, Some(path.to_path_buf()))?;
-        let first = &read.names[0];
+        let first = read.names.name(0);
         let is_word = !first.contains(&b'.') && !first.contains(&b'/');
-        read.may_have_header = is_word && read.labels[0].parse::<f64>().is_err();
+        read.names.may_have_header = is_word && read.labels[0].parse::<f64>().is_err();
         Ok(read)
     }
 
     fn of(names: Vec<Vec<u8>>, labels: Vec<String>, file: Option<PathBuf>) -> Result<Labels> {
-        let mut by_name = HashMap::with_capacity(names.len());
-        for (row, name) in names.iter().enumerate() {
-            if by_name.insert(name.clone(), row).is_some() {
-                let error = refused(format!("{:?} has two labels", lossy(name)), "give each name one label");
-                return Err(match file {
-                    Some(file) => error.with_path(file),
-                    None => error,
-                });
-            }
-        }
-        Ok(Labels { names, labels, by_name, file, may_have_header: false })
+        Ok(Labels { names: Names::of(names, file)?, labels })
     }
 
     /// Adds the labels to a dataset as its column `label`.
@@ -128,71 +99,17 @@ impl Labels {
     /// `InvalidArgument` where samples have no label, or labels no sample, unless both are to be left out; where two
     /// samples go by the same name; and where the dataset has a column `label`. `Empty` where no sample has a label.
     pub fn onto(self, dataset: Arc<dyn Dataset>, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
-        let mut found = Matches::default();
         let are_numbers = self.are_numbers();
-        let (mut key, mut user) = (Vec::new(), vec![None; self.names.len()]);
-        for id in 0..dataset.len() {
-            key.clear();
-            dataset.key(SampleId(id), &mut key);
-            let Some(row) = names_of(&key).find_map(|name| self.by_name.get(name).copied()) else {
-                found.without.add(&key);
-                continue;
-            };
-            if let Some(other) = user[row].replace(id) {
-                return Err(self.ambiguous(&*dataset, row, (other, id)));
-            }
-            if is_missing(&self.labels[row], are_numbers) {
-                found.without.add(&key);
-                found.missing.get_or_insert(row);
-                continue;
-            }
-            found.ids.push(id);
-            found.rows.push(row);
-        }
-        for (row, _) in user.iter().enumerate().filter(|(_, user)| user.is_none()) {
-            // The names of the columns are no label, and belong to no sample.
-            if row > 0 || !self.may_have_header {
-                found.unused.add(&self.names[row]);
-            }
-        }
-        self.finish(dataset, found, unlabelled)
-    }
-
-    fn finish(&self, dataset: Arc<dyn Dataset>, found: Matches, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
-        let Matches { ids, rows, without, unused, missing } = found;
-        if without.count + unused.count > 0 && (unlabelled == Unlabelled::Error || ids.is_empty()) {
-            let what = format!(
-                "{} samples have no label{}, and {} labels have no sample{}",
-                without.count,
-                without.shown(),
-                unused.count,
-                unused.shown()
-            );
-            let of_row =
-                |row: usize| format!("; row {} says {:?} of {:?}", row + 1, self.labels[row], lossy(&self.names[row]));
-            let what = what + &missing.map_or_else(String::new, of_row);
-            let kind = if ids.is_empty() { ErrorKind::Empty } else { ErrorKind::InvalidArgument };
-            let remedy = "name samples as they lie below the folder, or skip what has no partner (unlabelled=\"skip\")";
-            return Err(self.placed(Error::new(kind, what).with_remedy(remedy)));
-        }
-        let place = dataset.files().roots().first().cloned().unwrap_or_default();
-        let mut left_out = Vec::new();
-        if without.count > 0 {
-            let first = place.join(OsStr::from_bytes(&without.first[0]));
-            left_out.push(Skipped { what: "samples without a label", count: without.count, first });
-        }
-        if unused.count > 0 {
-            let first = place.join(OsStr::from_bytes(&unused.first[0]));
-            left_out.push(Skipped { what: "labels without a sample", count: unused.count, first });
-        }
-        let dataset: Arc<dyn Dataset> = if without.count > 0 { Arc::new(View::of(dataset, ids)?) } else { dataset };
-        let labelled = WithColumns::new(dataset, vec![self.column(&rows)?])?;
-        Ok(Arc::new(labelled.leaving_out(left_out)))
+        let missing = |row: usize| {
+            let label = &self.labels[row];
+            is_missing(label, are_numbers).then(|| format!("{label:?}"))
+        };
+        Ok(Arc::new(self.names.onto(dataset, unlabelled, missing, |rows| Ok(vec![self.column(rows)?]))?))
     }
 
     /// Whether all labels are numbers but for those that are missing. The names of the columns are no label.
     fn are_numbers(&self) -> bool {
-        let labels = || self.labels.iter().skip(self.may_have_header.into()).map(|label| label.trim());
+        let labels = || self.labels.iter().skip(self.names.may_have_header.into()).map(|label| label.trim());
         let is_number = |label: &str| label.parse::<f64>().is_ok_and(|number| !number.is_nan());
         let is_float = |label: &str| label.parse::<f64>().is_ok();
         labels().all(|label| is_number(label) || is_missing(label, true)) && labels().any(is_float)
@@ -210,7 +127,7 @@ impl Labels {
             && let Some(label) = labels().find(is_large)
         {
             let what = format!("the label {label} does not fit 64 bits");
-            return Err(self.placed(refused(what, "number the classes from 0 on")));
+            return Err(self.names.placed(refused(what, "number the classes from 0 on")));
         }
         if let Ok(numbers) = labels().map(str::parse).collect::<Result<Vec<f64>, _>>() {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -222,75 +139,12 @@ impl Labels {
         let of = |label| classes.binary_search(&label).unwrap_or(0).cast_signed() as i64;
         KnownColumn::of_classes("label", labels().map(of).collect(), classes.iter().map(OsString::from).collect())
     }
-
-    fn ambiguous(&self, dataset: &dyn Dataset, row: usize, samples: (u64, u64)) -> Error {
-        let key = |id| {
-            let mut key = Vec::new();
-            dataset.key(SampleId(id), &mut key);
-            lossy(&key)
-        };
-        let (one, other) = (key(samples.0), key(samples.1));
-        let what = format!("the label of {:?} fits two samples: {one:?} and {other:?}", lossy(&self.names[row]));
-        self.placed(refused(what, "name samples by their paths below the folder"))
-    }
-
-    fn placed(&self, error: Error) -> Error {
-        match &self.file {
-            Some(file) => error.with_path(file),
-            None => error,
-        }
-    }
-}
-
-/// Which samples and labels fit.
-#[derive(Default)]
-struct Matches {
-    ids: Vec<u64>,
-    rows: Vec<usize>,
-    without: Names,
-    unused: Names,
-    /// The first row whose label is missing.
-    missing: Option<usize>,
 }
 
 /// Whether a label is none, among numbers or among words.
 fn is_missing(label: &str, among_numbers: bool) -> bool {
     let label = label.trim();
     label.is_empty() || among_numbers && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(label))
-}
-
-/// How many there are, and the first of them.
-#[derive(Default)]
-struct Names {
-    count: u64,
-    first: Vec<Vec<u8>>,
-}
-
-impl Names {
-    fn add(&mut self, name: &[u8]) {
-        self.count += 1;
-        if self.first.len() < SHOWN {
-            self.first.push(name.to_vec());
-        }
-    }
-
-    fn shown(&self) -> String {
-        let names: Vec<String> = self.first.iter().map(|name| format!("{:?}", lossy(name))).collect();
-        let more = if self.count > SHOWN as u64 { ", ..." } else { "" };
-        if names.is_empty() { String::new() } else { format!(" ({}{more})", names.join(", ")) }
-    }
-}
-
-/// The names that a sample goes by, the most exact first.
-fn names_of(key: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let base = key.rsplit(|&byte| byte == b'/').next().unwrap_or(key);
-    [key, base, without_extension(key), without_extension(base)].into_iter()
-}
-
-fn without_extension(name: &[u8]) -> &[u8] {
-    let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let dot = name[base..].iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0);
-    dot.map_or(name, |dot| &name[..base + dot])
 }
 
 /// The two fields of each row.
@@ -328,10 +182,6 @@ fn rows(mut reader: Reader, mut text: &[u8], path: &Path) -> Result<(Vec<Vec<u8>
             }
         }
     }
-}
-
-fn lossy(name: &[u8]) -> String {
-    OsString::from_vec(name.to_vec()).to_string_lossy().into_owned()
 }
 
 fn refused(what: String, remedy: &'static str) -> Error {

@@ -3,11 +3,13 @@
 mod concat;
 mod known;
 mod labels;
+mod matching;
 mod ranges;
 mod view;
 
 pub use concat::Concat;
 pub use known::{KnownColumn, WithColumns};
-pub use labels::{Labels, Unlabelled};
+pub use labels::Labels;
+pub use matching::Unlabelled;
 pub use ranges::{Numbers, Ranges};
 pub use view::View;
