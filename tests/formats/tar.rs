@@ -1,5 +1,6 @@
 //! Tar archives on real files: what is a sample, what bad input gets, the life of indexes.
 
+mod classes;
 mod index;
 mod loader;
 pub mod packed;

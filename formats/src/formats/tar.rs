@@ -1,5 +1,6 @@
 //! WebDataset: tar archives whose neighbouring members of one name are a sample.
 
+mod classes;
 mod faults;
 mod header;
 mod holes;
@@ -26,7 +27,6 @@ use index::Archives;
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
@@ -52,7 +52,7 @@ pub(crate) const FORMAT: Format = Format {
     has_sidecars: true,
     // The scan says what is wrong with an archive, and where.
     shows: Shows::Names { called: is_shard, begins: |_| true },
-    open: |paths, options| Ok(Arc::new(Tar::open(paths, &options.typed()?)?)),
+    open: |paths, options| classes::labelled(Tar::open(paths, &options.typed()?)?),
 };
 
 /// Shards of samples in tar archives, as webdataset has them. A compressed archive is a unit.

@@ -51,10 +51,21 @@ const PAX_BYTES_MAX: u64 = 1 << 20;
 /// # Errors
 /// `Corrupt`, `Truncated` and `Unavailable` with offset and member, but without the file; errors of `source`.
 pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64> {
-    let mut scan = Scan { window: Window::new(source), global: Pax::default(), next: Next::default() };
+    let mut scan = Scan {
+        window: Window::new(source),
+        global: Pax::default(),
+        next: Next::default(),
+        holds_archives: None,
+        inner: None,
+    };
     let mut offset = 0;
     let mut zeros = 0;
     loop {
+        if let Some(inner) = scan.inner.take_if(|inner| inner.end <= offset) {
+            scan.global = inner.outer_global;
+            zeros = 0;
+            sink.end();
+        }
         let bytes = scan.window.bytes(offset, BLOCK_BYTES)?;
         let Ok(block) = Block::try_from(bytes) else {
             match bytes.len() {
@@ -83,7 +94,8 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
             // What follows the end of an archive need not be an archive.
             Err(_) if zeros >= END_BLOCKS => {
                 sink.skip(SkipReason::TrailingBytes, b"");
-                break;
+                let Some(inner) = &scan.inner else { break };
+                offset = inner.end;
             }
             Err(fault) => return Err(no_header(&block, offset, fault)),
             Ok(Some(header)) => {
@@ -96,12 +108,19 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
     if scan.next.is_announced() {
         return Err(at(ErrorKind::Truncated, "the archive ends after an extended header, before its member", offset));
     }
+    if let Some(inner) = scan.inner.filter(|inner| inner.end > offset) {
+        let what = format!("the file ends within the archive {:?}", String::from_utf8_lossy(&inner.prefix));
+        return Err(at(ErrorKind::Truncated, what, offset).with_remedy("the file was cut short: copy it again"));
+    }
     if zeros < END_BLOCKS {
         sink.skip(SkipReason::MissingEnd, b"");
     }
     sink.end();
     Ok(scan.window.bytes_read())
 }
+
+/// How the name of an archive inside an archive ends.
+pub(super) const ARCHIVE: &[u8] = b".tar";
 
 /// Number of zero blocks that end an archive.
 const END_BLOCKS: u64 = 2;
@@ -111,6 +130,20 @@ struct Scan<'a, S> {
     /// Records that apply to all following members.
     global: Pax,
     next: Next,
+    /// Whether the first regular member is an archive: then all are.
+    holds_archives: Option<bool>,
+    /// The archive inside this one that the scan is in.
+    inner: Option<Inner>,
+}
+
+/// An archive that is a member of another. Its members are members of the outer one, below its name.
+struct Inner {
+    /// Its name and a slash.
+    prefix: Vec<u8>,
+    /// The offset of the header after it.
+    end: u64,
+    /// The records that apply after it.
+    outer_global: Pax,
 }
 
 /// What is known about the next member before its header. If two headers set the same thing the first wins, as in
@@ -182,11 +215,22 @@ impl<S: Source> Scan<'_, S> {
                     (_, Some(len)) => len,
                     (_, None) => own_size()?,
                 };
+                // Before the end of the member is reached for, because a stream cannot go back.
+                if kind == Kind::Regular && self.inner.is_none() && self.is_archive(&name, body, len)? {
+                    let outer_global = std::mem::take(&mut self.global);
+                    let end = (body + len).next_multiple_of(BLOCK_BYTES);
+                    name.push(b'/');
+                    self.inner = Some(Inner { prefix: name, end, outer_global });
+                    return Ok(body);
+                }
                 let behind = self.behind(body, len, offset, &name);
                 if behind.is_err() && kind == Kind::Regular {
                     sink.cut(&name);
                 }
                 let behind = behind?;
+                if let Some(inner) = &self.inner {
+                    name.splice(..0, inner.prefix.iter().copied());
+                }
                 if kind == Kind::Regular {
                     let entry = Entry { name: &name, header: offset, offset: body, len };
                     sink.entry(entry).map_err(|fault| {
@@ -200,6 +244,30 @@ impl<S: Source> Scan<'_, S> {
                 Ok(behind)
             }
         }
+    }
+
+    /// Whether a member is an archive in an archive of archives, as ImageNet's `ILSVRC2012_img_train.tar` is one.
+    ///
+    /// # Errors
+    /// `Corrupt` for a member that is none where the first one is.
+    fn is_archive(&mut self, name: &[u8], body: u64, len: u64) -> Result<bool> {
+        let is_called = name.len() > ARCHIVE.len() && name.ends_with(ARCHIVE);
+        if !is_called && self.holds_archives.is_none() {
+            self.holds_archives = Some(false);
+        }
+        if self.holds_archives == Some(false) {
+            return Ok(false);
+        }
+        let begins = is_called && (BLOCK_BYTES..u64::MAX / 2).contains(&len) && {
+            let bytes = self.window.bytes(body, BLOCK_BYTES)?;
+            Block::try_from(bytes).is_ok_and(|block| Header::parse(&block).is_ok())
+        };
+        if !begins && self.holds_archives.is_some() {
+            let what = format!("{} is no archive, and the members before it are archives", member(name));
+            let error = at(ErrorKind::Corrupt, what, body - BLOCK_BYTES);
+            return Err(error.with_remedy("extract the archive, and open the archives in it"));
+        }
+        Ok(*self.holds_archives.insert(begins))
     }
 
     /// The `len` bytes of text after a header, and the offset of the block after them.
@@ -217,6 +285,10 @@ impl<S: Source> Scan<'_, S> {
     fn behind(&mut self, body: u64, len: u64, header: u64, name: &[u8]) -> Result<u64> {
         let end = body.checked_add(len).and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES));
         let end = end.unwrap_or(u64::MAX);
+        if let Some(inner) = self.inner.as_ref().filter(|inner| inner.end < end) {
+            let what = format!("{} claims {len} bytes, and the archive around it ends at {}", member(name), inner.end);
+            return Err(at(ErrorKind::Truncated, what, header).with_remedy("the archive was cut short: copy it again"));
+        }
         let reached = self.window.reach(end)?;
         if reached == end && end < u64::MAX {
             return Ok(end);
