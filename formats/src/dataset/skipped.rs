@@ -51,6 +51,9 @@ pub enum SkipReason {
     /// A column that the first file does not have, likewise.
     #[cfg(feature = "parquet")]
     OtherColumn,
+    /// A column with the paths of files whose bytes are in the column before it, likewise.
+    #[cfg(feature = "parquet")]
+    FilePath,
 }
 
 impl SkipReason {
@@ -81,6 +84,8 @@ impl SkipReason {
             SkipReason::ColumnType => (40, "columns of types that cannot be read"),
             #[cfg(feature = "parquet")]
             SkipReason::OtherColumn => (41, "columns that the first file does not have"),
+            #[cfg(feature = "parquet")]
+            SkipReason::FilePath => (42, "columns of paths beside the bytes of their files"),
         }
     }
 

@@ -49,7 +49,7 @@ fn columns_have_the_types_of_the_file() {
     assert_eq!(of("decimal_30"), (DType::U8, Shape::Fixed(vec![16])));
     assert_eq!(of("fixed_binary"), (DType::U8, Shape::Fixed(vec![3])));
     assert_eq!(of("list"), (DType::I32, Shape::Ragged));
-    assert_eq!(of("image.bytes"), (DType::U8, Shape::Ragged));
+    assert_eq!(of("image"), (DType::U8, Shape::Ragged));
     let encodings = words(&*parquet);
     assert_eq!(encodings.len(), parquet.schema().fields.len());
     assert!(
@@ -64,9 +64,9 @@ fn columns_have_the_types_of_the_file() {
 #[test]
 fn what_is_projected_is_read_and_nothing_else() {
     let name = "types-zstd-v2.parquet";
-    let parquet = open(name, &of(&["image.path", "i16"])).unwrap();
+    let parquet = open(name, &of(&["string", "i16"])).unwrap();
     let names: Vec<&str> = parquet.schema().fields.iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(names, ["image.path", "i16"]);
+    assert_eq!(names, ["string", "i16"]);
     assert_columns(&*parquet, &expected("parquet"), name);
     let every = all(name);
     for unit in 0..3 {
@@ -94,16 +94,21 @@ fn what_is_projected_is_read_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     std::fs::write(&path, bytes).unwrap();
-    let changed = dataset::open(&[&path], &of(&["image.path", "i16"]).format("parquet")).unwrap();
+    let changed = dataset::open(&[&path], &of(&["string", "i16"]).format("parquet")).unwrap();
     assert_eq!(rows(&*changed), rows(&*parquet));
     let changed = dataset::open(&[&path], &of(&["i32"]).format("parquet")).unwrap();
     assert!(samples(&*changed).iter().all(Result::is_err));
 }
 
 #[test]
-fn a_struct_stands_for_its_fields_and_names_are_checked() {
-    let parquet = open("types-none-v1.parquet", &of(&["image"])).unwrap();
-    assert_eq!(rows(&*parquet)[3].keys().collect::<Vec<_>>(), ["image.bytes", "image.path"]);
+fn a_file_in_a_struct_is_its_bytes_and_names_are_checked() {
+    for (names, wanted) in [(&["image"][..], &["image"][..]), (&["image", "image.path"], &["image", "image.path"])] {
+        let parquet = open("types-none-v1.parquet", &of(names)).unwrap();
+        assert_eq!(rows(&*parquet)[3].keys().collect::<Vec<_>>(), wanted);
+        assert!(wanted.len() == 1 || rows(&*parquet)[3]["image.path"] == b"3.jpg");
+    }
+    let left_out = &all("types-none-v1.parquet").index().left_out.clone();
+    assert!(left_out[0].what.contains("paths beside the bytes") && left_out[0].count == 1, "{left_out:?}");
     let error = open("types-none-v1.parquet", &of(&["picture"])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("the file has no column \"picture\"\n"), "{error}");

@@ -3,7 +3,7 @@
 use super::nested::Tree;
 use super::tables::{Field, Schema, Type};
 use crate::dataset::{DType, Shape};
-use crate::formats::columnar::Kind;
+use crate::formats::columnar::{Kind, name_file};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How the values of a field are stored.
@@ -125,7 +125,10 @@ impl Layout {
         if field.kind == Type::Struct && field.dictionary.is_none() {
             self.nodes.push(Node { buffers: 1, is_view: false, is_union: false });
             let (prefix, parents) = (format!("{name}."), [parents, &[node]].concat());
-            return field.children.iter().try_for_each(|child| self.add(child, &prefix, &parents, is_nullable));
+            let first = self.columns.len();
+            field.children.iter().try_for_each(|child| self.add(child, &prefix, &parents, is_nullable))?;
+            name_file(&name, &mut self.columns[first..]);
+            return Ok(());
         }
         self.pass(field);
         if field.kind == Type::Null {

@@ -1,7 +1,7 @@
 //! Which columns of a file are read, by their names, and which are left out.
 
-use super::column::{Column, SAME_COLUMNS};
-use crate::dataset::SkipReason;
+use super::column::{Column, Kind, SAME_COLUMNS};
+use crate::dataset::{DType, Shape, SkipReason};
 use std::collections::HashSet;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -23,6 +23,34 @@ pub(super) struct Chosen {
     pub(super) left_out: Vec<(SkipReason, String)>,
 }
 
+/// Gives a struct that holds a file, as Hugging Face's `Image`, `Audio` and `Video` do, one column of its name: the
+/// bytes. The path beside them, which may be null, keeps its own name. Source: `datasets` 4.4, `features/image.py`.
+pub(crate) fn name_file<T>(name: &str, fields: &mut [(String, Result<(Kind, T)>)]) {
+    let is_file = |bytes: &Kind, path: &Kind| {
+        let is_of_bytes = |kind: &Kind| kind.dtype == DType::U8 && kind.shape == Shape::Ragged;
+        is_of_bytes(bytes) && !bytes.is_text && is_of_bytes(path) && path.is_text
+    };
+    let (bytes, path) = (format!("{name}.bytes"), format!("{name}.path"));
+    if let [(first, _), _] = fields
+        && *first == path
+    {
+        fields.swap(0, 1);
+    }
+    if let [(first, Ok((kind, _))), (second, Ok((beside, _)))] = fields
+        && *first == bytes
+        && *second == path
+        && is_file(kind, beside)
+    {
+        name.clone_into(first);
+    }
+}
+
+/// Whether a column is the path of a file whose bytes are the column before it. It is read only where it is named.
+fn is_path(names: &[(String, Result<()>)], number: usize) -> bool {
+    let Some(before) = number.checked_sub(1) else { return false };
+    names[number].0.strip_suffix(".path").is_some_and(|name| name == names[before].0)
+}
+
 /// Returns the numbers of the wanted columns. A name with an error cannot be read.
 ///
 /// # Errors
@@ -35,6 +63,7 @@ pub(super) fn choose(names: &[(String, Result<()>)], wanted: Wanted<'_>) -> Resu
         Wanted::All => {
             for (number, (name, is_had)) in names.iter().enumerate() {
                 match is_had {
+                    Ok(()) if is_path(names, number) => chosen.left_out.push((SkipReason::FilePath, name.clone())),
                     Ok(()) => chosen.columns.push(number),
                     Err(_) => chosen.left_out.push((SkipReason::ColumnType, name.clone())),
                 }
@@ -66,7 +95,11 @@ impl Chosen {
             Some(rest) => rest.is_empty() || rest.starts_with('.'),
             None => false,
         };
-        let found: Vec<usize> = (0..names.len()).filter(|&number| is_one(&names[number].0)).collect();
+        let is_named = |number: &usize| {
+            let column = &names[*number].0;
+            is_one(column) && (column == name || !is_path(names, *number))
+        };
+        let found: Vec<usize> = (0..names.len()).filter(is_named).collect();
         if found.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("the file has no column {name:?}"))
                 .with_remedy(others_of(names)));
@@ -114,8 +147,10 @@ impl Chosen {
             is_taken[number] = true;
             self.columns.push(number);
         }
-        let others = names.iter().zip(is_taken).filter(|((_, is_had), is_taken)| !is_taken && is_had.is_ok());
-        self.left_out.extend(others.map(|((name, _), _)| (SkipReason::OtherColumn, name.clone())));
+        let others = names.iter().zip(is_taken).enumerate();
+        let others = others.filter(|(_, ((_, is_had), is_taken))| !is_taken && is_had.is_ok());
+        let others = others.filter(|(number, _)| !is_path(names, *number));
+        self.left_out.extend(others.map(|(_, ((name, _), _))| (SkipReason::OtherColumn, name.clone())));
         Ok(())
     }
 }

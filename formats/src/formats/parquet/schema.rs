@@ -4,8 +4,8 @@ use super::metadata::Node;
 use super::nested::{Kind as Tangle, Repeated, Tree};
 use super::types::{Converted, Logical, Physical, Primitive, Repetition};
 use crate::dataset::{DType, Shape};
-use crate::formats::columnar::Kind;
 use crate::formats::columnar::json::{self, Scalar};
+use crate::formats::columnar::{Kind, name_file};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// How values of a physical type become elements.
@@ -89,7 +89,9 @@ impl LeafWalk<'_> {
         if field.is_group() && field.repetition != Repetition::Repeated && !is_list(field) && !is_map(field) {
             let definition = definition + u32::from(field.repetition == Repetition::Optional);
             let prefix = format!("{name}.");
-            return field.fields().iter().for_each(|field| self.columns(field, &prefix, definition));
+            let first = self.found.len();
+            field.fields().iter().for_each(|field| self.columns(field, &prefix, definition));
+            return name_file(&name, &mut self.found[first..]);
         }
         self.first = self.next;
         let column = self.field(field, definition, 0).and_then(|tree| self.column(tree)).map_err(|what| {
