@@ -18,6 +18,7 @@ mod formats {
     mod lines;
     mod mapped;
     mod memory;
+    mod objects;
     mod own;
     mod pack;
     mod same;

@@ -85,6 +85,32 @@ impl KnownColumn {
         KnownColumn { field, encoding: Encoding::text("text"), values, classes: Vec::new() }
     }
 
+    /// A vector of its own length a sample: `lengths` has the number of elements of each, and `bytes` the elements of
+    /// all, end to end in little endian.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where `bytes` are more or fewer elements than `lengths` says.
+    pub fn of_vectors(name: impl Into<String>, dtype: DType, lengths: &[u64], bytes: Bytes) -> Result<KnownColumn> {
+        let name = name.into();
+        let ends = lengths.iter().scan(0_u64, |end, &length| {
+            *end = end.saturating_add(length.saturating_mul(dtype.size()));
+            Some(*end)
+        });
+        let ends: Vec<u64> = ends.collect();
+        if ends.last().copied().unwrap_or_default() != bytes.len() as u64 {
+            let what = format!("column {name:?} has {} bytes, and not as many {dtype} as its lengths say", bytes.len());
+            return Err(refused(what, "give the elements of all samples"));
+        }
+        let field = Field { name, dtype, shape: Shape::Ragged };
+        let encoding = Encoding::raw(dtype.name());
+        Ok(KnownColumn { field, encoding, values: Values::Ragged(bytes, ends), classes: Vec::new() })
+    }
+
+    /// The same column, whose numbers are positions in these classes.
+    pub(crate) fn with_classes(self, classes: Vec<OsString>) -> KnownColumn {
+        KnownColumn { classes, ..self }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.field.name

@@ -10,6 +10,7 @@ mod view;
 pub use concat::Concat;
 pub use known::{KnownColumn, WithColumns};
 pub use labels::Labels;
+pub(crate) use matching::Names;
 pub use matching::Unlabelled;
 pub use ranges::{Numbers, Ranges};
 pub use view::View;

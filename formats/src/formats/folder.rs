@@ -1,7 +1,10 @@
 //! Folders in which every file is a sample.
 
 mod classes;
+mod coco;
+mod objects;
 mod pairs;
+mod yolo;
 
 use crate::compose::{Labels, Unlabelled};
 use crate::dataset::{
@@ -17,7 +20,8 @@ use bytes::Bytes;
 use classes::Classes;
 use pairs::{Pairing, Pairs, without_companions};
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -29,7 +33,8 @@ options! {
         labels: Option<bool>,
         /// Type of the elements that every file consists of.
         dtype: DType,
-        /// A table of labels: a row "name,label" for each file, with tabs in a .tsv.
+        /// What is known of each file: a table with a row "name,label", with tabs in a .tsv; annotations of COCO
+        /// (.json); the data.yaml of YOLO, or its folder of labels.
         label_file: Option<PathBuf>,
         /// What happens to files without a label, and labels without a file: "error" or "skip".
         unlabelled: Unlabelled,
@@ -75,7 +80,7 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
             return Err(error.with_path(table).with_remedy("give one of labels and label_file"));
         }
         let folder = Folder::from_index(found, &FolderOptions { labels, ..options.clone() })?;
-        return Labels::read(table)?.onto(Arc::new(folder), options.unlabelled);
+        return annotated(table, Arc::new(folder), options);
     };
     if let Some(idle) = ["labels", "dtype"].into_iter().find(|idle| given.is_set(idle)) {
         let error = Error::new(ErrorKind::InvalidArgument, format!("{idle} is of no use to pairs of files"));
@@ -92,6 +97,18 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
         Some(table) => Labels::read(table)?.onto(pairs, options.unlabelled),
         None => Ok(pairs),
     }
+}
+
+/// Adds what `table` knows of each file to a folder.
+fn annotated(table: &Path, folder: Arc<dyn Dataset>, options: &FolderOptions) -> Result<Arc<dyn Dataset>> {
+    let is_called = |extension: &str| has_extension(table.as_os_str().as_bytes(), extension);
+    if is_called("json") {
+        return coco::onto(table, folder, options.unlabelled);
+    }
+    if is_called("yaml") || is_called("yml") || table.is_dir() {
+        return yolo::onto(table, folder, options.unlabelled, options.common.threads);
+    }
+    Labels::read(table)?.onto(folder, options.unlabelled)
 }
 
 /// Leaves out the indexes of other formats among the files, unless they were named by themselves.

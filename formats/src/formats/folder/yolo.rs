@@ -1,0 +1,219 @@
+//! YOLO's labels: a text file for each image, with a line for each object. Source: Ultralytics 8.3,
+//! `data/utils.py` (`img2label_paths`, `verify_image_label`), which tests compare with.
+//!
+//! The labels of `.../images/train/1.jpg` are in `.../labels/train/1.txt`; where no folder is called images, they are
+//! beside the image. An image without such a file has no objects.
+
+use super::objects::{Objects, columns};
+use crate::compose::{Unlabelled, WithColumns};
+use crate::dataset::{Dataset, FileId, FileTable, Skipped};
+use crate::find::paths::header_thread_count;
+use crate::index::headers::Source;
+use crate::parallel::try_in_parallel;
+use crate::watched::asking;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uringload_core::{Error, ErrorKind, Result};
+use yaml_rust2::{Yaml, YamlLoader};
+
+/// How far beyond the image's edge a coordinate may be: Ultralytics' tolerance.
+const TOLERANCE: f32 = 0.01;
+/// Most bytes of a description and of a file of labels.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// What tools of annotation write among labels: the names of the classes.
+const CLASSES: &str = "classes.txt";
+
+/// Adds the objects of its images to a folder. `table` is the `data.yaml` with the names of the classes, or the folder
+/// of labels, where they have no names.
+///
+/// # Errors
+/// `Corrupt`, with the offset, for a line that is no object; `Empty` where no image has labels; `InvalidArgument` for
+/// labels without an image, unless they are to be left out; what the system says of the files.
+pub(super) fn onto(
+    table: &Path,
+    folder: Arc<dyn Dataset>,
+    unlabelled: Unlabelled,
+    threads: usize,
+) -> Result<Arc<dyn Dataset>> {
+    let names = if table.is_dir() { None } else { Some(names(table)?) };
+    let files = folder.files();
+    let labels: Vec<PathBuf> = all(files).map(|file| labels_of(&files.path(file))).collect::<Result<_>>()?;
+    let images = try_in_parallel(&labels, header_thread_count(threads), |path| read(path, names.as_deref()))?;
+    if images.iter().all(Option::is_none) {
+        let what = "no image has a file of labels: the first was looked for here";
+        let error = Error::new(ErrorKind::Empty, what).with_path(labels.first().map_or(table, PathBuf::as_path));
+        return Err(error.with_remedy("lay out images/train/1.jpg and labels/train/1.txt, as YOLO has them"));
+    }
+    let astray = astray(&labels);
+    let objects: Vec<Objects> = images.into_iter().map(Option::unwrap_or_default).collect();
+    let classes = names.unwrap_or_else(|| numbered(&objects));
+    let labelled = WithColumns::new(folder, columns(objects, classes)?)?;
+    let Some(first) = astray.first() else { return Ok(Arc::new(labelled)) };
+    if unlabelled == Unlabelled::Error {
+        let what = format!("{} files of labels have no image, this one first", astray.len());
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(first);
+        return Err(error.with_remedy("add the images, or skip what has no partner (unlabelled=\"skip\")"));
+    }
+    let what = "files of labels without an image";
+    let skipped = Skipped { what, count: astray.len() as u64, first: first.clone() };
+    Ok(Arc::new(labelled.leaving_out(vec![skipped])))
+}
+
+/// The file with the labels of an image.
+fn labels_of(image: &Path) -> Result<PathBuf> {
+    let image = std::path::absolute(image).map_err(|error| Error::io("cannot find", error).with_path(image))?;
+    let path = image.with_extension("txt").into_os_string().into_vec();
+    let Some(at) = memchr::memmem::rfind(&path, b"/images/") else { return Ok(OsString::from_vec(path).into()) };
+    let path = [&path[..at], b"/labels/", &path[at + b"/images/".len()..]].concat();
+    Ok(OsString::from_vec(path).into())
+}
+
+/// The files beside labels that are no labels of an image.
+fn astray(labels: &[PathBuf]) -> Vec<PathBuf> {
+    let known: HashSet<&Path> = labels.iter().map(PathBuf::as_path).collect();
+    let folders: BTreeSet<&Path> = labels.iter().filter_map(|path| path.parent()).collect();
+    let mut astray = Vec::new();
+    for folder in folders {
+        let _asking = asking(folder);
+        // A folder without labels is one whose images have no objects.
+        let Ok(entries) = folder.read_dir() else { continue };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let is_labels = |path: &PathBuf| path.extension() == Some(OsStr::new("txt")) && !path.ends_with(CLASSES);
+        astray.extend(paths.filter(|path| is_labels(path) && !known.contains(path.as_path())));
+    }
+    astray.sort_unstable();
+    astray
+}
+
+/// Class numbers as names, where no description names them.
+fn numbered(images: &[Objects]) -> Vec<OsString> {
+    let most = images.iter().flat_map(|objects| &objects.labels).max().map_or(0, |most| most + 1);
+    (0..most).map(|number| number.to_string().into()).collect()
+}
+
+/// The names of the classes in a description.
+fn names(path: &Path) -> Result<Vec<OsString>> {
+    let refused = |what: String| {
+        Error::new(ErrorKind::Corrupt, what)
+            .with_path(path)
+            .with_remedy("write names: [cat, dog], in the order of their numbers")
+    };
+    let bytes = whole(path)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| refused("the description is not UTF-8".into()))?;
+    let documents = YamlLoader::load_from_str(text).map_err(|error| refused(format!("this is no YAML: {error}")))?;
+    let description = documents.first().unwrap_or(&Yaml::BadValue);
+    if !description["kpt_shape"].is_badvalue() {
+        let error = Error::new(ErrorKind::Unavailable, "the labels have keypoints (kpt_shape), which are not read");
+        return Err(error.with_path(path).with_remedy("convert them to COCO's keypoints, which are"));
+    }
+    let name = |name: &Yaml| match name {
+        Yaml::String(text) | Yaml::Real(text) => Ok(text.into()),
+        Yaml::Integer(number) => Ok(number.to_string().into()),
+        Yaml::Boolean(flag) => Ok(flag.to_string().into()),
+        other => Err(refused(format!("{other:?} is no name of a class"))),
+    };
+    match &description["names"] {
+        Yaml::Array(names) => names.iter().map(name).collect(),
+        Yaml::Hash(names) => {
+            let mut names: Vec<(i64, &Yaml)> = names
+                .iter()
+                .map(|(number, name)| number.as_i64().map(|number| (number, name)))
+                .collect::<Option<_>>()
+                .ok_or_else(|| refused("a class has no number".into()))?;
+            names.sort_unstable_by_key(|&(number, _)| number);
+            if let Some((_, (number, _))) = (0..).zip(&names).find(|(wanted, (number, _))| wanted != number) {
+                return Err(refused(format!("the classes are not numbered from 0 on: class {number}")));
+            }
+            names.into_iter().map(|(_, it)| name(it)).collect()
+        }
+        _ => Err(refused("the description has no names of classes".into())),
+    }
+}
+
+/// The objects in a file of labels; `None` if it is not there.
+fn read(path: &Path, classes: Option<&[OsString]>) -> Result<Option<Objects>> {
+    let bytes = match whole(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut objects = Objects::default();
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    let (mut offset, mut has_boxes) = ((bytes.len() - text.len()) as u64, None);
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        let refused = |what: String| {
+            let remedy = "write class, x, y, width, height for a box, or class, x1, y1, x2, y2, ... for a polygon, in \
+                          parts of the image's size";
+            Error::new(ErrorKind::Corrupt, what).with_path(path).with_offset(offset).with_remedy(remedy)
+        };
+        let numbers = std::str::from_utf8(line).map_err(|_| refused("the line is no text".into()))?;
+        let numbers: Vec<f64> = numbers
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map_err(|_| refused("the line has something other than numbers".into()))?;
+        if let Some((&class, numbers)) = numbers.split_first() {
+            let is_box = numbers.len() == 4;
+            if *has_boxes.get_or_insert(is_box) != is_box {
+                let what = "the file has boxes beside polygons, which trainers read as polygons of two points";
+                return Err(refused(what.into()));
+            }
+            add(class, numbers, classes, &mut objects).map_err(refused)?;
+        }
+        offset += line.len() as u64;
+    }
+    Ok(Some(objects))
+}
+
+/// Adds the object of one line.
+fn add(class: f64, numbers: &[f64], classes: Option<&[OsString]>, objects: &mut Objects) -> Result<(), String> {
+    let most = classes.map_or(i32::MAX as f64, |classes| classes.len() as f64);
+    if class < 0.0 || class.fract() != 0.0 || class >= most {
+        return Err(format!("{class} is no class: there are {most}"));
+    }
+    let (is_box, is_polygon) = (numbers.len() == 4, numbers.len() >= 6 && numbers.len().is_multiple_of(2));
+    if !is_box && !is_polygon {
+        return Err(format!("the line has {} numbers after the class", numbers.len()));
+    }
+    let [x, y, width, height] = if is_box {
+        std::array::from_fn(|at| numbers[at] as f32)
+    } else {
+        let range = |first: usize| {
+            let numbers = numbers.iter().skip(first).step_by(2).map(|&number| number as f32);
+            numbers.fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), it| (least.min(it), most.max(it)))
+        };
+        let ((left, right), (top, bottom)) = (range(0), range(1));
+        [(left + right) / 2.0, (top + bottom) / 2.0, right - left, bottom - top]
+    };
+    // NaN is in no range.
+    let is_inside = |number: f32, least: f32| (least..=1.0 + TOLERANCE).contains(&number);
+    if ![x, y].into_iter().all(|number| is_inside(number, -TOLERANCE))
+        || ![width, height].into_iter().all(|number| is_inside(number, 0.0))
+        || numbers.iter().any(|number| number.is_nan())
+    {
+        return Err(format!("the object lies outside of the image: its box is {x} {y} {width} {height}"));
+    }
+    objects.labels.push(class as i64);
+    objects.boxes.extend([x, y, width, height]);
+    let polygon = || format!("[[{}]]", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(","));
+    objects.masks.push(is_polygon.then(polygon));
+    Ok(())
+}
+
+/// The bytes of a small file.
+fn whole(path: &Path) -> Result<Vec<u8>> {
+    let source = Source::open_path(path.to_path_buf())?;
+    if source.size() > FILE_BYTES_MAX {
+        return Err(source.unavailable(0, format!("the file has more than {FILE_BYTES_MAX} bytes")));
+    }
+    // Fits: it was compared above.
+    source.bytes(0, source.size() as usize, "the labels")
+}
+
+fn all(files: &FileTable) -> impl Iterator<Item = FileId> + use<> {
+    // Fits: a table has fewer than 2^32 files.
+    (0..files.len() as u32).map(FileId)
+}
