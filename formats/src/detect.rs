@@ -5,6 +5,7 @@
 //! put together unasked.
 
 mod nearest;
+mod objects;
 mod roles;
 mod splits;
 
@@ -15,6 +16,7 @@ use crate::index::headers::{head, open_regular};
 use crate::options::Options;
 use crate::watched::asking;
 pub use nearest::nearest;
+use objects::Objects;
 use roles::{Role, Shown, UNREAD, Vote, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};
 use std::collections::{BTreeMap, HashSet};
@@ -76,6 +78,13 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
         Some(format) => (format, look.taken_by(format, found)),
         None => look.decide(found)?,
     };
+    if asked.is_none()
+        && format.name == WHOLE
+        && !options.is_set("labels")
+        && let Some(objects) = &look.objects
+    {
+        return Err(objects.refuse(found.files.place()));
+    }
     let mut keep: Vec<bool> = vec![false; found.files.len()];
     taken.iter().for_each(|file| keep[file.0 as usize] = true);
     let splits = Splits::find(found, &taken, format.name != WHOLE);
@@ -151,13 +160,15 @@ fn shown_by_paths(paths: &Paths, options: &Options) -> Option<&'static Format> {
 struct Look {
     formats: &'static [Format],
     shown: Vec<Shown>,
+    objects: Option<Objects>,
 }
 
 impl Look {
     fn at(found: &FoundFiles, formats: &'static [Format], options: &Options) -> Look {
         let files = &found.files;
-        let shown = all(files).map(|file| of_name(files.name(file), formats)).collect();
-        let mut look = Look { formats, shown };
+        let mut shown: Vec<Shown> = all(files).map(|file| of_name(files.name(file), formats)).collect();
+        let objects = Objects::find(files, &mut shown);
+        let mut look = Look { formats, shown, objects };
         look.see_packed(files);
         look.see_stores(found);
         look.see_archives(files);
@@ -414,7 +425,11 @@ impl Look {
                     its.iter().for_each(|file| self.shown[file.0 as usize].vote = Vote::Whole);
                 }
                 Vote::Whole => {
-                    look_for_rows_of_json(files, &its, &looked_at)?;
+                    if are_rows_of_json(files, &its, &looked_at)? {
+                        let rows = self.vote_for("jsonl");
+                        its.iter().for_each(|file| self.shown[file.0 as usize].vote = rows);
+                        continue;
+                    }
                     let shown: Vec<Option<Vote>> = looked_at
                         .iter()
                         .filter(|&&file| !is_media(files.name(file)))
@@ -516,36 +531,24 @@ fn vote_of(head: &[u8], formats: &[Format]) -> Option<Vote> {
     matches!(head, [0x80, 2..=5, b'}' | b']' | 0x95 | b'c', ..]).then(|| unread("pickle"))
 }
 
-/// Refuses files called `.json` that hold many samples each: as samples of their own they would be far too few.
-fn look_for_rows_of_json(files: &FileTable, its: &[FileId], looked_at: &[FileId]) -> Result<()> {
-    let refused = |file: FileId, what: &str, remedy: &'static str| {
-        let what = match its.len() {
-            1 => format!("this file is called .json and holds {what}"),
-            count => format!("this is one of {count} files that are called .json and hold {what}"),
-        };
-        Err(Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(file)).with_remedy(remedy))
+/// Whether files called `.json` hold many samples each, as JSON Lines or as one array of objects: as samples of their
+/// own they would be far too few.
+fn are_rows_of_json(files: &FileTable, its: &[FileId], looked_at: &[FileId]) -> Result<bool> {
+    let rows: Vec<Option<Rows>> = looked_at.iter().map(|&file| rows_of_json(&files.path(file))).collect();
+    let Some(lines) = rows.iter().position(|rows| *rows == Some(Rows::Lines)) else {
+        // Many arrays are what belongs to a sample each: the objects of an image.
+        return Ok(!rows.is_empty() && its.len() <= LOOKS && rows.iter().all(Option::is_some));
     };
-    let mut arrays = 0;
-    for &file in looked_at {
-        match rows_of_json(&files.path(file)) {
-            Some(Rows::Lines) => {
-                let remedy = "name the files themselves and the format jsonl, or call them .jsonl";
-                return refused(file, "JSON Lines", remedy);
-            }
-            Some(Rows::Array) => arrays += 1,
-            None => {}
-        }
+    if rows.iter().all(Option::is_some) {
+        return Ok(true);
     }
-    // Many such files are what belongs to a sample each: the objects of an image.
-    if arrays > 0 && arrays == looked_at.len() && its.len() <= LOOKS {
-        let remedy = "write a line for each element, jq -c '.[]' FILE > FILE.jsonl, or name the format: folder takes \
-                      every file as a sample";
-        return refused(looked_at[0], "an array of objects", remedy);
-    }
-    Ok(())
+    let what = format!("this is one of {} files, and it holds JSON Lines, which others do not", its.len());
+    let error = Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(looked_at[lines]));
+    Err(error.with_remedy("name the files themselves and the format jsonl, or call them .jsonl"))
 }
 
 /// How a file has rows of JSON.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Rows {
     /// Objects, each on its line.
     Lines,

@@ -8,6 +8,7 @@ mod packed;
 mod tables;
 mod written;
 
+use super::tar::packed::{ZSTD, pack};
 use crate::common::direct::{Row, assert_error, folder, key, left_out, sample, samples};
 use std::fs;
 use std::path::Path;
@@ -137,4 +138,21 @@ fn options_that_contradict_each_other_are_refused() {
     let set = |name, value| uringload::dataset::open(&[place.path()], &Options::new().set(name, value)).map(|_| ());
     assert_error(set("delimiter", "\""), ErrorKind::InvalidArgument, &["delimiter cannot be", "\"tab\""]);
     assert_error(set("fields", "a"), ErrorKind::InvalidArgument, &["fields", "csv"]);
+}
+
+#[test]
+fn an_array_in_a_file_is_its_elements() {
+    let pretty = b"\xef\xbb\xbf [\n {\n  \"id\": 1,\n  \"text\": \"a]\"\n },\n {\"id\": 2, \"text\": \"\"}\n]\n";
+    let packed = pack(ZSTD, pretty);
+    for (name, bytes) in [("chat.json", &pretty[..]), ("chat.json.zst", &packed)] {
+        let folder = folder(&[(name, bytes)]);
+        let path = folder.path();
+        assert_eq!(detected(path), "jsonl", "{name}");
+        let some = dataset::open(&[path], &columns("jsonl", &["text", "id"])).expect(name);
+        let rows: Vec<Row> = (0..some.len()).map(|id| sample(&*some, id).expect("a row")).collect();
+        let wanted = |id: i64, text: &str| row(&[("id", &id.to_le_bytes()), ("text", text.as_bytes())]);
+        assert_eq!(rows, [wanted(1, "a]"), wanted(2, "")], "{name}");
+        let whole = dataset::open(&[path], &quiet("jsonl")).expect(name);
+        assert_eq!(sample(&*whole, 1).expect("a row"), row(&[("json", b"{\"id\": 2, \"text\": \"\"}")]));
+    }
 }

@@ -45,9 +45,9 @@ impl Shown {
 }
 
 /// Endings of pictures, sound and film, which are samples as they are.
-const MEDIA: [&[u8]; 22] = [
-    b"jpg", b"jpeg", b"png", b"webp", b"gif", b"bmp", b"tif", b"tiff", b"ppm", b"pgm", b"jp2", b"jxl", b"avif",
-    b"heic", b"wav", b"flac", b"mp3", b"ogg", b"opus", b"mp4", b"webm", b"mkv",
+const MEDIA: [&[u8]; 20] = [
+    b"jpg", b"jpeg", b"png", b"webp", b"gif", b"bmp", b"tif", b"tiff", b"ppm", b"pgm", b"jp2", b"jxl", b"wav", b"flac",
+    b"mp3", b"ogg", b"opus", b"mp4", b"webm", b"mkv",
 ];
 /// Longest of these.
 const MEDIA_BYTES: usize = 4;
@@ -183,7 +183,26 @@ pub(super) const UNREAD: &[Unread] = &[
         magic: b"",
         remedy: "to read a pickle is to run a program: write its arrays as .npy or .safetensors",
     },
-    Unread { name: "zip", extensions: &["zip", "7z", "rar"], magic: b"PK\x03\x04", remedy: "unpack it" },
+    Unread { name: "zip", extensions: &["zip"], magic: b"PK\x03\x04", remedy: "unpack it" },
+    Unread { name: "7-Zip", extensions: &["7z"], magic: b"7z\xbc\xaf\x27\x1c", remedy: "unpack it" },
+    Unread { name: "RAR", extensions: &["rar"], magic: b"Rar!", remedy: "unpack it" },
+    Unread {
+        name: "NIfTI",
+        extensions: &["nii"],
+        magic: b"",
+        remedy: "write its arrays as .npy, read it by nibabel in a transform of the format folder",
+    },
+    Unread {
+        name: "DICOM",
+        extensions: &["dcm", "dicom"],
+        magic: b"",
+        remedy: "write its arrays as .npy, read it by pydicom in a transform of the format folder",
+    },
+    Unread { name: "MATLAB", extensions: &[], magic: b"MATLAB 5.", remedy: "save it with -v7.3, which is HDF5" },
+    Unread { name: "MCAP", extensions: &["mcap"], magic: b"\x89MCAP0\r\n", remedy: "write its messages as Parquet" },
+    Unread { name: "AVIF", extensions: &["avif"], magic: b"", remedy: "convert it to JPEG, PNG or WebP" },
+    Unread { name: "HEIC", extensions: &["heic", "heif"], magic: b"", remedy: "convert it to JPEG, PNG or WebP" },
+    Unread { name: "GGUF", extensions: &["gguf"], magic: b"GGUF", remedy: "these are the weights of a model" },
     Unread { name: "Excel", extensions: &["xlsx", "xls"], magic: b"", remedy: "export it to CSV" },
     Unread { name: "compressed IDX", extensions: &[], magic: b"", remedy: "decompress it: gzip -d" },
     Unread {
@@ -294,8 +313,10 @@ fn by_ending(lower: &str, formats: &[Format]) -> Vote {
     if has_any(lower, &["bin"]) {
         return Vote::Bytes;
     }
-    if lower.ends_with("-ubyte.gz") {
-        return unread("compressed IDX");
+    if let Some((_, name)) =
+        [("-ubyte.gz", "compressed IDX"), (".nii.gz", "NIfTI")].iter().find(|(end, _)| lower.ends_with(end))
+    {
+        return unread(name);
     }
     match UNREAD.iter().position(|unread| has_any(lower, unread.extensions)) {
         Some(at) => Vote::Unread(at as u8),

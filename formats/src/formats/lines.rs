@@ -1,6 +1,7 @@
 //! Formats made of lines, each a sample: JSON Lines, comma separated values, text.
 
 mod csv;
+mod elements;
 mod json;
 mod learn;
 mod names;
@@ -331,7 +332,7 @@ impl Looking {
     fn of(format: LineFormat, delimiter: Delimiter) -> Looking {
         let (rule, kind) = match (format, delimiter) {
             (LineFormat::Text, _) => (Rule::Text, "text"),
-            (LineFormat::Jsonl, _) => (Rule::Json, "jsonl"),
+            (LineFormat::Jsonl, _) => (Rule::JsonFile, "jsonl"),
             (LineFormat::Csv, delimiter) => {
                 let kind = match delimiter {
                     Delimiter::Comma => "csv",
@@ -364,12 +365,14 @@ impl Indexing for Looking {
 
     fn look(&self, pass: &Pass<'_>) -> Result<Found> {
         let mut collector = Collector::new();
+        // Lines of a .jsonl may be arrays themselves.
+        let rule = if self.rule == Rule::JsonFile && !names::is_json(pass.path) { Rule::Json } else { self.rule };
         let (decoded, damage) = match packed::detect(pass.plain())? {
             Some(compression) => {
-                let (bytes, damage) = scan_decoded(pass, compression, self.rule, &mut collector);
+                let (bytes, damage) = scan_decoded(pass, compression, rule, &mut collector);
                 (Some((compression, bytes)), damage)
             }
-            None => (None, scan(pass, self.rule, &mut collector).err()),
+            None => (None, scan(pass, rule, &mut collector).err()),
         };
         if let Some(error) = damage.as_ref().filter(|error| error.kind() == ErrorKind::Io) {
             return Err(error.clone());

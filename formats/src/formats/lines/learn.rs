@@ -1,7 +1,7 @@
 //! Learns the columns: from the header of a table, or from the first valid line of JSON.
 
 use super::csv::{Rows, Table};
-use super::names::is_json;
+use super::names::is_packed_json;
 use super::values::{Column, Kind, Wrong};
 use super::{Content, LineOptions, json, line};
 use crate::compression::Compression;
@@ -70,7 +70,7 @@ impl Indexes<'_> {
         let has_lines = |file: &FileId| self.indexes[file.0 as usize].len() > 0;
         let length = |file: &FileId| line(&self.indexes[file.0 as usize], 0).map_or(0, |line| line.1);
         let first = self.all().find(has_lines).filter(|file| length(file) <= LEARNED_BYTES_MAX);
-        let called = self.all().find(|file| is_json(self.files.name(*file)) && has_lines(file));
+        let called = self.all().find(|file| is_packed_json(self.files.name(*file)) && has_lines(file));
         for file in first.into_iter().chain(called) {
             let Some((offset, line)) = self.read(file, 0)? else { continue };
             let line = line.trim_ascii();
@@ -84,7 +84,7 @@ impl Indexes<'_> {
                 _ => false,
             };
             let is_object = line.starts_with(b"{") && line.ends_with(b"}");
-            if !is_document && (is_object || !is_json(self.files.name(file))) {
+            if !is_document && (is_object || !is_packed_json(self.files.name(file))) {
                 continue;
             }
             let what = "the first line is no JSON of its own: this is one document, and no file of lines";

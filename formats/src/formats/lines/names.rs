@@ -21,7 +21,7 @@ impl LineFormat {
     /// The format that the end of a name indicates, compressed or not. Of what is called `.json`, only compressed files
     /// are usually lines.
     fn of(name: &[u8]) -> Option<LineFormat> {
-        if is_json(name) {
+        if is_packed_json(name) {
             return Some(LineFormat::Jsonl);
         }
         let name = unpacked(name);
@@ -37,8 +37,13 @@ fn unpacked(name: &[u8]) -> &[u8] {
     packed.map_or(name, |extension| &name[..name.len() - extension.len() - 1])
 }
 
+/// Whether the file is called `.json`, compressed or not: it may be one array.
+pub(super) fn is_json(path: &Path) -> bool {
+    has_extension(unpacked(path.as_os_str().as_encoded_bytes()), "json")
+}
+
 /// Whether the file is called `.json` and compressed, as the shards of C4 are.
-pub(super) fn is_json(name: &[u8]) -> bool {
+pub(super) fn is_packed_json(name: &[u8]) -> bool {
     let inner = unpacked(name);
     inner.len() < name.len() && has_extension(inner, "json")
 }
@@ -67,7 +72,11 @@ fn is_index(name: &[u8]) -> bool {
 pub(super) fn only_lines(index: FoundFiles, format: LineFormat) -> Result<FoundFiles> {
     let place = index.files.place().to_path_buf();
     let all = index.has_single_files;
-    let fits = |name: &[u8]| !is_index(name) && (all || LineFormat::of(name) == Some(format));
+    // Files called .json are rows only where nothing else is.
+    let is_shown =
+        (0..index.files.len() as u32).any(|file| LineFormat::of(index.files.name(FileId(file))) == Some(format));
+    let is_json = |name: &[u8]| !is_shown && format == LineFormat::Jsonl && has_extension(name, "json");
+    let fits = |name: &[u8]| !is_index(name) && (all || LineFormat::of(name) == Some(format) || is_json(name));
     let index = index.retain(fits, |name| !is_index(name));
     // Fits: a table has fewer than 2^32 files.
     for file in (0..index.files.len() as u32).map(FileId) {

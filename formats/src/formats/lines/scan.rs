@@ -1,5 +1,6 @@
 //! One pass over a file that finds where its lines begin and end.
 
+use super::elements::{Elements, array_of_objects};
 use crate::compression::{Compression, read_full};
 use crate::index::indexes::Pass;
 use crate::index::packed::{in_decoded, undecodable};
@@ -15,6 +16,8 @@ pub(super) enum Rule {
     Text,
     /// Lines that are not blank.
     Json,
+    /// The elements of an array, if the file begins as an array of objects; else as [`Json`](Rule::Json).
+    JsonFile,
     /// Rows whose quoted fields may contain newlines. Empty lines do not count.
     Csv {
         /// The byte between two fields.
@@ -125,6 +128,8 @@ pub(super) struct Scanner {
     /// Whether the line has only blanks so far, if that matters.
     is_blank: bool,
     quote: Quote,
+    /// The array that the file is, if it is one.
+    array: Option<Elements>,
 }
 
 /// The state of a pass with respect to quotes. A quote opens a field if it is its first byte, and is an ordinary byte
@@ -140,7 +145,7 @@ enum Quote {
 
 impl Scanner {
     pub(super) fn new(rule: Rule, limit: u64) -> Scanner {
-        Scanner { rule, limit, at: 0, start: 0, last: None, is_blank: true, quote: Quote::Outside }
+        Scanner { rule, limit, at: 0, start: 0, last: None, is_blank: true, quote: Quote::Outside, array: None }
     }
 
     /// Scans the next piece of the file. The first piece must contain the whole byte order mark, if there is one.
@@ -150,8 +155,22 @@ impl Scanner {
             from = BYTE_ORDER_MARK.len();
             self.start = from as u64;
         }
+        if self.at == 0
+            && self.rule == Rule::JsonFile
+            && let Some(inside) = array_of_objects(&piece[from..])
+        {
+            from += inside;
+            self.start = from as u64;
+            self.array = Some(Elements::default());
+        }
+        if let Some(array) = &mut self.array {
+            let start = array.feed(&piece[from..], self.at + from as u64, sink)?;
+            self.start = start.unwrap_or(self.start);
+            self.at += piece.len() as u64;
+            return self.check_len(self.at - self.start);
+        }
         match self.rule {
-            Rule::Text | Rule::Json => {
+            Rule::Text | Rule::Json | Rule::JsonFile => {
                 for place in memchr_iter(b'\n', &piece[from..]).map(|place| from + place) {
                     self.end_line(piece, place, sink)?;
                 }
@@ -197,6 +216,9 @@ impl Scanner {
         if let Quote::Inside(opened) = self.quote {
             return Err(never_closed(opened));
         }
+        if let Some(array) = self.array {
+            return array.finish(self.at);
+        }
         if self.start < self.at {
             self.tell(self.at, sink)?;
         }
@@ -219,7 +241,7 @@ impl Scanner {
         self.check_len(len)?;
         let is_empty = match self.rule {
             Rule::Text => false,
-            Rule::Json => self.is_blank,
+            Rule::Json | Rule::JsonFile => self.is_blank,
             Rule::Csv { .. } => len == 0,
         };
         if is_empty {
@@ -231,7 +253,7 @@ impl Scanner {
     }
 
     fn look_for_more_than_blanks(&mut self, bytes: &[u8]) {
-        if self.rule == Rule::Json && self.is_blank {
+        if matches!(self.rule, Rule::Json | Rule::JsonFile) && self.is_blank {
             // Stops at the first byte that is not blank: nearly always the line's first.
             self.is_blank = bytes.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
         }
