@@ -469,6 +469,15 @@ impl Look {
         let found: Vec<String> = found.into_iter().map(|(count, name)| format!("{count} {name}")).collect();
         let error =
             Error::new(ErrorKind::InvalidArgument, format!("the files are of several kinds: {}", found.join(", ")));
+        // LeRobot's layout: tables of time steps, films of cameras, and what describes both.
+        if let Some(info) = all(files).find(|&file| files.name(file).ends_with(b"meta/info.json")) {
+            let data = files.path(info).parent().and_then(Path::parent).map(|root| root.join("data"));
+            let data = data.unwrap_or_default();
+            return error.with_path(files.place()).with_remedy(format!(
+                "this looks like a LeRobot dataset: open its tables, {}, and read its films in a transform",
+                data.display()
+            ));
+        }
         let remedy = "name the format (--format, format=), or the files; folder takes every file as a sample";
         error.with_path(files.place()).with_remedy(remedy)
     }

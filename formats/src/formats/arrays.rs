@@ -132,7 +132,11 @@ macro_rules! entry {
                 // verify them, files can be read as a whole in any case.
                 let is_free = typed.samples.is_none() && typed.samples_of($format) == ArraySamples::Arrays;
                 let again = (is_free || typed.common.verifying).then(|| found.clone());
-                match (Arrays::open($format, found, &typed), again) {
+                let opened = Arrays::open($format, found, &typed);
+                if is_free && options.format_name().is_none() {
+                    opened.as_ref().map_or(Ok(()), Arrays::refuse_weights)?;
+                }
+                match (opened, again) {
                     (Err(error), Some(found)) if error.kind() == ErrorKind::InvalidArgument => {
                         let whole = ArrayOptions { samples: Some(ArraySamples::Files), ..typed };
                         Ok(Arc::new(Arrays::open($format, found, &whole)?))
@@ -147,6 +151,9 @@ macro_rules! entry {
 pub(crate) const NPY: Format = entry!(ArrayFormat::Npy, "Arrays that numpy.save wrote.");
 pub(crate) const NPZ: Format = entry!(ArrayFormat::Npz, "Archives that numpy.savez or numpy.savez_compressed wrote.");
 pub(crate) const SAFETENSORS: Format = entry!(ArrayFormat::Safetensors, "Files of tensors.");
+
+/// Tensors whose names are looked at, to see whether they are the weights of a model.
+const TENSORS_LOOKED_AT: u64 = 64;
 
 /// Arrays of numbers in `.npy`, `.npz` or `.safetensors` files.
 ///
@@ -210,6 +217,17 @@ impl Arrays {
         index.plain_field = (index.schema.fields.len() == 1 && is_plain).then_some(0);
         let (fingerprint, names) = (OnceLock::new(), options.tensors.clone());
         Ok(Arrays { index, format, samples, table, fingerprint, names })
+    }
+
+    /// Refuses the weights of a model, which are no data: each tensor would be a sample.
+    fn refuse_weights(&self) -> Result<()> {
+        let names = (0..self.table.len().min(TENSORS_LOOKED_AT)).map(|id| self.table.name_of(id));
+        let Some(name) = names.into_iter().find(|name| name.ends_with(".weight") || name.ends_with(".bias")) else {
+            return Ok(());
+        };
+        let what = format!("these are the weights of a model: a tensor is called {name:?}");
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files().place());
+        Err(error.with_remedy("name the format, safetensors (--format, format=), for a sample of each tensor"))
     }
 
     /// The file of a sample, and its number there, from 0.

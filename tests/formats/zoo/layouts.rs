@@ -289,6 +289,12 @@ pub const LAYOUTS: &[Layout] = &[
     ("Hugging Face's imagefolder", "#.jpg 3.jpg metadata.jsonl", "", "folder 4 left 1"),
     ("pictures and captions", "#.jpg #.txt", "", "? several kinds; 3 other files (.jpg); 3 documents"),
     ("pictures and captions, by name", "#.jpg #.txt", "format=folder", "folder 6"),
+    (
+        "LeRobot",
+        "data/chunk-000/episode_#.parquet videos/chunk-000/top/episode_#.mp4 meta/info.json meta/episodes.jsonl",
+        "",
+        "? several kinds; LeRobot dataset; /data",
+    ),
     ("sound", "#.flac 3.wav transcripts.tsv", "", "folder 4 left 1"),
     ("videos and a table", "clips/#.mp4 clips/3.webm annotations.csv", "", "folder 4 left 1"),
 ];
