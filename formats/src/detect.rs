@@ -422,7 +422,8 @@ impl Look {
                                 "fetch them again, or name their format: folder takes every file as a sample",
                             ));
                     }
-                    its.iter().for_each(|file| self.shown[file.0 as usize].vote = Vote::Whole);
+                    let vote = self.vote_of_heads(files, &looked_at).unwrap_or(Vote::Whole);
+                    its.iter().for_each(|file| self.shown[file.0 as usize].vote = vote);
                 }
                 Vote::Whole => {
                     if are_rows_of_json(files, &its, &looked_at)? {
@@ -430,13 +431,7 @@ impl Look {
                         its.iter().for_each(|file| self.shown[file.0 as usize].vote = rows);
                         continue;
                     }
-                    let shown: Vec<Option<Vote>> = looked_at
-                        .iter()
-                        .filter(|&&file| !is_media(files.name(file)))
-                        .map(|&file| vote_of(&head(&files.path(file)), self.formats))
-                        .collect();
-                    let Some(&Some(vote)) = shown.first() else { continue };
-                    if shown.iter().all(|shown| *shown == Some(vote)) && shown.len() == looked_at.len() {
+                    if let Some(vote) = self.vote_of_heads(files, &looked_at) {
                         its.iter().for_each(|file| self.shown[file.0 as usize].vote = vote);
                     }
                 }
@@ -444,6 +439,16 @@ impl Look {
             }
         }
         Ok(())
+    }
+
+    /// What the first bytes of all these files vote for.
+    fn vote_of_heads(&self, files: &FileTable, looked_at: &[FileId]) -> Option<Vote> {
+        if looked_at.iter().any(|&file| is_media(files.name(file))) {
+            return None;
+        }
+        let mut votes = looked_at.iter().map(|&file| vote_of(&head(&files.path(file)), self.formats));
+        let first = votes.next()??;
+        votes.all(|vote| vote == Some(first)).then_some(first)
     }
 
     fn mixture(&self, files: &FileTable, votes: &BTreeMap<Vote, (u64, FileId)>, documents: u64) -> Error {

@@ -51,6 +51,7 @@ const TEXTS: &[(&str, &[u8])] = &[
     (".tsv", b"id\ttext\n1\ta\n2\tb\n"),
     ("idx3-ubyte", &[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 7, 7, 7, 7, 7, 7, 7, 7]),
     ("idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 2, 4, 5]),
+    (".mat", b"MATLAB 5.0 MAT-file, Platform: GLNXA64"),
     (".pkl", b"\x80\x04\x95\x00"),
     ("rows-0.json", b"{\"a\":1}\n{\"a\":2}\n"),
     ("alpaca.json", b"\n [ {\"a\": 1},\n{\"a\": 2}]"),

@@ -285,6 +285,7 @@ pub const LAYOUTS: &[Layout] = &[
     ("AVIF among others", "cat/#.jpg dog/#.jpg dog/3.avif", "", "folder 6 left 1"),
     ("NIfTI", "#.nii.gz 3.nii", "", "? NIfTI; nibabel"),
     ("DICOM", "a/#.dcm b/#.dcm", "", "? DICOM; pydicom"),
+    ("MATLAB 5", "#.mat", "", "? MATLAB; known and not read; HDF5"),
     ("7-Zip", "#.7z", "", "? 7-Zip; unpack it"),
     ("Hugging Face's imagefolder", "#.jpg 3.jpg metadata.jsonl", "", "folder 4 left 1"),
     ("pictures and captions", "#.jpg #.txt", "", "? several kinds; 3 other files (.jpg); 3 documents"),
