@@ -7,13 +7,12 @@ mod order;
 mod safetensors;
 mod table;
 mod units;
-mod zip;
 
 use crate::dataset::{Check, Dataset, FileId, Fingerprint, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, header_thread_count};
 use crate::format::{Format, Shows};
-use crate::formats::endian;
+use crate::formats::{endian, zip::directory};
 use crate::index::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options, words};
 use bytes::Bytes;
@@ -335,7 +334,7 @@ impl Dataset for Arrays {
             ArrayFormat::Npz => {
                 let name_of = |member: &str| member.strip_suffix(npz::SUFFIX).unwrap_or(member).to_owned();
                 let wanted = |member: &str| self.names.is_empty() || self.names.contains(&name_of(member));
-                zip::checks(&Source::open(self.files(), file)?, file, wanted, out)
+                directory::checks(&Source::open(self.files(), file)?, file, wanted, out)
             }
             ArrayFormat::Npy | ArrayFormat::Safetensors => Ok(()),
         }

@@ -24,3 +24,4 @@ pub(crate) mod shards;
 pub(crate) mod tar;
 pub(crate) mod tfrecord;
 pub(crate) mod tokens;
+pub(crate) mod zip;

@@ -3,7 +3,7 @@
 
 use super::listing::{Array, Deflated, Found, Listing};
 use super::npy::{self, Holder};
-use super::zip::{self, Inflated, Member};
+use crate::formats::zip::directory::{self, Inflated, Member};
 use crate::index::headers::Source;
 use std::io;
 use uringload_core::{Error, Result};
@@ -19,7 +19,7 @@ pub(super) const SUFFIX: &str = ".npy";
 /// [`npy::read_from`] refuses.
 pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
     let mut listing = Listing::default();
-    for member in zip::members(source)? {
+    for member in directory::members(source)? {
         let name = member.name.strip_suffix(SUFFIX);
         if !listing.takes(name.unwrap_or(&member.name), wanted) {
             continue;
@@ -33,8 +33,8 @@ pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
             return Err(source.unavailable(member.header, what).with_remedy("write the archive without a password"));
         }
         let array = match member.method {
-            zip::STORED => npy::read(source, zip::content(source, &member)?)?,
-            zip::DEFLATED => deflated(source, &member)?,
+            directory::STORED => npy::read(source, directory::content(source, &member)?)?,
+            directory::DEFLATED => deflated(source, &member)?,
             _ => {
                 let what = format!("member {:?} is compressed with {}", member.name, member.method_name());
                 let remedy = "write it with numpy.savez, or with numpy.savez_compressed, which deflates";
@@ -48,7 +48,7 @@ pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
 
 /// The array of a deflated member.
 fn deflated(source: &Source, member: &Member) -> Result<Array> {
-    let place = zip::content(source, member)?;
+    let place = directory::content(source, member)?;
     let deflated =
         Deflated { start: place.start, stored: place.end - place.start, bytes: member.bytes, crc: member.crc };
     let inflated = Inflated::new(source, place).map_err(|error| undecodable(source, member, error))?;

@@ -13,9 +13,9 @@ use std::ops::Range;
 use uringload_core::Result;
 
 /// Method of members that are stored unchanged.
-pub(super) const STORED: u16 = 0;
+pub(crate) const STORED: u16 = 0;
 /// Method of members that are deflated (RFC 1951).
-pub(super) const DEFLATED: u16 = 8;
+pub(crate) const DEFLATED: u16 = 8;
 /// What deflate can make of a byte at most: its shortest code for the longest copy, of 258 bytes, has two bits.
 const DEFLATED_MAX: u64 = 1032;
 /// Bytes that are read at once to inflate the beginning of a member.
@@ -44,30 +44,30 @@ const NONE_32: u32 = u32::MAX;
 
 /// A member of an archive, as the directory has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
-    pub(super) name: String,
+pub(crate) struct Member {
+    pub(crate) name: String,
     /// How it is compressed; [`STORED`]: not at all.
-    pub(super) method: u16,
+    pub(crate) method: u16,
     flags: u16,
     /// CRC-32 of its bytes when they are not compressed.
-    pub(super) crc: u32,
+    pub(crate) crc: u32,
     /// Bytes when it is not compressed.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes in the archive.
     stored_bytes: u64,
     /// The place of the member's own header.
-    pub(super) header: u64,
+    pub(crate) header: u64,
     /// Where the next header, or the directory, begins.
     limit: u64,
 }
 
 impl Member {
-    pub(super) fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         self.flags & FLAG_ENCRYPTED != 0
     }
 
     /// Its method in words, for messages.
-    pub(super) fn method_name(&self) -> Cow<'static, str> {
+    pub(crate) fn method_name(&self) -> Cow<'static, str> {
         match self.method {
             STORED => "none".into(),
             1 => "shrink".into(),
@@ -85,7 +85,7 @@ impl Member {
 }
 
 /// The bytes of a deflated member from the first on, up to the requested byte.
-pub(super) struct Inflated<'a> {
+pub(crate) struct Inflated<'a> {
     reader: Box<dyn Read + 'a>,
     /// Bytes that were inflated.
     at: u64,
@@ -93,7 +93,7 @@ pub(super) struct Inflated<'a> {
 
 impl<'a> Inflated<'a> {
     /// For the member at `place`.
-    pub(super) fn new(source: &'a Source, place: Range<u64>) -> io::Result<Inflated<'a>> {
+    pub(crate) fn new(source: &'a Source, place: Range<u64>) -> io::Result<Inflated<'a>> {
         let stored = BufReader::with_capacity(INFLATED_READ_BYTES, Extent { source, place });
         Ok(Inflated { reader: Compression::Deflate.reader(stored)?, at: 0 })
     }
@@ -102,7 +102,7 @@ impl<'a> Inflated<'a> {
     ///
     /// # Errors
     /// What the decoder says, or reading.
-    pub(super) fn bytes(&mut self, at: u64, len: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn bytes(&mut self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         io::copy(&mut (&mut self.reader).take(at.saturating_sub(self.at)), &mut io::sink())?;
         (&mut self.reader).take(len as u64).read_to_end(&mut bytes)?;
@@ -129,7 +129,7 @@ impl Read for Extent<'_> {
 
 /// The checks of an archive's stored members, which is the file of that number: of deflated ones those that are wanted
 /// are checked when they are inflated, and all others cannot be.
-pub(super) fn checks(source: &Source, file: FileId, wanted: impl Fn(&str) -> bool, out: &mut Vec<Check>) -> Result<()> {
+pub(crate) fn checks(source: &Source, file: FileId, wanted: impl Fn(&str) -> bool, out: &mut Vec<Check>) -> Result<()> {
     for member in members(source)? {
         let Range { start, end } = content(source, &member)?;
         let is_plain = member.method == STORED && !member.is_encrypted();
@@ -157,7 +157,7 @@ struct Directory {
 }
 
 /// The members of an archive, in the order of its directory.
-pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
+pub(crate) fn members(source: &Source) -> Result<Vec<Member>> {
     let directory = directory(source)?;
     let Directory { before, start, bytes, members: count } = directory;
     if bytes > DIRECTORY_BYTES_MAX || count > bytes / ENTRY_BYTES as u64 {
@@ -197,7 +197,7 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
 }
 
 /// The place of a member's bytes, as they are stored.
-pub(super) fn content(source: &Source, member: &Member) -> Result<Range<u64>> {
+pub(crate) fn content(source: &Source, member: &Member) -> Result<Range<u64>> {
     let broken = |what: &str| source.corrupt(member.header, format!("the header of member {:?} {what}", member.name));
     let header = source.bytes(member.header, HEADER_BYTES, "a zip member's header")?;
     if !header.starts_with(HEADER_SIGNATURE) {

@@ -1,0 +1,3 @@
+//! Zip archives.
+
+pub(crate) mod directory;
