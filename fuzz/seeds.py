@@ -219,6 +219,9 @@ def arrays():
     for name in os.listdir(os.path.join(DATA, "arrays")):
         data = read("arrays", name)
         extension = name.rsplit(".")[-1]
+        if extension == "npz":
+            # Its members are arrays, and called as such: as files they are samples.
+            put("zip", name, data.replace(b".npy", b".jpg"))
         if extension in ("npy", "npz", "safetensors") and len(data) < 4096:
             put(extension, name, data)
         if extension == "idx":

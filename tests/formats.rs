@@ -27,5 +27,6 @@ mod formats {
     mod tfrecord;
     mod tokens;
     mod views;
+    mod zip;
     mod zoo;
 }

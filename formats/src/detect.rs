@@ -42,6 +42,15 @@ pub(crate) fn is_beside_data(name: &[u8], formats: &[Format]) -> bool {
     of_name(name, formats).role != Role::Data
 }
 
+/// The name of the format that a file shows by its name, read or not, unless it is a sample as a whole.
+pub(crate) fn format_of_name(name: &[u8], formats: &'static [Format]) -> Option<&'static str> {
+    match of_name(name, formats).vote {
+        Vote::Format(at) => Some(formats[usize::from(at)].name),
+        Vote::Unread(at) => Some(UNREAD[usize::from(at)].name),
+        Vote::Whole | Vote::Bytes => None,
+    }
+}
+
 /// The format that `options` name, or that the files show. Leaves in `paths` the files that are its data.
 ///
 /// # Errors
@@ -532,8 +541,13 @@ const MAGIC_BYTES_LEAST: usize = 4;
 
 /// What the first bytes of a file vote for, whatever its name.
 fn vote_of(head: &[u8], formats: &[Format]) -> Option<Vote> {
-    let known: [(&[u8], &str); 4] =
-        [(b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\x93NUMPY", "npy"), (b"\x89HDF\r\n\x1a\n", "hdf5")];
+    let known: [(&[u8], &str); 5] = [
+        (b"PK\x03\x04", "zip"),
+        (b"PAR1", "parquet"),
+        (b"ARROW1", "arrow"),
+        (b"\x93NUMPY", "npy"),
+        (b"\x89HDF\r\n\x1a\n", "hdf5"),
+    ];
     if let Some((_, name)) = known.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Some(roles::format(name, formats));
     }

@@ -93,6 +93,7 @@ enum Given {
 /// - `tar`: `fields`, `missing`, `index_cache`, `write_index`, `keep_damaged`
 /// - `tfrecord`: `fields`, `missing`, `index_cache`, `write_index`, `keep_damaged`, `whole_records`, `examples`,
 ///   `fixed`, `verify_crc`
+/// - `zip`: `labels`
 /// - `folder`: `labels`, `dtype`, `label_file`, `unlabelled`, `pairs`, `fields`, `missing`
 #[derive(Clone, Debug, Default)]
 pub struct Options {

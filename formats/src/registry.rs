@@ -37,6 +37,7 @@ pub const FORMATS: &[Format] = &[
     PARQUET,
     ARROW,
     crate::formats::tar::FORMAT,
+    crate::formats::zip::FORMAT,
     crate::formats::array_record::FORMAT,
     crate::formats::tfrecord::FORMAT,
     crate::formats::folder::FORMAT,

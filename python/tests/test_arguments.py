@@ -60,7 +60,7 @@ pytestmark = conftest.needs_numpy
         ({"format": "folders"}, "there is no format"),
         ({"format": "mds"}, "record_bytes is only for records"),
         ({"dtype": "i33"}, "i33"),
-        ({"labels": True}, "labels is only for folder"),
+        ({"labels": True}, "labels is only for zip, folder"),
         ({"shape": [3, 5]}, "shape"),
         ({"path_or_dataset": 3}, "paths is 3 (a int)"),
         ({"path_or_dataset": []}, "paths"),

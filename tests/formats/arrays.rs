@@ -1,13 +1,13 @@
 //! Arrays in files of NumPy's and safetensors' formats: what the reference writers wrote comes out byte for byte, by
 //! every engine, and what cannot be delivered is refused with its place and a remedy.
 
+use super::zip::archive;
 use crate::common::check::{WAYS, conforms, ways_to};
 use crate::common::content::{content, write_file};
 use crate::common::direct::{Row, decoded, place, sample, samples};
 use crate::common::within;
 use crate::formats::memory::Limit;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -353,7 +353,7 @@ fn the_header_of_a_deflated_array_is_all_that_opening_looks_at() {
     let _limit = Limit::new(16 << 20);
     let root = TempDir::new().unwrap();
     let array = [npy_header("|u1", "(1000, 5000)"), content(1, 0, 5_000_000)].concat();
-    let (path, mut archive) = (root.path().join("a.npz"), deflated_npz("data", &array));
+    let (path, mut archive) = (root.path().join("a.npz"), archive(&[("data.npy", &array, true)]));
     // A byte in the middle of what is deflated: nothing that opening sees.
     let middle = archive.len() / 2;
     archive[middle] ^= 0x10;
@@ -369,32 +369,6 @@ fn the_header_of_a_deflated_array_is_all_that_opening_looks_at() {
     let unit = decoded(&*dataset, dataset.units().unwrap(), UnitId(0)).unwrap();
     assert!(unit == array);
     assert!(sample(&*dataset, 777).unwrap()["data"] == array[128 + 777 * 5000..][..5000]);
-}
-
-/// A zip archive of one deflated member, by hand from APPNOTE.TXT.
-fn deflated_npz(name: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
-    let stored = writer.write_all(bytes).and_then(|()| writer.finish()).unwrap();
-    let mut crc = flate2::Crc::new();
-    crc.update(bytes);
-    let name = format!("{name}.npy");
-    let number = |number: usize| (number as u32).to_le_bytes();
-    let common = [
-        &[20, 0, 0, 0, 8, 0, 0, 0, 0x21, 0][..],
-        &crc.sum().to_le_bytes(),
-        &number(stored.len()),
-        &number(bytes.len()),
-        &[name.len() as u8, 0, 0, 0],
-    ]
-    .concat();
-    let mut out = [b"PK\x03\x04", &common[..], name.as_bytes(), &stored].concat();
-    let directory = out.len();
-    out.extend([b"PK\x01\x02\x14\0", &common[..], &[0; 14], name.as_bytes()].concat());
-    let directory_bytes = out.len() - directory;
-    out.extend(
-        [&b"PK\x05\x06\0\0\0\0\x01\0\x01\0"[..], &number(directory_bytes), &number(directory), &[0; 2]].concat(),
-    );
-    out
 }
 
 #[test]

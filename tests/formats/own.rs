@@ -443,7 +443,7 @@ fn headers_of_known_formats_are_no_elements() {
         (&20_240_801_u32.to_le_bytes(), "header of llm.c", "header_bytes=1024"),
         (b"\x93NUMPY", "header of npy", "open it as that format"),
         (b"PAR1", "header of parquet", "open it as that format"),
-        (b"PK\x03\x04", "header of zip", "unpack it"),
+        (b"PK\x03\x04", "header of zip", "open it as that format"),
     ] {
         put(&path, &[head, &[7; 2048][head.len()..]].concat()).expect("a file");
         for options in [tokens(), records()] {

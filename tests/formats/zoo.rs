@@ -4,6 +4,7 @@
 mod layouts;
 
 use super::shards::write_beton;
+use super::zip::archive;
 use crate::common::archive::Archive;
 use crate::common::content::put;
 use layouts::LAYOUTS;
@@ -68,6 +69,9 @@ fn content(name: &str, all: &[String]) -> Vec<u8> {
     if name.ends_with(".tar") {
         let archive = Archive::new().file("a.jpg", b"picture").file("a.cls", b"1");
         return archive.file("b.jpg", b"another").file("b.cls", b"2").end().0;
+    }
+    if name.ends_with(".zip") {
+        return archive(&[("cat/1.jpg", b"x", false), ("dog/1.jpg", b"y", true)]);
     }
     if let Some((stem, half @ ("bin" | "idx"))) = name.rsplit_once('.')
         && ["bin", "idx"].iter().all(|half| all.contains(&format!("{stem}.{half}")))

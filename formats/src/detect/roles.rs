@@ -183,7 +183,6 @@ pub(super) const UNREAD: &[Unread] = &[
         magic: b"",
         remedy: "to read a pickle is to run a program: write its arrays as .npy or .safetensors",
     },
-    Unread { name: "zip", extensions: &["zip"], magic: b"PK\x03\x04", remedy: "unpack it" },
     Unread { name: "7-Zip", extensions: &["7z"], magic: b"7z\xbc\xaf\x27\x1c", remedy: "unpack it" },
     Unread { name: "RAR", extensions: &["rar"], magic: b"Rar!", remedy: "unpack it" },
     Unread {

@@ -51,7 +51,7 @@ class Dataset:
     ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these; several
     make one dataset. The format is detected from the files unless ``format`` names it. Formats: folder (every file
     is a sample, class folders give labels), records, mds, litdata, beton, idx, npy, npz, safetensors, hdf5, tokens,
-    tar, array_record, tfrecord, jsonl, csv, text, parquet, arrow. Each option lists its formats in parentheses.
+    tar, zip, array_record, tfrecord, jsonl, csv, text, parquet, arrow. Each option lists its formats in parentheses.
 
     Args:
         paths: folders, files or patterns.
@@ -64,7 +64,8 @@ class Dataset:
         timeout: seconds that storage may take to answer one call while the files are looked at (60): then a
             `ReadTimeoutError` names the path.
 
-    ``labels`` also takes a file of ``name,label`` rows (as `label_file` does) or a dictionary of labels by name.
+    ``labels`` also takes what `label_file` does (rows of ``name,label``, annotations of COCO, labels of YOLO) or a
+    dictionary of labels by name.
 
     A dataset has a length and samples: ``dataset[7]`` is a dictionary with a value for each column (torch tensors if
     torch is imported, else NumPy arrays), ``dataset[2:10]`` and ``dataset.select([3, 1])`` are datasets. So torch's

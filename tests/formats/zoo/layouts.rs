@@ -286,6 +286,8 @@ pub const LAYOUTS: &[Layout] = &[
     ("NIfTI", "#.nii.gz 3.nii", "", "? NIfTI; nibabel"),
     ("DICOM", "a/#.dcm b/#.dcm", "", "? DICOM; pydicom"),
     ("MATLAB 5", "#.mat", "", "? MATLAB; known and not read; HDF5"),
+    ("zip", "a.zip b.zip README.md", "", "zip 4 left 1"),
+    ("zip beside what was unpacked", "a.zip cat/#.jpg dog/#.jpg", "", "folder 6 left 1"),
     ("7-Zip", "#.7z", "", "? 7-Zip; unpack it"),
     ("Hugging Face's imagefolder", "#.jpg 3.jpg metadata.jsonl", "", "folder 4 left 1"),
     ("pictures and captions", "#.jpg #.txt", "", "? several kinds; 3 other files (.jpg); 3 documents"),

@@ -4,9 +4,9 @@ use super::Arrays;
 use super::npz::SUFFIX;
 use super::order::c_order;
 use super::table::{At, Unit};
-use crate::compression::Compression;
 use crate::dataset::{Dataset, SampleId, Span, UnitId, Units};
 use crate::formats::endian::turn;
+use crate::formats::zip::directory;
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -17,23 +17,11 @@ impl Arrays {
 
     /// Inflates a deflated member into `out`, which is as long as it.
     fn inflate(&self, unit: &Unit, stored: &[u8], out: &mut [u8]) -> Result<()> {
-        let broken = |what: &str| {
+        directory::inflate(stored, out, unit.packed.bytes, unit.packed.crc).map_err(|what| {
             let what = format!("member \"{}{SUFFIX}\" {what}", self.table.unit_name(unit).escape_debug());
             let error = Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(unit.file));
             error.with_offset(unit.packed.start).with_remedy("fetch or write the file again")
-        };
-        let inflated = Compression::Deflate.decode(stored, out);
-        let len = inflated.map_err(|error| broken("cannot be inflated").with_source(error))?;
-        if len as u64 != unit.packed.bytes {
-            return Err(broken(&format!("inflates to {len} bytes, and the directory says {}", unit.packed.bytes)));
-        }
-        let mut crc = flate2::Crc::new();
-        crc.update(out.get(..len).unwrap_or_default());
-        if crc.sum() != unit.packed.crc {
-            let (found, wanted) = (crc.sum(), unit.packed.crc);
-            return Err(broken(&format!("has the checksum {found:08x}, and the directory says {wanted:08x}")));
-        }
-        Ok(())
+        })
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Member {
     /// The place of the member's own header.
     pub(crate) header: u64,
     /// Where the next header, or the directory, begins.
-    limit: u64,
+    pub(super) limit: u64,
 }
 
 impl Member {
@@ -214,6 +214,40 @@ pub(crate) fn content(source: &Source, member: &Member) -> Result<Range<u64>> {
     match start.checked_add(member.stored_bytes) {
         Some(end) if end <= member.limit => Ok(start..end),
         _ => Err(broken("leaves no room for its bytes")),
+    }
+}
+
+/// The place of a member's bytes in what was read from its header on.
+///
+/// # Errors
+/// What is wrong with the header, in words.
+pub(super) fn content_in(member: &Member, read: &[u8]) -> Result<Range<usize>, &'static str> {
+    let (name, header) = (member.name.as_bytes(), read.get(..HEADER_BYTES).ok_or("has no header")?);
+    let name_end = HEADER_BYTES + usize::from(u16_at(header, 26));
+    let is_its = header.starts_with(HEADER_SIGNATURE) && u16_at(header, 8) == member.method;
+    if !is_its || read.get(HEADER_BYTES..name_end) != Some(name) {
+        return Err("has another header than the directory says");
+    }
+    let start = name_end + usize::from(u16_at(header, 28));
+    // Fits: it is no longer than what was read, or refused.
+    let end = start.saturating_add(usize::try_from(member.stored_bytes).unwrap_or(usize::MAX));
+    if end <= read.len() { Ok(start..end) } else { Err("has a header that leaves no room for its bytes") }
+}
+
+/// Inflates a member of this many bytes into `out`, which is at least as long.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn inflate(stored: &[u8], out: &mut [u8], bytes: u64, crc: u32) -> Result<(), String> {
+    let len = Compression::Deflate.decode(stored, out).map_err(|error| format!("cannot be inflated: {error}"))?;
+    if len as u64 != bytes {
+        return Err(format!("inflates to {len} bytes, and the directory says {bytes}"));
+    }
+    let mut found = flate2::Crc::new();
+    found.update(out.get(..len).unwrap_or_default());
+    match found.sum() {
+        sum if sum == crc => Ok(()),
+        sum => Err(format!("has the checksum {sum:08x}, and the directory says {crc:08x}")),
     }
 }
 
