@@ -13,13 +13,58 @@ import os
 import random
 import statistics
 import subprocess
+import sys
 import tarfile
+import time
 import io
-
-from loop import bench, drop_caches, find, rate
 
 GROUP = "/sys/fs/cgroup/blkio/uringload-limited"
 MEMORY_GROUP = "/sys/fs/cgroup/memory/uringload-limited"
+
+
+def find(value, name):
+    """The first value of that name anywhere in a document."""
+    if isinstance(value, dict):
+        if name in value:
+            return value[name]
+        value = list(value.values())
+    for one in value if isinstance(value, list) else []:
+        found = find(one, name)
+        if found is not None:
+            return found
+    return None
+
+
+def drop_caches():
+    """Empties the page cache. Needs root."""
+    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+        file.write("3")
+
+
+def bench(binary, path, seconds, options, groups=(), during=None, may_fail=False):
+    """One run of `bench`, past the page cache, within these control groups: its report. `during` is called a
+    second after it has begun. A run that fails ends the script, or if it `may_fail` gives its exit status and what it
+    said in place of the report.
+    """
+    command = [binary, "bench", path, "--io", "direct", "--duration", f"{seconds}s", "--json", "-", *options]
+    # /bin/sh enters the groups, and becomes the program.
+    enter = "".join(f"echo $$ > {group}/cgroup.procs && " for group in groups)
+    process = subprocess.Popen(["/bin/sh", "-c", f'{enter}exec "$@"', "sh", *command], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    if during:
+        time.sleep(1)
+        during()
+    out, problems = process.communicate()
+    if process.returncode:
+        if may_fail:
+            return process.returncode, problems
+        sys.exit(f"{' '.join(command)}: {problems}")
+    return json.loads(out)
+
+
+def rate(report):
+    """Samples and bytes a second."""
+    return find(report, "samples_per_s"), find(report, "bytes_per_s") or 0
 
 
 def make_tar(path, shards, samples, mean, seed):
@@ -115,7 +160,7 @@ def contained(arguments, path):
         for _ in range(arguments.rounds):
             drop_caches()
             options = ["--no-raw", "--shuffle", "--epochs", "1000"]
-            report, _ = bench(arguments.binary, path, 5, options, [MEMORY_GROUP], may_fail=True)
+            report = bench(arguments.binary, path, 5, options, [MEMORY_GROUP], may_fail=True)
             if isinstance(report, tuple):
                 ends.append(f"exit {report[0]}: {report[1].strip().splitlines()[-1]}")
             else:
@@ -175,7 +220,7 @@ def main():
             # A limit that is imposed while it reads cannot be announced.
             late = (lambda: limit(device, operations, most)) if is_late else None
             drop_caches()
-            report, _ = bench(arguments.binary, path, seconds, ["--no-raw", *options, *more], [GROUP], late)
+            report = bench(arguments.binary, path, seconds, ["--no-raw", *options, *more], [GROUP], late)
             found.append(report)
             last.append(at_last(report, 1 / 3) if is_late else rate(report))
         samples = [one[0] for one in last]
