@@ -170,3 +170,34 @@ impl Source for &[u8] {
         self.len() as u64
     }
 }
+
+/// A file that has some pieces, in the order of their offsets, and makes up the bytes between them on the fly. These
+/// are not zeros, so none is mistaken for the end of an archive.
+#[cfg(test)]
+pub(crate) struct Sparse {
+    pub(crate) pieces: Vec<(u64, Vec<u8>)>,
+    pub(crate) size: u64,
+}
+
+#[cfg(test)]
+impl Source for Sparse {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
+        let end = (offset + into.len() as u64).min(self.size);
+        into.fill(0xaa);
+        let first = self.pieces.partition_point(|(at, piece)| at + piece.len() as u64 <= offset);
+        for (at, piece) in self.pieces[first..].iter().take_while(|(at, _)| *at < end) {
+            let part = (*at).max(offset)..(at + piece.len() as u64).min(end);
+            into[(part.start - offset) as usize..(part.end - offset) as usize]
+                .copy_from_slice(&piece[(part.start - at) as usize..(part.end - at) as usize]);
+        }
+        Ok((end - offset) as usize)
+    }
+
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        Ok(offset.min(self.size))
+    }
+
+    fn size_max(&self) -> u64 {
+        self.size
+    }
+}

@@ -6,7 +6,7 @@ use super::scan::{Entry, Sink, scan};
 use super::*;
 use crate::compression::Compression;
 use crate::dataset::SkipReason;
-use crate::index::window::Source;
+use crate::index::window::{Source, Sparse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -51,57 +51,21 @@ fn seal(block: &mut Block) {
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// An archive that makes up its payloads on the fly and counts the bytes that are read.
-struct Virtual {
-    /// Offsets of headers, with their blocks.
-    headers: Vec<(u64, Block)>,
-    size: u64,
-}
-
-impl Virtual {
-    fn new(sizes: impl Iterator<Item = u64>) -> Virtual {
-        let (mut headers, mut at) = (Vec::new(), 0);
-        for (number, size) in sizes.enumerate() {
-            headers.push((at, header(&format!("{:06}.{}", number / 2, ["cls", "jpg"][number % 2]), size)));
-            at += 512 + size.next_multiple_of(512);
-        }
-        Virtual { headers, size: at + 1024 }
+/// An archive of members of these sizes, with made-up payloads.
+fn made_up(sizes: impl Iterator<Item = u64>) -> Sparse {
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    for (number, size) in sizes.enumerate() {
+        pieces.push((at, header(&format!("{:06}.{}", number / 2, ["cls", "jpg"][number % 2]), size).to_vec()));
+        at += 512 + size.next_multiple_of(512);
     }
-}
-
-impl Source for Virtual {
-    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
-        let end = (offset + into.len() as u64).min(self.size);
-        // Payloads are not zeros, so none is mistaken for the end.
-        into.fill(0xaa);
-        {
-            let part = (self.size - 1024).max(offset)..end;
-            if part.start < part.end {
-                into[(part.start - offset) as usize..(part.end - offset) as usize].fill(0);
-            }
-        }
-        let first = self.headers.partition_point(|&(at, _)| at + 512 <= offset);
-        for &(at, block) in self.headers[first..].iter().take_while(|&&(at, _)| at < end) {
-            let part = at.max(offset)..(at + 512).min(end);
-            into[(part.start - offset) as usize..(part.end - offset) as usize]
-                .copy_from_slice(&block[(part.start - at) as usize..(part.end - at) as usize]);
-        }
-        Ok((end - offset) as usize)
-    }
-
-    fn reach(&mut self, offset: u64) -> Result<u64> {
-        Ok(offset.min(self.size))
-    }
-
-    fn size_max(&self) -> u64 {
-        self.size
-    }
+    pieces.push((at, vec![0; 1024]));
+    Sparse { pieces, size: at + 1024 }
 }
 
 /// 200 MB of images with labels: only the pages with headers are read.
 #[test]
 fn only_headers_are_read_between_large_members() {
-    let mut archive = Virtual::new((0..3600).map(|number| if number % 2 == 0 { 1 } else { 110_000 + number * 7 }));
+    let mut archive = made_up((0..3600).map(|number| if number % 2 == 0 { 1 } else { 110_000 + number * 7 }));
     assert!(archive.size > 200_000_000);
     let mut seen = Seen::default();
     let bytes_read = scan(&mut archive, &mut seen).unwrap();
@@ -113,7 +77,7 @@ fn only_headers_are_read_between_large_members() {
 /// Between small members everything is read, once and in large pieces.
 #[test]
 fn everything_is_read_once_between_small_members() {
-    let mut archive = Virtual::new((0..4000).map(|number| 3000 + number));
+    let mut archive = made_up((0..4000).map(|number| 3000 + number));
     let mut seen = Seen::default();
     let bytes_read = scan(&mut archive, &mut seen).unwrap();
     assert_eq!(seen.entries.len(), 4000);

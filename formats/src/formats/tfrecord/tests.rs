@@ -4,79 +4,40 @@ use super::Shapes;
 use super::example::{Columns, Learned};
 use super::frame::{FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked, scan};
 use crate::dataset::{Sample, Value};
-use crate::index::window::Source;
+use crate::index::window::Sparse;
 use crate::options::{Missing, OptionType};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use uringload_core::Result;
 
-/// A file that makes up its payloads on the fly.
-struct Virtual {
-    /// Offsets of frames, and the lengths of their payloads.
-    frames: Vec<(u64, u64)>,
-    size: u64,
-}
-
-impl Virtual {
-    fn new(lens: impl Iterator<Item = u64>) -> Virtual {
-        let (mut frames, mut size) = (Vec::new(), 0);
-        for len in lens {
-            frames.push((size, len));
-            size += FRAME_BYTES + len;
-        }
-        Virtual { frames, size }
+/// The length of a file of records of these lengths, with made-up payloads, and how much is read to find all frames.
+fn read_of(lens: impl Iterator<Item = u64>) -> (u64, u64) {
+    let (mut pieces, mut payloads, mut size) = (Vec::new(), Vec::new(), 0);
+    for len in lens {
+        pieces.push((size, [&len.to_le_bytes()[..], &masked(&len.to_le_bytes()).to_le_bytes()].concat()));
+        payloads.push((size + HEADER_BYTES, len));
+        size += FRAME_BYTES + len;
     }
-
-    /// Bytes that are read to find all frames.
-    fn scan(&mut self) -> u64 {
-        let mut found = Vec::new();
-        let read = scan(self, |offset, len| found.push((offset, len)));
-        assert!(found.into_iter().eq(self.frames.iter().map(|&(at, len)| (at + HEADER_BYTES, len))));
-        read.unwrap()
-    }
-}
-
-impl Source for Virtual {
-    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
-        let end = (offset + into.len() as u64).min(self.size);
-        into.fill(0xaa);
-        let first = self.frames.partition_point(|&(at, _)| at + HEADER_BYTES <= offset);
-        for &(at, len) in self.frames[first..].iter().take_while(|&&(at, _)| at < end) {
-            let mut header = len.to_le_bytes().to_vec();
-            header.extend(masked(&len.to_le_bytes()).to_le_bytes());
-            let part = at.max(offset)..(at + HEADER_BYTES).min(end);
-            into[(part.start - offset) as usize..(part.end - offset) as usize]
-                .copy_from_slice(&header[(part.start - at) as usize..(part.end - at) as usize]);
-        }
-        Ok((end - offset) as usize)
-    }
-
-    fn reach(&mut self, offset: u64) -> Result<u64> {
-        Ok(offset.min(self.size))
-    }
-
-    fn size_max(&self) -> u64 {
-        self.size
-    }
+    let mut found = Vec::new();
+    let read = scan(&mut Sparse { pieces, size }, |offset, len| found.push((offset, len))).unwrap();
+    assert_eq!(found, payloads);
+    (size, read)
 }
 
 /// 200 MB of images: only the pages with headers are read.
 #[test]
 fn only_headers_are_read_between_long_records() {
-    let mut file = Virtual::new((0..1800).map(|number| 110_000 + number * 7));
-    assert!(file.size > 200_000_000);
-    let read = file.scan();
-    println!("{read} of {} bytes read, {:.2} %", file.size, 100.0 * read as f64 / file.size as f64);
-    assert!(read * 20 < file.size, "{read} of {}: more than 5 %", file.size);
+    let (size, read) = read_of((0..1800).map(|number| 110_000 + number * 7));
+    assert!(size > 200_000_000);
+    println!("{read} of {size} bytes read, {:.2} %", 100.0 * read as f64 / size as f64);
+    assert!(read * 20 < size, "{read} of {size}: more than 5 %");
 }
 
 /// Between short records everything is read, once and in large pieces.
 #[test]
 fn everything_is_read_once_between_short_records() {
-    let mut file = Virtual::new(0..4000);
-    let read = file.scan();
-    assert!(read <= file.size + file.size / 50, "{read} of {}", file.size);
+    let (size, read) = read_of(0..4000);
+    assert!(read <= size + size / 50, "{read} of {size}");
 }
 
 /// Columns of a string, a list of integers and a list of floats.
