@@ -213,12 +213,7 @@ fn allocations_are_by_batch_and_not_by_read() {
         allocates_by_batch(&WAYS, &records(48 << 10), More::ShorterReads, Collate::Auto);
 
         // More files than the ring's table and the threads keep open, so that each read opens its file.
-        let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        for number in 0..1500_u64 {
-            write_file(&root.path().join(format!("{number:04}")), 1000 + number).expect("a file");
-        }
-        let folder: Arc<dyn Dataset> =
-            dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+        let (_root, folder) = common::fixture::files((0..1500).map(|number| (format!("{number:04}"), 1000 + number)));
         allocates_by_batch(&WAYS, &folder, More::BatchSize, Collate::Auto);
         // What is collated does not know how it was read.
         for collate in [Collate::Ragged, Collate::Padded(Padding::default())] {

@@ -7,6 +7,7 @@ mod common;
 
 use common::check::{checked, drain, ways_to};
 use common::content::{content, key_of, name_of, write_file};
+use common::fixture::files;
 use common::within;
 use std::fs::{self, File};
 use std::path::Path;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::batch::Batch;
 use uringload::config::{Collate, EngineChoice, IoChoice, OnError};
-use uringload::dataset::{self, Dataset, FileId, Options, Span};
+use uringload::dataset::{Dataset, FileId, Span};
 use uringload::{Builder, Loader, Reader, ReaderOptions};
 use uringload::{Error, ErrorKind};
 
@@ -25,12 +26,7 @@ const FILES: u64 = 60;
 
 /// A folder of [`FILES`] files of 100 kB and more.
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new().expect("a folder");
-    for number in 0..FILES {
-        write_file(&path(root.path(), number), 100_000 + number).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
-    (root, dataset)
+    files((0..FILES).map(|number| (path(Path::new(""), number), 100_000 + number)))
 }
 
 fn path(root: &Path, number: u64) -> std::path::PathBuf {
@@ -130,11 +126,8 @@ fn a_file_that_was_replaced_by_one_of_the_same_size() {
 #[test]
 fn empty_files_that_are_gone_or_have_bytes() {
     each_way(|way| {
-        let root = TempDir::new().expect("a folder");
-        for number in 0..FILES {
-            write_file(&path(root.path(), number), if number % 2 == 0 { 0 } else { 5000 + number }).expect("a file");
-        }
-        let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+        let size = |number| if number % 2 == 0 { 0 } else { 5000 + number };
+        let (root, dataset) = files((0..FILES).map(|number| (path(Path::new(""), number), size(number))));
         let reader = Reader::of(Arc::clone(&dataset), &ReaderOptions::default()).expect("a reader");
         fs::remove_file(path(root.path(), 2)).expect("remove");
         fs::write(path(root.path(), 4), b"bytes").expect("it grows");

@@ -1,12 +1,35 @@
-//! Folders of files with the sizes and names that tend to break programs.
+//! Folders of files: of any names and sizes, and of those that tend to break programs.
 
 use super::content::write_file;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use uringload::dataset::{self, Dataset, Options};
 
 const KIB: u64 = 1024;
+
+/// A dataset of files of these names and sizes, and the folder that has them until it is dropped. It is where the build
+/// is: more likely on a disk than the folder for what is temporary.
+pub fn made<N: AsRef<Path>>(
+    files: impl IntoIterator<Item = (N, u64)>,
+    options: &Options,
+) -> (TempDir, Arc<dyn Dataset>) {
+    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    for (name, size) in files {
+        let name = name.as_ref();
+        write(&root.path().join(name.parent().expect("a name")), name.file_name().expect("a name"), size);
+    }
+    let dataset = dataset::open(&[root.path()], options).expect("a dataset");
+    (root, dataset)
+}
+
+/// Files that are a sample each.
+pub fn files<N: AsRef<Path>>(files: impl IntoIterator<Item = (N, u64)>) -> (TempDir, Arc<dyn Dataset>) {
+    made(files, &Options::new().format("folder"))
+}
 
 /// Sizes around the units that reads are cut and aligned to: bytes, sectors, pages, reads of 512 KiB.
 pub const SIZES: [u64; 26] = [

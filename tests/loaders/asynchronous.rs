@@ -15,7 +15,7 @@ mod tokio_example;
 mod tokio_uring_example;
 
 use crate::common::check::{checked, order};
-use crate::common::content::write_file;
+use crate::common::fixture::files;
 use crate::common::{skip, within};
 use futures_util::{FutureExt, Stream, StreamExt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,7 +30,7 @@ use tempfile::TempDir;
 use tokio::runtime;
 use uringload::Builder;
 use uringload::batch::Batch;
-use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::dataset::{Dataset, SampleId};
 use uringload::inspect::Shuffled;
 use uringload::sampler::Cursor;
 use uringload::stats::{Doing, Role};
@@ -51,11 +51,7 @@ struct Work {
 
 impl Work {
     fn new() -> Work {
-        let root = TempDir::new().expect("a folder");
-        for number in 0..FILES {
-            write_file(&root.path().join(format!("{number:03}")), 20_000 + number * 41).expect("a file");
-        }
-        let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+        let (root, dataset) = files((0..FILES).map(|number| (format!("{number:03}"), 20_000 + number * 41)));
         Work { dataset, _root: root, came: Mutex::default() }
     }
 

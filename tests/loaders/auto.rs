@@ -2,7 +2,7 @@
 //! state the order when it was made.
 
 use crate::common::check::{drain, ways_to};
-use crate::common::content::write_file;
+use crate::common::fixture::{files, made};
 use crate::common::within;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,8 @@ const SEED: u64 = 9;
 
 /// `samples` of one length in four shards.
 fn shards(samples: u64, bytes: u64) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for shard in 0..4 {
-        write_file(&root.path().join(format!("{shard}.bin")), samples / 4 * bytes).expect("a file");
-    }
     let options = Options::new().format("records").set("record_bytes", bytes);
-    let dataset = dataset::open(&[root.path()], &options).expect("records");
+    let (root, dataset) = made((0..4).map(|shard| (format!("{shard}.bin"), samples / 4 * bytes)), &options);
     assert_eq!((dataset.len(), dataset.shards().len()), (samples, 4));
     (root, dataset)
 }
@@ -60,11 +56,7 @@ fn the_layout_decides() {
 /// Many small files are no shards.
 #[test]
 fn a_folder_of_files_is_shuffled_as_a_whole() {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..4100 {
-        write_file(&root.path().join(format!("{number:04}")), 10).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+    let (_root, dataset) = files((0..4100).map(|number| (format!("{number:04}"), 10)));
     assert!(order(&*dataset, Shuffle::Auto).starts_with("shuffled, seed"));
 }
 

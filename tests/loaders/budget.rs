@@ -1,14 +1,14 @@
 //! Loaders that share a budget of memory.
 
 use crate::common::check::checked;
-use crate::common::content::write_file;
+use crate::common::fixture::files;
 use crate::common::within;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::Batch;
 use uringload::config::MemoryBudget;
-use uringload::dataset::{self, Dataset, Options};
+use uringload::dataset::Dataset;
 use uringload::{Builder, ErrorKind, Loader};
 
 const BOUND: Duration = Duration::from_secs(120);
@@ -16,12 +16,7 @@ const MIB: u64 = 1 << 20;
 
 /// Files of these sizes.
 fn folder(sizes: &[u64]) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for (number, &size) in sizes.iter().enumerate() {
-        write_file(&root.path().join(format!("{number:03}")), size).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
-    (root, dataset)
+    files(sizes.iter().enumerate().map(|(number, &size)| (format!("{number:03}"), size)))
 }
 
 fn builder(dataset: &Arc<dyn Dataset>, budget: &MemoryBudget) -> Builder {

@@ -2,7 +2,7 @@
 //! fewer reads, over every way to read.
 
 use crate::common::check::{checked, drain, ways_to};
-use crate::common::content::write_file;
+use crate::common::fixture::{files, made};
 use crate::common::within;
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uringload::config::Config;
 use uringload::config::{Cache, Cause, Collate, IoChoice, OnError, Padding, Shuffle};
-use uringload::dataset::{self, Dataset, Options};
+use uringload::dataset::{Dataset, Options};
 use uringload::sampler::Cursor;
 use uringload::{ErrorKind, Loader};
 
@@ -22,24 +22,14 @@ const EPOCHS: u64 = 3;
 const MIB: u64 = 1 << 20;
 
 fn records(files: u64, bytes: u64, record_bytes: u64) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..files {
-        write_file(&root.path().join(format!("{number}.bin")), bytes).expect("a file");
-    }
     let options = Options::new().format("records").set("record_bytes", record_bytes).set("drop_tail", true);
-    let dataset = dataset::open(&[root.path()], &options.set("header_bytes", 7)).expect("records");
-    (root, dataset)
+    made((0..files).map(|number| (format!("{number}.bin"), bytes)), &options.set("header_bytes", 7))
 }
 
 /// Files of many lengths, some of them empty, one longer than a stretch.
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..40_u64 {
-        let bytes = if number == 3 { 3 * MIB + 5 } else { number % 5 * (number * 931 + 8) };
-        write_file(&root.path().join(format!("{number:02}")), bytes).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
-    (root, dataset)
+    let bytes = |number| if number == 3 { 3 * MIB + 5 } else { number % 5 * (number * 931 + 8) };
+    files((0..40_u64).map(|number| (format!("{number:02}"), bytes(number))))
 }
 
 fn config(shuffle: Shuffle, cache: Cache) -> Config {

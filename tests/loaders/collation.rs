@@ -2,7 +2,8 @@
 //! nothing else, whatever was read beside them and whatever could not be read.
 
 use crate::common::check::{WAYS, checked, drain, order};
-use crate::common::content::{content, key_of, name_of, write_file};
+use crate::common::content::{content, key_of, name_of};
+use crate::common::fixture::made;
 use crate::common::{skip, within};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 use uringload::batch::{Batch, Column, Data};
 use uringload::config::Config;
 use uringload::config::{Collate, EngineChoice, IoChoice, OnError, PadValue, Padding};
-use uringload::dataset::{self, DType, Dataset, Field, Index, Options, Sample, SampleId, Schema, Shape, Span, Value};
+use uringload::dataset::{DType, Dataset, Field, Index, Options, Sample, SampleId, Schema, Shape, Span, Value};
 use uringload::inspect::Shuffled;
 use uringload::{Error, ErrorKind, Loader, Result};
 
@@ -23,22 +24,13 @@ const GAPS: [u64; 2] = [0, 20_000];
 
 /// Files of whole elements of 8 bytes in two class folders, some of them empty.
 fn folder(labels: bool, dtype: DType) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..FILES {
-        let class = root.path().join(if number < FILES / 2 { "cat" } else { "dog" });
-        std::fs::create_dir_all(&class).expect("a class folder");
-        write_file(&class.join(format!("{number:03}")), number % 7 * (number * 56 + 8)).expect("a file");
-    }
-    let options = Options::new().format("folder").set("labels", labels).set("dtype", dtype);
-    let dataset = dataset::open(&[root.path()], &options).expect("a folder");
-    (root, dataset)
+    let class = |number| if number < FILES / 2 { "cat" } else { "dog" };
+    let file = |number| (format!("{}/{number:03}", class(number)), number % 7 * (number * 56 + 8));
+    made((0..FILES).map(file), &Options::new().format("folder").set("labels", labels).set("dtype", dtype))
 }
 
 fn records(bytes: u64, options: &Options) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    write_file(&root.path().join("records"), bytes).expect("a file");
-    let dataset = dataset::open(&[root.path()], options).expect("records");
-    (root, dataset)
+    made([("records", bytes)], options)
 }
 
 fn config(collate: Collate) -> Config {

@@ -1,11 +1,10 @@
 //! A loader's report on its reads by their length, its dearest samples, and the holders of its memory.
 
-use crate::common::content::write_file;
 use crate::common::faulty::{Fault, Faulty, Spec};
+use crate::common::fixture::files;
 use crate::common::{HANG, skip, within};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use uringload::Loader;
 use uringload::config::{IoChoice, Shuffle};
 use uringload::dataset::{self, DType, Options, SampleId};
@@ -50,11 +49,7 @@ fn the_file_that_answers_late_is_the_dearest_sample() {
 #[test]
 fn the_sample_that_takes_long_to_decode_is_the_dearest() {
     for threads in [0, 2] {
-        let root = TempDir::new().expect("a folder");
-        for number in 0..64_u64 {
-            write_file(&root.path().join(format!("{number:03}")), 500 + number).expect("a file");
-        }
-        let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("files");
+        let (_root, dataset) = files((0..64).map(|number| (format!("{number:03}"), 500 + number)));
         // The last one takes longer than all others together, however long this machine takes for those.
         let (begun, done) = (Instant::now(), AtomicU64::new(0));
         let slow = move |input: &Input<'_>, out: &mut [u8]| {
@@ -83,12 +78,8 @@ fn the_sample_that_takes_long_to_decode_is_the_dearest() {
 
 #[test]
 fn reads_are_told_by_their_length_and_memory_by_its_holder() {
-    let root = TempDir::new().expect("a folder");
-    for number in 0..40_u64 {
-        write_file(&root.path().join(format!("{number:03}")), if number % 4 == 0 { 600 * KIB } else { 2 * KIB })
-            .expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("files");
+    let size = |number| if number % 4 == 0 { 600 * KIB } else { 2 * KIB };
+    let (_root, dataset) = files((0..40).map(|number| (format!("{number:03}"), size(number))));
     let builder = Loader::builder(dataset).batch_size(1).epochs(1).io(IoChoice::Buffered).memory_limit(4 << 20);
     let mut loader = builder.build().expect("a loader");
     // The loader reads ahead until its memory is full, and looks once a second at least, also when it has to wait.

@@ -1,24 +1,19 @@
 //! Batches by epoch.
 
-use crate::common::content::write_file;
+use crate::common::fixture::files;
 use crate::common::within;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::config::Packing;
-use uringload::dataset::{self, Dataset, Options};
+use uringload::dataset::Dataset;
 use uringload::{Builder, Loader};
 
 const BOUND: Duration = Duration::from_secs(60);
 const FILES: u64 = 10;
 
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new().expect("a folder");
-    for number in 0..FILES {
-        write_file(&root.path().join(format!("{number}")), 1000 + number).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
-    (root, dataset)
+    files((0..FILES).map(|number| (format!("{number}"), 1000 + number)))
 }
 
 /// Of each epoch that is handed out: its number, and how many batches and errors it had.

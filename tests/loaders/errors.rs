@@ -4,6 +4,7 @@
 use crate::common::check::{checked, drain, ways_to};
 use crate::common::content::write_file;
 use crate::common::faulty::{Fault, Faulty, Spec};
+use crate::common::fixture;
 use crate::common::{HANG, skip, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -31,11 +32,7 @@ type Way = (EngineChoice, IoChoice);
 
 /// A folder of [`FILES`] files of which those of [`BAD`] were cut, removed, or are no files any more.
 fn folder_with_bad_files() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new().expect("a folder");
-    for number in 0..FILES {
-        write_file(&path(root.path(), number), 5_000 + number).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+    let (root, dataset) = fixture::files((0..FILES).map(|number| (path(Path::new(""), number), 5_000 + number)));
     for number in BAD {
         let file = path(root.path(), number);
         match number % 3 {
@@ -150,10 +147,7 @@ fn replaced_samples_keep_ranks_aligned() {
 fn where_nothing_is_good_an_error_ends_the_attempts() {
     each_way(|_, way| {
         for files in [1, 40] {
-            let root = TempDir::new().expect("a folder");
-            (0..files).for_each(|number| write_file(&path(root.path(), number), 5_000).expect("a file"));
-            let dataset: Arc<dyn Dataset> =
-                dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+            let (root, dataset) = fixture::files((0..files).map(|number| (path(Path::new(""), number), 5_000)));
             (0..files).for_each(|number| drop(File::create(path(root.path(), number)).expect("empty")));
             let all = batches(builder(&dataset, way).on_error(OnError::Replace).build().expect("a loader"));
             assert_eq!(all.len() as u64, files.div_ceil(4));

@@ -2,7 +2,7 @@
 //! reads, with memory and amplification bounded, and said in the route.
 
 use crate::common::check::{drain, ways_to};
-use crate::common::content::write_file;
+use crate::common::fixture::made;
 use crate::common::within;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,12 @@ const PRICE: u64 = 800_000;
 
 /// Samples of 20 000 bytes and 1200 apart, as members of an archive are.
 fn ranges() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for shard in 0..4 {
-        write_file(&root.path().join(format!("{shard}.bin")), 200 * 21_200).expect("a file");
-    }
-    let options = Options::new().format("records").set("record_bytes", 21_200);
-    let dataset = dataset::open(&[root.path()], &options).expect("records");
-    (root, dataset)
+    records(4, 200, 21_200)
+}
+
+fn records(files: u64, count: u64, record_bytes: u64) -> (TempDir, Arc<dyn Dataset>) {
+    let options = Options::new().format("records").set("record_bytes", record_bytes);
+    made((0..files).map(|file| (format!("{file}.bin"), count * record_bytes)), &options)
 }
 
 fn config(shuffle: Shuffle, price: u64) -> Config {
@@ -105,11 +104,8 @@ fn what_does_not_fit_is_said_and_read_one_by_one() {
 #[test]
 fn neighbours_in_order_are_joined_and_the_route_says_so() {
     within(BOUND, || {
-        let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         // Longer than two pages, which tmpfs aligns reads to: else neighbours touch.
-        write_file(&root.path().join("a.bin"), 400 * 12_000).expect("a file");
-        let options = Options::new().format("records").set("record_bytes", 12_000);
-        let dataset = dataset::open(&[root.path()], &options).expect("records");
+        let (_root, dataset) = records(1, 400, 12_000);
         // Every other one, so that there are gaps.
         let even = (0..dataset.len()).step_by(2).collect();
         let dataset: Arc<dyn Dataset> = Arc::new(dataset::View::of(dataset, even).expect("a view"));
@@ -133,10 +129,7 @@ fn neighbours_in_order_are_joined_and_the_route_says_so() {
 /// A batch that just fits without gaps is read without them, and that is said.
 #[test]
 fn gaps_are_no_reason_to_refuse_a_batch() {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    write_file(&root.path().join("a.bin"), 100 * 3000).expect("a file");
-    let options = Options::new().format("records").set("record_bytes", 3000);
-    let dataset = dataset::open(&[root.path()], &options).expect("records");
+    let (_root, dataset) = records(1, 100, 3000);
     let with = |limit, price| Config { memory_limit: Some(limit), ..config(Shuffle::Off, price) };
     let fits = |limit: &u64| Loader::builder(Arc::clone(&dataset)).config(with(*limit, 0)).build().is_ok();
     let least = (10_000..1_000_000).step_by(1000).find(fits).expect("a limit");

@@ -3,6 +3,7 @@
 
 use crate::common::check::{WAYS, checked, conforms, drain};
 use crate::common::content::write_file;
+use crate::common::fixture::made;
 use crate::common::within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,12 +128,9 @@ fn weights_change_behind_any_batch() {
 #[test]
 fn windows_shards_and_subsets_are_read_like_any_order() {
     within(BOUND, || {
-        let root = TempDir::new().expect("a folder");
         let options = Options::new().format("records").set("record_bytes", 997).set("header_bytes", 5);
-        for (number, records) in [20_u64, 0, 31, 4, 17].iter().enumerate() {
-            write_file(&root.path().join(format!("{number}")), 5 + 997 * records).expect("a file");
-        }
-        let all: Arc<dyn Dataset> = dataset::open(&[root.path()], &options).expect("records");
+        let records = [("0", 20), ("1", 0), ("2", 31), ("3", 4), ("4", 17)];
+        let (_root, all) = made(records.map(|(name, records)| (name, 5 + 997 * records)), &options);
         let some: Arc<dyn Dataset> = Arc::new(View::without(Arc::clone(&all), vec![3, 20, 50]).expect("a subset"));
         for dataset in [all, some] {
             for shuffle in [Shuffle::Window(10), Shuffle::Shards { mixed: 2 }] {

@@ -2,7 +2,7 @@
 //! may be dropped at any moment.
 
 use crate::common::check::{WAYS, checked, drain, order};
-use crate::common::content::write_file;
+use crate::common::fixture::{files, made};
 use crate::common::{HANG, skip, within};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -35,23 +35,14 @@ fn size(number: u64) -> u64 {
 /// A folder of [`FILES`] files of some 40 kB, where the build lies: more likely on a disk than the folder for what is
 /// temporary.
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..FILES {
-        write_file(&root.path().join(name(number)), size(number)).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
-    (root, dataset)
+    files((0..FILES).map(|number| (name(number), size(number))))
 }
 
 /// `count` records in two files.
 fn records(count: u64, record_bytes: u64, header_bytes: u64) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for (number, records) in [count / 3, count - count / 3].into_iter().enumerate() {
-        write_file(&root.path().join(number.to_string()), header_bytes + records * record_bytes).expect("a file");
-    }
     let options = Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", header_bytes);
-    let dataset = dataset::open(&[root.path()], &options).expect("records");
-    (root, dataset)
+    let records = [("0", count / 3), ("1", count - count / 3)];
+    made(records.map(|(name, records)| (name, header_bytes + records * record_bytes)), &options)
 }
 
 fn builder(dataset: &Arc<dyn Dataset>) -> Builder {

@@ -2,7 +2,8 @@
 //! rows that no stop, world size or engine changes.
 
 use crate::common::check::{WAYS, ways_to};
-use crate::common::content::{first_wrong, key_of, name_of, write_file};
+use crate::common::content::{first_wrong, key_of, name_of};
+use crate::common::fixture::files;
 use crate::common::within;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use uringload::batch::{Batch, Data};
 use uringload::config::Batching;
 use uringload::config::Config;
 use uringload::config::{Buckets, Collate, EngineChoice, IoChoice, PackMethod, Packing, Shuffle};
-use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::dataset::{Dataset, SampleId};
 use uringload::inspect::{Shuffled, Walk};
 use uringload::sampler::{Cursor, Digest, Order, Selection};
 use uringload::{Error, ErrorKind, Loader};
@@ -20,15 +21,10 @@ const BOUND: Duration = Duration::from_secs(120);
 const FILES: u64 = 60;
 const EPOCHS: u64 = 2;
 
-/// Files of 0 to 10 kB, where the build lies: more likely on a disk than the folder for what is temporary.
+/// Files of 0 to 10 kB.
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..FILES {
-        let size = if number % 9 == 0 { number * 170 } else { number * number * 7919 % 1500 };
-        write_file(&root.path().join(format!("{number:02}")), size).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
-    (root, dataset)
+    let size = |number| if number % 9 == 0 { number * 170 } else { number * number * 7919 % 1500 };
+    files((0..FILES).map(|number| (format!("{number:02}"), size(number))))
 }
 
 fn packed(method: PackMethod) -> Batching {

@@ -1,6 +1,7 @@
 //! Ways to wait for a batch, handles to end the waiting, and batches for others: slices, tensors, made by hand.
 
 use crate::common::content::write_file;
+use crate::common::fixture::made;
 use crate::common::within;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -56,10 +57,8 @@ fn a_wait_has_an_end() {
 #[test]
 fn a_task_closes_a_loader_without_blocking() {
     within(BOUND, || {
-        let root = TempDir::new().expect("a folder");
-        write_file(&root.path().join("0"), RECORDS * 512).expect("a file");
         let options = Options::new().format("records").set("record_bytes", 512_u64);
-        let dataset: Arc<dyn Dataset> = dataset::open(&[root.path()], &options).expect("records");
+        let (_root, dataset) = made([("0", RECORDS * 512)], &options);
         let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).epochs(None);
         let mut loader = builder.build().expect("a loader");
         let held = loader.next().expect("a batch").expect("no error");

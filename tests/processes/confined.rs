@@ -2,7 +2,6 @@
 //! Every sample still comes, byte-exact, and the route says what was denied and what to do.
 
 use crate::common::check::{checked, conforms, drain};
-use crate::common::content::write_file;
 use crate::common::sandbox::{fork_idle, wait_for, without_io_uring};
 use crate::common::{fixture, within};
 use std::sync::Arc;
@@ -65,12 +64,7 @@ fn io_uring_denied_with_enosys() {
 #[test]
 fn a_fork_in_the_middle_changes_nothing() {
     within(BOUND, || {
-        let root = TempDir::new().expect("a folder");
-        for number in 0..200 {
-            write_file(&root.path().join(format!("{number:03}")), 70_000 + number * 101).expect("a file");
-        }
-        let dataset: Arc<dyn Dataset> =
-            dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
+        let (_root, dataset) = fixture::files((0..200).map(|number| (format!("{number:03}"), 70_000 + number * 101)));
         for engine in [EngineChoice::Auto, EngineChoice::Threads] {
             let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).epochs(4).shuffle(true).engine(engine);
             let mut loader = builder.io(IoChoice::Direct).build().expect("a loader");

@@ -1,26 +1,21 @@
 //! Processes that are started while a loader reads: they inherit nothing, and take nothing from their parent.
 
 use crate::common::check::{WAYS, checked};
-use crate::common::content::write_file;
+use crate::common::fixture::files;
 use crate::common::{skip, within};
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use uringload::dataset::{self, Dataset, FileId, Options, Span};
+use uringload::dataset::{Dataset, FileId, Span};
 use uringload::{Error, ErrorKind, Loader, Reader, ReaderOptions};
 
 const BOUND: Duration = Duration::from_secs(60);
 const FILES: u64 = 200;
 
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..FILES {
-        write_file(&root.path().join(format!("{number:03}")), 50_000 + number * 101).expect("a file");
-    }
-    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
-    (root, dataset)
+    files((0..FILES).map(|number| (format!("{number:03}"), 50_000 + number * 101)))
 }
 
 /// Loaders over every way to read that works here, each taken to its end, with `between` called at every batch.

@@ -3,7 +3,7 @@
 
 use super::stand_at;
 use crate::common::check::checked;
-use crate::common::content::write_file;
+use crate::common::fixture;
 use crate::common::{skip, within};
 use std::fs;
 use std::sync::Arc;
@@ -57,15 +57,8 @@ struct Got {
 
 impl Work {
     fn folder(files: u64, shuffle: Shuffle) -> Work {
-        let root = TempDir::new().expect("a folder");
-        for number in 0..files {
-            write_file(&root.path().join(format!("{number:03}")), number * 37 % 3001).expect("a file");
-        }
-        Work {
-            dataset: dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder"),
-            shuffle,
-            _root: Arc::new(root),
-        }
+        let (root, dataset) = fixture::files((0..files).map(|number| (format!("{number:03}"), number * 37 % 3001)));
+        Work { dataset, shuffle, _root: Arc::new(root) }
     }
 
     /// The same, but file 13 is a link to one in the hidden folder `.there`.
@@ -80,12 +73,9 @@ impl Work {
 
     /// Records of 700 bytes in files of several lengths.
     fn records(records: &[u64], shuffle: Shuffle) -> Work {
-        let root = TempDir::new().expect("a folder");
-        for (number, records) in records.iter().enumerate() {
-            write_file(&root.path().join(format!("{number}")), 9 + 700 * records).expect("a file");
-        }
         let options = Options::new().format("records").set("record_bytes", 700).set("header_bytes", 9);
-        let dataset = dataset::open(&[root.path()], &options).expect("records");
+        let files = records.iter().enumerate().map(|(number, records)| (format!("{number}"), 9 + 700 * records));
+        let (root, dataset) = fixture::made(files, &options);
         Work { dataset, shuffle, _root: Arc::new(root) }
     }
 
