@@ -10,7 +10,7 @@ use crate::formats::memory::{Limit, most_held};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::{Dataset, Options, Span, UnitId};
+use uringload::dataset::{DType, Dataset, Options, Shape, Span, UnitId};
 use uringload::{Error, ErrorKind};
 
 /// A file that `tests/data/make_columnar.py` wrote.
@@ -39,6 +39,17 @@ fn bytes_of(hex: &str) -> Vec<u8> {
 /// All rows of a dataset that has no bad one.
 fn rows(dataset: &dyn Dataset) -> Vec<Row> {
     samples(dataset).into_iter().map(|row| row.expect("a row")).collect()
+}
+
+/// The type and shape of a column.
+fn typed(dataset: &dyn Dataset, name: &str) -> (DType, Shape) {
+    let field = dataset.schema().fields.iter().find(|field| field.name == name).expect("a column");
+    (field.dtype, field.shape.clone())
+}
+
+/// The names of the columns, in order.
+fn names(dataset: &dyn Dataset) -> Vec<&str> {
+    dataset.schema().fields.iter().map(|field| field.name.as_str()).collect()
 }
 
 /// The dataset has these rows, and all their columns.
@@ -85,6 +96,14 @@ fn assert_nested(open: OpenColumn<'_>, name: &str) {
             }
         }
     }
+    let empty = |options: Options| uringload::dataset::open(&[data(name)], &options.set("nulls", "empty"));
+    let words = empty(of(&["words"])).expect("a dataset");
+    assert_eq!(texts(&*words, "words"), ["[\"a\",\"\"]", "[]", "", "[\"\\\\\",null,\"ß\"]"]);
+    // All columns at once, and those of a struct: its list is one.
+    let nested = empty(Options::new()).expect("a dataset");
+    assert_eq!(nested.schema().fields.len(), 10);
+    assert_eq!(sample(&*nested, 0).expect("a row")["info.tags"], b"[\"a\"]");
+    assert!(left_out(&*nested).is_empty());
 }
 
 /// What a dataset has left out: what, and the ends of the first paths.
@@ -97,8 +116,7 @@ fn left_out(dataset: &dyn Dataset) -> Vec<(&'static str, u64, String)> {
 fn assert_order(extension: &str) {
     let options = || Options::new().format(extension);
     let both = uringload::dataset::open(&[data(&format!("order-{extension}"))], &options()).expect("a dataset");
-    let names: Vec<&str> = both.schema().fields.iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(names, ["id", "text", "list"]);
+    assert_eq!(names(&*both), ["id", "text", "list"]);
     assert_eq!(texts(&*both, "text"), ["a", "b", "c"]);
     let rows = rows(&*both);
     assert_eq!(rows[2]["id"], 3_i64.to_le_bytes());
@@ -231,6 +249,34 @@ fn changes_are_survived(bytes: &[u8], extension: &str, open: Open<'_>, every: Ev
 /// Changed files that are tried of each file.
 const CHANGES: usize = 1000;
 
+/// Nulls of a file whose second row has none of its numbers and a null in its list, as errors and as empty values.
+fn assert_nulls_stand(open: impl Fn(&Options) -> Result<Arc<dyn Dataset>, Error>, block: &str) {
+    let errors = |options: &Options| -> Vec<Option<String>> {
+        let dataset = open(options).expect("a dataset");
+        (0..4).map(|id| sample(&*dataset, id).err().map(|error| error.to_string())).collect()
+    };
+    let number = errors(&of(&["number"]));
+    let told = number[1].as_ref().expect("an error");
+    assert!(told.contains(&format!("column \"number\" is null in row 1 of {block} 0\n")), "{told}");
+    assert!(told.contains("help: leave the column out, or skip such samples"), "{told}");
+    assert_eq!(number.iter().flatten().count(), 1);
+    let lists = errors(&of(&["list"]));
+    assert!(lists[1].as_ref().expect("an error").contains("is a list with a null in it"), "{lists:?}");
+    assert!(lists[2].as_ref().expect("an error").contains("is null in row 2"), "{lists:?}");
+    assert!(lists[0].is_none() && lists[3].is_none());
+    let empty = |columns: &[&str]| of(columns).set("nulls", "empty");
+    let lists = errors(&empty(&["list"]));
+    assert!(lists[1].as_ref().expect("an error").contains("is a list with a null in it"), "{lists:?}");
+    assert_eq!(lists.iter().flatten().count(), 1);
+    assert_eq!(errors(&empty(&["number"])), number);
+    let dataset = open(&empty(&["text", "image.bytes", "label"])).expect("a dataset");
+    assert_eq!(texts(&*dataset, "text"), ["a", "b", "", ""]);
+    assert_eq!(texts(&*dataset, "image.bytes"), ["x", "", "", "yz"]);
+    assert_eq!(texts(&*dataset, "label"), ["a", "", "b", "a"]);
+    let text = errors(&of(&["text"]));
+    assert!(text[2].as_ref().expect("an error").contains("nulls=empty (--nulls empty)"), "{text:?}");
+}
+
 /// Opens with one of the ways to stand for nulls.
 type OpenNulls<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Dataset>, Error>;
 
@@ -263,7 +309,7 @@ fn assert_nulls(open: OpenNulls<'_>, is_fixed: bool) {
     assert_eq!(masks(2), [true, true, true, true, false, true]);
     // A column that never has nulls has no mask, and the others have it after them.
     let masked = open("mask").expect("a dataset");
-    let names: Vec<&str> = masked.schema().fields.iter().map(|field| field.name.as_str()).collect();
+    let names = names(&*masked);
     assert_eq!((&names[..3], names.last()), (&["i32", "i32.valid", "bool"][..], Some(&"none")));
     assert_eq!(masked.index().encodings.len(), names.len());
     assert_ne!(masked.fingerprint(), open("zero").expect("a dataset").fingerprint());

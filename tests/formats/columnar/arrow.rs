@@ -29,10 +29,7 @@ fn every_type_in_files_and_streams_of_every_codec() {
 #[test]
 fn columns_have_the_types_of_the_file() {
     let arrow = all("types-file-zstd.arrow");
-    let of = |name: &str| {
-        let field = arrow.schema().fields.iter().find(|field| field.name == name).expect("a column");
-        (field.dtype, field.shape.clone())
-    };
+    let of = |name| typed(&*arrow, name);
     let scalar = Shape::Fixed(Vec::new());
     assert_eq!(of("u16"), (DType::U16, scalar.clone()));
     assert_eq!(of("f16"), (DType::F16, scalar.clone()));
@@ -52,8 +49,7 @@ fn what_is_projected_is_read_and_nothing_else() {
     let wanted = ["string", "i16", "string_view", "label"];
     for name in ["types-file-lz4.arrow", "types-stream-none.arrow"] {
         let arrow = open(name, &of(&wanted)).unwrap();
-        let names: Vec<&str> = arrow.schema().fields.iter().map(|field| field.name.as_str()).collect();
-        assert_eq!(names, wanted);
+        assert_eq!(names(&*arrow), wanted);
         assert_columns(&*arrow, &expected("arrow"), name);
         let every = all(name);
         for unit in 0..3 {
@@ -102,22 +98,7 @@ fn several_files_are_one_dataset() {
 
 #[test]
 fn nulls_are_errors_of_their_samples_or_empty() {
-    let errors = |options: &Options| -> Vec<Option<String>> {
-        let arrow = open("nulls.arrow", options).unwrap();
-        (0..4).map(|id| sample(&*arrow, id).err().map(|error| error.to_string())).collect()
-    };
-    let number = errors(&of(&["number"]));
-    let told = number[1].as_ref().expect("an error");
-    assert!(told.contains("column \"number\" is null in row 1 of record batch 0\n"), "{told}");
-    assert_eq!(number.iter().filter(|error| error.is_some()).count(), 1);
-    let empty = |columns: &[&str]| of(columns).set("nulls", "empty");
-    let lists = errors(&empty(&["list"]));
-    assert!(lists[1].as_ref().expect("an error").contains("is a list with a null in it"), "{lists:?}");
-    assert_eq!(lists.iter().filter(|error| error.is_some()).count(), 1);
-    let arrow = open("nulls.arrow", &empty(&["text", "image.bytes", "label"])).unwrap();
-    assert_eq!(texts(&*arrow, "text"), ["a", "b", "", ""]);
-    assert_eq!(texts(&*arrow, "image.bytes"), ["x", "", "", "yz"]);
-    assert_eq!(texts(&*arrow, "label"), ["a", "", "b", "a"]);
+    assert_nulls_stand(|options| open("nulls.arrow", options), "record batch");
 }
 
 /// The remedies that the error of a null names.
@@ -164,11 +145,6 @@ fn what_has_no_form_is_left_out_unless_it_is_wanted() {
 fn nested_columns_are_json_text() {
     for name in ["nested-none.arrow", "nested-lz4.arrow", "nested-zstd.arrow"] {
         assert_nested(&|name, column| open(name, &of(&[column])), name);
-        let empty = open(name, &of(&["words"]).set("nulls", "empty")).unwrap();
-        assert_eq!(texts(&*empty, "words"), ["[\"a\",\"\"]", "[]", "", "[\"\\\\\",null,\"ß\"]"]);
-        let nested = open(name, &Options::new().set("nulls", "empty")).unwrap();
-        assert_eq!(nested.schema().fields.len(), 10);
-        assert!(left_out(&*nested).is_empty());
     }
     let views = open("nested-views.arrow", &Options::new().set("nulls", "empty")).unwrap();
     assert_eq!(texts(&*views, "words"), ["[\"short\",\"longer than twelve bytes\"]", "[]", ""]);

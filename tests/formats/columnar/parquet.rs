@@ -36,10 +36,7 @@ fn every_type_of_every_codec_and_page_version() {
 #[test]
 fn columns_have_the_types_of_the_file() {
     let parquet = all("types-none-v1.parquet");
-    let of = |name: &str| {
-        let field = parquet.schema().fields.iter().find(|field| field.name == name).expect("a column");
-        (field.dtype, field.shape.clone())
-    };
+    let of = |name| typed(&*parquet, name);
     let scalar = Shape::Fixed(Vec::new());
     assert_eq!(of("u16"), (DType::U16, scalar.clone()));
     assert_eq!(of("f16"), (DType::F16, scalar.clone()));
@@ -65,8 +62,7 @@ fn columns_have_the_types_of_the_file() {
 fn what_is_projected_is_read_and_nothing_else() {
     let name = "types-zstd-v2.parquet";
     let parquet = open(name, &of(&["string", "i16"])).unwrap();
-    let names: Vec<&str> = parquet.schema().fields.iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(names, ["string", "i16"]);
+    assert_eq!(names(&*parquet), ["string", "i16"]);
     assert_columns(&*parquet, &expected("parquet"), name);
     let every = all(name);
     for unit in 0..3 {
@@ -210,28 +206,7 @@ fn several_files_are_one_dataset() {
 
 #[test]
 fn nulls_are_errors_of_their_samples_or_empty() {
-    let errors = |options: &Options| -> Vec<Option<String>> {
-        let parquet = open("nulls.parquet", options).unwrap();
-        (0..4).map(|id| sample(&*parquet, id).err().map(|error| error.to_string())).collect()
-    };
-    let number = errors(&of(&["number"]));
-    assert!(number[1].as_ref().unwrap().contains("column \"number\" is null in row 1 of row group 0\n"), "{number:?}");
-    assert_eq!(number.iter().filter(|error| error.is_some()).count(), 1);
-    let lists = errors(&of(&["list"]));
-    assert!(lists[1].as_ref().unwrap().contains("is a list with a null in it"), "{lists:?}");
-    assert!(lists[2].as_ref().unwrap().contains("is null in row 2"), "{lists:?}");
-    assert!(lists[0].is_none() && lists[3].is_none());
-    let empty = |columns: &[&str]| of(columns).set("nulls", "empty");
-    assert_eq!(errors(&empty(&["list"])).iter().filter(|error| error.is_some()).count(), 1);
-    assert_eq!(errors(&empty(&["number"])), number);
-    let parquet = open("nulls.parquet", &empty(&["text", "image.bytes", "label"])).unwrap();
-    assert_eq!(texts(&*parquet, "text"), ["a", "b", "", ""]);
-    assert_eq!(texts(&*parquet, "image.bytes"), ["x", "", "", "yz"]);
-    assert_eq!(texts(&*parquet, "label"), ["a", "", "b", "a"]);
-    let remedy = number[1].as_ref().unwrap();
-    assert!(remedy.contains("help: leave the column out, or skip such samples"), "{remedy}");
-    let text = errors(&of(&["text"]));
-    assert!(text[2].as_ref().unwrap().contains("nulls=empty (--nulls empty)"), "{text:?}");
+    assert_nulls_stand(|options| open("nulls.parquet", options), "row group");
     let required = all("required.parquet");
     assert!(words(&*required).iter().all(|encoding| !encoding.contains("null")));
     assert_eq!(texts(&*required, "text"), ["a", "b"]);
@@ -250,8 +225,7 @@ fn nulls_of_numbers_are_nan_or_zero_or_told_by_a_mask() {
 fn what_has_no_form_is_left_out_unless_it_is_wanted() {
     let odd = all("odd.parquet");
     assert_eq!(texts(&*odd, "text"), ["a", "b"]);
-    let names: Vec<&str> = odd.schema().fields.iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(names, ["id", "text"]);
+    assert_eq!(names(&*odd), ["id", "text"]);
     let keys = ("columns of types that cannot be read", 1, "keys<odd.parquet".to_owned());
     assert_eq!(left_out(&*odd), [keys]);
     let error = open("odd.parquet", &of(&["keys"])).unwrap_err();
@@ -266,13 +240,6 @@ fn what_has_no_form_is_left_out_unless_it_is_wanted() {
 fn nested_columns_are_json_text() {
     for name in ["nested-none.parquet", "nested-zstd.parquet", "nested-snappy.parquet"] {
         assert_nested(&|name, column| open(name, &of(&[column])), name);
-        let empty = open(name, &of(&["words"]).set("nulls", "empty")).unwrap();
-        assert_eq!(texts(&*empty, "words"), ["[\"a\",\"\"]", "[]", "", "[\"\\\\\",null,\"ß\"]"]);
-        // All columns at once, and those of a struct: its list is one.
-        let nested = open(name, &Options::new().set("nulls", "empty")).unwrap();
-        assert_eq!(nested.schema().fields.len(), 10);
-        assert_eq!(sample(&*nested, 0).unwrap()["info.tags"], b"[\"a\"]");
-        assert!(left_out(&*nested).is_empty());
     }
 }
 
