@@ -3,11 +3,13 @@
 
 mod source;
 mod imports;
+mod pages;
 mod prose;
 mod rules;
 mod scripts;
 
 use imports::Crate;
+use pages::Known;
 use rules::Rule;
 use scripts::Package;
 use source::{Source, python_files, rust_files, shell_files, texts};
@@ -45,6 +47,14 @@ const SAFE: [(&str, &str); 6] = [
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files of an extension in a folder, as one text.
+fn texts_of(folder: &str, extension: &str) -> String {
+    let entries = std::fs::read_dir(root().join(folder)).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let wanted = paths.filter(|path| path.extension().is_some_and(|found| found == extension));
+    wanted.map(|path| std::fs::read_to_string(path).expect("a text")).collect()
 }
 
 fn crates() -> impl Iterator<Item = Crate> {
@@ -151,6 +161,20 @@ fn words_are_plain() {
 }
 
 #[test]
+fn pages_name_what_is_there() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a page is readable");
+    let all = ["docs", "python", "adapters", "deploy"].into_iter().flat_map(|folder| texts(root(), folder));
+    let all = all.filter(|page| page.path.extension().is_some_and(|extension| extension == "md"));
+    let all: Vec<Source> = all.chain(PAGES.map(|path| Source::script(path, read(path)))).collect();
+    let surface = texts_of("tests/api", "txt");
+    let compiled: String = CRATES.map(|folder| read(&format!("{folder}/lib.rs"))).concat();
+    let sources: String = CRATES.iter().flat_map(|folder| rust_files(root(), folder)).map(|file| file.code).collect();
+    let known = Known { root: root(), surface: &surface, sources: &sources, compiled: &compiled };
+    let broken: Vec<String> = all.iter().flat_map(|page| pages::broken(page, &known)).collect();
+    assert!(all.len() > 20 && broken.is_empty(), "{} names lead nowhere:\n{}", broken.len(), broken.join("\n"));
+}
+
+#[test]
 fn each_file_says_what_it_is() {
     keep(rules::has_header, &CODE_FOLDERS);
 }
@@ -235,6 +259,23 @@ fn the_rules_about_scripts_catch_what_they_are_for() {
     assert_eq!(circles("if TYPE_CHECKING:\n    from ._a import A\n"), 0);
     assert_eq!(circles("if TYPE_CHECKING:\n    pass\nfrom . import _a\n"), 1);
     assert_eq!(circles("\"\"\"\nfrom . import _a\n\"\"\"\n"), 0);
+}
+
+#[test]
+fn the_rule_about_pages_catches_what_it_is_for() {
+    let (surface, sources) = ("fn uringload::Builder::pin(self: Self) -> Builder", "fn turn() {}");
+    let known = Known { root: root(), surface, sources, compiled: "include_str!(\"../docs/gpu.md\")]" };
+    let found = |path: &str, text: &str| pages::broken(&Source::script(path, text), &known).len();
+    let user = |text: &str| found("docs/cli.md", text);
+    assert_eq!(user("[a](cli.md) [b](gpu.md#memory) [c](#one-two) [d](https://a.b/c)\n\n## One: `two`"), 0);
+    assert_eq!(user("[a](clj.md) [b](gpu.md#memories) [c](#one)"), 3);
+    assert_eq!(user("[a](https://github.com/uringload/uringload/blob/main/docs/nothing.md)"), 1);
+    assert_eq!(user("[a][here] [b][there]\n\n[here]: ../README.md\n"), 1);
+    assert_eq!(user("`benches/gpu.sh` `tests/loaders.rs:7` `target/x` `images/7.jpg` `capi/tests/none.c`"), 1);
+    assert_eq!(user("```sh\ncapi/install.sh && docs/none.sh [a](b)\n```\n"), 1);
+    assert_eq!(user("`Builder::pin` `Builder::pi` `uringload::Builder::pin()` `Reactor::turn`"), 2);
+    assert_eq!(found("docs/internals/reading.md", "`Reactor::turn` `Reactor::turned`"), 1);
+    assert_eq!((found("docs/gpu.md", "a\n```rust\n```\n"), user("a\n```rust\n```\n")), (0, 1));
 }
 
 #[test]
