@@ -20,6 +20,7 @@ mod list;
 mod looks;
 mod outage;
 mod pack;
+mod pages;
 mod ranks;
 mod signals;
 mod state;
