@@ -156,8 +156,9 @@ fn jpeg_decoder() -> Finding {
     };
     let means = format!("a crop of a JPEG takes about 1.7 times the CPU of libjpeg-turbo 3: {why_not}");
     // Nothing is wrong with a machine that trains on something else.
-    Finding::new(WHAT, State::Info, format!("{name} {version}"), means)
-        .remedy("install libturbojpeg of libjpeg-turbo 3.0 or later (libturbojpeg0 of Debian 13 or Ubuntu 25.04)")
+    Finding::new(WHAT, State::Info, format!("{name} {version}"), means).remedy(
+        "take a build with it built in, as the wheels are, or install libturbojpeg of libjpeg-turbo 3.0 or later",
+    )
 }
 
 /// The size of the default pool, which is to be registered with the ring.

@@ -1,0 +1,295 @@
+"""Pages of documentation: every name, method and keyword of Python that they name is there, and their code runs."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import functools
+import importlib
+import importlib.util
+import inspect
+import json
+import pathlib
+import re
+import tarfile
+import textwrap
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from conftest import HAS_TORCH, needs_numpy
+
+import uringload
+from uringload import _arguments, _dataset
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = ["README.md", "python/README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md"))]
+#: Pages about Rust or C, whose loader, dataset and batch have other methods.
+NOT_OF_PYTHON = {"docs/gpu.md", "docs/images.md", "docs/orders.md", "docs/own-format.md", "docs/c.md", "docs/gds.md",
+                 "docs/bench-json.md", "docs/cli.md", "docs/features.md", "docs/settings.md"}  # fmt: skip
+OPTIONS = {*_dataset.OPTIONS, *_dataset.LISTS}
+#: What pages call objects of ours.
+OBJECTS: dict[str, Any] = {
+    "loader": uringload.DataLoader, "DataLoader": uringload.DataLoader, "train_loader": uringload.DataLoader,
+    "dataset": uringload.Dataset, "Dataset": uringload.Dataset, "batch": uringload.Batch, "Batch": uringload.Batch,
+    "reader": uringload.Reader, "Reader": uringload.Reader,
+}  # fmt: skip
+#: Keywords of other libraries, or of programs, that pages name by themselves.
+OTHERS = {"antialias", "batch_first", "memlock", "group_size", "data", "num_outputs", "cycle", "commit", "addr",
+          "ignore_data_skip", "resume_from_checkpoint", "use_seedable_sampler", "dataloader_config", "train_dataset",
+          "get_train_dataloader", "callbacks", "resampled", "split_by_node", "device_id", "non_blocking", "batch",
+          "max_size", "nulls", "record_bytes"}  # fmt: skip
+
+
+class Code(NamedTuple):
+    """A span or a block of code, and where it is."""
+
+    place: str
+    language: str
+    text: str
+    #: What the page says right before it.
+    before: str = ""
+
+
+def code(page: str) -> Iterator[Code]:
+    text = (ROOT / page).read_text()
+    for match in re.finditer(r"^( *)```(\S*)\n(.*?)^ *```|(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\4(?!`)", text, re.M | re.S):
+        place = f"{page}:{text.count(chr(10), 0, match.start()) + 1}"
+        if match[4] is None:
+            yield Code(place, match[2] or "text", textwrap.dedent(match[3]))
+        else:
+            yield Code(place, "", " ".join(match[5].split()), text[:match.start()][-30:])
+
+
+BLOCKS = [block for page in PAGES for block in code(page) if block.language == "python"]
+SPANS = [span for page in PAGES for span in code(page) if span.language in ("", "python")]
+OF_PYTHON = [span for span in SPANS if span.place.split(":")[0] not in NOT_OF_PYTHON and "Rust" not in span.before]
+
+
+def lacking(dotted: str) -> str | None:
+    """The first name of a dotted one below `uringload` that is not there."""
+    found: Any = uringload
+    names = dotted.split(".")[1:]
+    for depth, name in enumerate(names):
+        if not hasattr(found, name):
+            module = ".".join(["uringload", *names[: depth + 1]])
+            try:
+                found = importlib.import_module(module)
+                continue
+            except ModuleNotFoundError as missing:
+                if missing.name == module or not (missing.name or "").strip():
+                    return name
+                # The module is there, and the library that it is for is not.
+                return of_source(module, names[depth + 1 :])
+        found = getattr(found, name)
+    return None
+
+
+def of_source(module: str, names: list[str]) -> str | None:
+    """As `lacking`, by the text of a module that cannot be imported here."""
+    base = pathlib.Path(uringload.__file__).parent.joinpath(*module.split(".")[1:])
+    source = base.with_suffix(".py") if base.with_suffix(".py").exists() else base / "__init__.py"
+    nodes = ast.parse(source.read_text()).body
+    defined = {node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    return next((name for name in names[:1] if name not in defined), None)
+
+
+def test_names_are_there() -> None:
+    pattern = re.compile(r"(?<![\w./-])uringload(?:\.[A-Za-z_]\w*)+")
+    named = [(span.place, name) for span in SPANS for name in pattern.findall(span.text)
+             if not re.fullmatch(r"uringload\.(h|toml|txt|tar|so)", name)]  # fmt: skip
+    wrong = [f"{place}: {name} has no {found}" for place, name in named if (found := lacking(name))]
+    assert len(named) > 60 and not wrong, "\n".join(wrong)
+
+
+def methods(text: str) -> Iterator[tuple[str, list[str]]]:
+    """`loader.route().fallbacks` as ("loader", ["route()", "fallbacks"])."""
+    for match in re.finditer(r"(?<![\w./])(\w+)((?:\.[A-Za-z_]\w*(?:\(\))?)+)", text):
+        if match[1] in OBJECTS:
+            yield match[1], match[2][1:].split(".")
+
+
+def missing(of: Any, names: list[str]) -> str | None:
+    """The first of these attributes that is not there, through what methods return."""
+    for name in names:
+        bare = name.removesuffix("()")
+        attributes = {attribute for base in getattr(of, "__mro__", ()) for attribute in getattr(base, "__slots__", ())}
+        if not hasattr(of, bare) and bare not in attributes:
+            return f"{getattr(of, '__name__', of)} has no {bare}"
+        found = inspect.getattr_static(of, bare, None)
+        function = found.fget if isinstance(found, property) else found
+        hint = getattr(function, "__annotations__", {}).get("return", "")
+        if hint not in uringload.__all__ or not (name.endswith("()") or isinstance(found, property)):
+            return None
+        of = getattr(uringload, hint)
+    return None
+
+
+def test_methods_are_there() -> None:
+    named = [(span.place, *method) for span in OF_PYTHON for method in methods(span.text)]
+    wrong = [f"{place}: {found}" for place, of, names in named if (found := missing(OBJECTS[of], names))]
+    assert len(named) > 40 and not wrong, "\n".join(wrong)
+
+
+def keywords(of: Any) -> set[str]:
+    return {name for name, one in inspect.signature(of).parameters.items() if one.kind is not one.VAR_KEYWORD}
+
+
+#: What takes keywords, by the end of its name in a call.
+CALLS = {
+    "DataLoader": keywords(uringload.DataLoader.__init__) | OPTIONS | {*_arguments.IGNORED},
+    "Dataset": keywords(uringload.Dataset.__init__) | OPTIONS,
+    "from_index": keywords(uringload.Dataset.from_index), "mix": keywords(uringload.mix),
+    "Images": keywords(uringload.Images), "Tokens": keywords(uringload.Tokens), "pack": keywords(uringload.pack),
+    "read_into": keywords(uringload.read_into), "Reader": keywords(uringload.Reader.__init__),
+    "watch": keywords(uringload.watch), "merge_traces": keywords(uringload.merge_traces),
+    "bench": keywords(uringload.bench) | keywords(uringload.DataLoader.__init__) | OPTIONS,
+    "tune": keywords(uringload.tune) | keywords(uringload.DataLoader.__init__) | OPTIONS,
+    "next": keywords(uringload.Reader.next), "show": keywords(uringload.Batch.show),
+    "__dlpack__": {"stream", "max_version", "dl_device", "copy"},
+}  # fmt: skip
+
+
+def calls(text: str) -> Iterator[tuple[str, str]]:
+    """The name of each call that is known here, with each of its keywords."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            yield from ((name, word.arg) for word in node.keywords if word.arg)
+
+
+def test_keywords_are_there() -> None:
+    wrong, count = [], 0
+    anywhere = set().union(*CALLS.values()) | OTHERS
+    for place, _, text, _ in OF_PYTHON:
+        # torch's loader and sampler have the names of ours, in calls that replace them.
+        named = [] if "torch.utils.data.DataLoader" in text else [*calls(text)]
+        count += len(named)
+        ours = [(name, word) for name, word in named if name in CALLS]
+        wrong += [f"{place}: {name} has no {word}=" for name, word in ours if word not in CALLS[name]]
+        alone = re.match(r"([a-z_]+)=", text)
+        if alone and not named:
+            count += 1
+            wrong += [f"{place}: nothing takes {alone[1]}="] if alone[1] not in anywhere else []
+    assert count > 120 and not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[block.place for block in BLOCKS])
+def test_code_compiles(block: Code) -> None:
+    compile(block.text, block.place, "exec")
+
+
+#: Blocks that do not run here, by a part of them: one needs several GPUs, and one leaves a function to the reader.
+CANNOT_RUN = ("dist.init_process_group", "mine(decode_jpeg")
+RUN = [block for block in BLOCKS if not any(part in block.text for part in CANNOT_RUN)]
+
+
+HAS_TORCHVISION, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torchvision", "PIL"))
+NEEDS = {"torch": ("torch.", "import torch"), "torchvision": ("v2.", "transforms.", "torchvision."),
+         "PIL": ("imagenet", "photos", "train.tar")}  # fmt: skip
+
+
+@pytest.fixture
+def data(tmp_path: pathlib.Path) -> pathlib.Path:
+    """What the pages' paths name, small."""
+    for number in range(40):
+        place = tmp_path / "train" / ("cat" if number % 2 else "dog")
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.dat").write_bytes(bytes([number]) * 3000)
+    (tmp_path / "pixels.bin").write_bytes(bytes(range(256)) * (256 * 3 * 8))
+    (tmp_path / "px.bin").write_bytes(bytes(range(256)) * (256 * 3 * 8))
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.bin").write_bytes(bytes(range(256)) * 200)
+    for name in ("scans/images/a.jpg", "scans/masks/a.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    if HAS_PILLOW:
+        pictures(tmp_path)
+    (tmp_path / "train.csv").write_text("1.jpg,0\n2.jpg,1\n3.jpg,0\n4.jpg,1\n")
+    for name in ("a.bin", "b.bin", "model.bin"):
+        (tmp_path / name).write_bytes(bytes(range(256)) * 64)
+    return tmp_path
+
+
+def pictures(data: pathlib.Path) -> None:
+    """Photographs: in class folders, in one folder, and in an archive."""
+    from PIL import Image
+
+    with tarfile.open(data / "train.tar", "w") as archive:
+        for number in range(4):
+            name = f"{number % 2}/{number}.jpg"
+            for root in ("imagenet/train", "photos"):
+                path = data / root / (name if "/" in root else f"{number + 1}.jpg")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (300, 280), (60 * number, 20, 200)).save(path, "JPEG")
+            archive.add(data / "imagenet/train" / name, f"{number}.jpg")
+
+
+def prepared(data: pathlib.Path, counted: collections.Counter[str], text: str) -> dict[str, Any]:
+    """What the code of a page finds: names that a script has by then."""
+    import numpy as np
+
+    def count(name: str) -> Any:
+        return lambda values, *_: counted.update({name: len(values)})
+
+    def save(model: Any, state: Any) -> None:
+        counted.update(states=1)
+
+    collate: Any = "tuple" if "for images, labels in loader" in text else "auto"
+    loader = uringload.DataLoader(data / "train", 8, collate=collate, output="torch" if HAS_TORCH else "numpy")
+    names: dict[str, Any] = {"uringload": uringload, "numpy": np, "json": json, "DataLoader": uringload.DataLoader,
+                             "loader": loader, "model": None, "step": count("samples"), "train": count("samples"),
+                             "save": save, "weights": np.zeros(1024, np.uint8), "bias": np.zeros(512, np.uint8),
+                             "files": [data / "a.bin"] * 2, "offsets": [0, 8], "lengths": [8, 8], "labels": [1, 2],
+                             "decode": bytes, "right": 0}  # fmt: skip
+    if HAS_TORCH:
+        import torch
+
+        class Model(torch.nn.Module):
+            def forward(self, images: Any) -> Any:
+                return torch.zeros(len(images), 2)
+
+        names |= {"torch": torch, "model": Model()}
+    if HAS_TORCHVISION:
+        import torchvision
+        from torchvision import transforms
+        from torchvision.transforms import v2
+
+        names |= {"torchvision": torchvision, "transforms": transforms, "v2": v2}
+        names["normalize"] = transforms.Normalize([0.5] * 3, [0.5] * 3)
+    return names
+
+
+@needs_numpy
+@pytest.mark.parametrize("block", RUN, ids=[block.place for block in RUN])
+def test_code_runs(block: Code, data: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, is_there in (("torch", HAS_TORCH), ("torchvision", HAS_TORCHVISION), ("PIL", HAS_PILLOW)):
+        if not is_there and any(part in block.text for part in NEEDS[name]):
+            pytest.skip(f"skipped: {name} is not installed")
+    monkeypatch.chdir(data)
+    if not HAS_TORCH:
+        monkeypatch.setattr(uringload, "DataLoader", functools.partial(uringload.DataLoader, output="numpy"))
+    counted: collections.Counter[str] = collections.Counter()
+    names = prepared(data, counted, block.text)
+    # The machine may have no GPU, and the host gives the same bytes.
+    text = block.text.replace('"/data/', f'"{data}/').replace('"cuda:0"', '"cpu"')
+    exec(compile(text, block.place, "exec"), names)
+    if "range(90)" in text:
+        assert counted["samples"] == 90 * 40 and counted["states"] in (0, 90)
+    if isinstance(names["loader"], uringload.DataLoader):
+        names["loader"].close()
+
+
+def test_what_is_wrong_is_found() -> None:
+    assert lacking("uringload.DataLoader.state_dict") is None and lacking("uringload.torch.Dataset") is None
+    assert lacking("uringload.lightning.Metrics") is None and lacking("uringload.lightning.Metric") == "Metric"
+    assert lacking("uringload.Dataloader") == "Dataloader" and lacking("uringload.none.x") == "none"
+    (found,) = methods("print(loader.route().fallbacks)")
+    assert missing(OBJECTS[found[0]], found[1]) == "Route has no fallbacks"
+    assert missing(uringload.Batch, ["ids"]) is None and missing(uringload.Batch, ["id"])
+    assert [*calls("uringload.DataLoader(path, batchsize=3)")] == [("DataLoader", "batchsize")]
+    assert "batch_size" in CALLS["DataLoader"] and "batchsize" not in CALLS["DataLoader"]
