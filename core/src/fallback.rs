@@ -294,9 +294,12 @@ const RING_DENIED: &str = "io_uring is denied to this process (a seccomp profile
 const RING_DENIED_REMEDY: &str = "in a container allow io_uring_setup, io_uring_enter and io_uring_register: docker \
                                   run --security-opt seccomp=PROFILE.json (the default profile plus these three; \
                                   to try it: seccomp=unconfined); on the host: sysctl -w kernel.io_uring_disabled=0";
-const RING_ABSENT: &str = "there is no io_uring here (Linux before 5.1, a kernel without CONFIG_IO_URING, gVisor)";
-const RING_ABSENT_REMEDY: &str = "use Linux 5.19 or later with CONFIG_IO_URING; under gVisor start runsc with \
-                                  --iouring, or use runc";
+const RING_ABSENT: &str = "there is no io_uring here (a seccomp profile that hides it, as Podman's default, gVisor, \
+                           Linux before 5.1, or a kernel without CONFIG_IO_URING)";
+const RING_ABSENT_REMEDY: &str = "in a container allow io_uring_setup, io_uring_enter and io_uring_register: podman \
+                                  run --security-opt seccomp=PROFILE.json (the default profile plus these three); \
+                                  under gVisor start runsc with --iouring, or use runc; else Linux 5.19 or later with \
+                                  CONFIG_IO_URING";
 const MEMLOCK_REMEDY: &str = "raise the locked-memory limit: ulimit -l unlimited, LimitMEMLOCK=infinity (systemd), \
                               docker run --ulimit memlock=-1, or give CAP_IPC_LOCK; or lower --memory-limit";
 const NOFILE_REMEDY: &str = "raise the limit of open files: ulimit -n 65536, LimitNOFILE=65536 (systemd), docker run \
@@ -374,9 +377,14 @@ mod tests {
 
     #[test]
     fn denied_ring_names_the_seccomp_option_and_the_sysctl() {
-        let line = Fallback::new(Cause::RingSetup, "pread threads", Some(&io::Error::from_raw_os_error(1))).to_string();
-        for part in ["--security-opt seccomp=", "io_uring_register", "kernel.io_uring_disabled=0", "os error 1"] {
-            assert!(line.contains(part), "{line}");
+        // Docker's default profile answers EPERM, and Podman's ENOSYS.
+        for (errno, more) in [(EPERM, "kernel.io_uring_disabled=0"), (ENOSYS, "runsc with --iouring")] {
+            let error = io::Error::from_raw_os_error(errno);
+            let line = Fallback::new(Cause::RingSetup, "pread threads", Some(&error)).to_string();
+            let error = format!("os error {errno}");
+            for part in ["--security-opt seccomp=", "io_uring_register", "a seccomp profile", more, &error] {
+                assert!(line.contains(part), "{line}");
+            }
         }
     }
 
