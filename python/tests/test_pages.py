@@ -13,6 +13,7 @@ import pathlib
 import re
 import tarfile
 import textwrap
+import wave
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ OBJECTS: dict[str, Any] = {
 OTHERS = {"antialias", "batch_first", "memlock", "group_size", "data", "num_outputs", "cycle", "commit", "addr",
           "ignore_data_skip", "resume_from_checkpoint", "use_seedable_sampler", "dataloader_config", "train_dataset",
           "get_train_dataloader", "callbacks", "resampled", "split_by_node", "device_id", "non_blocking", "batch",
-          "max_size", "nulls", "record_bytes"}  # fmt: skip
+          "max_size", "nulls", "record_bytes", "seccomp"}  # fmt: skip
 
 
 class Code(NamedTuple):
@@ -97,7 +98,7 @@ def of_source(module: str, names: list[str]) -> str | None:
 def test_names_are_there() -> None:
     pattern = re.compile(r"(?<![\w./-])uringload(?:\.[A-Za-z_]\w*)+")
     named = [(span.place, name) for span in SPANS for name in pattern.findall(span.text)
-             if not re.fullmatch(r"uringload\.(h|toml|txt|tar|so)", name)]  # fmt: skip
+             if not re.fullmatch(r"uringload\.(h|toml|txt|tar|so|json)", name)]  # fmt: skip
     wrong = [f"{place}: {name} has no {found}" for place, name in named if (found := lacking(name))]
     assert len(named) > 60 and not wrong, "\n".join(wrong)
 
@@ -189,8 +190,9 @@ RUN = [block for block in BLOCKS if not any(part in block.text for part in CANNO
 
 
 HAS_TORCHVISION, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torchvision", "PIL"))
-NEEDS = {"torch": ("torch.", "import torch"), "torchvision": ("v2.", "transforms.", "torchvision."),
-         "PIL": ("imagenet", "photos", "train.tar")}  # fmt: skip
+NEEDS = {"soundfile": ("import soundfile",), "lmdb": ("import lmdb",), "torch": ("torch.", "import torch"),
+         "torchvision": ("v2.", "transforms.", "torchvision."),
+         "PIL": ("imagenet", "photos", "train.tar", "scenes", "yolo")}  # fmt: skip
 
 
 @pytest.fixture
@@ -207,6 +209,12 @@ def data(tmp_path: pathlib.Path) -> pathlib.Path:
     for name in ("scans/images/a.jpg", "scans/masks/a.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
+    for name in ("yes/1.wav", "no/2.wav"):
+        path = tmp_path / "audio" / name
+        path.parent.mkdir(parents=True)
+        with wave.open(str(path), "wb") as sound:
+            sound.setparams((1, 2, 16000, 0, "NONE", ""))
+            sound.writeframes(bytes(range(250)) * 100)
     if HAS_PILLOW:
         pictures(tmp_path)
     (tmp_path / "train.csv").write_text("1.jpg,0\n2.jpg,1\n3.jpg,0\n4.jpg,1\n")
@@ -227,6 +235,21 @@ def pictures(data: pathlib.Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (300, 280), (60 * number, 20, 200)).save(path, "JPEG")
             archive.add(data / "imagenet/train" / name, f"{number}.jpg")
+            for root, beside in (("scenes", f"masks/{number}.png"), ("yolo", f"labels/{number}.txt")):
+                for path in (data / root / "images" / f"{number}.jpg", data / root / beside):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (60, 48)).save(data / root / "images" / f"{number}.jpg")
+            Image.new("L", (60, 48), number).save(data / "scenes" / "masks" / f"{number}.png")
+            (data / "yolo" / "labels" / f"{number}.txt").write_text("0 .5 .5 .1 .2\n" * (1 + number % 2))
+    (data / "yolo" / "data.yaml").write_text("train: images\n")
+
+
+def photos_in_lmdb(data: pathlib.Path) -> None:
+    import lmdb
+
+    with lmdb.open(str(data / "photos.lmdb")) as env, env.begin(write=True) as changes:
+        for photo in (data / "photos").iterdir():
+            changes.put(photo.stem.encode(), photo.read_bytes())
 
 
 def prepared(data: pathlib.Path, counted: collections.Counter[str], text: str) -> dict[str, Any]:
@@ -267,10 +290,12 @@ def prepared(data: pathlib.Path, counted: collections.Counter[str], text: str) -
 @needs_numpy
 @pytest.mark.parametrize("block", RUN, ids=[block.place for block in RUN])
 def test_code_runs(block: Code, data: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, is_there in (("torch", HAS_TORCH), ("torchvision", HAS_TORCHVISION), ("PIL", HAS_PILLOW)):
-        if not is_there and any(part in block.text for part in NEEDS[name]):
+    for name, parts in NEEDS.items():
+        if importlib.util.find_spec(name) is None and any(part in block.text for part in parts):
             pytest.skip(f"skipped: {name} is not installed")
     monkeypatch.chdir(data)
+    if "import lmdb" in block.text:
+        photos_in_lmdb(data)
     if not HAS_TORCH:
         monkeypatch.setattr(uringload, "DataLoader", functools.partial(uringload.DataLoader, output="numpy"))
     counted: collections.Counter[str] = collections.Counter()
@@ -280,7 +305,7 @@ def test_code_runs(block: Code, data: pathlib.Path, monkeypatch: pytest.MonkeyPa
     exec(compile(text, block.place, "exec"), names)
     if "range(90)" in text:
         assert counted["samples"] == 90 * 40 and counted["states"] in (0, 90)
-    if isinstance(names["loader"], uringload.DataLoader):
+    if isinstance(names["loader"], OBJECTS["loader"]):
         names["loader"].close()
 
 
@@ -293,3 +318,20 @@ def test_what_is_wrong_is_found() -> None:
     assert missing(uringload.Batch, ["ids"]) is None and missing(uringload.Batch, ["id"])
     assert [*calls("uringload.DataLoader(path, batchsize=3)")] == [("DataLoader", "batchsize")]
     assert "batch_size" in CALLS["DataLoader"] and "batchsize" not in CALLS["DataLoader"]
+
+
+def test_metrics_of_dashboard_and_alerts_are_there(data: pathlib.Path) -> None:
+    pytest.importorskip("prometheus_client", reason="skipped: prometheus_client is not installed")
+    import prometheus_client
+    from uringload.prometheus import Collector
+
+    with uringload.DataLoader(data / "train", 8, output="dlpack") as loader:
+        list(loader)
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(Collector([loader]))  # type: ignore[arg-type]
+        served = prometheus_client.generate_latest(registry).decode()
+    there = set(re.findall(r"^(uringload_\w+)", served, re.M))
+    for name in ("deploy/dashboard.json", "deploy/alerts.yaml"):
+        named = set(re.findall(r"uringload_\w+", (ROOT / name).read_text()))
+        assert len(named) > 5 and not named - there, f"{name}: {named - there}"
+    json.loads((ROOT / "deploy/dashboard.json").read_text())

@@ -4,8 +4,19 @@ use super::{expect, uringload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Options of other programs that stand alone in a page.
-const OTHERS: [&str; 6] = ["--ulimit", "--security-opt", "--device-id", "--shm-size", "--gpus", "--release"];
+/// Options of Docker, Podman, cargo and SLURM that stand alone in a page.
+const OTHERS: [&str; 10] = [
+    "--ulimit",
+    "--security-opt",
+    "--shm-size",
+    "--ipc",
+    "--read-only",
+    "--cap-drop",
+    "--memory",
+    "--cpus",
+    "--release",
+    "--propagate",
+];
 /// Prefixes of a command line.
 const PROMPTS: [&str; 4] = ["$", "sudo", "python", "-m"];
 
