@@ -25,7 +25,8 @@ const CODE_FOLDERS: [&str; 13] = [
 const SCRIPT_FOLDERS: [&str; 11] =
     [".ci", "adapters", "benches", "capi", "cli", "examples", "fuzz", "images", "python", "sys", "tests"];
 /// The pages in the repository's root.
-const PAGES: [&str; 4] = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
+const PAGES: [&str; 6] =
+    ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "RELEASING.md", "SECURITY.md"];
 /// The modules of the Python package.
 const PACKAGE: &str = "python/lib/uringload";
 /// The libraries, which other programs link.
