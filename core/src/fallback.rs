@@ -210,13 +210,13 @@ impl Cause {
                 "harmless; Linux 6.6 or later knows them all and spends less CPU a read",
             ),
             (Cause::BufferRegistration, Some(ENOMEM | EPERM)) => {
-                ("pinning the arena exceeds the locked-memory limit", MEMLOCK_REMEDY)
+                ("pinning the loader's memory exceeds the locked-memory limit", MEMLOCK_REMEDY)
             }
             (Cause::BufferRegistration, Some(EOPNOTSUPP | EINVAL)) => (
                 "this kernel cannot register this memory",
                 "harmless; reads pin their pages one by one, which costs some CPU; Linux 5.13 or later registers it",
             ),
-            (Cause::BufferRegistration, _) => ("the kernel refused to register the arena", MEMLOCK_REMEDY),
+            (Cause::BufferRegistration, _) => ("the kernel refused to register the loader's memory", MEMLOCK_REMEDY),
             (Cause::FileTable | Cause::Descriptors, _) => ("the limit of open files is too low", NOFILE_REMEDY),
             (Cause::Threads, _) => (
                 "the system starts no more threads",

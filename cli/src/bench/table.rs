@@ -137,8 +137,7 @@ fn raw_read(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
     let depth = yardstick.shape().and_then(|shape| shape.depth);
     let depth = depth.map_or_else(String::new, |depth| format!(" at a depth of {depth}"));
     if yardstick.is_disturbed() {
-        let line =
-            format!("unknown      the yardstick was disturbed: less ({}/s{spread}) than the loader", bytes(rate));
+        let line = format!("unknown      the raw read was disturbed: less ({}/s{spread}) than the loader", bytes(rate));
         return table.row("of a raw read", &line);
     }
     let share = format!("{:.1} %", 100.0 * measured.share_of_raw(rate));

@@ -170,7 +170,7 @@ fn a_bench_on_a_gpu_is_held_against_disk_and_bus() {
     for row in ["of the bus", "of pageable", "copy busy", "kernel busy", "consumer", "-> cuda:0"] {
         assert!(table.contains(row), "{row} in {table}");
     }
-    assert!(table.contains("of the limit") || table.contains("the yardstick was disturbed"), "{table}");
+    assert!(table.contains("of the limit") || table.contains("the raw read was disturbed"), "{table}");
     let memory = mock.result(&format!("bench {dir} --device cuda:0 --device-memory 64MiB --no-raw"), "");
     assert_eq!(memory["route"]["devices"][0]["memory_bytes"], 64 << 20);
     assert!(memory["device"]["share_of_limit"].is_null());
