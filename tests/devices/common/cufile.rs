@@ -97,13 +97,20 @@ fn built() -> std::path::PathBuf {
 }
 
 /// Whether the tests' folder supports `O_DIRECT`; says so if not.
-pub fn has_direct() -> bool {
+fn has_direct() -> bool {
     use std::os::unix::fs::OpenOptionsExt;
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let path = folder.path().join("direct");
     std::fs::write(&path, [0; 4096]).expect("a file");
     let opened = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
     opened.inspect_err(|error| skip(format_args!("no O_DIRECT for the tests' files: {error}"))).is_ok()
+}
+
+/// As [`super::within`], where files may be read past the page cache; nothing, said aloud, where not.
+pub fn on_direct(bound: Duration, work: impl FnOnce() + Send + 'static) {
+    if has_direct() {
+        super::within(bound, work);
+    }
 }
 
 /// Records in two files; those of 300001 bytes begin at odd offsets.

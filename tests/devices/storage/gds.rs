@@ -2,7 +2,7 @@
 
 use crate::common::case::{Case, Consumer};
 use crate::common::cufile::{self, Cufile};
-use crate::common::{Mock, Random, dataset, within};
+use crate::common::{Mock, Random, dataset};
 use mock_cufile::Knob;
 use std::time::Duration;
 use uringload::DeviceLoader;
@@ -41,10 +41,7 @@ fn check(case: &Case, mock: &Mock, consumer: Consumer) -> Vec<Cause> {
 
 #[test]
 fn every_sample_is_there_in_every_order_and_form() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new("copy_us=50"), Cufile::new(), Random::new(11));
         // Reads that are compared are not told from others.
         let gds = (Gds::On, cufile.search().check_every(3));
@@ -89,10 +86,7 @@ fn is_gds(cause: Cause) -> bool {
 
 #[test]
 fn short_reads_are_read_on() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(12));
         let made = cufile::records(30, 300_001, &mut random);
         let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config()) };
@@ -107,10 +101,7 @@ fn short_reads_are_read_on() {
 
 #[test]
 fn memory_that_cannot_be_registered_is_reached_by_way_of_the_host() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(13));
         let made = cufile::records(60, 300_001, &mut random);
         let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config()) };
@@ -164,10 +155,7 @@ impl Told {
 fn auto_tries_both_ways_and_tells_both_figures() {
     /// A trial measures: on a busy machine, one may come out either way.
     const ATTEMPTS: u32 = 5;
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new("copy_us=20"), Cufile::new(), Random::new(14));
         let made = cufile::records(40, 300_001, &mut random);
         let config = Config { io: IoChoice::Direct, ..config() };
@@ -189,10 +177,7 @@ fn auto_tries_both_ways_and_tells_both_figures() {
 
 #[test]
 fn what_cannot_be_done_so_is_said_and_done_otherwise() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new("devices=2"), Cufile::new(), Random::new(15));
         let records = cufile::records(20, 300_001, &mut random);
         let files = cufile::files(20, &mut random);
@@ -245,10 +230,7 @@ fn absence_costs_less_than_a_second() {
 
 /// Building a loader may take so much longer than it does without GDS.
 fn absence(more: Duration) {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, move || {
+    cufile::on_direct(BOUND, move || {
         let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(16));
         let made = cufile::records(20, 300_001, &mut random);
         let config = Config { io: IoChoice::Direct, ..config() };

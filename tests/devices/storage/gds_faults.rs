@@ -3,7 +3,7 @@
 
 use crate::common::case::Case;
 use crate::common::cufile::{self, Cufile};
-use crate::common::{Mock, Random, within};
+use crate::common::{Mock, Random};
 use bytes::Bytes;
 use mock_cufile::Knob;
 use std::collections::HashMap;
@@ -112,10 +112,7 @@ fn standard_input() -> Option<std::path::PathBuf> {
 
 #[test]
 fn whatever_cufile_says_of_a_read_or_a_file_the_host_reads_it() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(21));
         let made = cufile::files(40, &mut random);
         let truth = truth(&made.dataset);
@@ -151,10 +148,7 @@ fn whatever_cufile_says_of_a_read_or_a_file_the_host_reads_it() {
 
 #[test]
 fn a_disk_that_fails_for_good_ends_the_loader() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(22));
         let made = cufile::records(40, 300_001, &mut random);
         let truth = truth(&made.dataset);
@@ -180,10 +174,7 @@ fn a_disk_that_fails_for_good_ends_the_loader() {
 #[test]
 fn a_device_that_is_gone_ends_the_loader_at_once() {
     const UNAVAILABLE: u32 = 46;
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         for errno in [libc::EIO, libc::ENODEV, libc::ENXIO] {
             let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(28));
             let made = cufile::records(40, 300_001, &mut random);
@@ -207,10 +198,7 @@ fn a_device_that_is_gone_ends_the_loader_at_once() {
 
 #[test]
 fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(23));
         let made = cufile::records(40, 300_001, &mut random);
         let truth = truth(&made.dataset);
@@ -267,10 +255,7 @@ fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
 
 #[test]
 fn wrong_bytes_are_found_before_anything_is_delivered() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(24));
         let made = cufile::records(20, 300_001, &mut random);
         let truth = truth(&made.dataset);
@@ -293,10 +278,7 @@ fn wrong_bytes_are_found_before_anything_is_delivered() {
 #[test]
 fn reads_that_do_nothing_are_found_in_mid_epoch_and_the_way_is_left() {
     const EVERY: u64 = 16;
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         let mut random = Random::new(27);
         // Where all bytes are the same, what earlier reads left is right wherever it is.
         for made in [cufile::records(240, 300_001, &mut random), cufile::records_of(240, 300_001, |len| vec![7; len])] {
@@ -334,10 +316,7 @@ fn reads_that_do_nothing_are_found_in_mid_epoch_and_the_way_is_left() {
 
 #[test]
 fn files_that_change_under_it_are_errors_of_their_samples() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         for what in ["replaced", "deleted", "truncated"] {
             let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(25));
             let made = cufile::records(120, 300_001, &mut random);
@@ -382,10 +361,7 @@ fn files_that_change_under_it_are_errors_of_their_samples() {
 
 #[test]
 fn a_device_that_is_reset_ends_the_loader() {
-    if !cufile::has_direct() {
-        return;
-    }
-    within(BOUND, || {
+    cufile::on_direct(BOUND, || {
         for settings in ["destroy=0", "lose=0@0:46", "fault=3:700"] {
             let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(26));
             let made = cufile::files(40, &mut random);
@@ -418,9 +394,6 @@ fn a_device_that_is_reset_ends_the_loader() {
 
 /// Each seed gives another dataset and other random faults of reads and files.
 fn seeds(first: u64, count: u64) {
-    if !cufile::has_direct() {
-        return;
-    }
     let (mock, cufile) = (Mock::new("jitter_us=50"), Cufile::new());
     let mut data = Random::new(27);
     let made = [cufile::files(24, &mut data), cufile::records(24, 300_001, &mut data), cufile::arrays(12, &mut data)];
@@ -468,11 +441,11 @@ fn seeds(first: u64, count: u64) {
 
 #[test]
 fn faults_of_some_seeds() {
-    within(BOUND, || seeds(0, 30));
+    cufile::on_direct(BOUND, || seeds(0, 30));
 }
 
 #[test]
 #[ignore = "slow: a thousand seeds"]
 fn faults_of_a_thousand_seeds() {
-    within(Duration::from_secs(3600), || seeds(1000, 1000));
+    cufile::on_direct(Duration::from_secs(3600), || seeds(1000, 1000));
 }
