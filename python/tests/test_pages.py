@@ -184,6 +184,18 @@ def test_code_compiles(block: Code) -> None:
     compile(block.text, block.place, "exec")
 
 
+def test_messages_are_said() -> None:
+    """What troubleshooting.md quotes, up to the first thing that differs, is in the sources."""
+    rows = [line.split("|")[1] for line in (ROOT / "docs/troubleshooting.md").read_text().splitlines() if "|" in line]
+    quoted = [re.split(r'["0-9]', one)[0].strip() for row in rows for one in re.findall(r"`([^`]+ [^`]+)`", row)]
+    folders = ("core/src", "formats/src", "src", "python/lib")
+    files = [path for folder in folders for kind in ("rs", "py") for path in (ROOT / folder).rglob(f"*.{kind}")]
+    # A text that goes on in the next line of the source is one.
+    sources = re.sub(r"\\\n\s*", "", "".join(path.read_text() for path in files))
+    missing = [one for one in quoted if one not in sources]
+    assert len(quoted) > 5 and not missing, missing
+
+
 #: Blocks that do not run here, by a part of them: one needs several GPUs, and one leaves a function to the reader.
 CANNOT_RUN = ("dist.init_process_group", "mine(decode_jpeg")
 RUN = [block for block in BLOCKS if not any(part in block.text for part in CANNOT_RUN)]
