@@ -14,7 +14,6 @@ runs with its best number of workers, chosen in a round before the first.
 Then it measures building the index of the archives, opening with that index, and packing.
 """
 
-import argparse
 import datetime
 import glob
 import json
@@ -33,7 +32,6 @@ from spine import drop_caches
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEERS = os.path.join(HERE, "peers")
-MIN_ROUNDS = 5
 RUN_LIMIT_S = 600
 FORMATS = ("tar", "mds", "tfrecord", "litdata")
 NAMES = {"tar": "webdataset", "mds": "mosaicml-streaming", "tfrecord": "tf.data", "litdata": "litdata"}
@@ -116,7 +114,7 @@ def index(binary, data):
         os.remove(sidecar)
     drop_caches(folder)
     built, _ = timed([binary, "index", folder])
-    starts = [timed([binary, "inspect", folder])[0]["wall_s"] for _ in range(MIN_ROUNDS)]
+    starts = [timed([binary, "inspect", folder])[0]["wall_s"] for _ in range(report.MIN_ROUNDS)]
     return {"built": built, "start_s": starts, "bytes": folder_bytes(folder)}
 
 
@@ -216,19 +214,7 @@ def rest_lines(indexed, packed, runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dir")
-    parser.add_argument("--peers", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
-    parser.add_argument("--out", default=os.path.join(HERE, "results"))
-    args = parser.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("formats: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
-    if args.rounds < MIN_ROUNDS:
-        sys.exit(f"formats: medians need at least {MIN_ROUNDS} rounds")
-    if not os.access(args.binary, os.X_OK):
-        sys.exit(f"formats: {args.binary} is not there: cargo build --release")
+    args = report.arguments(__doc__, 5, ("--peers", {"required": True}))
     python = os.path.join(args.peers, "bin/python")
     subprocess.run([python, os.path.join(PEERS, "make.py"), args.dir], check=True)
 

@@ -17,7 +17,6 @@ Then it runs the micro benchmarks of `cargo bench` that need no disk, one by one
 every single run in JSON.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -31,7 +30,6 @@ import report
 from spine import drop_caches
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MIN_ROUNDS = 5
 RUN_LIMIT_S = 300
 RECORDS = ("--format", "records", "--record-bytes", "150528", "--batch-size", "64")
 WEIGHTS = (1, 1, 1, 1, 1, 1, 1, 1)
@@ -119,18 +117,7 @@ def micro(name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dir")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
-    parser.add_argument("--out", default=os.path.join(HERE, "results"))
-    args = parser.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("orders: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
-    if args.rounds < MIN_ROUNDS:
-        sys.exit(f"orders: medians need at least {MIN_ROUNDS} rounds")
-    if not os.access(args.binary, os.X_OK):
-        sys.exit(f"orders: {args.binary} is not there: cargo build --release")
+    args = report.arguments(__doc__, 7)
     subprocess.run([os.path.join(HERE, "data.py"), args.dir, "--only", "records", "--only", "mixed"], check=True)
 
     data, binary = os.path.realpath(args.dir), os.path.realpath(args.binary)

@@ -19,7 +19,6 @@ alike. Memory is the proportional share (PSS) of all processes, sampled ten time
 of data and accepts one round: it shows that the program runs, and nothing about speed.
 """
 
-import argparse
 import datetime
 import json
 import math
@@ -37,7 +36,6 @@ from spine import drop_caches
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEERS = os.path.join(HERE, "peers")
-MIN_ROUNDS = 5
 RUN_LIMIT_S = 600
 WORKERS = (0, 1, 2, 4, 8)
 RECORD_BYTES = 150_528
@@ -260,20 +258,7 @@ def versions(venv):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dir")
-    parser.add_argument("--peers", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
-    parser.add_argument("--out", default=os.path.join(HERE, "results"))
-    parser.add_argument("--tiny", action="store_true")
-    args = parser.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("python: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
-    if args.rounds < MIN_ROUNDS and not args.tiny:
-        sys.exit(f"python: medians need at least {MIN_ROUNDS} rounds")
-    if not os.access(args.binary, os.X_OK):
-        sys.exit(f"python: {args.binary} is not there: cargo build --release")
+    args = report.arguments(__doc__, 5, ("--peers", {"required": True}), ("--tiny", {"action": "store_true"}))
     subprocess.run(("cargo", "bench", "--quiet", "--bench", "handover", "--no-run"), cwd=HERE, check=True)
     found, data, binary = versions(args.peers), os.path.realpath(args.dir), os.path.realpath(args.binary)
     if args.tiny:

@@ -1,9 +1,11 @@
 """Turns the runs of benches/spine.py into a table of targets and what was measured."""
 
+import argparse
 import json
 import os
 import random
 import statistics
+import sys
 
 import machine
 
@@ -13,7 +15,31 @@ BESIDE_POOL_BYTES = 40 << 20
 BINARY_BYTES = 8 << 20
 RESAMPLES = 2000
 
+#: Medians of fewer say little.
+MIN_ROUNDS = 5
+
 median = statistics.median
+
+
+def arguments(about, rounds, *more):
+    """The arguments of a script that `about` describes, checked: `more` are pairs of a name and what argparse takes."""
+    name = os.path.basename(sys.argv[0]).removesuffix(".py")
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--binary", default=os.path.join(here, "../target/release/uringload"))
+    parser.add_argument("--out", default=os.path.join(here, "results"))
+    for option, given in more:
+        parser.add_argument(option, **given)
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit(f"{name}: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
+    if args.rounds < MIN_ROUNDS and not getattr(args, "tiny", False):
+        sys.exit(f"{name}: medians need at least {MIN_ROUNDS} rounds")
+    if not os.access(args.binary, os.X_OK):
+        sys.exit(f"{name}: {args.binary} is not there: cargo build --release")
+    return args
 
 
 def values(runs, key):

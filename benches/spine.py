@@ -23,7 +23,6 @@ runs both, in turn, on cold data and, for small and records, on warm data. The t
 each pair of runs (median and range), so that the drift of the disk cancels out; no file is written.
 """
 
-import argparse
 import ctypes
 import dataclasses
 import datetime
@@ -43,7 +42,6 @@ import report
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHOICE_ROUNDS = 3
 THREAD_COUNTS = (2, 4, 8, 16)
-MIN_ROUNDS = 5
 RUN_LIMIT_S = 300
 
 
@@ -238,20 +236,8 @@ def compared(old, new, digits):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dir")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--work", choices=[work.name for work in WORKS], action="append")
-    parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
-    parser.add_argument("--against")
-    parser.add_argument("--out", default=os.path.join(HERE, "results"))
-    args = parser.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("spine: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
-    if args.rounds < MIN_ROUNDS:
-        sys.exit(f"spine: medians need at least {MIN_ROUNDS} rounds")
-    if not os.access(args.binary, os.X_OK):
-        sys.exit(f"spine: {args.binary} is not there: cargo build --release")
+    args = report.arguments(__doc__, 7, ("--work", {"choices": [work.name for work in WORKS], "action": "append"}),
+                            ("--against", {}))
 
     works = [work for work in WORKS if not args.work or work.name in args.work]
     only = [option for work in works for option in ("--only", work.name)]
