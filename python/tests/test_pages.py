@@ -204,7 +204,7 @@ RUN = [block for block in BLOCKS if not any(part in block.text for part in CANNO
 HAS_TORCHVISION, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torchvision", "PIL"))
 NEEDS = {"soundfile": ("import soundfile",), "lmdb": ("import lmdb",), "torch": ("torch.", "import torch"),
          "torchvision": ("v2.", "transforms.", "torchvision."),
-         "PIL": ("imagenet", "photos", "train.tar", "scenes", "yolo")}  # fmt: skip
+         "PIL": ("imagenet", "photos", "train.tar", "scenes", "coco")}  # fmt: skip
 
 
 @pytest.fixture
@@ -247,13 +247,18 @@ def pictures(data: pathlib.Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (300, 280), (60 * number, 20, 200)).save(path, "JPEG")
             archive.add(data / "imagenet/train" / name, f"{number}.jpg")
-            for root, beside in (("scenes", f"masks/{number}.png"), ("yolo", f"labels/{number}.txt")):
-                for path in (data / root / "images" / f"{number}.jpg", data / root / beside):
+            images = (("scenes/images", "masks/0.png"), ("yolo/images", "labels/0.txt"), ("coco/train2017", "annotations/0"))
+            for root, beside in images:
+                for path in (data / root / f"{number}.jpg", (data / root).parent / beside):
                     path.parent.mkdir(parents=True, exist_ok=True)
-                Image.new("RGB", (60, 48)).save(data / root / "images" / f"{number}.jpg")
+                Image.new("RGB", (60, 48)).save(data / root / f"{number}.jpg")
             Image.new("L", (60, 48), number).save(data / "scenes" / "masks" / f"{number}.png")
             (data / "yolo" / "labels" / f"{number}.txt").write_text("0 .5 .5 .1 .2\n" * (1 + number % 2))
-    (data / "yolo" / "data.yaml").write_text("train: images\n")
+    (data / "yolo" / "data.yaml").write_text("train: images\nnames: [cat]\n")
+    listed = [{"id": number, "file_name": f"{number}.jpg", "width": 60, "height": 48} for number in range(4)]
+    boxes = [{"id": number, "image_id": number // 2, "category_id": 1, "bbox": [number, 3, 20, 10]} for number in range(6)]
+    table = {"images": listed, "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}
+    (data / "coco" / "annotations" / "instances_train2017.json").write_text(json.dumps(table))
 
 
 def photos_in_lmdb(data: pathlib.Path) -> None:
