@@ -167,6 +167,14 @@ impl FoundFiles {
         self.sort_out(SkipReason::OtherFormat, |files, file| keep(files.name(file)), count)
     }
 
+    /// Keeps the files whose names satisfy `keep`, and those that were named alone. The others are counted.
+    pub(crate) fn keep_by(self, keep: impl Fn(&[u8]) -> bool, reason: SkipReason) -> FoundFiles {
+        // Fits: a table has fewer than 2^32 files.
+        let all = (0..self.files.len() as u32).map(FileId);
+        let keep: Vec<bool> = all.map(|file| self.is_single(file) || keep(self.files.name(file))).collect();
+        if keep.iter().all(|&keep| keep) { self } else { self.keep(&keep, |_| Some(reason)) }
+    }
+
     /// Keeps the files that are shards by name, and those in `named`. The others are counted as skipped, except those
     /// that satisfy `is_companion`.
     ///

@@ -11,6 +11,7 @@ use crate::dataset::{
     DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape,
     SkipReason, Skipped, Span, Value,
 };
+use crate::detect::is_beside_data;
 use crate::find::names::has_extension;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
@@ -79,6 +80,10 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
             let error = Error::new(ErrorKind::InvalidArgument, "labels come from folders and from a table");
             return Err(error.with_path(table).with_remedy("give one of labels and label_file"));
         }
+        if !is_table(table) {
+            // Labels of YOLO lie among the files.
+            found = found.keep_by(|name| !is_beside_data(name, paths.formats()), SkipReason::Companion);
+        }
         let folder = Folder::from_index(found, &FolderOptions { labels, ..options.clone() })?;
         return annotated(table, Arc::new(folder), options);
     };
@@ -99,16 +104,21 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
     }
 }
 
+/// Whether `path` is a table of names and labels, and has no objects of images.
+fn is_table(path: &Path) -> bool {
+    let is_called = |extension: &&str| has_extension(path.as_os_str().as_bytes(), extension);
+    !["json", "yaml", "yml"].iter().any(is_called) && !path.is_dir()
+}
+
 /// Adds what `table` knows of each file to a folder.
 fn annotated(table: &Path, folder: Arc<dyn Dataset>, options: &FolderOptions) -> Result<Arc<dyn Dataset>> {
-    let is_called = |extension: &str| has_extension(table.as_os_str().as_bytes(), extension);
-    if is_called("json") {
+    if is_table(table) {
+        return Labels::read(table)?.onto(folder, options.unlabelled);
+    }
+    if has_extension(table.as_os_str().as_bytes(), "json") {
         return coco::onto(table, folder, options.unlabelled);
     }
-    if is_called("yaml") || is_called("yml") || table.is_dir() {
-        return yolo::onto(table, folder, options.unlabelled, options.common.threads);
-    }
-    Labels::read(table)?.onto(folder, options.unlabelled)
+    yolo::onto(table, folder, options.unlabelled, options.common.threads)
 }
 
 /// Leaves out the indexes of other formats among the files, unless they were named by themselves.

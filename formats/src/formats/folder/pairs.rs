@@ -158,13 +158,7 @@ impl Pairs {
 
 /// Leaves out the files beside the folders that are not samples by their names.
 pub(crate) fn without_companions(found: FoundFiles, formats: &[Format]) -> FoundFiles {
-    let is_beside = |number: u32| {
-        let name = found.files.name(FileId(number));
-        !name.contains(&b'/') && is_beside_data(name, formats) && !found.is_single(FileId(number))
-    };
-    // Fits: a table has fewer than 2^32 files.
-    let keep: Vec<bool> = (0..found.files.len() as u32).map(|number| !is_beside(number)).collect();
-    if keep.iter().all(|&keep| keep) { found } else { found.keep(&keep, |_| Some(SkipReason::Companion)) }
+    found.keep_by(|name| name.contains(&b'/') || !is_beside_data(name, formats), SkipReason::Companion)
 }
 
 /// Whether each of `fields` is what an extension is by itself. Else they say where names with several dots end.

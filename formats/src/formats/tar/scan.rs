@@ -74,7 +74,11 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
                 }
                 0 => break,
                 _ if zeros >= END_BLOCKS => sink.skip(SkipReason::TrailingBytes, b""),
-                _ => return Err(at(ErrorKind::Truncated, "the archive ends within a header", offset)),
+                _ => {
+                    let error = at(ErrorKind::Truncated, "the archive ends within a header", offset);
+                    let remedy = "the file was cut short, or is no tar archive: look at its first bytes";
+                    return Err(if offset == 0 { error.with_remedy(remedy) } else { error });
+                }
             }
             break;
         };
