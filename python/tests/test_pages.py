@@ -247,7 +247,8 @@ def pictures(data: pathlib.Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (300, 280), (60 * number, 20, 200)).save(path, "JPEG")
             archive.add(data / "imagenet/train" / name, f"{number}.jpg")
-            images = (("scenes/images", "masks/0.png"), ("yolo/images", "labels/0.txt"), ("coco/train2017", "annotations/0"))
+            images = (("scenes/images", "masks/0.png"), ("yolo/images", "labels/0.txt"),
+                      ("coco/train2017", "annotations/0"))  # fmt: skip
             for root, beside in images:
                 for path in (data / root / f"{number}.jpg", (data / root).parent / beside):
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -256,7 +257,7 @@ def pictures(data: pathlib.Path) -> None:
             (data / "yolo" / "labels" / f"{number}.txt").write_text("0 .5 .5 .1 .2\n" * (1 + number % 2))
     (data / "yolo" / "data.yaml").write_text("train: images\nnames: [cat]\n")
     listed = [{"id": number, "file_name": f"{number}.jpg", "width": 60, "height": 48} for number in range(4)]
-    boxes = [{"id": number, "image_id": number // 2, "category_id": 1, "bbox": [number, 3, 20, 10]} for number in range(6)]
+    boxes = [{"image_id": number // 2, "category_id": 1, "bbox": [number, 3, 20, 10]} for number in range(6)]
     table = {"images": listed, "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}
     (data / "coco" / "annotations" / "instances_train2017.json").write_text(json.dumps(table))
 

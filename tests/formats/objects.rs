@@ -124,6 +124,9 @@ fn labels_that_are_none() {
     assert!(error.what().contains("1 files of labels have no image") && error.to_string().contains("b.txt"), "{error}");
     let some = open(astray.path(), "labels", "skip").expect("one image");
     assert_eq!((some.len(), some.index().left_out.last().map(|it| it.count)), (1, Some(1)));
+    let beside = folder(&[("a.jpg", ""), ("a.txt", "1 .5 .5 .1 .1"), ("train.txt", "a.jpg"), ("data.yaml", yaml)]);
+    let options = Options::new().set("label_file", beside.path().join("data.yaml"));
+    assert_eq!(dataset::open(&[beside.path()], &options).expect("labels beside images").len(), 1);
     let none = folder(&[("images/a.jpg", ""), ("data.yaml", yaml)]);
     let error = open(none.path(), "data.yaml", "error").expect_err("no labels at all");
     assert!(error.kind() == ErrorKind::Empty && error.to_string().contains("labels/a.txt"), "{error}");

@@ -189,11 +189,13 @@ impl<'a> Read<'a> {
             for annotation in &self.objects[row] {
                 objects.boxes.extend(annotation.bbox.unwrap_or_default());
                 objects.labels.extend(self.classes.get(&annotation.category_id));
-                objects.masks.push(annotation.segmentation.map(|text| text.get().to_owned()));
+                objects.masks.push(annotation.segmentation.map(|text| text.get().into()));
             }
             objects
         });
-        let mut columns = columns(objects.collect(), self.class_names.clone())?;
+        let objects: Vec<Objects<'_>> = objects.collect();
+        let mut columns = columns(&objects, self.class_names.clone())?;
+        drop(objects);
         let lengths: Vec<u64> = rows.iter().map(|&row| self.objects[row].len() as u64).collect();
         if every().any(|annotation| annotation.area.is_some()) {
             let areas = every().flat_map(|annotation| annotation.area.unwrap_or(f32::NAN).to_le_bytes()).collect();

@@ -11,6 +11,7 @@ use crate::find::paths::header_thread_count;
 use crate::index::headers::Source;
 use crate::parallel::try_in_parallel;
 use crate::watched::asking;
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -48,9 +49,9 @@ pub(super) fn onto(
         return Err(error.with_remedy("lay out images/train/1.jpg and labels/train/1.txt, as YOLO has them"));
     }
     let astray = astray(&labels);
-    let objects: Vec<Objects> = images.into_iter().map(Option::unwrap_or_default).collect();
+    let objects: Vec<Objects<'_>> = images.into_iter().map(Option::unwrap_or_default).collect();
     let classes = names.unwrap_or_else(|| numbered(&objects));
-    let labelled = WithColumns::new(folder, columns(objects, classes)?)?;
+    let labelled = WithColumns::new(folder, columns(&objects, classes)?)?;
     let Some(first) = astray.first() else { return Ok(Arc::new(labelled)) };
     if unlabelled == Unlabelled::Error {
         let what = format!("{} files of labels have no image, this one first", astray.len());
@@ -71,10 +72,11 @@ fn labels_of(image: &Path) -> Result<PathBuf> {
     Ok(OsString::from_vec(path).into())
 }
 
-/// The files beside labels that are no labels of an image.
+/// The files in folders of labels that are no labels of an image. Beside images there may be any text.
 fn astray(labels: &[PathBuf]) -> Vec<PathBuf> {
+    let is_of_labels = |folder: &&Path| folder.components().any(|part| part.as_os_str() == "labels");
     let known: HashSet<&Path> = labels.iter().map(PathBuf::as_path).collect();
-    let folders: BTreeSet<&Path> = labels.iter().filter_map(|path| path.parent()).collect();
+    let folders: BTreeSet<&Path> = labels.iter().filter_map(|path| path.parent().filter(is_of_labels)).collect();
     let mut astray = Vec::new();
     for folder in folders {
         let _asking = asking(folder);
@@ -89,7 +91,7 @@ fn astray(labels: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Class numbers as names, where no description names them.
-fn numbered(images: &[Objects]) -> Vec<OsString> {
+fn numbered(images: &[Objects<'_>]) -> Vec<OsString> {
     let most = images.iter().flat_map(|objects| &objects.labels).max().map_or(0, |most| most + 1);
     (0..most).map(|number| number.to_string().into()).collect()
 }
@@ -134,7 +136,7 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
 }
 
 /// The objects in a file of labels; `None` if it is not there.
-fn read(path: &Path, classes: Option<&[OsString]>) -> Result<Option<Objects>> {
+fn read(path: &Path, classes: Option<&[OsString]>) -> Result<Option<Objects<'static>>> {
     let bytes = match whole(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -169,7 +171,7 @@ fn read(path: &Path, classes: Option<&[OsString]>) -> Result<Option<Objects>> {
 }
 
 /// Adds the object of one line.
-fn add(class: f64, numbers: &[f64], classes: Option<&[OsString]>, objects: &mut Objects) -> Result<(), String> {
+fn add(class: f64, numbers: &[f64], classes: Option<&[OsString]>, objects: &mut Objects<'_>) -> Result<(), String> {
     let most = classes.map_or(i32::MAX as f64, |classes| classes.len() as f64);
     if class < 0.0 || class.fract() != 0.0 || class >= most {
         return Err(format!("{class} is no class: there are {most}"));
@@ -199,7 +201,7 @@ fn add(class: f64, numbers: &[f64], classes: Option<&[OsString]>, objects: &mut 
     objects.labels.push(class as i64);
     objects.boxes.extend([x, y, width, height]);
     let polygon = || format!("[[{}]]", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(","));
-    objects.masks.push(is_polygon.then(polygon));
+    objects.masks.push(is_polygon.then(polygon).map(Cow::Owned));
     Ok(())
 }
 
