@@ -2,6 +2,7 @@
 
 mod classes;
 mod coco;
+mod description;
 mod objects;
 mod pairs;
 mod yolo;

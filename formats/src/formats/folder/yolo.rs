@@ -4,6 +4,7 @@
 //! The labels of `.../images/train/1.jpg` are in `.../labels/train/1.txt`; where no folder is called images, they are
 //! beside the image. An image without such a file has no objects.
 
+use super::description;
 use super::objects::{Objects, columns};
 use crate::compose::{Unlabelled, WithColumns};
 use crate::dataset::{Dataset, FileId, FileTable, Skipped};
@@ -18,7 +19,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
-use yaml_rust2::{Yaml, YamlLoader};
 
 /// How far beyond the image's edge a coordinate may be: Ultralytics' tolerance.
 const TOLERANCE: f32 = 0.01;
@@ -39,7 +39,7 @@ pub(super) fn onto(
     unlabelled: Unlabelled,
     threads: usize,
 ) -> Result<Arc<dyn Dataset>> {
-    let names = if table.is_dir() { None } else { Some(names(table)?) };
+    let names = if table.is_dir() { None } else { Some(description::names(&text(table)?, table)?) };
     let files = folder.files();
     let labels: Vec<PathBuf> = all(files).map(|file| labels_of(&files.path(file))).collect::<Result<_>>()?;
     let images = try_in_parallel(&labels, header_thread_count(threads), |path| read(path, names.as_deref()))?;
@@ -94,45 +94,6 @@ fn astray(labels: &[PathBuf]) -> Vec<PathBuf> {
 fn numbered(images: &[Objects<'_>]) -> Vec<OsString> {
     let most = images.iter().flat_map(|objects| &objects.labels).max().map_or(0, |most| most + 1);
     (0..most).map(|number| number.to_string().into()).collect()
-}
-
-/// The names of the classes in a description.
-fn names(path: &Path) -> Result<Vec<OsString>> {
-    let refused = |what: String| {
-        Error::new(ErrorKind::Corrupt, what)
-            .with_path(path)
-            .with_remedy("write names: [cat, dog], in the order of their numbers")
-    };
-    let bytes = whole(path)?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| refused("the description is not UTF-8".into()))?;
-    let documents = YamlLoader::load_from_str(text).map_err(|error| refused(format!("this is no YAML: {error}")))?;
-    let description = documents.first().unwrap_or(&Yaml::BadValue);
-    if !description["kpt_shape"].is_badvalue() {
-        let error = Error::new(ErrorKind::Unavailable, "the labels have keypoints (kpt_shape), which are not read");
-        return Err(error.with_path(path).with_remedy("convert them to COCO's keypoints, which are"));
-    }
-    let name = |name: &Yaml| match name {
-        Yaml::String(text) | Yaml::Real(text) => Ok(text.into()),
-        Yaml::Integer(number) => Ok(number.to_string().into()),
-        Yaml::Boolean(flag) => Ok(flag.to_string().into()),
-        other => Err(refused(format!("{other:?} is no name of a class"))),
-    };
-    match &description["names"] {
-        Yaml::Array(names) => names.iter().map(name).collect(),
-        Yaml::Hash(names) => {
-            let mut names: Vec<(i64, &Yaml)> = names
-                .iter()
-                .map(|(number, name)| number.as_i64().map(|number| (number, name)))
-                .collect::<Option<_>>()
-                .ok_or_else(|| refused("a class has no number".into()))?;
-            names.sort_unstable_by_key(|&(number, _)| number);
-            if let Some((_, (number, _))) = (0..).zip(&names).find(|(wanted, (number, _))| wanted != number) {
-                return Err(refused(format!("the classes are not numbered from 0 on: class {number}")));
-            }
-            names.into_iter().map(|(_, it)| name(it)).collect()
-        }
-        _ => Err(refused("the description has no names of classes".into())),
-    }
 }
 
 /// The objects in a file of labels; `None` if it is not there.
@@ -203,6 +164,14 @@ fn add(class: f64, numbers: &[f64], classes: Option<&[OsString]>, objects: &mut 
     let polygon = || format!("[[{}]]", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(","));
     objects.masks.push(is_polygon.then(polygon).map(Cow::Owned));
     Ok(())
+}
+
+/// A small file of text.
+fn text(path: &Path) -> Result<String> {
+    String::from_utf8(whole(path)?).map_err(|_| {
+        let error = Error::new(ErrorKind::Corrupt, "the description is not UTF-8").with_path(path);
+        error.with_remedy("name the data.yaml of a YOLO dataset")
+    })
 }
 
 /// The bytes of a small file.
