@@ -3,6 +3,7 @@
 use crate::errors::raised;
 use crate::outside::outside;
 use crate::reader::Options;
+use crate::said;
 use crate::wait::SLICE;
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -16,13 +17,12 @@ use uringload::{Error, ErrorKind, FileRange, ReaderOptions, Result};
 /// A range's file and offset, and the address and length of its memory.
 type Place = (PathBuf, u64, usize, usize);
 
-/// Reads ranges of files into memory. Handles signals meanwhile: one that raises ends the read. Returns the steps down
-/// from the best way.
+/// Reads ranges of files into memory. Handles signals meanwhile: one that raises ends the read.
 ///
 /// Each address must be that of as many writable bytes as its length says, which stay in place until this returns and
 /// which no other range shares: `_into.py`, the only caller, ensures it.
 #[pyfunction]
-pub fn read_into(py: Python<'_>, ranges: Vec<Place>, options: Options) -> PyResult<Vec<String>> {
+pub fn read_into(py: Python<'_>, ranges: Vec<Place>, options: Options) -> PyResult<()> {
     let Options(options) = options;
     let stop = AtomicBool::new(false);
     let read = std::thread::scope(|scope| {
@@ -49,8 +49,7 @@ pub fn read_into(py: Python<'_>, ranges: Vec<Place>, options: Options) -> PyResu
             }
         }
     });
-    let steps: Vec<Fallback> = read?.map_err(|error| raised(py, &error))?;
-    Ok(steps.iter().filter(|step| step.is_degraded()).map(ToString::to_string).collect())
+    said::steps(py, &read?.map_err(|error| raised(py, &error))?)
 }
 
 fn read(ranges: &[Place], options: &ReaderOptions, stop: &AtomicBool) -> Result<Vec<Fallback>> {

@@ -10,6 +10,7 @@ mod outside;
 mod wait;
 mod order;
 mod stats;
+mod said;
 mod tensor;
 mod exchange;
 mod allocator;

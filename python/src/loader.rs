@@ -8,6 +8,7 @@ use crate::numbers::Numbers;
 use crate::options::Options;
 use crate::order;
 use crate::outside::outside;
+use crate::said::{self, Said};
 use crate::stats;
 use crate::tensor::stream_of;
 use crate::wait;
@@ -50,6 +51,8 @@ pub(crate) struct Loader {
     ready: OnceLock<OwnedFd>,
     /// The length at which an outage is logged next.
     tell_from: Mutex<Duration>,
+    /// When the route is looked at for new steps down.
+    said: Said,
     /// Columns that do not become tensors.
     listed: Vec<(String, Listed)>,
     ownership: Ownership,
@@ -155,6 +158,7 @@ impl Loader {
             build_for(builder, &options)
         };
         let mut inner = outside(py, build).map_err(|error| raised(py, &error))?;
+        said::steps(py, &inner.route().fallbacks)?;
         // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and does not tell
         // the memory's owner when the copy is done. So tensors that stay on the host must not be in pinned memory.
         let is_pinned = inner.route().devices.iter().any(|device| device.pinned);
@@ -173,6 +177,7 @@ impl Loader {
             dataset,
             ready,
             tell_from,
+            said: Said::new(),
             listed,
             ownership,
             memory_limit,
@@ -195,6 +200,7 @@ impl Loader {
         stream: Option<i64>,
         ahead: bool,
     ) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+        self.say_steps(py)?;
         loop {
             match self.look(py, ahead)? {
                 Some(Some(batch)) => return self.hand_out(py, batch, stream).map(Some),
@@ -213,6 +219,7 @@ impl Loader {
         stream: Option<i64>,
         ahead: bool,
     ) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+        self.say_steps(py)?;
         loop {
             match self.look(py, ahead)? {
                 Some(Some(batch)) => return self.hand_out(py, batch, stream).map(Some),
@@ -329,6 +336,7 @@ impl Loader {
     /// Ends the reads in flight, and the trace: missing parts are logged. Batches that were returned stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.lock().take();
+        let steps = inner.as_ref().map(|inner| inner.route().fallbacks).unwrap_or_default();
         let untraced = outside(py, || {
             drop(inner);
             *self.errands.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -337,7 +345,7 @@ impl Loader {
         if let Some(error) = untraced {
             py.import("uringload._log")?.call_method1("warning", ("%s", error.to_string()))?;
         }
-        Ok(())
+        said::steps(py, &steps)
     }
 }
 
@@ -407,6 +415,11 @@ impl Loader {
             wait::until_readable(py, fd.as_fd())?;
         }
         self.say_outage(py)
+    }
+
+    /// Logs what the loader does without since a moment ago.
+    fn say_steps(&self, py: Python<'_>) -> PyResult<()> {
+        self.said.now_and_then(py, || self.lock().as_ref().map(Inner::route))
     }
 
     /// Logs outages that the loader waits for: from 5 seconds on, and again each time one has lasted twice as long.

@@ -4,6 +4,7 @@ use crate::dataset::Dataset;
 use crate::errors::raised;
 use crate::options::value;
 use crate::outside::outside;
+use crate::said::{self, Said};
 use crate::stats;
 use crate::tensor::Tensor;
 use crate::wait;
@@ -28,6 +29,7 @@ pub(crate) struct Reader {
     /// Reads in the thread that asks, without the mutex.
     here: Arc<Here>,
     ready: OnceLock<OwnedFd>,
+    said: Said,
 }
 
 #[pymethods]
@@ -44,12 +46,14 @@ impl Reader {
             Err(paths) => uringload::Reader::open(&paths, &options.0),
         };
         let inner = outside(py, make).map_err(|error| raised(py, &error))?;
+        said::steps(py, &inner.route().fallbacks)?;
         let here = inner.here();
-        Ok(Reader { inner: Mutex::new(Some(inner)), here, ready: OnceLock::new() })
+        Ok(Reader { inner: Mutex::new(Some(inner)), here, ready: OnceLock::new(), said: Said::new() })
     }
 
     /// Asks for bytes. Does nothing once the reader is closed, which Python checks.
     fn submit(&self, py: Python<'_>, id: u64, spans: Spans) -> PyResult<()> {
+        self.said.now_and_then(py, || self.lock().as_ref().map(uringload::Reader::route))?;
         let told = self.lock().as_mut().map_or(Ok(()), |reader| reader.submit(id, &of(&spans)));
         told.map_err(|error| raised(py, &error))
     }

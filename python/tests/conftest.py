@@ -53,6 +53,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has each step down once in a process, and a test wants its own."""
+    monkeypatch.setattr("uringload._log._told", set())
+
+
 @pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A file of 1000 records of 64 32-bit integers; all elements of record i are i."""

@@ -211,6 +211,14 @@ def devices(
     return _for_torch(names) if output == "torch" else names
 
 
+def steps(value: Any, names: list[str]) -> list[str]:
+    """Why batches stay on the host although a GPU would do, where that was decided here."""
+    if str(value) != "auto" or names != ["host"]:
+        return []
+    return ["batches on the host instead of a GPU: torch.cuda.is_available() is False; install a driver and "
+            'a torch with CUDA, or give device="cpu"']
+
+
 def allocator(value: Any) -> native.Allocator | None:
     """Where the GPUs' memory for batches comes from; None: from the driver."""
     if value is None:

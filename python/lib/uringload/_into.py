@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import _arguments as arguments
-from . import _log
 from . import _uringload as native
 from ._reader import options_of
 from .errors import mistyped, refused
@@ -87,11 +86,9 @@ def read_into(
             found.append((*place, address, size))
         kept.append(keeper)
     _refuse_overlaps(found, staged)
-    steps = native.read_into(found, options)
+    native.read_into(found, options)
     if staged:
-        steps += _read_staged(staged, options, _torch())
-    for step in dict.fromkeys(steps):
-        _log.warning("%s", step)
+        _read_staged(staged, options, _torch())
     # Until here nothing may take the memory away.
     del kept
 
@@ -105,13 +102,12 @@ def _is_on_device(target: Any) -> bool:
     return torch is not None and isinstance(target, torch.Tensor) and target.device.type != "cpu"
 
 
-def _read_staged(staged: list[tuple[str, int, Any]], options: dict[str, Any], torch: Any) -> list[str]:
+def _read_staged(staged: list[tuple[str, int, Any]], options: dict[str, Any], torch: Any) -> None:
     """Reads bytes of tensors on devices, by way of the host."""
     size = min(STAGE_BYTES, sum(bytes_.numel() for _, _, bytes_ in staged))
     pinned = all(bytes_.device.type == "cuda" for _, _, bytes_ in staged)
     stages: list[Any] = []
     events: list[list[Any]] = [[], []]
-    steps: list[str] = []
     for number, part in enumerate(_parts(staged, size)):
         if len(stages) < 2:
             stages.append(torch.empty(size, dtype=torch.uint8, pin_memory=pinned))
@@ -125,14 +121,13 @@ def _read_staged(staged: list[tuple[str, int, Any]], options: dict[str, Any], to
             ranges.append((path, offset, host.data_ptr(), host.numel()))
             copies.append((bytes_, host))
             at += bytes_.numel()
-        steps += native.read_into(ranges, options)
+        native.read_into(ranges, options)
         for bytes_, host in copies:
             bytes_.copy_(host, non_blocking=pinned)
         devices = {bytes_.device for bytes_, _ in copies} if pinned else set()
         under_way[:] = [torch.cuda.current_stream(device).record_event() for device in devices]
     for event in events[0] + events[1]:
         event.synchronize()
-    return steps
 
 
 def _parts(staged: list[tuple[str, int, Any]], size: int) -> Iterator[list[tuple[str, int, Any]]]:

@@ -59,7 +59,7 @@ class DataLoader:
         sampler: the numbers of this rank's samples, in order: a torch sampler or a list. Each pass draws from it once,
             as torch's loader does. States keep what a resume needs to draw the same, and identify it by its type, by
             what it drew and by its ``order_id`` (text or a number), if it has one.
-        output: "torch", "numpy" or "dlpack".
+        output: "torch", "numpy" or "dlpack"; "auto": the first of them whose package is installed.
         device: "cpu"; "cuda:0", or a list of GPUs that batches go to in turn; "auto" for the first GPU if there is one.
             On a GPU, a column is one tensor where samples have the same shape, else `Ragged`.
         device_memory: memory for batches on each GPU, in bytes or as "4GiB".
@@ -175,7 +175,7 @@ class DataLoader:
         process_group: Any = None,
         order: str | None = None,
         sampler: Any = None,
-        output: str = "torch",
+        output: str = "auto",
         device: Any = "cpu",
         device_memory: int | str | None = None,
         device_allocator: type | Sequence[Any] | None = None,
@@ -272,7 +272,6 @@ class DataLoader:
         self._state: str | None = None
         # The next epoch's first batch, which came early because an error took the place of this epoch's last batch.
         self._early: Raw | None = None
-        self._was_told = False
         self._last: native.Meta | Facts | None = None
         self._pass: object | None = None
         self._number = _opened.next_number()
@@ -434,8 +433,6 @@ class DataLoader:
             if self._native is None or self._stands_at != epoch or self._begin_at:
                 self._let_go()
                 self._native = self._build(epoch, self._resume, position=self._begin_at)
-            if self._options["pin"] is not None:
-                self._warn_unless_pinned()
             self._resume, self._stands_at, self._begin_at = None, None, 0
             if self._early is None:
                 self._state = None
@@ -520,13 +517,6 @@ class DataLoader:
         """Whether nothing of the next epoch is read before it begins."""
         return self._order is not None or self._reindex is not None
 
-    def _warn_unless_pinned(self) -> None:
-        if not self._was_told and not self.route().get("pinned", True):
-            self._was_told = True
-            for step in self.route()["fallbacks"]:
-                if "pinned" in step:
-                    _log.warning("%s", step)
-
     def _let_go(self) -> None:
         if self._native is not None:
             self._native.close()
@@ -595,7 +585,10 @@ class DataLoader:
     def route(self) -> Route:
         """How bytes are actually read, with every fallback; empty before the first pass."""
         loader = self._native
-        return Route((None if loader is None else loader.route()) or {})
+        route = Route((None if loader is None else loader.route()) or {})
+        if route:
+            route["fallbacks"] = [*self._setup.steps, *route["fallbacks"]]
+        return route
 
     def report(self) -> str:
         """The verdict, the measurements and the way bytes are read, as text for people."""
@@ -692,7 +685,6 @@ _PARAMETERS = [
 #: What a loader is, whatever it reads.
 _KEPT = (
     "_arguments", "_ranks", "_process", "_lock", "_number", "_next_epoch", "_resume", "_begin_at", "_last", "_trace",
-    "_was_told",
 )  # fmt: skip
 
 

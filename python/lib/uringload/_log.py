@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: The steps down that the log has had.
+_told: set[str] = set()
+
 
 def info(text: str, *values: object) -> None:
     """Logs a choice that the loader made."""
@@ -15,3 +18,11 @@ def warning(text: str, *values: object) -> None:
     import logging
 
     logging.getLogger("uringload").warning(text, *values)
+
+
+def steps(found: list[tuple[str, bool]]) -> None:
+    """Logs steps down from the best way, each once in a process: a warning where it is a defect, and no choice."""
+    for step, is_defect in found:
+        if step not in _told:
+            _told.add(step)
+            (warning if is_defect else info)("%s", step)

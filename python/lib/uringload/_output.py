@@ -296,6 +296,16 @@ def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[R
     return convert
 
 
+def chosen(output: str, device: Any) -> str:
+    """The arrays that "auto" means: torch's, or NumPy's on the host, where the package is installed."""
+    if output != "auto":
+        return output
+    import importlib.util
+
+    suited = ("torch", "numpy") if str(device) == "cpu" else ("torch",)
+    return next((name for name in suited if importlib.util.find_spec(name) is not None), "dlpack")
+
+
 def array_of(output: str) -> Callable[[native.Tensor], Any]:
     """A function that turns one value into the array that `output` names; a NumPy scalar where it has no dimension.
 

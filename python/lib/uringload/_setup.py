@@ -10,7 +10,7 @@ from . import _arguments as arguments
 from . import _compose, _device, _log, _order, _ranks, _settings, _sources, _tables
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset
-from ._output import OUTPUTS, Raw, as_list, as_tuple, converter
+from ._output import OUTPUTS, Raw, as_list, as_tuple, chosen, converter
 from .errors import mistyped, refused
 
 
@@ -27,7 +27,7 @@ class Setup:
             _settings.optional(arguments.integer, "world_size", asked.world_size, 1),
             asked.process_group,
         )
-        asked.output = arguments.text("output", asked.output, OUTPUTS)
+        asked.output = chosen(arguments.text("output", asked.output, ("auto", *OUTPUTS)), asked.device)
         asked.orient = _orientation(asked.orient, source)
         on_way = _device.transforms(asked.transforms, asked.orient)
         if source is not None:
@@ -39,6 +39,9 @@ class Setup:
         devices = _device.devices(
             asked.device, asked.output, bool(on_way.kernels), asked.device_memory, asked.nvjpeg, asked.device_allocator
         )
+        #: What the native loader does not know of its steps down.
+        self.steps = _device.steps(asked.device, devices)
+        _log.steps([(step, True) for step in self.steps])
         is_pinned = arguments.boolean("pin_memory", asked.pin_memory)
         pin = _device.pin(is_pinned, asked.pin_memory_device, devices, asked.output)
         padding = _settings.padding(asked.pad_value, asked.max_length, asked.pad_multiple)
