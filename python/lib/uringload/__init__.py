@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import _process
+from . import _later, _process
 from ._dataset import Dataset, mix
 from ._device import Images, Tokens
 from ._loader import DataLoader
@@ -65,14 +65,21 @@ _LATER = {
     "watch": "_watch",
 }
 
+#: Modules that need another package each.
+_MODULES = ("adapters", "lightning", "prometheus", "tensorboard", "torch", "transformers", "wandb")
+
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return _later.module(__name__, name)
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        raise _later.missing(__name__, name)
+    found = globals()[name] = getattr(_later.module(__name__, _LATER[name]), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, *_MODULES})
 
 
 __all__ = [

@@ -8,3 +8,21 @@
 
 Importing this imports none of them.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _later
+
+_MODULES = ("dali", "grain", "huggingface", "torchdata", "webdataset")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise _later.missing(__name__, name)
+    return _later.module(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
