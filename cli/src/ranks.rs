@@ -10,8 +10,9 @@ use uringload::{Error, ErrorKind};
 
 /// The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`), those of
 /// Open MPI, of MPICH and its kin (Intel MPI, Hydra), MVAPICH's, LSF's (`jsrun`) and PMIx's, which puts the number of
-/// processes into its server and not into a variable. The Python package reads this table as well.
-pub const VARIABLES: [(&str, Option<&str>); 7] = [
+/// processes into its server and not into a variable. Kubernetes numbers the pods of an indexed job and does not count
+/// them. The Python package reads this table as well.
+pub const VARIABLES: [(&str, Option<&str>); 8] = [
     ("RANK", Some("WORLD_SIZE")),
     ("SLURM_PROCID", Some("SLURM_NTASKS")),
     ("OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
@@ -19,6 +20,7 @@ pub const VARIABLES: [(&str, Option<&str>); 7] = [
     ("MV2_COMM_WORLD_RANK", Some("MV2_COMM_WORLD_SIZE")),
     ("JSM_NAMESPACE_RANK", Some("JSM_NAMESPACE_SIZE")),
     ("PMIX_RANK", None),
+    ("JOB_COMPLETION_INDEX", Some("WORLD_SIZE")),
 ];
 
 /// The name of a missing variable.
@@ -175,6 +177,7 @@ mod tests {
             ("", vec![("RANK", "1")], "RANK is set and WORLD_SIZE is not"),
             ("", vec![("SLURM_NTASKS", "1")], "SLURM_NTASKS is set and SLURM_PROCID is not"),
             ("", vec![("PMIX_RANK", "1")], "PMIX_RANK is set and a variable with the number of ranks is not"),
+            ("", vec![("JOB_COMPLETION_INDEX", "1")], "JOB_COMPLETION_INDEX is set and WORLD_SIZE is not"),
             ("", vec![("RANK", "one"), ("WORLD_SIZE", "2")], "RANK is \"one\""),
             ("", vec![("RANK", "1"), ("WORLD_SIZE", "-2")], "WORLD_SIZE is \"-2\""),
             (

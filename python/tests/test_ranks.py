@@ -106,6 +106,10 @@ LIGHTNING = {"LOCAL_RANK": "1", "WORLD_SIZE": "2"}
         # Several jobs of one process each, in the tasks of one batch job.
         ({"RANK": "0", "WORLD_SIZE": "1", "SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, (0, 1, "RANK and WORLD_SIZE")),
         ({"RANK": "", "WORLD_SIZE": ""}, (0, 1, None)),
+        # A pod of Kubernetes' indexed job, which has to be told how many there are; and torchrun within it.
+        ({"JOB_COMPLETION_INDEX": "2", "WORLD_SIZE": "3"}, (2, 3, "JOB_COMPLETION_INDEX and WORLD_SIZE")),
+        ({"JOB_COMPLETION_INDEX": "1", "RANK": "5", "WORLD_SIZE": "8"}, (5, 8, "RANK and WORLD_SIZE")),
+        ({"JOB_COMPLETION_INDEX": "0", **LIGHTNING}, (1, 2, "LOCAL_RANK and WORLD_SIZE")),
     ],
 )  # fmt: skip
 def test_what_launchers_set(variables: dict[str, str], found: tuple[int, int, str | None]) -> None:
@@ -118,6 +122,7 @@ def test_what_launchers_set(variables: dict[str, str], found: tuple[int, int, st
         ({"RANK": "0"}, "the variable RANK is set and WORLD_SIZE is not"),
         ({"WORLD_SIZE": "2"}, "the variable WORLD_SIZE is set and RANK is not"),
         ({"LOCAL_RANK": "0", "WORLD_SIZE": "4", "NODE_RANK": "1"}, "the variable WORLD_SIZE is set and RANK is not"),
+        ({"JOB_COMPLETION_INDEX": "0"}, "JOB_COMPLETION_INDEX is set and WORLD_SIZE is not"),
         ({"PMIX_RANK": "0"}, "PMIX_RANK is set and a variable with the number of ranks is not"),
         ({"PMI_RANK": "2", "PMI_SIZE": "2"}, "rank 2 is not below the world size 2 .from PMI_RANK and PMI_SIZE"),
         ({"PMI_RANK": "-1", "PMI_SIZE": "2"}, "PMI_RANK is '-1'"),
@@ -132,7 +137,7 @@ def test_what_launchers_leave_open(variables: dict[str, str], message: str) -> N
 @pytest.mark.parametrize(
     "names",
     [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-     ("PMI_RANK", "PMI_SIZE"), ("LOCAL_RANK", "WORLD_SIZE")],
+     ("PMI_RANK", "PMI_SIZE"), ("LOCAL_RANK", "WORLD_SIZE"), ("JOB_COMPLETION_INDEX", "WORLD_SIZE")],
     ids=lambda names: names[0],
 )  # fmt: skip
 @pytest.mark.parametrize("then", [1, 2, 3])
@@ -357,6 +362,8 @@ def test_real_process_groups_that_are_torn_down_in_mid_epoch(records: pathlib.Pa
         {"RANK": "0", "JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "3"},
         {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2"},
         {"PMIX_RANK": "0"},
+        {"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "3"},
+        {"JOB_COMPLETION_INDEX": "1"},
     ],
 )
 def test_the_command_line_agrees(variables: dict[str, str], tmp_path: pathlib.Path) -> None:

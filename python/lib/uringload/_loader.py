@@ -50,9 +50,9 @@ class DataLoader:
         drop_last: leave out samples that do not fill a batch on every rank. Without it, a rank that is one sample short
             repeats one, marked in ``batch.padding``. Either way, all ranks have the same number of batches.
         rank, world_size: the rank of this process and the number of ranks. The default is asked for when the first pass
-            begins: from torch.distributed if it is initialized, Ray Train's context, RANK and WORLD_SIZE, or the
-            variables of SLURM, Open MPI, MPICH or Lightning. A line in the log says which. Each pass asks again, and is
-            refused if the answer is another one.
+            begins: from torch.distributed or jax.distributed if it is initialized, Ray Train's context, RANK and
+            WORLD_SIZE, or the variables of SLURM, Open MPI, MPICH, Lightning or Kubernetes. A line in the log says
+            which. Each pass asks again, and is refused if the answer is another one.
         process_group: the process group of torch.distributed, or the device mesh of one dimension, whose ranks share
             the samples, where those are not all ranks: the data-parallel ones beside tensor-parallel ones.
         order: "distributed" for the exact order of torch's DistributedSampler.

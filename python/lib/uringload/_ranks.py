@@ -1,7 +1,8 @@
 """Finds the rank and the world size of this process, as late as they are needed.
 
-The first source that knows decides: arguments, a process group, `torch.distributed` where it is initialized, Ray Train,
-or a launcher's variables. Nothing is imported to find out: what the program has not imported has not told it anything.
+The first source that knows decides: arguments, a process group, `torch.distributed` or `jax.distributed` where it is
+initialized, Ray Train, or a launcher's variables. Nothing is imported to find out: what the program has not imported
+has not told it anything.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ def find(rank: int | None, world_size: int | None, environment: Mapping[str, str
 def _sources(environment: Mapping[str, str] | None) -> Iterator[_Told]:
     if environment is None:
         yield from _of_torch()
+        yield from _of_jax()
         # Before the variables: those of the job that Ray runs in say nothing about its workers.
         yield from _of_ray()
         environment = os.environ
@@ -171,6 +173,18 @@ def _initialized() -> Any:
     # While another thread imports the module, it has no such function yet.
     ask = getattr(distributed, "is_initialized", None)
     return distributed if ask is not None and distributed.is_available() and ask() else None  # type: ignore[union-attr]
+
+
+def _of_jax() -> Iterator[_Told]:
+    jax: Any = sys.modules.get("jax")
+    # Its own state answers without starting JAX's backends, which take the GPUs' memory.
+    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    name = "jax.distributed"
+    if hasattr(state, "client") and hasattr(state, "process_id") and hasattr(state, "num_processes"):
+        if state.client is not None:
+            yield _Told(state.process_id, state.num_processes, name, name, name)
+    elif hasattr(getattr(jax, "distributed", None), "is_initialized") and jax.distributed.is_initialized():
+        yield _Told(jax.process_index(), jax.process_count(), name, name, name)
 
 
 def _of_ray() -> Iterator[_Told]:
