@@ -23,7 +23,7 @@ use uringload::dataset::{self, DType, SampleId};
 use uringload::device::PinnedMemory;
 use uringload::inspect::{Errands, Strided};
 use uringload::sampler::Cursor;
-use uringload::stats::{Remedy, Stats};
+use uringload::stats::{Distribution, Remedy, Stats};
 use uringload::transform::Chain;
 use uringload::{Builder, DeviceLoader};
 use uringload::{Error, ErrorKind, State};
@@ -310,6 +310,18 @@ impl Loader {
     /// The loader's measurements of itself.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats::dictionary(py, &self.stats.snapshot(), &self.stats.decisions())
+    }
+
+    /// How many waits and how many reads took at most each of these times (in seconds) and in all, and how many bytes
+    /// each holder of memory has.
+    fn measured(&self, bounds: Vec<f64>) -> (Vec<u64>, Vec<u64>, Vec<(&'static str, u64)>) {
+        let snapshot = self.stats.snapshot();
+        let counts = |times: &Distribution| {
+            let within = bounds.iter().map(|&bound| times.within(Duration::from_secs_f64(bound)));
+            within.chain([times.count()]).collect()
+        };
+        let held = self.stats.memory().into_iter().map(|held| (held.holder.name(), held.bytes)).collect();
+        (counts(&snapshot.batch_wait), counts(&snapshot.read_latency), held)
     }
 
     /// The bottleneck, how clear it is (0 to 1), its meaning, the gain if that part took no time, what to try with the

@@ -1,4 +1,4 @@
-"""Metrics in the user's own training: `watch`, `report`, Prometheus and callbacks."""
+"""Metrics in the user's own training: `watch`, `report` and callbacks."""
 
 from __future__ import annotations
 
@@ -19,28 +19,10 @@ from conftest import RECORDS, needs_numpy, needs_torch, of_records
 import uringload
 
 pytestmark = needs_numpy
-needs_prometheus = pytest.mark.skipif(
-    importlib.util.find_spec("prometheus_client") is None, reason="skipped: prometheus_client is not installed"
-)
-if importlib.util.find_spec("prometheus_client") is not None:
-    import prometheus_client
-    from prometheus_client import parser
-
-    from uringload import prometheus
 
 
 def loader_of(records: pathlib.Path, **given: Any) -> uringload.DataLoader:
     return uringload.DataLoader(**of_records(records, **given))
-
-
-def collected(loaders: list[uringload.DataLoader] | None = None) -> dict[tuple[str, ...], float]:
-    """What a registry gets: names, values of labels by their names, and numbers."""
-    registry = prometheus_client.CollectorRegistry()
-    registry.register(prometheus.Collector(loaders))
-    text = prometheus_client.generate_latest(registry).decode()
-    families = parser.text_string_to_metric_families(text)
-    samples = [sample for family in families for sample in family.samples]
-    return {(each.name, *(each.labels[name] for name in sorted(each.labels))): each.value for each in samples}
 
 
 def test_a_line_now_and_then_and_a_report_at_the_end(records: pathlib.Path) -> None:
@@ -103,56 +85,6 @@ def test_what_is_watched_is_a_loader(records: pathlib.Path) -> None:
         watch = uringload.watch(loader, file=io.StringIO())
         with watch, pytest.raises(uringload.InvalidArgumentError, match="in use"):
             watch.__enter__()
-
-
-@needs_prometheus
-def test_prometheus_gets_what_was_measured(records: pathlib.Path) -> None:
-    with loader_of(records) as loader:
-        assert collected([loader]) == {("uringload_loaders", str(os.getpid())): 0}
-        for _ in loader:
-            pass
-        samples, stats = collected([loader]), loader.stats()
-    labels = (str(records), "0", "0")
-    assert samples["uringload_loaders", str(os.getpid())] == 1
-    assert samples["uringload_samples_total", *labels] == RECORDS
-    assert samples["uringload_batches_total", *labels] == stats["batches"] == 32
-    assert samples["uringload_bytes_delivered_total", *labels] == RECORDS * 256
-    assert samples["uringload_bytes_read_total", *labels] >= RECORDS * 256
-    assert samples["uringload_batch_wait_seconds_count", *labels] == stats["batch_wait"]["count"]
-    assert 0 < samples["uringload_batch_wait_seconds_sum", *labels] <= stats["elapsed_s"]
-    assert samples["uringload_waiting_for_storage", *labels] == 0
-    assert samples["uringload_epoch", *labels] == 1
-    assert samples["uringload_thread_seconds_total", "plan", *labels, "reactor"] > 0
-    (verdict,) = (key for key in samples if key[0] == "uringload_verdict_info")
-    assert verdict[1].isalpha() and verdict[2:] == labels
-
-
-@needs_prometheus
-def test_prometheus_gets_the_loaders_that_are_open(records: pathlib.Path) -> None:
-    with loader_of(records) as loader:
-        list(loader)
-        assert ("uringload_samples_total", str(records)) in {key[:2] for key in collected()}
-    assert ("uringload_samples_total", str(records)) not in {key[:2] for key in collected()}
-    with pytest.raises(TypeError, match="str"):
-        prometheus.Collector(["one"])  # type: ignore[list-item]
-
-
-@needs_prometheus
-def test_names_of_folders_may_be_anything(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / 'a "quoted"\nback\\slash'
-    folder.mkdir()
-    (folder / "one.bin").write_bytes(bytes(64))
-    with uringload.DataLoader(folder, batch_size=1, output="numpy", format="folder") as loader:
-        list(loader)
-        samples = collected([loader])
-    assert samples["uringload_samples_total", str(folder), "0", "0"] == 1
-
-
-def test_prometheus_needs_its_client() -> None:
-    script = "import sys; sys.modules['prometheus_client'] = None; import uringload.prometheus"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert "InvalidArgumentError: prometheus_client is not installed" in done.stderr, done.stderr
-    assert "pip install prometheus_client" in done.stderr
 
 
 def test_a_process_ends_while_it_watches(records: pathlib.Path) -> None:

@@ -77,6 +77,12 @@ impl Distribution {
         found.map(|index| Duration::from_nanos(middle(index)))
     }
 
+    /// How many times were at most this long, within 3.1 % of it.
+    pub fn within(&self, limit: Duration) -> u64 {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        self.counts.iter().enumerate().filter(|&(index, _)| middle(index) <= limit).map(|(_, &count)| count).sum()
+    }
+
     /// The mean, within 3.1 %; `None` if no time was counted.
     pub fn mean(&self) -> Option<Duration> {
         let sum: f64 = self.counts.iter().enumerate().map(|(index, &count)| middle(index) as f64 * count as f64).sum();
@@ -165,6 +171,10 @@ mod tests {
             let told = seen.percentile(percent).unwrap().as_nanos() as f64 / 1000.0;
             assert!((told - micros).abs() <= 0.04 * micros, "p{percent}: {told} µs");
         }
+        for micros in [10, 500, 990] {
+            assert!(seen.within(Duration::from_micros(micros)).abs_diff(micros) as f64 <= 0.04 * micros as f64);
+        }
+        assert_eq!((seen.within(Duration::ZERO), seen.within(Duration::MAX)), (0, 1000));
         let mean = seen.mean().unwrap().as_nanos() as f64 / 1000.0;
         assert!((mean - 500.5).abs() < 0.04 * 500.5, "{mean}");
     }

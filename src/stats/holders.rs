@@ -44,6 +44,8 @@ impl Holder {
 pub struct Held {
     /// The holder.
     pub holder: Holder,
+    /// Bytes, when it was measured last.
+    pub bytes: u64,
     /// Bytes, the mean over time since the loader was built.
     pub mean_bytes: u64,
     /// Most bytes measured.
@@ -75,6 +77,7 @@ impl Holders {
     pub(super) fn all(&self, now: u64) -> Vec<Held> {
         let of = |(holder, gauge): (Holder, &Gauge)| Held {
             holder,
+            bytes: gauge.value() * 1024,
             mean_bytes: (u128::from(gauge.area_at(now)) * 1024 / u128::from(now.max(1))) as u64,
             most_bytes: gauge.max() * 1024,
         };
@@ -96,11 +99,11 @@ mod tests {
         holders.set([4096, 1 << 20, 0, 0, 2048], 0);
         assert!(!holders.is_due(PERIOD - 1) && holders.is_due(PERIOD));
         holders.set([8192, 0, 0, 0, 2048], PERIOD);
-        let held = |holder, mean_bytes, most_bytes| Held { holder, mean_bytes, most_bytes };
+        let held = |holder, bytes, mean_bytes, most_bytes| Held { holder, bytes, mean_bytes, most_bytes };
         let expected = [
-            held(Holder::Reading, 6144, 8192),
-            held(Holder::Batches, 1 << 19, 1 << 20),
-            held(Holder::Nobody, 2048, 2048),
+            held(Holder::Reading, 8192, 6144, 8192),
+            held(Holder::Batches, 0, 1 << 19, 1 << 20),
+            held(Holder::Nobody, 2048, 2048, 2048),
         ];
         assert_eq!(holders.all(2 * PERIOD), expected);
     }

@@ -142,6 +142,17 @@ def find(rank: int | None, world_size: int | None, environment: Mapping[str, str
     return Found(rank or 0, 1 if world_size is None else world_size, None)
 
 
+#: What launchers call the number of a process among those of its machine.
+_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+          "JSM_NAMESPACE_LOCAL_RANK")  # fmt: skip
+
+
+def local_rank() -> int:
+    """The number of this process among those of its machine; 0 where no launcher tells it."""
+    found = (_number(os.environ, name) for name in _LOCAL)
+    return next((number for number in found if number is not None), 0)
+
+
 def _sources(environment: Mapping[str, str] | None) -> Iterator[_Told]:
     if environment is None:
         yield from _of_torch()

@@ -3,56 +3,95 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from . import _arguments as arguments
+from . import _ranks
+from . import _uringload as native
 from ._loader import DataLoader
 from ._opened import open_loaders
 from ._report import COUNTS, Stats, waited
-from .errors import Error, mistyped, refused
+from .errors import Error, mistyped, refused, unavailable
 
 try:
+    import prometheus_client
     from prometheus_client import core
 except ImportError as error:
     raise refused("prometheus_client is not installed", "pip install prometheus_client") from error
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "serve"]
 
-#: What each count of `DataLoader.stats` means.
-_ABOUT = {
-    "batches": "Batches that were handed out.",
-    "batches_ready": "Batches that lay ready when they were asked for.",
-    "samples": "Samples that were handed out.",
-    "samples_failed": "Samples that could not be read, in the place of which an error was raised.",
-    "samples_skipped": "Samples that could not be read and were left out.",
-    "samples_replaced": "Samples that could not be read and were replaced.",
-    "bytes_delivered": "Bytes of samples that were handed out.",
-    "bytes_read": "Bytes that were read.",
-}
+
+class _Metric(NamedTuple):
+    """A family of metrics, as docs/metrics.md lists it."""
+
+    name: str
+    kind: type[Any]
+    unit: str
+    about: str
+    #: Labels besides those of the loader.
+    labels: tuple[str, ...] = ()
+
+
+_COUNTER, _GAUGE = core.CounterMetricFamily, core.GaugeMetricFamily
+_INFO, _HISTOGRAM = core.InfoMetricFamily, core.HistogramMetricFamily
+
+#: What each loader has. The names begin with "uringload_".
+_OF_LOADERS = [
+    _Metric("batches", _COUNTER, "batches", "Batches that were handed out."),
+    _Metric("batches_ready", _COUNTER, "batches", "Batches that lay ready when they were asked for."),
+    _Metric("samples", _COUNTER, "samples", "Samples that were handed out."),
+    _Metric("samples_failed", _COUNTER, "samples",
+            "Samples that could not be read, in the place of which an error was raised."),
+    _Metric("samples_skipped", _COUNTER, "samples", "Samples that could not be read and were left out."),
+    _Metric("samples_replaced", _COUNTER, "samples", "Samples that could not be read and were replaced."),
+    _Metric("bytes_delivered", _COUNTER, "bytes", "Bytes of samples that were handed out."),
+    _Metric("bytes_read", _COUNTER, "bytes", "Bytes that were read."),
+    _Metric("batch_wait_seconds", _HISTOGRAM, "seconds", "Time that the program waited for a batch."),
+    _Metric("read_seconds", _HISTOGRAM, "seconds", "Time that a read took."),
+    _Metric("thread_seconds", _COUNTER, "seconds",
+            "What the loader's threads, and the one that asks for batches, did.", ("thread", "activity")),
+    _Metric("reads_in_flight", _GAUGE, "reads", "Reads in flight."),
+    _Metric("memory_bytes", _GAUGE, "bytes", "Memory of the loader by who holds it, measured every 10 ms.",
+            ("holder",)),
+    _Metric("memory_limit_bytes", _GAUGE, "bytes", "The loader's memory_limit."),
+    _Metric("epoch", _GAUGE, "epochs", "The epoch that the next pass reads."),
+    _Metric("fallbacks", _GAUGE, "steps", "What the loader wanted and did without: the steps down of its route."),
+    _Metric("waiting_for_storage", _GAUGE, "0 or 1", "1 while the loader waits for storage that is away."),
+    _Metric("verdict", _INFO, "", "What the loader waits for.", ("bottleneck",)),
+]  # fmt: skip
+#: What each process has.
+_OF_PROCESSES = [
+    _Metric("loaders", _GAUGE, "loaders", "Loaders that have read.", ("process",)),
+    _Metric("build", _INFO, "", "The version of uringload.", ("version",)),
+]
 _LABELS = ("loader", "dataset", "rank")
+
+#: Upper bounds of the histograms' buckets, in seconds: the same on all ranks, so that their counts add up.
+_BOUNDS = [part * 10.0**power for power in range(-5, 2) for part in (1, 2.5, 5)]
 
 
 class Collector:
     """What the loaders of this process measure, for `prometheus_client`.
 
-        import prometheus_client
-        import uringload.prometheus
+        prometheus_client.REGISTRY.register(uringload.prometheus.Collector({"train": train, "test": test}))
 
-        prometheus_client.REGISTRY.register(uringload.prometheus.Collector())
-        prometheus_client.start_http_server(9187, addr="127.0.0.1")
-
-    Counters begin anew where reading does, which Prometheus takes into account. Counts and sums of several ranks may be
-    added.
+    Counters begin anew where reading does, which Prometheus takes into account. Counts, sums and buckets of several
+    ranks may be added. docs/metrics.md lists the metrics.
 
     Args:
-        loaders: those to collect from; None: all of this process that are open at that time.
+        loaders: those to collect from: a dictionary of loaders by their names, which become the label "loader"; or a
+            list, whose loaders are numbered; None: all of this process that are open at that time, numbered as they
+            were made.
     """
 
-    def __init__(self, loaders: Iterable[DataLoader] | None = None) -> None:
-        self._loaders = None if loaders is None else list(loaders)
-        for loader in self._loaders or ():
+    def __init__(self, loaders: Mapping[str, DataLoader] | Iterable[DataLoader] | None = None) -> None:
+        named = loaders.items() if isinstance(loaders, Mapping) else enumerate(loaders or ())
+        self._loaders = None if loaders is None else [(str(name), loader) for name, loader in named]
+        for _, loader in self._loaders or ():
             if not isinstance(loader, DataLoader):
-                raise mistyped(f"loaders has a {type(loader).__name__}", "give loaders, as a list")
+                raise mistyped(f"loaders has a {type(loader).__name__}", "give loaders, as a list or a dictionary")
 
     def describe(self) -> Iterator[Any]:
         """Nothing. Without it a registry would collect from loaders that have not read yet, to learn names."""
@@ -60,52 +99,94 @@ class Collector:
 
     def collect(self) -> Iterator[Any]:
         """The families of metrics, as a registry asks for them."""
-        loaders = open_loaders() if self._loaders is None else self._loaders
-        shown = [(_labels(number, loader), loader, loader.stats()) for number, loader in enumerate(loaders)]
-        shown = [each for each in shown if each[2]]
+        loaders = self._loaders
+        if loaders is None:
+            loaders = [(str(loader._number), loader) for loader in open_loaders()]
+        families = {one.name: _family(one, (*_LABELS, *one.labels)) for one in _OF_LOADERS}
+        count = 0
+        for name, loader in loaders:
+            values = _values(loader)
+            count += bool(values)
+            own = _labels(name, loader)
+            for metric, labels, value in values:
+                families[metric].add_metric([*own, *labels], *value)
+        of_process = {one.name: _family(one, one.labels) for one in _OF_PROCESSES}
+        of_process["loaders"].add_metric([str(os.getpid())], count)
+        of_process["build"].add_metric([], {"version": native.VERSION})
+        yield from of_process.values()
+        yield from families.values()
 
-        def gauge(name: str, about: str, value: Callable[[DataLoader, Stats], float]) -> Any:
-            family = core.GaugeMetricFamily(f"uringload_{name}", about, labels=_LABELS)
-            for labels, loader, stats in shown:
-                family.add_metric(labels, value(loader, stats))
-            return family
 
-        process = core.GaugeMetricFamily("uringload_loaders", "Loaders that have read.", labels=["process"])
-        process.add_metric([str(os.getpid())], len(shown))
-        yield process
-        for name in COUNTS:
-            counter = core.CounterMetricFamily(f"uringload_{name}", _ABOUT[name], labels=_LABELS)
-            for labels, _, stats in shown:
-                counter.add_metric(labels, stats[name])
-            yield counter
-        yield gauge("reads_in_flight", "Reads in flight.", lambda _, stats: stats["reads_in_flight"])
-        yield gauge("epoch", "The epoch that the next pass reads.", lambda loader, _: loader.epoch)
-        yield gauge("fallbacks", "What the loader wanted and did without: the steps down of its route.",
-                    lambda loader, _: len(loader.route()["fallbacks"]))
-        yield gauge("waiting_for_storage", "1 while the loader waits for storage that is away.",
-                    lambda _, stats: stats["outage"] is not None)
-        verdict = core.InfoMetricFamily("uringload_verdict", "What the loader waits for.", labels=_LABELS)
-        for labels, loader, _ in shown:
-            verdict.add_metric(labels, {"bottleneck": loader.verdict().bottleneck})
-        yield verdict
-        for name, about, times in (
-            ("batch_wait_seconds", "Time that the program waited for a batch.", "batch_wait"),
-            ("read_seconds", "Time that a read took.", "read_latency"),
-        ):
-            summary = core.SummaryMetricFamily(f"uringload_{name}", about, labels=_LABELS)
-            for labels, _, stats in shown:
-                count = stats[times]["count"]
-                total = waited(stats) if times == "batch_wait" else (stats[times]["mean_s"] or 0.0) * count
-                summary.add_metric(labels, count_value=count, sum_value=total)
-            yield summary
-        threads = core.CounterMetricFamily(
-            "uringload_thread_seconds", "What the loader's threads, and the one that asks for batches, did.",
-            labels=[*_LABELS, "thread", "activity"],
-        )  # fmt: skip
-        for labels, _, stats in shown:
-            for (thread, activity), seconds in _activities(stats).items():
-                threads.add_metric([*labels, thread, activity], seconds)
-        yield threads
+def serve(
+    port: int,
+    loaders: Mapping[str, DataLoader] | Iterable[DataLoader] | None = None,
+    *,
+    addr: str = "127.0.0.1",
+    registry: Any = core.REGISTRY,
+) -> int:
+    """Serves what loaders measure, and what else is in `prometheus_client`'s registry, until the process ends.
+
+        uringload.prometheus.serve(9187)
+
+    Args:
+        port: the port of the first process of this machine. The others add their local rank to it, where the launcher
+            tells it (LOCAL_RANK and its kin).
+        loaders: as for `Collector`.
+        addr: the address to listen at; "0.0.0.0" for all of this machine.
+        registry: another registry than the client's own.
+
+    Returns:
+        The port of this process.
+    """
+    own = arguments.integer("port", port, 1) + _ranks.local_rank()
+    collector = Collector(loaders)
+    try:
+        prometheus_client.start_http_server(own, addr=addr, registry=registry)
+    except (OSError, OverflowError) as error:
+        raise unavailable(f"port {own} of {addr} cannot be served: {error}",
+                          "give another port: each process of this machine that serves needs its own, and without a "
+                          "variable such as LOCAL_RANK it has to be told") from error
+    registry.register(collector)
+    return own
+
+
+def _family(metric: _Metric, labels: tuple[str, ...]) -> Any:
+    # What is information is no label of the family.
+    names = [name for name in labels if metric.kind is not _INFO or name not in metric.labels]
+    return metric.kind(f"uringload_{metric.name}", metric.about, labels=names)
+
+
+#: A metric, its own labels, and what `prometheus_client` takes as its value.
+_Value = tuple[str, list[str], tuple[Any, ...]]
+
+
+def _values(loader: DataLoader) -> list[_Value]:
+    """What a loader has measured; nothing before it has read."""
+    stats, reader = loader.stats(), loader._native
+    if not stats or reader is None:
+        return []
+    waits, reads, held = reader.measured(_BOUNDS)
+    read_s = (stats["read_latency"]["mean_s"] or 0.0) * stats["read_latency"]["count"]
+    single = {
+        **{name: stats[name] for name in COUNTS},
+        "reads_in_flight": stats["reads_in_flight"],
+        "memory_limit_bytes": reader.memory_limit,
+        "epoch": loader.epoch,
+        "fallbacks": len(loader.route()["fallbacks"]),
+        "waiting_for_storage": stats["outage"] is not None,
+        "verdict": {"bottleneck": loader.verdict().bottleneck},
+    }
+    return [
+        *((name, [], (value,)) for name, value in single.items()),
+        ("batch_wait_seconds", [], (_buckets(waits), waited(stats))),
+        ("read_seconds", [], (_buckets(reads), read_s)),
+        *(("memory_bytes", [holder], (bytes_,)) for holder, bytes_ in held),
+        *(("thread_seconds", [*key], (seconds,)) for key, seconds in _activities(stats).items()),
+    ]
+
+
+def _buckets(counts: list[int]) -> list[tuple[str, int]]:
+    return list(zip([*(f"{bound:g}" for bound in _BOUNDS), "+Inf"], counts))
 
 
 def _activities(stats: Stats) -> dict[tuple[str, str], float]:
@@ -117,7 +198,7 @@ def _activities(stats: Stats) -> dict[tuple[str, str], float]:
     return sums
 
 
-def _labels(number: int, loader: DataLoader) -> list[str]:
+def _labels(name: str, loader: DataLoader) -> list[str]:
     paths = loader._dataset._paths
     try:
         rank = str(loader.rank)
@@ -125,4 +206,4 @@ def _labels(number: int, loader: DataLoader) -> list[str]:
         rank = ""
     # A name of a file may have bytes that are no UTF-8.
     dataset = (paths[0] if paths else loader._dataset.format).encode("utf-8", "replace").decode("utf-8")
-    return [str(number), dataset, rank]
+    return [name, dataset, rank]
