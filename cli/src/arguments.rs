@@ -443,7 +443,7 @@ pub struct Means {
 }
 
 /// Loads a profile. Errors are reported with the argument, in one line.
-fn parse_profile(path: &str) -> Result<Profile, String> {
+pub fn parse_profile(path: &str) -> Result<Profile, String> {
     Profile::load(path).map_err(|error| {
         let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
         format!("{}{remedy}", error.headline())

@@ -6,6 +6,7 @@ use crate::arguments::Doctor;
 use crate::data;
 use crate::failure::Exit;
 use crate::output;
+use crate::variables;
 use std::fmt::Write as _;
 use uringload::dataset::Options;
 use uringload_measure::doctor::{Finding, State, examine};
@@ -17,7 +18,9 @@ const INDENT: usize = 18;
 pub fn run(options: &Doctor) -> Done {
     let open = || data::open(&options.paths, &Options::new().format("folder"));
     let dataset = (!options.paths.is_empty()).then(open).transpose()?;
-    let examination = examine(dataset, options.cuda_library.as_deref())?;
+    let mut examination = examine(dataset, options.cuda_library.as_deref())?;
+    examination.findings.extend(variables::finding());
+    examination.is_degraded = examination.findings.iter().any(|finding| finding.state == State::Degraded);
     let degraded = examination.is_degraded;
     if options.json {
         output::print(&format!("{:#}\n", examination.report()))?;

@@ -12,6 +12,7 @@ mod units;
 mod arguments;
 mod examples;
 mod pages;
+mod variables;
 mod data;
 mod index;
 mod inspect;
@@ -88,7 +89,8 @@ fn help_color(arguments: &[OsString]) -> ColorChoice {
     }
 }
 
-fn command(command: Command) -> Done {
+fn command(mut command: Command) -> Done {
+    variables::fill(&mut command)?;
     match command {
         Command::Bench(mut options) => {
             options.emulate();

@@ -19,7 +19,10 @@ LAUNCHERS = (
     "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
     "LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE", "JOB_COMPLETION_INDEX",
 )  # fmt: skip
-for _name in LAUNCHERS:
+# Nor do defaults of whoever runs them.
+DEFAULTS = ("URINGLOAD_NUM_THREADS", "URINGLOAD_MEMORY_LIMIT", "URINGLOAD_PROFILE", "URINGLOAD_LOG",
+            "URINGLOAD_SHARE_STATS")  # fmt: skip
+for _name in (*LAUNCHERS, *DEFAULTS):
     os.environ.pop(_name, None)
 
 # A shell has what it starts in the background ignore Ctrl-C, and tests of it would inherit that.

@@ -28,6 +28,7 @@ mod verify;
 mod verify_order;
 mod tar;
 mod top;
+mod variables;
 mod tune;
 mod tfrecord;
 

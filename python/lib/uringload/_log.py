@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 #: The steps down that the log has had.
 _told: set[str] = set()
+#: What `show_from` was called with last.
+_shown: str | None = None
 
 
 def info(text: str, *values: object) -> None:
@@ -18,6 +22,27 @@ def warning(text: str, *values: object) -> None:
     import logging
 
     logging.getLogger("uringload").warning(text, *values)
+
+
+def show_from(level: str) -> None:
+    """Has the logger show what is of this level or above: on stderr, unless the program has handlers of its own."""
+    global _shown
+    if level == _shown:
+        return
+    _shown = level
+    import logging
+
+    class Otherwise(logging.StreamHandler[Any]):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not logging.getLogger().handlers:
+                super().emit(record)
+
+    logger = logging.getLogger("uringload")
+    logger.setLevel(level.upper())
+    if not logger.handlers:
+        handler = Otherwise()
+        handler.setFormatter(logging.Formatter("uringload: %(message)s"))
+        logger.addHandler(handler)
 
 
 def steps(found: list[tuple[str, bool]]) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _arguments as arguments
+from . import _log
 from . import _uringload as native
-from .errors import mistyped, refused
+from .errors import Error, mistyped, refused
 
 FORMS = ("auto", "views", "list", "dense", "ragged", "padded", "tuple")
 PACKINGS = ("first_fit", "best_fit", "concat")
@@ -160,6 +161,40 @@ def fill(options: dict[str, Any], profile: Any) -> None:
     for name, value in native.profile(arguments.paths("profile", profile)[0]):
         if options[name] in (None, "auto"):
             options[name] = value
+
+
+def _profile(path: str) -> str:
+    native.profile(path)
+    return path
+
+
+#: The variables with defaults of arguments that are not given, and what makes a value of the text.
+VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "num_threads": ("URINGLOAD_NUM_THREADS", lambda text: arguments.integer("it", int(text))),
+    "memory_limit": ("URINGLOAD_MEMORY_LIMIT", lambda text: native.size("it", text)),
+    "profile": ("URINGLOAD_PROFILE", _profile),
+}
+LOG_VARIABLE = "URINGLOAD_LOG"
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def from_variables(asked: Any) -> None:
+    """Fills in what the environment says, where the arguments leave it open. An empty variable counts as unset."""
+    level = os.environ.get(LOG_VARIABLE)
+    if level:
+        _log.show_from(arguments.text(f"the variable {LOG_VARIABLE}", level.lower(), _LEVELS))
+    for name, (variable, made) in VARIABLES.items():
+        text = os.environ.get(variable)
+        if not text:
+            continue
+        try:
+            value = made(text)
+        except (Error, ValueError) as error:
+            why = error.headline if isinstance(error, Error) else "not a whole number from 0 on"
+            raise refused(f"the variable {variable} is {text!r}: {why}",
+                          "set it to what its argument takes, or unset it") from None
+        if getattr(asked, name) is None and (name != "num_threads" or asked.num_workers is None):
+            setattr(asked, name, value)
 
 
 #: Where `uringload top` looks, and the variable that asks for it from outside.

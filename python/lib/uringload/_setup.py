@@ -19,6 +19,7 @@ class Setup:
 
     def __init__(self, given: Mapping[str, Any], others: Any) -> None:
         asked = types.SimpleNamespace(**given)
+        _settings.from_variables(asked)
         source = self.source = _sources.find(asked.path_or_dataset, asked.workers)
         is_open = source is not None or isinstance(asked.path_or_dataset, Dataset)
         wishes = _others(arguments.ignore(others), is_open, given)
