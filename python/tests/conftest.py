@@ -110,7 +110,7 @@ def judged(bottleneck: str, run: Callable[[], tuple[Any, Any]], tries: int = 8) 
 def of_records(path: os.PathLike[str], **given: object) -> dict[str, object]:
     """Arguments of a loader of `records`."""
     return {
-        "path_or_dataset": path,
+        "dataset": path,
         "record_bytes": 4 * RECORD_ELEMENTS,
         "dtype": "i32",
         "output": "numpy",

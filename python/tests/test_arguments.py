@@ -62,8 +62,8 @@ pytestmark = conftest.needs_numpy
         ({"dtype": "i33"}, "i33"),
         ({"labels": True}, "labels is only for zip, folder"),
         ({"shape": [3, 5]}, "shape"),
-        ({"path_or_dataset": 3}, "paths is 3 (a int)"),
-        ({"path_or_dataset": []}, "paths"),
+        ({"dataset": 3}, "paths is 3 (a int)"),
+        ({"dataset": []}, "paths"),
         ({"transform": 3}, "transform is a int"),
     ],
 )

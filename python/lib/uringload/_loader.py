@@ -36,7 +36,7 @@ class DataLoader:
     last array of the batch is gone: if you keep many batches, copy them or raise ``memory_limit``.
 
     Args:
-        path_or_dataset: folders, files or patterns, or a `Dataset`. With a path, the arguments of `Dataset`
+        dataset: folders, files or patterns, or a `Dataset`. With a path, the arguments of `Dataset`
             (``format``, ``record_bytes``, ``columns``, ...) may be given here as well. Or an object with ``__len__``
             and ``__getitem__``, such as torch's map-style datasets: recognised ones are read natively, others are asked
             sample by sample in threads; a line in the log says which. Batches are then what torch's default_collate
@@ -162,7 +162,7 @@ class DataLoader:
 
     def __init__(
         self,
-        path_or_dataset: Any,
+        dataset: Any,
         batch_size: int | None = None,
         shuffle: bool | str | None = False,
         *,

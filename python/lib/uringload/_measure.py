@@ -18,7 +18,7 @@ _PYTHONS = ("transform", "batch_transform", "collate_fn", "sampler", "order")
 
 
 def bench(
-    path_or_dataset: Any,
+    dataset: Any,
     *,
     epochs: int | None = None,
     duration: float | None = None,
@@ -29,7 +29,7 @@ def bench(
     emulate_step: float | None = None,
     **loader: Any,
 ) -> dict[str, Any]:
-    """Reads a dataset as ``DataLoader(path_or_dataset, **loader)`` would, and says how fast it is and what limits it.
+    """Reads a dataset as ``DataLoader(dataset, **loader)`` would, and says how fast it is and what limits it.
 
         report = uringload.bench("/data/train", batch_size=256, shuffle=True, duration=10)
         print(report["samples_per_s"], report["share_of_raw"], report["verdict"]["advice"])
@@ -37,7 +37,7 @@ def bench(
     It measures the library's own work: what `output` makes of batches is left out. Ctrl-C ends it.
 
     Args:
-        path_or_dataset: as `DataLoader` takes it.
+        dataset: as `DataLoader` takes it.
         epochs: how many to read; by default one, or without an end where `duration` is given.
         duration: seconds after which each round ends.
         rounds: how often to measure; the report is of the round with the median rate.
@@ -55,7 +55,7 @@ def bench(
         InvalidArgumentError: an argument cannot work, or cannot be measured.
         Error: the dataset cannot be read.
     """
-    made = _Loaded(path_or_dataset, loader)
+    made = _Loaded(dataset, loader)
     rounds = arguments.integer("rounds", rounds, 1)
     if epochs is not None:
         epochs = arguments.integer("epochs", epochs, 1)
@@ -78,7 +78,7 @@ def bench(
 
 
 def tune(
-    path_or_dataset: Any,
+    dataset: Any,
     *,
     out: str | os.PathLike[str] | None = None,
     limit: float = 28.0,
@@ -96,7 +96,7 @@ def tune(
     threads, memory. Other orders and packed shards are measured too and left to you. Ctrl-C ends it.
 
     Args:
-        path_or_dataset: as `DataLoader` takes it.
+        dataset: as `DataLoader` takes it.
         out: the file for the profile; by default none is written.
         limit: seconds to measure for at most.
         cold: empty the page cache of the dataset's files before each measurement.
@@ -112,7 +112,7 @@ def tune(
         ReadTimeoutError: no batch came within the limit.
         Error: the dataset cannot be read, or the profile not be written.
     """
-    made = _Loaded(path_or_dataset, loader)
+    made = _Loaded(dataset, loader)
     seconds = _seconds("limit", limit)
     found: dict[str, Any] = json.loads(
         native.tune(
@@ -132,12 +132,12 @@ def tune(
 class _Loaded:
     """What a loader with these arguments would read, and how."""
 
-    def __init__(self, path_or_dataset: Any, given: dict[str, Any]) -> None:
+    def __init__(self, dataset: Any, given: dict[str, Any]) -> None:
         for name in _PYTHONS:
             if given.get(name) is not None:
                 raise refused(f"{name} is work of Python's, which this does not run", _REMEDY)
         # Nothing is made of batches, so no other package need be there.
-        with DataLoader(path_or_dataset, **{"output": "dlpack", **given}) as loader:
+        with DataLoader(dataset, **{"output": "dlpack", **given}) as loader:
             if loader._pool is not None or loader._order is not None:
                 raise refused("a part of this loader is work of Python's, which this does not run", _REMEDY)
             if loader._options["transforms"]:

@@ -20,8 +20,8 @@ class Setup:
     def __init__(self, given: Mapping[str, Any], others: Any) -> None:
         asked = types.SimpleNamespace(**given)
         _settings.from_variables(asked)
-        source = self.source = _sources.find(asked.path_or_dataset, asked.workers)
-        is_open = source is not None or isinstance(asked.path_or_dataset, Dataset)
+        source = self.source = _sources.find(asked.dataset, asked.workers)
+        is_open = source is not None or isinstance(asked.dataset, Dataset)
         wishes = _others(arguments.ignore(others), is_open, given)
         self.ranks = _ranks.Ranks(
             _settings.optional(arguments.integer, "rank", asked.rank),
@@ -87,7 +87,7 @@ class Setup:
             self.convert = _tables.formatted(self.convert, source.table, asked.collate == "auto")
         self.stream = _device.stream(pin, asked.output)
         scopes = _device.scopes(devices if self.stream is None or pin is None else [pin], asked.output)
-        opened = asked.path_or_dataset if source is None else source.dataset
+        opened = asked.dataset if source is None else source.dataset
         self.dataset = opened if isinstance(opened, Dataset) else Dataset(opened, timeout=asked.timeout, **wishes)
         self.asked_text = None if asked.text is None else arguments.names("text", asked.text)
         if source is None:

@@ -39,7 +39,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
     faster there: each rank reads its own share.
     """
 
-    def __init__(self, path_or_dataset: Paths | Index, *, samples: bool = False, **given: Any) -> None:
+    def __init__(self, dataset: Paths | Index, *, samples: bool = False, **given: Any) -> None:
         super().__init__()
         self._samples = arguments.boolean("samples", samples)
         self._behind: dict[str, Any] | None = None
@@ -52,7 +52,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
             # Samples as the transform returned them: the code that collates again stacks them.
             given.setdefault("collate", "list" if given.get("transform") is not None else "auto")
         #: The loader that reads.
-        self.loader = DataLoader(path_or_dataset, **given)
+        self.loader = DataLoader(dataset, **given)
 
     def __iter__(self) -> Iterator[Any]:
         self.loader._ranks.share(_accelerate.sharder())
@@ -122,7 +122,7 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
     `uringload.DataLoader` reads ahead and is faster.
 
     Args:
-        path_or_dataset: as for `uringload.DataLoader`.
+        dataset: as for `uringload.DataLoader`.
         transform: a function of one sample, a dictionary.
         output: "torch", "numpy" or "dlpack".
         given: arguments of `uringload.Dataset`, and those of the loader that say how bytes are read.
@@ -130,7 +130,7 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
 
     def __init__(
         self,
-        path_or_dataset: Paths | Index,
+        dataset: Paths | Index,
         *,
         transform: Callable[[dict[str, Any]], Any] | None = None,
         output: str = "torch",
@@ -144,9 +144,9 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
             if name in others:
                 raise refused(f"{name} is of no use to a dataset whose samples are asked for by number",
                               f"give {name} to the DataLoader around it, or use uringload.DataLoader")
-        if isinstance(path_or_dataset, Index) and options:
+        if isinstance(dataset, Index) and options:
             raise refused(f"{next(iter(options))} is of use where a path is opened", "give it to uringload.Dataset")
-        index = path_or_dataset if isinstance(path_or_dataset, Index) else Index(path_or_dataset, **options)
+        index = dataset if isinstance(dataset, Index) else Index(dataset, **options)
         if index._prepare is not None:
             # It wants bytes.
             others["binary"] = [*arguments.names("binary", others.get("binary", ())), "data"]

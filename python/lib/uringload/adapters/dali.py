@@ -23,17 +23,17 @@ class Batches:
     needs no DALI to be imported.
 
     Args:
-        path_or_dataset: as for `uringload.DataLoader`.
+        dataset: as for `uringload.DataLoader`.
         columns: the columns to return, in this order; all by default.
         given: arguments of `uringload.DataLoader`; ``batch_size`` is at most that of the pipeline.
     """
 
-    def __init__(self, path_or_dataset: Any, *, columns: list[str] | None = None, **given: Any) -> None:
+    def __init__(self, dataset: Any, *, columns: list[str] | None = None, **given: Any) -> None:
         for name in ("output", "text", "binary", "transform", "batch_transform", "collate", "collate_fn"):
             if name in given:
                 raise refused(f"{name} is of no use to DALI, which takes arrays", f"leave out {name}")
         #: The loader that reads.
-        self.loader = DataLoader(path_or_dataset, output="numpy", text=[], **given)
+        self.loader = DataLoader(dataset, output="numpy", text=[], **given)
         known = [*self.loader._dataset.columns]
         for name in columns or ():
             if name not in known:

@@ -19,12 +19,12 @@ class DataSource:
     Threads may share it, and a copy in another process opens its own files. It needs no Grain to be imported.
 
     Args:
-        path_or_dataset: paths, or a `uringload.Dataset`.
+        dataset: paths, or a `uringload.Dataset`.
         output: "numpy", "torch" or "dlpack".
         given: arguments of `uringload.Dataset`, and ``text``, ``binary``, ``key`` and ``index`` of the loader.
     """
 
-    def __init__(self, path_or_dataset: Any, *, output: str = "numpy", **given: Any) -> None:
+    def __init__(self, dataset: Any, *, output: str = "numpy", **given: Any) -> None:
         self._wishes = {name: given.pop(name) for name in ("text", "binary", "key", "index") if name in given}
         arguments.text("output", output, OUTPUTS)
         for name in ("text", "binary"):
@@ -32,7 +32,7 @@ class DataSource:
                 self._wishes[name] = arguments.names(name, self._wishes[name])
         self._output = output
         #: The dataset.
-        self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **given)
+        self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset, **given)
         if self.dataset._prepare is not None:
             self._wishes["binary"] = [*self._wishes.get("binary", ()), "data"]
         self._samples: Samples | None = None

@@ -19,10 +19,10 @@ class Node(torchdata.nodes.BaseNode):  # type: ignore[misc]
     without reading the earlier ones. Batches that later nodes have read ahead count as handed out.
     """
 
-    def __init__(self, path_or_dataset: Any, **given: Any) -> None:
+    def __init__(self, dataset: Any, **given: Any) -> None:
         super().__init__()
         #: The loader that reads.
-        self.loader = DataLoader(path_or_dataset, **given)
+        self.loader = DataLoader(dataset, **given)
         self._batches: Iterator[Any] = iter(())
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:

@@ -22,16 +22,17 @@ class Samples:
     It needs no webdataset to be imported.
 
     Args:
-        path_or_dataset: as for `uringload.DataLoader`.
+        dataset: as for `uringload.DataLoader`.
         given: arguments of `uringload.DataLoader`; ``batch_size`` (64 by default) is how many are read together.
     """
 
-    def __init__(self, path_or_dataset: Any, *, batch_size: int = 64, **given: Any) -> None:
+    def __init__(self, dataset: Any, *, batch_size: int = 64, **given: Any) -> None:
         for name in ("output", "text", "binary", "key", "transform", "batch_transform", "collate", "collate_fn"):
             if name in given:
                 raise refused(f"{name} is of no use to samples as webdataset has them", f"leave out {name}")
         options = {name: given.pop(name) for name in [*given] if name in (*OPTIONS, *LISTS)}
-        dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **options)
+        if not isinstance(dataset, Dataset):
+            dataset = Dataset(dataset, **options)
         self._binary = [name for name, (dtype, shape) in dataset.columns.items() if dtype == "u8" and shape is None]
         #: The loader that reads.
         self.loader = DataLoader(
