@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from torch.utils import data
 
 import uringload
+from uringload import _look
 
 DRAWS = int(os.environ.get("URINGLOAD_DRAWS", "300"))
 SAMPLES = 40
@@ -205,7 +206,7 @@ def test_orders_and_resumes_are_torchs(numbered: uringload.Dataset, drawn: Any) 
             elif what == "len":
                 len(loader)
             elif expected[0]:
-                loader._first_batch()
+                _look.first_batch(loader)
 
     seed_all(seed)
     sampler = make(seed)
@@ -262,7 +263,7 @@ def test_a_state_moves_nothing(numbered: uringload.Dataset, name: str) -> None:
     with loader_of(numbered, make(5), 4) as loader:
         loader.state_dict()
         loader.load_state_dict(loader.state_dict())
-        loader._first_batch()
+        _look.first_batch(loader)
         assert read(loader) == expected
 
 

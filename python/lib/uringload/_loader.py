@@ -374,9 +374,20 @@ class DataLoader:
 
     @property
     def sampler(self) -> Any:
-        """The sampler that was given, if one was."""
+        """The sampler that was given; or what sets the epoch, as a sampler of torch's does: ``set_epoch``."""
         _accelerate.refuse_ray()
-        return self._asked_order[1]
+        given = self._asked_order[1]
+        return _order.Own(self) if given is None else given
+
+    @property
+    def num_workers(self) -> int:
+        """The threads that were asked for, by ``num_workers`` or ``num_threads``; 0 where the loader chooses."""
+        return self._options["num_threads"] or 0
+
+    @property
+    def pin_memory(self) -> bool:
+        """Whether batches on the host are in pinned memory, where the machine has it."""
+        return self._options["pin"] is not None
 
     @property
     def batch_sampler(self) -> _accelerate.Batches:
@@ -546,11 +557,7 @@ class DataLoader:
         """
         from . import _show
 
-        return _show.of_loader(self, column, arguments.integer("samples", samples, 1))
-
-    def _first_batch(self) -> tuple[Any, list[int]]:
-        """What the next pass would give first, and the numbers of its samples."""
-        return _look.first_batch(self)
+        return _show.of_loader(self, column, arguments.integer("samples", samples, 1), _look.first_batch(self))
 
     # States.
 
@@ -675,11 +682,9 @@ class DataLoader:
         return raw
 
 
-_PARAMETERS = [
-    name for name in DataLoader.__init__.__code__.co_varnames[: DataLoader.__init__.__code__.co_argcount
-                                                              + DataLoader.__init__.__code__.co_kwonlyargcount]
-    if name != "self"
-]  # fmt: skip
+_code = DataLoader.__init__.__code__
+#: Without `self`.
+_PARAMETERS = _code.co_varnames[1 : _code.co_argcount + _code.co_kwonlyargcount]
 
 
 #: What a loader is, whatever it reads.

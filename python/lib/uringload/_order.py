@@ -7,11 +7,14 @@ of the algorithm and must go up when the same parameters give another order.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._draws import Draws
 from ._output import _import_torch
 from .errors import mistyped
+
+if TYPE_CHECKING:
+    from ._loader import DataLoader
 
 #: The identity of samples read by number; no state contains it.
 BY_NUMBER: dict[str, Any] = {"name": "by number", "digest": 0, "version": 1}
@@ -46,6 +49,23 @@ class Distributed(NamedTuple):
     def total(self) -> int:
         """Number of positions in an epoch."""
         return -(-self.samples // self.world_size) * self.world_size
+
+
+class Own:
+    """Stands where torch's loader has a sampler, for scripts that set its epoch and ask for its length."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next pass."""
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Samples of this rank, those included that fill up the ranks to the same number."""
+        # Refuses where rows are made of samples.
+        len(self._loader)
+        return -(-len(self._loader._dataset) // self._loader.world_size)
 
 
 class Sampled(NamedTuple):

@@ -73,7 +73,8 @@ def batch_size(own: Any, of_all: Any, world_size: int) -> int:
     """Samples per batch on this rank, from the batch size of one rank or of all ranks."""
     if (own is None) == (of_all is None):
         raise refused("give batch_size (of one rank) or global_batch_size (of all ranks), and not both",
-                      "DataLoader(path, batch_size=64)")
+                      "DataLoader(path, batch_size=64); for single samples batch_size=1, collate_fn=lambda samples: "
+                      "samples[0]")
     if own is not None:
         return arguments.integer("batch_size", own, 1)
     whole = arguments.integer("global_batch_size", of_all, 1)

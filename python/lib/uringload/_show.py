@@ -291,9 +291,9 @@ def _png(height: int, width: int, pixels: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 6)) + chunk(b"IEND", b"")
 
 
-def of_loader(loader: Any, column: str | None, samples: int) -> Sheet:
-    """What the next pass of a loader would give first, beside what is stored."""
-    batch, kept = loader._first_batch()
+def of_loader(loader: Any, column: str | None, samples: int, first: tuple[Any, list[int]]) -> Sheet:
+    """The first batch of the next pass of a loader, with the numbers of its samples, beside what is stored."""
+    batch, kept = first
     ids = list(getattr(batch, "ids", None) or kept)[:samples]
     return of_batch(batch, column, samples, list(_before(loader, column, ids)))
 
