@@ -25,7 +25,7 @@ WORK = """
     import jax, numpy, uringload
 
     path, address, rank, folder = sys.argv[1:]
-    given = dict(record_bytes=256, dtype="i32", batch_size=32, shuffle=True, output="numpy")
+    given = dict(record_bytes=256, dtype="i32", global_batch_size=64, shuffle=True, output="numpy")
     with uringload.DataLoader(path, **given) as loader:
         before = loader.rank, loader.world_size
         jax.distributed.initialize(address, 2, int(rank))
@@ -35,6 +35,12 @@ WORK = """
         from jax._src import xla_bridge
         started = xla_bridge.backends_are_initialized()
         agrees = (jax.process_index(), jax.process_count()) == after
+        # As docs/jax-keras.md has it: a process's batch is its part of the array of all.
+        sharding = jax.sharding.NamedSharding(jax.sharding.Mesh(jax.devices(), ("data",)),
+                                              jax.sharding.PartitionSpec("data"))
+        batch = loader.read(range(32))
+        made = jax.tree.map(lambda column: jax.make_array_from_process_local_data(sharding, column), batch)
+        agrees = agrees and made["data"].shape == (64, 64) and len(made["data"].addressable_shards) == 1
         jax.distributed.shutdown()
         try:
             iter(loader)

@@ -45,7 +45,8 @@ def test_each_module_is_listed_and_none_is_imported() -> None:
     [
         ("adapters.torchdata", "torchdata", "Node"), ("adapters.grain", "", "DataSource"),
         ("adapters.dali", "", "Batches"), ("adapters.webdataset", "", "Samples"),
-        ("adapters.huggingface", "datasets", "iterable"), ("lightning", "lightning", "Metrics"),
+        ("adapters.huggingface", "datasets", "iterable"), ("adapters.keras", "keras", "Batches"),
+        ("lightning", "lightning", "Metrics"),
         ("prometheus", "prometheus_client", "Collector"), ("tensorboard", "", "Metrics"),
         ("torch", "torch", "Dataset"), ("transformers", "transformers", "Metrics"), ("wandb", "", "Metrics"),
     ],
@@ -78,5 +79,5 @@ def test_a_module_whose_package_is_not_installed_is_said(monkeypatch: pytest.Mon
     """)
     with pytest.raises(AttributeError, match="has no attribute 'loader'"):
         uringload.loader
-    with pytest.raises(AttributeError, match="'uringload.adapters' has no attribute 'keras'"):
-        uringload.adapters.keras
+    with pytest.raises(AttributeError, match="'uringload.adapters' has no attribute 'gin'"):
+        uringload.adapters.gin

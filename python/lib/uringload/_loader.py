@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import _arguments as arguments
 from . import _accelerate, _draws, _lightning, _log, _look, _opened, _order, _ranks, _settings, _sources, _states
 from . import _uringload as native
-from ._output import Batch, Facts, Raw
+from ._output import Batch, Facts, Raw, as_trees
 from ._pass import Pass, closed_meanwhile
 from ._report import Route, Stats, Verdict, numbers, table, told
 from ._setup import Setup
@@ -438,6 +438,7 @@ class DataLoader:
             self._look_again()
             self._settle_for_pass()
             _lightning.warn(self)
+            as_trees()
             epoch = self._next_epoch
             if epoch >= LAST_EPOCH:
                 raise refused(f"epoch cannot be {epoch}", "2**64 - 2 is the last")

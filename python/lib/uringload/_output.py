@@ -271,7 +271,6 @@ def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[R
         def several(payload: Any) -> Any:
             return map(tensor, payload)
 
-    _as_trees()
     tensors = _torch_tensors() if output == "torch" and not on_device else lambda payload: list(map(tensor, payload))
 
     ragged: Callable[[Any, Any], Any] = _nested() if nested else Ragged
@@ -418,16 +417,29 @@ def _nested() -> Callable[[Any, Any], Any]:
     return nested
 
 
-def _as_trees() -> None:
-    """Has `torch.utils._pytree` look into batches, as it does into a plain dictionary, list or tuple."""
-    trees: Any = sys.modules.get("torch.utils._pytree")
-    # Before torch 2.2 it was private.
-    if not hasattr(trees, "register_pytree_node") or Batch in trees.SUPPORTED_NODES:
-        return
-    trees.register_pytree_node(Batch, lambda batch: ([*batch.values()], [*batch]),
-                               lambda values, names: Batch(zip(names, values)))
-    trees.register_pytree_node(ListBatch, lambda batch: ([*batch], None), lambda values, _: ListBatch(values))
-    trees.register_pytree_node(TupleBatch, lambda batch: ([*batch], None), lambda values, _: TupleBatch(values))
+#: Modules whose trees know our batches.
+_trees: set[str] = set()
+
+
+def as_trees() -> None:
+    """Has the trees of torch and JAX, where they are imported, look into batches, as they do into a plain dictionary,
+    list or tuple.
+    """
+    for name in ("torch.utils._pytree", "jax.tree_util"):
+        register = getattr(sys.modules.get(name), "register_pytree_node", None)
+        # Before torch 2.2 it was private.
+        if register is None or name in _trees:
+            continue
+        _trees.add(name)
+        is_jax = name.startswith("jax")
+
+        def known(kind: Any, taken: Callable[[Any], Any], made: Callable[[Any, Any], Any]) -> None:
+            # JAX gives the names first.
+            register(kind, taken, (lambda names, values: made(values, names)) if is_jax else made)
+
+        known(Batch, lambda batch: ([*batch.values()], (*batch,)), lambda values, names: Batch(zip(names, values)))
+        known(ListBatch, lambda batch: ([*batch], None), lambda values, _: ListBatch(values))
+        known(TupleBatch, lambda batch: ([*batch], None), lambda values, _: TupleBatch(values))
 
 
 def _import_torch(what: str) -> Any:

@@ -5,6 +5,7 @@
 - `uringload.adapters.dali.Batches`: a source for DALI's ``fn.external_source``.
 - `uringload.adapters.webdataset.Samples`: samples as webdataset has them, for its pipelines.
 - `uringload.adapters.huggingface.iterable`: a Hugging Face ``IterableDataset``.
+- `uringload.adapters.keras.Batches`: a ``keras.utils.PyDataset``, for ``Model.fit``.
 
 Importing this imports none of them.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 from .. import _later
 
-_MODULES = ("dali", "grain", "huggingface", "torchdata", "webdataset")
+_MODULES = ("dali", "grain", "huggingface", "keras", "torchdata", "webdataset")
 
 
 def __getattr__(name: str) -> Any:
