@@ -32,6 +32,13 @@ def test_version_is_the_packages() -> None:
     assert (done.returncode, done.stdout.split()[0]) == (0, "uringload")
 
 
+def test_the_module_is_the_same_command(folder: pathlib.Path) -> None:
+    for arguments in (["--version"], ["inspect", folder, "--json"], ["inspect", "/nowhere"], ["--help"]):
+        command = [sys.executable, "-m", "uringload", *map(str, arguments)]
+        done, script = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False), run(*arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (script.returncode, script.stdout, script.stderr)
+
+
 def test_all_output_arrives_although_rusts_main_does_not_end(folder: pathlib.Path) -> None:
     done = run("list", folder)
     lines = [json.loads(line) for line in done.stdout.splitlines()]

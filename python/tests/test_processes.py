@@ -490,15 +490,3 @@ def test_memory_stays_flat(records: pathlib.Path) -> None:
 @pytest.mark.slow
 def test_memory_stays_flat_for_long(records: pathlib.Path) -> None:
     _leak(records, 100_000)
-
-
-def test_bench() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "uringload", "bench", "--json", "--output", "numpy"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    result = json.loads(done.stdout)
-    assert result["samples"] == 1024 and result["samples_per_s"] > 0 and result["verdict"], done.stderr
-    done = run("from uringload.__main__ import main; import sys; sys.exit(main(['bench', '/nowhere']))")
-    assert done.returncode == 1 and done.stderr.startswith("uringload: ") and "/nowhere" in done.stderr
-    assert multiprocessing.active_children() == [] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
