@@ -3,23 +3,18 @@
 use crate::Done;
 use crate::arguments::{EngineName, Tune, config};
 use crate::data::Data;
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::ranks::Ranks;
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
-use uringload::inspect::replace;
 use uringload::stats::Bottleneck;
 use uringload::{Error, ErrorKind};
 use uringload_measure::text::{self, one_line};
-use uringload_measure::tune::{Outcome, Point, words};
+use uringload_measure::tune::{Judgement, Outcome, Point, interval, median, words};
 use uringload_measure::{Tune as Measurement, facts};
-
-/// A gain that is less is noise.
-const WORTH: f64 = 1.02;
 
 /// Measures, prints, and writes the profile.
 pub fn run(options: &Tune) -> Done {
@@ -36,6 +31,7 @@ pub fn run(options: &Tune) -> Done {
         emulate_step: options.emulate_step,
         cold: options.cold,
         limit: options.limit,
+        out: Some(options.out.clone()).filter(|out| out != Path::new("-")),
         scratch: options.scratch.clone(),
         ..Measurement::new(subject, config, options.source.paths.clone())
     };
@@ -44,19 +40,10 @@ pub fn run(options: &Tune) -> Done {
     if options.json {
         output::print(&format!("{report:#}\n"))?;
     } else {
-        output::print_table(&table(&outcome, &report, &options.out), NAMES)?;
+        output::print_table(&table(&outcome, &report), NAMES)?;
     }
-    if outcome.is_interrupted {
-        return Ok(Exit::Interrupted);
-    }
-    if options.out != Path::new("-") {
-        let text = outcome.profile_text();
-        replace(&options.out, |file| file.write_all(text.as_bytes())).map_err(|source| {
-            let error = Error::io("cannot write the profile", source).with_path(&options.out);
-            Failure::Loader(error.with_remedy("name another file with --out, or write none with --out -"))
-        })?;
-    }
-    Ok(Exit::Done)
+    outcome.save()?;
+    Ok(if outcome.is_interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
 /// Columns of the names of rows.
@@ -72,14 +59,15 @@ impl Table {
 
     /// Something that was measured, its rate and how many times as fast that is.
     fn try_out(&mut self, name: &str, what: &str, rate: Option<f64>, gain: Option<f64>) {
-        let rate = rate.map_or_else(|| "cannot be".to_owned(), |rate| text::count(rate.round() as u64));
+        let none = if name == "found" { "" } else { "cannot be" };
+        let rate = rate.map_or_else(|| none.to_owned(), |rate| text::count(rate.round() as u64));
         let gain = gain.map_or_else(String::new, |gain| format!("{gain:.2}x"));
         self.row(name, &format!("{what:<44} {rate:>12} {gain:>8}"));
     }
 }
 
 /// The table, terminated by a newline.
-fn table(outcome: &Outcome<'_>, report: &Value, out: &Path) -> String {
+fn table(outcome: &Outcome<'_>, report: &Value) -> String {
     let dataset = &outcome.tune.subject.dataset;
     let mut table = Table(String::new());
     let samples = text::count(dataset.len());
@@ -93,7 +81,7 @@ fn table(outcome: &Outcome<'_>, report: &Value, out: &Path) -> String {
     if let Some(raw) = outcome.raw() {
         table.row("", &format!("the dataset's own samples, raw: {}/s", text::bytes(raw)));
     }
-    let [now, best] = outcome.rates();
+    let [now, _] = outcome.rates();
     table.row("now", &format!("{}: {} samples/s", words(&outcome.tune.config), text::count(now.round() as u64)));
     table.row("route", &outcome.now.route.to_string());
     for fallback in &outcome.now.route.fallbacks {
@@ -106,23 +94,20 @@ fn table(outcome: &Outcome<'_>, report: &Value, out: &Path) -> String {
     }
     table.row("", &format!("{:<44} {:>12} {:>8}", "", "samples/s", "gain"));
     for (number, tried) in outcome.tried.iter().enumerate() {
-        let gain = tried.rate.map(|rate| rate / outcome.now.rate.max(1e-9));
-        table.try_out(if number == 0 { "try" } else { "" }, &tried.what, tried.rate, gain);
+        table.try_out(if number == 0 { "try" } else { "" }, &tried.what, tried.rate, tried.gain);
     }
-    let gain = best / now.max(1e-9);
-    table.try_out("best", &words(&outcome.best), Some(best), Some(gain));
-    if gain < WORTH {
-        table.row("", "nothing that was tried is faster than what was given");
-    } else if let Some(pairs) = range(&outcome.pairs) {
-        table.row("", &format!("measured by turns with what was given: {pairs}"));
+    if let Some(spread) = outcome.spread {
+        let percent = 100.0 * spread;
+        table.row("spread", &format!("two runs of what was given, one after the other, differ by {percent:.1} %"));
     }
+    judged(&mut table, outcome);
     for (number, other) in outcome.others.iter().enumerate() {
         table.try_out(if number == 0 { "or" } else { "" }, &other.what, Some(other.rate), Some(other.gain));
     }
     if !outcome.others.is_empty() {
         table.row("", "these change the order or the files, so they are yours to choose; gains over the best");
     }
-    if out != Path::new("-") && !outcome.is_interrupted {
+    if let Some(out) = outcome.tune.out.as_ref().filter(|_| !outcome.is_interrupted) {
         let out = out.display();
         table.row("profile", &format!("{out}: `uringload bench DIR --profile {out}`, DataLoader(profile=...)"));
     }
@@ -158,9 +143,33 @@ fn device(table: &mut Table, points: &[Point], is_direct: bool) {
     }
 }
 
-/// The gains of all pairs, from the least to the greatest.
-fn range(pairs: &[[f64; 2]]) -> Option<String> {
-    let gains = || pairs.iter().map(|[given, best]| best / given.max(1e-9));
-    let (least, most) = (gains().fold(f64::MAX, f64::min), gains().fold(0.0, f64::max));
-    (!pairs.is_empty()).then(|| format!("{least:.2}x to {most:.2}x in {} pairs", pairs.len()))
+/// What was found, how sure that is, and what is therefore the best.
+fn judged(table: &mut Table, outcome: &Outcome<'_>) {
+    let [_, best] = outcome.rates();
+    if let Some(found) = &outcome.found {
+        let gains = outcome.gains();
+        let least = gains.iter().copied().fold(f64::MAX, f64::min);
+        let most = gains.iter().copied().fold(0.0, f64::max);
+        table.try_out("found", &words(found), None, median(&gains));
+        let told = match interval(&gains) {
+            Some([low, high]) => format!(", the median at {low:.2}x to {high:.2}x with 95 % of certainty"),
+            None => String::new(),
+        };
+        if !gains.is_empty() {
+            let pairs = gains.len();
+            table.row("", &format!("{pairs} pairs, by turns with what was given: {least:.2}x to {most:.2}x{told}"));
+        }
+    }
+    table.try_out("best", &words(&outcome.best), Some(best), Some(outcome.gain()));
+    match outcome.judgement {
+        Some(Judgement::NoFaster) => table.row("", "as it was given: nothing that was tried is faster beyond noise"),
+        Some(Judgement::Unclear) => table.row(
+            "",
+            "as it was given: this machine is too busy to tell what is faster; try again when nothing else runs on it",
+        ),
+        Some(Judgement::Short) => {
+            table.row("", "as it was given: there was too little time to be sure of more; give a longer --limit");
+        }
+        Some(Judgement::Faster) | None => {}
+    }
 }

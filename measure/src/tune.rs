@@ -6,38 +6,39 @@ mod others;
 mod probe;
 mod report;
 mod trial;
+mod turns;
 
 use crate::Caller;
 use crate::bench::run::Run;
 use crate::bench::yardstick::{Shape, Yardstick};
 use crate::cold;
 use crate::subject::Subject;
-use climb::{Climb, Reading};
+use climb::{Climb, Reading, Shown};
 use knobs::{Chosen, Knob};
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trial::Bed;
+use turns::{Turns, gains};
 use uringload::config::{Config, IoChoice, Profile};
-use uringload::stats::{Bottleneck, Verdict};
+use uringload::stats::{Bottleneck, Role, Verdict};
 use uringload::{Error, ErrorKind, Result};
-use uringload_sys::{cgroup, system};
+use uringload_sys::{cgroup, file, system};
 
 pub use climb::Tried;
 pub use knobs::words;
 pub use others::Other;
 pub use probe::Point;
 pub use trial::Seen;
+pub use turns::{Judgement, interval, median};
 
 /// Trials that are left for what comes after the search: the pairs, other orders, a packed sample. What is too late for
 /// the last of these is left out.
-const AFTERWARDS: u32 = 12;
+const AFTERWARDS: u32 = 30;
 
 /// A raw read that gives less than the loader, beyond the noise of a good machine, was disturbed and shows nothing.
 const SHARE_MOST: f64 = 1.05;
-
-/// What is found is measured so often beside what was given, by turns.
-const PAIRS: usize = 3;
 
 /// The page cache is tried where no more files have to be evicted from it again.
 const EVICTED: usize = 20_000;
@@ -56,6 +57,8 @@ pub struct Tune<'a> {
     pub cold: bool,
     /// The longest time to measure for.
     pub limit: Duration,
+    /// The file for the profile, if there is to be one.
+    pub out: Option<PathBuf>,
     /// Where to pack a sample of the dataset, on its device; `None`: beside it.
     pub scratch: Option<PathBuf>,
 }
@@ -74,10 +77,16 @@ pub struct Outcome<'a> {
     pub points: Vec<Point>,
     /// What was tried.
     pub tried: Vec<Tried>,
-    /// The fastest way to read.
+    /// What was given, or what is faster than that by more than chance.
     pub best: Config,
-    /// Samples a second of what was given and of the best, by turns.
+    /// The best of the search, if it is another.
+    pub found: Option<Config>,
+    /// Samples a second of what was given and of what was found, by turns.
     pub pairs: Vec<[f64; 2]>,
+    /// Whether what was found is faster; `None` if nothing was searched.
+    pub judgement: Option<Judgement>,
+    /// By what share two runs of what was given differ, one after the other.
+    pub spread: Option<f64>,
     /// Other orders and layouts, measured beside.
     pub others: Vec<Other>,
     /// Whether the caller stopped it.
@@ -86,18 +95,23 @@ pub struct Outcome<'a> {
 }
 
 impl<'a> Tune<'a> {
-    /// A dataset and how it is read now; for 28 seconds.
+    /// The longest time to measure for, unless told otherwise.
+    pub const LIMIT: Duration = Duration::from_secs(28);
+
+    /// A dataset and how it is read now.
     pub fn new(subject: Subject<'a>, config: Config, paths: Vec<PathBuf>) -> Tune<'a> {
-        let limit = Duration::from_secs(28);
-        Tune { subject, config, paths, emulate_step: None, cold: false, limit, scratch: None }
+        let (emulate_step, cold, limit, out, scratch) = (None, false, Tune::LIMIT, None, None);
+        Tune { subject, config, paths, emulate_step, cold, limit, out, scratch }
     }
 
     /// Measures. `None` if the caller stopped it before the first figure.
     ///
     /// # Errors
-    /// Those of building a loader and of samples, and `Timeout` if no batch came.
+    /// A profile that could not be written, before anything is measured; those of building a loader and of samples, and
+    /// `Timeout` if no batch came.
     pub fn run(&'a self, caller: &'a Caller) -> Result<Option<Outcome<'a>>> {
         let begun = Instant::now();
+        self.out.as_ref().map_or(Ok(()), |out| file::may_replace(out).map_err(|why| unwritable(out, why)))?;
         let bed = Bed::new(self, caller, begun);
         let Some(now) = bed.run(&self.config)? else {
             if caller.is_set() {
@@ -114,29 +128,46 @@ impl<'a> Tune<'a> {
             verdict: now.snapshot.verdict(None),
             now,
             best: self.config.clone(),
+            found: None,
             yardstick: Yardstick::default(),
             points: Vec::new(),
             tried: Vec::new(),
             pairs: Vec::new(),
+            judgement: None,
+            spread: None,
             others: Vec::new(),
             is_interrupted: false,
             begun,
         };
         if outcome.verdict.bottleneck != Bottleneck::Trainer {
             outcome.look(&bed)?;
-            outcome.climb(&bed);
-            outcome.confirm(&bed)?;
-            outcome.beside(&bed);
+            outcome.search(&bed)?;
+            outcome.others = others::beside(&bed, &outcome.best, &outcome.now, outcome.verdict.bottleneck);
         }
         outcome.is_interrupted = caller.is_set();
         Ok(Some(outcome))
     }
 }
 
+fn unwritable(out: &Path, why: io::Error) -> Error {
+    Error::io("cannot write the profile", why)
+        .with_path(out)
+        .with_remedy("name another file (--out, out=), or write none")
+}
+
 impl Outcome<'_> {
     /// The profile of the fastest way.
     pub fn profile(&self) -> Profile {
         Profile::of(&self.best)
+    }
+
+    /// Writes the profile where it was asked for, unless the caller stopped the search.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn save(&self) -> Result<()> {
+        let Some(out) = self.tune.out.as_ref().filter(|_| !self.is_interrupted) else { return Ok(()) };
+        file::replace(out, |file| file.write_all(self.profile_text().as_bytes())).map_err(|why| unwritable(out, why))
     }
 
     /// The device by itself, and a raw read of the same samples.
@@ -162,36 +193,53 @@ impl Outcome<'_> {
         self.yardstick.trusted().filter(|raw| got <= raw * SHARE_MOST)
     }
 
-    fn climb(&mut self, bed: &Bed<'_>) {
+    /// Searches, and measures what was found by turns with what was given.
+    fn search(&mut self, bed: &Bed<'_>) -> Result<()> {
+        let start = &self.tune.config;
+        let turns = Turns::new(bed, start);
+        // Twice, so that noise is known before the first comparison.
+        let begun = (turns.begin()?, turns.begin()?);
+        if begun.0.is_some() {
+            self.climb(bed, &turns);
+        }
+        self.spread = turns.spread();
+        let Some(found) = &self.found else {
+            self.judgement = Some(Judgement::of_none(self.spread));
+            return Ok(());
+        };
+        let spread = self.spread.unwrap_or(0.0);
+        let is_enough = |gains: &[f64]| turns::is_settled(gains, spread);
+        self.pairs = turns::pairs(bed, || bed.run(start), || self.trial(bed, found), is_enough)?;
+        let judgement = Judgement::of(&gains(&self.pairs), spread);
+        if judgement == Judgement::Faster {
+            self.best = found.clone();
+        }
+        self.judgement = Some(judgement);
+        Ok(())
+    }
+
+    fn climb(&mut self, bed: &Bed<'_>, turns: &Turns<'_>) {
         let seen = RefCell::new(vec![(self.tune.config.clone(), self.now.clone())]);
-        let is_direct = self.now.route.direct_io;
         let mut measure = |config: &Config| {
             if !bed.has_time(AFTERWARDS) {
                 return Reading::Over;
             }
-            // The cache is tried empty, as the first pass over it would find it, and is left empty.
-            let fills = config.io == IoChoice::Buffered && is_direct;
-            if fills && bed.subject().dataset.files().len() > EVICTED {
+            if self.fills(config) && bed.subject().dataset.files().len() > EVICTED {
                 return Reading::Refused("there are too many files to empty the page cache of them".to_owned());
             }
-            if fills && let Err(error) = cold::evict(&*bed.subject().dataset, bed.caller) {
-                return Reading::Refused(error.headline().to_string());
-            }
-            let result = bed.run(config);
-            if fills {
-                let _ = cold::evict(&*bed.subject().dataset, bed.caller);
-            }
+            let result = turns.between(|| self.trial(bed, config));
             match result {
-                Ok(Some(one)) => {
-                    let rate = one.rate;
+                Ok(Some((one, gain))) => {
+                    let shown = turns.shown(&one, gain, chosen(&one));
                     seen.borrow_mut().push((config.clone(), one));
-                    Reading::Rate(rate)
+                    Reading::Seen(shown)
                 }
                 Ok(None) => Reading::Over,
                 Err(error) => Reading::Refused(error.headline().to_string()),
             }
         };
-        let mut climb = Climb::new(&self.tune.config, self.now.rate, &mut measure);
+        let first = Shown { rate: self.now.rate, ..turns.shown(&self.now, 1.0, chosen(&self.now)) };
+        let mut climb = Climb::new(&self.tune.config, first, &mut measure);
         climb.leave_to_the_loader();
         // What a raw read found out need not be searched again.
         if let Some(Shape { depth, read_bytes }) = self.yardstick.shape().filter(|_| self.raw().is_some()) {
@@ -205,42 +253,42 @@ impl Outcome<'_> {
         let now = now.unwrap_or_else(|| self.now.clone());
         climb.turn(&Knob::by(now.snapshot.verdict(None).bottleneck), &chosen(&now));
         climb.prune();
-        self.best = climb.best.clone();
-        self.tried = std::mem::take(&mut climb.tried);
+        let (best, tried) = (climb.best.clone(), std::mem::take(&mut climb.tried));
+        (self.found, self.tried) = (Some(best).filter(|found| *found != self.tune.config), tried);
     }
 
-    /// What was given, and what was found, by turns.
-    fn confirm(&mut self, bed: &Bed<'_>) -> Result<()> {
-        if self.best == self.tune.config {
-            return Ok(());
-        }
-        for _ in 0..PAIRS {
-            if !bed.has_time(4) {
-                break;
-            }
-            let (given, best) = (bed.run(&self.tune.config)?, bed.run(&self.best)?);
-            self.pairs.extend(given.zip(best).map(|(given, best)| [given.rate, best.rate]));
-        }
-        Ok(())
+    /// Whether a configuration fills a page cache that the loader reads past.
+    fn fills(&self, config: &Config) -> bool {
+        config.io == IoChoice::Buffered && self.now.route.direct_io
     }
 
-    /// Samples a second of what was given and of the best: medians of the pairs, else of the search.
+    /// A trial. The page cache is tried empty, as the first pass over it would find it, and is left empty.
+    fn trial(&self, bed: &Bed<'_>, config: &Config) -> Result<Option<Seen>> {
+        if !self.fills(config) {
+            return bed.run(config);
+        }
+        cold::evict(&*bed.subject().dataset, bed.caller)?;
+        let result = bed.run(config);
+        let _ = cold::evict(&*bed.subject().dataset, bed.caller);
+        result
+    }
+
+    /// The gains of all pairs.
+    pub fn gains(&self) -> Vec<f64> {
+        gains(&self.pairs)
+    }
+
+    /// How many times as fast as what was given the profile is: the median of the pairs.
+    pub fn gain(&self) -> f64 {
+        let is_faster = self.judgement == Some(Judgement::Faster);
+        median(&self.gains()).filter(|_| is_faster).unwrap_or(1.0)
+    }
+
+    /// Samples a second of what was given and of the best.
     pub fn rates(&self) -> [f64; 2] {
-        let median = |which: usize| {
-            let mut rates: Vec<f64> = self.pairs.iter().map(|pair| pair[which]).collect();
-            rates.sort_by(f64::total_cmp);
-            rates.get(rates.len() / 2).copied()
-        };
-        let found = self.tried.iter().find(|tried| tried.config == self.best).and_then(|tried| tried.rate);
-        let now = median(0).unwrap_or(self.now.rate);
-        [now, median(1).or(found).unwrap_or(now)]
-    }
-
-    fn beside(&mut self, bed: &Bed<'_>) {
-        let [_, best] = self.rates();
-        self.others = others::orders(bed, &self.best, best, self.verdict.bottleneck);
-        let seen = Seen { rate: best, ..self.now.clone() };
-        self.others.extend(others::packed(bed, &self.best, &seen));
+        let given: Vec<f64> = self.pairs.iter().map(|pair| pair[0]).collect();
+        let now = median(&given).unwrap_or(self.now.rate);
+        [now, now * self.gain()]
     }
 }
 
@@ -248,13 +296,19 @@ impl Outcome<'_> {
 fn chosen(seen: &Seen) -> Chosen {
     let count = &seen.snapshot.count;
     let group = cgroup::memory().map_or(u64::MAX, |group| group.room());
+    let processors = cgroup::processors();
+    let threads = seen.snapshot.threads.iter().filter(|thread| thread.role == Role::Stage).count();
     Chosen {
         depth: usize::try_from(seen.snapshot.depth).ok().filter(|depth| *depth > 0).unwrap_or(seen.route.queue_depth),
         read_bytes: seen.route.read_bytes,
         memory_limit: seen.memory_limit,
         memory_most: system::memory_available().unwrap_or(u64::MAX).min(group) / 2,
-        processors: cgroup::processors(),
+        processors,
+        threads: if threads > 0 { threads } else { processors },
         reads_by_threads: seen.route.engine == uringload::config::EngineKind::Threads,
+        is_direct: seen.route.direct_io,
+        // What lies together is read together by the loader's own choice.
+        joins: !seen.route.locality.is_empty(),
         decodes: count.units_decoded + count.samples_decoded > 0,
     }
 }

@@ -7,13 +7,12 @@ use crate::loader::{chained, listed};
 use crate::options::Options;
 use crate::wait;
 use pyo3::prelude::*;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
+use uringload::Result;
 use uringload::config::{Config, Device};
-use uringload::{Error, Result};
 use uringload_measure::bench::Way;
 use uringload_measure::{Bench, Caller, Report, Subject, Tune};
 
@@ -99,7 +98,7 @@ pub(crate) fn tune(
     text: Vec<String>,
     paths: Vec<PathBuf>,
     out: Option<PathBuf>,
-    limit: f64,
+    limit: Option<f64>,
     cold: bool,
     emulate_step: Option<f64>,
     scratch: Option<PathBuf>,
@@ -107,7 +106,8 @@ pub(crate) fn tune(
     let loaded = Loaded::new(py, dataset, options, &text)?;
     let work = move |caller: &Caller| -> Result<String> {
         let tune = Tune {
-            limit: Duration::from_secs_f64(limit),
+            limit: limit.map_or(Tune::LIMIT, Duration::from_secs_f64),
+            out,
             cold,
             emulate_step: emulate_step.map(Duration::from_secs_f64),
             scratch,
@@ -115,11 +115,7 @@ pub(crate) fn tune(
         };
         // Whoever stopped it raises an error.
         let Some(outcome) = tune.run(caller)? else { return Ok(String::new()) };
-        if let Some(out) = out.filter(|_| !outcome.is_interrupted) {
-            let text = outcome.profile_text();
-            uringload::inspect::replace(&out, |file| file.write_all(text.as_bytes()))
-                .map_err(|source| Error::io("cannot write the profile", source).with_path(&out))?;
-        }
+        outcome.save()?;
         Ok(outcome.report().to_string())
     };
     measured(py, say, work)

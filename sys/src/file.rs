@@ -18,7 +18,9 @@ use std::path::Path;
 pub use cache::{CacheStat, advise_random, cachestat, evict};
 pub use mapping::Mapping;
 pub use once::{read_once_at, write_once_at};
-pub use temporary::{create_temporary, create_temporary_folder, delete_abandoned, delete_abandoned_folders, replace};
+pub use temporary::{
+    create_temporary, create_temporary_folder, delete_abandoned, delete_abandoned_folders, may_replace, replace,
+};
 pub use trust::distrust;
 
 /// How to open a file for reading. Every open is read-only, and none makes a terminal the controlling one.

@@ -5,6 +5,7 @@ use crate::units::{parse_millis, parse_seconds};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
+use uringload_measure::Tune as Measurement;
 
 /// Options of `tune`.
 #[derive(Debug, Args)]
@@ -28,7 +29,8 @@ pub struct Tune {
     #[arg(long, help_heading = "Measuring")]
     pub cold: bool,
     /// The longest time to measure for.
-    #[arg(long, value_name = "TIME", default_value = "28s", value_parser = parse_seconds, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = format!("{}s", Measurement::LIMIT.as_secs()),
+          value_parser = parse_seconds, help_heading = "Measuring")]
     pub limit: Duration,
     /// Where to pack a sample of the dataset, on its device [default: beside it]; it is deleted at the end.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Measuring")]

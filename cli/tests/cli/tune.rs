@@ -58,9 +58,37 @@ fn a_profile_decides_what_is_not_given() {
 
 #[test]
 fn a_profile_that_cannot_be_written_is_said() {
-    let (_folder, data) = records();
-    let (_, err) = expect(&mut uringload(&format!("tune {data} --limit 1s --out /nowhere/at/all")), 1);
-    assert!(err.contains("cannot write the profile") && err.contains("--out"), "{err}");
+    let (folder, data) = records();
+    // Before anything is measured: the limit is longer than the test waits.
+    for out in ["/nowhere/at/all".to_owned(), folder.path().display().to_string()] {
+        let begun = Instant::now();
+        let (_, err) = expect(&mut uringload(&format!("tune {data} --limit 300s --out {out}")), 1);
+        assert!(err.contains("cannot write the profile") && err.contains("--out"), "{err}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{out}: {:?}", begun.elapsed());
+    }
+}
+
+/// Whatever was found, the profile has what was given unless something else was faster in pairs.
+#[test]
+fn what_is_written_is_the_start_or_was_shown_to_be_faster() {
+    let (folder, data) = records();
+    let profile = folder.path().join("found.toml");
+    for start in ["--queue-depth 16 --read-size 64KiB", ""] {
+        let tune = format!("tune {data} --shuffle --limit 6s --json {start} --out {}", profile.display());
+        let found = json(&expect(&mut uringload(&tune), 0).0);
+        let text = fs::read_to_string(&profile).unwrap();
+        match found["judgement"].as_str() {
+            Some("faster") => {
+                assert!(found["found"]["interval"][0].as_f64() > Some(1.0), "{found:#}");
+                assert_eq!(found["best"]["what"], found["found"]["what"]);
+                assert!(text.contains("times what was given"), "{text}");
+            }
+            _ => {
+                assert_eq!((&found["best"]["what"], &found["best"]["gain"]), (&found["now"]["what"], &1.0.into()));
+                assert_eq!(text.contains("\nqueue_depth = 16\nread_size = 65536\n"), !start.is_empty(), "{text}");
+            }
+        }
+    }
 }
 
 #[test]

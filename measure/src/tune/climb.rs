@@ -2,8 +2,10 @@
 
 use super::knobs::{Chosen, Knob, automatic, words};
 use uringload::config::Config;
+use uringload::stats::Bottleneck;
 
-/// A value that gives less more than this is not told from noise.
+/// A value that gives less more than this is not told from noise, and where the machine is busy, one that gives less
+/// more than two runs of the same settings differ by.
 const STEP: f64 = 1.03;
 
 /// A setting that gives less more than this is left to the loader.
@@ -17,14 +19,27 @@ const LONG_GAP: u64 = 1 << 20;
 const PASSES: usize = 2;
 
 /// What a measurement said.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Reading {
-    /// Samples a second.
-    Rate(f64),
+    /// It was read.
+    Seen(Shown),
     /// This machine cannot read in that way, and why.
     Refused(String),
     /// There is no time left.
     Over,
+}
+
+/// A configuration between two runs of the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// Samples a second.
+    pub rate: f64,
+    /// That, over what the start gave just before and after.
+    pub gain: f64,
+    /// By what share two runs of the start differ.
+    pub spread: f64,
+    /// What the loader chose where it was free to.
+    pub chosen: Chosen,
 }
 
 /// A configuration that was measured.
@@ -36,6 +51,8 @@ pub struct Tried {
     pub config: Config,
     /// Samples a second; `None`: it cannot be.
     pub rate: Option<f64>,
+    /// That, over what the start gave just before and after.
+    pub gain: Option<f64>,
     /// Why it cannot be.
     pub why: Option<String>,
 }
@@ -47,16 +64,24 @@ pub struct Climb<'a> {
     pub tried: Vec<Tried>,
     /// The best so far.
     pub best: Config,
-    /// Its samples a second.
-    pub rate: f64,
+    /// How many times as fast as the start it is.
+    gain: f64,
+    /// What gives less more is no step.
+    step: f64,
+    /// What the loader chooses by itself, where that was seen: it is no new value.
+    defaults: Vec<(Knob, u64)>,
     is_over: bool,
 }
 
 impl<'a> Climb<'a> {
     /// From a configuration that was measured.
-    pub fn new(start: &Config, rate: f64, measure: &'a mut dyn FnMut(&Config) -> Reading) -> Climb<'a> {
-        let first = Tried { what: words(start), config: start.clone(), rate: Some(rate), why: None };
-        Climb { measure, tried: vec![first], best: start.clone(), rate, is_over: false }
+    pub fn new(start: &Config, first: Shown, measure: &'a mut dyn FnMut(&Config) -> Reading) -> Climb<'a> {
+        let (rate, gain) = (Some(first.rate), Some(1.0));
+        let tried = vec![Tried { what: words(start), config: start.clone(), rate, gain, why: None }];
+        let (best, defaults) = (start.clone(), Vec::new());
+        let mut climb = Climb { measure, tried, best, gain: 1.0, step: STEP, defaults, is_over: false };
+        climb.learn(start, &first);
+        climb
     }
 
     /// Everything left to the loader, which is preferred to what is no better.
@@ -65,15 +90,16 @@ impl<'a> Climb<'a> {
         if config == self.best {
             return;
         }
-        if let Some(rate) = self.rate_of(&config).filter(|rate| *rate * WORTH >= self.rate) {
-            (self.best, self.rate) = (config, rate);
+        if let Some(gain) = self.gain_of(&config).filter(|gain| *gain * WORTH >= self.gain) {
+            (self.best, self.gain) = (config, gain);
         }
     }
 
     /// A configuration that something speaks for.
     pub fn consider(&mut self, config: Config) {
-        if let Some(rate) = self.rate_of(&config).filter(|rate| *rate > self.rate * STEP) {
-            (self.best, self.rate) = (config, rate);
+        let config = self.plain(config);
+        if let Some(gain) = self.gain_of(&config).filter(|gain| *gain > self.gain * self.step) {
+            (self.best, self.gain) = (config, gain);
         }
     }
 
@@ -98,13 +124,13 @@ impl<'a> Climb<'a> {
 
     /// Leaves to the loader what brings nothing.
     pub fn prune(&mut self) {
-        for knob in Knob::by(uringload::stats::Bottleneck::Unknown) {
+        for knob in Knob::by(Bottleneck::Unknown) {
             if knob.of(&self.best).is_none() || self.is_over {
                 continue;
             }
             let without = knob.with(&self.best, None);
-            if let Some(rate) = self.rate_of(&without).filter(|rate| *rate * WORTH >= self.rate) {
-                (self.best, self.rate) = (without, rate.max(self.rate));
+            if let Some(gain) = self.gain_of(&without).filter(|gain| *gain * WORTH >= self.gain) {
+                (self.best, self.gain) = (without, gain.max(self.gain));
             }
         }
     }
@@ -130,13 +156,13 @@ impl<'a> Climb<'a> {
         let mut has_gained = false;
         let mut flat = 0;
         for value in values {
-            let config = knob.with(&self.best, Some(value));
-            match self.rate_of(&config) {
-                Some(rate) if rate > self.rate * STEP => {
-                    (self.best, self.rate, has_gained, flat) = (config, rate, true, 0);
+            let config = self.plain(knob.with(&self.best, Some(value)));
+            match self.gain_of(&config) {
+                Some(gain) if gain > self.gain * self.step => {
+                    (self.best, self.gain, has_gained, flat) = (config, gain, true, 0);
                 }
                 // Less: it is downhill from here.
-                Some(rate) if rate * STEP < self.rate => break,
+                Some(gain) if gain * self.step < self.gain => break,
                 Some(_) if flat < knob.patience() => flat += 1,
                 _ => break,
             }
@@ -144,23 +170,44 @@ impl<'a> Climb<'a> {
         has_gained
     }
 
-    fn rate_of(&mut self, config: &Config) -> Option<f64> {
+    fn gain_of(&mut self, config: &Config) -> Option<f64> {
         if self.is_over {
             return None;
         }
         if let Some(tried) = self.tried.iter().find(|tried| tried.config == *config) {
-            return tried.rate;
+            return tried.gain;
         }
-        let (rate, why) = match (self.measure)(config) {
-            Reading::Rate(rate) => (Some(rate), None),
+        let (shown, why) = match (self.measure)(config) {
+            Reading::Seen(shown) => (Some(shown), None),
             Reading::Refused(why) => (None, Some(why)),
             Reading::Over => {
                 self.is_over = true;
                 return None;
             }
         };
-        self.tried.push(Tried { what: words(config), config: config.clone(), rate, why });
-        rate
+        let (rate, gain) = (shown.map(|shown| shown.rate), shown.map(|shown| shown.gain));
+        self.tried.push(Tried { what: words(config), config: config.clone(), rate, gain, why });
+        shown.iter().for_each(|shown| self.learn(config, shown));
+        gain
+    }
+
+    /// What the loader chose where this left it free, and how noisy the machine is.
+    fn learn(&mut self, config: &Config, shown: &Shown) {
+        self.step = STEP.max(1.0 + shown.spread);
+        for knob in Knob::by(Bottleneck::Unknown) {
+            let is_known = self.defaults.iter().any(|(known, _)| *known == knob);
+            if let Some(value) = knob.default_of(&shown.chosen).filter(|_| !is_known && knob.of(config).is_none()) {
+                self.defaults.push((knob, value));
+            }
+        }
+    }
+
+    /// The configuration without the settings that only say what the loader chooses anyway.
+    fn plain(&self, config: Config) -> Config {
+        let is_default = |config: &Config, (knob, value): (Knob, u64)| knob.of(config) == Some(value);
+        self.defaults.iter().fold(config, |config, &default| {
+            if is_default(&config, default) { default.0.with(&config, None) } else { config }
+        })
     }
 }
 
@@ -169,7 +216,6 @@ mod tests {
     use super::*;
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
-    use uringload::stats::Bottleneck;
 
     /// A machine by the laws: reads wait, cost the device time each and for their bytes, and cost a processor time.
     struct Machine {
@@ -210,9 +256,17 @@ mod tests {
                 memory_limit: 256 << 20,
                 memory_most: 2 << 30,
                 processors: self.processors,
+                threads: self.processors,
                 reads_by_threads: false,
+                is_direct: true,
+                joins: false,
                 decodes: true,
             }
+        }
+
+        /// What a quiet machine shows of these rates.
+        fn shows(&self, rate: f64, start: f64) -> Shown {
+            Shown { rate, gain: rate / start, spread: 0.0, chosen: self.chosen() }
         }
 
         /// Samples a second: the least of what storage, reactor and decoding allow.
@@ -270,12 +324,12 @@ mod tests {
                 start = knob.with(&start, Some(values[random.next_u32() as usize % values.len()]));
             }
             let mut noise = random.clone();
+            let first = machine.rate(&start);
             let mut measure = |config: &Config| {
                 let noise = 0.99 + 0.02 * f64::from(noise.next_u32()) / f64::from(u32::MAX);
-                Reading::Rate(machine.rate(config) * noise)
+                Reading::Seen(machine.shows(machine.rate(config) * noise, first))
             };
-            let Reading::Rate(rate) = measure(&start) else { panic!("a rate") };
-            let mut climb = Climb::new(&start, rate, &mut measure);
+            let mut climb = Climb::new(&start, machine.shows(first, first), &mut measure);
             climb.leave_to_the_loader();
             climb.read_long();
             climb.turn(&Knob::by(Bottleneck::Unknown), &machine.chosen());
@@ -292,27 +346,55 @@ mod tests {
     fn what_brings_nothing_is_left_to_the_loader_and_the_end_of_time_ends_it() {
         let start = Config { queue_depth: Some(2), read_size: Some(64 << 10), ..Config::default() };
         // Only depth counts, and the loader's own choice of it is bad.
+        let machine = Machine::of(&mut Xoshiro256PlusPlus::seed_from_u64(0));
         let rate = |config: &Config| config.queue_depth.unwrap_or(8).min(256) as f64;
+        let show = |config: &Config| Reading::Seen(machine.shows(rate(config), 2.0));
         let mut measure = |config: &Config| match config.io {
             uringload::config::IoChoice::Buffered => Reading::Refused("no".to_owned()),
-            _ => Reading::Rate(rate(config)),
+            _ => show(config),
         };
-        let chosen = Machine::of(&mut Xoshiro256PlusPlus::seed_from_u64(0)).chosen();
-        let mut climb = Climb::new(&start, 2.0, &mut measure);
+        let first = machine.shows(2.0, 2.0);
+        let mut climb = Climb::new(&start, first, &mut measure);
         climb.leave_to_the_loader();
-        climb.turn(&Knob::by(Bottleneck::Latency), &chosen);
+        climb.turn(&Knob::by(Bottleneck::Latency), &machine.chosen());
         climb.prune();
         assert_eq!(words(&climb.best), "queue_depth = 256");
         assert!(climb.tried.iter().any(|tried| tried.rate.is_none()), "what cannot be is told");
         let mut left = 2;
         let mut short = |config: &Config| {
             left -= 1;
-            if left < 0 { Reading::Over } else { Reading::Rate(rate(config)) }
+            if left < 0 { Reading::Over } else { show(config) }
         };
-        let mut climb = Climb::new(&start, 2.0, &mut short);
+        let mut climb = Climb::new(&start, first, &mut short);
         climb.leave_to_the_loader();
-        climb.turn(&Knob::by(Bottleneck::Latency), &chosen);
+        climb.turn(&Knob::by(Bottleneck::Latency), &machine.chosen());
         climb.prune();
         assert_eq!((climb.tried.len(), left), (3, -1));
+    }
+
+    #[test]
+    fn what_the_loader_chooses_anyway_is_no_new_value_and_noise_is_no_step() {
+        let machine = Machine::of(&mut Xoshiro256PlusPlus::seed_from_u64(0));
+        for spread in [0.0, 0.3] {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+            // Nothing changes anything.
+            let mut measure = |_: &Config| {
+                let gain = 1.0 + 0.25 * f64::from(random.next_u32()) / f64::from(u32::MAX);
+                Reading::Seen(Shown { rate: gain, gain, spread, chosen: machine.chosen() })
+            };
+            let start = Config::default();
+            let first = Shown { rate: 1.0, gain: 1.0, spread, chosen: machine.chosen() };
+            let mut climb = Climb::new(&start, first, &mut measure);
+            // What a raw read found is what the loader found.
+            climb.consider(Config { queue_depth: Some(64), read_size: Some(256 << 10), ..start.clone() });
+            climb.turn(&Knob::by(Bottleneck::Unknown), &machine.chosen());
+            let known = |config: &Config| {
+                let says = |knob: Knob| knob.of(config) == knob.default_of(&machine.chosen());
+                Knob::by(Bottleneck::Unknown).into_iter().any(|knob| knob.of(config).is_some() && says(knob))
+            };
+            let told = climb.tried.iter().filter(|tried| known(&tried.config)).map(|tried| &tried.what);
+            assert_eq!(told.collect::<Vec<_>>(), Vec::<&String>::new());
+            assert_eq!(climb.best == start, spread > 0.0, "{}", words(&climb.best));
+        }
     }
 }

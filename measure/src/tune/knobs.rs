@@ -39,8 +39,14 @@ pub struct Chosen {
     pub memory_most: u64,
     /// Processors of this process.
     pub processors: usize,
+    /// Threads that decode.
+    pub threads: usize,
     /// Whether threads read one by one.
     pub reads_by_threads: bool,
+    /// Whether reads go past the page cache.
+    pub is_direct: bool,
+    /// Whether the loader itself may read gaps along.
+    pub joins: bool,
     /// Whether anything is decoded.
     pub decodes: bool,
 }
@@ -163,16 +169,23 @@ impl Knob {
         config
     }
 
-    /// The value that the loader itself chose, if that is known.
+    /// The value that the loader itself chose, or one to begin at.
     pub fn chosen(self, chosen: &Chosen) -> u64 {
-        match self {
+        self.default_of(chosen).unwrap_or(0)
+    }
+
+    /// The value that means the same as to leave it to the loader, where it chose this; `None`: no single one does.
+    pub fn default_of(self, chosen: &Chosen) -> Option<u64> {
+        Some(match self {
             Knob::Depth | Knob::IoThreads => chosen.depth as u64,
             Knob::ReadSize => chosen.read_bytes as u64,
-            Knob::Threads => chosen.processors as u64,
+            Knob::Threads => chosen.threads as u64,
             Knob::Engine => u64::from(chosen.reads_by_threads),
             Knob::Memory => chosen.memory_limit,
-            Knob::Gap | Knob::Io => 0,
-        }
+            Knob::Io => u64::from(!chosen.is_direct),
+            Knob::Gap if chosen.joins => return None,
+            Knob::Gap => 0,
+        })
     }
 }
 

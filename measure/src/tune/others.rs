@@ -1,6 +1,7 @@
 //! What would change the order of the samples, or how they are stored: measured and told, never chosen for the user.
 
 use super::trial::{Bed, Seen};
+use super::turns;
 use crate::scratch::Scratch;
 use std::fs;
 use std::ops::ControlFlow;
@@ -34,8 +35,18 @@ const WRITING: Duration = Duration::from_secs(4);
 /// Larger samples are read as fast as they lie.
 const LARGE: u64 = 1 << 20;
 
+/// Pairs of runs for each.
+const PAIRS: usize = 3;
+
+/// Other orders, and packed shards, by turns with the best way to read.
+pub fn beside(bed: &Bed<'_>, best: &Config, now: &Seen, bottleneck: Bottleneck) -> Vec<Other> {
+    let mut others = orders(bed, best, bottleneck);
+    others.extend(packed(bed, best, now));
+    others
+}
+
 /// Orders in which neighbours can be read together, where the order mixes all samples.
-pub fn orders(bed: &Bed<'_>, best: &Config, rate: f64, bottleneck: Bottleneck) -> Vec<Other> {
+fn orders(bed: &Bed<'_>, best: &Config, bottleneck: Bottleneck) -> Vec<Other> {
     let mixes_all = match best.shuffle {
         Shuffle::Full => true,
         Shuffle::Auto => {
@@ -58,23 +69,30 @@ pub fn orders(bed: &Bed<'_>, best: &Config, rate: f64, bottleneck: Bottleneck) -
         if !bed.has_time(4) {
             break;
         }
+        let other = Config { shuffle, ..best.clone() };
         // An order that this dataset cannot have is left out.
-        if let Ok(Some(seen)) = bed.run(&Config { shuffle, ..best.clone() }) {
-            found.push(Other { what: name, rate: seen.rate, gain: seen.rate / rate.max(1e-9) });
-        }
+        let pairs = turns::pairs(bed, || bed.run(best), || bed.run(&other), |gains| gains.len() >= PAIRS);
+        found.extend(pairs.ok().and_then(|pairs| Other::of(name, &pairs)));
     }
     found
 }
 
+impl Other {
+    fn of(what: String, pairs: &[[f64; 2]]) -> Option<Other> {
+        let rates: Vec<f64> = pairs.iter().map(|pair| pair[1]).collect();
+        Some(Other { what, rate: turns::median(&rates)?, gain: turns::median(&turns::gains(pairs))? })
+    }
+}
+
 /// Packed shards: a sample of the dataset as it is, and packed, on the same device. Says on stderr why there are none.
-pub fn packed(bed: &Bed<'_>, best: &Config, seen: &Seen) -> Option<Other> {
+fn packed(bed: &Bed<'_>, best: &Config, now: &Seen) -> Option<Other> {
     let dataset = &bed.subject().dataset;
     let mean = dataset.bytes() / dataset.len().max(1);
     let is_packed = ["tar", "mds"].contains(&dataset.format()) && dataset.units().is_none();
     if is_packed || mean > LARGE || bed.subject().is_prepared || !bed.has_time(8) {
         return None;
     }
-    match sample(bed, best, seen, mean) {
+    match sample(bed, best, now, mean) {
         Ok(other) => Some(other),
         Err(why) => {
             bed.caller.say(&format!("pack was not tried: {why}"));
@@ -104,15 +122,16 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
         let shards = dataset::open(&[scratch.path()], &Options::new().format(format)).map_err(told)?;
         // What was just written lies in the page cache, where the rest of it would not be.
         let io = if seen.route.direct_io { IoChoice::Direct } else { best.io };
-        let mut rates = [0.0; 2];
-        for (dataset, rate) in [&some, &shards].into_iter().zip(&mut rates) {
+        let run = |dataset: &Arc<dyn Dataset>| {
             let config = Config { io, start: Default::default(), ..best.clone() };
-            let sampler = uringload::sampler::for_dataset(&**dataset, config.shuffle, config.seed).map_err(told)?;
-            let seen = bed.run_of(dataset, sampler, &config, &|builder, _| Ok(builder)).map_err(told)?;
-            *rate = seen.ok_or("there was no time left")?.rate;
-        }
-        let gain = rates[1] / rates[0].max(1e-9);
-        Ok(Other { what: format!("uringload pack (a sample of {count} samples)"), rate: seen.rate * gain, gain })
+            let sampler = uringload::sampler::for_dataset(&**dataset, config.shuffle, config.seed)?;
+            bed.run_of(dataset, sampler, &config, &|builder, _| Ok(builder))
+        };
+        let pairs = turns::pairs(bed, || run(&some), || run(&shards), |gains| gains.len() >= PAIRS).map_err(told)?;
+        let what = format!("uringload pack (a sample of {count} samples)");
+        let other = Other::of(what, &pairs).ok_or("there was no time left")?;
+        // What a sample gains, of the rate that all of it has.
+        Ok(Other { rate: seen.rate * other.gain, ..other })
     })();
     // A signal may end the process meanwhile, and then finds what is left.
     drop(scratch);

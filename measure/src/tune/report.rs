@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::knobs::words;
+use super::turns::{Judgement, interval, median};
 use crate::bench::machine::{Command, Machine};
 use crate::text::{self, one_line};
 use serde_json::{Value, json};
@@ -16,10 +17,8 @@ impl Outcome<'_> {
         let (outcome, profile) = (self, self.profile());
         let dataset = &outcome.tune.subject.dataset;
         let [now, best] = outcome.rates();
-        let gain = best / now.max(1e-9);
         let tried = outcome.tried.iter().map(|tried| {
-            let gain = tried.rate.map(|rate| rate / outcome.now.rate.max(1e-9));
-            json!({ "what": tried.what, "samples_per_s": tried.rate, "gain": gain, "why_not": tried.why })
+            json!({ "what": tried.what, "samples_per_s": tried.rate, "gain": tried.gain, "why_not": tried.why })
         });
         let others = outcome
             .others
@@ -52,7 +51,15 @@ impl Outcome<'_> {
                 "advice": verdict.advice,
             },
             "tried": tried.collect::<Vec<_>>(),
-            "best": { "what": words(&outcome.best), "samples_per_s": best, "gain": gain, "pairs": outcome.pairs },
+            "spread": outcome.spread,
+            "found": outcome.found.as_ref().map(|found| json!({
+                "what": words(found),
+                "gain": median(&outcome.gains()),
+                "interval": interval(&outcome.gains()),
+                "pairs": outcome.pairs,
+            })),
+            "judgement": outcome.judgement.map(Judgement::name),
+            "best": { "what": words(&outcome.best), "samples_per_s": best, "gain": outcome.gain() },
             "others": others.collect::<Vec<_>>(),
             "profile": settings.collect::<serde_json::Map<_, _>>(),
             "interrupted": outcome.is_interrupted,
@@ -63,20 +70,24 @@ impl Outcome<'_> {
     pub fn profile_text(&self) -> String {
         let (outcome, profile) = (self, self.profile());
         let [now, best] = outcome.rates().map(|rate| text::count(rate.round() as u64));
+        let given = words(&outcome.tune.config);
         let (run, machine) = (json!(Command::now()), json!(Machine::here(&*outcome.tune.subject.dataset)));
         let text =
             |value: &Value| value.as_str().map_or_else(|| "unknown".to_owned(), |text| one_line(text).into_owned());
         let paths = outcome.tune.paths.iter().map(|path| one_line(&path.to_string_lossy()).into_owned());
         let paths = paths.collect::<Vec<_>>().join(", ");
+        let brings = match outcome.gain() {
+            1.0 => format!("# {now} samples/s, as what was given ({}): nothing was shown to be faster.", given),
+            gain => format!("# {best} samples/s, {gain:.2} times what was given ({given}) by turns."),
+        };
         format!(
-            "# Written by `uringload tune`, {}. How to read {paths}\n# on {}, Linux {}, {}:\n# {best} samples/s, \
-             with what was given ({}) {now}.\n# What is given by name wins over it: `--profile FILE`, \
-             `Builder::profile`,\n# `DataLoader(profile=FILE)`.\n{profile}",
+            "# Written by `uringload tune`, {}. How to read {paths}\n# on {}, Linux {}, {}:\n{brings}\n\
+             # What is given by name wins over it: `--profile FILE`, `Builder::profile`,\n\
+             # `DataLoader(profile=FILE)`.\n{profile}",
             text(&run["time"]),
             text(&machine["host"]),
             text(&machine["kernel"]),
             text(&machine["device"]),
-            words(&outcome.tune.config),
         )
     }
 }

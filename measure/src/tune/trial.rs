@@ -59,8 +59,8 @@ pub struct Seen {
 impl<'a> Bed<'a> {
     /// For so long from `begun` on.
     pub fn new(tune: &'a Tune<'a>, caller: &'a Caller, begun: Instant) -> Bed<'a> {
-        // Some forty trials.
-        let slice = (tune.limit / 40).clamp(Duration::from_millis(60), Duration::from_millis(700));
+        // Some eighty trials.
+        let slice = (tune.limit / 80).clamp(Duration::from_millis(60), Duration::from_millis(700));
         Bed { tune, caller, deadline: begun + tune.limit, slice, at: Cell::default(), is_direct: Cell::default() }
     }
 

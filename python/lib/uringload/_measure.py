@@ -81,7 +81,7 @@ def tune(
     dataset: Any,
     *,
     out: str | os.PathLike[str] | None = None,
-    limit: float = 28.0,
+    limit: float | None = None,
     cold: bool = False,
     emulate_step: float | None = None,
     scratch: str | os.PathLike[str] | None = None,
@@ -98,14 +98,15 @@ def tune(
     Args:
         dataset: as `DataLoader` takes it.
         out: the file for the profile; by default none is written.
-        limit: seconds to measure for at most.
+        limit: seconds to measure for at most; by default as many as the command line has.
         cold: empty the page cache of the dataset's files before each measurement.
         emulate_step: seconds of an emulated training step after each batch: what is faster is not searched for.
         scratch: a folder on the dataset's device in which a sample of it is packed; by default beside the dataset.
         **loader: as for `bench`.
 
     Returns:
-        What ``uringload tune --json`` writes; ``found["profile"]`` has the settings.
+        What ``uringload tune --json`` writes; ``found["profile"]`` has the settings: yours, unless others were shown to
+        be faster.
 
     Raises:
         InvalidArgumentError: an argument cannot work, or cannot be measured.
@@ -113,14 +114,13 @@ def tune(
         Error: the dataset cannot be read, or the profile not be written.
     """
     made = _Loaded(dataset, loader)
-    seconds = _seconds("limit", limit)
     found: dict[str, Any] = json.loads(
         native.tune(
             *made.native,
             text=made.text,
             paths=made.paths,
             out=None if out is None else arguments.paths("out", out)[0],
-            limit=28.0 if seconds is None else seconds,
+            limit=_seconds("limit", limit),
             cold=arguments.boolean("cold", cold),
             emulate_step=_seconds("emulate_step", emulate_step),
             scratch=None if scratch is None else arguments.paths("scratch", scratch)[0],

@@ -220,7 +220,7 @@ def tune(
     text: Sequence[str],
     paths: Sequence[str],
     out: str | None,
-    limit: float,
+    limit: float | None,
     cold: bool,
     emulate_step: float | None,
     scratch: str | None,

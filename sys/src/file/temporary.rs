@@ -94,6 +94,17 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> 
     replacement.finish()
 }
 
+/// Whether [`replace`] could write this file now. Leaves nothing.
+///
+/// # Errors
+/// What `open(2)` reports of a new file in the folder.
+pub fn may_replace(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    Replacement::of(path).map(drop)
+}
+
 /// Creates a new file in the folder of `path`.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let Some(name) = path.file_name() else { return Err(ErrorKind::IsADirectory.into()) };
