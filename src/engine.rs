@@ -22,7 +22,7 @@ use uringload_sys::{Arena, Part};
 
 pub(crate) use gds::{PINNED, STRAIGHT_BYTES, STRAIGHT_READ_BYTES, Straight, suits, timeout};
 pub(crate) use open::{Opened, open};
-pub(crate) use price::Price;
+pub(crate) use price::{Price, read_limits};
 pub(crate) use way::would_be_direct;
 
 /// Number of abandoned reads an engine carries before they use up its depth. High enough that one dead disk among many

@@ -17,6 +17,8 @@ use uringload::inspect::gds;
 use uringload::inspect::gds::{Facts, Link, LinkState, Place};
 use uringload::{Loader, Result};
 use uringload_images::JpegDecoder;
+use uringload_sys::block::BlockDevice;
+use uringload_sys::throttle::ReadLimit;
 use uringload_sys::{ring, system};
 
 /// Checks the machine, and how it reads `dataset`, if there is one; with the CUDA driver `cuda`, or where the system
@@ -252,7 +254,18 @@ fn judge_place(place: Option<&facts::Location>) -> Vec<Finding> {
         }
         None => Finding::new("device", State::Info, "none known", "the loader cannot know how much the device holds"),
     };
-    vec![filesystem, device]
+    let limits = place.device.as_ref().map(BlockDevice::read_limits).unwrap_or_default();
+    let operations = limits.operations.map(|limit| read_limit(format!("{} reads", text::count(limit.most)), &limit));
+    let bytes = limits.bytes.map(|limit| read_limit(text::bytes(limit.most as f64), &limit));
+    [Some(filesystem), Some(device), operations, bytes].into_iter().flatten().collect()
+}
+
+/// What the control group allows of the device.
+fn read_limit(most: String, limit: &ReadLimit) -> Finding {
+    let found = format!("{most} a second, by {limit}");
+    let means = "the control group of this process gets no more of the device, however fast that is";
+    let remedy = format!("raise or remove `{}`, on the host where the file is not to be written here", limit.line);
+    Finding::new("read limit", State::Degraded, found, means).remedy(remedy)
 }
 
 /// Opens a loader as `bench` would, which is the only proof that all of the above works together.

@@ -13,7 +13,7 @@ use uringload_sys::throttle::ReadLimits;
 const BYTES_UNLIMITED: u64 = 1 << 30;
 
 /// The limits of a disk with heads: random reads a second, and sequential bytes a second.
-const HEADS: ReadLimits = ReadLimits { operations: Some(150), bytes: Some(120_000_000) };
+const HEADS: [Option<u64>; 2] = [Some(150), Some(120_000_000)];
 
 /// Cheaper operations are not worth a longer read: on a fast disk they cost about half of this.
 const LEAST_BYTES: u64 = 32 << 10;
@@ -45,7 +45,9 @@ impl Price {
         for root in dataset.files().roots().iter().take(ROOTS_SEEN) {
             let folder = file::open_folder(root).ok()?;
             let device = BlockDevice::of(folder.as_fd())?;
-            let price = Price::of_limits(device.read_limits(), "the control group")
+            let limits = device.read_limits();
+            let allowed = [limits.operations, limits.bytes].map(|limit| limit.map(|limit| limit.most));
+            let price = Price::of_limits(allowed, "the control group")
                 .or_else(|| if device.has_heads() { Price::of_limits(HEADS, "the disk has heads") } else { None })?;
             if cheapest.as_ref().is_none_or(|known| price.operation_bytes < known.operation_bytes) {
                 cheapest = Some(price);
@@ -54,12 +56,25 @@ impl Price {
         cheapest
     }
 
-    fn of_limits(limits: ReadLimits, whose: &str) -> Option<Price> {
-        let operations = limits.operations?.max(1);
-        let operation_bytes = limits.bytes.unwrap_or(BYTES_UNLIMITED) / operations;
+    /// `[operations, bytes]`: limits a second.
+    fn of_limits([operations, bytes]: [Option<u64>; 2], whose: &str) -> Option<Price> {
+        let operations = operations?.max(1);
+        let operation_bytes = bytes.unwrap_or(BYTES_UNLIMITED) / operations;
         let reason = format!("{whose}: {operations} reads a second").into();
         (operation_bytes >= LEAST_BYTES).then_some(Price { operation_bytes, reason })
     }
+}
+
+/// What the control groups of this process allow to be read from the devices of a dataset: the lowest of them.
+pub(crate) fn read_limits(config: &Config, dataset: &dyn Dataset) -> ReadLimits {
+    if config.engine == EngineChoice::Sim {
+        return ReadLimits::default();
+    }
+    let devices = dataset.files().roots().iter().take(ROOTS_SEEN).filter_map(|root| {
+        let folder = file::open_folder(root).ok()?;
+        BlockDevice::of(folder.as_fd())
+    });
+    devices.fold(ReadLimits::default(), |limits, device| limits.lower(device.read_limits()))
 }
 
 #[cfg(test)]
@@ -68,9 +83,7 @@ mod tests {
 
     #[test]
     fn an_operation_costs_the_bytes_of_its_time() {
-        let of = |operations, bytes| {
-            Price::of_limits(ReadLimits { operations, bytes }, "x").map(|price| price.operation_bytes)
-        };
+        let of = |operations, bytes| Price::of_limits([operations, bytes], "x").map(|price| price.operation_bytes);
         assert_eq!(of(Some(150), Some(120_000_000)), Some(800_000));
         assert_eq!(of(Some(1000), None), Some(BYTES_UNLIMITED / 1000));
         assert_eq!(of(Some(1), None), Some(BYTES_UNLIMITED));

@@ -16,15 +16,15 @@ use crate::config::{
 };
 use crate::dataset::Dataset;
 use crate::device;
-use crate::engine::Price;
+use crate::engine::{Price, read_limits};
 use crate::guard;
 use crate::patience::Patience;
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
 use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
 use crate::state::{Delivered, Identity, State};
-use crate::stats::Stats;
 use crate::stats::trace::Tracer;
+use crate::stats::{Facts, Stats};
 use crate::transform::{Array, DecodeMemory, Follow, Map, Mix, Mixer};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
@@ -533,7 +533,8 @@ impl Builder {
         let memory_limit = config.memory_limit.map(|limit| limit - decode_bytes.min(limit));
         let patience = Patience::of(&config);
         let (asked, of_config) = (Arc::clone(order.dataset()), config.clone());
-        let price = patience.ask_one(move || Price::of(&of_config, &*asked)).flatten();
+        let ask = move || (Price::of(&of_config, &*asked), read_limits(&of_config, &*asked));
+        let (price, allowed) = patience.ask_one(ask).unwrap_or_default();
         let operation_bytes = price.as_ref().map(|price| price.operation_bytes).or(config.operation_bytes);
         let config = Config { memory_limit, operation_bytes, ..config };
         let mut notes = stretches::Notes::default();
@@ -552,7 +553,7 @@ impl Builder {
         let tracer = config.trace.as_deref().map(Tracer::begin).transpose()?;
         let stats = Arc::new(Stats::traced(tracer));
         stats.set_operation_bytes(config.operation_bytes.unwrap_or(0));
-        stats.set_facts(stretches::facts(&config, &order, &collation, &limits));
+        stats.set_facts(Facts { allowed, ..stretches::facts(&config, &order, &collation, &limits) });
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;

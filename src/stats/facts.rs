@@ -1,8 +1,10 @@
 //! Records what a loader reads, in which order, and how much memory is left, so that a verdict proposes nothing that is
 //! already done or that is impossible.
 
+use uringload_sys::throttle::ReadLimits;
+
 /// What was known when the loader was built. By default nothing is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Samples of the dataset; 0: unknown.
     pub(crate) samples: u64,
@@ -12,6 +14,8 @@ pub(crate) struct Facts {
     pub(crate) keeping: Keeping,
     /// Where neighbours are in the order.
     pub(crate) order: Neighbours,
+    /// What the control groups of this process allow to be read from its storage.
+    pub(crate) allowed: ReadLimits,
 }
 
 /// What a cache of the dataset's files in memory could do.

@@ -62,6 +62,7 @@ fn capped(task: &str) {
             read_behind(12, builder, Duration::from_millis(15))
         };
         let (before, verdict) = find(Bottleneck::Bandwidth, || with(Cache::Off));
+        assert!(verdict.advice.contains("blkio.throttle.read_bps_device"), "{verdict}");
         return brings(&before, &verdict, "cache = memory", |_| with(Cache::Memory));
     }
     // A batch takes 213 ms to read and 25 ms to use.
@@ -72,6 +73,7 @@ fn capped(task: &str) {
     };
     let evidence = Evidence { trials: vec![long_reads(&dataset)], ..Evidence::default() };
     let (before, verdict) = find_with(Bottleneck::Operations, &evidence, || with(Shuffle::Full));
+    assert!(verdict.advice.contains("blkio.throttle.read_iops_device"), "{verdict}");
     brings(&before, &verdict, "read in an order", |_| with(Shuffle::Window(256)));
 }
 

@@ -1,6 +1,7 @@
 //! The binary in control groups with little memory and little processor time: it runs, or refuses with the arithmetic,
 //! and the kernel never kills it.
 
+use super::common::child::disk_of;
 use super::common::{is_root, skip, within};
 use super::uringload;
 use std::fs::{self, File};
@@ -120,5 +121,37 @@ fn doctor_names_the_limits() {
         let Some(group) = Group::new("quota", "cpu", &[("cpu.max", "50000 100000".into())], &quota) else { return };
         let said = text(&group.run("doctor"));
         assert!(said.contains("the time of 0.50") && said.contains("made for 1"), "{said}");
+    });
+}
+
+/// A slow disk behind a limit gets the limit and its line, and no bill for a faster disk.
+#[test]
+fn a_limit_of_the_disk_is_named_by_bench_and_doctor() {
+    within(BOUND, || {
+        let root = TempDir::new().expect("a folder");
+        let data = root.path().join("all.bin");
+        fs::write(&data, vec![7; 2 << 20]).expect("a file");
+        File::open(&data).and_then(|file| file.sync_all()).expect("written");
+        let disk = match disk_of(root.path()) {
+            Ok(disk) => disk,
+            Err(why) => return skip(why),
+        };
+        let of_1 = [("blkio.throttle.read_iops_device", format!("{disk} 150"))];
+        let Some(group) = Group::new("limit", "blkio", &[("io.max", format!("{disk} riops=150"))], &of_1) else {
+            return;
+        };
+        let line =
+            |said: &str| said.contains(&format!("`{disk} 150`")) || said.contains(&format!("`{disk} riops=150`"));
+        let records = format!("{} --format records --record-bytes 4096", data.display());
+        let read = "--shuffle=full --coalesce-gap 0 --io direct --batch-size 16 --duration 3s --no-raw";
+        let said = text(&group.run(&format!("bench {records} {read}")));
+        assert!(line(&said) && said.contains("its control group allows"), "{said}");
+        let raise = said.find("raise the limit").unwrap_or_else(|| panic!("{said}"));
+        assert!(
+            said.find("cache = memory").is_some_and(|free| free < raise) && !said.contains("faster or more"),
+            "{said}"
+        );
+        let said = text(&group.run(&format!("doctor {}", root.path().display())));
+        assert!(line(&said) && said.contains("!! read limit"), "{said}");
     });
 }

@@ -24,6 +24,9 @@ const KEPT: f64 = 0.03;
 /// The remedy if nothing was tried on the storage.
 const UNTRIED: &str = "another depth or longer reads: `uringload bench` tries them";
 
+/// What the gain of better storage goes by.
+const UNLIMITED: &str = " (supposing storage without any limit)";
+
 /// The way to merge many reads into one, unless that is already done.
 fn together(facts: &Facts) -> &'static str {
     match (facts.order, facts.has_shards()) {
@@ -192,7 +195,7 @@ fn loader(remedies: &mut Remedies<'_>) {
     if remedies.part == Candidate::DeviceWork {
         return remedies.share("larger batches", 0.5);
     }
-    let facts = remedies.snapshot.facts;
+    let facts = &remedies.snapshot.facts;
     let is_far = matches!(facts.order, Neighbours::Far | Neighbours::Unknown);
     let work = remedies.demands.of_part(Candidate::Work).max(1e-9);
     let mut found: Vec<(Option<&str>, f64)> = Vec::new();
@@ -257,22 +260,17 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
     } else if bottleneck == Bottleneck::Operations {
         remedies.unmeasured(together);
     }
-    match bottleneck {
+    // What costs nothing comes before what costs money.
+    remedies.keep();
+    match (storage::limit(snapshot), bottleneck) {
+        (Some(limit), _) => remedies.share(format!("raise the limit {limit}{UNLIMITED}"), 0.0),
         // Depth and size were tried and did not help.
-        Bottleneck::Bandwidth if !evidence.trials.is_empty() => {
-            remedies.share("faster or more storage", 0.0);
-            remedies.keep();
+        (None, Bottleneck::Bandwidth) if !evidence.trials.is_empty() => {
+            remedies.share(format!("faster or more storage{UNLIMITED}"), 0.0);
         }
-        Bottleneck::Bandwidth => {
-            remedies.keep();
-            remedies.unmeasured(UNTRIED);
-        }
-        _ => {
-            remedies.keep();
-            if remedies.found.is_empty() {
-                remedies.unmeasured(UNTRIED);
-            }
-        }
+        (None, Bottleneck::Bandwidth) => remedies.unmeasured(UNTRIED),
+        (None, _) if remedies.found.is_empty() => remedies.unmeasured(UNTRIED),
+        (None, _) => {}
     }
 }
 

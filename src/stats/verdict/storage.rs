@@ -4,9 +4,12 @@ use super::demands::{Candidate, Demands, NEAR_RAW, threads};
 use super::{Bottleneck, Evidence, Tried, percent, times};
 use crate::stats::{Doing, Role, Snapshot};
 use std::time::Duration;
+use uringload_sys::throttle::ReadLimit;
 
 /// Reads shorter than this cost a device as much as this many bytes do.
 const SHORT_READ_BYTES: f64 = (64 << 10) as f64;
+/// From this share of a limit on, it is what limits the storage: the kernel may cut a read into two, and counts both.
+const AT_LIMIT: f64 = 0.5;
 /// From this many bytes read for each one wanted on, the rest is worth mentioning.
 const AMPLIFIED: f64 = 1.5;
 /// A trial counts as a gain from this factor on.
@@ -25,7 +28,7 @@ pub(super) fn of_raw(snapshot: &Snapshot, evidence: &Evidence) -> Option<f64> {
 
 /// Whether reads take as long as they would alone, so that more of them at a time would bring more.
 pub(super) fn is_waiting(snapshot: &Snapshot, evidence: &Evidence) -> bool {
-    if of_raw(snapshot, evidence).is_some_and(|of_raw| of_raw >= NEAR_RAW) {
+    if of_raw(snapshot, evidence).is_some_and(|of_raw| of_raw >= NEAR_RAW) || limit(snapshot).is_some() {
         return false;
     }
     let fastest = [snapshot.fastest_read, evidence.fastest_read].into_iter().flatten().min();
@@ -78,6 +81,19 @@ pub(super) fn better(snapshot: &Snapshot, evidence: &Evidence, kind: fn(Tried) -
     (gain >= BETTER).then_some((best.tried, gain))
 }
 
+/// The limit of the control group that the storage is read at, if there is one.
+pub(super) fn limit(snapshot: &Snapshot) -> Option<&ReadLimit> {
+    let seconds = snapshot.elapsed.as_secs_f64().max(1e-9);
+    let allowed = &snapshot.facts.allowed;
+    let used = [(&allowed.operations, snapshot.count.reads), (&allowed.bytes, snapshot.count.bytes_read)];
+    let used = used.into_iter().filter_map(|(limit, done)| {
+        let limit = limit.as_ref()?;
+        Some((limit, done as f64 / seconds / limit.most.max(1) as f64))
+    });
+    let (limit, used) = used.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    (used >= AT_LIMIT).then_some(limit)
+}
+
 /// The bottleneck, its share, and why.
 pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands) -> (Bottleneck, f64, String) {
     let share = demands.beside_ahead(Candidate::Storage);
@@ -86,7 +102,8 @@ pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands)
         Some(of_raw) => format!("; it gave {} of what it gave in a raw read of the same files", percent(of_raw)),
         None => String::new(),
     };
-    (bottleneck, share, why + &raw)
+    let limit = limit(snapshot).map_or_else(String::new, |limit| format!("; its control group allows {limit}"));
+    (bottleneck, share, why + &raw + &limit)
 }
 
 /// How much faster samples would come in long reads if an operation is known to cost more than the reads that were
@@ -114,7 +131,10 @@ fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
     }
     let in_flight = at_a_time(snapshot);
     let mean = alone(snapshot).unwrap_or_default();
-    if let Some((Tried::Depth(depth), gain)) = better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
+    // What a control group allows is the same for any depth.
+    let deeper =
+        better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))).filter(|_| limit(snapshot).is_none());
+    if let Some((Tried::Depth(depth), gain)) = deeper {
         let why = format!("with {in_flight:.0} reads in flight it gave less than with {depth}: {}", times(gain));
         return (Bottleneck::Latency, why);
     }

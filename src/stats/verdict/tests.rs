@@ -137,7 +137,7 @@ fn what_of_the_storage_it_is() {
     };
     let verdict = long.verdict_with(&tried(&long, 1.0, 1.02));
     assert!(
-        verdict.bottleneck == Bottleneck::Bandwidth && verdict.remedies[0].what.starts_with("faster"),
+        verdict.bottleneck == Bottleneck::Bandwidth && verdict.remedies[1].what.starts_with("faster"),
         "{verdict:?}"
     );
     let verdict = long.verdict_with(&tried(&long, 2.0, 1.0));
@@ -278,7 +278,7 @@ fn remedies_know_what_is_read() {
         (1000, Neighbours::Stored, "coalesce_gap"),
         (1, Neighbours::Stored, "pack into shards"),
     ] {
-        short.facts = Facts { samples, files: 1, keeping: Keeping::No, order };
+        short.facts = Facts { samples, files: 1, keeping: Keeping::No, order, ..Facts::default() };
         let verdict = short.verdict(None);
         assert_eq!(verdict.bottleneck, Bottleneck::Operations);
         assert!(verdict.remedies[0].what.contains(words), "{order:?}: {verdict:?}");
@@ -286,9 +286,40 @@ fn remedies_know_what_is_read() {
     }
     let reactor = (Role::Reactor, &[(Doing::Submit, 900), (Doing::WaitStorage, 100)][..]);
     let mut busy = snapshot(&[STARVING, reactor]);
-    busy.facts = Facts { samples: 1000, files: 1, keeping: Keeping::No, order: Neighbours::Far };
+    let keeping = Keeping::No;
+    busy.facts = Facts { samples: 1000, files: 1, keeping, order: Neighbours::Far, ..Facts::default() };
     let verdict = busy.verdict(None);
     assert!(!verdict.to_string().contains("pack") && !verdict.remedies[0].what.contains("pack"), "{verdict:?}");
+}
+
+/// A control group's limit is named with the line that sets it, after what costs nothing.
+#[test]
+fn a_limit_of_the_control_group_is_named() {
+    use crate::stats::Keeping;
+    use uringload_sys::throttle::{ReadLimit, ReadLimits};
+    let limit = |most| Some(ReadLimit { most, line: format!("254:0 riops={most}"), file: "/group/io.max".into() });
+    let line = "`254:0 riops=160` in /group/io.max";
+    let mut seen = reading(512 << 10, 40_000, 600, 64);
+    seen.count.reads = 150;
+    seen.count.bytes_read = seen.count.reads * (512 << 10);
+    let tried = [Tried::Depth(256), Tried::LongReads];
+    let trials = tried.map(|tried| Trial { tried, bytes_per_second: 1.0 }).to_vec();
+    let evidence = Evidence { trials, ..Evidence::default() };
+    seen.facts.keeping = Keeping::Room { all: 1 << 30, fits: 1 << 30, limit: None };
+    let free = seen.verdict_with(&evidence);
+    let places = |verdict: &Verdict| {
+        let at = |what: &str| verdict.remedies.iter().position(|remedy| remedy.what.starts_with(what));
+        [at("cache = memory"), at("faster or more storage (supposing"), at("raise the limit `254:0")]
+    };
+    assert_eq!((free.bottleneck, places(&free)), (Bottleneck::Bandwidth, [Some(0), Some(1), None]), "{free:?}");
+    seen.facts.allowed = ReadLimits { operations: limit(160), bytes: None };
+    let told = seen.verdict_with(&evidence);
+    assert_eq!(places(&told), [Some(0), None, Some(1)], "{told:?}");
+    assert!(told.advice.contains(line) && told.remedies[1].what.contains(line), "{told:?}");
+    // So far above what was read that it is not what limits.
+    seen.facts.allowed = ReadLimits { operations: limit(16_000), bytes: None };
+    let other = seen.verdict_with(&evidence);
+    assert_eq!((places(&other), other.advice.contains("io.max")), (places(&free), false), "{other:?}");
 }
 
 /// Data in memory is not read: it takes no memory, and starts no read.
