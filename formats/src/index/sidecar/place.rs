@@ -5,12 +5,12 @@ use super::pieces::Memory;
 use super::shard::Shard;
 use crate::dataset::Fingerprint;
 use crate::index::headers::open_identified;
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -105,14 +105,13 @@ impl Places {
         name.push(format!(".{}.{time}", std::process::id()));
         let temporary = folder.join(name);
         let rights = rustix::fs::fstat(shard)?.st_mode & 0o644;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(rights).open(&temporary)?;
-        // So that it is not taken for abandoned. Where files cannot be locked, none is.
-        let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        let written = file
-            .write_all(bytes)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&temporary, path))
-            .and_then(|()| File::open(folder)?.sync_all());
+        if write_unnamed(folder, rights, bytes, &temporary).is_err() {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(rights).open(&temporary)?;
+            // So that it is not taken for abandoned. Where files cannot be locked, none is.
+            let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+        }
+        let written = fs::rename(&temporary, path).and_then(|()| File::open(folder)?.sync_all());
         if written.is_err() {
             // The first error is the one that matters. The name begins with a dot, so the file is not taken for data.
             let _ = fs::remove_file(&temporary);
@@ -140,6 +139,17 @@ impl Places {
         name.push(EXTENSION);
         Some(cache.join(name))
     }
+}
+
+/// Writes and syncs a file that has its name only then, so that a process that is killed leaves nothing. Not every
+/// filesystem can.
+fn write_unnamed(folder: &Path, rights: u32, bytes: &[u8], name: &Path) -> io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(folder, flags, Mode::from_raw_mode(rights))?);
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, own, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -209,6 +219,37 @@ mod tests {
             "a.tar.uidx.17.99",
         ];
         assert_eq!(names, stays);
+    }
+
+    /// Whoever ends the process while an index is written leaves nothing.
+    #[test]
+    fn an_index_has_no_name_while_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tar");
+        let shard = File::create(&path).unwrap();
+        if let Err(why) = rustix::fs::open(folder.path(), OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR) {
+            eprintln!("skipped: no file without a name here: {why}");
+            return;
+        }
+        let image = vec![7; 64 << 20];
+        let names = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let begun = std::sync::Barrier::new(2);
+        let seen = std::thread::scope(|scope| {
+            let write = scope.spawn(|| {
+                begun.wait();
+                assert!(matches!(Places::default().keep(&path, shard.as_fd(), &image), Written::Beside(_)));
+            });
+            begun.wait();
+            // Writing takes many looks; between the name and its change there is hardly one.
+            let (mut looks, mut seen) = (0, 0);
+            while !write.is_finished() {
+                looks += 1;
+                seen += usize::from(names().any(|name| is_temporary(name.as_bytes())));
+            }
+            seen as f64 / f64::from(looks.max(1))
+        });
+        assert!(seen < 0.2, "it had a name for {seen:.2} of the time");
+        assert_eq!(fs::metadata(beside(&path)).unwrap().len(), 64 << 20);
     }
 
     #[test]
