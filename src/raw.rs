@@ -32,6 +32,10 @@ pub struct RawRate {
     pub elapsed: Duration,
     /// How long the fastest read took, without a queue before it.
     pub fastest: Option<Duration>,
+    /// Reads that ended.
+    pub reads: u64,
+    /// Whether they went past the page cache.
+    pub direct_io: bool,
 }
 
 impl RawRate {
@@ -69,7 +73,7 @@ pub fn measure(
     let mut rests: Vec<Option<Part>> = (0..depth).map(|_| None).collect();
     let mut tags: Vec<u64> = (0..depth as u64).collect();
     let mut started = vec![Instant::now(); depth];
-    let (mut bytes, mut fastest) = (0, None);
+    let (mut bytes, mut ended, mut fastest) = (0, 0, None);
     let start = Instant::now();
     loop {
         while engine.room() > 0 && !free.is_empty() && start.elapsed() < limit {
@@ -84,11 +88,13 @@ pub fn measure(
             if is_left {
                 std::mem::forget((engine, pool));
             }
-            return Ok(RawRate { bytes, elapsed: start.elapsed(), fastest });
+            let (elapsed, direct_io) = (start.elapsed(), route.direct_io);
+            return Ok(RawRate { bytes, elapsed, fastest, reads: ended, direct_io });
         }
         engine.turn(Some(WAIT), &mut done).map_err(|source| Error::io("a raw read failed", source))?;
         for done in done.drain(..) {
             bytes += done.result.map_err(|source| Error::io("a raw read failed", source))? as u64;
+            ended += 1;
             let took = started[done.tag as usize].elapsed();
             fastest = Some(fastest.map_or(took, |least| took.min(least)));
             let mut part = done.part;

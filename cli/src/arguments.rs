@@ -153,7 +153,8 @@ pub struct Bench {
     pub devices: Devices,
     #[command(flatten)]
     pub checkpoint: Checkpoint,
-    /// Stop after this time [default: after --epochs].
+    /// Stop reading after this time [default: after --epochs]; with opening, raw reads and all else it takes twice as
+    /// long at most, for each round and each --compare.
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Measuring")]
     pub duration: Option<Duration>,
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring",

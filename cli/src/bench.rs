@@ -7,12 +7,12 @@ use crate::Done;
 use crate::arguments::{Bench, EngineName, config};
 use crate::data::Data;
 use crate::failure::{Exit, Failure};
-use crate::interrupt::{Interrupt, eprintln_quietly};
-use crate::output;
+use crate::interrupt::Interrupt;
+use crate::output::{self, eprintln_quietly};
 use crate::ranks::Ranks;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uringload::config::Config;
 use uringload::inspect::replace;
 use uringload::{Error, ErrorKind};
@@ -25,7 +25,7 @@ const MADE_DURATION: Duration = Duration::from_secs(3);
 
 /// Runs the rounds, then prints the results.
 pub fn run(options: &Bench) -> Done {
-    let interrupt = Interrupt::install();
+    let (interrupt, begun) = (Interrupt::install(), Instant::now());
     // Kept until the end: dropping it deletes the files.
     let made = if options.paths.is_empty() {
         match Made::new(&interrupt)? {
@@ -37,8 +37,21 @@ pub fn run(options: &Bench) -> Done {
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::choose(&paths, &options.format.under(&options.failing), &options.chosen)?;
-    let bench = measurement(options, &data)?;
+    let bench = Measurement { begun, ..measurement(options, &data)? };
     let outcome = bench.run(&interrupt)?;
+    if outcome.median().measured.snapshot.count.batches == 0 {
+        match outcome.median().measured.end {
+            End::Interrupted => {
+                eprintln_quietly("uringload: stopped before the first batch came, so there is nothing to tell");
+                return Ok(Exit::Interrupted);
+            }
+            End::OutOfTime => {
+                let error = Error::new(ErrorKind::Timeout, "no batch came in the time that there was to measure");
+                return Err(error.with_remedy("give a longer --duration, or smaller batches").into());
+            }
+            End::Complete | End::Failed(_) => {}
+        }
+    }
     let report = Report::of(&outcome);
     let saved = outcome.rounds.last().map_or(Ok(()), |last| options.checkpoint.save(&last.measured.state));
     print(options, &outcome, &report)?;

@@ -3,8 +3,7 @@
 use crate::Done;
 use crate::arguments::{Compare, TableForm};
 use crate::failure::{Exit, Failure};
-use crate::interrupt::eprintln_quietly;
-use crate::output;
+use crate::output::{self, eprintln_quietly};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::Serialize;

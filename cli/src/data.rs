@@ -2,8 +2,8 @@
 
 use crate::arguments::{Chosen, Images, Source};
 use crate::failure::{Failure, told};
-use crate::interrupt::eprintln_quietly;
-use crate::progress::IndexBar;
+use crate::output::eprintln_quietly;
+use crate::progress::Doing;
 use std::path::PathBuf;
 use std::sync::Arc;
 use uringload::config::Config;
@@ -95,6 +95,6 @@ pub fn open(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Fa
 
 /// Opens the dataset that the user named, and reports nothing but progress.
 pub fn open_quietly(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Error> {
-    let bar = IndexBar::new();
-    dataset::open(paths, &options.clone().progress(bar.progress()))
+    let doing = Doing::opening(paths);
+    dataset::open(paths, &options.clone().progress(doing.index()))
 }

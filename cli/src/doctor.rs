@@ -5,7 +5,9 @@ use crate::Done;
 use crate::arguments::Doctor;
 use crate::data;
 use crate::failure::Exit;
+use crate::interrupt::Interrupt;
 use crate::output;
+use crate::progress::Doing;
 use crate::variables;
 use std::fmt::Write as _;
 use uringload::dataset::Options;
@@ -16,9 +18,12 @@ const INDENT: usize = 18;
 
 /// Checks everything and prints a line or an object for each finding.
 pub fn run(options: &Doctor) -> Done {
+    Interrupt::end_at_once();
     let open = || data::open(&options.paths, &Options::new().format("folder"));
     let dataset = (!options.paths.is_empty()).then(open).transpose()?;
+    let doing = Doing::new("looking at the machine", None);
     let mut examination = examine(dataset, options.cuda_library.as_deref())?;
+    drop(doing);
     examination.findings.extend(variables::finding());
     examination.is_degraded = examination.findings.iter().any(|finding| finding.state == State::Degraded);
     let degraded = examination.is_degraded;

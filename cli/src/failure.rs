@@ -1,8 +1,8 @@
 //! How a command ends: the documented exit codes.
 
-use std::io::{self, Write};
+use crate::output::eprintln_quietly;
+use std::io;
 use uringload::{Error, ErrorKind};
-use uringload_measure::text::printable;
 
 /// The exit codes, as `--help` and the man page list them.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -53,15 +53,12 @@ pub enum Failure {
 impl Failure {
     /// Reports on stderr: a line for the error and one for each remedy; nothing if the reader of stdout is gone.
     pub fn report(&self) {
-        let mut stderr = io::stderr().lock();
         // If stderr is closed as well, the error cannot be reported.
-        let _ = match self {
-            Failure::Loader(error) => writeln!(stderr, "uringload: {}", printable(&told(error))),
-            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Failure::Output(error) => {
-                writeln!(stderr, "uringload: cannot write the output: {}", printable(&error.to_string()))
-            }
-        };
+        match self {
+            Failure::Loader(error) => eprintln_quietly(&format!("uringload: {}", told(error))),
+            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Failure::Output(error) => eprintln_quietly(&format!("uringload: cannot write the output: {error}")),
+        }
     }
 
     /// The exit code.

@@ -3,9 +3,9 @@
 use crate::Done;
 use crate::arguments::Index;
 use crate::failure::{Exit, told};
-use crate::interrupt::eprintln_quietly;
-use crate::output::{self, Table};
-use crate::progress::IndexBar;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Table, eprintln_quietly};
+use crate::progress::Doing;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use uringload::dataset::inspect::detect;
@@ -16,7 +16,8 @@ use uringload_measure::text;
 /// Builds missing indexes and lists the result.
 pub fn run(asked: &Index) -> Done {
     let start = Instant::now();
-    let bar = IndexBar::new();
+    Interrupt::end_at_once();
+    let doing = Doing::opening(&asked.paths);
     // Report everything that is broken, not only the first problem; the content of records does not matter to an index.
     let mut options = Options::new()
         .prefer("keep_damaged", true)
@@ -27,7 +28,7 @@ pub fn run(asked: &Index) -> Done {
         .rebuild(asked.rebuild)
         .part(asked.part.unwrap_or_default())
         .threads(asked.threads.unwrap_or(0))
-        .progress(bar.progress());
+        .progress(doing.index());
     if let Some(folder) = &asked.index_cache {
         options = options.set("index_cache", folder.as_path());
     }
@@ -40,7 +41,7 @@ pub fn run(asked: &Index) -> Done {
         None => detect(&asked.paths, &options).ok().filter(|it| it.has_sidecars).map_or("tar", |it| it.name),
     };
     let built = dataset::open(&asked.paths, &options.format(format));
-    drop(bar);
+    drop(doing);
     let dataset = match (built, asked.part) {
         // With more jobs than files some have nothing to do, which is fine.
         (Err(error), Some(part)) if error.kind() == ErrorKind::Empty && !part.is_whole() => {

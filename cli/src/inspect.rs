@@ -4,6 +4,7 @@ use crate::Done;
 use crate::arguments::Inspect;
 use crate::data;
 use crate::failure::Exit;
+use crate::interrupt::Interrupt;
 use crate::layout::{Chunks, Layout, wanted_bytes};
 use crate::output::{self, Table};
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ use uringload_measure::text;
 /// Opens the dataset and describes it; reads no sample.
 pub fn run(options: &Inspect) -> Done {
     let start = Instant::now();
+    Interrupt::end_at_once();
     let dataset = data::open(&options.paths, &options.format.0)?;
     let dataset = &*dataset;
     let opening = start.elapsed();

@@ -2,13 +2,13 @@
 //! ends the process.
 
 use crate::failure::INTERRUPTED;
+use crate::output::eprintln_quietly;
 use crate::progress;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use uringload_measure::Caller;
-use uringload_measure::text::printable;
 
 /// How long a command may take to stop in order, however slow a disk is.
 const BOUND: Duration = Duration::from_millis(800);
@@ -31,12 +31,18 @@ impl Deref for Interrupt {
 impl Interrupt {
     /// Handles the signals from now on. If that fails, they keep their previous effect.
     pub fn install() -> Interrupt {
-        let interrupt = Interrupt(Caller::new(Arc::new(say), progress::of_run));
+        let interrupt = Interrupt(Caller::new(Arc::new(say), progress::of_run, progress::of_phase));
         let handler = interrupt.clone();
         if let Err(error) = ctrlc::set_handler(move || handler.signal()) {
             eprintln_quietly(&format!("uringload: warning: Ctrl-C will not be handled: {error}"));
         }
         interrupt
+    }
+
+    /// Handles the signals from now on for a command that cannot stop in order: the first ends the process.
+    pub fn end_at_once() {
+        let interrupt = Interrupt::install();
+        interrupt.stop();
     }
 
     fn signal(&self) {
@@ -66,10 +72,4 @@ impl Interrupt {
 
 fn say(line: &str) {
     eprintln_quietly(&format!("uringload: {line}"));
-}
-
-/// Writes a line to stderr, if anybody listens.
-pub fn eprintln_quietly(line: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr().lock(), "{}", printable(line));
 }

@@ -34,7 +34,7 @@ pub fn run(options: &List) -> Done {
     let mut loader = resume(builder, options.checkpoint.load()?.as_ref()).build()?;
     let consumer = Consumer::new(&interrupt, None);
     // Lines on the same terminal say it themselves.
-    let mut progress = (!std::io::stdout().is_terminal()).then(|| progress::of_run("list", loader.remaining()));
+    let mut progress = (!std::io::stdout().is_terminal()).then(|| progress::of_run("list", loader.remaining(), None));
     let stats = loader.stats();
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut lost = 0;

@@ -48,6 +48,9 @@ pub fn set_colored(colored: bool) {
 /// Least width of a terminal at which lines are broken at its width.
 const WORDS_LEAST: usize = 24;
 
+/// Blanks before what continues a line on stderr.
+const STDERR_INDENT: usize = 4;
+
 /// The lines, broken between words at the terminal's width if stdout is one, and continued after that many blanks.
 /// Elsewhere a line stays a line, so that it can be searched.
 pub fn for_terminal(text: &str, indent: usize) -> Cow<'_, str> {
@@ -55,6 +58,14 @@ pub fn for_terminal(text: &str, indent: usize) -> Cow<'_, str> {
         Some((columns, _)) => fitted(text, columns.0.into(), indent),
         None => text.into(),
     }
+}
+
+/// Writes lines to stderr, if anybody listens: broken between words where it is a terminal.
+pub fn eprintln_quietly(lines: &str) {
+    let lines = printable(lines);
+    let columns = terminal_size::terminal_size_of(io::stderr()).map(|(columns, _)| usize::from(columns.0));
+    let fitted = columns.map_or(Cow::Borrowed(&*lines), |columns| fitted(&lines, columns, STDERR_INDENT));
+    let _ = writeln!(io::stderr().lock(), "{}", fitted.trim_end());
 }
 
 fn fitted(text: &str, columns: usize, indent: usize) -> Cow<'_, str> {

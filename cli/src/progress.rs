@@ -1,15 +1,22 @@
-//! A line on stderr that shows a command's progress. It appears only on a terminal, changes ten times a second, is no
-//! wider than the terminal, and disappears when it is dropped.
+//! What a command does, on stderr while it does it. On a terminal a line shows it, changes ten times a second, is no
+//! wider than the terminal, and disappears when it is dropped. Elsewhere what lasts is said in lines.
 
+use crate::output::eprintln_quietly;
 use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use uringload::dataset::IndexProgress;
 use uringload::stats::{Snapshot, Stats};
-use uringload_measure::text;
+use uringload_measure::text::{self, one_line};
 
 /// How often the line changes.
 const PERIOD: Duration = Duration::from_millis(100);
+/// How long something lasts before it is said where there is no terminal.
+const TOLD: Duration = Duration::from_secs(2);
 /// The width of a terminal that does not report it.
 const COLUMNS: usize = 80;
 /// Characters of a bar.
@@ -94,24 +101,53 @@ pub fn bar(done: u64, total: u64) -> String {
     format!("{}{} {:>3} %", "█".repeat(full), "░".repeat(CELLS as usize - full), of(100))
 }
 
-/// A line on stderr while files are scanned. It disappears on drop, and appears with the first report.
-pub struct IndexBar {
-    line: Arc<Line>,
-    start: Instant,
+/// What is done until this is dropped, and until when it ends, if that is known. On a terminal it is shown from the
+/// start, elsewhere it is said when it has lasted for a while, and again each time it has lasted twice as long.
+pub struct Doing {
+    shared: Arc<Shared>,
+    ends: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl IndexBar {
-    /// Nothing is shown yet.
-    pub fn new() -> IndexBar {
-        IndexBar { line: Arc::new(Line::new()), start: Instant::now() }
+struct Shared {
+    line: Line,
+    what: String,
+    start: Instant,
+    until: Option<Instant>,
+    /// Whether the line shows something else by now.
+    is_covered: AtomicBool,
+}
+
+impl Doing {
+    /// Begins to show it.
+    pub fn new(what: &str, until: Option<Instant>) -> Doing {
+        Doing::on(Line::new(), what, until)
     }
 
-    /// Shows what is reported to it.
-    pub fn progress(&self) -> impl Fn(IndexProgress) + Send + Sync + 'static {
-        let (line, start) = (Arc::clone(&self.line), self.start);
+    /// A dataset is opened.
+    pub fn opening(paths: &[PathBuf]) -> Doing {
+        let more = if paths.len() > 1 { format!(" and {} more", paths.len() - 1) } else { String::new() };
+        let first = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+        Doing::new(&format!("opening {first}{more}"), None)
+    }
+
+    fn on(line: Line, what: &str, until: Option<Instant>) -> Doing {
+        let (what, start, is_covered) = (what.to_owned(), Instant::now(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { line, what, start, until, is_covered });
+        let (ends, end) = mpsc::channel();
+        let shown = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("uringload-shows".into()).spawn(move || shown.show_until(&end));
+        // Without a thread nothing is shown.
+        Doing { shared, ends: Some(ends), thread: thread.ok() }
+    }
+
+    /// Shows how far a scan of files is, in place of what is done.
+    pub fn index(&self) -> impl Fn(IndexProgress) + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
         move |done| {
-            line.show(|| {
-                let rate = text::bytes(done.bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
+            shared.is_covered.store(true, Ordering::Relaxed);
+            shared.line.show(|| {
+                let rate = text::bytes(done.bytes as f64 / shared.start.elapsed().as_secs_f64().max(1e-9));
                 let bar = bar(done.bytes, done.bytes_total);
                 format!("index {bar}  {rate}/s  {} of {} files", done.shards, done.shards_total)
             });
@@ -119,19 +155,52 @@ impl IndexBar {
     }
 }
 
-impl Drop for IndexBar {
-    fn drop(&mut self) {
-        // Options that are still there may hold on to the line.
-        self.line.suspend(|| ());
+impl Shared {
+    fn show_until(&self, end: &Receiver<()>) {
+        let mut tell_from = TOLD;
+        while end.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+            if !self.is_covered.load(Ordering::Relaxed) {
+                self.line.show(|| self.told());
+            }
+            if self.line.0.is_none() && self.start.elapsed() >= tell_from {
+                tell_from *= 2;
+                eprintln_quietly(&format!("uringload: {}", self.told()));
+            }
+        }
+    }
+
+    /// "opening /data, 3 s", "measuring a raw read, 2 s, 5 s left at most".
+    fn told(&self) -> String {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64().ceil());
+        let left = left.map_or_else(String::new, |left| format!(", {left:.0} s left at most"));
+        format!("{}, {} s{left}", one_line(&self.what), self.start.elapsed().as_secs())
     }
 }
 
-/// Shows how far a run is, of so many batches if it has an end.
-pub fn of_run(name: &str, total: Option<u64>) -> Box<dyn FnMut(&Stats)> {
+impl Drop for Doing {
+    fn drop(&mut self) {
+        drop(self.ends.take());
+        // It ends with its period at most.
+        let _ = self.thread.take().map(JoinHandle::join);
+        // Options that are still there may hold on to the line.
+        self.shared.line.suspend(|| ());
+    }
+}
+
+/// Shows what is done before and after runs.
+pub fn of_phase(what: &str, until: Option<Instant>) -> Box<dyn Send> {
+    Box::new(Doing::new(what, until))
+}
+
+/// Shows how far a run is, of so many batches and until then, if it has an end.
+pub fn of_run(name: &str, total: Option<u64>, until: Option<Instant>) -> Box<dyn FnMut(&Stats)> {
     let (line, name, start) = (Line::new(), name.to_owned(), Instant::now());
+    // Where there is no terminal.
+    let said = line.0.is_none().then(|| Doing::on(Line(None), &name, until));
     let mut before = Snapshot::default();
     // Only a change of the line costs a snapshot, some 20 µs.
     Box::new(move |stats| {
+        let _said = &said;
         line.show(|| {
             let snapshot = stats.snapshot();
             let live = snapshot.since(&before);
@@ -192,6 +261,24 @@ mod tests {
         line.show(|| "█░".into());
         drop(line);
         assert_eq!(terminal.said(), "\r\u{1b}[K█░\r\u{1b}[K");
+    }
+
+    #[test]
+    fn what_is_done_is_shown_with_the_time_left_until_something_else_is() {
+        let terminal = Terminal::default();
+        let wide = Shown::on(Box::new(terminal.clone()), || 80);
+        let until = Some(Instant::now() + Duration::from_secs(7));
+        let doing = Doing::on(Line(Some(Mutex::new(wide))), "opening /a\nb", until);
+        let begun = Instant::now();
+        let mut said = String::new();
+        while !said.contains("opening") {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{said}");
+            thread::sleep(PERIOD);
+            said += &terminal.said();
+        }
+        assert!(said.starts_with("\r\u{1b}[Kopening /a\\u000ab, 0 s, 7 s left at most"), "{said:?}");
+        drop(doing);
+        assert!(terminal.said().ends_with("\r\u{1b}[K"), "it is gone");
     }
 
     #[test]

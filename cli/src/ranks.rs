@@ -2,7 +2,7 @@
 
 use crate::arguments::Order;
 use crate::failure::Failure;
-use crate::interrupt::eprintln_quietly;
+use crate::output::eprintln_quietly;
 use std::env;
 use std::ffi::OsString;
 use uringload::config::Config;

@@ -4,8 +4,8 @@ use crate::Done;
 use crate::arguments::{Sheet, ordered};
 use crate::data::Data;
 use crate::failure::{Exit, Failure};
-use crate::interrupt::eprintln_quietly;
-use crate::output;
+use crate::interrupt::Interrupt;
+use crate::output::{self, eprintln_quietly};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter};
@@ -37,6 +37,7 @@ pub fn run(options: &Sheet) -> Done {
             .with_remedy("give --transform, and --image-column")
             .into());
     }
+    Interrupt::end_at_once();
     let data = Data::of(&options.source)?;
     let config = ordered(&options.source.order);
     let sampler = data.sampler(&config, &options.source.chosen)?;

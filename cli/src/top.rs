@@ -3,8 +3,8 @@
 use crate::Done;
 use crate::arguments::Top;
 use crate::failure::{Exit, Failure};
-use crate::interrupt::{Interrupt, eprintln_quietly};
-use crate::output::{self, Table};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Table, eprintln_quietly};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

@@ -5,7 +5,7 @@ use crate::arguments::{EngineName, Tune, config};
 use crate::data::Data;
 use crate::failure::Exit;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::{self, eprintln_quietly};
 use crate::ranks::Ranks;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -35,7 +35,10 @@ pub fn run(options: &Tune) -> Done {
         scratch: options.scratch.clone(),
         ..Measurement::new(subject, config, options.source.paths.clone())
     };
-    let Some(outcome) = measurement.run(&interrupt)? else { return Ok(Exit::Interrupted) };
+    let Some(outcome) = measurement.run(&interrupt)? else {
+        eprintln_quietly("uringload: stopped before the first figure, so there is nothing to tell");
+        return Ok(Exit::Interrupted);
+    };
     let report = outcome.report();
     if options.json {
         output::print(&format!("{report:#}\n"))?;

@@ -4,7 +4,9 @@ use crate::Done;
 use crate::arguments::{VerifyOrder, ordered};
 use crate::data::Data;
 use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::output::{self, Table};
+use crate::progress::Doing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::sampler::Cursor;
@@ -18,6 +20,7 @@ const RANKS: u64 = 8;
 /// Checks the order of one epoch.
 pub fn run(options: &VerifyOrder) -> Done {
     let start = Instant::now();
+    Interrupt::end_at_once();
     let order = &options.order;
     if order.rank.is_some() {
         let error = Error::new(ErrorKind::InvalidArgument, "--rank cannot be used: all ranks are played");
@@ -35,7 +38,9 @@ pub fn run(options: &VerifyOrder) -> Done {
         first: world(order.world_size.unwrap_or(RANKS), order.batch_size),
         second: world(options.vs, options.vs_batch_size.unwrap_or(order.batch_size)),
     };
+    let doing = Doing::new("playing the epoch on all ranks", None);
     let proof = play.prove()?;
+    drop(doing);
     if options.json {
         output::print(&format!("{:#}\n", play.report(&proof, start.elapsed())))?;
     } else {

@@ -21,10 +21,11 @@ pub mod yardstick;
 use crate::Caller;
 use crate::cold;
 use crate::subject::Subject;
+use crate::text;
 use compare::Compared;
 use run::{End, Measured, Run};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uringload::config::{Config, Device, EngineChoice, Route, Shuffle};
 use uringload::inspect::raw;
 use uringload::inspect::raw::bus::BusRates;
@@ -34,13 +35,28 @@ use uringload::{Error, ErrorKind, Result, State};
 pub use gpus::Gpus;
 pub use report::{Report, RouteReport};
 pub use workload::Workload;
-use yardstick::Yardstick;
+use yardstick::{Cache, Yardstick};
 
 /// Longest raw read: long enough to be steady, short compared with the rest of the wait.
 const RAW_LIMIT: Duration = Duration::from_secs(3);
 
-/// Longest trial of another way to read.
+/// All of a bench takes this many times its duration at most, for each round and each way of reading.
+const TIMES: u32 = 2;
+
+/// Shares of the duration: the raw reads before the loader and after it, with their search, and each of them.
+const BEFORE: f64 = 0.45;
+const AFTER: f64 = 0.33;
+const RAW_SHARE: f64 = 0.3;
+
+/// This share of the time is left for reads in flight to end, and for what prints.
+const ENDING: f64 = 0.25;
+
+/// A run that is shorter than this share of its duration is no measurement.
+const LEAST: f64 = 0.25;
+
+/// Longest trial of another way to read, and its share of the duration.
 const TRIAL_LIMIT: Duration = Duration::from_secs(1);
+const TRIAL_SHARE: f64 = 0.1;
 
 /// A trial has this many times the loader's reads in flight, within these bounds.
 const DEEPER: usize = 4;
@@ -82,8 +98,11 @@ pub struct Bench<'a> {
     pub ranks_from: Option<String>,
     /// The state from which each round resumes.
     pub state: Option<State>,
-    /// The time limit of each run.
+    /// The time limit of each run. All that a bench does since it has `begun` takes twice as long at most, for each
+    /// round and each way of reading.
     pub duration: Option<Duration>,
+    /// When it began: opening the dataset counts.
+    pub begun: Instant,
     /// How often to measure.
     pub rounds: u32,
     /// Whether to empty the page cache before each measurement.
@@ -111,6 +130,7 @@ impl<'a> Bench<'a> {
             ranks_from: None,
             state: None,
             duration: None,
+            begun: Instant::now(),
             rounds: 1,
             cold: false,
             raw: true,
@@ -125,10 +145,10 @@ impl<'a> Bench<'a> {
     /// Measures.
     ///
     /// # Errors
-    /// Those of building a loader and of emptying the page cache. An error in the place of a batch ends the bench: see
-    /// [`Outcome::error`].
+    /// Those of building a loader and of emptying the page cache; `Timeout` if what comes before the first run takes
+    /// all of the time. An error in the place of a batch ends the bench: see [`Outcome::error`].
     pub fn run(&'a self, caller: &'a Caller) -> Result<Outcome<'a>> {
-        Runner { bench: self, caller, yardstick: Yardstick::default() }.rounds()
+        Runner { bench: self, caller, yardstick: Yardstick::default(), is_empty: false }.rounds()
     }
 
     /// Whether the page cache is emptied before each measurement. A simulated disk is behind none.
@@ -212,13 +232,15 @@ struct Runner<'a> {
     bench: &'a Bench<'a>,
     caller: &'a Caller,
     yardstick: Yardstick,
+    /// Whether the page cache was emptied, and not filled since.
+    is_empty: bool,
 }
 
 impl<'a> Runner<'a> {
     fn rounds(mut self) -> Result<Outcome<'a>> {
         let bench = self.bench;
         let subject = &bench.subject;
-        let run = Run {
+        let mut run = Run {
             dataset: &subject.dataset,
             config: bench.config.clone(),
             prepare: &*subject.prepare,
@@ -234,7 +256,7 @@ impl<'a> Runner<'a> {
         let mut rounds: Vec<Round> = Vec::new();
         for number in 0..bench.rounds {
             let name = if bench.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };
-            let round = self.round(&run, &name, number % 2 == 1, simulated, rounds.first())?;
+            let round = self.round(&mut run, &name, number, rounds.first())?;
             let is_cut_short = self.caller.is_set();
             let is_failed = matches!(round.measured.end, End::Failed(_));
             // An interrupted round says less than complete ones, if there are any.
@@ -245,14 +267,15 @@ impl<'a> Runner<'a> {
                 break;
             }
         }
-        let trials = if simulated { Vec::new() } else { self.trials(&run, &rounds)? };
+        let end = self.end(bench.rounds.saturating_sub(1));
+        let trials = if simulated { Vec::new() } else { self.trials(&run, &rounds, end)? };
         let mut outcome = Outcome { bench, rounds, trials, yardstick: Yardstick::default() };
         let mut yardstick = std::mem::take(&mut self.yardstick);
         if !self.caller.is_set() {
-            let limit = raw_limit(&run);
+            let limit = (self.raw_limit(), end);
             let checked = yardstick.check(
                 |raw| outcome.median().measured.share_of_raw(raw),
-                |anew| anew.take(&run, limit, self.caller, || self.empty_cache()).map(drop),
+                |anew| anew.take(&run, limit, self.caller, |cache| self.cache(cache, end)).map(drop),
             );
             checked.or_else(|error| self.untold(error).map(drop))?;
         }
@@ -262,24 +285,22 @@ impl<'a> Runner<'a> {
 
     /// Every second round runs in reverse order, so that a device that gets slower or faster does not favour whoever is
     /// first.
-    fn round(
-        &mut self,
-        run: &Run<'_>,
-        name: &str,
-        backwards: bool,
-        simulated: bool,
-        first: Option<&Round>,
-    ) -> Result<Round> {
+    fn round(&mut self, run: &mut Run<'a>, name: &str, number: u32, first: Option<&Round>) -> Result<Round> {
+        let (backwards, simulated) = (number % 2 == 1, self.bench.is_simulated());
         let mut compared = Vec::new();
         if backwards {
             compared = self.compare(run, first)?;
         }
+        // What is compared afterwards takes its time, too.
+        let comparing = if backwards { 0 } else { TIMES * self.bench.compare.len() as u32 };
+        let end = self.end(number).map(|end| end - run.duration.unwrap_or_default() * comparing);
+        let latest = end.map(|end| end - run.duration.unwrap_or_default());
         // Before and after the loader: storage that gets slower or faster meanwhile shows in the spread.
-        let mut raw = if simulated { None } else { self.raw(run)? };
-        self.empty_cache()?;
-        let measured = run::measure(run, name, self.caller)?;
+        let mut raw = if simulated { None } else { self.raw(run, latest.min(self.share(BEFORE)))? };
+        self.cache(Cache::Empty, end)?;
+        let measured = self.measure(run, name, end)?;
         if matches!(measured.end, End::Complete | End::OutOfTime) && !simulated {
-            let after = self.raw(run)?;
+            let after = self.raw(run, end.min(self.share(AFTER)))?;
             raw = raw.zip(after).map_or(raw, |(before, after)| Some(f64::midpoint(before, after)));
             if !backwards {
                 compared = self.compare(run, first)?;
@@ -290,23 +311,65 @@ impl<'a> Runner<'a> {
         Ok(Round { measured, raw, bus, compared })
     }
 
-    fn empty_cache(&mut self) -> Result<()> {
-        if self.bench.is_cold() { cold::evict(&*self.bench.subject.dataset, self.caller) } else { Ok(()) }
+    /// When a round has to be over.
+    fn end(&self, number: u32) -> Option<Instant> {
+        let ways = u32::try_from(self.bench.compare.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let times = number.saturating_add(1).saturating_mul(ways).saturating_mul(TIMES);
+        let duration = self.bench.duration?;
+        self.bench.begun.checked_add(duration.checked_mul(times)?.checked_sub(duration.mul_f64(ENDING))?)
     }
 
-    fn raw(&mut self, run: &Run<'_>) -> Result<Option<f64>> {
+    /// When this share of the duration from now on is over.
+    fn share(&self, share: f64) -> Option<Instant> {
+        self.bench.duration.map(|duration| Instant::now() + duration.mul_f64(share))
+    }
+
+    fn raw_limit(&self) -> Duration {
+        self.bench.duration.map_or(RAW_LIMIT, |duration| duration.mul_f64(RAW_SHARE).min(RAW_LIMIT))
+    }
+
+    /// The loader's run, which is shorter where what came before took its time.
+    fn measure(&mut self, run: &mut Run<'a>, name: &str, end: Option<Instant>) -> Result<Measured> {
+        if let Some((duration, end)) = self.bench.duration.zip(end) {
+            let left = end.saturating_duration_since(Instant::now()).min(duration);
+            if left < duration.mul_f64(LEAST) {
+                let took = text::time(self.bench.begun.elapsed());
+                let what = format!("opening the dataset and what else comes before the first batch took {took}");
+                let error = Error::new(ErrorKind::Timeout, what);
+                return Err(error.with_remedy("give a longer --duration: all of it takes twice as long at most"));
+            }
+            run.duration = Some(left);
+        }
+        let measured = run::measure(run, name, self.caller);
+        run.duration = self.bench.duration;
+        let measured = measured?;
+        self.is_empty &= measured.route.direct_io;
+        Ok(measured)
+    }
+
+    /// Empties the page cache where a cold start is measured, unless it is empty.
+    fn cache(&mut self, cache: Cache, until: Option<Instant>) -> Result<()> {
+        if cache == Cache::Empty && self.bench.is_cold() && !self.is_empty {
+            cold::evict(&*self.bench.subject.dataset, self.caller, until)?;
+        }
+        self.is_empty = cache == Cache::Empty;
+        Ok(())
+    }
+
+    fn raw(&mut self, run: &Run<'_>, until: Option<Instant>) -> Result<Option<f64>> {
         if !self.bench.raw || self.caller.is_set() {
             return Ok(None);
         }
         let mut yardstick = std::mem::take(&mut self.yardstick);
-        let rate = yardstick.take(run, raw_limit(run), self.caller, || self.empty_cache());
+        let limit = (self.raw_limit(), until);
+        let rate = yardstick.take(run, limit, self.caller, |cache| self.cache(cache, until));
         self.yardstick = yardstick;
         rate.or_else(|error| self.untold(error))
     }
 
     /// Where the storage is the limit: whether more reads in flight, or longer ones, would bring more. Through the page
     /// cache what was just read would answer instead of the storage, so nothing is tried.
-    fn trials(&mut self, run: &Run<'_>, rounds: &[Round]) -> Result<Vec<Trial>> {
+    fn trials(&mut self, run: &Run<'_>, rounds: &[Round], end: Option<Instant>) -> Result<Vec<Trial>> {
         let Some(last) = rounds.last().filter(|last| last.raw.is_some()) else { return Ok(Vec::new()) };
         let verdict = last.measured.verdict(&self.yardstick.evidence(last.raw, Vec::new()));
         let Route { direct_io, queue_depth, read_bytes, .. } = last.measured.route;
@@ -317,14 +380,19 @@ impl<'a> Runner<'a> {
         let deep = Config { queue_depth: Some(deeper), ..run.config.clone() };
         let straight = Config { shuffle: Shuffle::Off, ..run.config.clone() };
         let sampler = (self.bench.subject.order)(&straight)?;
-        let limit = run.duration.map_or(TRIAL_LIMIT, |duration| duration.min(TRIAL_LIMIT));
+        let reads_per_s = run::rate(last.measured.snapshot.count.reads, last.measured.wall);
+        let limit = run.duration.map_or(TRIAL_LIMIT, |duration| duration.mul_f64(TRIAL_SHARE).min(TRIAL_LIMIT));
+        let _doing = self.caller.doing("trying more reads in flight, and longer ones", end);
         let ways = [(Tried::Depth(deeper), deep, Arc::clone(&run.sampler)), (Tried::LongReads, straight, sampler)];
         let mut trials = Vec::new();
         for (tried, config, sampler) in ways {
-            if self.caller.is_set() {
+            // The reads that are in flight at its end must end, too.
+            let in_flight = if let Tried::Depth(depth) = tried { depth } else { queue_depth };
+            let drain = Duration::from_secs_f64(in_flight as f64 / reads_per_s.max(1.0));
+            if self.caller.is_set() || end.is_some_and(|end| Instant::now() + limit + drain > end) {
                 break;
             }
-            self.empty_cache()?;
+            self.cache(Cache::Empty, end)?;
             // A trial that fails shows nothing; the run itself has told what is wrong.
             if let Ok(raw) = raw::measure(run.dataset, &config, &sampler, limit, || self.caller.is_set()) {
                 trials.push(Trial { tried, bytes_per_second: raw.bytes_per_second() });
@@ -349,17 +417,16 @@ impl<'a> Runner<'a> {
         for &way in &self.bench.compare {
             let known = first.and_then(|round| round.compared.iter().find(|one| one.way == way));
             let caller = self.caller;
-            match compare::best(run, way, known.map(|one| one.threads), caller, || self.empty_cache())? {
+            let _doing = caller.doing(&format!("comparing with {}", way.name()), None);
+            // What is known to fill the page cache is read after that was emptied.
+            let prepare = || self.cache(Cache::Empty, None).and_then(|()| self.cache(Cache::Filled, None));
+            match compare::best(run, way, known.map(|one| one.threads), caller, prepare)? {
                 Some(compared) => all.push(compared),
                 None => break,
             }
         }
         Ok(all)
     }
-}
-
-fn raw_limit(run: &Run<'_>) -> Duration {
-    run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT))
 }
 
 /// Whether the problem is the data being read, not the way of reading.

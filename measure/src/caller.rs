@@ -19,6 +19,9 @@ pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 /// Shows how far a run is: called after each batch.
 pub type Progress = Box<dyn FnMut(&Stats)>;
 
+/// Shows what is done until it is dropped.
+pub type Doing = Box<dyn Send>;
+
 /// Who asked for a measurement. Belongs to the thread that measures; clones may stop it from others.
 #[derive(Clone)]
 pub struct Caller {
@@ -26,19 +29,25 @@ pub struct Caller {
     measures: Thread,
     cleaner: Arc<Mutex<Option<Cleaner>>>,
     say: Say,
-    progress: fn(&str, Option<u64>) -> Progress,
+    progress: fn(&str, Option<u64>, Option<Instant>) -> Progress,
+    doing: fn(&str, Option<Instant>) -> Doing,
 }
 
 impl Caller {
     /// A caller on this thread, which measures. `say` takes lines for people; `progress` begins to show a run of this
-    /// name and so many batches, if it has an end.
-    pub fn new(say: Say, progress: fn(&str, Option<u64>) -> Progress) -> Caller {
-        Caller { is_stopped: Arc::default(), measures: thread::current(), cleaner: Arc::default(), say, progress }
+    /// name, of so many batches and until then, if it has an end; `doing` begins to show what comes before and after.
+    pub fn new(
+        say: Say,
+        progress: fn(&str, Option<u64>, Option<Instant>) -> Progress,
+        doing: fn(&str, Option<Instant>) -> Doing,
+    ) -> Caller {
+        let (is_stopped, cleaner) = (Arc::default(), Arc::default());
+        Caller { is_stopped, measures: thread::current(), cleaner, say, progress, doing }
     }
 
     /// A caller who only hears lines.
     pub fn hearing(say: impl Fn(&str) + Send + Sync + 'static) -> Caller {
-        Caller::new(Arc::new(say), |_, _| Box::new(|_| {}))
+        Caller::new(Arc::new(say), |_, _, _| Box::new(|_| {}), |_, _| Box::new(()))
     }
 
     /// A caller who hears nothing.
@@ -69,8 +78,14 @@ impl Caller {
     }
 
     /// Shows a run.
-    pub fn progress(&self, name: &str, batches: Option<u64>) -> Progress {
-        (self.progress)(name, batches)
+    pub fn progress(&self, name: &str, batches: Option<u64>, until: Option<Instant>) -> Progress {
+        (self.progress)(name, batches, until)
+    }
+
+    /// Shows what is done from now on, which ends by then.
+    #[must_use = "it is shown until this is dropped"]
+    pub fn doing(&self, what: &str, until: Option<Instant>) -> Doing {
+        (self.doing)(what, until)
     }
 
     /// Sleeps until `deadline`, or until the measurement shall end.

@@ -38,7 +38,7 @@ pub mod tune;
 pub mod verify_order;
 
 pub use bench::{Bench, Report};
-pub use caller::{Caller, Cleaner, Progress, Say};
+pub use caller::{Caller, Cleaner, Doing, Progress, Say};
 pub use made::Made;
 pub use subject::{OrderOf, Prepare, Subject};
 pub use tune::Tune;

@@ -10,7 +10,7 @@ mod turns;
 
 use crate::Caller;
 use crate::bench::run::Run;
-use crate::bench::yardstick::{Shape, Yardstick};
+use crate::bench::yardstick::{Cache, Shape, Yardstick};
 use crate::cold;
 use crate::subject::Subject;
 use climb::{Climb, Reading, Shown};
@@ -113,6 +113,8 @@ impl<'a> Tune<'a> {
         let begun = Instant::now();
         self.out.as_ref().map_or(Ok(()), |out| file::may_replace(out).map_err(|why| unwritable(out, why)))?;
         let bed = Bed::new(self, caller, begun);
+        let doing = |what| caller.doing(what, Some(bed.deadline));
+        let measuring = doing("measuring what was given");
         let Some(now) = bed.run(&self.config)? else {
             if caller.is_set() {
                 return Ok(None);
@@ -139,9 +141,13 @@ impl<'a> Tune<'a> {
             is_interrupted: false,
             begun,
         };
+        drop(measuring);
         if outcome.verdict.bottleneck != Bottleneck::Trainer {
+            let looking = doing("measuring the device and a raw read");
             outcome.look(&bed)?;
+            drop(looking);
             outcome.search(&bed)?;
+            let _doing = doing("measuring other orders and a packed sample");
             outcome.others = others::beside(&bed, &outcome.best, &outcome.now, outcome.verdict.bottleneck);
         }
         outcome.is_interrupted = caller.is_set();
@@ -179,8 +185,11 @@ impl Outcome<'_> {
         let sampler = (bed.subject().order)(&self.tune.config)?;
         let run = Run::of(bed.subject(), self.tune.config.clone(), sampler);
         // A raw read that fails shows nothing: the loader's own trials tell what is wrong.
-        let _ = self.yardstick.take(&run, bed.slice, bed.caller, || {
-            if bed.tune.cold { cold::evict(&*bed.subject().dataset, bed.caller) } else { Ok(()) }
+        let _ = self.yardstick.take(&run, (bed.slice, Some(bed.deadline)), bed.caller, |cache| {
+            if cache == Cache::Filled || !bed.tune.cold {
+                return Ok(());
+            }
+            cold::evict(&*bed.subject().dataset, bed.caller, Some(bed.deadline))
         });
         let evidence = self.yardstick.evidence(self.raw(), Vec::new());
         self.verdict = self.now.snapshot.verdict_with(&evidence);
@@ -200,6 +209,7 @@ impl Outcome<'_> {
         // Twice, so that noise is known before the first comparison.
         let begun = (turns.begin()?, turns.begin()?);
         if begun.0.is_some() {
+            let _doing = bed.caller.doing("searching, each by turns with what was given", Some(bed.deadline));
             self.climb(bed, &turns);
         }
         self.spread = turns.spread();
@@ -207,6 +217,7 @@ impl Outcome<'_> {
             self.judgement = Some(Judgement::of_none(self.spread));
             return Ok(());
         };
+        let _doing = bed.caller.doing("measuring what was found by turns with what was given", Some(bed.deadline));
         let spread = self.spread.unwrap_or(0.0);
         let is_enough = |gains: &[f64]| turns::is_settled(gains, spread);
         self.pairs = turns::pairs(bed, || bed.run(start), || self.trial(bed, found), is_enough)?;
@@ -267,9 +278,9 @@ impl Outcome<'_> {
         if !self.fills(config) {
             return bed.run(config);
         }
-        cold::evict(&*bed.subject().dataset, bed.caller)?;
+        cold::evict(&*bed.subject().dataset, bed.caller, Some(bed.deadline))?;
         let result = bed.run(config);
-        let _ = cold::evict(&*bed.subject().dataset, bed.caller);
+        let _ = cold::evict(&*bed.subject().dataset, bed.caller, None);
         result
     }
 

@@ -103,7 +103,7 @@ fn run(lanes: &mut [Lane], from: &[Bytes], limit: Duration) -> Result<RawRate> {
             bytes += lane.turn(from, elapsed < limit)?;
         }
         if lanes.iter().all(|lane| lane.copies.under_way() == 0) {
-            return Ok(RawRate { bytes, elapsed: start.elapsed(), fastest: None });
+            return Ok(RawRate { bytes, elapsed: start.elapsed(), fastest: None, reads: 0, direct_io: false });
         }
         if elapsed > limit + PATIENCE {
             let what = format!("a copy to the device was not done after {PATIENCE:?}");

@@ -21,7 +21,8 @@ const PHASES: [u64; 5] = [100, 500, 1500, 4000, 8000];
 
 fn names(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-    names.filter(|name| name != "pack.json" && !name.starts_with("shard-")).collect()
+    let is_result = |name: &str| name == "pack.json" || name.starts_with("shard-") || name.ends_with(".uidx");
+    names.filter(|name| !is_result(name)).collect()
 }
 
 #[test]
@@ -29,6 +30,9 @@ fn every_command_ends_soon_after_a_signal() {
     let file = |number| Spec { name: format!("{number:04}.dat"), size: 300_000, fault: Fault::Turns(TURN) };
     let Ok(faulty) = Faulty::mount((0..2000).map(file).collect()).map_err(skip) else { return };
     let data = faulty.path().display();
+    let file = |number| Spec { name: format!("{number:04}.txt"), size: 300_000, fault: Fault::Turns(TURN) };
+    let Ok(text) = Faulty::mount((0..500).map(file).collect()).map_err(skip) else { return };
+    let lines = text.path().display();
     let commands = [
         format!("bench {data} --shuffle"),
         format!("bench {data} --shuffle --cold --compare threads --json -"),
@@ -37,6 +41,10 @@ fn every_command_ends_soon_after_a_signal() {
         format!("verify {data}"),
         format!("pack --shard-samples 40 {data}"),
         "bench".into(),
+        format!("index --format text {lines}"),
+        format!("verify-order {data}"),
+        format!("inspect {data}"),
+        format!("doctor {data}"),
     ];
     let end_of = |command: &str, phase: u64| {
         let place = tempfile::tempdir().unwrap();
@@ -46,11 +54,16 @@ fn every_command_ends_soon_after_a_signal() {
         if command.starts_with("pack") {
             child.arg(&out);
         }
+        if command.starts_with("index") {
+            child.arg("--index-cache").arg(&scratch);
+        }
         let child = child.env("TMPDIR", &scratch).current_dir(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = child.spawn().unwrap();
         std::thread::sleep(Duration::from_millis(phase));
         if let Some(status) = child.try_wait().unwrap() {
-            return assert!(status.success(), "{command}, {phase} ms: it ended before");
+            // What doctor finds may be worse than it could be.
+            let is_done = status.success() || command.starts_with("doctor");
+            return assert!(is_done, "{command}, {phase} ms: it ended before: {}", left_of(child));
         }
         let sent = Instant::now();
         assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
@@ -71,6 +84,66 @@ fn every_command_ends_soon_after_a_signal() {
                 scope.spawn(move || PHASES.iter().for_each(|&phase| end_of(command, phase)));
             }
         });
-        drop(faulty);
+        drop((faulty, text));
+    });
+}
+
+/// What a child that has ended said.
+fn left_of(child: std::process::Child) -> String {
+    String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr).into_owned()
+}
+
+/// A disk of 150 reads a second, with many files.
+fn slow_and_many() -> Option<Faulty> {
+    let turn = Duration::from_micros(6_667);
+    let file = |number| Spec { name: format!("{number:05}.dat"), size: 16_384, fault: Fault::Turns(turn) };
+    Faulty::mount((0..20_000).map(file).collect()).map_err(skip).ok()
+}
+
+/// Opening, emptying the page cache, raw reads with their search, the run, what else is tried: twice the duration at
+/// most. What it does is said meanwhile.
+#[test]
+fn a_duration_bounds_all_that_a_bench_does() {
+    let Some(disk) = slow_and_many() else { return };
+    let command = format!("bench {} --cold --duration 8 --batch-size 16", disk.path().display());
+    within(BOUND, move || {
+        let (mut took, mut said) = (Vec::new(), String::new());
+        // Other programs may take the machine.
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let output = uringload(&command).output().unwrap();
+            took.push(begun.elapsed());
+            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success() && out.contains("throughput"), "{out}{err}");
+            assert!(err.contains("uringload: reading, ") && err.contains(" s left at most"), "{err}");
+            if took.last() <= Some(&Duration::from_secs(16)) {
+                return drop(disk);
+            }
+            said += &err;
+        }
+        panic!("{took:?}: {said}");
+    });
+}
+
+#[test]
+fn an_end_before_there_is_a_figure_is_one_sentence() {
+    // The kernel waits for a read that a file system was asked for, so none takes for ever.
+    let slow = Fault::Slow(Duration::from_secs(4));
+    let file = |number| Spec { name: format!("{number}.dat"), size: 300_000, fault: slow };
+    let Ok(disk) = Faulty::mount((0..8).map(file).collect()).map_err(skip) else { return };
+    let data = disk.path().display().to_string();
+    within(BOUND, move || {
+        for command in [format!("bench {data} --no-raw"), format!("bench {data} --json -"), format!("tune {data}")] {
+            let mut child = uringload(&command);
+            let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(1500));
+            super::signal(&child, "-INT");
+            let output = child.wait_with_output().unwrap();
+            let err = String::from_utf8_lossy(&output.stderr);
+            let said: Vec<&str> = err.lines().filter(|line| line.contains("stopped")).collect();
+            assert!(output.status.code() == Some(130) && output.stdout.is_empty(), "{command}: {err}");
+            assert_eq!(said.len(), 1, "{command}: {err}");
+        }
+        drop(disk);
     });
 }

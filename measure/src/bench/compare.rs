@@ -68,11 +68,13 @@ pub fn best(
     mut prepare: impl FnMut() -> Result<()>,
 ) -> Result<Option<Compared>> {
     let mut best: Option<Compared> = None;
+    // The search takes as long as two runs.
+    let shorter = run.duration.map(|duration| if threads.is_none() { duration / 2 } else { duration });
     for count in threads.map_or(THREADS.to_vec(), |threads| vec![threads]) {
         prepare()?;
         let compared = match way {
-            Way::Threads => own_threads(run, count, caller)?,
-            Way::Buffered | Way::Mmap => plain_threads(run, way, count, caller)?,
+            Way::Threads => own_threads(run, count, shorter, caller)?,
+            Way::Buffered | Way::Mmap => plain_threads(run, way, (count, shorter), caller)?,
         };
         if caller.is_set() {
             return Ok(None);
@@ -85,7 +87,7 @@ pub fn best(
 }
 
 /// Our own loader with blocking reads past the page cache.
-fn own_threads(run: &Run<'_>, threads: usize, caller: &Caller) -> Result<Compared> {
+fn own_threads(run: &Run<'_>, threads: usize, duration: Option<Duration>, caller: &Caller) -> Result<Compared> {
     let config = Config {
         engine: EngineChoice::Threads,
         io: IoChoice::Direct,
@@ -102,7 +104,7 @@ fn own_threads(run: &Run<'_>, threads: usize, caller: &Caller) -> Result<Compare
         state: None,
         step: None,
         accelerators: 1,
-        duration: run.duration,
+        duration,
         devices: Vec::new(),
         gpus: Gpus::default(),
     };
@@ -127,7 +129,12 @@ struct Work<'a> {
     way: Way,
 }
 
-fn plain_threads(run: &Run<'_>, way: Way, threads: usize, caller: &Caller) -> Result<Compared> {
+fn plain_threads(
+    run: &Run<'_>,
+    way: Way,
+    (threads, duration): (usize, Option<Duration>),
+    caller: &Caller,
+) -> Result<Compared> {
     let cpu = system::cpu_time();
     let start = Instant::now();
     let work = Work {
@@ -136,7 +143,7 @@ fn plain_threads(run: &Run<'_>, way: Way, threads: usize, caller: &Caller) -> Re
         next: AtomicU64::new(0),
         epochs: run.config.epochs.unwrap_or(u64::MAX),
         config: &run.config,
-        deadline: run.duration.map(|duration| start + duration),
+        deadline: duration.map(|duration| start + duration),
         caller,
         way,
     };

@@ -194,12 +194,15 @@ fn follow<T: Delivered, U: User<T>>(
         Some(state) => builder.resume(state),
         None => builder,
     };
+    let opening = caller.doing("opening the loader", None);
     let mut loader = build(builder)?;
+    drop(opening);
     let start = Instant::now();
     let stats = loader.stats();
     let watch = Watch::start(&run.gpus.addresses());
-    let mut progress = caller.progress(name, loader.remaining());
-    let consumer = Consumer::new(caller, run.duration.map(|duration| start + duration));
+    let until = run.duration.map(|duration| start + duration);
+    let mut progress = caller.progress(name, loader.remaining(), until);
+    let consumer = Consumer::new(caller, until);
     let (mut series, mut timeline) = (Series::default(), Timeline::begin(&stats));
     let watching = (&mut progress, &mut series, &mut timeline, start);
     let (end, last) = take_all(&consumer, &mut user, &mut loader, watching);

@@ -3,11 +3,11 @@
 
 use super::run::Run;
 use crate::Caller;
-use std::time::Duration;
-use uringload::Result;
+use std::time::{Duration, Instant};
 use uringload::config::Config;
 use uringload::inspect::raw;
 use uringload::stats::{Evidence, Trial};
+use uringload::{Error, Result};
 
 /// Depths and lengths of reads that are tried. The engine takes less where the device does.
 const DEPTHS: [usize; 4] = [16, 64, 128, 256];
@@ -16,12 +16,27 @@ const READ_BYTES: [usize; 3] = [128 << 10, 256 << 10, 1 << 20];
 /// A trial is short: what is chosen is measured again in each round.
 const TRIAL: Duration = Duration::from_millis(200);
 
+/// A search takes as long as the raw read after it.
+const TRIALS: u32 = 1 + (DEPTHS.len() + READ_BYTES.len()) as u32;
+
+/// In less time than so many trials take nothing is read.
+const TRIALS_LEAST: u32 = 2;
+
 /// A loader that is faster than the raw read by more than the noise of a good machine was measured on another disk, so
 /// to say.
 const SHARE_MOST: f64 = 1.05;
 
 /// How often the yardstick is taken again where that happens.
 const REPEATS: usize = 3;
+
+/// What a raw read does to the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// It is to be as a cold start finds it.
+    Empty,
+    /// What was read lies in it.
+    Filled,
+}
 
 /// The shape of the reads: what the engine is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +52,8 @@ pub struct Shape {
 pub struct Yardstick {
     shape: Option<Shape>,
     rates: Vec<f64>,
+    /// Seconds for each read, one after the other: the slowest of the search.
+    read_s: f64,
     /// How long the fastest of the reads took.
     fastest: Option<Duration>,
     is_disturbed: bool,
@@ -82,34 +99,62 @@ impl Yardstick {
         Evidence { raw, fastest_read: raw.and(self.fastest), trials }
     }
 
-    /// A raw read, in the best shape: found at the first one. Returns its rate.
+    /// A raw read, in the best shape: found at the first one. Returns its rate; `None` if there is no time until then.
+    /// `cache` is told what is to happen, or has happened, to the page cache.
     ///
     /// # Errors
-    /// As [`raw::measure`], and those of `prepare`.
+    /// As [`raw::measure`], and those of `cache`.
     pub fn take(
         &mut self,
         run: &Run<'_>,
-        limit: Duration,
+        (limit, until): (Duration, Option<Instant>),
         caller: &Caller,
-        mut prepare: impl FnMut() -> Result<()>,
+        mut cache: impl FnMut(Cache) -> Result<()>,
     ) -> Result<Option<f64>> {
+        let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        if left() < TRIALS_LEAST * TRIAL {
+            return Ok(None);
+        }
         let mut rate_of = |shape: Shape, limit| {
-            prepare()?;
+            cache(Cache::Empty)?;
             let config = Config { queue_depth: shape.depth, read_size: shape.read_bytes, ..run.config.clone() };
-            raw::measure(run.dataset, &config, &run.sampler, limit, || caller.is_set())
+            let raw = raw::measure(run.dataset, &config, &run.sampler, limit, || caller.is_set())?;
+            if !raw.direct_io {
+                cache(Cache::Filled)?;
+            }
+            Ok::<_, Error>(raw)
         };
         let shape = match self.shape {
             Some(shape) => shape,
             None => {
                 let asked = Shape { depth: run.config.queue_depth, read_bytes: run.config.read_size };
+                let _doing = caller.doing("raw read: searching for its best depth and length", until);
+                let trial = TRIAL.min(limit / TRIALS);
+                let slowest = &mut self.read_s;
                 *self.shape.insert(search(
                     asked,
-                    || caller.is_set(),
-                    |shape| Ok(rate_of(shape, TRIAL.min(limit))?.bytes_per_second()),
+                    || caller.is_set() || left() < limit + trial,
+                    |shape| {
+                        // More reads than end within a trial can gain nothing, and all of them must end.
+                        let drain = shape.depth.unwrap_or(0) as f64 * *slowest;
+                        if drain > TRIAL.as_secs_f64() {
+                            return Ok(None);
+                        }
+                        let raw = rate_of(shape, trial)?;
+                        *slowest = f64::max(*slowest, raw.elapsed.as_secs_f64() / raw.reads.max(1) as f64);
+                        Ok(Some(raw.bytes_per_second()))
+                    },
                 )?)
             }
         };
-        let raw = rate_of(shape, limit)?;
+        if caller.is_set() {
+            return Ok(None);
+        }
+        let _doing = caller.doing("raw read: measuring it", until);
+        // The reads that are in flight at its end must end, too.
+        let drain = Duration::from_secs_f64(shape.depth.unwrap_or(DEPTHS[1]) as f64 * self.read_s);
+        let Some(time) = left().checked_sub(drain).filter(|time| *time >= TRIAL) else { return Ok(None) };
+        let raw = rate_of(shape, limit.min(time))?;
         let rate = Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0);
         self.rates.extend(rate);
         self.fastest = [self.fastest, raw.fastest].into_iter().flatten().min();
@@ -144,12 +189,16 @@ impl Yardstick {
 }
 
 /// The shape that gives most: first of the depths, then of the lengths, unless the user has fixed them.
-fn search(asked: Shape, is_over: impl Fn() -> bool, mut rate_of: impl FnMut(Shape) -> Result<f64>) -> Result<Shape> {
-    let mut best = (asked, rate_of(asked)?);
+fn search(
+    asked: Shape,
+    is_over: impl Fn() -> bool,
+    mut rate_of: impl FnMut(Shape) -> Result<Option<f64>>,
+) -> Result<Shape> {
+    let mut best = (asked, rate_of(asked)?.unwrap_or(0.0));
     let mut try_out = |shapes: &mut dyn Iterator<Item = Shape>, best: &mut (Shape, f64)| {
         for shape in shapes.take_while(|_| !is_over()) {
             // One that the machine has no room for is not the best.
-            let Ok(rate) = rate_of(shape) else { continue };
+            let Ok(Some(rate)) = rate_of(shape) else { continue };
             if rate > best.1 {
                 *best = (shape, rate);
             }
@@ -219,7 +268,7 @@ mod tests {
         let rate_of = |shape: Shape| {
             tried.push(shape);
             let depth = f64::from(shape.depth.unwrap_or(40) as u32);
-            Ok(1000.0 - (depth - 128.0).abs() + if shape.read_bytes == Some(256 << 10) { 5.0 } else { 0.0 })
+            Ok(Some(1000.0 - (depth - 128.0).abs() + if shape.read_bytes == Some(256 << 10) { 5.0 } else { 0.0 }))
         };
         let found = search(asked, || false, rate_of).unwrap();
         assert_eq!(found, Shape { depth: Some(128), read_bytes: Some(256 << 10) });
@@ -229,7 +278,7 @@ mod tests {
         let mut count = 0;
         let one = |_| {
             count += 1;
-            Ok(1.0)
+            Ok(Some(1.0))
         };
         assert_eq!((search(fixed, || false, one).unwrap(), count), (fixed, 1));
     }

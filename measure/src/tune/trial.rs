@@ -13,7 +13,7 @@ use uringload::config::{IoChoice, Route};
 use uringload::dataset::Dataset;
 use uringload::sampler::{Cursor, Sampler};
 use uringload::stats::Snapshot;
-use uringload::{Loader, Result};
+use uringload::{ErrorKind, Loader, Result};
 
 /// The first part of a run, in which memory is taken and the queue fills, does not count.
 const WARM_SHARE: f64 = 0.4;
@@ -108,7 +108,10 @@ impl<'a> Bed<'a> {
         prepare: &Prepare<'_>,
     ) -> Result<Option<Seen>> {
         if self.tune.cold {
-            cold::evict(&**dataset, self.caller)?;
+            match cold::evict(&**dataset, self.caller, Some(self.deadline)) {
+                Err(error) if error.kind() == ErrorKind::Timeout => return Ok(None),
+                evicted => evicted?,
+            }
         }
         let time = if config.queue_depth.is_none() { self.slice * SEARCH } else { self.slice };
         let config = Config { epochs: None, trace: None, quarantine: None, ..config.clone() };
