@@ -4,24 +4,27 @@ use crate::Done;
 use crate::arguments::{Compare, TableForm};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, eprintln_quietly};
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 use uringload::{Error, ErrorKind};
+use uringload_measure::text;
 
 /// The version of the JSON that it understands.
 const VERSION: u64 = 3;
 
-/// How often rounds are drawn anew.
-const RESAMPLES: usize = 10_000;
+/// An interval misses the truth in this share of all comparisons at most.
+const CHANCE: f64 = 0.05;
 
-/// The same files give the same interval.
-const SEED: u64 = 0x75_72_69_6e_67;
+/// With more rounds than this the exact distribution is not told from the normal one.
+const EXACT: usize = 20;
+
+/// Less than this is as before.
+const LITTLE: f64 = 0.05;
 
 /// Largest file that is read: a report of thousands of rounds takes some megabytes.
 const FILE_BYTES: u64 = 256 << 20;
@@ -137,7 +140,7 @@ struct Figure {
     rounds: [usize; 2],
     /// The second over the first.
     ratio: f64,
-    /// 95 % of the ratios of resampled rounds are in this range.
+    /// The ratio is in this range with 95 % of certainty; `None`: there are too few rounds for that.
     interval: Option<[f64; 2]>,
     better: Option<bool>,
 }
@@ -158,12 +161,8 @@ impl Comparison {
     fn rows(&self) -> Vec<[String; 5]> {
         let row = |one: &Figure| {
             let interval = one.interval.map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
-            let better = match one.better {
-                Some(true) => "better",
-                Some(false) => "worse",
-                None => "as before",
-            };
-            [number(one.first), number(one.second), format!("{:.3}", one.ratio), interval, better.to_owned()]
+            let [first, second] = [one.first, one.second].map(|value| with_unit(one.name, value));
+            [first, second, format!("{:.3}", one.ratio), interval, one.judgement().to_owned()]
         };
         self.figures.iter().map(row).collect()
     }
@@ -206,11 +205,22 @@ impl Figure {
         if before <= 0.0 {
             return None;
         }
-        let ratio = after / before;
-        let interval = (a.len() > 1 && b.len() > 1).then(|| interval(&a, &b));
-        let is_better = (ratio > 1.0) == more;
-        let better = interval.filter(|[low, high]| *low > 1.0 || *high < 1.0).map(|_| is_better);
+        let ratios = ratios(&a, &b);
+        let (ratio, interval) = (median(&ratios), interval(&ratios, [a.len(), b.len()]));
+        let better = interval.filter(|[low, high]| *low > 1.0 || *high < 1.0).map(|[low, _]| (low > 1.0) == more);
         Some(Figure { name, first: before, second: after, rounds: [a.len(), b.len()], ratio, interval, better })
+    }
+
+    /// What people make of it.
+    fn judgement(&self) -> &'static str {
+        match (self.better, self.interval) {
+            (Some(true), _) => "better",
+            (Some(false), _) => "worse",
+            (None, _) if self.first.to_bits() == self.second.to_bits() => "the same",
+            (None, Some([low, high])) if low > 1.0 - LITTLE && high < 1.0 + LITTLE => "as before",
+            (None, Some(_)) => "may be chance",
+            (None, None) => "too few rounds",
+        }
     }
 }
 
@@ -232,17 +242,54 @@ fn median(values: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { (sorted[half - 1] + sorted[half]) / 2.0 } else { sorted[half] }
 }
 
-/// The bootstrap's interval of the ratio of the means: rounds are drawn from the given ones, with replacement. Means
-/// and not medians, because the median of a few rounds takes only a few values.
-fn interval(first: &[f64], second: &[f64]) -> [f64; 2] {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
-    let mut mean = |values: &[f64]| {
-        let drawn = (0..values.len()).map(|_| values[(random.next_u64() % values.len() as u64) as usize]);
-        drawn.sum::<f64>() / values.len() as f64
-    };
-    let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| mean(second) / mean(first)).collect();
+/// The second over the first, of all pairs of rounds, in ascending order.
+fn ratios(first: &[f64], second: &[f64]) -> Vec<f64> {
+    let of = |second: &f64| first.iter().map(move |first| second / first).collect::<Vec<_>>();
+    let mut ratios: Vec<f64> = second.iter().flat_map(of).filter(|ratio| ratio.is_finite()).collect();
     ratios.sort_by(f64::total_cmp);
-    [ratios[RESAMPLES / 40], ratios[RESAMPLES - 1 - RESAMPLES / 40]]
+    ratios
+}
+
+/// The interval of the ratio by the ranks of the rounds (Mann and Whitney; Hodges and Lehmann): whatever the noise is
+/// like, it misses the truth in 5 % of all comparisons at most, and the ratio of a run to itself is in it. `None`: so
+/// few rounds may lie in any order by chance.
+fn interval(ratios: &[f64], rounds: [usize; 2]) -> Option<[f64; 2]> {
+    let outside = outside(rounds);
+    let low = outside.checked_sub(1)?;
+    Some([*ratios.get(low)?, *ratios.get(ratios.len().checked_sub(outside)?)?])
+}
+
+/// Of all pairs, so many may be on the other side by chance, and that is as unlikely as the interval wants it.
+fn outside([first, second]: [usize; 2]) -> usize {
+    let pairs = first * second;
+    if first.max(second) > EXACT {
+        let deviation = (pairs as f64 * (first + second + 1) as f64 / 12.0).sqrt();
+        return (pairs as f64 / 2.0 - 1.96 * deviation).max(0.0) as usize;
+    }
+    // The number of orders of the rounds in which so many pairs are on the other side: those that end with a round of
+    // the one, and those that end with one of the other.
+    let mut orders = vec![vec![vec![0.0; pairs + 1]; second + 1]; first + 1];
+    for one in 0..=first {
+        for other in 0..=second {
+            for count in 0..=one * other {
+                orders[one][other][count] = match (one, other) {
+                    (0, _) | (_, 0) => 1.0,
+                    _ => {
+                        let before = count.checked_sub(other).map_or(0.0, |count| orders[one - 1][other][count]);
+                        before + orders[one][other - 1][count]
+                    }
+                };
+            }
+        }
+    }
+    let counts = &orders[first][second];
+    let all: f64 = counts.iter().sum();
+    let mut seen = 0.0;
+    let is_unlikely = |count: &&f64| {
+        seen += **count;
+        2.0 * seen / all <= CHANCE
+    };
+    counts.iter().take_while(is_unlikely).count()
 }
 
 /// Whether the second is slower by more than allowed, and why. With an interval, the loss must be beyond chance.
@@ -254,7 +301,7 @@ fn conclude(rate: Option<&Figure>, fail_below: Option<f64>) -> (bool, String) {
     let by_chance = interval.is_some_and(|[low, high]| low <= 1.0 && 1.0 <= high);
     let told = match interval {
         None => {
-            format!("{change:+.1} % samples/s; one round each says nothing of chance: use bench --rounds 5 or more")
+            format!("{change:+.1} % samples/s; so few rounds say nothing of chance: use bench --rounds 5 or more")
         }
         Some(_) if by_chance => format!("{change:+.1} % samples/s, which may be chance"),
         Some(_) => format!("{change:+.1} % samples/s, beyond chance"),
@@ -266,12 +313,17 @@ fn conclude(rate: Option<&Figure>, fail_below: Option<f64>) -> (bool, String) {
     (failed, told + &limit)
 }
 
-/// Four digits that count.
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1e9 => format!("{:.3}G", value / 1e9),
-        size if size >= 1e6 => format!("{:.3}M", value / 1e6),
-        size if size >= 1e3 => format!("{:.3}k", value / 1e3),
+/// With the unit that people read.
+fn with_unit(name: &str, value: f64) -> String {
+    let time = |seconds: f64| text::time(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    match name {
+        "samples_per_s" => format!("{}/s", text::count(value.round() as u64)),
+        "bytes_per_s" | "raw_read_bytes_per_s" => format!("{}/s", text::bytes(value)),
+        "au_percent" => format!("{value:.1} %"),
+        "cpu_s_per_gb" => format!("{value:.3} s/GB"),
+        "first_batch_ms" | "batch_wait_ms/p99" => time(value / 1e3),
+        "read_latency_us/p99" => time(value / 1e6),
+        "peak_rss_bytes" => text::binary(value as u64),
         _ => format!("{value:.3}"),
     }
 }
@@ -304,6 +356,36 @@ mod tests {
         assert_eq!(one.differences, ["machine host: \"a\" and \"b\""]);
     }
 
+    /// The orders of rounds by chance, as the tables of Mann and Whitney have them.
+    #[test]
+    fn the_interval_is_that_of_the_ranks() {
+        for (rounds, wanted) in [([1, 1], 0), ([3, 3], 0), ([4, 4], 1), ([5, 5], 3), ([3, 5], 1), ([10, 10], 24)] {
+            assert_eq!(outside(rounds), wanted, "{rounds:?}");
+        }
+        assert!(outside([20, 21]).abs_diff(outside([20, 20])) < 15, "the normal distribution goes on where it ends");
+    }
+
+    #[test]
+    fn a_run_is_neither_better_nor_worse_than_itself_and_a_ratio_far_from_1_is_not_as_before() {
+        let judged = |a: &[f64], b: &[f64]| {
+            let comparison = Comparison::of(&result(a, "a"), &result(b, "a"), Some(0.0));
+            let rate = comparison.figures.into_iter().find(|one| one.name == "samples_per_s").unwrap();
+            (rate.judgement(), rate.interval, comparison.failed)
+        };
+        for rates in [&[7.0][..], &[9.0, 100.0], &[5.0, 80.0, 3.0], &[100.0, 90.0, 300.0, 7.0, 4.0], &[0.1; 9]] {
+            let (judgement, interval, failed) = judged(rates, rates);
+            assert!(judgement == "the same" && !failed, "{rates:?}: {judgement}");
+            assert!(interval.is_none_or(|[low, high]| low <= 1.0 && 1.0 <= high), "{rates:?}: {interval:?}");
+        }
+        // The same machine twice: two or three rounds may lie in any order.
+        assert_eq!(judged(&[100.0, 99.0, 98.0], &[97.0, 96.0, 95.0]).0, "too few rounds");
+        assert_eq!(judged(&[1000.0], &[72.0]).0, "too few rounds");
+        assert_eq!(judged(&[1000.0, 1001.0, 999.0, 998.0], &[72.0, 71.0, 73.0, 70.0]).0, "worse");
+        assert_eq!(judged(&[10.0, 100.0, 30.0, 70.0], &[20.0, 90.0, 40.0, 65.0]).0, "may be chance");
+        let (a, b) = ([100.0, 101.0, 99.0, 100.5, 99.5], [100.2, 100.9, 99.1, 100.4, 99.4]);
+        assert_eq!(judged(&a, &b).0, "as before");
+    }
+
     #[test]
     fn every_form_has_every_figure() {
         let comparison = Comparison::of(&result(&[2e9, 2.1e9], "a"), &result(&[1.0, 2.0], "a"), None);
@@ -313,7 +395,17 @@ mod tests {
         }
         assert_eq!(comparison.csv().lines().next().unwrap().split(',').count(), 7);
         assert!(comparison.csv().lines().all(|line| line.split(',').count() == 7));
-        assert_eq!((number(2.05e9), number(0.5), median(&[3.0, 1.0])), ("2.050G".into(), "0.500".into(), 2.0));
+        for (name, value, told) in [
+            ("samples_per_s", 19_123.4, "19 123/s"),
+            ("bytes_per_s", 2.05e9, "2.05 GB/s"),
+            ("first_batch_ms", 394.2, "394 ms"),
+            ("read_latency_us/p99", 98_600.0, "98.6 ms"),
+            ("peak_rss_bytes", f64::from(28 << 20), "28 MiB"),
+            ("cpu_s_per_gb", 4.154, "4.154 s/GB"),
+        ] {
+            assert_eq!(with_unit(name, value), told);
+        }
+        assert!(FIGURES.iter().all(|(name, ..)| with_unit(name, 1.0) != "1.000"), "each figure has a unit");
     }
 
     #[test]
