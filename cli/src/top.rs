@@ -193,7 +193,13 @@ fn table(Page { pid, value, .. }: &Page) -> String {
     for thread in threads.filter(|thread| number(&thread["share"]) >= 0.01) {
         let (role, doing) = (text(&thread["role"]), text(&thread["doing"]));
         let share = 100.0 * number(&thread["share"]);
-        table.row("", format!("{role:<10} {doing:<18} {share:>4.0} %"));
+        // Time of a thread that waits for a processor is time of what it does.
+        let had = thread["processors"].as_f64().map_or_else(String::new, |had| format!(", {had:.2} processors"));
+        let threads = match number(&thread["threads"]) as u64 {
+            1 => "1 thread".to_owned(),
+            threads => format!("{threads} threads"),
+        };
+        table.row("", format!("{role:<10} {doing:<18} {share:>4.0} % of a thread's time ({threads}{had})"));
     }
     if let Some(outage) = now["outage"].as_str() {
         table.row("outage", outage.to_owned());

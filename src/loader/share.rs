@@ -142,11 +142,14 @@ impl Page {
         let seconds = live.elapsed.as_secs_f64().max(1e-9);
         let per_second = |count: u64| count as f64 / seconds;
         let micros = |percent| live.read_latency.percentile(percent).map(|at| at.as_secs_f64() * 1e6);
-        let threads: Vec<Value> = live
-            .activities()
-            .into_iter()
-            .map(|(role, doing, time)| json!({ "role": role, "doing": doing, "share": time.as_secs_f64() / seconds }))
-            .collect();
+        let threads = live.activities().into_iter().map(|(role, doing, time)| {
+            let (count, used) = on_processors(&live, role);
+            json!({
+                "role": role, "doing": doing, "share": time.as_secs_f64() / seconds, "threads": count,
+                "processors": used.map(|used| used.as_secs_f64() / seconds),
+            })
+        });
+        let threads: Vec<Value> = threads.collect();
         let page = json!({
             "version": VERSION,
             "pid": std::process::id(),
@@ -183,6 +186,12 @@ impl Page {
         }
         page
     }
+}
+
+/// Threads of a role, and the processor time that they had, where that is known of all.
+fn on_processors(live: &Snapshot, role: &str) -> (usize, Option<Duration>) {
+    let threads = || live.threads.iter().filter(|thread| thread.role.name() == role);
+    (threads().count(), threads().map(|thread| thread.scheduled.map(|scheduled| scheduled.used)).sum())
 }
 
 /// What the devices do for the loader, by their own clocks: the mean over them. Null if batches stay on the host.

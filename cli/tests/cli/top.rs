@@ -23,6 +23,9 @@ fn a_running_loader_is_shown_until_it_ends() {
     };
     assert_eq!((&page["pid"], &page["dataset"]["samples"]), (&bench.id().into(), &200.into()));
     assert!(page["now"]["bottleneck"].is_string() && page["route"].is_string(), "{page:#}");
+    let threads = page["now"]["threads"].as_array().unwrap();
+    let is_told = |thread: &serde_json::Value| thread["threads"].as_u64() >= Some(1) && thread["processors"].is_f64();
+    assert!(!threads.is_empty() && threads.iter().all(is_told), "{page:#}");
     let text = stdout(&run(&mut uringload(&format!("top --at {at} --once"))));
     for told in
         [&*format!("process   {} ", bench.id()), "folder of 200 samples", "limit     ", "reads in flight", "consumer"]
