@@ -42,12 +42,22 @@ impl Here {
         self.dataset.files()
     }
 
-    /// Refuses spans that are in no file, or beyond its end.
+    /// Refuses spans that are in no file, or beyond its end, and the absence of any that a sample of units has.
     ///
     /// # Errors
     /// `InvalidArgument`.
     pub fn check(&self, spans: &[Span]) -> Result<()> {
         let (files, invalid) = (self.files(), |what| Error::new(ErrorKind::InvalidArgument, what));
+        if spans.is_empty() && self.dataset.units().is_some() {
+            let format = self.dataset.format();
+            return Err(invalid(format!(
+                "no span is asked for: samples of format {format} are cut from compressed units, so none has spans of \
+                 its own"
+            ))
+            .with_remedy(
+                "read them with a loader, or one by one: `inspect::Samples` in Rust, `dataset[i]` in Python",
+            ));
+        }
         guard::check(files, spans).map_err(|why| {
             invalid(format!("a span {why}")).with_remedy("count files from 0, and offsets from the start of a file")
         })?;

@@ -195,7 +195,8 @@ impl Reader {
     }
 
     /// A reader of a dataset's files, for spans from [`Dataset::spans`]. The format's checks of files (whether they are
-    /// the ones that were indexed) apply here too.
+    /// the ones that were indexed) apply here too. Samples that are cut from compressed
+    /// [units](crate::dataset::Units) have no spans of their own: [`Samples`](crate::inspect::Samples) reads these.
     ///
     /// # Errors
     /// The errors of [`new`](Reader::new).
@@ -249,9 +250,9 @@ impl Reader {
     /// Bytes of one span are delivered where they were read. Those of several spans are moved together.
     ///
     /// # Errors
-    /// `InvalidArgument` for a span that is in no file or beyond its end, and for an `id` that is in flight;
-    /// `MemoryLimit` for more bytes than the reader may take; and why the reader has ended, if it has. Nothing is
-    /// requested then.
+    /// `InvalidArgument` for a span that is in no file or beyond its end, for no span of a dataset whose samples are
+    /// cut from units, and for an `id` that is in flight; `MemoryLimit` for more bytes than the reader may take; and
+    /// why the reader has ended, if it has. Nothing is requested then.
     pub fn submit(&mut self, id: u64, spans: &[Span]) -> Result<()> {
         self.here.check(spans)?;
         if let Some(error) = self.forked().or_else(|| self.ended()) {
@@ -294,7 +295,7 @@ impl Reader {
     /// in a forked child.
     ///
     /// # Errors
-    /// `InvalidArgument` for a span that is in no file or beyond its end; otherwise the errors of reading.
+    /// `InvalidArgument` as of [`submit`](Reader::submit); otherwise the errors of reading.
     pub fn read(&self, spans: &[Span]) -> Result<Bytes> {
         self.here.check(spans)?;
         self.here.read(spans)

@@ -13,7 +13,7 @@ use uringload::dataset::{
     self, DType, Dataset, KnownColumn, Labels, Options, Ranges, SampleId, Unlabelled, Value, WithColumns,
 };
 use uringload::inspect::Samples;
-use uringload::{ErrorKind, Loader};
+use uringload::{ErrorKind, Loader, Reader, ReaderOptions};
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -429,6 +429,27 @@ fn single_samples_of_every_format() {
         let error = reader.read(SampleId(1)).expect_err("a file that was cut");
         assert!(error.kind() == ErrorKind::Truncated && error.path() == Some(&*path), "{error}");
     }
+}
+
+/// A sample that is cut from a unit has no spans, and is not answered for with no bytes.
+#[test]
+fn readers_of_bytes_refuse_samples_of_units() {
+    let root = tempfile::tempdir().expect("a folder");
+    let mut refused = 0;
+    for (name, dataset, _) in every(&root) {
+        let mut spans = Vec::new();
+        dataset.spans(SampleId(0), &mut spans);
+        let is_refused = spans.is_empty() && dataset.units().is_some();
+        let mut reader = Reader::of(dataset, &ReaderOptions::default()).expect("a reader");
+        for asked in [reader.submit(1, &spans), reader.read(&spans).map(drop)] {
+            let error = asked.err();
+            assert_eq!(error.is_some(), is_refused, "{name}: {error:?}");
+            let told = error.iter().all(|error| error.remedy().is_some_and(|remedy| remedy.contains("Samples")));
+            assert!(told, "{name}: {error:?}");
+        }
+        refused += u32::from(is_refused);
+    }
+    assert!(refused > 3, "{refused} formats");
 }
 
 /// Elements without a header of their own: that of another format would be the first of them.
