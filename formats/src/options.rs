@@ -74,27 +74,7 @@ enum Given {
 ///
 /// The names are those of the command line, with underscores. `open` checks names and values.
 ///
-/// Options by format, for those that have any:
-///
-/// - all: `split`
-/// - `records`: `record_bytes`, `header_bytes`, `drop_tail`, `dtype`, `shape`, `record_fields`
-/// - `jsonl`: `index_cache`, `write_index`, `keep_damaged`, `columns`
-/// - `csv`: `index_cache`, `write_index`, `keep_damaged`, `columns`, `delimiter`, `header`
-/// - `text`: `index_cache`, `write_index`, `keep_damaged`
-/// - `mds`: `allow_bad_shards`, `verify_hashes`
-/// - `litdata`: `block_size`, `allow_bad_shards`, `columns`, `nulls`
-/// - `npy`: `rows`, `tensors`, `samples`
-/// - `npz`: `rows`, `tensors`, `samples`
-/// - `safetensors`: `rows`, `tensors`, `samples`
-/// - `hdf5`: `tensors`
-/// - `tokens`: `window_tokens`, `stride`, `token_dtype`, `header_bytes`, `documents`, `whole_windows`
-/// - `parquet`: `columns`, `nulls`
-/// - `arrow`: `columns`, `nulls`
-/// - `tar`: `fields`, `missing`, `index_cache`, `write_index`, `keep_damaged`
-/// - `tfrecord`: `fields`, `missing`, `index_cache`, `write_index`, `keep_damaged`, `whole_records`, `examples`,
-///   `fixed`, `verify_crc`
-/// - `zip`: `labels`
-/// - `folder`: `labels`, `dtype`, `label_file`, `unlabelled`, `pairs`, `fields`, `missing`
+#[doc = include_str!("options.md")]
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     format: Option<String>,

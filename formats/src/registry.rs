@@ -181,17 +181,29 @@ mod tests {
         assert_eq!(paths.files(1).unwrap().files.len(), 1, "what detection has listed");
     }
 
-    /// The list of options that users of Rust read is complete: it has those of every feature.
+    /// The table of options that users of Rust read is that of the formats: of every feature.
     #[test]
     #[cfg(feature = "parquet")]
     fn all_options_are_documented() {
-        let here: Vec<&str> =
-            include_str!("options.rs").lines().map(|line| line.trim_start_matches("///").trim()).collect();
-        let here = here.join(" ");
-        for format in FORMATS.iter().filter(|format| !format.options.is_empty()) {
-            let names: Vec<String> = format.options.iter().map(|spec| format!("`{}`", spec.name)).collect();
-            let wanted = format!("- `{}`: {}", format.name, names.join(", "));
-            assert!(here.contains(&format!("{wanted} -")) || here.contains(&format!("{wanted} #[")), "{wanted}");
+        let mut wanted = "| option | value | formats | what it is for |\n|---|---|---|---|\n".to_owned();
+        for spec in all_options() {
+            let value = match spec.kind {
+                OptionKind::Flag => "yes or no".to_owned(),
+                OptionKind::FlagOn => "yes (the default) or no".into(),
+                OptionKind::Choose => "yes, no or not given".into(),
+                OptionKind::Number => "a number".into(),
+                OptionKind::Numbers => "numbers".into(),
+                OptionKind::Text => "a text".into(),
+                OptionKind::Texts => "texts".into(),
+                OptionKind::OneOf(names) => format!("`{}`", names.join("`, `")),
+                OptionKind::Path => "a path".into(),
+            };
+            let of = formats_with(spec.name);
+            let of = if of.len() == FORMATS.len() { "all".to_owned() } else { of.join(", ") };
+            let (value, help) = (value.replace('|', "\\|"), spec.help.trim().replace('|', "\\|").replace('[', "\\["));
+            wanted += &format!("| `{}` | {value} | {of} | {help} |\n", spec.name);
         }
+        let here = include_str!("options.md");
+        assert!(here == wanted, "formats/src/options.md should be:\n{wanted}");
     }
 }
