@@ -63,6 +63,8 @@
 //! [route](Loader::route) says why and what to do about it. For every setting that takes an `Option`, `None` means that
 //! the library chooses or that there is no limit.
 #![forbid(unsafe_code)]
+// What a signature has, its caller can name.
+#![deny(unnameable_types)]
 
 // In layer order: a module imports only from modules above it (a test enforces it).
 pub mod config;
@@ -93,7 +95,7 @@ pub mod pack;
 mod raw;
 pub mod verify;
 
-pub use loader::{Batches, Builder, CancelHandle, DeviceBuilder, DeviceLoader, Epoch, Loader, Report};
+pub use loader::{Batches, Builder, CancelHandle, Delivered, DeviceBuilder, DeviceLoader, Epoch, Loader, Report};
 pub use reader::{Answers, FileRange, Reader, ReaderOptions, read_into};
 pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
@@ -114,7 +116,7 @@ pub mod inspect {
     pub use crate::config::device::{DeviceKind, GDS_OPEN_BOUND, GdsRoute, GdsSearch, GdsTrial};
     pub use crate::device::batch::element_type;
     pub use crate::here::Here;
-    pub use crate::loader::Delivered;
+    pub use crate::plan::Planned;
     pub use crate::reader::read_into_unless;
     pub use crate::sampler::id::{KnownOrder, Parts};
     pub use crate::sampler::random::sample_rng;
@@ -128,13 +130,12 @@ pub mod inspect {
     pub use crate::sampler::window::Windowed;
     pub use crate::samples::Samples;
     pub use crate::stage::Errands;
-    pub use crate::state::{Identity, VERSION};
+    pub use crate::state::{Identity, Received, VERSION};
     pub use crate::stats::counters::{Counter, Counters, Gauge};
     pub use crate::stats::histogram::Histogram;
     pub use crate::transform::column::{Output, Transform};
     pub use crate::transform::images::{SIDE_MAX, images_on_host};
     pub use crate::transform::tokens::tokens_on_host;
-    pub use crate::verify::detail::{NotChecked, Stage};
     pub use uringload_formats::SHARD_SAMPLES;
     pub use uringload_images::example_bmp;
     pub use uringload_sys::file::replace;

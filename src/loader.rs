@@ -53,6 +53,7 @@ pub trait Delivered: sealed::Sealed + Send + 'static {
 
 mod sealed {
     /// Only this library's types can be delivered by a loader.
+    #[expect(unnameable_types, reason = "whoever could name it could implement it")]
     pub trait Sealed {}
     impl Sealed for crate::batch::Batch {}
     impl Sealed for crate::device::DeviceBatch {}

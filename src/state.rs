@@ -53,8 +53,7 @@ pub struct State {
     #[doc(hidden)]
     pub dataset: Identity,
     /// Hashes of its files' content, if they are known.
-    #[doc(hidden)]
-    pub content: Option<Content>,
+    pub(crate) content: Option<Content>,
     /// The order.
     #[doc(hidden)]
     pub order: OrderId,
@@ -73,7 +72,7 @@ pub struct State {
     /// What the rank that saved this received, so that all ranks can prove that nothing was lost or doubled. Belongs to
     /// that rank; everything else is the same on every rank.
     #[doc(hidden)]
-    pub delivered: Option<Delivered>,
+    pub delivered: Option<Received>,
 }
 
 /// The identity of a dataset.
@@ -106,7 +105,7 @@ impl Identity {
 
 /// What one rank received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delivered {
+pub struct Received {
     /// The rank.
     pub rank: u64,
     /// Total number of ranks.

@@ -1,7 +1,7 @@
 //! Checks a dataset completely, and reports everything that is wrong: shards and indexes, every sample, and the
 //! checksums of its files. [`Builder::verify`] runs it.
 
-pub(crate) mod detail;
+mod detail;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::{Batching, Config, MaxFailures, OnError, Shuffle};
@@ -10,12 +10,13 @@ use crate::dataset::{Dataset, SampleId, Span};
 use crate::guard;
 use crate::loader::{Builder, Loader};
 use crate::{Error, Result};
-use detail::{NotChecked, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::Distinct;
+
+pub use detail::{NotChecked, Stage};
 
 /// Receives the findings of [`Builder::verify`].
 pub trait Watch: Sync {

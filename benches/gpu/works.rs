@@ -9,14 +9,13 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::Loader;
 use uringload::config::Config;
 use uringload::config::{Device, EngineChoice, Gds, IoChoice, Shuffle};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
-use uringload::inspect::Delivered;
 use uringload::inspect::raw;
 use uringload::stats::Counts;
+use uringload::{Delivered, Loader};
 use uringload::{ErrorKind, sampler};
 
 const ROUNDS: usize = 5;

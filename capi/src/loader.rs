@@ -8,8 +8,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use uringload::inspect::Delivered;
-use uringload::{CancelHandle, DeviceLoader, Loader, Result, State};
+use uringload::{CancelHandle, Delivered, DeviceLoader, Loader, Result, State};
 
 /// A loader. One thread at a time asks it for batches; any thread may cancel it.
 pub struct ul_loader {

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use uringload::Loader;
 use uringload::batch::Batch;
-use uringload::inspect::Delivered;
+use uringload::{Delivered, Loader};
 use uringload::{Error, Result};
 
 /// The outcome of waiting for a batch.

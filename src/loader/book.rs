@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::dataset::{Dataset, SampleId};
 use crate::sampler::{Cursor, EpochDigest, Order, Selection};
-use crate::state::{Delivered, Identity, Look, State};
+use crate::state::{Identity, Look, Received, State};
 
 /// Updated when batches are delivered, so it excludes what was only read ahead.
 pub(super) struct Book {
@@ -120,7 +120,7 @@ impl Book {
             cursor: self.cursor,
             length: sampler.len_of(self.cursor.epoch),
             mixer: sampler.mixer(self.cursor),
-            delivered: Some(Delivered { rank, world_size, digest: self.digest }),
+            delivered: Some(Received { rank, world_size, digest: self.digest }),
             content: self.content.content(self.order.dataset()),
             ..self.template.clone()
         }

@@ -22,7 +22,7 @@ use crate::patience::Patience;
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
 use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
-use crate::state::{Delivered, Identity, State};
+use crate::state::{Identity, Received, State};
 use crate::stats::trace::Tracer;
 use crate::stats::{Facts, Stats};
 use crate::transform::{Array, DecodeMemory, Follow, Map, Mix, Mixer};
@@ -657,7 +657,7 @@ fn resumed(
 }
 
 /// What was delivered to this very rank before.
-fn digest(delivered: Option<Delivered>, strided: &Strided) -> Option<EpochDigest> {
-    let ours = |delivered: &Delivered| (delivered.rank, delivered.world_size) == (strided.rank(), strided.world_size());
+fn digest(delivered: Option<Received>, strided: &Strided) -> Option<EpochDigest> {
+    let ours = |delivered: &Received| (delivered.rank, delivered.world_size) == (strided.rank(), strided.world_size());
     delivered.filter(ours).map(|delivered| delivered.digest)
 }

@@ -4,7 +4,7 @@
 use super::content::Content;
 use super::file::STATE_BYTES_MAX;
 use super::identities::{self, WrittenId};
-use super::{Delivered, Identity, State, VERSION};
+use super::{Identity, Received, State, VERSION};
 use crate::sampler::{BatchingId, Cursor, Digest, EpochDigest, Mixer, OrderId, hash};
 use crate::{Error, ErrorKind, Result};
 use serde::{Serialize, Serializer};
@@ -34,7 +34,7 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mixer: Option<WrittenMixer<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    delivered: Option<WrittenDelivered>,
+    delivered: Option<WrittenReceived>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checksum: Option<Hex>,
 }
@@ -61,7 +61,7 @@ struct WrittenMixer<'a> {
 }
 
 #[derive(Serialize)]
-struct WrittenDelivered {
+struct WrittenReceived {
     rank: u64,
     world_size: u64,
     epoch: u64,
@@ -115,7 +115,7 @@ impl State {
                 since: mixer.since,
                 given: &mixer.given,
             }),
-            delivered: self.delivered.map(|Delivered { rank, world_size, digest }| WrittenDelivered {
+            delivered: self.delivered.map(|Received { rank, world_size, digest }| WrittenReceived {
                 rank,
                 world_size,
                 epoch: digest.epoch,
@@ -273,9 +273,9 @@ fn mixer(fields: &Fields<'_>) -> Result<Mixer> {
     })
 }
 
-fn delivered(fields: &Fields<'_>) -> Result<Delivered> {
+fn delivered(fields: &Fields<'_>) -> Result<Received> {
     let digest = |samples, sum| Ok::<_, Error>(Digest { samples: fields.number(samples)?, sum: fields.hex(sum)? });
-    Ok(Delivered {
+    Ok(Received {
         rank: fields.number("rank")?,
         world_size: fields.number("world_size")?,
         digest: EpochDigest {
@@ -311,7 +311,7 @@ fn check(state: &State) -> Result<()> {
             return refuse("mixer.slots are all 0".into());
         }
     }
-    if let Some(Delivered { rank, world_size, digest }) = &state.delivered {
+    if let Some(Received { rank, world_size, digest }) = &state.delivered {
         if rank >= world_size {
             return refuse(format!("delivered.rank is {rank}, not below a world size of {world_size}"));
         }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use uringload::dataset::{self, Check, Concat, Dataset, FileId, Index, Options, Sample, SampleId, Span, View};
-use uringload::inspect::Stage;
-use uringload::verify::{Finding, Progress, Summary, Watch};
+use uringload::verify::{Finding, Progress, Stage, Summary, Watch};
 use uringload::{Error, ErrorKind, Loader, Result};
 
 /// Keeps what it is told, and ends after so much progress.

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use uringload::inspect::Stage;
-use uringload::verify::{Finding, Progress, Samples, Watch};
+use uringload::verify::{Finding, Progress, Samples, Stage, Watch};
 use uringload_measure::text;
 
 /// See the module documentation.

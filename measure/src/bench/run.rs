@@ -16,11 +16,10 @@ use uringload::config::Config;
 use uringload::config::{Device, EngineKind, OnError, Route};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
-use uringload::inspect::Delivered;
 use uringload::sampler::{EpochDigest, Sampler};
 use uringload::stats::{DearSample, Decision, Evidence, Held, Snapshot, Verdict};
 use uringload::stats::{Doing, Role, ThreadSnapshot};
-use uringload::{Builder, Loader};
+use uringload::{Builder, Delivered, Loader};
 use uringload::{Error, Result, State};
 use uringload_sys::system;
 
