@@ -133,7 +133,7 @@ pub mod inspect {
     pub use crate::state::{Identity, Received, VERSION};
     pub use crate::stats::counters::{Counter, Counters, Gauge};
     pub use crate::stats::histogram::Histogram;
-    pub use crate::transform::column::{Output, Transform};
+    pub use crate::transform::column::Output;
     pub use crate::transform::images::{SIDE_MAX, images_on_host};
     pub use crate::transform::tokens::tokens_on_host;
     pub use uringload_formats::SHARD_SAMPLES;

@@ -2,15 +2,16 @@
 //!
 //! In the loader's threads: a [`Chain`] decodes and augments encoded images ([`Builder::transform`]), masks and boxes
 //! [`Follow`] them ([`Builder::follow`]), batches are mixed ([`Builder::mix`]), closures make any value
-//! ([`Builder::map`]), and parts of arrays of numbers are taken ([`Builder::array`]). On a device: pixels are cropped,
-//! resized, flipped and normalized, tokens become ids and labels; the kernels of a GPU and the host compute the same
-//! bytes.
+//! ([`Builder::map`]), and parts of arrays of numbers are taken ([`Builder::array`]). On a device
+//! ([`DeviceBuilder::on_device`]): pixels are cropped, resized, flipped and normalized, tokens become ids and labels;
+//! the kernels of a GPU and the host compute the same bytes.
 //!
 //! [`Builder::array`]: crate::Builder::array
 //! [`Builder::transform`]: crate::Builder::transform
 //! [`Builder::follow`]: crate::Builder::follow
 //! [`Builder::map`]: crate::Builder::map
 //! [`Builder::mix`]: crate::Builder::mix
+//! [`DeviceBuilder::on_device`]: crate::DeviceBuilder::on_device
 
 pub(crate) mod array;
 pub(crate) mod column;
@@ -27,7 +28,8 @@ use std::borrow::Cow;
 
 pub use array::Array;
 pub(crate) use array::Arrays;
-pub(crate) use column::{Output, Transform};
+pub use column::OnDevice;
+pub(crate) use column::Output;
 pub(crate) use follow::resolve;
 pub use follow::{BoxFormat, Boxes, Follow, Mask};
 pub use images::{Crop, Images};

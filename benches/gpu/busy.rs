@@ -35,7 +35,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     let loader = || {
         let config = Config { batch_size: 64, epochs: None, shuffle: Shuffle::Full, ..Config::default() };
         let builder = Loader::builder(dataset.clone()).config(config).device(Device::cuda(0));
-        builder.transform(&name, images.clone()).build()
+        builder.on_device(&name, images.clone()).build()
     };
     let mut begin = Instant::now();
     let mut last = None;

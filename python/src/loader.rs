@@ -474,7 +474,7 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     }
     let mut builder = builder.devices(devices);
     for (column, transform) in options.transforms()? {
-        builder = builder.transform(column, transform);
+        builder = builder.on_device(column, transform);
     }
     builder.build().map(Inner::Device)
 }

@@ -10,7 +10,7 @@ use uringload::config::{
     Value,
 };
 use uringload::dataset::{DType, Dataset, Shape};
-use uringload::inspect::Transform;
+use uringload::transform::OnDevice;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Builder, Error, Result};
 
@@ -247,7 +247,7 @@ impl Options {
     }
 
     /// How columns are transformed.
-    pub(crate) fn transforms(&self) -> Result<Vec<(String, Transform)>> {
+    pub(crate) fn transforms(&self) -> Result<Vec<(String, OnDevice)>> {
         self.beside.transforms.iter().map(|(name, options)| Ok((name.clone(), options.transform()?))).collect()
     }
 
@@ -336,7 +336,7 @@ impl Options {
 }
 
 impl Transformed {
-    fn transform(&self) -> Result<Transform> {
+    fn transform(&self) -> Result<OnDevice> {
         Ok(match self {
             Transformed::Images(options) => Images::default()
                 .size(options.size)

@@ -8,7 +8,7 @@ use crate::dataset::{DType, Field, SampleId, Shape};
 use crate::transform::images::images_on_host;
 use crate::transform::tokens::tokens_on_host;
 use crate::transform::twin::{ImageLayout, ImageParams};
-use crate::transform::{Images, Map, Tokens, Transform};
+use crate::transform::{Images, Map, OnDevice, Tokens};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use uringload_sys::cuda::{self, Image, Kernel, PixelType, TokenType};
@@ -61,7 +61,7 @@ impl Transforms {
     /// `InvalidArgument` for a column that does not exist, is named twice, was given a form of its own, or cannot have
     /// such a transform.
     pub(crate) fn new(
-        asked: &[(String, Transform)],
+        asked: &[(String, OnDevice)],
         config: &mut Config,
         columns: &[(Field, u64)],
     ) -> Result<Transforms> {
@@ -83,8 +83,8 @@ impl Transforms {
             let (field, longest) = &columns[index];
             transform.check(field)?;
             of[index] = Some(match transform {
-                Transform::Images(images) => Resolved::images(images.clone(), field)?,
-                Transform::Tokens(tokens) => {
+                OnDevice::Images(images) => Resolved::images(images.clone(), field)?,
+                OnDevice::Tokens(tokens) => {
                     let is_taken = fields().any(|field| field.name == LABELS);
                     let labels = if is_taken { format!("{name}_{LABELS}") } else { LABELS.to_owned() };
                     let longest = tokens.row_elements(longest / field.dtype.size());

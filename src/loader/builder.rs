@@ -495,6 +495,16 @@ impl Builder {
 
     /// Puts the batches on a device. Columns are dense if all samples have one shape and ragged otherwise, unless
     /// `collate` asks for another form; views stay on the host.
+    ///
+    /// It comes after all settings of the batches, and before those of the device:
+    /// [`on_device`](DeviceBuilder::on_device) and [`build`](DeviceBuilder::build).
+    ///
+    /// ```compile_fail,E0599
+    /// # use uringload::{Loader, config::Device, dataset::{Options, open}};
+    /// # let dataset = open(&["/data"], &Options::new()).unwrap();
+    /// // No method named `batch_size` is found for `DeviceBuilder`.
+    /// let loader = Loader::builder(dataset).device(Device::auto()).batch_size(8);
+    /// ```
     pub fn device(self, device: Device) -> DeviceBuilder {
         self.devices([device])
     }

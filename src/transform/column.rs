@@ -1,13 +1,13 @@
-//! The transform of a column, of any kind.
+//! What a device makes of a column, of any kind.
 
 use super::{Images, Tokens};
 use crate::Result;
 use crate::dataset::{DType, Field, Shape};
 
-/// The transform of a column.
+/// What a device makes of a column: see [`DeviceBuilder::on_device`](crate::DeviceBuilder::on_device).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Transform {
+pub enum OnDevice {
     /// Pixels become a tensor.
     Images(Images),
     /// Tokens become ids, and labels.
@@ -23,7 +23,7 @@ pub struct Output {
     pub shape: Shape,
 }
 
-impl Transform {
+impl OnDevice {
     /// The result for a sample of this column.
     ///
     /// # Errors
@@ -31,20 +31,20 @@ impl Transform {
     #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         match self {
-            Transform::Images(images) => images.check(field),
-            Transform::Tokens(tokens) => tokens.check(field),
+            OnDevice::Images(images) => images.check(field),
+            OnDevice::Tokens(tokens) => tokens.check(field),
         }
     }
 }
 
-impl From<Images> for Transform {
-    fn from(images: Images) -> Transform {
-        Transform::Images(images)
+impl From<Images> for OnDevice {
+    fn from(images: Images) -> OnDevice {
+        OnDevice::Images(images)
     }
 }
 
-impl From<Tokens> for Transform {
-    fn from(tokens: Tokens) -> Transform {
-        Transform::Tokens(tokens)
+impl From<Tokens> for OnDevice {
+    fn from(tokens: Tokens) -> OnDevice {
+        OnDevice::Tokens(tokens)
     }
 }

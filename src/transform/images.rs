@@ -30,7 +30,7 @@ pub const SIDE_MAX: u32 = 1 << 23;
 ///     .flip(0.5)
 ///     .mean([0.485, 0.456, 0.406])
 ///     .std([0.229, 0.224, 0.225]);
-/// let loader = Loader::builder(photos).shuffle(true).device(Device::auto()).transform("image", images).build()?;
+/// let loader = Loader::builder(photos).shuffle(true).device(Device::auto()).on_device("image", images).build()?;
 /// # Ok(())
 /// # }
 /// ```

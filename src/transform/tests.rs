@@ -30,7 +30,7 @@ fn is_refused<T: std::fmt::Debug>(result: Result<T>) {
 
 #[test]
 fn outputs_have_the_shape_that_is_asked_for() {
-    let of = |images: Images| Transform::from(images).check(&photo()).unwrap();
+    let of = |images: Images| OnDevice::from(images).check(&photo()).unwrap();
     let output = |dtype, shape: &[u64]| Output { dtype, shape: Shape::Fixed(shape.to_vec()) };
     assert_eq!(of(Images::default()), output(DType::F32, &[3, 32, 40]));
     let small = Images { size: Some((8, 9)), crop: Crop::Random, dtype: DType::BF16, ..Images::default() };
@@ -40,7 +40,7 @@ fn outputs_have_the_shape_that_is_asked_for() {
     assert_eq!(gray.shape, Shape::Fixed(vec![1, 5, 6]));
 
     let ragged = Field { name: "x".into(), dtype: DType::U32, shape: Shape::Ragged };
-    let of = |tokens: Tokens, field: &Field| Transform::from(tokens).check(field).unwrap();
+    let of = |tokens: Tokens, field: &Field| OnDevice::from(tokens).check(field).unwrap();
     assert_eq!(of(Tokens::default(), &ragged), Output { dtype: DType::I64, shape: Shape::Ragged });
     assert_eq!(of(Tokens::default(), &field(DType::U16, &[9])), output(DType::I64, &[9]));
     assert_eq!(of(Tokens { seq_len: Some(8), ..Tokens::default() }, &ragged), output(DType::I64, &[8]));

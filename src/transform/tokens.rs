@@ -17,7 +17,7 @@ use crate::sampler::SEQ_LEN_MAX;
 /// # fn main() -> Result<()> {
 /// let corpus = dataset::open(&["/data/corpus"], &Options::new())?;
 /// let tokens = Tokens::default().seq_len(2048);
-/// let loader = Loader::builder(corpus).shuffle(true).device(Device::auto()).transform("tokens", tokens).build()?;
+/// let loader = Loader::builder(corpus).shuffle(true).device(Device::auto()).on_device("tokens", tokens).build()?;
 /// # Ok(())
 /// # }
 /// ```

@@ -13,7 +13,7 @@ use uringload::config::Config;
 use uringload::config::{Collate, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle};
 use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::device::DeviceBatch;
-use uringload::inspect::Transform;
+use uringload::transform::OnDevice;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{ErrorKind, Loader};
 
@@ -125,11 +125,11 @@ fn order_digest_and_bytes_are_those_of_the_host() {
 }
 
 /// The same transform on the GPU and on the host: all columns, to the bit.
-fn transformed(dataset: &Arc<dyn Dataset>, config: &Config, transform: &Transform) {
+fn transformed(dataset: &Arc<dyn Dataset>, config: &Config, transform: &OnDevice) {
     let name = dataset.schema().fields[0].name.clone();
     let loader = |device: Device| {
         let builder = Loader::builder(Arc::clone(dataset)).config(config.clone()).device(device);
-        builder.transform(&name, transform.clone()).build().expect("a loader")
+        builder.on_device(&name, transform.clone()).build().expect("a loader")
     };
     let (host, mut gpu) = (loader(Device::host()), loader(Device::cuda(0)));
     for batch in host {

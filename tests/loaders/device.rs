@@ -10,7 +10,7 @@ use uringload::DeviceLoader;
 use uringload::config::Config;
 use uringload::config::{Cache, Cause, Collate, Device, PadValue, Padding, Shuffle};
 use uringload::dataset::{self, DType, Dataset, Options};
-use uringload::inspect::Transform;
+use uringload::transform::OnDevice;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Error, ErrorKind, Loader};
 
@@ -111,7 +111,7 @@ fn transforms_run_without_a_gpu() {
         .channels_last(false);
     let loader = Loader::builder(Arc::clone(&dataset)).config(config(Collate::Auto)).device(Device::host());
     let mut flipped = 0;
-    for batch in loader.transform(&name, images.clone()).build().expect("a loader") {
+    for batch in loader.on_device(&name, images.clone()).build().expect("a loader") {
         let batch = batch.expect("a batch");
         let column = batch.column(&name).expect("a column");
         assert_eq!((column.shape(), column.dtype), (vec![batch.len() as u64, 3, 8, 6], DType::F32));
@@ -140,7 +140,7 @@ fn tokens_become_ids_and_labels() {
     let name = dataset.schema().fields[0].name.clone();
     let tokens = Tokens::default().seq_len(100);
     let loader = Loader::builder(dataset).config(config(Collate::Auto)).device(Device::host());
-    for batch in loader.transform(&name, tokens).build().expect("a loader") {
+    for batch in loader.on_device(&name, tokens).build().expect("a loader") {
         let batch = batch.expect("a batch");
         let of = |name: &str| {
             let column = batch.column(name).expect("a column");
@@ -177,20 +177,20 @@ fn what_cannot_be_had_is_an_error_or_said() {
     refused(|| builder().devices([]).build(), ErrorKind::InvalidArgument, "no device");
     let mixed = || builder().devices([Device::host(), Device::cuda(0)]).build();
     refused(mixed, ErrorKind::InvalidArgument, "both GPUs and the host");
-    let transform = |name: &str, transform: Transform| {
-        let builder = builder().device(Device::host()).transform(name, transform);
+    let transform = |name: &str, transform: OnDevice| {
+        let builder = builder().device(Device::host()).on_device(name, transform);
         move || builder.build()
     };
     refused(transform("absent", Images::default().into()), ErrorKind::InvalidArgument, &name);
     refused(transform(&name, Tokens::default().into()), ErrorKind::InvalidArgument, "no tokens");
     let twice = || {
         let builder = builder().device(Device::host());
-        builder.transform(&name, Images::default()).transform(&name, Images::default()).build()
+        builder.on_device(&name, Images::default()).on_device(&name, Images::default()).build()
     };
     refused(twice, ErrorKind::InvalidArgument, "two transforms");
     let formed = || {
         let builder = builder().collate_column(&name, Collate::Dense).device(Device::host());
-        builder.transform(&name, Images::default()).build()
+        builder.on_device(&name, Images::default()).build()
     };
     refused(formed, ErrorKind::InvalidArgument, "its own form");
 }

@@ -9,26 +9,27 @@ use crate::guard;
 use crate::loader::DeviceLoader;
 use crate::loader::run::{self, Feeding, Job};
 use crate::stage::{OnGpus, Staying};
-use crate::transform::{Map, Transform};
+use crate::transform::{Map, OnDevice};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// Sets up a [`DeviceLoader`]; made by [`Builder::device`].
+/// Sets up a [`DeviceLoader`]; made by [`Builder::device`]. It has only what a device does: all other settings are
+/// those of the [`Builder`], before `device` is called.
 #[derive(Clone)]
 #[must_use = "call build"]
 pub struct DeviceBuilder {
     pub(super) builder: Builder,
     pub(super) devices: Vec<Device>,
-    pub(super) transforms: Vec<(String, Transform)>,
+    pub(super) transforms: Vec<(String, OnDevice)>,
 }
 
 impl DeviceBuilder {
-    /// Transforms a column on its way to the device: [`Images`](crate::transform::Images) or
-    /// [`Tokens`](crate::transform::Tokens). At most one transform per column. If the loader's threads make something
+    /// Has the device make something of a column: tensors of pixels ([`Images`](crate::transform::Images)), or ids of
+    /// tokens ([`Tokens`](crate::transform::Tokens)). Once per column at most. If the loader's threads make something
     /// of the column before ([`Builder::transform`]), it applies to that: decode on the host, crop and scale on the
     /// device.
-    pub fn transform(mut self, column: impl Into<String>, transform: impl Into<Transform>) -> DeviceBuilder {
-        self.transforms.push((column.into(), transform.into()));
+    pub fn on_device(mut self, column: impl Into<String>, made: impl Into<OnDevice>) -> DeviceBuilder {
+        self.transforms.push((column.into(), made.into()));
         self
     }
 

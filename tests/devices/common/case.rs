@@ -11,8 +11,8 @@ use uringload::config::{Collate, Device, Gds};
 use uringload::dataset::{DType, Dataset, Shape};
 use uringload::device::{DeviceBatch, DeviceForm};
 use uringload::inspect::GdsSearch;
-use uringload::inspect::Transform;
 use uringload::inspect::{images_on_host, tokens_on_host};
+use uringload::transform::OnDevice;
 use uringload::{DeviceBuilder, DeviceLoader};
 use uringload::{Error, ErrorKind, Loader};
 use uringload_content::first_difference;
@@ -23,7 +23,7 @@ use uringload_sys::cuda::{Context, Stream, StreamRef};
 pub struct Case {
     pub dataset: Arc<dyn Dataset>,
     pub config: Config,
-    pub transforms: Vec<(String, Transform)>,
+    pub transforms: Vec<(String, OnDevice)>,
     pub devices: u32,
     /// The memory limit of each device.
     pub memory_limit: Option<u64>,
@@ -57,7 +57,7 @@ impl Case {
         };
         let builder = Loader::builder(Arc::clone(&self.dataset)).config(self.config.clone());
         let builder = builder.devices((0..self.devices).map(device));
-        self.transforms.iter().fold(builder, |builder, (name, what)| builder.transform(name.clone(), what.clone()))
+        self.transforms.iter().fold(builder, |builder, (name, what)| builder.on_device(name.clone(), what.clone()))
     }
 
     pub fn build(&self, mock: &Mock) -> DeviceLoader {
@@ -172,13 +172,13 @@ impl Case {
         vec![(form(&column.name, column.dtype, text), bytes)]
     }
 
-    fn transformed(&self, batch: &Batch, column: &Column, transform: &Transform) -> Vec<(Form, Bytes)> {
+    fn transformed(&self, batch: &Batch, column: &Column, transform: &OnDevice) -> Vec<(Form, Bytes)> {
         let form = |name: &str, dtype, shape: &[u64]| Form { name: name.to_owned(), dtype, text: dense(shape) };
         let field = self.dataset.schema().fields.iter().find(|field| field.name == column.name).expect("a field");
         let Data::Views(views) = &column.data else { panic!("values one by one") };
         let samples: Vec<&[u8]> = views.iter().map(|view| &view[..]).collect();
         match transform {
-            Transform::Images(images) => {
+            OnDevice::Images(images) => {
                 let Shape::Fixed(shape) = &field.shape else { panic!("images of one size") };
                 let (height, width) = (shape[0] as u32, shape[1] as u32);
                 let (layout, epoch) = (images.layout(field).expect("images"), batch.cursor.epoch);
@@ -189,7 +189,7 @@ impl Case {
                 let shape = if layout.channels_last { [height, width, channels] } else { [channels, height, width] };
                 vec![(form(&column.name, layout.dtype, &shape), Bytes::from(bytes))]
             }
-            Transform::Tokens(tokens) => {
+            OnDevice::Tokens(tokens) => {
                 let (ids, labels) = tokens_on_host(tokens, field.dtype, &samples).expect("tokens");
                 let longest = samples.iter().map(|sample| sample.len() as u64 / field.dtype.size()).max();
                 let shape = [tokens.row_elements(longest.unwrap_or(0))];

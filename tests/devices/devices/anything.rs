@@ -8,7 +8,7 @@ use uringload::config::Batching;
 use uringload::config::Config;
 use uringload::config::{Collate, EngineChoice, IoChoice, OnError, PackMethod, Packing, PadValue, Padding};
 use uringload::dataset::{DType, Shape};
-use uringload::inspect::Transform;
+use uringload::transform::OnDevice;
 use uringload::transform::{Crop, Images, Tokens};
 
 const SEEDS: u64 = 100;
@@ -147,9 +147,9 @@ fn batching(random: &mut Random, made: &dataset::Made) -> Batching {
     Batching::Packed(Packing::new(seq_len).method(method).window(window).pad(PadValue::Bits(random.next() & 0xffff)))
 }
 
-fn transform(random: &mut Random, dtype: DType, shape: &Shape) -> Option<Transform> {
+fn transform(random: &mut Random, dtype: DType, shape: &Shape) -> Option<OnDevice> {
     match (dtype, shape) {
-        (DType::U16, Shape::Ragged) => Some(Transform::Tokens(
+        (DType::U16, Shape::Ragged) => Some(OnDevice::Tokens(
             Tokens::default()
                 .labels(random.chance(2))
                 .pad_id(random.next() as i64)
@@ -163,7 +163,7 @@ fn transform(random: &mut Random, dtype: DType, shape: &Shape) -> Option<Transfo
             let size = (1 + random.below(shape[0] as usize) as u32, 1 + random.below(shape[1] as usize) as u32);
             let is_scaled = dtype != DType::U8 && random.chance(2);
             let numbers = |number: f32| if is_scaled { vec![number; shape[2] as usize] } else { Vec::new() };
-            Some(Transform::Images(
+            Some(OnDevice::Images(
                 Images::default()
                     .size((crop != Crop::None || random.chance(2)).then_some(size))
                     .crop(crop)

@@ -240,7 +240,7 @@ fn the_host_decodes_and_the_device_crops_and_scales() {
                 .dtype(DType::BF16)
         };
         let mock = Mock::new("copy_us=200,jitter_us=300,seed=4");
-        let to = |device: Device| builder.clone().device(device).transform("data", images()).build().expect("a loader");
+        let to = |device: Device| builder.clone().device(device).on_device("data", images()).build().expect("a loader");
         let (mut there, mut here) = (to(Device::cuda(0).library(mock.path())), to(Device::host()));
         let mut samples = 0;
         for wanted in here.by_ref() {
@@ -257,7 +257,7 @@ fn the_host_decodes_and_the_device_crops_and_scales() {
         mock.assert_clean();
         // Of floats nothing is cropped, and the reason names the column.
         let floats = Loader::builder(Arc::clone(&dataset)).transform("data", CHAIN.parse().expect("a chain"));
-        let error = floats.device(Device::host()).transform("data", images()).build().expect_err("an error");
+        let error = floats.device(Device::host()).on_device("data", images()).build().expect_err("an error");
         assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("\"data\""), "{error}");
     });
 }
@@ -281,7 +281,7 @@ fn the_device_has_room_for_tensors_and_not_for_what_was_read() {
         let (_root, dataset) = photos(24, &[]);
         let bytes = |builder: Builder, images: Option<Images>| {
             let builder = builder.device(Device::cuda(0).library(mock.path()));
-            let builder = images.into_iter().fold(builder, |builder, images| builder.transform("data", images));
+            let builder = images.into_iter().fold(builder, |builder, images| builder.on_device("data", images));
             builder.build().expect("a loader").route().devices[0].memory_bytes
         };
         // Pixels beside the tensors that a kernel makes of them.

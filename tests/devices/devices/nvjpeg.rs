@@ -445,7 +445,7 @@ fn who_decodes_is_a_matter_of_the_sample_and_its_file() {
         let to = |chain: &str, threads: usize, device: Device| {
             let builder = builder_of(&dataset, chain).num_threads(threads).device(device);
             // Pixels that come back, and such that stay.
-            let builder = if chain == PIXELS { builder.transform("data", Images::default()) } else { builder };
+            let builder = if chain == PIXELS { builder.on_device("data", Images::default()) } else { builder };
             builder.build().expect("a loader")
         };
         let bytes = |loader: &mut DeviceLoader| -> Vec<Vec<u8>> {

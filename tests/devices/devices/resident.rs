@@ -19,7 +19,7 @@ use uringload::{Builder, DeviceBuilder, DeviceLoader, Loader};
 /// the bytes that were looked at.
 fn same_pixels(builder: &Builder, device: Device, look: impl FnMut(&mut DeviceLoader)) -> (usize, usize) {
     let images = Images::default().size((40, 32)).flip(0.5).mean([0.4, 0.5, 0.6]).dtype(DType::BF16);
-    same(|device| builder.clone().device(device).transform("data", images.clone()), device, look)
+    same(|device| builder.clone().device(device).on_device("data", images.clone()), device, look)
 }
 
 fn same(
@@ -171,7 +171,7 @@ fn run_any(seed: u64) -> (usize, i64) {
     let to = |device: Device| {
         let builder = builder.clone().device(device);
         let images = Images::default().size((40, 32)).flip(0.5).mean([0.4, 0.5, 0.6]).dtype(DType::BF16);
-        let builder = if chain.ends_with("hwc)") { builder.transform("data", images) } else { builder };
+        let builder = if chain.ends_with("hwc)") { builder.on_device("data", images) } else { builder };
         builder.build().expect("a loader")
     };
     let share = [0.25, 0.5, 0.9, 1.0][random.below(4)];
@@ -227,7 +227,7 @@ fn what_goes_with_pixels_that_stay_is_that_of_the_host() {
             let builder = Loader::builder(Arc::clone(&scenes)).batch_size(5).seed(1).shuffle(true).on_error(on_error);
             let builder = builder.collate(Collate::Ragged).transform("jpg", PIXELS.parse().expect("a chain"));
             let builder = builder.follow("seg", Mask::of("jpg").dtype(DType::I64));
-            let to = |device| builder.clone().device(device).transform("jpg", Images::default()).build().expect("one");
+            let to = |device| builder.clone().device(device).on_device("jpg", Images::default()).build().expect("one");
             let (mut there, mut seen) = (to(device(&mock, &nvjpeg, 0.8)), 0);
             for wanted in to(Device::host()) {
                 let (wanted, batch) = (wanted.expect("a batch"), there.next().expect("as many").expect("a batch"));
@@ -259,7 +259,7 @@ fn an_image_that_stays_costs_little() {
         let chain = "random_resized_crop(224), hflip, to_tensor(u8, hwc)";
         let builder = builder_of(&dataset, chain).batch_size(64).epochs(8).num_threads(0);
         let images = Images::default().mean([0.4, 0.5, 0.6]).dtype(DType::BF16);
-        let loader = builder.device(device(&mock, &nvjpeg, 1.0)).transform("data", images).build().expect("a loader");
+        let loader = builder.device(device(&mock, &nvjpeg, 1.0)).on_device("data", images).build().expect("a loader");
         let samples: usize = loader.map(|batch| batch.expect("a batch").len()).sum();
         assert_eq!((samples as i64, mock.count("read_bytes")), (nvjpeg.get(Knob::Images), 0));
     });
