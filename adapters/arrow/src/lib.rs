@@ -51,6 +51,11 @@ use std::sync::Arc;
 use uringload::batch::{Batch, Column, Data};
 use uringload::dataset::DType;
 
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The key of a field's metadata that names the type of elements that Arrow has no type for.
 pub const DTYPE: &str = "uringload:dtype";
 

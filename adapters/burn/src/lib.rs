@@ -34,5 +34,10 @@ mod loader;
 pub use data::{dtype, tensor_data, tensor_data_in};
 pub use loader::BurnLoader;
 
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests;

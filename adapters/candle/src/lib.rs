@@ -48,6 +48,11 @@ use half::{bf16, f16};
 use uringload::batch::{Column, Data, Element};
 use uringload::dataset::DType;
 
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The type of the elements of a tensor made of such a column.
 pub fn dtype(column: DType) -> Option<Candle> {
     Some(match column {

@@ -1,23 +1,41 @@
 //! Batches of [uringload] on the contexts and streams of cudarc, without a copy.
 //!
 //! ```no_run
-//! use cudarc::driver::CudaContext;
+//! use cudarc::driver::{
+//!     CudaContext, CudaFunction, CudaStream, DevicePtr, DeviceSlice, DriverError, LaunchConfig, PushKernelArg,
+//! };
 //! use uringload::{Loader, dataset};
-//! use uringload_cudarc::{View, device, shared};
+//! use uringload_cudarc::{View, device};
 //!
-//! let context = CudaContext::new(0)?;
-//! let stream = context.new_stream()?;
-//! let options = dataset::Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
-//! let dataset = dataset::open(&["digits.bin"], &options)?;
-//! for batch in Loader::builder(dataset).batch_size(64).device(device(&context)).build()? {
-//!     let batch = batch?;
-//!     let images = View::<u8>::new(batch.column("image").expect("images"), &stream)?;
-//!     // A kernel's argument: `stream.launch_builder(&function).arg(&images)`. Or a copy that outlives the batch:
-//!     let mine = images.to_slice()?;
-//!     # let _ = mine;
+//! /// A kernel of yours: `__global__ void step(const unsigned char *images, size_t count)`.
+//! fn step(kernel: &CudaFunction, images: &View<u8>, stream: &CudaStream) -> Result<(), DriverError> {
+//!     let (address, _used) = images.device_ptr(stream);
+//!     let (count, blocks) = (images.len(), LaunchConfig::for_num_elems(images.len() as u32));
+//!     // SAFETY: these are the kernel's arguments, and it only reads what `images` has.
+//!     unsafe { stream.launch_builder(kernel).arg(&address).arg(&count).launch(blocks) }.map(drop)
 //! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//!
+//! fn train(kernel: &CudaFunction) -> Result<(), Box<dyn std::error::Error>> {
+//!     let context = CudaContext::new(0)?;
+//!     let stream = context.new_stream()?;
+//!     let options = dataset::Options::new().format("records").set("record_fields", "label:u8, image:u8[8,8]");
+//!     let dataset = dataset::open(&["digits.bin"], &options)?;
+//!     for batch in Loader::builder(dataset).batch_size(64).device(device(&context)).build()? {
+//!         let batch = batch?;
+//!         let images = View::<u8>::new(batch.column("image").expect("images"), &stream)?;
+//!         step(kernel, &images, &stream)?;
+//!         // Or a copy that outlives the batch.
+//!         let mine = images.to_slice()?;
+//!         # let _ = mine;
+//!     }
+//!     Ok(())
+//! }
+//! # fn main() {}
 //! ```
+//!
+//! A kernel's argument is the address that `device_ptr` gives for the stream of the launch. `arg(&images)` does not
+//! compile: cudarc does not tell an argument its stream, and a launch in another stream than the view's has to wait
+//! for the column.
 //!
 //! A loader works in the primary context of its GPU, which is what `CudaContext::new` opens. A stream of another
 //! context is refused when it is first named.
@@ -37,6 +55,11 @@ use uringload::dataset::DType;
 use uringload::device::{DeviceBytes, DeviceColumn};
 use uringload::{Error, ErrorKind, Result};
 use uringload_sys::cuda::SharedStream;
+
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// The GPU of a trainer's context, for [`Builder::device`](uringload::Builder::device).
 pub fn device(context: &CudaContext) -> Device {

@@ -26,6 +26,11 @@ use ndarray::{ArrayView1, ArrayViewD, IxDyn};
 use uringload::batch::{Column, Data, Element};
 use uringload::{Error, ErrorKind, Result};
 
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The column as one array: of shape `[samples, shape...]` if it is dense, `[elements]` if it is ragged, `[samples,
 /// length]` if it is padded, `[rows, seq_len]` if it is packed, and `[samples]` for integers of the index.
 ///
