@@ -264,7 +264,10 @@ fn the_rules_about_scripts_catch_what_they_are_for() {
 
 #[test]
 fn the_rule_about_pages_catches_what_it_is_for() {
-    let (surface, sources) = ("fn uringload::Builder::pin(self: Self) -> Builder", "fn turn() {}");
+    let surface = "fn uringload::Builder::pin(self: Self) -> Builder\n\
+                   use uringload::sys::Stream = uringload_sys::Stream\n\
+                   use uringload::dataset = uringload_formats\nfn uringload_formats::open()";
+    let sources = "fn turn() {}";
     let known = Known { root: root(), surface, sources, compiled: "include_str!(\"../docs/gpu.md\")]" };
     let found = |path: &str, text: &str| pages::broken(&Source::script(path, text), &known).len();
     let user = |text: &str| found("docs/cli.md", text);
@@ -275,8 +278,12 @@ fn the_rule_about_pages_catches_what_it_is_for() {
     assert_eq!(user("`benches/gpu.sh` `tests/loaders.rs:7` `target/x` `images/7.jpg` `capi/tests/none.c`"), 1);
     assert_eq!(user("```sh\ncapi/install.sh && docs/none.sh [a](b)\n```\n"), 1);
     assert_eq!(user("`Builder::pin` `Builder::pi` `uringload::Builder::pin()` `Reactor::turn`"), 2);
+    assert_eq!(user("`sys::Stream` `uringload::sys::Stream` `dataset::open()` `std::fs::read`"), 0);
+    assert_eq!(user("`sys::cuda::Stream` `dataset::opened()` `uringload::config::None`"), 3);
     assert_eq!(found("docs/internals/reading.md", "`Reactor::turn` `Reactor::turned`"), 1);
     assert_eq!((found("docs/gpu.md", "a\n```rust\n```\n"), user("a\n```rust\n```\n")), (0, 1));
+    let of_crate = |path: &str| found(path, "a\n```rust\n```\n");
+    assert_eq!((of_crate("formats/README.md"), of_crate("adapters/README.md")), (0, 1));
 }
 
 #[test]

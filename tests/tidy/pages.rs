@@ -30,6 +30,21 @@ const FOLDERS: [&str; 20] = [
     "formats/README",
 ];
 
+/// A path of Rust in a page begins with one of these, the library's modules.
+const MODULES: [&str; 12] = [
+    "batch",
+    "config",
+    "dataset",
+    "device",
+    "inspect",
+    "pack",
+    "quarantine",
+    "sampler",
+    "stats",
+    "sys",
+    "transform",
+    "verify",
+];
 /// A type of the standard library.
 const OTHERS: &str = "Duration::";
 /// What a build makes.
@@ -69,7 +84,11 @@ pub fn broken(page: &Source, known: &Known<'_>) -> Vec<String> {
             found.push(page.place(at, &format!("{name}: no such public name")));
         }
     }
-    if let Some(at) = page.text.find("\n```rust").filter(|_| !is_compiled(page, known.compiled)) {
+    let paths = parts.spans().flat_map(|(at, code)| module_paths(code).map(move |path| (at, path)));
+    for (at, path) in paths.filter(|(_, path)| !is_inside(page) && !has_path(known.surface, path)) {
+        found.push(page.place(at, &format!("{path}: no such public path")));
+    }
+    if let Some(at) = page.text.find("\n```rust").filter(|_| !is_compiled(page, known)) {
         found.push(page.place(at + 1, "no test compiles this page's Rust: include it in src/lib.rs"));
     }
     found
@@ -209,6 +228,24 @@ fn names(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Paths from a module of the library, without its name: `config::Shuffle`.
+fn module_paths(code: &str) -> impl Iterator<Item = &str> {
+    let is_path = |sign: char| sign == ':' || sign.is_ascii() && is_word(sign as u8);
+    let paths = code.split(move |sign| !is_path(sign)).map(|path| path.trim_start_matches("uringload::"));
+    let paths = paths.map(|path| path.trim_end_matches(':'));
+    paths.filter(|path| path.split_once("::").is_some_and(|(module, _)| MODULES.contains(&module)))
+}
+
+/// Whether a path is public, perhaps in a module of another crate that the library passes on.
+fn has_path(surface: &str, path: &str) -> bool {
+    let mut passed_on = surface.lines().filter_map(|line| line.strip_prefix("use uringload::")?.split_once(" = "));
+    has_name(surface, path)
+        || passed_on.any(|(here, there)| {
+            let rest = path.strip_prefix(here).filter(|rest| rest.starts_with("::"));
+            rest.is_some_and(|rest| has_name(surface, &format!("{there}{rest}")))
+        })
+}
+
 fn has_name(surface: &str, name: &str) -> bool {
     surface.match_indices(name).any(|(at, _)| {
         let before = surface.as_bytes()[..at].last();
@@ -221,6 +258,13 @@ fn is_inside(page: &Source) -> bool {
     ["docs/internals", "docs/decisions", "ARCHITECTURE.md"].iter().any(|path| page.path.starts_with(path))
 }
 
-fn is_compiled(page: &Source, compiled: &str) -> bool {
-    page.path.file_name().is_some_and(|name| compiled.contains(&format!("{}\")]", name.to_string_lossy())))
+/// Whether `cargo test` compiles a page: a README with the crate that it is of, all others with the library.
+fn is_compiled(page: &Source, known: &Known<'_>) -> bool {
+    let name = page.path.file_name().unwrap_or_default().to_string_lossy();
+    let included = format!("{name}\")]");
+    if name != "README.md" {
+        return known.compiled.contains(&included);
+    }
+    let library = known.root.join(page.path.with_file_name("src/lib.rs"));
+    std::fs::read_to_string(library).is_ok_and(|text| text.contains(&included))
 }
