@@ -8,11 +8,12 @@
 
 use bytes::Bytes;
 use std::fs::File;
-use std::io::{Error, Read, Result};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use uringload::dataset::{
     DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value,
 };
+use uringload::{Error, ErrorKind, Result};
 
 /// Where the records of a file lie.
 pub struct Clips {
@@ -24,23 +25,26 @@ pub struct Clips {
 impl Clips {
     /// Reads the header; the records are read later, by the loader.
     pub fn open(path: &Path) -> Result<Clips> {
-        let (mut file, size) = (File::open(path)?, path.metadata()?.len());
+        let failed = |source| Error::io("cannot read the header", source).with_path(path);
+        let corrupt = |what: &'static str| Error::new(ErrorKind::Corrupt, what).with_path(path).with_offset(0);
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
         let mut number = [0; 4];
-        file.read_exact(&mut number)?;
+        file.read_exact(&mut number).map_err(failed)?;
         if number != *b"CLIP" {
-            return Err(Error::other(format!("{}: it does not begin with CLIP", path.display())));
+            return Err(corrupt("the file does not begin with CLIP").with_remedy("name a file of clips"));
         }
-        file.read_exact(&mut number)?;
+        file.read_exact(&mut number).map_err(failed)?;
         let count = u64::from(u32::from_le_bytes(number));
         // Reads only what the file has: nothing is allocated by a count that the header merely claims.
         let mut lengths = Vec::new();
-        file.take(4 * count).read_to_end(&mut lengths)?;
+        file.take(4 * count).read_to_end(&mut lengths).map_err(failed)?;
         let mut offsets = vec![8 + 4 * count];
         for length in lengths.as_chunks().0 {
             offsets.push(offsets[offsets.len() - 1] + u64::from(u32::from_le_bytes(*length)));
         }
         if offsets.len() as u64 != count + 1 || offsets[count as usize] != size {
-            return Err(Error::other(format!("{}: it is not as long as its header says", path.display())));
+            return Err(corrupt("the file is not as long as its header says").with_remedy("copy it again"));
         }
         let mut files = FileTable::new();
         files.push_root(path.parent().map_or(PathBuf::new(), Path::to_path_buf));
@@ -65,14 +69,14 @@ impl Dataset for Clips {
         out.push(Span { file: FileId(0), offset, len: end - offset });
     }
 
-    fn parse(&self, _id: SampleId, raw: &[Bytes], out: &mut Sample) -> uringload::Result<()> {
+    fn parse(&self, _id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         out.values.push(Value::Bytes(raw[0].clone()));
         Ok(())
     }
 }
 
 /// Writes records to a file of this format.
-pub fn write(path: &Path, records: &[&[u8]]) -> Result<()> {
+pub fn write(path: &Path, records: &[&[u8]]) -> std::io::Result<()> {
     let mut bytes = b"CLIP".to_vec();
     bytes.extend((records.len() as u32).to_le_bytes());
     records.iter().for_each(|record| bytes.extend((record.len() as u32).to_le_bytes()));
@@ -128,7 +132,8 @@ mod tests {
         let path = folder.path().join("a.clips");
         for bytes in [&b"CLAP\0\0\0\0"[..], b"CLIP\xff\xff\xff\xff", b"CLIP\x01\0\0\0\x05\0\0\0four", b"CL"] {
             std::fs::write(&path, bytes).expect("a file");
-            assert!(Clips::open(&path).is_err(), "{bytes:?}");
+            let error = Clips::open(&path).err().expect("it is refused");
+            assert_eq!(error.path(), Some(&*path), "{bytes:?}");
         }
     }
 }
