@@ -26,7 +26,7 @@ options! {
     /// Options of zip.
     pub struct ZipOptions {
         /// Whether the folders of files are their classes: true, and a file outside a folder is an error; false; or not
-        /// given: they are, if every file is in a folder.
+        /// given: they are, if every file is in a subfolder of its root, and none was named by itself.
         labels: Option<bool>,
     }
 }
