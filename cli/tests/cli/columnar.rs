@@ -13,9 +13,9 @@ fn tables_are_found_and_described() {
     let parquet = inspected(&format!("{} --columns image,i16", data("types-zstd-v2.parquet")));
     assert_eq!((&parquet["format"], &parquet["samples"]), (&"parquet".into(), &10.into()));
     assert_eq!(parquet["shards"], 3);
-    let names: Vec<_> = (0..3).map(|number| parquet["columns"][number]["name"].clone()).collect();
-    assert_eq!(names, ["image.bytes", "image.path", "i16"]);
-    assert!(parquet["columns"][2]["encoding"].as_str().unwrap().contains("ZSTD"), "{parquet}");
+    let names: Vec<_> = (0..2).map(|number| parquet["columns"][number]["name"].clone()).collect();
+    assert_eq!(names, ["image", "i16"]);
+    assert!(parquet["columns"][1]["encoding"].as_str().unwrap().contains("ZSTD"), "{parquet}");
     let arrow = inspected(&data("split-arrow"));
     assert_eq!((&arrow["format"], &arrow["samples"]), (&"arrow".into(), &10.into()));
     // A column that cannot be read is left out, and told.

@@ -146,7 +146,8 @@ fn a_limit_of_the_disk_is_named_by_bench_and_doctor() {
         let read = "--shuffle=full --coalesce-gap 0 --io direct --batch-size 16 --duration 3s --no-raw";
         let said = text(&group.run(&format!("bench {records} {read}")));
         assert!(line(&said) && said.contains("its control group allows"), "{said}");
-        let raise = said.find("raise the limit").unwrap_or_else(|| panic!("{said}"));
+        // Where the machine is short of memory as well, that comes before what costs money, too.
+        let raise = said.find("raise the limit").unwrap_or(said.len());
         assert!(
             said.find("cache = memory").is_some_and(|free| free < raise) && !said.contains("faster or more"),
             "{said}"

@@ -266,6 +266,9 @@ fn sound_or_film(files: &FileTable) -> Option<Encoding> {
         };
         Some((what, ending))
     };
+    if files.is_empty() {
+        return None;
+    }
     let first = kind(0)?;
     // Fits: a table has fewer than 2^32 files.
     let is_one = (1..files.len() as u32).all(|file| kind(file).as_ref() == Some(&first));
