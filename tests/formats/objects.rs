@@ -1,21 +1,11 @@
 //! Objects of images: what annotations of COCO and labels of YOLO must not say, and where they belong.
 
+use super::own::folder;
 use crate::common::content::put;
 use std::path::Path;
 use std::sync::Arc;
-use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::dataset::{self, Dataset, Options, SampleId};
-
-fn folder(files: &[(&str, &str)]) -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    for (name, content) in files {
-        let path = folder.path().join(name);
-        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
-        put(&path, content.as_bytes()).expect("a file");
-    }
-    folder
-}
 
 fn open(root: &Path, table: &str, unlabelled: &str) -> uringload::Result<Arc<dyn Dataset>> {
     let options = Options::new().set("label_file", root.join(table)).set("unlabelled", unlabelled);

@@ -15,7 +15,7 @@ use uringload::dataset::{
 use uringload::inspect::Samples;
 use uringload::{ErrorKind, Loader, Reader, ReaderOptions};
 
-fn folder(files: &[(&str, &str)]) -> TempDir {
+pub fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, content) in files {
         let path = folder.path().join(name);

@@ -2,11 +2,10 @@
 
 use super::memory::ON_THIS_THREAD;
 use crate::common::content::put;
-use crate::common::direct::{self, key, left_out};
+use crate::common::direct::{self, folder, key, left_out};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use tempfile::TempDir;
 use uringload::dataset::{self, Dataset, Options, SampleId};
 use uringload::{Error, ErrorKind};
 
@@ -38,12 +37,6 @@ pub fn archive(members: &[(&str, &[u8], bool)]) -> Vec<u8> {
     out
 }
 
-fn folder(files: &[(&str, Vec<u8>)]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    files.iter().for_each(|(name, bytes)| put(&folder.path().join(name), bytes).unwrap());
-    folder
-}
-
 fn open(path: &Path, labels: Option<bool>) -> Result<Arc<dyn Dataset>, Error> {
     let options = Options::new().timeout(ON_THIS_THREAD);
     dataset::open(&[path], &labels.map_or(options.clone(), |labels| options.set("labels", labels)))
@@ -70,7 +63,7 @@ fn members_are_the_files_of_a_folder() {
         ("set/README.md", b"read me", false),
         ("set/more.csv", b"a,b", false),
     ];
-    let place = folder(&[("a.zip", archive(&members)), ("b.zip", archive(&[("set/dog/0.jpg", b"b", false)]))]);
+    let place = folder(&[("a.zip", &archive(&members)), ("b.zip", &archive(&[("set/dog/0.jpg", b"b", false)]))]);
     let zip = open(place.path(), None).unwrap();
     assert_eq!((zip.format(), zip.shards(), zip.index().classes.len()), ("zip", &[3, 4][..], 2));
     let sample = |key: &str, class: &str, bytes: &[u8]| (key.to_owned(), Some(class.to_owned()), bytes.to_vec());
@@ -85,7 +78,7 @@ fn members_are_the_files_of_a_folder() {
     assert_eq!(left_out(&*zip), [("hidden names", 1), ("files of other formats", 1), ("companions of the data", 1)]);
     let unlabelled = open(place.path(), Some(false)).unwrap();
     assert!(told(&*unlabelled).iter().all(|(_, class, _)| class.is_none()) && unlabelled.schema().fields.len() == 1);
-    let flat = folder(&[("a.zip", archive(&[("x/1.jpg", b"1", false), ("x/2.jpg", b"2", false)]))]);
+    let flat = folder(&[("a.zip", &archive(&[("x/1.jpg", b"1", false), ("x/2.jpg", b"2", false)]))]);
     assert!(open(flat.path(), None).unwrap().index().classes.is_empty(), "one folder of all is no class");
     let error = open(flat.path(), Some(true)).unwrap_err();
     assert!(error.what().contains("\"x/1.jpg\" is in no class folder") && error.remedy().is_some(), "{error}");
@@ -110,7 +103,7 @@ fn archives_that_are_refused() {
         (archive(&[("README.md", b"x", false)]), "no archive has a file"),
         (archive(&[]), "no archive has a file"),
     ] {
-        let place = folder(&[("a.zip", bytes)]);
+        let place = folder(&[("a.zip", &bytes)]);
         let error = open(place.path(), None).expect_err(words);
         assert!(error.what().contains(words) && error.path().is_some() && error.remedy().is_some(), "{words}: {error}");
     }
@@ -121,7 +114,7 @@ fn archives_that_are_refused() {
 fn archives_that_are_broken_anywhere() {
     let long = b"abcdefgh".repeat(9);
     let good = archive(&[("a/1.jpg", &long, true), ("b/2.jpg", b"two", false)]);
-    let place = folder(&[("a.zip", good.clone())]);
+    let place = folder(&[("a.zip", &good)]);
     let path = place.path().join("a.zip");
     let wanted = told(&*open(&path, None).unwrap());
     let check = |bytes: &[u8], what: &str, is_stored: bool| {

@@ -3,6 +3,7 @@
 use super::known::{KnownColumn, WithColumns};
 use super::view::View;
 use crate::dataset::{Dataset, SampleId, Skipped};
+use crate::find::names::{base_of, without_extension};
 use crate::options::words;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -205,16 +206,6 @@ impl Counted {
 fn names_of(key: &[u8]) -> impl Iterator<Item = &[u8]> {
     let base = base_of(key);
     [key, base, without_extension(key), without_extension(base)].into_iter()
-}
-
-fn base_of(key: &[u8]) -> &[u8] {
-    key.rsplit(|&byte| byte == b'/').next().unwrap_or(key)
-}
-
-fn without_extension(name: &[u8]) -> &[u8] {
-    let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let dot = name[base..].iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0);
-    dot.map_or(name, |dot| &name[..base + dot])
 }
 
 fn lossy(name: &[u8]) -> String {

@@ -3,6 +3,7 @@
 
 use super::roles::{Role, Shown, is_media};
 use crate::dataset::{FileId, FileTable};
+use crate::find::names::{base_of, without_extension};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind};
@@ -39,7 +40,8 @@ impl Objects {
             return None;
         }
         labels.iter().for_each(|file| shown[file.0 as usize].role = Role::Companion);
-        let is_description = |file: &FileId| matches!(extension_of(files.name(*file)), b"yaml" | b"yml");
+        let is_description =
+            |file: &FileId| [".yaml", ".yml"].iter().any(|it| files.name(*file).ends_with(it.as_bytes()));
         let description = all().find(is_description).map(|file| files.path(file));
         let folder = || files.path(first).ancestors().find(|folder| folder.ends_with("labels")).map(Path::to_path_buf);
         description.or_else(folder).map(Objects::Yolo)
@@ -65,7 +67,7 @@ fn is_coco(name: &[u8]) -> bool {
 
 /// What the image is called that has these labels, without its extension.
 fn image_of(name: &[u8]) -> Option<Vec<u8>> {
-    if extension_of(name) != b"txt" {
+    if !name.ends_with(b".txt") {
         return None;
     }
     let at = match memchr::memmem::rfind(name, b"/labels/") {
@@ -74,18 +76,4 @@ fn image_of(name: &[u8]) -> Option<Vec<u8>> {
         None => return None,
     };
     Some([&name[..at], b"images/", &without_extension(name)[at + b"labels/".len()..]].concat())
-}
-
-fn base_of(name: &[u8]) -> &[u8] {
-    name.rsplit(|&byte| byte == b'/').next().unwrap_or(name)
-}
-
-fn extension_of(name: &[u8]) -> &[u8] {
-    let base = base_of(name);
-    base.iter().rposition(|&byte| byte == b'.').map_or(b"", |dot| &base[dot + 1..])
-}
-
-fn without_extension(name: &[u8]) -> &[u8] {
-    let extension = extension_of(name).len();
-    if extension == 0 { name } else { &name[..name.len() - extension - 1] }
 }

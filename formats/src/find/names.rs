@@ -11,6 +11,18 @@ pub(crate) fn has_extension(name: &[u8], extension: &str) -> bool {
     dot.is_some_and(|dot| name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
 }
 
+/// The last component of a name.
+pub(crate) fn base_of(name: &[u8]) -> &[u8] {
+    name.rsplit(|&byte| byte == b'/').next().unwrap_or(name)
+}
+
+/// A name without what follows the last dot of its last component, unless that begins with it.
+pub(crate) fn without_extension(name: &[u8]) -> &[u8] {
+    let base = base_of(name);
+    let dot = base.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0);
+    dot.map_or(name, |dot| &name[..name.len() - base.len() + dot])
+}
+
 /// Splits a member's name into key and field, or says why it has none.
 ///
 /// The rule is webdataset's `base_plus_ext`, `^((?:.*/|)[^.]+)[.]([^/]*)$`: the key is everything up to the first dot
