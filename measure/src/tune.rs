@@ -14,13 +14,13 @@ use crate::bench::yardstick::{Cache, Shape, Yardstick};
 use crate::cold;
 use crate::subject::Subject;
 use climb::{Climb, Reading, Shown};
-use knobs::{Chosen, Knob};
+use knobs::{Chosen, Knob, automatic};
 use std::cell::RefCell;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trial::Bed;
-use turns::{Turns, gains};
+use turns::{PAIRS_LEAST, Turns, gains};
 use uringload::config::{Config, IoChoice, Profile};
 use uringload::stats::{Bottleneck, Role, Verdict};
 use uringload::{Error, ErrorKind, Result};
@@ -36,6 +36,9 @@ pub use turns::{Judgement, interval, median};
 /// Trials that are left for what comes after the search: the pairs, other orders, a packed sample. What is too late for
 /// the last of these is left out.
 const AFTERWARDS: u32 = 30;
+
+/// Trials that are left for telling what was found from what the loader chooses.
+const SIMPLEST: u32 = 20;
 
 /// A raw read that gives less than the loader, beyond the noise of a good machine, was disturbed and shows nothing.
 const SHARE_MOST: f64 = 1.05;
@@ -213,26 +216,42 @@ impl Outcome<'_> {
             self.climb(bed, &turns);
         }
         self.spread = turns.spread();
-        let Some(found) = &self.found else {
+        let Some(found) = self.found.take() else {
             self.judgement = Some(Judgement::of_none(self.spread));
             return Ok(());
         };
         let _doing = bed.caller.doing("measuring what was found by turns with what was given", Some(bed.deadline));
         let spread = self.spread.unwrap_or(0.0);
         let is_enough = |gains: &[f64]| turns::is_settled(gains, spread);
-        self.pairs = turns::pairs(bed, || bed.run(start), || self.trial(bed, found), is_enough)?;
+        let found = self.found.insert(self.simplest(bed, found, spread)?).clone();
+        self.pairs = turns::pairs(bed, || bed.run(start), || self.trial(bed, &found), is_enough)?;
         let judgement = Judgement::of(&gains(&self.pairs), spread);
         if judgement == Judgement::Faster {
-            self.best = found.clone();
+            self.best = found;
         }
         self.judgement = Some(judgement);
         Ok(())
     }
 
+    /// What was found, or everything left to the loader unless the first is faster by turns. The search sees each of
+    /// many once, so that the luckiest of equals wins, and that is another one in each search.
+    fn simplest(&self, bed: &Bed<'_>, found: Config, spread: f64) -> Result<Config> {
+        let plain = automatic(&found);
+        let was_seen = self.tried.iter().any(|tried| tried.config == plain && tried.rate.is_some());
+        if found == plain || plain == self.tune.config || !was_seen {
+            return Ok(found);
+        }
+        let is_enough = |gains: &[f64]| gains.len() >= PAIRS_LEAST || turns::is_settled(gains, spread);
+        let pairs = turns::pairs(bed, || self.trial(bed, &plain), || self.trial(bed, &found), is_enough)?;
+        Ok(if Judgement::of(&gains(&pairs), spread) == Judgement::Faster { found } else { plain })
+    }
+
     fn climb(&mut self, bed: &Bed<'_>, turns: &Turns<'_>) {
         let seen = RefCell::new(vec![(self.tune.config.clone(), self.now.clone())]);
+        let is_automatic = automatic(&self.tune.config) == self.tune.config;
+        let afterwards = if is_automatic { AFTERWARDS } else { AFTERWARDS + SIMPLEST };
         let mut measure = |config: &Config| {
-            if !bed.has_time(AFTERWARDS) {
+            if !bed.has_time(afterwards) {
                 return Reading::Over;
             }
             if self.fills(config) && bed.subject().dataset.files().len() > EVICTED {

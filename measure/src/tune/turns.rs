@@ -7,9 +7,11 @@ use std::cell::RefCell;
 use uringload::Result;
 use uringload::config::Config;
 
-/// More pairs than this take too long. Fewer than six show nothing: by chance alone all of five have the same sign once
-/// in 16 times.
+/// More pairs than this take too long.
 const PAIRS_MOST: usize = 9;
+
+/// Fewer show nothing: by chance alone all of five have the same sign once in 16 times.
+pub const PAIRS_LEAST: usize = 6;
 
 /// After so many pairs, what is no faster in the middle is given up.
 const PAIRS_HOPELESS: usize = 3;
