@@ -117,9 +117,9 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.gain, self.samples_per_second) {
-            (Some(gain), Some(rate)) => write!(f, "{}: {}, {rate:.0} samples/s", self.what, times(gain)),
-            _ => write!(f, "{}: not measured", self.what),
+        match self.gain {
+            Some(gain) => write!(f, "{}: {}", self.what, times(gain)),
+            None => write!(f, "{}: not measured", self.what),
         }
     }
 }

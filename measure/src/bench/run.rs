@@ -140,6 +140,10 @@ impl Measured {
     /// The bottleneck, by what was measured besides.
     pub fn verdict(&self, evidence: &Evidence) -> Verdict {
         let mut verdict = self.snapshot.verdict_with(evidence);
+        // The loader's own rate begins before its first batch, and this one with it.
+        for remedy in &mut verdict.remedies {
+            remedy.samples_per_second = remedy.gain.map(|gain| gain * self.samples_per_second());
+        }
         if verdict.bottleneck.is_storage() && !self.route.direct_io {
             // A read through the page cache waits for the disk or for a CPU that copies; the timings cannot tell which.
             verdict.advice += "; through the page cache copying counts too: more cores, or --io direct, may help";
