@@ -138,7 +138,7 @@ pub mod inspect {
     pub use crate::transform::tokens::tokens_on_host;
     pub use uringload_formats::SHARD_SAMPLES;
     pub use uringload_images::example_bmp;
-    pub use uringload_sys::file::replace;
+    pub use uringload_sys::file::{may_replace, replace};
 
     /// Everything that GPUDirect Storage needs, link by link.
     pub mod gds {

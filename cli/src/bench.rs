@@ -14,12 +14,14 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use uringload::config::Config;
-use uringload::inspect::replace;
+use uringload::inspect::{may_replace, replace};
 use uringload::{Error, ErrorKind};
 use uringload_measure::bench::Outcome;
 use uringload_measure::bench::run::End;
 use uringload_measure::{Bench as Measurement, Made, Report};
 
+const PAGE: &str = "cannot write the page";
+const JSON: &str = "cannot write the JSON";
 /// How long a generated dataset is read, unless told otherwise.
 const MADE_DURATION: Duration = Duration::from_secs(3);
 
@@ -27,6 +29,9 @@ const MADE_DURATION: Duration = Duration::from_secs(3);
 pub fn run(options: &Bench) -> Done {
     let (interrupt, begun) = (Interrupt::install(), Instant::now());
     // Kept until the end: dropping it deletes the files.
+    for (path, what) in outputs(options) {
+        may_replace(path).map_err(|why| unwritable(path, what, why))?;
+    }
     let made = if options.paths.is_empty() {
         match Made::new(&interrupt)? {
             Some(made) => Some(made),
@@ -61,6 +66,17 @@ pub fn run(options: &Bench) -> Done {
         None if interrupt.is_set() => Ok(Exit::Interrupted),
         None => Ok(Exit::Done),
     }
+}
+
+/// The files to write, tried before anything is measured.
+fn outputs(options: &Bench) -> impl Iterator<Item = (&Path, &'static str)> {
+    let json = options.json.as_deref().filter(|path| *path != Path::new("-"));
+    json.map(|path| (path, JSON)).into_iter().chain(options.html.as_deref().map(|path| (path, PAGE)))
+}
+
+fn unwritable(path: &Path, what: &'static str, why: io::Error) -> Failure {
+    let error = Error::io(what, why).with_path(path);
+    Failure::Loader(error.with_remedy("name a file in a folder that can be written to"))
 }
 
 /// What the arguments ask for.
@@ -113,17 +129,14 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &Report) -> Result<(), 
         let pictures = html::thumbnails::of(&outcome.bench.subject.dataset, dearest);
         // Of the text, so that the report is compiled for one serializer and not for two.
         let page = html::page(&serde_json::from_str(&json).map_err(io::Error::from)?, &pictures);
-        saved = replace(path, |file| file.write_all(page.as_bytes()))
-            .map_err(|source| Failure::Loader(Error::io("cannot write the page", source).with_path(path)));
+        saved = replace(path, |file| file.write_all(page.as_bytes())).map_err(|why| unwritable(path, PAGE, why));
     }
     let is_table = options.json.as_deref() != Some(Path::new("-"));
     let text = match &options.json {
         Some(path) if path == Path::new("-") => json,
         Some(path) => {
-            saved = saved.and(
-                replace(path, |file| file.write_all(json.as_bytes()))
-                    .map_err(|source| Failure::Loader(Error::io("cannot write the JSON", source).with_path(path))),
-            );
+            saved = saved
+                .and(replace(path, |file| file.write_all(json.as_bytes())).map_err(|why| unwritable(path, JSON, why)));
             table::of(outcome)
         }
         None => table::of(outcome),

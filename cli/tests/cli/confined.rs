@@ -21,6 +21,9 @@ const UNCONFINED: [&str; 0] = [];
 const LITTLE_MEMLOCK: [&str; 5] =
     ["prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
 const FEW_DESCRIPTORS: [&str; 2] = ["prlimit", "--nofile=64:64"];
+/// A root that cannot be written to, and no variable that names a home or a temporary folder.
+const READ_ONLY: [&str; 6] =
+    ["unshare", "--mount", "sh", "-c", "mount -o remount,bind,ro / && exec env -i PATH=\"$PATH\" \"$@\"", "sh"];
 
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
     let root = TempDir::new().expect("a folder");
@@ -147,6 +150,35 @@ fn children_without_io_uring() {
             without_io_uring(errno, || lists_all(&UNCONFINED));
             let steps = without_io_uring(errno, || fallbacks(&UNCONFINED));
             assert!(steps.iter().any(|step| step["errno"] == errno), "{steps:?}");
+        }
+    });
+}
+
+#[test]
+fn a_child_that_can_write_nowhere() {
+    within(BOUND, || {
+        if !can(&READ_ONLY) {
+            return;
+        }
+        lists_all(&READ_ONLY);
+        let (root, _dataset) = folder();
+        let said = |arguments: &[&str]| {
+            let mut command = Command::new(READ_ONLY[0]);
+            command.args(&READ_ONLY[1..]).arg(env!("CARGO_BIN_EXE_uringload")).args(arguments).current_dir(root.path());
+            let output = command.stdin(Stdio::null()).output().expect("the child starts");
+            (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let (succeeded, told) = said(&["bench", ".", "--epochs", "1"]);
+        assert!(succeeded, "{told}");
+        for (arguments, remedy) in [
+            (&["bench"][..], "TMPDIR"),
+            (&["tune", "."], "--out"),
+            (&["pack", ".", "../packed-by-a-test"], "run it again"),
+            (&["bench", ".", "--epochs", "1", "--html", "page.html"], "page.html"),
+        ] {
+            let (succeeded, told) = said(arguments);
+            assert!(!succeeded && told.contains("Read-only file system") && told.contains("help: "), "{told}");
+            assert!(told.contains(remedy), "{told}");
         }
     });
 }

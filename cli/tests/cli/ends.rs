@@ -192,9 +192,19 @@ fn a_bench_that_is_ended_while_it_makes_its_data_cleans_up() {
 #[test]
 fn json_that_cannot_be_written_does_not_cost_the_table() {
     let folder = folder(&[("a", 10)]);
-    let arguments = format!("bench {} --engine sim --json /nonexistent/file.json", folder.path().display());
+    let arguments = format!("bench {} --engine sim --json /dev/full", folder.path().display());
     let (out, err) = expect(&mut uringload(&arguments), 1);
-    assert!(out.contains("throughput") && err.contains("/nonexistent/file.json"), "{out}{err}");
+    assert!(out.contains("throughput") && err.contains("/dev/full"), "{out}{err}");
+}
+
+#[test]
+fn what_cannot_be_written_is_said_before_anything_is_measured() {
+    let folder = folder(&[("a", 10)]);
+    for option in ["--json", "--html"] {
+        let arguments = format!("bench {} --engine sim {option} /nonexistent/file", folder.path().display());
+        let (out, err) = expect(&mut uringload(&arguments), 1);
+        assert!(out.is_empty() && err.contains("/nonexistent/file") && err.contains("help: "), "{out}{err}");
+    }
 }
 
 /// The main thread's stack is as small as the user's limit says: the command takes one of its own.
