@@ -8,6 +8,7 @@ use crate::dataset::{Dataset, Field, SampleId, Shape, Span};
 use crate::sampler::row_field;
 use crate::transform::Map;
 use crate::{Error, ErrorKind, Result};
+use std::collections::HashSet;
 
 pub use pad::Pad;
 
@@ -122,7 +123,7 @@ impl Collation {
                 Some((packed, packing)) if packed == index => packed_form(field, named, packing, config.batch_size)?,
                 // Its stored form is not a column.
                 _ if maps.iter().any(|(name, _)| *name == field.name) => Form::Views,
-                _ => form(field, named, config.collate, plain_field == Some(index))?,
+                _ => form(field, named, config.collate)?,
             });
         }
         if config.index && i64::try_from(dataset.len()).is_err() {
@@ -348,6 +349,11 @@ fn packed_field(dataset: &dyn Dataset) -> Result<usize> {
 }
 
 fn check_names(config: &Config, fields: &[Field]) -> Result<()> {
+    let mut names = HashSet::new();
+    if let Some(field) = fields.iter().find(|field| !names.insert(&*field.name)) {
+        let what = format!("the dataset has two columns {:?}, and a batch finds its columns by name", field.name);
+        return Err(refused(what, "give each a name of its own"));
+    }
     for (index, (name, _)) in config.collate_columns.iter().enumerate() {
         if !fields.iter().any(|field| field.name == *name) {
             return Err(no_column("a form", name, fields));
@@ -372,7 +378,7 @@ fn no_column(what: &str, name: &str, fields: &[Field]) -> Error {
 }
 
 /// The form of a column: `named` if requested by name, otherwise `default` as for all others.
-fn form(field: &Field, named: Option<Collate>, default: Collate, is_plain: bool) -> Result<Form> {
+fn form(field: &Field, named: Option<Collate>, default: Collate) -> Result<Form> {
     let collate = named.unwrap_or(default);
     let element_bytes = field.dtype.size();
     match (&field.shape, collate) {
@@ -389,7 +395,6 @@ fn form(field: &Field, named: Option<Collate>, default: Collate, is_plain: bool)
                 "ask for padded, where values of one length need no padding; or for ragged, views or auto",
             ))
         }
-        (Shape::Fixed(_), Collate::Auto) if !is_plain => Ok(Form::Views),
         (Shape::Fixed(_), Collate::Ragged | Collate::Padded(_)) if named.is_some() => {
             let what = format!("column {:?} has neither lengths nor padding: its values are of one shape", field.name);
             Err(refused(what, "ask for dense: it has the values end to end"))

@@ -9,7 +9,7 @@ use uringload::config::{
     self, Buckets, Collate, Device, Gds, ImageCache, PackMethod, Packing, PadValue, Padding, Profile,
 };
 use uringload::config::{Config, WINDOW_SAMPLES};
-use uringload::dataset::{DType, Dataset, OptionValue, Options, Schema, Shape};
+use uringload::dataset::{DType, Dataset, OptionValue, Options};
 use uringload::inspect::Samples;
 use uringload::transform::Chain;
 use uringload::{Builder, Error, ErrorKind, Loader, ReaderOptions, Result};
@@ -205,7 +205,7 @@ pub(crate) fn loader(ul_dataset { dataset, mixture }: &ul_dataset, json: Option<
     let object = object(json)?;
     let group = Group(&object);
     group.check()?;
-    let mut builder = stacked(Loader::builder(Arc::clone(dataset)), &object, dataset.schema());
+    let mut builder = Loader::builder(Arc::clone(dataset));
     let padding = padding(&group)?;
     for (name, value) in object.clone() {
         let given = Given(&name, value);
@@ -372,23 +372,6 @@ impl Group<'_> {
         };
         names.texts()?.into_iter().map(device).collect()
     }
-}
-
-/// Columns of one shape are tensors unless the options say otherwise, even if that takes a copy: separate values are of
-/// little use in C. The transforms of images and arrays have forms of their own.
-fn stacked(mut builder: Builder, object: &Map<String, Value>, schema: &Schema) -> Builder {
-    let is_named = |name: &str| {
-        let names = |option: &str| object.get(option).and_then(Value::as_object);
-        let made = names("transform_column").is_some_and(|columns| columns.contains_key(name));
-        made || names("collate_columns").is_some_and(|columns| columns.contains_key(name))
-    };
-    let is_whole = ["collate", "packing"].iter().any(|option| object.contains_key(*option));
-    for field in schema.fields.iter().filter(|_| !is_whole) {
-        if matches!(field.shape, Shape::Fixed(_)) && !is_named(&field.name) {
-            builder = builder.collate_column(&field.name, Collate::Dense);
-        }
-    }
-    builder
 }
 
 fn pad_value(group: &Group<'_>) -> Result<PadValue> {

@@ -9,7 +9,7 @@ use uringload::config::{
     Batching, Buckets, Collate, Config, Device, ImageCache, PackMethod, Packing, PadValue, Padding, Profile, Setting,
     Value,
 };
-use uringload::dataset::{DType, Dataset, Shape};
+use uringload::dataset::{DType, Dataset};
 use uringload::transform::OnDevice;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Builder, Error, Result};
@@ -291,31 +291,20 @@ impl Options {
         for (name, form) in &self.beside.collate_columns {
             config.collate_columns.push((name.clone(), form.collate()?));
         }
-        if self.beside.collate.form == "auto" {
-            self.stack(dataset, &mut config);
-        }
-        if !self.beside.devices.is_empty() {
-            // Without this, columns that go to a device become tensors, even columns of text.
-            for field in dataset.schema().fields.iter().filter(|field| views.contains(&field.name)) {
-                if !config.collate_columns.iter().any(|(name, _)| *name == field.name) {
-                    config.collate_columns.push((field.name.clone(), Collate::Views));
-                }
+        // What was asked for as bytes or text becomes no tensor, neither on a device nor where values have one length.
+        if self.beside.collate.form == "auto" || !self.beside.devices.is_empty() {
+            let has_form = |name: &String| {
+                let Beside { collate_columns, transforms, chains, .. } = &self.beside;
+                collate_columns.iter().any(|(other, _)| other == name)
+                    || transforms.iter().any(|(other, _)| other == name)
+                    || chains.iter().any(|(other, _)| other == name)
+            };
+            let fields = dataset.schema().fields.iter().map(|field| &field.name);
+            for name in fields.filter(|name| views.contains(name) && !has_form(name)) {
+                config.collate_columns.push((name.clone(), Collate::Views));
             }
         }
         Ok(config)
-    }
-
-    /// Makes columns of one shape tensors, even if that takes a copy: a trainer cannot use a list of numbers.
-    fn stack(&self, dataset: &dyn Dataset, config: &mut Config) {
-        for field in &dataset.schema().fields {
-            // A transform has a form of its own.
-            let is_named = self.beside.collate_columns.iter().any(|(name, _)| *name == field.name)
-                || self.beside.transforms.iter().any(|(name, _)| *name == field.name)
-                || self.beside.chains.iter().any(|(name, _)| *name == field.name);
-            if matches!(field.shape, Shape::Fixed(_)) && !is_named {
-                config.collate_columns.push((field.name.clone(), Collate::Dense));
-            }
-        }
     }
 
     fn batching(&self) -> Result<Batching> {

@@ -10,7 +10,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Collate {
-    /// Dense if all samples have one shape and the bytes that are read are exactly the values; views otherwise.
+    /// Each column for itself: dense if its values have one shape, else views; on a device, else ragged.
     #[default]
     Auto,
     /// One zero-copy slice per sample.

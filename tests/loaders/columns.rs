@@ -88,7 +88,7 @@ fn labels_are_read_once_over_every_way() {
     within(BOUND, || {
         let (_root, dataset) = tensors(2);
         for (engine, io) in ways_to(&dataset) {
-            for collate in [Collate::Auto, Collate::Dense] {
+            for collate in [Collate::Views, Collate::Auto] {
                 let mut loader = build(&dataset, Config { engine, io, collate, ..config() });
                 assert!(!loader.keeps_stretches(), "labels are copied, so each batch has its own");
                 let said = loader.route().to_string();
@@ -160,7 +160,7 @@ fn views_mixtures_ranks_and_resumed_runs_keep_them_too() {
 #[test]
 fn where_memory_is_short_it_is_said() {
     let (_root, dataset) = tensors(1);
-    let mut loader = build(&dataset, Config { memory_limit: Some(400 << 10), ..config() });
+    let mut loader = build(&dataset, Config { memory_limit: Some(400 << 10), collate: Collate::Views, ..config() });
     let route = loader.route();
     let step = route.fallbacks.iter().find(|step| step.cause == Cause::Locality).expect("it is said");
     assert!(step.remedy.contains("raise memory_limit to"), "{step}");

@@ -346,7 +346,10 @@ fn dense_batches_of_aligned_records_are_read_in_place() {
             for batch in loader {
                 let batch = batch.expect("no error");
                 checked(&*dataset, &batch);
-                assert!(matches!(batch.columns[0].data, Data::Dense { .. }), "auto is dense where it costs nothing");
+                assert!(
+                    matches!(batch.columns[0].data, Data::Dense { .. }),
+                    "auto is dense where values have one shape"
+                );
             }
             let snapshot = stats.snapshot();
             assert_eq!(snapshot.read_amplification(), Some(1.0));

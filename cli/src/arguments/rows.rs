@@ -94,7 +94,7 @@ impl From<PackName> for PackMethod {
 /// Names of the forms of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CollateName {
-    /// One array if that costs no copy, else one slice per sample.
+    /// One array where samples have one shape, else one slice per sample.
     Auto,
     /// One slice per sample.
     Views,
