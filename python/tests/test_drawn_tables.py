@@ -36,7 +36,7 @@ def of(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:
 
 @st.composite
 def types(draw: st.DrawFn, has_views: bool, depth: int = 0) -> pa.DataType:
-    kinds = ["number", "number", "text", "dictionary", "list", "fixed list", "null"]
+    kinds = ["number", "number", "text", "dictionary", "list", "fixed list", "tensor", "null"]
     kind = draw(st.sampled_from([*kinds, "struct", "map"] if depth < 2 else kinds))
     inner = types(has_views, depth + 1)
     if kind == "number":
@@ -48,6 +48,10 @@ def types(draw: st.DrawFn, has_views: bool, depth: int = 0) -> pa.DataType:
         return pa.dictionary(draw(st.sampled_from([pa.int8(), pa.int32()])), words)
     if kind == "null":
         return pa.null()
+    if kind == "tensor":
+        of_numbers = of("item", draw(st.sampled_from(NUMBERS)), draw(st.booleans()))
+        return pa.list_(of("item", pa.list_(of_numbers, draw(st.integers(1, 3))), draw(st.booleans())),
+                        draw(st.integers(1, 3)))  # fmt: skip
     field = of("item", draw(st.sampled_from(NUMBERS) | inner), draw(st.booleans()))
     if kind == "list":
         return draw(st.sampled_from([pa.list_, pa.large_list]))(field)
@@ -153,12 +157,38 @@ def same(found: Any, want: Any, kind: pa.DataType) -> bool:
         return found == "" if want is None else same_json(json.loads(found), want, kind)
     found = plain(found)
     if is_list(kind):
-        # Parquet has no lists of one length.
-        empty = [[], [0] * kind.list_size] if pa.types.is_fixed_size_list(kind) else [[]]
-        return found in empty if want is None else bool(found == [element or 0 for element in want])
+        return bool(found == filled(want, kind))
     if want is None:
         return bool(found in (0, "", b"", []))
     return bool(bytes(found) == want if isinstance(want, bytes) else found == want)
+
+
+def filled(want: Any, kind: pa.DataType) -> Any:
+    """A value with what stands for its nulls."""
+    if not is_list(kind):
+        return want or 0
+    if want is None:
+        want = [None] * kind.list_size if pa.types.is_fixed_size_list(kind) else []
+    return [filled(element, kind.value_type) for element in want]
+
+
+def is_whole(want: Any) -> bool:
+    """Whether neither a value nor an element of it is null."""
+    return want is not None and (not isinstance(want, list) or all(map(is_whole, want)))
+
+
+def has_numbers(kind: pa.DataType) -> bool:
+    """Whether it is a list of numbers, also within others."""
+    return is_list(kind) and (kind.value_type in NUMBERS or has_numbers(kind.value_type))
+
+
+def lengths(kind: pa.DataType) -> tuple[int, ...] | None:
+    """The shape of a list of numbers, where all rows have one."""
+    inner: tuple[int, ...] | None = ()
+    if is_list(kind):
+        inner = lengths(kind.value_type)
+        return (kind.list_size, *inner) if pa.types.is_fixed_size_list(kind) and inner is not None else None
+    return inner if kind in NUMBERS else None
 
 
 def same_json(found: Any, want: Any, kind: pa.DataType) -> bool:
@@ -197,14 +227,15 @@ def check(what: str, file: bytes, table: pa.Table, suffix: str) -> list[str]:
             left_out.append(field.name)
             continue
         told = f"{what}: {field}"
+        shape = dataset.columns[field.name][1]
+        assert not has_numbers(field.type) or shape == lengths(field.type), f"{told}: {shape}"
         for row, want in enumerate(column.to_pylist(maps_as_pydicts=None)):
             found = batch[field.name][row]
             assert same(found, want, field.type), f"{told}, row {row}: {found!r} is not {want!r}"
             mask = batch.get(f"{field.name}.valid")
-            inside = [] if want is None or not isinstance(want, list) or isinstance(found, str) else want
-            is_whole = want is not None and None not in inside
-            assert mask is None or bool(mask[row]) == is_whole, f"{told}, row {row}: {want!r} has a mask {mask[row]}"
-            assert mask is not None or is_whole, f"{told}, row {row}: {want!r} has no mask"
+            whole = want is not None and (isinstance(found, str) or is_whole(want))
+            assert mask is None or bool(mask[row]) == whole, f"{told}, row {row}: {want!r} has a mask {mask[row]}"
+            assert mask is not None or whole, f"{told}, row {row}: {want!r} has no mask"
     return left_out
 
 
@@ -246,6 +277,113 @@ def test_elements_of_lists_without_nulls_may_be_null(tmp_path: pathlib.Path) -> 
     field = pa.field("x", pa.list_(pa.int64()), nullable=False)
     table = pa.table([pa.array([[1, None], [2]], field.type)], schema=pa.schema([field]))
     assert check("a list", written(table), table, "arrow") == []
+
+
+SIX = [[float(row + number) for number in range(6)] for row in range(4)]
+
+
+def write_lists(path: pathlib.Path, rows: list[Any], length: int | None, note: bytes | None = None) -> None:
+    """A column x of lists, whose length Arrow's schema in the footer says; or without it, or with another one."""
+    kind = pa.list_(pa.float32()) if length is None else pa.list_(pa.float32(), length)
+    table = pa.table({"x": pa.array(rows, kind)})
+    with pa.parquet.ParquetWriter(path, table.schema, store_schema=length is not None) as writer:
+        writer.write_table(table)
+        if note is not None:
+            writer.add_key_value_metadata({"ARROW:schema": note.decode()})
+
+
+def read(path: pathlib.Path) -> list[Any]:
+    with uringload.DataLoader(path, 100, output="numpy") as loader:
+        return [row.tolist() for batch in loader for row in batch["x"]]
+
+
+def test_the_first_file_says_whether_lists_have_a_length(tmp_path: pathlib.Path) -> None:
+    for name, length in (("0", 6), ("1", None), ("2", 6)):
+        write_lists(tmp_path / f"{name}.parquet", SIX, length)
+    for given in ({}, {"columns": ["x"]}):
+        assert uringload.Dataset(tmp_path, **given).columns == {"x": ("f32", (6,))}
+    assert read(tmp_path) == SIX * 3
+    (tmp_path / "0.parquet").unlink()
+    assert uringload.Dataset(tmp_path).columns == {"x": ("f32", None)}
+    assert read(tmp_path) == SIX * 2
+
+
+def test_rows_of_another_length_are_named(tmp_path: pathlib.Path) -> None:
+    write_lists(tmp_path / "0.parquet", SIX, 6)
+    write_lists(tmp_path / "1.parquet", [SIX[0], SIX[1][:5]], None)
+    with pytest.raises(uringload.CorruptError, match=r"row 1 of it has not the shape \[6\]") as caught:
+        read(tmp_path)
+    assert "1.parquet" in str(caught.value) and "store_schema=False" in str(caught.value)
+    write_lists(tmp_path / "1.parquet", [[1.0] * 7], 7)
+    with pytest.raises(uringload.CorruptError, match=r"of shape \[7\].*of shape \[6\]") as caught:
+        uringload.Dataset(tmp_path)
+    assert "1.parquet" in str(caught.value)
+
+
+def noted(*fields: tuple[str, pa.DataType]) -> bytes:
+    return base64.b64encode(pa.schema(fields).serialize().to_pybytes())
+
+
+@pytest.mark.parametrize("note", [
+    noted(), noted(("y", pa.list_(pa.float32(), 6))), noted(("x", pa.int8())), noted(("x", pa.list_(pa.float32()))),
+    noted(("x", pa.list_(pa.float32(), 6)), ("y", pa.int8())), noted(("x", pa.list_(pa.list_(pa.int8(), 6), 6))),
+])  # fmt: skip
+def test_an_arrow_schema_of_another_table_does_not_count(tmp_path: pathlib.Path, note: bytes) -> None:
+    write_lists(tmp_path / "0.parquet", [*SIX, [1.0]], None, note)
+    assert uringload.Dataset(tmp_path).columns == {"x": ("f32", None)}
+    assert read(tmp_path) == [*SIX, [1.0]]
+
+
+@pytest.mark.parametrize("note", [b"", b"!", b"AAAA", noted()[:40], noted()[:-30] + b"?" * 30])
+def test_a_broken_arrow_schema_is_named(tmp_path: pathlib.Path, note: bytes) -> None:
+    write_lists(tmp_path / "0.parquet", SIX, None, note)
+    with pytest.raises(uringload.CorruptError, match="the Arrow schema in the footer is broken") as caught:
+        uringload.Dataset(tmp_path)
+    assert "0.parquet" in str(caught.value) and "store_schema=False" in str(caught.value)
+
+
+def test_lengths_that_an_arrow_schema_makes_up_are_refused(tmp_path: pathlib.Path) -> None:
+    for length in (5, 7, 2**31 - 1):
+        write_lists(tmp_path / "0.parquet", SIX, None, noted(("x", pa.list_(pa.float32(), length))))
+        with pytest.raises((uringload.CorruptError, uringload.MemoryLimitError)):
+            read(tmp_path)
+    with pytest.raises(uringload.UnavailableError, match="negative"):
+        write_lists(tmp_path / "0.parquet", SIX, None, negative(noted(("x", pa.list_(pa.float32(), 12345)))))
+        uringload.Dataset(tmp_path)
+
+
+def negative(note: bytes) -> bytes:
+    """The note with a length below 0."""
+    length, below = ((12345).to_bytes(4, "little"), (-12345).to_bytes(4, "little", signed=True))
+    return base64.b64encode(base64.b64decode(note).replace(length, below))
+
+
+def test_states_and_episodes_of_lerobot(tmp_path: pathlib.Path) -> None:
+    six = pa.list_(pa.float32(), 6)
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta" / "info.json").write_text('{"codebase_version": "v2.1"}')
+    for folder in ("data", "videos"):
+        (tmp_path / folder / "chunk-000").mkdir(parents=True)
+    for episode in range(3):
+        states = [[float(10 * episode + row)] * 6 for row in range(4 + episode)]
+        rows = pa.table({"observation.state": pa.array(states, six), "action": pa.array(states, six),
+                         "timestamp": pa.array([row / 30 for row in range(len(states))], pa.float32()),
+                         "episode_index": [episode] * len(states), "frame_index": range(len(states))})  # fmt: skip
+        pa.parquet.write_table(rows, tmp_path / "data" / "chunk-000" / f"episode_{episode:06}.parquet")
+        (tmp_path / "videos" / "chunk-000" / f"episode_{episode:06}.mp4").write_bytes(b"a film")
+    with pytest.raises(uringload.InvalidArgumentError, match="looks like a LeRobot dataset: open its tables, .*/data"):
+        uringload.Dataset(tmp_path)
+    with uringload.DataLoader(tmp_path / "data", 5, output="numpy") as loader:
+        batches = list(loader)
+    assert [batch["observation.state"].shape for batch in batches] == [(5, 6)] * 3
+    assert batches[0]["timestamp"].dtype == np.float32 and batches[0]["action"].dtype == np.float32
+    episodes = np.concatenate([batch["episode_index"] for batch in batches])
+    assert episodes.tolist() == [0] * 4 + [1] * 5 + [2] * 6
+    some = uringload.Dataset(tmp_path / "data", only=np.flatnonzero(np.isin(episodes, [0, 2])))
+    with uringload.DataLoader(some, 100, output="numpy", shuffle=True) as loader:
+        (batch,) = loader
+    assert sorted(batch["episode_index"].tolist()) == [0] * 4 + [2] * 6
+    assert (batch["action"][:, 0] == 10 * batch["episode_index"] + batch["frame_index"]).all()
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: pathlib.Path) -> None:

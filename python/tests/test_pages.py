@@ -203,7 +203,8 @@ RUN = [block for block in BLOCKS if not any(part in block.text for part in CANNO
 
 
 HAS_TORCHVISION, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torchvision", "PIL"))
-NEEDS = {"soundfile": ("import soundfile",), "lmdb": ("import lmdb",), "torch": ("torch.", "import torch"),
+NEEDS = {"soundfile": ("import soundfile",), "lmdb": ("import lmdb",), "pyarrow": ("lerobot",),
+         "torch": ("torch.", "import torch"),
          "torchvision": ("v2.", "transforms.", "torchvision."),
          "PIL": ("imagenet", "photos", "train.tar", "scenes", "coco")}  # fmt: skip
 
@@ -271,6 +272,18 @@ def photos_in_lmdb(data: pathlib.Path) -> None:
             changes.put(photo.stem.encode(), photo.read_bytes())
 
 
+def steps_of_robots(data: pathlib.Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    (data / "lerobot" / "data").mkdir(parents=True)
+    six = pa.list_(pa.float32(), 6)
+    for episode in range(3):
+        states = pa.array([[0.5] * 6] * 4, six)
+        rows = pa.table({"observation.state": states, "action": states, "episode_index": [episode] * 4})
+        pa.parquet.write_table(rows, data / "lerobot" / "data" / f"{episode}.parquet")
+
+
 def prepared(data: pathlib.Path, counted: collections.Counter[str], text: str) -> dict[str, Any]:
     """What the code of a page finds: names that a script has by then."""
     import numpy as np
@@ -315,6 +328,8 @@ def test_code_runs(block: Code, data: pathlib.Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(data)
     if "import lmdb" in block.text:
         photos_in_lmdb(data)
+    if "lerobot" in block.text:
+        steps_of_robots(data)
     if not HAS_TORCH:
         monkeypatch.setattr(uringload, "DataLoader", functools.partial(uringload.DataLoader, output="numpy"))
     counted: collections.Counter[str] = collections.Counter()

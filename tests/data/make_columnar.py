@@ -290,6 +290,15 @@ def write_chats():
         writer.write_table(views)
 
 
+def write_tensors():
+    """Lists of one length, and such within each other, with nulls of each level."""
+    states = pa.array([[0, 1, 2], None, [3, None, 5], [6, 7, 8]], pa.list_(pa.float32(), 3))
+    grids = [[[0, 1, 2], [3, 4, 5]], [None, [1, 2, 3]], None, [[None, 7, 8], [9, 10, 11]]]
+    table = pa.table({"state": states, "grid": pa.array(grids, pa.list_(pa.list_(pa.int16(), 3), 2))})
+    pq.write_table(table, OUT / "tensors.parquet", row_group_size=4)
+    write_file(table, OUT / "tensors.arrow")
+
+
 def write_large():
     """Much more when it is decoded than when it is stored: for what decoding takes."""
     rows = 4000
@@ -384,5 +393,6 @@ if __name__ == "__main__":
     write_empty()
     write_chats()
     write_unreadable()
+    write_tensors()
     write_large()
     write_arrow(table)

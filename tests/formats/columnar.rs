@@ -280,21 +280,19 @@ fn assert_nulls_stand(open: impl Fn(&Options) -> Result<Arc<dyn Dataset>, Error>
 /// Opens with one of the ways to stand for nulls.
 type OpenNulls<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Dataset>, Error>;
 
-/// What stands for nulls in columns of numbers, by each of the options. `is_fixed`: whether the format has lists of a
-/// fixed length.
-fn assert_nulls(open: OpenNulls<'_>, is_fixed: bool) {
+/// What stands for nulls in columns of numbers, by each of the options.
+fn assert_nulls(open: OpenNulls<'_>) {
     let told = |nulls: &str, row: u64| -> Result<Row, String> {
         let dataset = open(nulls).expect("a dataset");
         sample(&*dataset, row).map_err(|error| error.to_string())
     };
     let f32s = |numbers: &[f32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let f64s = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
-    let pair = |numbers: &[f64]| if is_fixed { f64s(numbers) } else { Vec::new() };
     for nulls in ["zero", "mask"] {
         let row = told(nulls, 1).expect("a row");
         assert_eq!((&row["i32"], &row["bool"], &row["f16"]), (&vec![0; 4], &vec![0], &vec![0; 2]), "{nulls}");
         assert_eq!((&row["f32"], &row["f64"], &row["decimal"]), (&vec![0; 4], &vec![0; 8], &vec![0; 16]), "{nulls}");
-        assert_eq!((&row["floats"], &row["pair"]), (&Vec::new(), &pair(&[0.0, 0.0])), "{nulls}");
+        assert_eq!((&row["floats"], &row["pair"]), (&Vec::new(), &f64s(&[0.0, 0.0])), "{nulls}");
         let first = told(nulls, 0).expect("a row");
         assert_eq!((&first["floats"], &first["pair"]), (&f32s(&[1.5, 0.0, 0.0]), &f64s(&[1.5, 0.0])), "{nulls}");
         assert_eq!((&first["i32"], &first["shorts"]), (&vec![7, 0, 0, 0], &vec![0, 0, 2, 0]), "{nulls}");
@@ -318,8 +316,37 @@ fn assert_nulls(open: OpenNulls<'_>, is_fixed: bool) {
     assert!(told.contains("column \"i32\" is null in row 1") && told.contains("--nulls zero"), "{told}");
 }
 
+/// A way to open a file with these options.
+type OpenWith<'a> = &'a dyn Fn(&Options) -> Result<Arc<dyn Dataset>, Error>;
+
+/// Lists of one length, and such within each other, have a shape; nulls of each level are told.
+fn assert_tensors(open: OpenWith<'_>) {
+    let tensors = open(&Options::new().set("nulls", "mask")).expect("a dataset");
+    assert_eq!(typed(&*tensors, "state"), (DType::F32, Shape::Fixed(vec![3])));
+    assert_eq!(typed(&*tensors, "grid"), (DType::I16, Shape::Fixed(vec![2, 3])));
+    let rows = rows(&*tensors);
+    let states: Vec<f32> = rows
+        .iter()
+        .flat_map(|row| row["state"].chunks(4))
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    assert_eq!(states, [0., 1., 2., 0., 0., 0., 3., 0., 5., 6., 7., 8.]);
+    let of = |name: &str| rows.iter().map(|row| row[name][0]).collect::<Vec<u8>>();
+    assert_eq!((of("state.valid"), of("grid.valid")), (vec![1, 0, 0, 1], vec![1, 0, 0, 0]));
+    let grids: Vec<Vec<i16>> = rows
+        .iter()
+        .map(|row| row["grid"].chunks(2).map(|bytes| i16::from_le_bytes(bytes.try_into().unwrap())).collect())
+        .collect();
+    assert_eq!(grids, [[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 2, 3], [0; 6], [0, 7, 8, 9, 10, 11]]);
+    let refused = open(&self::of(&["grid"])).expect("a dataset");
+    let told = |row: u64| sample(&*refused, row).expect_err("a null").to_string();
+    assert!(told(2).contains("column \"grid\" is null in row 2"), "{}", told(2));
+    assert!(told(1).contains("is a list with a null in it in row 1"), "{}", told(1));
+    assert_eq!(sample(&*refused, 0).expect("a row")["grid"].len(), 12);
+}
+
 /// Floats of [`assert_nulls`]' file as NaN.
-fn assert_nan(dataset: &dyn Dataset, is_fixed: bool) {
+fn assert_nan(dataset: &dyn Dataset) {
     let rows = rows(dataset);
     let nan =
         |bytes: &[u8]| bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()).is_nan()).collect();
@@ -330,6 +357,6 @@ fn assert_nan(dataset: &dyn Dataset, is_fixed: bool) {
     assert!(rows[1]["floats"].is_empty());
     let pair: Vec<bool> =
         rows[1]["pair"].chunks(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()).is_nan()).collect();
-    assert_eq!(pair, vec![true; if is_fixed { 2 } else { 0 }]);
+    assert_eq!(pair, [true, true]);
     assert!(f64::from_le_bytes(rows[0]["pair"][8..].try_into().unwrap()).is_nan());
 }

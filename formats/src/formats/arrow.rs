@@ -19,10 +19,11 @@ use crate::index::headers::head;
 use crate::options::FormatOptions;
 use bytes::Bytes;
 use decode::{Buffers, Memory};
-use messages::{CONTINUATION, MAGIC};
+use messages::MAGIC;
 use schema::Leaf;
 use std::path::Path;
 use std::sync::Arc;
+use tables::CONTINUATION;
 use uringload_core::Result;
 pub(crate) use within::Within;
 
@@ -46,7 +47,7 @@ const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 /// | fixed-size binary, decimals of 128 and 256 bits, long intervals | `U8` of shape `[n]`, as stored |
 /// | binary, text, large or as views | `U8` of any length: text is not checked to be UTF-8 |
 /// | lists of numbers | any number of elements |
-/// | fixed-size lists of numbers | a tensor of shape `[n]` |
+/// | fixed-size lists of numbers, also within each other | a tensor of shape `[n]`, `[m, n]` |
 /// | dictionaries of numbers, binary, text | the values |
 /// | fields of structs | a column each: `image.bytes`, `image.path` |
 /// | other lists and maps, however nested | `U8` of any length: JSON text |
@@ -92,7 +93,7 @@ impl ArrowIpc {
     /// does not exist; `Empty` if there are no rows.
     fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<ArrowIpc> {
         let found = paths.find(&EXTENSIONS, options.common.threads)?;
-        Columnar::of(found, ["arrow", "record batch"], options, |source, file, wanted| {
+        Columnar::of(found, ["arrow", "record batch"], options, |source, file, wanted, _| {
             messages::read(source, file, 0..source.size(), |columns| Listing::choose(columns, wanted))
         })
     }

@@ -165,21 +165,22 @@ pub struct Columnar<L, P> {
 }
 
 impl<L: Send, P: Send> Columnar<L, P> {
-    /// Opens files. `read` lists what one of them holds; `names` are the format's, and its word for a group.
+    /// Opens files. `read` lists what one of them holds, and gets the columns of the first for all others; `names` are
+    /// the format's, and its word for a group.
     pub(crate) fn of(
         found: FoundFiles,
         names: [&'static str; 2],
         options: &ColumnarOptions,
-        read: impl Fn(&Source, FileId, Wanted<'_>) -> Result<Listing<L, P>> + Sync,
+        read: impl Fn(&Source, FileId, Wanted<'_>, Option<&[Column]>) -> Result<Listing<L, P>> + Sync,
     ) -> Result<Columnar<L, P>> {
         let mut found = found;
         let count = found.files.len() as u32;
         // `find` returns at least one file.
         let wanted = if options.columns.is_empty() { Wanted::All } else { Wanted::Named(&options.columns) };
-        let first = read(&Source::open(&found.files, FileId(0))?, FileId(0), wanted)?;
+        let first = read(&Source::open(&found.files, FileId(0))?, FileId(0), wanted, None)?;
         let like = if options.columns.is_empty() { Wanted::Like(&first.columns) } else { wanted };
         let listings = map_files(1..count, thread_count(options.common.threads), |file| {
-            let listing = read(&Source::open(&found.files, file)?, file, like)?;
+            let listing = read(&Source::open(&found.files, file)?, file, like, Some(&first.columns))?;
             check_same(&listing.columns, &first.columns).map_err(|error| error.with_path(found.files.path(file)))?;
             Ok(listing)
         })?;
@@ -302,13 +303,8 @@ fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
     }
     for (column, first) in columns.iter().zip(first) {
         if column != first {
-            let null = |column: &Column| if column.kind.is_nullable { ", may be null" } else { "" };
-            let (is, was) = (&column.kind.described, &first.kind.described);
-            let (is_null, was_null) = (null(column), null(first));
-            let what = format!(
-                "column {:?} is {is}{is_null}, and {:?} of the first file is {was}{was_null}",
-                column.name, first.name
-            );
+            let (is, was) = (column.kind.in_words(), first.kind.in_words());
+            let what = format!("column {:?} is {is}, and {:?} of the first file is {was}", column.name, first.name);
             return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
         }
     }

@@ -7,12 +7,14 @@ mod decode;
 mod delta;
 mod footer;
 mod hybrid;
+mod lengths;
 #[doc(hidden)]
 pub mod metadata;
 mod nested;
 mod pages;
 mod reader;
 mod schema;
+mod tensors;
 mod thrift;
 #[doc(hidden)]
 pub mod types;
@@ -52,6 +54,7 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 /// | `INT96` | `U8` of shape `[12]` |
 /// | `BYTE_ARRAY` | `U8` of any length: text is not checked to be UTF-8 |
 /// | lists of numbers | any number of elements |
+/// | such of one length by the Arrow schema in the footer, also within each other | a tensor of shape `[n]`, `[m, n]` |
 /// | fields of structs | a column each: `image.bytes`, `image.path` |
 /// | other lists and maps, however nested | `U8` of any length: JSON text |
 ///

@@ -105,9 +105,9 @@ fn nulls_are_errors_of_their_samples_or_empty() {
 #[test]
 fn nulls_of_numbers_are_nan_or_zero_or_told_by_a_mask() {
     let name = "numbers.arrow";
-    assert_nulls(&|nulls| open(name, &Options::new().set("nulls", nulls)), true);
+    assert_nulls(&|nulls| open(name, &Options::new().set("nulls", nulls)));
     let floats = of(&["f16", "f32", "f64", "floats", "pair"]).set("nulls", "nan");
-    assert_nan(&*open(name, &floats).unwrap(), true);
+    assert_nan(&*open(name, &floats).unwrap());
 }
 
 #[test]
@@ -139,6 +139,11 @@ fn what_has_no_form_is_left_out_unless_it_is_wanted() {
         assert!(error.to_string().contains(&format!("column {column:?} {doing}")), "{error}");
     }
     assert_eq!(open("empty.arrow", &of(&["id"])).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn lists_of_one_length_are_tensors() {
+    assert_tensors(&|options| open("tensors.arrow", options));
 }
 
 #[test]
@@ -193,7 +198,9 @@ fn cut_and_changed(every: Every) {
     }
     // Of what is compressed and of every type, some changes; it is cut by the other tests.
     let open = |path: &Path| dataset::open(&[path], &Options::new().format("arrow"));
-    for name in ["types-stream-lz4.arrow", "types-stream-zstd.arrow", "nested-none.arrow", "nested-lz4.arrow"] {
+    for name in
+        ["types-stream-lz4.arrow", "types-stream-zstd.arrow", "tensors.arrow", "nested-none.arrow", "nested-lz4.arrow"]
+    {
         changes_are_survived(&std::fs::read(data(name)).unwrap(), "arrow", &open, every);
     }
 }

@@ -46,6 +46,7 @@ fn columns_have_the_types_of_the_file() {
     assert_eq!(of("decimal_30"), (DType::U8, Shape::Fixed(vec![16])));
     assert_eq!(of("fixed_binary"), (DType::U8, Shape::Fixed(vec![3])));
     assert_eq!(of("list"), (DType::I32, Shape::Ragged));
+    assert_eq!(of("fixed_list"), (DType::F32, Shape::Fixed(vec![3])));
     assert_eq!(of("image"), (DType::U8, Shape::Ragged));
     let encodings = words(&*parquet);
     assert_eq!(encodings.len(), parquet.schema().fields.len());
@@ -216,9 +217,9 @@ fn nulls_are_errors_of_their_samples_or_empty() {
 #[test]
 fn nulls_of_numbers_are_nan_or_zero_or_told_by_a_mask() {
     let name = "numbers.parquet";
-    assert_nulls(&|nulls| open(name, &Options::new().set("nulls", nulls)), false);
+    assert_nulls(&|nulls| open(name, &Options::new().set("nulls", nulls)));
     let floats = of(&["f16", "f32", "f64", "floats", "pair"]).set("nulls", "nan");
-    assert_nan(&*open(name, &floats).unwrap(), false);
+    assert_nan(&*open(name, &floats).unwrap());
 }
 
 #[test]
@@ -234,6 +235,27 @@ fn what_has_no_form_is_left_out_unless_it_is_wanted() {
     assert!(error.to_string().contains("choose from the columns id, text"), "{error}");
     assert_eq!(open("odd.parquet", &of(&["id"])).unwrap().len(), 2);
     assert_eq!(open("empty.parquet", &of(&["id"])).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn lists_of_one_length_are_tensors() {
+    assert_tensors(&|options| open("tensors.parquet", options));
+}
+
+/// The Arrow schema in a footer with a byte that is no digit, and with a length that the rows do not have.
+#[test]
+fn an_arrow_schema_that_is_broken_or_wrong_is_named() {
+    let (start, states) = {
+        let bytes = std::fs::read(data("tensors.parquet")).unwrap();
+        let key = bytes.windows(12).position(|window| window == b"ARROW:schema").unwrap();
+        (key + 20, open("tensors.parquet", &of(&["state"])).unwrap())
+    };
+    assert_eq!(typed(&*states, "state").1, Shape::Fixed(vec![3]));
+    let (_folder, path) = changed("tensors.parquet", |bytes| bytes[start] = b'!');
+    let error = dataset::open(&[&path], &Options::new()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Corrupt, Some(&*path)), "{error}");
+    assert!(error.to_string().contains("the Arrow schema in the footer is broken: byte "), "{error}");
+    assert!(error.remedy().is_some_and(|remedy| remedy.contains("store_schema=False")), "{error}");
 }
 
 #[test]
@@ -328,6 +350,7 @@ fn cut_and_changed(every: Every) {
         "delta_length_byte_array.parquet",
         "plain.parquet",
         "nulls.parquet",
+        "tensors.parquet",
         "nested-none.parquet",
         "nested-zstd.parquet",
         "types-none-v1.parquet",

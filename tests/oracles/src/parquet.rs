@@ -7,7 +7,8 @@ use parquet::basic::{
     Type as Physical,
 };
 use parquet::file::metadata::{
-    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData,
+    ColumnChunkMetaData, FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter,
+    RowGroupMetaData,
 };
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
@@ -155,7 +156,9 @@ fn footer(random: &mut Random) -> Vec<u8> {
         let group = RowGroupMetaData::builder(schema.clone()).set_num_rows(random.below(1 << 40) as i64);
         groups.push(group.set_total_byte_size(7).set_column_metadata(chunks).build().expect("a group"));
     }
-    let file = FileMetaData::new(2, 9, Some("an oracle".into()), None, schema, None);
+    let keys = (0..random.below(4)).map(|_| random.one_of(&["ARROW:schema", "huggingface", ""]).to_owned());
+    let pairs: Vec<KeyValue> = keys.map(|key| KeyValue { key, value: Some("größe".into()) }).collect();
+    let file = FileMetaData::new(2, 9, Some("an oracle".into()), Some(pairs), schema, None);
     let metadata = ParquetMetaData::new(file, groups);
     let mut bytes = Vec::new();
     ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().expect("a footer");
@@ -222,6 +225,9 @@ fn agree(ours: &Metadata, theirs: &ParquetMetaData) -> Result<(), String> {
     let mut leaves = schema.columns().iter().cloned();
     ours.fields.iter().zip(fields).try_for_each(|(ours, theirs)| agree_node(ours, theirs, &mut leaves))?;
     same("leaves", 0, leaves.count())?;
+    let pairs = theirs.file_metadata().key_value_metadata().into_iter().flatten();
+    let arrow = pairs.filter(|pair| pair.key == "ARROW:schema").find_map(|pair| pair.value.as_ref());
+    same("schema of Arrow", ours.arrow_schema.as_deref(), arrow.map(String::as_bytes))?;
     same("row groups", ours.groups.len(), theirs.num_row_groups())?;
     for (ours, theirs) in ours.groups.iter().zip(theirs.row_groups()) {
         same("rows", ours.rows, theirs.num_rows())?;

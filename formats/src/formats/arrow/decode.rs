@@ -113,17 +113,21 @@ pub(super) fn decode(
                 each_row(rows, &valid, &mut writer, |row| Ok((&values[row * width..][..width], State::Valid)))?;
             }
         }
-        Storage::FixedList { element, .. } | Storage::List { element, .. } => {
-            let (ends, buffers, elements) = match &leaf.storage {
-                Storage::FixedList { count, .. } => {
-                    let count = to_usize(*count)?;
-                    (Ends::Every(count), buffers, rows.checked_mul(count).ok_or_else(too_short)?)
-                }
-                storage => (Ends::of(storage, &buffers[0], rows)?, &buffers[1..], to_usize(part.elements)?),
-            };
-            let inside = Valid::new(&buffers[..1], elements)?;
-            let (values, width) = (elements_of(*element, &buffers[1], elements)?, to_usize(element.width())?);
+        Storage::List { element, .. } => {
+            let (ends, elements) = (Ends::of(&leaf.storage, &buffers[0], rows)?, to_usize(part.elements)?);
+            let inside = Valid::new(&buffers[1..2], elements)?;
+            let (values, width) = (elements_of(*element, &buffers[2], elements)?, to_usize(element.width())?);
             lists((rows, elements), (&valid, &inside), &ends, (&values, width), &mut writer)?;
+        }
+        Storage::FixedList { counts, element } => {
+            let each = counts.iter().try_fold(1, |each: u64, &count| each.checked_mul(count));
+            let each = to_usize(each.ok_or_else(too_short)?)?;
+            let elements = rows.checked_mul(each).ok_or_else(too_short)?;
+            let (levels, values) = (&buffers[..counts.len()], &buffers[counts.len()]);
+            let (values, width) = (elements_of(*element, values, elements)?, to_usize(element.width())?);
+            let bits = [valid_elements((rows, elements), counts, levels)?];
+            let inside = Valid::new(&bits, elements)?;
+            lists((rows, elements), (&valid, &inside), &Ends::Every(each), (&values, width), &mut writer)?;
         }
         Storage::Binary { .. } => {
             let (ends, bytes) = (Ends::of(&leaf.storage, &buffers[0], rows)?, &buffers[1]);
@@ -163,6 +167,28 @@ pub(super) fn decode(
         }
     }
     writer.finish()
+}
+
+/// The bits of the elements of lists of these lengths: one is set where the element has a value, and so have the lists
+/// that it is in, up to the row. `levels` are the bits of the lists in a row, of those in them, and so on.
+fn valid_elements((rows, elements): (usize, usize), counts: &[u64], levels: &[Bytes]) -> Result<Bytes> {
+    let Some((own, lists)) = levels.split_last() else { return Err(too_short()) };
+    let len = elements.div_ceil(8);
+    if lists.iter().all(Bytes::is_empty) {
+        return Ok(own.clone());
+    }
+    let mut bits = if own.is_empty() { vec![0xff; len] } else { own.get(..len).ok_or_else(too_short)?.to_vec() };
+    let mut count = rows;
+    for (list, length) in lists.iter().zip(counts) {
+        // Neither is more than all elements, or there are none.
+        count = count.saturating_mul(to_usize(*length)?);
+        let each = elements.checked_div(count).unwrap_or(0);
+        let valid = Valid::new(std::slice::from_ref(list), count)?;
+        for number in (0..count).filter(|&number| !valid.is(number)) {
+            (number * each..(number + 1) * each).for_each(|element| bits[element / 8] &= !(1 << (element % 8)));
+        }
+    }
+    Ok(bits.into())
 }
 
 /// Writes rows that are lists of values, some of which may be missing.

@@ -3,7 +3,7 @@
 
 use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
 use super::schema::{Columns, Element, Layout, Leaf, Node, Storage, read as read_schema};
-use super::tables::{self, Batch, Block, Footer, Header, Schema, i64_at};
+use super::tables::{self, Batch, Block, CONTINUATION, Footer, Header, Schema, i64_at};
 use crate::dataset::FileId;
 use crate::formats::columnar::layout::{Room, bound};
 use crate::formats::columnar::{ByteRange, Group, LZ4_FRAME_BYTES, Listing};
@@ -16,8 +16,6 @@ use uringload_core::{Error, ErrorKind, Result};
 
 /// The first bytes of a file. It ends with the same, but without the zeros.
 pub(super) const MAGIC: &[u8; 8] = b"ARROW1\0\0";
-/// The first bytes of a stream.
-pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// What follows the footer of a file: its length and the magic.
 const TAIL_BYTES: u64 = 10;
 
@@ -374,8 +372,11 @@ impl<'a> BatchReader<'a> {
         let nodes = part.nodes.iter().map(|node| node.0).fold(rows.saturating_add(part.elements), u64::saturating_add);
         let elements = match &leaf.storage {
             Storage::Fixed(Element::Bit) => rows,
-            Storage::List { element: Element::Bit, .. } | Storage::FixedList { element: Element::Bit, .. } => {
-                part.elements
+            Storage::List { element: Element::Bit, .. } => part.elements,
+            Storage::FixedList { element, counts } => {
+                let bytes = if *element == Element::Bit { part.elements } else { 0 };
+                // A bit for each element of lists within lists.
+                bytes.saturating_add(if counts.len() > 1 { part.elements / 8 + 1 } else { 0 })
             }
             Storage::Nested(_) => nodes,
             _ => 0,
@@ -496,9 +497,14 @@ impl Found {
                 places.extend(own);
             }
         }
-        if let Storage::List { .. } | Storage::FixedList { .. } | Storage::Nulls { .. } = &leaf.storage {
-            elements = *self.lengths.get(leaf.node + 1)?;
-            places.extend(of(leaf.node + 1)?);
+        let inside = match &leaf.storage {
+            Storage::List { .. } | Storage::Nulls { .. } => 1,
+            Storage::FixedList { counts, .. } => counts.len(),
+            _ => 0,
+        };
+        for node in leaf.node + 1..=leaf.node + inside {
+            elements = *self.lengths.get(node)?;
+            places.extend(of(node)?);
         }
         let is_whole = places.len() >= leaf.parents.len() + leaf.storage.buffers();
         let (places, nodes) = (places.into(), nodes.into());

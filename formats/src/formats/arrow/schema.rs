@@ -17,8 +17,9 @@ pub(super) enum Storage {
     View,
     /// Offsets, and elements in a child field.
     List { is_wide: bool, element: Element },
-    /// Elements in a child field, `count` for each row.
-    FixedList { count: u64, element: Element },
+    /// Elements in a child field, or in a child of that and so on: a row has lists of these lengths, from the outside
+    /// in.
+    FixedList { counts: Box<[u64]>, element: Element },
     /// Numbers of values in the dictionary `id`.
     Dictionary { index_bytes: u64, id: i64, values: Box<Storage> },
     /// Arrays within arrays.
@@ -51,7 +52,8 @@ impl Storage {
     pub(super) fn buffers(&self) -> usize {
         match self {
             Storage::Fixed(_) | Storage::View | Storage::Dictionary { .. } => 2,
-            Storage::Binary { .. } | Storage::FixedList { .. } => 3,
+            Storage::Binary { .. } => 3,
+            Storage::FixedList { counts, .. } => counts.len() + 2,
             Storage::List { .. } => 4,
             // The first node has one at least; `Array::take` looks for the others.
             Storage::Nested(_) => 1,
@@ -136,8 +138,11 @@ impl Layout {
         }
         let column = match column_of(field) {
             Ok((mut kind, storage)) => {
-                let has_elements = matches!(storage, Storage::List { .. } | Storage::FixedList { .. });
-                let inside = has_elements && field.children.iter().any(|element| element.is_nullable);
+                let inside = match &storage {
+                    Storage::List { .. } => has_nullable(field, 1),
+                    Storage::FixedList { counts, .. } => has_nullable(field, counts.len()),
+                    _ => false,
+                };
                 kind.is_nullable = is_nullable || inside;
                 Ok((kind, Leaf { storage, node, parents: parents.to_vec() }))
             }
@@ -166,6 +171,11 @@ impl Layout {
         self.nodes.push(Node { buffers, is_view, is_union: matches!(field.kind, Type::Union { .. }) });
         field.children.iter().for_each(|child| self.pass(child));
     }
+}
+
+/// Whether an element of a list may be null, or of a list within it, down to this depth.
+fn has_nullable(field: &Field<'_>, depth: usize) -> bool {
+    depth > 0 && field.children.iter().any(|element| element.is_nullable || has_nullable(element, depth - 1))
 }
 
 /// Returns what a field holds and how, or why it cannot be read.
@@ -241,9 +251,7 @@ pub(super) fn values_of(field: &Field<'_>) -> Result<(Kind, Storage), String> {
         Type::List => list(field, |element| Storage::List { is_wide: false, element }),
         Type::LargeList => list(field, |element| Storage::List { is_wide: true, element }),
         Type::FixedSizeList { count } => {
-            let count = u64::try_from(count).map_err(|_| "a list of negative length".to_owned())?;
-            let (kind, storage) = list(field, |element| Storage::FixedList { count, element })?;
-            Ok((Kind { shape: Shape::Fixed(vec![count]), ..kind }, storage))
+            fixed_list(field, u64::try_from(count).map_err(|_| "a list of negative length".to_owned())?)
         }
         Type::Struct => Err("a struct".into()),
         Type::Union { .. } => Err("a union".into()),
@@ -265,16 +273,36 @@ fn name_of(unit: i16) -> &'static str {
 }
 
 fn list(field: &Field<'_>, storage: impl FnOnce(Element) -> Storage) -> Result<(Kind, Storage), String> {
-    let [child] = &field.children[..] else {
-        return Err("a list without one element type".into());
-    };
-    if child.dictionary.is_some() {
-        return Err("a list of a dictionary's values".into());
-    }
-    let (kind, element) = match values_of(child).map_err(|what| format!("a list of {what}"))? {
-        (kind, Storage::Fixed(element)) if kind.shape == Shape::Fixed(Vec::new()) => (kind, element),
-        (kind, _) => return Err(format!("a list of {}, not of numbers", kind.described)),
-    };
+    let (kind, element) = number_of(element_of(field)?)?;
     let described = format!("list of {}", kind.described);
     Ok((Kind { shape: Shape::Ragged, described, ..kind }, storage(element)))
+}
+
+/// Lists of one length, also within each other.
+fn fixed_list(field: &Field<'_>, count: u64) -> Result<(Kind, Storage), String> {
+    let (mut counts, mut child) = (vec![count], element_of(field)?);
+    while let Type::FixedSizeList { count } = child.kind {
+        counts.push(u64::try_from(count).map_err(|_| "a list of negative length".to_owned())?);
+        child = element_of(child)?;
+    }
+    if counts.len() > 1 && counts.contains(&0) {
+        return Err("a list of empty lists".into());
+    }
+    let (kind, element) = number_of(child)?;
+    Ok((kind.in_lists(counts.clone())?, Storage::FixedList { counts: counts.into(), element }))
+}
+
+fn element_of<'a, 'b>(field: &'b Field<'a>) -> Result<&'b Field<'a>, String> {
+    match &field.children[..] {
+        [child] if child.dictionary.is_some() => Err("a list of a dictionary's values".into()),
+        [child] => Ok(child),
+        _ => Err("a list without one element type".into()),
+    }
+}
+
+fn number_of(field: &Field<'_>) -> Result<(Kind, Element), String> {
+    match values_of(field).map_err(|what| format!("a list of {what}"))? {
+        (kind, Storage::Fixed(element)) if kind.is_plain() => Ok((kind, element)),
+        (kind, _) => Err(format!("a list of {}, not of numbers", kind.described)),
+    }
 }

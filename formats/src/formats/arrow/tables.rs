@@ -8,6 +8,9 @@ use super::flat::{Flat, Read, Table};
 /// The deepest nesting of tables. A field has another one for its type.
 const DEPTH_MAX: usize = 64;
 
+/// What comes before the length of a message, since Arrow 0.15; the first bytes of a stream.
+pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
+
 /// The number of version 4 of the metadata, which Arrow wrote before 1.0.
 const VERSION_4: i16 = 3;
 
@@ -186,6 +189,15 @@ impl<'a> Footer<'a> {
 }
 
 impl<'a> Schema<'a> {
+    /// The schema that other formats keep: a message by itself, after its length.
+    pub(crate) fn alone(bytes: &'a [u8]) -> Read<Schema<'a>> {
+        let message = bytes.strip_prefix(&CONTINUATION).unwrap_or(bytes);
+        match Message::read(message.get(4..).ok_or("it ends early")?)?.header {
+            Header::Schema(schema) => Ok(schema),
+            _ => Err("it is no schema".into()),
+        }
+    }
+
     fn of(flat: &mut Flat<'a>, schema: Table<'_>) -> Read<Schema<'a>> {
         let is_little_endian = flat.int(schema, (0, "endianness"), 0, i16::from_le_bytes)? == 0;
         // A schema is within a message or a footer.

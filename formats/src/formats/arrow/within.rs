@@ -43,7 +43,7 @@ impl ArrowIpc {
         let united = united(layouts).map_err(|(file, error)| error.with_path(files.path(file)))?;
         let wanted = if options.columns.is_empty() { Wanted::All } else { Wanted::Named(&options.columns) };
         let chosen = Listing::<(), ()>::choose(united, wanted).map_err(|error| error.with_path(files.place()))?;
-        Columnar::of(found, [name, "record batch"], options, |source, file, _| {
+        Columnar::of(found, [name, "record batch"], options, |source, file, _, _| {
             let Within { place, rows } = &tables[file.0 as usize];
             let listing = messages::read(source, file, place.clone(), |columns| {
                 // Of two columns with one name, the first counts. What cannot be read was not chosen.

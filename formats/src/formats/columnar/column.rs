@@ -35,6 +35,28 @@ impl Kind {
         Kind { shape: Shape::Fixed(vec![bytes]), ..Kind::scalar(DType::U8, described) }
     }
 
+    /// Lists of these lengths within each other, from the outside in, of such numbers.
+    ///
+    /// # Errors
+    /// Why there are none: they would be too long.
+    pub(crate) fn in_lists(self, lengths: Vec<u64>) -> Result<Kind, String> {
+        let bytes = lengths.iter().try_fold(self.dtype.size(), |bytes, &length| bytes.checked_mul(length));
+        if bytes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
+            return Err(format!("lists of the lengths {lengths:?}, of more than 2^63 bytes"));
+        }
+        let described = format!("{}{}", "list of ".repeat(lengths.len()), self.described);
+        Ok(Kind { shape: Shape::Fixed(lengths), described, ..self })
+    }
+
+    /// All that distinguishes it from others.
+    pub(super) fn in_words(&self) -> String {
+        let null = if self.is_nullable { ", may be null" } else { "" };
+        match &self.shape {
+            Shape::Fixed(shape) if !shape.is_empty() => format!("{} of shape {shape:?}{null}", self.described),
+            _ => format!("{}{null}", self.described),
+        }
+    }
+
     /// Whether it is a single number.
     pub(crate) fn is_plain(&self) -> bool {
         self.shape == Shape::Fixed(Vec::new())

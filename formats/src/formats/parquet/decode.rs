@@ -1,9 +1,10 @@
 //! Decodes the pages of a column chunk into a column of a unit.
 
 use super::chunk::Chunk;
-use super::nested;
+use super::nested::{self, Repeated};
 use super::reader::{ChunkReader, Run};
 use super::schema::{Build, Form, Leaf, Stem};
+use super::tensors::Row;
 use super::thrift::PageHeader;
 use super::values::{Stored, broken};
 use crate::formats::columnar::ByteRange;
@@ -25,7 +26,8 @@ pub(super) fn decode(chunks: &[Chunk], leaf: &Leaf, stored: &[Bytes], mut writer
     };
     match &leaf.build {
         Build::Values => rows(reader, stem, &mut writer)?,
-        Build::Numbers => lists(reader, stem, &mut writer)?,
+        Build::Numbers(_) => lists(reader, stem, &mut writer)?,
+        Build::Tensors(of) => tensors(reader, stem, of, &mut writer)?,
         Build::Nested(tree) => nested::rows(tree, &leaf.stems, &mut readers, &mut writer)?,
     }
     writer.finish()
@@ -83,6 +85,37 @@ fn lists(reader: &mut ChunkReader, stem: &Stem, writer: &mut ColumnWriter<'_>) -
         reader.skip(count);
     }
     open.map_or(Ok(()), |state| writer.end_row(state))
+}
+
+/// Entries are elements of lists within each other, whose levels and lengths come from the outside in.
+fn tensors(
+    reader: &mut ChunkReader,
+    stem: &Stem,
+    lists: &[(Repeated, u64)],
+    writer: &mut ColumnWriter<'_>,
+) -> Result<()> {
+    let mut row = Row::new(lists.iter().map(|(_, length)| *length).collect())?;
+    let (most, stored, width, mut scratch) = (most_of(stem), Stored::of(&stem.leaf), stem.bytes as usize, Vec::new());
+    while let Some(Run { repetition, definition, count }) = reader.peek()? {
+        // Entries that begin lists are taken one by one.
+        let goes_on = repetition as usize;
+        let count = if goes_on == lists.len() { count } else { 1 };
+        row.begin(goes_on, writer)?;
+        // The lists that have an element here; what follows them is an empty list, or none.
+        let there = lists.iter().take_while(|(of, _)| of.definition <= definition).count();
+        let is_empty = lists.get(there).is_some_and(|(of, _)| definition + 1 == of.definition);
+        let numbers = row.take(there, goes_on, count, is_empty)?;
+        if definition == most {
+            reader.values(count, |values| writer.elements(elements(stem.form, stored, values, &mut scratch)?.0))?;
+        } else {
+            if there == lists.len() {
+                row.state = Some(State::NullInside);
+            }
+            writer.nulls(numbers, width)?;
+        }
+        reader.skip(count);
+    }
+    row.end(writer)
 }
 
 /// Appends the element of a value.

@@ -3,14 +3,16 @@
 
 use super::chunk::{Chunk, Chunks};
 use super::decode::{decoded_bytes, total_bytes};
+use super::lengths;
 use super::metadata::{ChunkMetadata, Metadata, RowGroup};
 use super::schema::{Build, Form, Leaf, Stem, columns_of};
 use super::types::{Compression, Encoding};
 use super::values::Stored;
 use crate::dataset::FileId;
+use crate::formats::arrow::tables::Schema;
 use crate::formats::columnar::json::{Scalar, text_room};
 use crate::formats::columnar::layout::{Room, bound};
-use crate::formats::columnar::{BROTLI_BYTES, ByteRange, Group, LZ4_FRAME_BYTES, Listing, Wanted};
+use crate::formats::columnar::{BROTLI_BYTES, ByteRange, Column, Group, LZ4_FRAME_BYTES, Listing, Wanted};
 use crate::index::headers::{Source, u32_at};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -23,12 +25,19 @@ const TAIL_BYTES: u64 = 8;
 /// How much of the end of a file is read at once. Most metadata fits.
 const GUESS_BYTES: u64 = 64 << 10;
 
-/// Reads the metadata of a file, and whatever else shows how much memory its row groups take.
-pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Chunks>> {
+/// Reads the metadata of a file, and whatever else shows how much memory its row groups take. `first` are the columns
+/// of the first file, if it is another.
+pub(super) fn read(
+    source: &Source,
+    file: FileId,
+    wanted: Wanted<'_>,
+    first: Option<&[Column]>,
+) -> Result<Listing<Leaf, Chunks>> {
     let (metadata, end) = metadata(source)?;
-    let placed = |error: Error| error.with_path(source.path());
-    let found = columns_of(&metadata.fields);
-    let mut listing = Listing::choose(found, wanted).map_err(placed)?;
+    let mut listing = columns(source, end, &metadata, wanted)?;
+    for ((column, leaf), first) in listing.columns.iter_mut().zip(&mut listing.leaves).zip(first.unwrap_or_default()) {
+        leaf.like(&mut column.kind, &first.kind);
+    }
     for (number, group) in metadata.groups.iter().enumerate() {
         let rows = u64::try_from(group.rows)
             .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows", group.rows)))?;
@@ -57,6 +66,20 @@ pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<
         listing.groups.push(Group { file, number: number as u32, rows, stored, decoded, scratch });
     }
     Ok(listing)
+}
+
+/// Returns the wanted columns. The metadata begins at `end`.
+fn columns(source: &Source, end: u64, metadata: &Metadata, wanted: Wanted<'_>) -> Result<Listing<Leaf, Chunks>> {
+    let broken = |what: String| {
+        source
+            .corrupt(end, format!("the Arrow schema in the footer is broken: {what}"))
+            .with_remedy("write the file again, also without that schema (pyarrow: store_schema=False)")
+    };
+    let text = metadata.arrow_schema.as_deref();
+    let message = text.map(lengths::decoded).transpose().map_err(broken)?;
+    let note = message.as_deref().map(Schema::alone).transpose().map_err(broken)?;
+    let found = columns_of(&metadata.fields, note.as_ref().map(|note| &note.fields[..]));
+    Listing::choose(found, wanted).map_err(|error| error.with_path(source.path()))
 }
 
 /// Returns the metadata, and where it begins.
@@ -167,9 +190,11 @@ fn scratch(metadata: &ChunkMetadata, chunk: &Chunk, stem: &Stem) -> u64 {
 fn room(source: &Source, metadata: &ChunkMetadata, chunk: &Chunk, leaf: &Leaf, stem: &Stem) -> Result<u64> {
     let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
     match &leaf.build {
+        // It follows from the number of rows.
+        Build::Tensors(_) => Ok(0),
         Build::Values if stem.form != Form::Bytes => Ok(0),
         Build::Values => strings(source, metadata, chunk, stem),
-        Build::Numbers => chunk.values.checked_mul(stem.bytes).ok_or_else(too_many),
+        Build::Numbers(_) => chunk.values.checked_mul(stem.bytes).ok_or_else(too_many),
         Build::Nested(_) => {
             let entries = chunk.values.checked_mul(stem.words.saturating_add(stem.scalar.room()));
             let bytes = match (stem.scalar, Stored::of(&stem.leaf)) {

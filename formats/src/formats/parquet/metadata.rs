@@ -13,6 +13,8 @@ pub struct Metadata {
     pub fields: Vec<Node>,
     /// None where columns are encrypted.
     pub groups: Vec<RowGroup>,
+    /// The schema that Arrow's writers keep beside that of Parquet, as they wrote it.
+    pub arrow_schema: Option<Vec<u8>>,
     pub is_encrypted: bool,
 }
 
@@ -114,6 +116,7 @@ impl Metadata {
 
     fn parse(at: &mut Thrift<'_>) -> Read<Metadata> {
         let (mut schema, mut groups, mut is_encrypted) = (None, None, false);
+        let mut arrow_schema = None;
         let numbers: Numbers<4> = at.fields(Fields::of([1, 3]), |at, field, kind| {
             match (field, kind) {
                 (2, LIST) if schema.is_some() => return Err("there are two schemas".into()),
@@ -131,7 +134,12 @@ impl Metadata {
                     })?;
                     groups = Some(found);
                 }
-                (5 | 7, LIST) | (6 | 9, BINARY) => at.skip(kind)?,
+                (5, LIST) => at.elements(STRUCT, |at, _| {
+                    let (key, value) = pair(at)?;
+                    arrow_schema = arrow_schema.or(value.filter(|_| key == ARROW_SCHEMA));
+                    Ok(())
+                })?,
+                (7, LIST) | (6 | 9, BINARY) => at.skip(kind)?,
                 (8, STRUCT) => {
                     is_encrypted = true;
                     at.skip(kind)?;
@@ -148,8 +156,25 @@ impl Metadata {
         if is_encrypted {
             groups.clear();
         }
-        Ok(Metadata { fields, groups, is_encrypted })
+        Ok(Metadata { fields, groups, arrow_schema: arrow_schema.map(<[u8]>::to_vec), is_encrypted })
     }
+}
+
+/// The key of the schema of Arrow.
+const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
+
+/// A key of the writer's, and its value: text, which need not be UTF-8.
+fn pair<'a>(at: &mut Thrift<'a>) -> Read<(&'a [u8], Option<&'a [u8]>)> {
+    let (mut key, mut value) = (None, None);
+    let _: Numbers<0> = at.fields(Fields::NONE, |at, field, kind| {
+        match (field, kind) {
+            (1, BINARY) => key = Some(at.bytes()?),
+            (2, BINARY) => value = Some(at.bytes()?),
+            _ => past(at, field, kind, 2)?,
+        }
+        Ok(())
+    })?;
+    Ok((key.ok_or("a value of the writer's has no key")?, value))
 }
 
 fn required<const COUNT: usize>(numbers: &Numbers<COUNT>, field: usize, name: &str) -> Read<i64> {

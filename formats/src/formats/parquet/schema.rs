@@ -1,9 +1,11 @@
 //! Turns a Parquet schema into columns: which can be read, and in which form.
 
+use super::lengths;
 use super::metadata::Node;
 use super::nested::{Kind as Tangle, Repeated, Tree};
 use super::types::{Converted, Logical, Physical, Primitive, Repetition};
 use crate::dataset::{DType, Shape};
+use crate::formats::arrow::tables::{Field, Type};
 use crate::formats::columnar::json::{self, Scalar};
 use crate::formats::columnar::{Kind, name_file};
 use uringload_core::{Error, ErrorKind, Result};
@@ -40,8 +42,11 @@ pub struct Leaf {
 pub(super) enum Build {
     /// A value a row.
     Values,
-    /// A list of numbers a row.
-    Numbers,
+    /// A list of numbers a row, by its levels.
+    Numbers(Repeated),
+    /// Lists of numbers within each other, or one, all of the same lengths: their levels and lengths, from the outside
+    /// in.
+    Tensors(Box<[(Repeated, u64)]>),
     /// Anything else, as JSON text.
     Nested(Tree),
 }
@@ -64,13 +69,32 @@ pub(super) struct Stem {
 /// A column of a file, or why it cannot be read.
 pub(super) type Found = (String, Result<(Kind, Leaf)>);
 
-/// Returns the columns of a schema: the fields of structs; anything that repeats is one column.
-pub(super) fn columns_of(schema: &[Node]) -> Vec<Found> {
+/// Returns the columns of a schema: the fields of structs; anything that repeats is one column. `note` is Arrow's
+/// schema of them.
+pub(super) fn columns_of(schema: &[Node], note: Option<&[Field<'_>]>) -> Vec<Found> {
     let mut leaves = Vec::new();
     schema.iter().for_each(|field| field.leaves(&mut leaves));
     let mut reader = LeafWalk { leaves, first: 0, next: 0, found: Vec::new() };
-    schema.iter().for_each(|field| reader.columns(field, "", 0));
+    reader.all(schema, note, "", 0);
     reader.found
+}
+
+impl Leaf {
+    /// Takes the length that the first file says lists have, or that it says none: a writer may have left out the note.
+    /// Rows are compared with it as they are decoded. `kind` is this file's.
+    pub(super) fn like(&mut self, kind: &mut Kind, first: &Kind) {
+        if (&kind.described, kind.dtype) != (&first.described, first.dtype) {
+            return;
+        }
+        self.build = match (&self.build, &first.shape) {
+            (Build::Numbers(of), Shape::Fixed(lengths)) if lengths.len() == 1 => {
+                Build::Tensors([(*of, lengths[0])].into())
+            }
+            (Build::Tensors(lists), Shape::Ragged) if lists.len() == 1 => Build::Numbers(lists[0].0),
+            _ => return,
+        };
+        kind.shape.clone_from(&first.shape);
+    }
 }
 
 /// Walks a schema, leaf by leaf. The depth of schemas is bounded when the footer is read.
@@ -83,18 +107,25 @@ struct LeafWalk<'a> {
 }
 
 impl LeafWalk<'_> {
-    /// Appends the columns of a field. `definition` is the level from which on its parent is there.
-    fn columns(&mut self, field: &Node, prefix: &str, definition: u32) {
+    /// Appends the columns of some fields. `definition` is the level from which on their parent is there.
+    fn all(&mut self, fields: &[Node], note: Option<&[Field<'_>]>, prefix: &str, definition: u32) {
+        for (field, note) in fields.iter().zip(lengths::of_each(fields, note)) {
+            self.columns(field, note, prefix, definition);
+        }
+    }
+
+    fn columns(&mut self, field: &Node, note: Option<&Field<'_>>, prefix: &str, definition: u32) {
         let name = format!("{prefix}{}", field.name);
         if field.is_group() && field.repetition != Repetition::Repeated && !is_list(field) && !is_map(field) {
             let definition = definition + u32::from(field.repetition == Repetition::Optional);
             let prefix = format!("{name}.");
             let first = self.found.len();
-            field.fields().iter().for_each(|field| self.columns(field, &prefix, definition));
+            let note = note.filter(|note| note.kind == Type::Struct).map(|note| &note.children[..]);
+            self.all(field.fields(), note, &prefix, definition);
             return name_file(&name, &mut self.found[first..]);
         }
         self.first = self.next;
-        let column = self.field(field, definition, 0).and_then(|tree| self.column(tree)).map_err(|what| {
+        let column = self.field(field, definition, 0).and_then(|tree| self.column(tree, note)).map_err(|what| {
             Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"))
         });
         // A tree that cannot be read may have been left early.
@@ -102,20 +133,25 @@ impl LeafWalk<'_> {
         self.found.push((name, column));
     }
 
-    fn column(&self, tree: Tree) -> Result<(Kind, Leaf), String> {
+    fn column(&self, tree: Tree, note: Option<&Field<'_>>) -> Result<(Kind, Leaf), String> {
         let leaves = &self.leaves[self.first..][tree.stems.clone()];
         let kinds = leaves.iter().map(|(node, leaf)| kind_of(node, leaf)).collect::<Result<Vec<_>, String>>()?;
         let own = &kinds[0].0;
+        let lists = if own.is_plain() { lists_of(&tree, note)? } else { Vec::new() };
         let (mut kind, build) = match &tree.kind {
             Tangle::Value => (own.clone(), Build::Values),
-            Tangle::List(_, element) if matches!(element.kind, Tangle::Value) && own.is_plain() => {
+            _ if !lists.is_empty() => {
+                let lengths = lists.iter().map(|(_, length)| *length).collect();
+                (own.clone().in_lists(lengths)?, Build::Tensors(lists.into()))
+            }
+            Tangle::List(of, element) if matches!(element.kind, Tangle::Value) && own.is_plain() => {
                 let described = format!("list of {}", own.described);
-                (Kind { shape: Shape::Ragged, described, ..own.clone() }, Build::Numbers)
+                (Kind { shape: Shape::Ragged, described, ..own.clone() }, Build::Numbers(*of))
             }
             _ => (Kind::text(format!("JSON of {}", described(&tree, &kinds))), Build::Nested(tree.clone())),
         };
         // An element may be null, too.
-        kind.is_nullable = tree.definition > 0 || matches!(build, Build::Numbers);
+        kind.is_nullable = tree.definition > 0 || matches!(build, Build::Numbers(_) | Build::Tensors(_));
         let mut words = vec![0; kinds.len()];
         tree.add_words(0, &mut words);
         let mut stems = Vec::with_capacity(kinds.len());
@@ -186,6 +222,25 @@ impl LeafWalk<'_> {
         let stems = start..self.next - self.first;
         if stems.is_empty() { Err("a struct without fields".into()) } else { Ok(Tree { definition, stems, kind }) }
     }
+}
+
+/// The levels and lengths of lists within each other, from the outside in, which all have one length by the note, and
+/// hold single values at last. None for all other lists.
+///
+/// # Errors
+/// A length below 0.
+fn lists_of(tree: &Tree, note: Option<&Field<'_>>) -> Result<Vec<(Repeated, u64)>, String> {
+    let (mut found, mut tree, mut note) = (Vec::new(), tree, note);
+    while let Tangle::List(of, element) = &tree.kind {
+        let Some(Field { kind: Type::FixedSizeList { count }, children, .. }) = note else { return Ok(Vec::new()) };
+        found.push((*of, u64::try_from(*count).map_err(|_| "a list of negative length".to_owned())?));
+        tree = element;
+        note = children.first();
+    }
+    let is_single = matches!(tree.kind, Tangle::Value) && note.is_some_and(|note| note.children.is_empty());
+    // Lists of empty lists have no tensor.
+    let is_tensor = is_single && (found.len() == 1 || found.iter().all(|(_, length)| *length > 0));
+    Ok(if is_tensor { found } else { Vec::new() })
 }
 
 fn leaves_of(field: &Node) -> usize {

@@ -115,7 +115,7 @@ impl<'a> Thrift<'a> {
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    fn bytes(&mut self) -> Read<&'a [u8]> {
+    pub(super) fn bytes(&mut self) -> Read<&'a [u8]> {
         let len = self.count()?;
         self.take(len).ok_or_else(ends_early)
     }
