@@ -128,7 +128,7 @@ pub mod inspect {
     pub use crate::sampler::strided::{Position, Strided};
     pub use crate::sampler::walk::Walk;
     pub use crate::sampler::window::Windowed;
-    pub use crate::samples::Samples;
+    pub use crate::samples::{Content, Samples};
     pub use crate::stage::Errands;
     pub use crate::state::{Identity, Received, VERSION};
     pub use crate::stats::counters::{Counter, Counters, Gauge};
@@ -137,7 +137,7 @@ pub mod inspect {
     pub use crate::transform::images::{SIDE_MAX, images_on_host};
     pub use crate::transform::tokens::tokens_on_host;
     pub use uringload_formats::SHARD_SAMPLES;
-    pub use uringload_images::example_bmp;
+    pub use uringload_images::{Format, Media, example_bmp};
     pub use uringload_sys::file::{may_replace, replace};
 
     /// Everything that GPUDirect Storage needs, link by link.

@@ -333,12 +333,11 @@ impl Group<'_> {
         if let Some(given) = self.get("image_column") {
             return given.text().map(str::to_owned);
         }
-        let mut columns = Samples::new(Arc::clone(dataset))?.image_columns()?;
-        if columns.len() == 1 {
-            return Ok(columns.remove(0));
-        }
-        let what = format!("of the columns, {} have encoded images in the first samples", columns.len());
-        Err(invalid(what, "name one: \"image_column\""))
+        let named = |error: Error| match error.kind() {
+            ErrorKind::InvalidArgument => error.with_remedy("name the column of the images: \"image_column\""),
+            _ => error,
+        };
+        Samples::new(Arc::clone(dataset))?.image_column().map_err(named)
     }
 
     /// Where batches go.

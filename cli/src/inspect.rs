@@ -8,19 +8,26 @@ use crate::interrupt::Interrupt;
 use crate::layout::{Chunks, Layout, wanted_bytes};
 use crate::output::{self, Table};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::dataset::{Dataset, SampleId, Shape, Span};
+use uringload::dataset::{Dataset, Field, SampleId, Shape, Span};
+use uringload::inspect::{Content, Media, Samples};
 use uringload_measure::facts;
 use uringload_measure::text;
 
-/// Opens the dataset and describes it; reads no sample.
+/// Opens the dataset and describes it; reads a sample or a few, to see what the bytes of its columns are.
 pub fn run(options: &Inspect) -> Done {
     let start = Instant::now();
     Interrupt::end_at_once();
     let dataset = data::open(&options.paths, &options.format.0)?;
-    let dataset = &*dataset;
     let opening = start.elapsed();
-    let text = if options.json { format!("{:#}\n", as_json(dataset)) } else { as_text(dataset, opening) };
+    let seen = seen(&dataset);
+    let dataset = &*dataset;
+    let text = if options.json {
+        format!("{:#}\n", as_json(dataset, seen.as_deref()))
+    } else {
+        as_text(dataset, seen.as_deref(), opening)
+    };
     if options.json {
         output::print(&text)?
     } else {
@@ -58,7 +65,54 @@ impl Sizes {
     }
 }
 
-fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
+/// Samples that are looked at: the first may be broken.
+const SAMPLES_SEEN: u64 = 8;
+
+/// A sample that takes more bytes to read is not looked at.
+const SEEN_BYTES: u64 = 1 << 30;
+
+/// What the bytes of each column are in the first sample that can be read, and whether a name says otherwise. `None`:
+/// reading takes too much.
+fn seen(dataset: &Arc<dyn Dataset>) -> Option<Vec<Option<String>>> {
+    let index = dataset.index();
+    let first = || (0..dataset.len().min(SAMPLES_SEEN)).map(SampleId);
+    let decoded = dataset.units().map_or(0, |units| units.largest_decoded());
+    let is_long = |id| decoded.max(wanted_bytes(&**dataset, id)) > SEEN_BYTES;
+    if index.plain_field.is_none() && first().any(is_long) {
+        return None;
+    }
+    let samples = Samples::new(Arc::clone(dataset)).ok();
+    let contents = samples.and_then(|samples| first().find_map(|id| Some((id, samples.contents(id).ok()?))));
+    let (id, contents) = contents.unwrap_or((SampleId(0), Vec::new()));
+    let ending = |field: &Field| match index.format {
+        "tar" => Some(field.name.clone()),
+        "folder" | "zip" => {
+            let mut key = Vec::new();
+            dataset.key(id, &mut key);
+            Some(String::from_utf8_lossy(&key).into_owned())
+        }
+        _ => None,
+    };
+    let fields = index.schema.fields.iter().zip(contents);
+    Some(fields.map(|(field, content)| in_words(content?, ending(field).as_deref().unwrap_or_default())).collect())
+}
+
+/// What a value is that is called as its `name` ends.
+fn in_words(content: Content, name: &str) -> Option<String> {
+    let (media, words) = match content {
+        Content::Image(format) => (None, format!("{format} image")),
+        Content::Media(media) => (Some(media), format!("{media}, not decoded")),
+        _ => (None, "neither sound nor film by its first bytes".to_owned()),
+    };
+    let ending = name.rsplit('.').next().unwrap_or_default();
+    match (Media::fits(media, ending), content) {
+        (Some(false), _) => Some(format!("{words}, though called .{ending}")),
+        (_, Content::Image(_) | Content::Media(_)) => Some(words),
+        _ => None,
+    }
+}
+
+fn as_text(dataset: &dyn Dataset, seen: Option<&[Option<String>]>, opening: Duration) -> String {
     let (index, sizes) = (dataset.index(), Sizes::of(dataset));
     let of = |bytes: u64| text::bytes(bytes as f64);
     let mut table = Table::new(output::NAMES);
@@ -76,7 +130,12 @@ fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
             0 => String::new(),
             lacking => format!(", lacking in {} samples", text::count(lacking)),
         };
-        table.row("column", format!("{}: {} {}{stored}{lacking}", field.name, field.dtype, shape(&field.shape)));
+        let seen = seen.and_then(|seen| seen.get(number)?.as_ref());
+        let seen = seen.map_or_else(String::new, |seen| format!(", {seen}"));
+        table.row("column", format!("{}: {} {}{stored}{seen}{lacking}", field.name, field.dtype, shape(&field.shape)));
+    }
+    if seen.is_none() {
+        table.row("contents", format!("not looked at: a sample takes more than {} to read", of(SEEN_BYTES)));
     }
     if let Some((least, most)) = shard_sizes(dataset) {
         let shards = text::count(dataset.shards().len() as u64);
@@ -110,7 +169,7 @@ fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
     table.text
 }
 
-fn as_json(dataset: &dyn Dataset) -> Value {
+fn as_json(dataset: &dyn Dataset, seen: Option<&[Option<String>]>) -> Value {
     let (index, sizes) = (dataset.index(), Sizes::of(dataset));
     let column = |(number, field): (usize, &uringload::dataset::Field)| {
         let shape = match &field.shape {
@@ -118,7 +177,14 @@ fn as_json(dataset: &dyn Dataset) -> Value {
             Shape::Ragged => Value::Null,
         };
         let encoding = index.encodings.get(number).map(|encoding| &encoding.words);
-        json!({ "name": field.name, "dtype": field.dtype.name(), "shape": shape, "encoding": encoding })
+        let content = seen.and_then(|seen| seen.get(number)?.as_ref());
+        json!({
+            "name": field.name,
+            "dtype": field.dtype.name(),
+            "shape": shape,
+            "encoding": encoding,
+            "content": content,
+        })
     };
     let layout = Layout::of(dataset);
     let chunks = Chunks::of(dataset).map(|chunks| {

@@ -17,7 +17,7 @@ mod webp;
 pub(crate) use jpeg::{as_seen as jpeg_as_seen, part as jpeg_part, usual_upright};
 pub(crate) use turbo::JpegBuffers;
 
-use crate::{Image, refused};
+use crate::{Image, Media, refused};
 use std::fmt;
 use std::path::PathBuf;
 use uringload_core::not_built_in;
@@ -291,6 +291,10 @@ impl Decoded {
 fn unknown(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::new(ErrorKind::Empty, "the image has no bytes").with_offset(0);
+    }
+    if let Some(media) = Media::of(bytes) {
+        let error = Error::new(ErrorKind::WrongFileType, format!("this is {media}, and no image")).with_offset(0);
+        return error.with_remedy("decode it in a function of your own (in Python: transform=), or leave it as bytes");
     }
     let head = &bytes[..bytes.len().min(8)];
     let what = format!("no known image starts with the bytes {head:02x?}");

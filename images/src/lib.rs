@@ -39,6 +39,7 @@ mod weights;
 mod lanes;
 mod resample;
 mod view;
+mod media;
 mod decode;
 mod encode;
 mod tensor;
@@ -60,6 +61,7 @@ pub use decode::{
 };
 pub use encode::{encode_bmp, encode_jpeg};
 pub use image::{Image, Region};
+pub use media::Media;
 pub use op::{Between, Erasing, Op, SIDE_MAX, Size};
 pub use passes::{Passes, Taps};
 pub use plan::{Plan, Rectangle, Scratch};

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 
 import pytest
 
@@ -37,6 +41,35 @@ def test_the_module_is_the_same_command(folder: pathlib.Path) -> None:
         command = [sys.executable, "-m", "uringload", *map(str, arguments)]
         done, script = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False), run(*arguments)
         assert (done.returncode, done.stdout, done.stderr) == (script.returncode, script.stdout, script.stderr)
+
+
+def test_inspect_names_sound_wherever_it_lies(tmp_path: pathlib.Path) -> None:
+    wav = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0" + bytes(200)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.wav").write_bytes(wav)
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name, value in (("a.txt", b"a word"), ("a.wav", wav)):
+            member = tarfile.TarInfo(name)
+            member.size = len(value)
+            archive.addfile(member, io.BytesIO(value))
+    for name, how in (("stored", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w", how) as zipped:
+            zipped.writestr("a.wav", wav)
+    paths = [("folder", "data"), ("a.tar", "wav"), ("stored.zip", "data"), ("deflated.zip", "data")]
+    if importlib.util.find_spec("pyarrow") is not None:
+        import pyarrow.parquet
+
+        rows = pyarrow.table({"text": ["a"], "audio": [{"bytes": wav, "path": None}]})
+        # As Hugging Face declares it.
+        audio = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+        pyarrow.parquet.write_table(rows.cast(pyarrow.schema([("text", pyarrow.string()), ("audio", audio)])),
+                                    tmp_path / "a.parquet")  # fmt: skip
+        paths.append(("a.parquet", "audio"))
+    for path, column in paths:
+        told = json.loads(run("inspect", tmp_path / path, "--json").stdout)
+        contents = {one["name"]: one["content"] for one in told["columns"]}
+        assert contents.pop(column) == "WAV audio, not decoded", f"{path}: {told}"
+        assert not any(contents.values()), f"{path}: {contents}"
 
 
 def test_all_output_arrives_although_rusts_main_does_not_end(folder: pathlib.Path) -> None:

@@ -190,17 +190,7 @@ impl Making {
             |what: String, remedy: &'static str| Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy);
         let name = match &images.column {
             Some(name) => name.clone(),
-            None => {
-                let mut names = Samples::new(Arc::clone(dataset))?.image_columns()?;
-                match names.len() {
-                    1 => names.remove(0),
-                    0 => {
-                        let what = "no column of the first samples has encoded images".into();
-                        return Err(refused(what, "name the column, if later samples have some"));
-                    }
-                    _ => return Err(refused(format!("the columns {} have images", names.join(", ")), "name one")),
-                }
-            }
+            None => Samples::new(Arc::clone(dataset))?.image_column()?,
         };
         let field = dataset.schema().fields.iter().position(|field| field.name == name);
         let field = field.ok_or_else(|| refused(format!("there is no column {name:?}"), "name another"))?;

@@ -95,14 +95,11 @@ impl Images {
         if let Some(column) = &self.image_column {
             return Ok(column.clone());
         }
-        let mut columns = Samples::new(Arc::clone(dataset))?.image_columns()?;
-        match columns.len() {
-            1 => Ok(columns.remove(0)),
-            0 => Err(Error::new(ErrorKind::InvalidArgument, "no column of the first samples has encoded images")
-                .with_remedy("name the column with --image-column, if later samples have some")),
-            _ => Err(Error::new(ErrorKind::InvalidArgument, format!("the columns {} have images", columns.join(", ")))
-                .with_remedy("name one with --image-column")),
-        }
+        let named = |error: Error| match error.kind() {
+            ErrorKind::InvalidArgument => error.with_remedy("name the column of the images with --image-column"),
+            _ => error,
+        };
+        Samples::new(Arc::clone(dataset))?.image_column().map_err(named)
     }
 
     /// Applies that to images of `dataset`.

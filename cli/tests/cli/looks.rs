@@ -82,6 +82,38 @@ fn inspect_knows_shards_by_their_index() {
     }
 }
 
+/// What is not decoded here is named, and a name that says otherwise, too.
+#[test]
+fn inspect_names_sound_and_film_by_their_first_bytes() {
+    let wav = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0";
+    for (name, bytes, words) in [
+        ("a.wav", &wav[..], ", WAV audio, not decoded\n"),
+        ("a.FLAC", b"fLaC\0\0\0\x22", ", FLAC audio, not decoded\n"),
+        ("a.mp4", b"\0\0\0\x20ftypisom", ", MP4 video, not decoded\n"),
+        ("a.wav", b"\x89PNG\r\n\x1a\n", ", PNG image, though called .wav\n"),
+        ("a.mp3", wav, ", WAV audio, not decoded, though called .mp3\n"),
+        ("a.ogg", b"an error page", ", neither sound nor film by its first bytes, though called .ogg\n"),
+        ("a.dat", b"an error page", "\n"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder.path().join(name), bytes);
+        let dir = folder.path().display();
+        let (text, _) = expect(&mut uringload(&format!("inspect {dir}")), 0);
+        assert!(text.contains(&format!("data: u8 of any length{words}")), "{name}: {text}");
+        let told = json(&expect(&mut uringload(&format!("inspect {dir} --json")), 0).0);
+        let content =
+            told["columns"][0]["content"].as_str().map_or("\n".to_owned(), |content| format!(", {content}\n"));
+        assert_eq!(content, words, "{told}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("a.wav"), wav);
+    let dir = folder.path().display();
+    let (_, err) = expect(&mut uringload(&format!("bench {dir} --transform resize(8x8)")), 2);
+    assert!(err.contains("\"data\" is WAV audio, not decoded") && err.contains("--image-column"), "{err}");
+    let (_, err) = expect(&mut uringload(&format!("bench {dir} --transform resize(8x8) --image-column data")), 1);
+    assert!(err.contains("this is WAV audio, and no image"), "{err}");
+}
+
 #[test]
 fn completions_and_pages_know_every_command() {
     for shell in ["bash", "elvish", "fish", "nushell", "powershell", "zsh"] {

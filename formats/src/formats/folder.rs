@@ -9,8 +9,8 @@ mod yolo;
 
 use crate::compose::{Labels, Unlabelled};
 use crate::dataset::{
-    DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape,
-    SkipReason, Skipped, Span, Value,
+    DType, Dataset, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, SkipReason, Skipped,
+    Span, Value,
 };
 use crate::detect::is_beside_data;
 use crate::find::names::has_extension;
@@ -182,12 +182,7 @@ impl Folder {
             fields.push(Field { name: "label".into(), dtype: DType::I64, shape: Shape::Fixed(Vec::new()) });
         }
         let samples = files.len() as u64;
-        let sound_or_film = sound_or_film(&files).filter(|_| dtype == DType::U8);
         let mut index = Index::new("folder", files, Schema { fields }, samples);
-        if let Some(encoding) = sound_or_film {
-            index.encodings = index.schema.fields.iter().map(|field| Encoding::raw(field.dtype.name())).collect();
-            index.encodings[0] = encoding;
-        }
         index.bytes = saturating_sum(index.files.sizes());
         index.plain_field = Some(0);
         index.parse_reads_bytes = false;
@@ -250,29 +245,6 @@ impl Dataset for Folder {
         let label = self.classes.as_ref()?.label(file_of(id));
         Some((label.into(), &self.index.classes[label as usize]))
     }
-}
-
-/// What the bytes are, if all files are called as sound or film of one kind: they are not decoded here.
-fn sound_or_film(files: &FileTable) -> Option<Encoding> {
-    let kind = |file: u32| {
-        let name = files.name(FileId(file));
-        let dot = name.iter().rposition(|&byte| byte == b'.')?;
-        let ending = std::str::from_utf8(&name[dot + 1..]).ok()?.to_ascii_lowercase();
-        let is = |endings: &[&str]| endings.contains(&&*ending);
-        let what = match () {
-            () if is(&["wav", "flac", "mp3", "ogg", "opus", "m4a"]) => "audio",
-            () if is(&["mp4", "webm", "mkv", "avi", "mov"]) => "video",
-            () => return None,
-        };
-        Some((what, ending))
-    };
-    if files.is_empty() {
-        return None;
-    }
-    let first = kind(0)?;
-    // Fits: a table has fewer than 2^32 files.
-    let is_one = (1..files.len() as u32).all(|file| kind(file).as_ref() == Some(&first));
-    is_one.then(|| Encoding::encoded(format!("{} ({}), not decoded", first.0, first.1), first.1))
 }
 
 /// Sparse files may be of any size, so that a sum of sizes may not fit.
