@@ -250,10 +250,23 @@ fn known_field(dataset: &dyn Dataset) -> Result<usize> {
             "samples cannot be packed or put into buckets by column {name:?}: the index does not know the lengths of \
              its values"
         );
-        let remedy = "batch samples, or store the dataset in a format whose index has lengths";
-        return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
+        return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(with_lengths(dataset.format(), name)));
     }
     Ok(field)
+}
+
+/// How the column of a format gets lengths: by itself in MDS.
+fn with_lengths(format: &str, name: &str) -> String {
+    let option = match format {
+        "parquet" | "arrow" | "jsonl" | "csv" => "columns",
+        "tfrecord" => "fields",
+        "hdf5" => "tensors",
+        _ => return "batch samples, or write that column by itself, in a format whose index has lengths".into(),
+    };
+    format!(
+        "batch samples, or write the column once with its lengths, and open that: \
+         uringload pack SRC DST --layout mds --{option} {name}"
+    )
 }
 
 /// Refuses samples that would be cut into so many pieces that one of them is too much for a window.

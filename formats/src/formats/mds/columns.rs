@@ -159,8 +159,14 @@ impl Layout for Columns {
             first += field_of(column);
             here
         };
-        let column = self.columns.iter().find(is_it)?;
-        (column.kind == Kind::Bytes).then(|| len - SIZE_BYTES - self.fixed_bytes)
+        let bytes = len - SIZE_BYTES - self.fixed_bytes;
+        match &self.columns.iter().find(is_it)?.kind {
+            Kind::Bytes => Some(bytes),
+            Kind::Array { named, dtype, dims: 1 } => {
+                elements_in(bytes.checked_sub(1 + u64::from(named.is_none()))?, dtype.size())
+            }
+            Kind::Fixed { .. } | Kind::Array { .. } => None,
+        }
     }
 
     fn split(&self, sample: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong> {
@@ -236,6 +242,16 @@ const SIZE_BYTES: u64 = 4;
 
 /// A type, a byte for the dimensions, and up to 63 lengths of 8 bytes.
 const HEADER_BYTES_MAX: usize = 2 + 63 * 8;
+
+/// How many elements of `size` bytes a vector has that takes this many bytes with its length, which has as few bytes as
+/// it can: 1, 2, 4 or 8. No other number takes as many.
+fn elements_in(bytes: u64, size: u64) -> Option<u64> {
+    [1_u32, 2, 4, 8].into_iter().find_map(|width| {
+        let elements = bytes.checked_sub(width.into()).filter(|values| values % size == 0)? / size;
+        let fits = width == 8 || elements >> (8 * width) == 0;
+        (fits && (width == 1 || elements >> (4 * width) > 0)).then_some(elements)
+    })
+}
 
 /// The header of an array: `[u8 dtype]`, unless the encoding names it; `u8 dims << 2 | width`; the lengths.
 struct Header {
@@ -360,4 +376,20 @@ fn dtype_named(name: &str) -> Option<DType> {
 
 fn dtype_of_code(code: u8) -> Option<DType> {
     DTYPES.iter().find(|dtype| dtype.1 == code).map(|dtype| dtype.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_have_the_number_of_elements_that_their_bytes_leave() {
+        for size in [1, 2, 4, 8] {
+            for elements in (0..600).chain(65_000..66_000).chain([(1 << 32) - 1, 1 << 32, 1 << 40]) {
+                let width = [1_u32, 2, 4].into_iter().find(|width| elements >> (8 * width) == 0).unwrap_or(8);
+                assert_eq!(elements_in(u64::from(width) + elements * size, size), Some(elements), "{size}");
+            }
+        }
+        assert_eq!((elements_in(0, 1), elements_in(2, 8), elements_in(2 + 255, 1)), (None, None, None));
+    }
 }
