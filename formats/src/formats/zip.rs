@@ -17,7 +17,7 @@ use crate::index::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options};
 use bytes::Bytes;
 use directory::{DEFLATED, Member, STORED, content_in, inflate};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
@@ -266,25 +266,29 @@ fn label(entries: &mut [Entry], asked: Option<bool>) -> Result<Option<Vec<String
         return Ok(None);
     }
     let shared = shared_folder(entries);
-    let class_of = |entry: &Entry| entry.member.name[shared..].split_once('/').map(|(class, _)| class.to_owned());
-    let mut classes = BTreeSet::new();
-    for entry in &*entries {
-        match class_of(entry) {
-            Some(class) => _ = classes.insert(class),
+    // Each class with its number in the order of the members, which becomes that in the order of the names.
+    let mut classes: BTreeMap<String, u32> = BTreeMap::new();
+    for Entry { member, label, .. } in &mut *entries {
+        *label = match member.name[shared..].split_once('/') {
+            Some((class, _)) if classes.contains_key(class) => classes[class],
+            Some((class, _)) => {
+                // Fits: there are no more classes than members.
+                let number = classes.len() as u32;
+                classes.insert(class.to_owned(), number);
+                number
+            }
             None if asked.is_none() => return Ok(None),
             None => {
-                let what = format!("labels are required, and the member {:?} is in no class folder", entry.member.name);
+                let what = format!("labels are required, and the member {:?} is in no class folder", member.name);
                 let error = Error::new(ErrorKind::InvalidArgument, what);
                 return Err(error.with_remedy("put it into a class folder, or go without labels"));
             }
-        }
+        };
     }
-    let classes: Vec<String> = classes.into_iter().collect();
-    for entry in entries {
-        // Each is there: the classes were made of them. Fits: there are no more classes than members.
-        entry.label = class_of(entry).map_or(0, |class| classes.binary_search(&class).unwrap_or(0) as u32);
-    }
-    Ok(Some(classes))
+    let mut places = vec![0; classes.len()];
+    (0..).zip(classes.values()).for_each(|(place, &number)| places[number as usize] = place);
+    entries.iter_mut().for_each(|entry| entry.label = places[entry.label as usize]);
+    Ok(Some(classes.into_keys().collect()))
 }
 
 /// The length of the folders, with their slashes, that all names begin with.
