@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _log
 from ._output import Batch, _import_torch
+
+#: Smaller arrays are stacked when all are there: they are still in the processor's cache then.
+ROW_BYTES_LEAST = 64 << 10
 
 
 class Stack:
@@ -22,6 +27,17 @@ class Stack:
         self._torch = _import_torch('output="torch"') if output == "torch" else None
         self._stacks_numbers = output != "dlpack"
         self._told: dict[str, object] = {}
+        self._rows = Rows(0)
+
+    def of_batch(self, samples: int) -> Stack:
+        """The same for one batch of this number of samples: `put` says when each is made."""
+        made = copy.copy(self)
+        made._rows = Rows(samples)
+        return made
+
+    def put(self, index: int, sample: Any) -> Any:
+        """The sample, with its large arrays in the memory of the batch."""
+        return self._rows.put(index, sample)
 
     def __call__(self, samples: list[Any], facts: Any) -> Any:
         """The batch of at least one sample. `facts` are those of a `Batch`, if it becomes one."""
@@ -97,6 +113,9 @@ class Stack:
 
     def _arrays(self, values: list[Any], name: str, kind: Any, stacked: Any) -> Any:
         first = values[0]
+        whole = self._rows.whole(values)
+        if whole is not None:
+            return whole
         for value in values:
             if not isinstance(value, kind):
                 self._stays(name, f"some values are {type(value).__name__}")
@@ -126,3 +145,93 @@ class Stack:
             what = f"column {name!r}" if name else "the batch"
             _log.warning("%s of transformed samples stays a list: %s; make them alike in the transform, or give a "
                          "function as collate (collate=\"list\" for lists without this line)", what, why)
+
+
+class Rows:
+    """The memory of a batch, into which large arrays are copied one by one as samples are made.
+
+    An array that has just been made is in the processor's cache, and the next sample's takes its memory. Where all are
+    kept until the last is there, each is in memory that the system has to clear first, and is read from there again.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+        #: By key or position of the column: its memory, once two arrays were alike, and the arrays in it.
+        self._columns: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def put(self, index: int, sample: Any) -> Any:
+        """The sample, with its large arrays in the memory of the batch. It has the place `index` there."""
+        if index > 0 and not self._columns:
+            return sample
+        if type(sample) is dict:
+            return {key: self._put(index, key, value) for key, value in sample.items()}
+        if type(sample) in (tuple, list):
+            return type(sample)(self._put(index, position, value) for position, value in enumerate(sample))
+        return self._put(index, None, sample)
+
+    def whole(self, values: list[Any]) -> Any:
+        """The memory in which exactly these arrays lie, in this order; None if there is none."""
+        for whole, rows in self._columns.values():
+            if whole is not None and len(rows) == len(values) and all(map(operator.is_, rows, values)):
+                # The last ones may have failed.
+                return whole[: len(rows)]
+        return None
+
+    def _put(self, index: int, key: Any, value: Any) -> Any:
+        if index == 0:
+            if _is_row(value):
+                self._columns[key] = None, [value]
+            return value
+        whole, rows = self._columns.get(key, (None, []))
+        if len(rows) != index or not _is_row(value) or not _are_alike(rows[0], value):
+            # This column is stacked at the end, if at all.
+            self._columns.pop(key, None)
+            return value
+        try:
+            if whole is None:
+                whole = _memory(self._samples, value)
+                _copied(whole, 0, rows[0])
+                self._columns[key] = whole, rows
+            rows.append(_copied(whole, index, value))
+        except (MemoryError, TypeError, ValueError, RuntimeError, NotImplementedError):
+            self._columns.pop(key, None)
+            return value
+        return rows[-1]
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a value is a large array of NumPy or torch that lies in memory as it does in a stack."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if numpy is not None and type(value) is numpy.ndarray:
+        is_plain = value.dtype.kind in "biufc" and value.dtype.isnative and value.flags.c_contiguous
+        return is_plain and value.nbytes >= ROW_BYTES_LEAST
+    if torch is not None and type(value) is torch.Tensor:
+        is_plain = value.device.type == "cpu" and value.layout is torch.strided and not value.requires_grad
+        return is_plain and value.is_contiguous() and value.nbytes >= ROW_BYTES_LEAST
+    return False
+
+
+def _are_alike(first: Any, value: Any) -> bool:
+    return type(first) is type(value) and first.shape == value.shape and first.dtype == value.dtype
+
+
+def _memory(samples: int, first: Any) -> Any:
+    """Memory for as many arrays as there are samples."""
+    shape = (samples, *first.shape)
+    if hasattr(first, "new_empty"):
+        return first.new_empty(shape)
+    import numpy
+
+    return numpy.empty(shape, first.dtype)
+
+
+def _copied(whole: Any, index: int, value: Any) -> Any:
+    """The row of `whole` that has a copy of `value` now."""
+    if hasattr(value, "new_empty"):
+        import torch
+
+        # In this thread alone, which `copy_` is not.
+        torch.stack([value], out=whole[index : index + 1])
+    else:
+        whole[index] = value
+    return whole[index]

@@ -89,7 +89,7 @@ class Work:
         self,
         convert: Callable[[Raw], Batch],
         transform: Keyed | None,
-        collate: Callable[[list[Any], Any], Any] | None,
+        collate: Stack | Callable[[list[Any], Any], Any] | None,
         batch_transform: Callable[[Any], Any] | None,
         samples: Samples,
         many: Callable[[list[Any]], Any] | None = None,
@@ -132,11 +132,15 @@ class Work:
             samples: Any = list(batch.samples())
             if self._many is not None:
                 samples = self._asked(self._many, samples, meta)
+            collate = self._collate
+            if isinstance(collate, Stack):
+                collate = collate.of_batch(len(meta))
             # What is no list is a batch already.
             if self._transform is not None and type(samples) is list:
-                samples, facts = self._transformed(self._transform, samples, meta, lost)
+                put = collate.put if isinstance(collate, Stack) else _left
+                samples, facts = self._transformed(self._transform, samples, meta, lost, put)
             clock.collate()
-            batch = self._collated(samples, facts, meta)
+            batch = self._collated(collate, samples, facts, meta)
             clock.transform()
         if self._batch_transform is not None:
             try:
@@ -152,21 +156,29 @@ class Work:
         except Exception as error:
             raise _blame.of_batch(error, "__getitems__", meta)
 
-    def _collated(self, samples: Any, facts: Any, meta: native.Meta) -> Any:
+    @staticmethod
+    def _collated(collate: Callable[[list[Any], Any], Any] | None, samples: Any, facts: Any, meta: native.Meta) -> Any:
         if type(samples) is list and not samples:
             # Every sample failed. The other ranks have this batch, so this one has it too.
             return Batch((), facts)
-        if self._collate is None:
+        if collate is None:
             return samples
         try:
-            return self._collate(samples, facts)
+            return collate(samples, facts)
         except Exception as error:
             raise _blame.of_batch(error, "collate", meta)
 
     def _transformed(
-        self, transform: Keyed, samples: list[Any], meta: native.Meta, lost: list[Lost]
+        self,
+        transform: Keyed,
+        samples: list[Any],
+        meta: native.Meta,
+        lost: list[Lost],
+        put: Callable[[int, Any], Any],
     ) -> tuple[list[Any], Any]:
-        """The samples as the transform returns them, without those that failed, and what is known of them."""
+        """The samples as the transform returns them, without those that failed, and what is known of them. `put` may
+        move what is in them as soon as it is there.
+        """
         epoch = meta.epoch
         done: list[tuple[int, int, Any]] = []
         failures: list[tuple[int, int, Exception]] = []
@@ -174,7 +186,8 @@ class Work:
             if self.is_over:
                 raise InternalError("the loader was closed")
             try:
-                done.append((index, number, transform(samples[index], epoch, number)))
+                # No variable may hold what was made: its memory is for the next sample.
+                done.append((index, number, put(index, transform(samples[index], epoch, number))))
             except MemoryError as no_memory:
                 # The machine's trouble and no fault of the sample's.
                 raise _blame.of_sample(no_memory, self._samples.dataset, epoch, number)
@@ -243,6 +256,11 @@ class Work:
         done.sort(key=lambda one: one[0])
 
 
+def _left(index: int, sample: Any) -> Any:
+    """The sample as it is."""
+    return sample
+
+
 class Own(NamedTuple):
     """The user's own functions, and how samples become batches after them."""
 
@@ -261,7 +279,7 @@ class Own(NamedTuple):
         transform = None if self.transform is None else keyed(self.transform, samples.seed)
         if self.tails:
             transform = OfSamples(self.tails, samples.seed, transform)
-        collate: Callable[[list[Any], Any], Any] | None = None
+        collate: Stack | Callable[[list[Any], Any], Any] | None = None
         made: Callable[[Raw], Any] = convert
         if self.collate is not None:
             by_user = self.collate
