@@ -14,6 +14,7 @@ use crate::tensor::stream_of;
 use crate::wait;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -49,6 +50,8 @@ pub(crate) struct Loader {
     dataset: Arc<dyn dataset::Dataset>,
     /// Readable when a batch may be ready; created at the first wait.
     ready: OnceLock<OwnedFd>,
+    /// Readable when another thread ends the wait; created when it is first needed.
+    nudged: OnceLock<OwnedFd>,
     /// The length at which an outage is logged next.
     tell_from: Mutex<Duration>,
     /// When the route is looked at for new steps down.
@@ -169,13 +172,14 @@ impl Loader {
         let pinned = with!(&inner, loader => loader.pinned().cloned());
         let errands = with!(&mut inner, loader => loader.take_errands());
         let (computes, errands) = (errands.is_some(), Mutex::new(errands));
-        let (ready, tell_from) = (OnceLock::new(), Mutex::new(OUTAGE_TOLD));
+        let (ready, nudged, tell_from) = (OnceLock::new(), OnceLock::new(), Mutex::new(OUTAGE_TOLD));
         let (inner, dataset) = (Mutex::new(Some(inner)), read);
         Ok(Loader {
             inner,
             stats,
             dataset,
             ready,
+            nudged,
             tell_from,
             said: Said::new(),
             listed,
@@ -278,6 +282,24 @@ impl Loader {
     /// Whether no batch will come any more; false if that shows only when the next batch is asked for.
     fn is_over(&self) -> bool {
         self.lock().as_ref().is_none_or(Inner::is_empty)
+    }
+
+    /// Waits for at most one time slice until a batch may be ready, or until `nudge` was called since the last wait.
+    fn wait_or_nudge(&self, py: Python<'_>) -> PyResult<()> {
+        let nudged = self.nudged()?;
+        let ready = self.ready(py)?;
+        let both: Vec<_> = ready.into_iter().chain([nudged]).map(AsFd::as_fd).collect();
+        wait::until_one_readable(py, &both, wait::SLICE)?;
+        // Where nothing was written there is nothing to read.
+        let _ = rustix::io::read(nudged, &mut [0; 8]);
+        self.say_outage(py)
+    }
+
+    /// Ends the wait of another thread in `wait_or_nudge`, or its next.
+    fn nudge(&self) -> PyResult<()> {
+        // If the counter is full, the wait ends anyway.
+        let _ = rustix::io::write(self.nudged()?, &1_u64.to_ne_bytes());
+        Ok(())
     }
 
     /// Logs the outages that the loader waits for, on behalf of callers that wait themselves.
@@ -415,18 +437,31 @@ impl Loader {
 
     /// Waits for at most one time slice.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(ready) = self.ready(py)? else { return Ok(()) };
+        wait::until_readable(py, ready.as_fd())?;
+        self.say_outage(py)
+    }
+
+    /// What is readable when a batch may be ready; `None`: the loader was closed.
+    fn ready(&self, py: Python<'_>) -> PyResult<Option<&OwnedFd>> {
         if self.ready.get().is_none() {
             let made = match self.lock().as_ref() {
-                None => return Ok(()),
+                None => return Ok(None),
                 Some(loader) => loader.ready_fd().map(|fd| fd.try_clone_to_owned()),
             };
             // Another thread may have been first, with a copy of the same descriptor.
             let _ = self.ready.set(made.map_err(|error| raised(py, &error))??);
         }
-        if let Some(fd) = self.ready.get() {
-            wait::until_readable(py, fd.as_fd())?;
+        Ok(self.ready.get())
+    }
+
+    fn nudged(&self) -> PyResult<&OwnedFd> {
+        if let Some(made) = self.nudged.get() {
+            return Ok(made);
         }
-        self.say_outage(py)
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?;
+        // Another thread may have been first.
+        Ok(self.nudged.get_or_init(|| made))
     }
 
     /// Logs what the loader does without since a moment ago.

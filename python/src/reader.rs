@@ -97,7 +97,7 @@ impl Reader {
             }
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if let Some(fd) = self.ready(py)? {
-                wait::until_readable_for(py, fd.as_fd(), left)?;
+                wait::until_one_readable(py, &[fd.as_fd()], left)?;
             }
         }
     }

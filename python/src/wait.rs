@@ -13,13 +13,13 @@ pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Waits for at most one slice until `fd` is readable, and raises what a signal handler raised.
 pub(crate) fn until_readable(py: Python<'_>, fd: BorrowedFd<'_>) -> PyResult<()> {
-    until_readable_for(py, fd, SLICE)
+    until_one_readable(py, &[fd], SLICE)
 }
 
-/// As [`until_readable`], for at most `wait`.
-pub(crate) fn until_readable_for(py: Python<'_>, fd: BorrowedFd<'_>, wait: Duration) -> PyResult<()> {
+/// As [`until_readable`], for one of several, and for at most `wait`.
+pub(crate) fn until_one_readable(py: Python<'_>, fds: &[BorrowedFd<'_>], wait: Duration) -> PyResult<()> {
     outside(py, || {
-        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let slice = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.min(wait).subsec_nanos()) };
         // Whatever the outcome (a signal, an error of the descriptor), the caller checks for itself.
         let _ = poll(&mut fds, Some(&slice));

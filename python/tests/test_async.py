@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pathlib
+import threading
 import time
 from typing import Any
 
@@ -160,3 +161,32 @@ def test_closing_ends_a_wait(records: pathlib.Path) -> None:
 
     with DataLoader(**of_records(records)) as loader, pytest.raises(uringload.InvalidArgumentError, match="closed"):
         asyncio.run(asyncio.wait_for(run(loader), 30))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_thread_without_work_gets_the_next_batch_while_one_is_awaited(
+    records: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """Each batch waits for its neighbour, which is read only after it was asked for."""
+    neighbours, pull, pulled = threading.Barrier(2), DataLoader._pull, [0.0]
+
+    def slowly(self: DataLoader, epoch: int, wait: bool) -> Any:
+        if not wait and time.monotonic() < pulled[0] + 0.005:
+            return None
+        raw = pull(self, epoch, wait)
+        pulled[0] = time.monotonic()
+        return raw
+
+    monkeypatch.setattr(DataLoader, "_pull", slowly)
+
+    def meet(batch: Any) -> Any:
+        neighbours.wait(20)
+        return batch
+
+    async def gathered(loader: DataLoader) -> list[Any]:
+        return [batch async for batch in loader]
+
+    with DataLoader(**of_records(records, batch_transform=meet, num_threads=2)) as loader:
+        for _ in range(3):
+            batches = asyncio.run(gathered(loader)) if is_async else list(loader)
+            assert [int(batch["data"][0, 0]) for batch in batches] == [*range(0, RECORDS, 32)]

@@ -43,36 +43,35 @@ class AsyncPass:
                 raise StopAsyncIteration from None
             if is_there:
                 return found
-            await (_work(found) if isinstance(found, Future) else _reading(found))
+            await _either(*found)
 
 
-async def _work(future: Future[Any]) -> None:
-    """Waits until the work on a batch is done, however it ends."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
+async def _either(work: Future[Any] | None, reading: native.Loader | None) -> None:
+    """Waits until the work on a batch is done, however it ends, or until another batch may have been read."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
 
     def tell(_: Future[Any]) -> None:
         try:
-            loop.call_soon_threadsafe(done.set)
+            loop.call_soon_threadsafe(ready.set)
         except RuntimeError:
             # The event loop was closed meanwhile, so no task waits.
             pass
 
-    future.add_done_callback(tell)
-    await done.wait()
+    if work is not None:
+        work.add_done_callback(tell)
+    descriptor = None if reading is None else reading.ready_fd()
+    if descriptor is not None and reading is not None:
+        if not await readable(descriptor, ready):
+            reading.tell()
+    elif work is not None:
+        await ready.wait()
 
 
-async def _reading(loader: native.Loader) -> None:
-    """Waits until a batch may be ready."""
-    descriptor = loader.ready_fd()
-    if descriptor is not None and not await readable(descriptor):
-        loader.tell()
-
-
-async def readable(descriptor: int) -> bool:
-    """Waits a while until a descriptor is readable, and closes it: it is its waiter's own, because an event loop has
-    one reader for each. Returns whether it was.
+async def readable(descriptor: int, ready: asyncio.Event | None = None) -> bool:
+    """Waits a while until a descriptor is readable, or something else sets `ready`. Closes the descriptor: it is its
+    waiter's own, because an event loop has one reader for each. Returns whether it was.
     """
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop, ready = asyncio.get_running_loop(), ready or asyncio.Event()
     try:
         loop.add_reader(descriptor, ready.set)
         try:

@@ -11,6 +11,7 @@ from .errors import Error, StarvedError, TooManyFailuresError, refused
 
 if TYPE_CHECKING:
     from . import _accelerate
+    from . import _uringload as native
     from ._loader import DataLoader
 
 _process = os.getpid
@@ -61,8 +62,8 @@ class Pass:
             return self._finished(loader, raw)
 
     def poll(self) -> tuple[bool, Any]:
-        """True and the next batch, if it is there; else False, and what to wait for: the work on it (a future) or the
-        native loader. Raises StopIteration at the end.
+        """True and the next batch, if it is there; else False, and what to wait for: the work on it (a future or None),
+        or the native loader (or None) to read another. Raises StopIteration at the end.
         """
         loader = self._loader
         if loader._process != _process():
@@ -78,16 +79,17 @@ class Pass:
                 if raw is not None:
                     return True, self._finished(loader, raw)
             else:
-                self._fill(loader, pool, wait=False)
+                is_starved = self._fill(loader, pool, wait=False)
                 if self._pending and self._pending[0][0].done():
                     return True, self._transformed(loader, pool)
                 native_loader.asked()
                 if self._pending:
-                    return False, self._pending[0][0]
+                    has_room = not is_starved and self._has_room(pool, native_loader)
+                    return False, (self._pending[0][0], native_loader if has_room else None)
             if self._ended or native_loader.is_over():
                 self._ended = True
                 raise self._over()
-            return False, native_loader
+            return False, (None, native_loader)
 
     def _take(self, loader: DataLoader, wait: bool) -> Raw | None:
         if self._ended:
@@ -128,6 +130,7 @@ class Pass:
             raise self._over()
         future, _ = self._pending[0]
         try:
+            self._keep_busy(loader, pool, future)
             made = future.result()
         except BaseException as error:
             # If only the wait was interrupted (Ctrl-C), the batch stays pending.
@@ -136,8 +139,25 @@ class Pass:
             raise
         return self._settle(loader, made)
 
-    def _fill(self, loader: DataLoader, pool: Any, wait: bool) -> None:
-        """Puts batches to work until enough are; waits for one if none is and `wait` says so."""
+    def _keep_busy(self, loader: DataLoader, pool: Any, future: Any) -> None:
+        """Waits until a batch is done, or enough others are put to work: each is as soon as it has been read."""
+        native_loader = loader._native
+        if native_loader is None or not self._has_room(pool, native_loader):
+            return
+        future.add_done_callback(lambda _: native_loader.nudge())
+        is_starved = False
+        while not (future.done() or is_starved) and self._has_room(pool, native_loader):
+            native_loader.wait_or_nudge()
+            is_starved = self._fill(loader, pool, wait=False)
+
+    def _has_room(self, pool: Any, native_loader: native.Loader) -> bool:
+        """Whether another batch may come that the pool has a thread for."""
+        return len(self._pending) < pool.depth and not self._ended and not native_loader.is_over()
+
+    def _fill(self, loader: DataLoader, pool: Any, wait: bool) -> bool:
+        """Puts batches to work until enough are; waits for one if none is and `wait` says so. Returns whether those at
+        work hold the memory for the next.
+        """
         from ._transform import failed
 
         pending = self._pending
@@ -151,7 +171,7 @@ class Pass:
                 # It takes no batch's place. The pending batches below hold the memory, and finishing one frees it.
                 if not pending:
                     raise
-                break
+                return True
             except Error as error:
                 pending.append((failed(error), loader._state))
                 continue
@@ -162,6 +182,7 @@ class Pass:
             if raw is None or native_loader is None:
                 break
             pending.append((pool.submit(raw, native_loader), native_loader.state()))
+        return False
 
     def _settle(self, loader: DataLoader, made: Any) -> Any:
         """Hands out the oldest batch, which is done, with what its failed samples entail."""
