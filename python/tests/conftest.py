@@ -35,6 +35,16 @@ HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="skipped: torch is not installed")
 needs_numpy = pytest.mark.skipif(not HAS_NUMPY, reason="skipped: NumPy is not installed")
 
+
+def is_there(package: str) -> bool:
+    """Whether a package can be imported: torchcodec needs libraries of FFmpeg, which pip does not install."""
+    try:
+        importlib.import_module(package)
+    except (ImportError, OSError, RuntimeError):
+        return False
+    return True
+
+
 RECORD_ELEMENTS = 64
 RECORDS = 1000
 SEED = 7

@@ -17,8 +17,9 @@ import wave
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import films
 import pytest
-from conftest import HAS_TORCH, needs_numpy
+from conftest import HAS_TORCH, is_there, needs_numpy
 
 import uringload
 from uringload import _arguments, _dataset
@@ -203,7 +204,8 @@ RUN = [block for block in BLOCKS if not any(part in block.text for part in CANNO
 
 
 HAS_TORCHVISION, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torchvision", "PIL"))
-NEEDS = {"soundfile": ("import soundfile",), "lmdb": ("import lmdb",), "pyarrow": ("lerobot",),
+NEEDS = {"soundfile": ("import soundfile",), "soxr": ("import soxr",), "torchcodec.decoders": ("torchcodec",),
+         "av": ("import av", "/data/films"), "pyarrow": ("/data/lerobot",), "lmdb": ("import lmdb",),
          "torch": ("torch.", "import torch"),
          "torchvision": ("v2.", "transforms.", "torchvision."),
          "PIL": ("imagenet", "photos", "train.tar", "scenes", "coco")}  # fmt: skip
@@ -223,12 +225,12 @@ def data(tmp_path: pathlib.Path) -> pathlib.Path:
     for name in ("scans/images/a.jpg", "scans/masks/a.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
-    for name in ("yes/1.wav", "no/2.wav"):
+    for name, channels, rate in (("yes/1.wav", 1, 16000), ("no/2.wav", 2, 8000)):
         path = tmp_path / "audio" / name
         path.parent.mkdir(parents=True)
         with wave.open(str(path), "wb") as sound:
-            sound.setparams((1, 2, 16000, 0, "NONE", ""))
-            sound.writeframes(bytes(range(250)) * 100)
+            sound.setparams((channels, 2, rate, 0, "NONE", ""))
+            sound.writeframes(bytes(range(250)) * 200)
     if HAS_PILLOW:
         pictures(tmp_path)
     (tmp_path / "train.csv").write_text("1.jpg,0\n2.jpg,1\n3.jpg,0\n4.jpg,1\n")
@@ -323,13 +325,15 @@ def prepared(data: pathlib.Path, counted: collections.Counter[str], text: str) -
 @pytest.mark.parametrize("block", RUN, ids=[block.place for block in RUN])
 def test_code_runs(block: Code, data: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, parts in NEEDS.items():
-        if importlib.util.find_spec(name) is None and any(part in block.text for part in parts):
-            pytest.skip(f"skipped: {name} is not installed")
+        if any(part in block.text for part in parts) and not is_there(name):
+            pytest.skip(f"skipped: {name} cannot be imported")
     monkeypatch.chdir(data)
     if "import lmdb" in block.text:
         photos_in_lmdb(data)
-    if "lerobot" in block.text:
-        steps_of_robots(data)
+    if "/data/films" in block.text:
+        films.folder(data / "films")
+    if "/data/lerobot" in block.text:
+        films.lerobot(data / "lerobot") if "import av" in block.text else steps_of_robots(data)
     if not HAS_TORCH:
         monkeypatch.setattr(uringload, "DataLoader", functools.partial(uringload.DataLoader, output="numpy"))
     counted: collections.Counter[str] = collections.Counter()
