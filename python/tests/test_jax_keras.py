@@ -47,6 +47,20 @@ def test_arrays_that_jax_keeps_are_its_own(records: pathlib.Path) -> None:
         assert batch["data"][0, 0] == number % 10 * 100 and batch["data"][99, 63] == number % 10 * 100 + 99
 
 
+def test_memory_that_jax_points_to_is_not_read_into(records: pathlib.Path) -> None:
+    """On the CPU `device_put` may take the batch's own memory: what it gave stays as it is, batch dropped or not."""
+    kept: list[Any] = []
+    with DataLoader(**of_records(records, memory_limit="2MiB", batch_size=100, starved_after=1.0)) as loader:
+        try:
+            for _ in range(20):
+                kept += [jax.device_put(batch["data"]) for batch in loader]
+        except uringload.StarvedError as error:
+            assert error.remedy
+    assert len(kept) >= 10
+    for number, array in enumerate(kept):
+        assert (array == jax.numpy.arange(100)[:, None] + number % 10 * 100).all(), number
+
+
 def test_an_array_of_all_processes(records: pathlib.Path) -> None:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
