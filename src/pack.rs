@@ -576,7 +576,7 @@ impl<'a> Job<'a> {
         let key = String::from_utf8_lossy(key).into_owned();
         let named = Error::new(error.kind(), format!("cannot pack sample {} ({key:?})", id.0)).with_source(error);
         if config.on_error == OnError::Raise {
-            return Err(named.with_remedy("mend it, or leave out samples that cannot be read (--on-error skip)"));
+            return Err(named.with_remedy("mend it, or leave out what cannot be read: on_error=skip (--on-error skip)"));
         }
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
         let limit = match config.max_failures {

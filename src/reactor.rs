@@ -566,8 +566,9 @@ impl Reactor {
         self.tell_now(in_flight, now);
         let wait = (!longest.is_zero()).then_some(longest);
         engine.turn(wait, &mut self.spare.done).map_err(|source| {
-            Error::io("the engine failed while it waited for reads", source)
-                .with_remedy("this is not an error of one file: see the kernel's log, or try --engine threads")
+            Error::io("the engine failed while it waited for reads", source).with_remedy(
+                "this is not an error of one file: see the kernel's log, or try engine=threads (--engine threads)",
+            )
         })?;
         self.note_denied(engine)?;
         if asleep {

@@ -232,11 +232,13 @@ impl Cause {
             ),
             (Cause::DirectOpen, _) => (
                 "the filesystem refuses O_DIRECT",
-                "put the data on ext4, xfs or another filesystem with O_DIRECT, or ask for --io buffered",
+                "put the data on ext4, xfs or another filesystem with O_DIRECT, or ask for io=buffered \
+                 (--io buffered)",
             ),
-            (Cause::DirectAlignment, _) => {
-                (NO_ALIGNMENT, "put the data on ext4 or xfs under Linux 6.1 or later, or ask for --io direct to insist")
-            }
+            (Cause::DirectAlignment, _) => (
+                NO_ALIGNMENT,
+                "put the data on ext4 or xfs under Linux 6.1 or later, or ask for io=direct (--io direct) to insist",
+            ),
             (Cause::HugePages, _) => (
                 "the kernel gives no huge pages",
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
@@ -250,7 +252,7 @@ impl Cause {
             }
             (Cause::PageCache, _) => (
                 "the page cache holds the files, and is faster than the disk",
-                "ask for --io direct to read from the disk all the same",
+                "ask for io=direct (--io direct) to read from the disk all the same",
             ),
             (Cause::ReadOnce, _) => (
                 "the kernel or the file system has no RWF_DONTCACHE",
@@ -301,13 +303,14 @@ const RING_ABSENT_REMEDY: &str = "in a container allow io_uring_setup, io_uring_
                                   under gVisor start runsc with --iouring, or use runc; else Linux 5.19 or later with \
                                   CONFIG_IO_URING";
 const MEMLOCK_REMEDY: &str = "raise the locked-memory limit: ulimit -l unlimited, LimitMEMLOCK=infinity (systemd), \
-                              docker run --ulimit memlock=-1, or give CAP_IPC_LOCK; or lower --memory-limit";
+                              docker run --ulimit memlock=-1, or give CAP_IPC_LOCK; or lower memory_limit \
+                              (--memory-limit)";
 const NOFILE_REMEDY: &str = "raise the limit of open files: ulimit -n 65536, LimitNOFILE=65536 (systemd), docker run \
                              --ulimit nofile=65536";
 const NO_ALIGNMENT: &str = "the filesystem names no O_DIRECT alignment (FUSE, tmpfs, btrfs, ext4 with data=journal, or \
                             Linux before 6.1)";
 const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may write there, or name a folder for \
-                                  indexes with --index-cache";
+                                  indexes by index_cache (--index-cache)";
 
 #[cfg(test)]
 mod tests {

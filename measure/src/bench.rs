@@ -336,7 +336,8 @@ impl<'a> Runner<'a> {
                 let took = text::time(self.bench.begun.elapsed());
                 let what = format!("opening the dataset and what else comes before the first batch took {took}");
                 let error = Error::new(ErrorKind::Timeout, what);
-                return Err(error.with_remedy("give a longer --duration: all of it takes twice as long at most"));
+                let remedy = "give a longer duration (--duration): all of it takes twice as long at most";
+                return Err(error.with_remedy(remedy));
             }
             run.duration = Some(left);
         }

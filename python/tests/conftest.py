@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -90,6 +91,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         place.mkdir(exist_ok=True)
         (place / f"{index:04}.dat").write_bytes(bytes([index % 256]) * lengths.randrange(1, 9000))
     return root
+
+
+#: Of other programs, and of commands of ours that remedies name as they are run.
+OTHERS = {"gpus", "high", "iouring", "local-dir", "membind", "rebuild", "repo-type", "security-opt", "sparse", "status",
+          "target", "ulimit"}  # fmt: skip
+
+
+def unlike_python(remedy: str) -> list[str]:
+    """The options of the command line in a remedy that it does not name by Python's words too."""
+    import inspect
+
+    import uringload
+    from uringload import _dataset
+
+    calls = (uringload.DataLoader, uringload.Dataset, uringload.pack, uringload.bench, uringload.tune)
+    names = {name for call in calls for name in inspect.signature(call).parameters}
+    names |= {*_dataset.OPTIONS, *_dataset.LISTS}
+    # Whole commands are for a shell.
+    ours = re.sub(r"(docker run|uringload pack) [^;,]*", "", remedy)
+    words = {*re.findall(r"\w+", re.sub(r"--[a-z-]+", "", ours))}
+    flags = {*re.findall(r"--([a-z][a-z-]+)", ours)} - OTHERS
+    return sorted(flag for flag in flags if flag.replace("-", "_") not in words & names)
 
 
 def takes_turns() -> bool:

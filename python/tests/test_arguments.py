@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import conftest
 import pytest
-from conftest import of_records
+from conftest import of_records, unlike_python
 
 import uringload
 from uringload import DataLoader
@@ -75,6 +75,23 @@ def test_what_cannot_be_is_refused(records: pathlib.Path, given: dict[str, objec
     assert told in str(error), str(error)
     assert error.remedy and str(error) == f"{error.headline}\nhelp: {error.remedy}", str(error)
     assert "\n" not in error.headline
+
+
+def test_remedies_have_pythons_words() -> None:
+    """Those of the library name an option as `io=direct (--io direct)`: Python's word, and the command line's."""
+    root, remedies = pathlib.Path(__file__).resolve().parents[2], []
+    for folder in ("core/src", "formats/src", "images/src", "sys/src", "src", "measure/src"):
+        for path in (root / folder).rglob("*.rs"):
+            # The command shows what the doctor finds, and orders to try as it takes them.
+            if "tests" in path.name or "doctor" in path.parts or path.name == "others.rs":
+                continue
+            code = re.sub(r"^\s*//.*$", "", path.read_text().partition("#[cfg(test)]")[0], flags=re.M)
+            texts = re.findall(r'"((?:[^"\\]|\\.)*)"', code.replace("'\"'", ""), re.S)
+            remedies += [(path.name, re.sub(r"\\\n\s*", "", text)) for text in texts if "--" in text]
+    wrong = [(name, found, text) for name, text in remedies if (found := unlike_python(text))]
+    assert len(remedies) > 25 and not wrong, "\n".join(map(str, wrong))
+    assert unlike_python("name a folder with --index-cache") == ["index-cache"]
+    assert unlike_python("give record_bytes (--record-bytes)") == []
 
 
 #: Settings of the library's table whose keyword has another default, or is none, and why.

@@ -89,7 +89,7 @@ pub(crate) fn open(
         let step = Fallback::new(Cause::RingOnFuse, "pread threads", None);
         if config.engine == EngineChoice::Uring {
             return Err(Error::new(ErrorKind::Unavailable, format!("engine uring was asked for, but {}", step.reason))
-                .with_remedy("go without --engine uring, or put the data on a local file system"));
+                .with_remedy("go without engine=uring (--engine uring), or put the data on a local file system"));
         }
         route.fallbacks.push(step);
     } else if config.engine != EngineChoice::Threads && ring_suits {
@@ -161,7 +161,7 @@ fn unavailable(source: &io::Error) -> Error {
     let step = Fallback::new(Cause::RingSetup, "nothing", Some(source));
     Error::new(ErrorKind::Unavailable, format!("engine uring was asked for, but {}", step.reason))
         .with_source(io::Error::from(source.kind()))
-        .with_remedy(format!("{}; or --engine threads", step.remedy))
+        .with_remedy(format!("{}; or engine=threads (--engine threads)", step.remedy))
 }
 
 fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {

@@ -338,5 +338,5 @@ fn head_of(path: &Path) -> Result<(u64, u64)> {
 fn too_long(path: &Path) -> Error {
     Error::new(ErrorKind::InvalidArgument, "a shard would be longer than 4 GiB, which MDS has no offsets for")
         .with_path(path)
-        .with_remedy("ask for smaller shards (--shard-size), or fewer samples in one (--shard-samples)")
+        .with_remedy("give a smaller shard_size (--shard-size), or fewer shard_samples (--shard-samples)")
 }

@@ -202,7 +202,7 @@ impl Names {
         let refused = |what: String, id: SampleId| {
             Err(Error::new(ErrorKind::InvalidArgument, what)
                 .with_path(self.path(id))
-                .with_remedy("rename it, or have samples called by number (--keys numbers)"))
+                .with_remedy("rename it, or call samples by number: keys=numbers (--keys numbers)"))
         };
         for member in members.iter() {
             let name = String::from_utf8_lossy(&member.name);

@@ -126,7 +126,8 @@ impl Shard {
         let what = format!(
             "a shard would have more than {COLUMNS_MAX} different fields (what follows the first dot of a name)"
         );
-        let remedy = "rename files whose names have dots within, or have samples called by number (--keys numbers)";
+        let remedy = "rename files whose names have dots within, or call samples by number: keys=numbers \
+                      (--keys numbers)";
         Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy))
     }
 }
@@ -155,5 +156,5 @@ fn twice(key: &[u8], id: u64, shard: usize) -> Error {
     let key = String::from_utf8_lossy(key);
     let what = format!("sample {id} has the key {key:?}, which shard {shard} has already");
     Error::new(ErrorKind::InvalidArgument, what)
-        .with_remedy("rename it, or have samples called by number (--keys numbers)")
+        .with_remedy("rename it, or call samples by number: keys=numbers (--keys numbers)")
 }

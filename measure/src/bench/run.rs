@@ -146,7 +146,8 @@ impl Measured {
         }
         if verdict.bottleneck.is_storage() && !self.route.direct_io {
             // A read through the page cache waits for the disk or for a CPU that copies; the timings cannot tell which.
-            verdict.advice += "; through the page cache copying counts too: more cores, or --io direct, may help";
+            verdict.advice +=
+                "; through the page cache copying counts too: more cores, or io=direct (--io direct), may help";
         }
         verdict
     }

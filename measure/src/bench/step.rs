@@ -83,5 +83,5 @@ impl Step {
 pub fn failed(error: CudaError) -> Error {
     Error::new(ErrorKind::Device, "the step that bench emulates failed on the GPU")
         .with_source(error)
-        .with_remedy("see nvidia-smi and the kernel's log, or leave out --emulate-step")
+        .with_remedy("see nvidia-smi and the kernel's log, or leave out emulate_step (--emulate-step)")
 }

@@ -152,5 +152,5 @@ fn scratch(bed: &Bed<'_>, dataset: &dyn Dataset) -> Result<Scratch, String> {
             return Ok(folder);
         }
     }
-    Err("no folder beside the dataset, on its device, can be written to; name one with --scratch".to_owned())
+    Err("no folder beside the dataset, on its device, can be written to; name one by scratch (--scratch)".to_owned())
 }

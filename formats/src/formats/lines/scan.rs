@@ -317,7 +317,8 @@ fn refuse_other_text(piece: &[u8], rule: Rule) -> Result<()> {
 
 fn never_closed(opened: u64) -> Error {
     Error::new(ErrorKind::Corrupt, "a quote is never closed").with_offset(opened).with_remedy(
-        "the file may have been cut short, have another delimiter (--delimiter), or be plain text (--format text)",
+        "the file may have been cut short, have another delimiter (--delimiter), or be plain text: \
+         format=text (--format text)",
     )
 }
 
