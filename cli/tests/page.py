@@ -19,9 +19,11 @@ import subprocess
 import sys
 import tempfile
 
-WIDTHS = (400, 1100)
+WIDTHS = (400, 1280)
 SECTIONS = ("Rates", "Roofline", "Throughput over time", "Latency", "Dearest samples", "Threads over time", "Threads",
             "Memory for samples", "Route and machine")
+# Headings, and what stands below their chart: both are on one sheet of paper.
+CHARTS = (("Roofline", "bytes of a sample"), ("Throughput over time", "time since the start"))
 # What is asked of the page in the browser. It answers with what is wrong.
 PROBE = """
 function probe(frame) {
@@ -56,6 +58,25 @@ function probe(frame) {
     const box = drawing.getBoundingClientRect();
     if (box.width < width / 2 || box.height < 20) wrong.push('a drawing of ' + box.width + ' x ' + box.height);
     if (!drawing.getAttribute('aria-label')) wrong.push('a drawing without a label');
+  }
+  for (const axis of page.querySelectorAll('.xs,.ys')) {
+    const boxes = [...axis.children].map(label => label.getBoundingClientRect());
+    if (boxes.length < 3) wrong.push('an axis of ' + boxes.length + ' labels: ' + axis.textContent);
+    for (let at = 1; at < boxes.length; at++)
+      if (axis.className === 'xs' ? boxes[at].left < boxes[at - 1].right : boxes[at].bottom > boxes[at - 1].top)
+        wrong.push('labels lie on each other: ' + axis.textContent);
+  }
+  // Names of files may be longer than a line; words are not.
+  const texts = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = texts.nextNode());) {
+    if (node.parentElement.closest('.name')) continue;
+    for (const word of node.data.matchAll(/[^ \\n]+/g)) {
+      const range = page.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+      if (lines.size > 1) wrong.push('a broken word: ' + word[0]);
+    }
   }
   for (const picture of page.images) if (!picture.complete || !picture.naturalWidth) wrong.push('a broken picture');
   const fetched = view.performance.getEntriesByType('resource').filter(one => !one.name.startsWith('data:'));
@@ -170,6 +191,9 @@ def main():
             wrong.append(f"paper: {sheets} sheets")
         if text is not None:
             wrong += [f"paper: no {section}" for section in SECTIONS if section not in text]
+            pages = text.split("\f")
+            wrong += [f"paper: the chart of {heading} is not below its heading" for heading, below in CHARTS
+                      if not any(heading in page and below in page for page in pages)]
         if arguments.screenshots:
             os.makedirs(arguments.screenshots, exist_ok=True)
             browser.screenshot(900, 1300, False, f"{arguments.screenshots}/report-light.png")

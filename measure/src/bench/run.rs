@@ -124,7 +124,12 @@ impl Measured {
 
     /// Fraction of the rate of a raw read of the same files.
     pub fn share_of_raw(&self, raw: f64) -> f64 {
-        rate(self.snapshot.count.bytes_stored(), self.wall) / raw
+        self.stored_bytes_per_second() / raw
+    }
+
+    /// Bytes of the delivered samples per second, as they are stored.
+    pub fn stored_bytes_per_second(&self) -> f64 {
+        rate(self.snapshot.count.bytes_stored(), self.wall)
     }
 
     /// Samples per second.
