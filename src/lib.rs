@@ -22,7 +22,7 @@
 //!     println!("sample {id:?} has {} bytes", data.bytes_of(index).map_or(0, |bytes| bytes.len()));
 //! }
 //!
-//! // A checkpoint is less than 1 kB of JSON. It is the place after the last batch that was handed out.
+//! // A checkpoint is less than 1 KB of JSON. It is the place after the last batch that was handed out.
 //! let saved = loader.state().to_json();
 //! drop(loader);
 //!

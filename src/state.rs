@@ -26,7 +26,7 @@ pub const VERSION: u64 = 2;
 ///
 /// It is about the last batch that was delivered, whatever was read ahead. One rank's state serves all ranks, and
 /// another world size, batch size, engine or number of threads continues at the same sample; only the digest of what
-/// was delivered belongs to the rank. As JSON it takes less than 1 kB for one dataset of any size.
+/// was delivered belongs to the rank. As JSON it takes less than 1 KB for one dataset of any size.
 ///
 /// ```
 /// use uringload::{Loader, State, dataset};

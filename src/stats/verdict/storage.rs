@@ -125,7 +125,7 @@ fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
     if dear(snapshot).is_some() {
         let price = snapshot.operation_bytes as f64 / 1e3;
         let why = format!(
-            "it did {rate:.0} reads/s of {of_bytes:.0} kB each, and an operation costs as much as {price:.0} kB"
+            "it did {rate:.0} reads/s of {of_bytes:.0} KB each, and an operation costs as much as {price:.0} KB"
         );
         return (Bottleneck::Operations, why);
     }
@@ -153,7 +153,7 @@ fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
     let long = better(snapshot, evidence, |tried| tried == Tried::LongReads);
     let tried_long = evidence.trials.iter().any(|trial| trial.tried == Tried::LongReads);
     if long.is_some() || (is_short && !tried_long) {
-        return (Bottleneck::Operations, format!("it did {rate:.0} reads/s of {of_bytes:.0} kB each"));
+        return (Bottleneck::Operations, format!("it did {rate:.0} reads/s of {of_bytes:.0} KB each"));
     }
     let tried = match (evidence.trials.is_empty(), of_raw(snapshot, evidence)) {
         (false, _) => "more reads in flight and longer ones were tried and gave no more",
@@ -161,5 +161,5 @@ fn name(snapshot: &Snapshot, evidence: &Evidence) -> (Bottleneck, String) {
         (true, _) => "no other depth and no longer reads were tried",
     };
     let megabytes = snapshot.count.bytes_read as f64 / 1e6 / snapshot.elapsed.as_secs_f64().max(1e-9);
-    (Bottleneck::Bandwidth, format!("it gave {megabytes:.0} MB/s in reads of {of_bytes:.0} kB: {tried}"))
+    (Bottleneck::Bandwidth, format!("it gave {megabytes:.0} MB/s in reads of {of_bytes:.0} KB: {tried}"))
 }
