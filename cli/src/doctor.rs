@@ -1,5 +1,4 @@
-//! `uringload doctor`: whether the fastest way to read is available here, what each fact means, and what to do about
-//! it.
+//! `uringload doctor`: whether the fastest way to read is available here, and what to do where it is not.
 
 use crate::Done;
 use crate::arguments::Doctor;
@@ -16,7 +15,7 @@ use uringload_measure::doctor::{Finding, State, examine};
 /// Columns before what was found.
 const INDENT: usize = 18;
 
-/// Checks everything and prints a line or an object for each finding.
+/// Checks everything. Prints an object for each finding, or a line: and below it, for what can be mended, why and how.
 pub fn run(options: &Doctor) -> Done {
     Interrupt::end_at_once();
     let open = || data::open(&options.paths, &Options::new().format("folder"));
@@ -45,7 +44,9 @@ fn as_text(findings: &[Finding], degraded: bool) -> String {
         };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{mark} {:<14} {}", finding.what, finding.found);
-        let _ = writeln!(out, "   {:<14} {}", "", finding.means);
+        if finding.state == State::Degraded || finding.remedy.is_some() {
+            let _ = writeln!(out, "   {:<14} {}", "", finding.means);
+        }
         if let Some(remedy) = &finding.remedy {
             let _ = writeln!(out, "   {:<14} do: {remedy}", "");
         }

@@ -2,6 +2,7 @@
 
 mod container;
 mod gpu;
+mod kernel;
 
 use crate::bench::RouteReport;
 use crate::facts;
@@ -27,7 +28,8 @@ use uringload_sys::{ring, system};
 /// # Errors
 /// Those of building a loader.
 pub fn examine(dataset: Option<Arc<dyn Dataset>>, cuda: Option<&Path>) -> Result<Examination> {
-    let mut findings = vec![kernel(), io_uring(), confinement(), locked_memory(), open_files(), huge_pages()];
+    let mut findings = kernel::look();
+    findings.extend([io_uring(), confinement(), locked_memory(), open_files(), huge_pages()]);
     findings.extend([container::memory(), container::processors(), jpeg_decoder()]);
     let (mut route, mut disk, mut chain_place) = (None, None, None);
     if let Some(dataset) = dataset {
@@ -108,19 +110,6 @@ impl Finding {
         self.remedy = Some(remedy.into());
         self
     }
-}
-
-fn kernel() -> Finding {
-    let release = system::kernel_release();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let (state, means) = match version {
-        v if v >= (6, 6) => (State::Good, "knows every ring flag and reports the alignment of direct reads"),
-        v if v >= (6, 1) => (State::Good, "reports the alignment of direct reads; 6.6 spends a little less CPU"),
-        _ => (State::Degraded, "does not report the alignment of direct reads, so the page cache is used"),
-    };
-    let finding = Finding::new("kernel", state, format!("Linux {release}"), means);
-    if state == State::Good { finding } else { finding.remedy("use Linux 6.1 or later") }
 }
 
 fn io_uring() -> Finding {

@@ -29,7 +29,24 @@ fn doctor_ends_as_it_says() {
         assert_eq!(told["route"].is_object(), arguments != "doctor");
         let text = stdout(&run(&mut uringload(&arguments)));
         assert_eq!(text.contains("!!"), degraded, "{text}");
+        // One line for what is in order; the reason and the remedy are two more; and the conclusion is apart.
+        let mended = findings.iter().filter(|finding| finding["remedy"].is_string()).count();
+        assert_eq!(text.lines().count(), findings.len() + 2 * mended + 2, "{text}");
+        let has_gpu = findings.iter().any(|finding| finding["what"] == "GPU" && finding["state"] != "info");
+        let is_short = text.lines().count() <= 24;
+        assert!(is_short || degraded || has_gpu || arguments != "doctor", "it has more than a screen: {text}");
     }
+}
+
+/// The oldest kernel that is enough, and what later ones add, each with whether this machine has it.
+#[test]
+fn doctor_says_what_later_kernels_add() {
+    let text = stdout(&run(&mut uringload("doctor")));
+    let lines: Vec<&str> = text.lines().collect();
+    let kernel = lines.iter().find(|line| line.contains(" kernel ")).unwrap();
+    assert!(kernel.contains("any gives reading by threads"), "{text}");
+    let since: Vec<&&str> = lines.iter().filter(|line| line.contains(" since ")).collect();
+    assert!(since.len() > 5 && since.iter().any(|line| line.contains("since 5.19 ") && line.contains("io_uring")));
 }
 
 #[test]

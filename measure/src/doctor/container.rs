@@ -34,13 +34,10 @@ pub(super) fn memory() -> Finding {
 pub(super) fn processors() -> Finding {
     const WHAT: &str = "processors";
     let allowed = cgroup::processors_allowed();
-    let means = format!("the default numbers of threads are made for {}", cgroup::processors());
-    match cgroup::processor_quota() {
-        Some(quota) => {
-            let found =
-                format!("{allowed} allowed; {} gives the time of {:.2}", quota.path.display(), quota.processors);
-            Finding::new(WHAT, State::Info, found, means)
-        }
-        None => Finding::new(WHAT, State::Info, format!("{allowed} allowed; no quota"), means),
-    }
+    let quota = cgroup::processor_quota().map_or_else(
+        || "no quota".to_owned(),
+        |quota| format!("{} gives the time of {:.2}", quota.path.display(), quota.processors),
+    );
+    let found = format!("{allowed} allowed; {quota}; default numbers of threads are made for {}", cgroup::processors());
+    Finding::new(WHAT, State::Info, found, "more threads than that wait for each other")
 }
