@@ -17,7 +17,6 @@ mod verify;
 use crate::failure::EXIT_CODES;
 use crate::output::ColorName;
 use crate::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -242,7 +241,7 @@ pub struct Index {
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// The format of the files: tar, tfrecord, jsonl, csv or text [default: detected; else tar].
-    #[arg(long, value_parser = PossibleValuesParser::new(format::names(|format| format.has_sidecars)))]
+    #[arg(long, value_parser = format::Name(|format| format.has_sidecars))]
     pub format: Option<String>,
     /// The delimiter of csv fields: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
     #[arg(long, value_name = "CHAR")]
@@ -399,7 +398,7 @@ pub struct Order {
     #[arg(long, value_name = "N", default_value_t = 64, help = help("batch_size", ""))]
     pub batch_size: u64,
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
-          value_parser = chosen::parse_shuffle, help = help("shuffle", ""), long_help = long_shuffle())]
+          value_parser = str::parse::<Shuffle>, help = help("shuffle", ""), long_help = long_shuffle())]
     pub shuffle: Option<Shuffle>,
     #[arg(long, value_name = "N", default_value_t = 0, help = help("seed", ""))]
     pub seed: u64,

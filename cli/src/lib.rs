@@ -37,7 +37,10 @@ use clap::{ColorChoice, FromArgMatches};
 use failure::{Exit, Failure};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::thread;
+use uringload::config::Shuffle;
+use uringload::{Error, ErrorKind};
 
 /// Parses the arguments (the first is the program's name), runs the command, reports errors on stderr, in one line, and
 /// returns the exit code. A process calls it once: the signal handlers of a command stay.
@@ -61,11 +64,12 @@ const PANICKED: u8 = 101;
 
 fn run_here(arguments: Vec<OsString>) -> u8 {
     // Help is written while arguments are parsed, so this one is looked for before.
-    let parsed = examples::whole().color(help_color(&arguments)).try_get_matches_from(arguments);
+    let words: Vec<String> = arguments.iter().filter_map(|word| word.to_str()).map(str::to_owned).collect();
+    let parsed = examples::whole().color(help_color(&words)).try_get_matches_from(arguments);
     let code = match parsed.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches)) {
         Ok(arguments) => {
             output::set_colored(output::is_colored(arguments.color));
-            ended(command(arguments.command))
+            ended(apart(&words).map_err(Failure::from).and_then(|()| command(arguments.command)))
         }
         Err(refused) => {
             // Help goes to stdout, parse errors go to stderr; if that is closed, they are lost.
@@ -79,14 +83,39 @@ fn run_here(arguments: Vec<OsString>) -> u8 {
 }
 
 /// The color of help and of parse errors: NO_COLOR and terminals are clap's own business.
-fn help_color(arguments: &[OsString]) -> ColorChoice {
-    let words = || arguments.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
-    let behind = words().zip(words().skip(1)).filter(|(name, _)| *name == "--color").map(|(_, value)| value);
-    match words().filter_map(|word| word.strip_prefix("--color=")).chain(behind).last() {
+fn help_color(words: &[String]) -> ColorChoice {
+    let joined = options(words).filter_map(|word| word.strip_prefix("--color="));
+    match joined.chain(next_to(words, "--color")).last() {
         Some("always") => ColorChoice::Always,
         Some("never") => ColorChoice::Never,
         _ => ColorChoice::Auto,
     }
+}
+
+/// The words before those that are no options.
+fn options(words: &[String]) -> impl Iterator<Item = &str> {
+    words.iter().map(String::as_str).take_while(|word| *word != "--")
+}
+
+/// The words that follow an option.
+fn next_to<'a>(words: &'a [String], option: &'a str) -> impl Iterator<Item = &'a str> {
+    options(words).zip(options(words).skip(1)).filter(move |(name, _)| *name == option).map(|(_, value)| value)
+}
+
+/// The way to shuffle stands after an equals sign, because `--shuffle DIR` names a folder: a way that stands apart is
+/// no folder, and neither is a seed.
+fn apart(words: &[String]) -> Result<(), Error> {
+    let Some(word) = next_to(words, "--shuffle").find(|word| !Path::new(word).exists()) else { return Ok(()) };
+    let error = match word.parse::<Shuffle>() {
+        Ok(_) => {
+            let error =
+                Error::new(ErrorKind::InvalidArgument, format!("there is no {word:?}, nor is it how to shuffle"));
+            error.with_remedy(format!("--shuffle={word}"))
+        }
+        Err(error) if word.parse::<u64>().is_ok() => error,
+        Err(_) => return Ok(()),
+    };
+    Err(error)
 }
 
 fn command(mut command: Command) -> Done {

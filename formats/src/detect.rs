@@ -15,7 +15,10 @@ use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{head, open_regular};
 use crate::options::Options;
 use crate::watched::asking;
+#[cfg(test)]
+pub(crate) use nearest::ELSEWHERE;
 pub use nearest::nearest;
+use nearest::nearest_format;
 use objects::Objects;
 use roles::{Role, Shown, UNREAD, Vote, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};
@@ -147,7 +150,7 @@ fn named(name: &str, formats: &'static [Format]) -> Result<&'static Format> {
     formats.iter().find(|format| format.name == name).ok_or_else(|| {
         let names: Vec<&str> = formats.iter().map(|format| format.name).collect();
         let error = Error::new(ErrorKind::InvalidArgument, format!("there is no format {name:?}"));
-        error.with_remedy(nearest(name, &names))
+        error.with_remedy(nearest_format(name, &names))
     })
 }
 

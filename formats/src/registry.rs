@@ -163,12 +163,46 @@ fn check(format: &Format, options: &Options) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detect::ELSEWHERE;
 
     #[test]
     fn no_time_at_all_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let error = open(&[folder.path()], &Options::new().timeout(std::time::Duration::ZERO)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+
+    #[test]
+    fn formats_are_known_by_what_others_call_them() {
+        let said = |name: &str| {
+            let error = detect(&["."], &Options::new().format(name)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            error.remedy().unwrap_or_default().to_owned()
+        };
+        for (given, meant) in [
+            ("webdataset", "\"tar\""),
+            ("WebDataset", "\"tar\""),
+            ("wds", "\"tar\""),
+            ("ImageFolder", "\"folder\""),
+            ("torchvision", "\"folder\""),
+            ("hf", "\"parquet\" or \"arrow\""),
+            ("hugging-face", "\"parquet\" or \"arrow\""),
+            ("mosaicml-streaming", "\"mds\""),
+            ("lerobot", "\"parquet\""),
+            ("megatron", "\"tokens\""),
+            ("ffcv", "\"beton\""),
+            ("json", "\"jsonl\""),
+            ("Parquet", "\"parquet\""),
+            ("ArrayRecord", "\"array_record\""),
+            ("parqet", "\"parquet\""),
+        ] {
+            assert!(said(given).starts_with(&format!("did you mean {meant}? There are records, ")), "{}", said(given));
+        }
+        assert!(said("quux").starts_with("There are "));
+        for (others, ours) in ELSEWHERE {
+            let is_ours = |name: &&str| FORMATS.iter().any(|format| format.name == *name);
+            assert!(ours.iter().all(is_ours) && !others.iter().any(is_ours), "{others:?} are {ours:?}");
+        }
     }
 
     #[test]

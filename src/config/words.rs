@@ -13,6 +13,12 @@ fn unknown(what: &str, given: &str, known: &[&str]) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("{what} cannot be {given:?}")).with_remedy(nearest(given, known))
 }
 
+/// A number where a way to shuffle stands.
+fn a_seed(seed: u64) -> Error {
+    let error = Error::new(ErrorKind::InvalidArgument, format!("shuffle cannot be {seed}, which is a seed"));
+    error.with_remedy(format!("give the seed by its own name: --shuffle --seed {seed}, or shuffle=True, seed={seed}"))
+}
+
 /// Choices of one word: what they are for, and the words. What has a word behind `programs` is no choice of people.
 macro_rules! words {
     (
@@ -54,6 +60,7 @@ impl Settable for Shuffle {
     fn of(name: &str, kind: Kind, value: &Value) -> Result<Shuffle> {
         match value {
             Value::Flag(shuffle) => Ok((*shuffle).into()),
+            Value::Whole(seed) => Err(a_seed(*seed)),
             _ => text(name, kind, value)?.parse(),
         }
     }
@@ -77,7 +84,13 @@ impl FromStr for Shuffle {
     fn from_str(text: &str) -> Result<Shuffle> {
         let known = ["off", "auto", "full", "window[:SAMPLES]", "shards[:MIXED]", "pieces:SAMPLES:MIXED"];
         let refuse = || unknown("shuffle", text, &known);
-        let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number > 0).ok_or_else(refuse);
+        let number = |part: &str| {
+            let no_number = || {
+                let what = format!("shuffle cannot be {text:?}: {part:?} is no number from 1 on");
+                Error::new(ErrorKind::InvalidArgument, what).with_remedy(nearest(text, &known))
+            };
+            part.parse::<u64>().ok().filter(|&number| number > 0).ok_or_else(no_number)
+        };
         Ok(match text.split_once(':') {
             None => match text {
                 "off" => Shuffle::Off,
@@ -85,7 +98,7 @@ impl FromStr for Shuffle {
                 "full" => Shuffle::Full,
                 "window" => Shuffle::Window(WINDOW),
                 "shards" => Shuffle::Shards { mixed: 1 },
-                _ => return Err(refuse()),
+                _ => return Err(text.parse().map_or_else(|_| refuse(), a_seed)),
             },
             Some(("window", samples)) => Shuffle::Window(number(samples)?),
             Some(("shards", mixed)) => Shuffle::Shards { mixed: number(mixed)? },
@@ -127,6 +140,16 @@ mod tests {
             let error = wrong.parse::<OnError>().unwrap_err();
             assert!(error.remedy().is_some_and(|remedy| remedy.contains("raise, warn")), "{error}");
             assert!(wrong.parse::<IoChoice>().is_err());
+        }
+    }
+
+    #[test]
+    fn a_number_is_a_seed() {
+        let whole = Shuffle::of("shuffle", Kind::Word, &Value::Whole(42)).unwrap_err();
+        for error in [whole, "42".parse::<Shuffle>().unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            let remedy = error.remedy().unwrap();
+            assert!(remedy.contains("--shuffle --seed 42") && remedy.contains("shuffle=True, seed=42"), "{error}");
         }
     }
 }

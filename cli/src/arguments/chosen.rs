@@ -2,8 +2,6 @@
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
-use uringload::config::Shuffle;
-use uringload::inspect::SHARD_SAMPLES;
 use uringload::sampler::Stopping;
 
 /// Which samples are read, and in what shares.
@@ -29,55 +27,5 @@ impl Chosen {
     /// Whether a sample may occur more than once per epoch.
     pub fn repeats(&self) -> bool {
         !self.weights.is_empty() && matches!(self.stopping, Stopping::AllExhausted | Stopping::After(_))
-    }
-}
-
-/// "auto", "full", "window:N", "shards" (one at a time), "shards:N" (N mixed) or "pieces:SAMPLES:N" (N mixed).
-pub fn parse_shuffle(text: &str) -> Result<Shuffle, String> {
-    let number = |text: &str| match text.parse::<u64>() {
-        Ok(0) | Err(_) => Err(format!("{text:?} is no number from 1 on")),
-        Ok(number) => Ok(number),
-    };
-    match text.split_once(':') {
-        None if text == "auto" => Ok(Shuffle::Auto),
-        None if text == "full" => Ok(Shuffle::Full),
-        None if text == "window" => Ok(Shuffle::Window(SHARD_SAMPLES)),
-        None if text == "shards" => Ok(Shuffle::Shards { mixed: 1 }),
-        Some(("window", samples)) => number(samples).map(Shuffle::Window),
-        Some(("shards", mixed)) => number(mixed).map(|mixed| Shuffle::Shards { mixed }),
-        Some(("pieces", both)) if both.contains(':') => {
-            let (samples, mixed) = both.split_once(':').unwrap_or_default();
-            Ok(Shuffle::Pieces { samples: number(samples)?, mixed: number(mixed)? })
-        }
-        _ => Err("it is auto, full, window:SAMPLES, shards:MIXED or pieces:SAMPLES:MIXED".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shuffles_have_names() {
-        assert_eq!(parse_shuffle("auto"), Ok(Shuffle::Auto));
-        assert_eq!(parse_shuffle("full"), Ok(Shuffle::Full));
-        assert_eq!(parse_shuffle("window:100"), Ok(Shuffle::Window(100)));
-        assert_eq!(parse_shuffle("shards"), Ok(Shuffle::Shards { mixed: 1 }));
-        assert_eq!(parse_shuffle("shards:4"), Ok(Shuffle::Shards { mixed: 4 }));
-        assert_eq!(parse_shuffle("pieces:128:16"), Ok(Shuffle::Pieces { samples: 128, mixed: 16 }));
-        for wrong in [
-            "",
-            "none",
-            "pieces",
-            "pieces:4",
-            "pieces:0:1",
-            "pieces:1:x",
-            "window:0",
-            "window:x",
-            "shards:-1",
-            "full:3",
-        ] {
-            assert!(parse_shuffle(wrong).is_err(), "{wrong}");
-        }
     }
 }

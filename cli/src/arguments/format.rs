@@ -2,9 +2,10 @@
 //! of code.
 
 use super::Failing;
-use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser};
+use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::error::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::OnError;
@@ -36,7 +37,7 @@ impl Args for Format {
         let format = Arg::new("format")
             .long("format")
             .value_name("FORMAT")
-            .value_parser(PossibleValuesParser::new(names(|_| true)))
+            .value_parser(Name(|_| true))
             .help("The format of the files [default: what nearly all of them show]");
         let options = all_options();
         let arguments = std::iter::once(format).chain(options.iter().map(argument));
@@ -68,10 +69,21 @@ impl FromArgMatches for Format {
     }
 }
 
-/// The names of formats, each with its description.
-pub fn names(of: impl Fn(&inspect::Format) -> bool) -> Vec<PossibleValue> {
-    let those = FORMATS.iter().filter(|format| of(format));
-    those.map(|format| PossibleValue::new(format.name).help(format.help)).collect()
+/// The name of a format. Help and completions have those that fit; the library says what is wrong with another.
+#[derive(Clone)]
+pub struct Name(pub fn(&inspect::Format) -> bool);
+
+impl TypedValueParser for Name {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<String> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let those = FORMATS.iter().filter(|format| (self.0)(format));
+        Some(Box::new(those.map(|format| PossibleValue::new(format.name).help(format.help))))
+    }
 }
 
 /// The argument for an option: `--record-bytes`, and `--no-header` if it is on by default.

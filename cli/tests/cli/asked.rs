@@ -1,6 +1,6 @@
 //! Orders, choices, rows, columns and error policies, by argument.
 
-use super::{expect, folder, json, uringload, write};
+use super::{expect, files, folder, json, uringload, write};
 use serde_json::Value;
 use std::fs;
 
@@ -136,4 +136,27 @@ fn commands_print_json() {
     fs::write(data.path().join("lines.jsonl"), "{\"x\":1}\n{\"x\":2}\n").expect("lines");
     let index = json(&expect(&mut uringload(&format!("index {path}/lines.jsonl --json")), 0).0);
     assert_eq!((&index["samples"], &index["written"]), (&Value::from(2), &Value::from(1)), "{index}");
+}
+
+#[test]
+fn what_others_call_a_format_and_a_seed_for_a_shuffle_get_the_word_that_is_meant() {
+    let (_folder, dir) = files(3);
+    for (arguments, meant) in [
+        ("--format webdataset", "did you mean \"tar\"?"),
+        ("--format imagefolder", "did you mean \"folder\"?"),
+        ("--format huggingface", "did you mean \"parquet\" or \"arrow\"?"),
+        ("--format foldr", "did you mean \"folder\"?"),
+        ("--shuffle 42", "--shuffle --seed 42"),
+        ("--shuffle=42", "--shuffle --seed 42"),
+        ("--shuffle full", "--shuffle=full"),
+    ] {
+        let (out, err) = expect(&mut uringload(&format!("list {dir} {arguments}")), 2);
+        assert!(out.is_empty() && err.contains(meant), "{arguments}: {err}");
+    }
+    let (_, err) = expect(&mut uringload(&format!("index {dir} --format webdataset")), 2);
+    assert!(err.contains("did you mean \"tar\"?"), "{err}");
+    // What is said to work does, and a folder of such a name is a folder.
+    expect(&mut uringload(&format!("list {dir} --shuffle --seed 42 --format folder")), 0);
+    let root = folder(&[("42/a", 5)]);
+    expect(uringload("list --shuffle 42").current_dir(root.path()), 0);
 }

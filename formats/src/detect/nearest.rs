@@ -3,6 +3,40 @@
 /// Least likeness, from 0 to 1, of a name that is worth a suggestion: what clap takes too.
 const LIKENESS_MIN: f64 = 0.7;
 
+/// What others call a format, without signs, and what it is called here.
+pub const ELSEWHERE: [(&[&str], &[&str]); 19] = [
+    (&["webdataset", "wds", "tgz", "targz", "tarball"], &["tar"]),
+    (&["imagefolder", "imagenet", "datasetfolder", "audiofolder", "torchvision", "image", "images"], &["folder"]),
+    (&["coco", "yolo", "audio", "video", "file", "files"], &["folder"]),
+    (&["hf", "huggingface", "datasets", "hfdatasets"], &["parquet", "arrow"]),
+    (&["lerobot", "pq"], &["parquet"]),
+    (&["feather", "ipc"], &["arrow"]),
+    (&["mosaic", "mosaicml", "streaming", "mosaicstreaming", "mosaicmlstreaming"], &["mds"]),
+    (&["lit", "lightning", "lightningdata"], &["litdata"]),
+    (&["ffcv"], &["beton"]),
+    (&["megatron", "megatronlm", "nanogpt", "token", "tokenized"], &["tokens"]),
+    (&["tfrecords", "tfds", "tensorflow"], &["tfrecord"]),
+    (&["grain", "riegeli"], &["array_record"]),
+    (&["json", "ndjson", "jsonlines"], &["jsonl"]),
+    (&["tsv", "table"], &["csv"]),
+    (&["txt", "lines"], &["text"]),
+    (&["h5", "hdf", "h5py"], &["hdf5"]),
+    (&["numpy", "array", "arrays"], &["npy", "npz"]),
+    (&["mnist"], &["idx"]),
+    (&["bin", "binary", "raw", "record", "fixed"], &["records"]),
+];
+
+/// The same for formats, which have other names elsewhere.
+pub fn nearest_format(given: &str, names: &[&str]) -> String {
+    let plain = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let given_plain = plain(given);
+    let meant = ELSEWHERE.iter().find(|(others, _)| others.contains(&&*given_plain)).map(|(_, ours)| ours.to_vec());
+    let meant = meant.or_else(|| Some(vec![*names.iter().find(|name| plain(name) == given_plain)?]));
+    let Some(meant) = meant else { return nearest(given, names) };
+    let meant: Vec<String> = meant.iter().map(|name| format!("{name:?}")).collect();
+    format!("did you mean {}? There are {}", meant.join(" or "), names.join(", "))
+}
+
 /// "did you mean ...?" where one name is alike, and then all names.
 pub fn nearest(given: &str, names: &[&str]) -> String {
     let best =

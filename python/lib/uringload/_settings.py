@@ -53,6 +53,8 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any]:
 def shuffle(value: Any, window: Any) -> Any:
     """How an epoch is shuffled: "off", "auto", or as the library's table has it; a window may have its own argument."""
     how = ("auto" if value else "off") if value is None or isinstance(value, bool) else value
+    if isinstance(how, int):
+        how = str(how)  # The library says what a number is.
     if window is None:
         return how
     if how not in ("auto", "window"):
