@@ -178,6 +178,115 @@ fn examples_are_short() {
     }
 }
 
+/// What a block of C in a page finds: what the page says the reader has, and a batch where it opens nothing itself.
+const FOUND: &str = r#"
+#include <stdio.h>
+#include <uringload.h>
+
+static int seen;
+#define ul_batch_free(batch) (seen++, (ul_batch_free)(batch))
+
+static inline void train_step(void *values, void *stream) { (void)values, (void)stream; }
+static inline void import(struct ArrowArray *array, struct ArrowSchema *schema) {
+    array->release(array);
+    schema->release(schema);
+}
+
+int main(void) {
+"#;
+const OPENED: &str = r#"
+    ul_error *error = NULL;
+    ul_dataset *data = NULL;
+    ul_loader *loader = NULL;
+    ul_batch *batch = NULL;
+    void *stream = NULL;
+    const char *paths[] = {"/data/train"};
+    ul_dataset_open(paths, 1, "{\"format\": \"tar\"}", &data, &error);
+    (void)stream;
+"#;
+const FIRST: &str = r#"
+    ul_loader_new(data, "{\"batch_size\": 256, \"collate\": \"ragged\"}", NULL, &loader, &error);
+    ul_loader_next(loader, -1, &batch, &error);
+"#;
+const FREED: &str = r#"
+    if (error != NULL) {
+        ul_error_info info = {.size = sizeof info};
+        ul_error_get(error, &info);
+        fprintf(stderr, "%s\n", info.message);
+        return 1;
+    }
+    ul_loader_free(loader);
+    ul_dataset_free(data);
+    printf("%d\n", seen);
+    return 0;
+}
+"#;
+
+/// Blocks of code of a page, by their language.
+fn blocks<'a>(page: &'a str, language: &'a str) -> impl Iterator<Item = &'a str> {
+    let begin = format!("```{language}\n");
+    page.match_indices("```").step_by(2).filter_map(move |(at, _)| {
+        let block = page[at..].strip_prefix(&*begin)?;
+        block.split("```").next()
+    })
+}
+
+fn page() -> String {
+    fs::read_to_string(Path::new(CAPI).join("../docs/c.md")).expect("the page")
+}
+
+/// Every block of C in the page is compiled and run, over 300 samples of an archive, without a GPU.
+#[test]
+fn the_c_of_the_page_works() {
+    if !has("cc") || !has("tar") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (samples, train) = (folder.path().join("samples"), folder.path().join("train"));
+    fs::create_dir(&samples).and_then(|()| fs::create_dir(&train)).expect("folders");
+    for sample in 0..300 {
+        fs::write(samples.join(format!("{sample:03}.jpg")), [sample as u8; 100]).expect("a file");
+        fs::write(samples.join(format!("{sample:03}.cls")), format!("{}", sample % 10)).expect("a file");
+    }
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "-cf"]).arg(train.join("0.tar")).arg("-C").arg(&samples).arg(".");
+    assert!(tar.status().expect("tar").success());
+    let page = page();
+    for (number, block) in blocks(&page, "c").enumerate() {
+        let mut text = FOUND.to_owned();
+        if !block.contains("ul_dataset_open(") {
+            text += OPENED;
+        }
+        let opens = block.contains("ul_loader_new(");
+        text += if opens { "" } else { FIRST };
+        text += &format!("{block}{FREED}");
+        let text = text.replace("/data/train", train.to_str().expect("UTF-8")).replace("cuda:0", "host");
+        let source = folder.path().join(format!("block{number}.c"));
+        fs::write(&source, &text).expect("a file");
+        let program = compiled("cc", "gnu11", &source, folder.path());
+        assert_eq!(run_with(&program, &[]), if opens { "2\n" } else { "1\n" }, "{text}");
+    }
+    assert_eq!(blocks(&page, "c").count(), 3);
+}
+
+/// The line of the page that links the static library, with the library of this build.
+#[test]
+fn the_static_library_links_as_the_page_says() {
+    if !has("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::copy(Path::new(CAPI).join("examples/train.c"), folder.path().join("train.c")).expect("a copy");
+    fs::copy(library(), folder.path().join("liburingload.a")).expect("a copy");
+    let page = page();
+    let line = blocks(&page, "sh").flat_map(str::lines).find(|line| line.contains("-l:liburingload.a"));
+    let line = line.expect("a line of the page").replace("-L/usr/local/lib", "-L.");
+    let line = line.replace("/usr/local/include", &format!("{CAPI}/include"));
+    let output = Command::new("sh").args(["-c", &line]).current_dir(folder.path()).output().expect("a shell");
+    assert!(output.status.success(), "{line}: {}", told(&output));
+    assert_eq!(run(&folder.path().join("train"), &records(folder.path())), format!("sum {}\n", 64 * (999 * 1000 / 2)));
+}
+
 /// Asserts in C++ about a struct: its size and the offset of each field, as Rust has them.
 macro_rules! layout {
     ($text:ident, $($name:ident { $($field:ident),* })*) => {
