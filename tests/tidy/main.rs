@@ -171,7 +171,8 @@ fn pages_name_what_is_there() {
     let compiled: String = CRATES.map(|folder| read(&format!("{folder}/lib.rs"))).concat();
     let sources: String = CRATES.iter().flat_map(|folder| rust_files(root(), folder)).map(|file| file.code).collect();
     let known = Known { root: root(), surface: &surface, sources: &sources, compiled: &compiled };
-    let broken: Vec<String> = all.iter().flat_map(|page| pages::broken(page, &known)).collect();
+    let broken = all.iter().flat_map(|page| [pages::broken(page, &known), pages::unexplained(page)].concat());
+    let broken: Vec<String> = broken.collect();
     assert!(all.len() > 20 && broken.is_empty(), "{} names lead nowhere:\n{}", broken.len(), broken.join("\n"));
 }
 
@@ -282,6 +283,10 @@ fn the_rule_about_pages_catches_what_it_is_for() {
     assert_eq!(user("`sys::cuda::Stream` `dataset::opened()` `uringload::config::None`"), 3);
     assert_eq!(found("docs/internals/reading.md", "`Reactor::turn` `Reactor::turned`"), 1);
     assert_eq!((found("docs/gpu.md", "a\n```rust\n```\n"), user("a\n```rust\n```\n")), (0, 1));
+    let inside = |path: &str, text: &str| pages::unexplained(&Source::script(path, text)).len();
+    assert_eq!(inside("docs/cli.md", "The reactor has an arena; `reactor`, reactors and the route of units"), 4);
+    assert_eq!(inside("docs/cli.md", "The [route](faq.md#glossary) of units"), 0);
+    assert_eq!(inside("docs/internals/reading.md", "The reactor takes the route"), 0);
     let of_crate = |path: &str| found(path, "a\n```rust\n```\n");
     assert_eq!((of_crate("formats/README.md"), of_crate("adapters/README.md")), (0, 1));
 }

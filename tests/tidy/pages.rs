@@ -1,6 +1,6 @@
 //! Pages of documentation: each link, heading, file and name of Rust that they name is there.
 
-use super::source::{Source, is_word};
+use super::source::{Source, is_word, word_at};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +45,12 @@ const MODULES: [&str; 12] = [
     "transform",
     "verify",
 ];
+/// Words of the inside: pages for users do without them.
+const INSIDE: [&str; 3] = ["reactor", "arena", "yardstick"];
+/// Words that a page for users links to the glossary, or says itself.
+const IN_GLOSSARY: [&str; 3] = ["route", "units", "views"];
+/// Pages that say what a unit is, what steps down, or mean the views of NumPy and torch.
+const EXPLAINED: [&str; 4] = ["docs/formats.md", "docs/metrics.md", "docs/performance.md", "docs/read-into.md"];
 /// A type of the standard library.
 const OTHERS: &str = "Duration::";
 /// What a build makes.
@@ -92,6 +98,24 @@ pub fn broken(page: &Source, known: &Known<'_>) -> Vec<String> {
         found.push(page.place(at + 1, "no test compiles this page's Rust: include it in src/lib.rs"));
     }
     found
+}
+
+/// Words in a page for users that only who knows the inside understands.
+pub fn unexplained(page: &Source) -> Vec<String> {
+    let is_of_docs = page.path.parent() == Some(Path::new("docs"));
+    if !is_of_docs && page.path != Path::new("README.md") {
+        return Vec::new();
+    }
+    let prose = Parts::of(&page.text).prose.to_ascii_lowercase();
+    let place = |word: &str| {
+        let mut places = prose.match_indices(word).map(|(at, _)| at);
+        places.find(|&at| word_at(&prose, at) == word && !prose[..at].bytes().last().is_some_and(is_word))
+    };
+    let inside = INSIDE.iter().filter_map(|word| Some((place(word)?, format!("a word of the inside: {word}"))));
+    let has_link = page.text.contains("#glossary") || EXPLAINED.iter().any(|known| page.path == Path::new(known));
+    let words = IN_GLOSSARY.iter().filter(|_| !has_link);
+    let unknown = words.filter_map(|word| Some((place(word)?, format!("link its first {word:?} to the glossary"))));
+    inside.chain(unknown).map(|(at, what)| page.place(at, &what)).collect()
 }
 
 /// A page as prose without its code, and as code without its prose.
