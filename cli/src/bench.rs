@@ -22,16 +22,17 @@ use uringload_measure::{Bench as Measurement, Made, Report};
 
 const PAGE: &str = "cannot write the page";
 const JSON: &str = "cannot write the JSON";
+
 /// How long a generated dataset is read, unless told otherwise.
 const MADE_DURATION: Duration = Duration::from_secs(3);
 
 /// Runs the rounds, then prints the results.
 pub fn run(options: &Bench) -> Done {
     let (interrupt, begun) = (Interrupt::install(), Instant::now());
-    // Kept until the end: dropping it deletes the files.
     for (path, what) in outputs(options) {
         may_replace(path).map_err(|why| unwritable(path, what, why))?;
     }
+    // Kept until the end: dropping it deletes the files.
     let made = if options.paths.is_empty() {
         match Made::new(&interrupt)? {
             Some(made) => Some(made),
