@@ -16,6 +16,7 @@ pub use crate::config::device::{GDS_OPEN_BOUND as OPEN_BOUND, GdsSearch as Searc
 use crate::config::GdsCause;
 use crate::config::{Cause, Fallback};
 use uringload_sys::cufile::{OpenError, VARIABLE};
+use uringload_sys::system;
 
 /// The first NVIDIA driver whose open modules support PCI P2PDMA.
 const P2PDMA_DRIVER: (u32, u32) = (565, 47);
@@ -101,9 +102,7 @@ fn way(facts: &Facts) -> Option<GdsMode> {
 /// Whether the driver supports P2PDMA on this kernel.
 fn drives_p2pdma(facts: &Facts, driver: &NvidiaDriver) -> bool {
     let (kernel, since) = COUNTED_OTHERWISE;
-    let mut numbers = facts.kernel_release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    let release: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let least = if release >= kernel { since } else { P2PDMA_DRIVER };
+    let least = if system::kernel_version(&facts.kernel_release) >= kernel { since } else { P2PDMA_DRIVER };
     driver.open && driver.numbers() >= least
 }
 

@@ -103,6 +103,12 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// The first two numbers of a kernel's release; 0 for one that is not there.
+pub fn kernel_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// The huge pages of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

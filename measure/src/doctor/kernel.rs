@@ -23,9 +23,7 @@ const ADDED: [(Version, &str); 7] = [
 /// The kernel that runs, and each version that adds something.
 pub(super) fn look() -> Vec<Finding> {
     let release = system::kernel_release();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-    let version: Version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    of(&release, version)
+    of(&release, system::kernel_version(&release))
 }
 
 fn of(release: &str, version: Version) -> Vec<Finding> {
