@@ -96,13 +96,15 @@ def test_crops_of_sound_are_drawn_by_epoch_and_sample(sounds: pathlib.Path, seco
     assert not np.array_equal(first[0], then[0]), "another crop in the next epoch"
 
 
-@pytest.mark.parametrize("how", ["cut", "empty", "silent", "other"])
+@pytest.mark.parametrize("how", ["cut", "cut.mp3", "cut.wav", "empty", "silent", "other"])
 def test_bad_sound_is_named(sounds: pathlib.Path, second: Callable[..., Any], how: str) -> None:
+    how, _, kind = how.partition(".")
     bad = sounds / "0" / "long.flac"
-    whole = bad.read_bytes()
     if how == "silent":
         tone(bad, RATE, 0)
     else:
+        tone(bad.with_suffix(f".{kind or 'flac'}"), RATE, 3)
+        whole = bad.with_suffix(f".{kind or 'flac'}").replace(bad).read_bytes()
         bad.write_bytes({"cut": whole[: len(whole) // 3], "empty": b"", "other": b"text" * 1000}[how])
     with pytest.raises(Exception) as caught:  # noqa: PT011 (each decoder has its own)
         for _ in range(20):
