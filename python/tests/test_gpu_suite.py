@@ -225,6 +225,7 @@ def test_a_long_error_is_whole_in_the_results_alone(suite: pathlib.Path, tmp_pat
 
 @needs_mock
 @needs_numpy
+@pytest.mark.skipif(not NVJPEG.exists(), reason="skipped: no mock of nvJPEG (cargo build -p mock-nvjpeg)")
 @pytest.mark.parametrize("kind", ["checks", "figures"])
 def test_torchs_checks_ask_for_loaders_that_there_are(tmp_path: pathlib.Path, kind: str) -> None:
     """Each runs to its end, or to what no faked torch can do, which its error names."""

@@ -48,6 +48,7 @@ def tone(path: pathlib.Path, rate: int, seconds: float, channels: int = 1, hertz
 
 @pytest.fixture
 def sounds(tmp_path: pathlib.Path) -> pathlib.Path:
+    needs("soundfile")
     root = tmp_path / "audio"
     tone(root / "0" / "long.flac", RATE, 3)
     tone(root / "0" / "other_rate.flac", 44_100, 2, channels=2)

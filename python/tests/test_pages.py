@@ -78,8 +78,8 @@ def lacking(dotted: str) -> str | None:
             try:
                 found = importlib.import_module(module)
                 continue
-            except ModuleNotFoundError as missing:
-                if missing.name == module or not (missing.name or "").strip():
+            except (ModuleNotFoundError, uringload.errors.Error) as missing:
+                if isinstance(missing, ModuleNotFoundError) and missing.name in (module, None, ""):
                     return name
                 # The module is there, and the library that it is for is not.
                 return of_source(module, names[depth + 1 :])
@@ -206,6 +206,7 @@ RUN = [block for block in BLOCKS if not any(part in block.text for part in CANNO
 HAS_TORCHVISION, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torchvision", "PIL"))
 NEEDS = {"soundfile": ("import soundfile",), "soxr": ("import soxr",), "torchcodec.decoders": ("torchcodec",),
          "av": ("import av", "/data/films"), "pyarrow": ("/data/lerobot",), "lmdb": ("import lmdb",),
+         "prometheus_client": ("uringload.prometheus",),
          "torch": ("torch.", "import torch"),
          "torchvision": ("v2.", "transforms.", "torchvision."),
          "PIL": ("imagenet", "photos", "train.tar", "scenes", "coco")}  # fmt: skip
