@@ -16,6 +16,8 @@ import zipfile
 
 import pytest
 
+import uringload
+
 SCRIPT = pathlib.Path(sys.executable).parent / "uringload"
 # From a checkout without an installed wheel, the same function by name.
 COMMAND = (
@@ -124,3 +126,29 @@ def test_building_without_rust_says_so() -> None:
         check=False,
     )
     assert (done.returncode, "needs Rust 1.88" in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
+def test_packing_of_lists_without_lengths_after_one_pack(tmp_path: pathlib.Path, kind: str) -> None:
+    pytest.importorskip("numpy")
+    lists = [[1, 2, 3, 4, 5], [6, 7, 8], [*range(300)], [9]]
+    source, packed = tmp_path / f"0.{kind}", tmp_path / "packed"
+    if kind == "jsonl":
+        source.write_text("".join(json.dumps({"id": 1, "tokens": tokens}) + "\n" for tokens in lists))
+    else:
+        pa = pytest.importorskip("pyarrow", reason="skipped: pyarrow is not installed")
+        table = pa.table({"id": [1] * 4, "tokens": pa.array(lists, pa.list_(pa.int64()))})
+        if kind == "parquet":
+            pytest.importorskip("pyarrow.parquet").write_table(table, source)
+        else:
+            pytest.importorskip("pyarrow.feather").write_feather(table, source)
+    given = {"batch_size": 1, "packing": "first_fit", "seq_len": 8, "output": "numpy"}
+    with pytest.raises(uringload.InvalidArgumentError, match="DST --layout mds --columns tokens"):
+        next(iter(uringload.DataLoader(source, columns=["tokens"], **given)))
+    done = run("pack", source, packed, *"--layout mds --columns tokens".split())
+    assert done.returncode == 0, done.stderr
+    assert uringload.Dataset(packed).columns == {"tokens": ("i64", None)}
+    with uringload.DataLoader(packed, **given) as loader:
+        rows = [row for batch in loader for row in batch["tokens"].values.tolist()]
+    assert rows[0] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert sorted(sum(rows[1:], [])) == sorted([*range(300), 9] + [0] * (8 * len(rows) - 309))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import pathlib
-import subprocess
-import sys
 
 import conftest
 import pytest
@@ -189,31 +187,6 @@ def test_packing(tmp_path: pathlib.Path) -> None:
     assert positions.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2], list(range(8))] and ends.tolist() == [0, 5, 8, 16]
     assert batches[1].values.tolist() == [[4, 4, 0, 0, 0, 0, 0, 0]]
     assert ends.dtype == segments.dtype == np.int32
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
-def test_packing_of_lists_without_lengths_after_one_pack(tmp_path: pathlib.Path, kind: str) -> None:
-    lists = [[1, 2, 3, 4, 5], [6, 7, 8], [*range(300)], [9]]
-    source, packed = tmp_path / f"0.{kind}", tmp_path / "packed"
-    if kind == "jsonl":
-        source.write_text("".join(json.dumps({"id": 1, "tokens": tokens}) + "\n" for tokens in lists))
-    else:
-        pa = pytest.importorskip("pyarrow", reason="skipped: pyarrow is not installed")
-        table = pa.table({"id": [1] * 4, "tokens": pa.array(lists, pa.list_(pa.int64()))})
-        if kind == "parquet":
-            pytest.importorskip("pyarrow.parquet").write_table(table, source)
-        else:
-            pytest.importorskip("pyarrow.feather").write_feather(table, source)
-    given: dict[str, Any] = {"batch_size": 1, "packing": "first_fit", "seq_len": 8, "output": "numpy"}
-    with pytest.raises(uringload.InvalidArgumentError, match="DST --layout mds --columns tokens"):
-        next(iter(DataLoader(source, columns=["tokens"], **given)))
-    command = [sys.executable, "-m", "uringload", "pack", source, packed, *"--layout mds --columns tokens".split()]
-    subprocess.run(command, check=True, capture_output=True)
-    assert uringload.Dataset(packed).columns == {"tokens": ("i64", None)}
-    with DataLoader(packed, **given) as loader:
-        rows = [row for batch in loader for row in batch["tokens"].values.tolist()]
-    assert rows[0] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert sorted(sum(rows[1:], [])) == sorted([*range(300), 9] + [0] * (8 * len(rows) - 309))
 
 
 @pytest.mark.parametrize("name", ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64"])
