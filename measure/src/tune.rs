@@ -217,7 +217,8 @@ impl Outcome<'_> {
         }
         self.spread = turns.spread();
         let Some(found) = self.found.take() else {
-            self.judgement = Some(Judgement::of_none(self.spread));
+            // The first of all is what was given.
+            self.judgement = Some(Judgement::of_none(self.tried.len().saturating_sub(1), self.spread));
             return Ok(());
         };
         let _doing = bed.caller.doing("measuring what was found by turns with what was given", Some(bed.deadline));

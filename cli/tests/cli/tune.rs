@@ -91,6 +91,26 @@ fn what_is_written_is_the_start_or_was_shown_to_be_faster() {
     }
 }
 
+/// What many small files gain as shards is measured by a sample of them.
+#[test]
+fn a_pack_of_small_files_is_tried() {
+    let files: Vec<(String, usize)> = (0..300).map(|number| (format!("data/{number}.dat"), 4096)).collect();
+    let files: Vec<(&str, usize)> = files.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+    let folder = folder(&files);
+    let mut tried = [4, 16, 60].into_iter().map(|limit| {
+        let line = format!("tune {}/data --limit {limit}s --json --out -", folder.path().display());
+        expect(&mut uringload(&line), 0)
+    });
+    let is_pack =
+        |other: &serde_json::Value| other["what"].as_str().is_some_and(|what| what.contains("uringload pack"));
+    let found = tried.find(|(out, err)| {
+        assert!(!err.contains("pack was not tried"), "{err}");
+        json(out)["others"].as_array().is_some_and(|others| others.iter().any(is_pack))
+    });
+    assert!(found.is_some(), "no pack was tried in a minute");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the sample is deleted");
+}
+
 #[test]
 #[ignore = "slow: measures time"]
 fn a_step_that_is_slower_than_the_loader_ends_the_search() {

@@ -105,11 +105,13 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
     let dataset = &bed.subject().dataset;
     let count = (SAMPLE_BYTES / mean.max(1)).clamp(1, SAMPLES).min(dataset.len());
     let scratch = scratch(bed, &**dataset)?;
+    // A folder of the pack's own, because the lock of the one around it is held.
+    let folder = scratch.path().join("shards");
     bed.caller.set_folder(scratch.path().to_path_buf());
     let told = |error: uringload::Error| error.headline().to_string();
     let result = (|| {
         let some: Arc<dyn Dataset> = Arc::new(View::range(Arc::clone(dataset), 0..count).map_err(told)?);
-        let pack = Loader::builder(Arc::clone(&some)).pack(scratch.path(), PackOptions::default()).map_err(told)?;
+        let pack = Loader::builder(Arc::clone(&some)).pack(&folder, PackOptions::default()).map_err(told)?;
         let end = (Instant::now() + WRITING).min(bed.deadline);
         let report = pack.run(&|_| {
             let is_over = bed.caller.is_set() || Instant::now() > end;
@@ -119,7 +121,7 @@ fn sample(bed: &Bed<'_>, best: &Config, seen: &Seen, mean: u64) -> Result<Other,
             return Err(format!("a sample of it could not be written within {WRITING:?}"));
         }
         let format = if pack.layout() == PackLayout::Mds { "mds" } else { "tar" };
-        let shards = dataset::open(&[scratch.path()], &Options::new().format(format)).map_err(told)?;
+        let shards = dataset::open(&[&folder], &Options::new().format(format)).map_err(told)?;
         // What was just written lies in the page cache, where the rest of it would not be.
         let io = if seen.route.direct_io { IoChoice::Direct } else { best.io };
         let run = |dataset: &Arc<dyn Dataset>| {

@@ -111,9 +111,9 @@ impl Judgement {
         }
     }
 
-    /// Where the search found nothing, so that there are no pairs.
-    pub fn of_none(spread: Option<f64>) -> Judgement {
-        match spread {
+    /// Where the search found nothing among so many, so that there are no pairs.
+    pub fn of_none(tried: usize, spread: Option<f64>) -> Judgement {
+        match spread.filter(|_| tried > 0) {
             None => Judgement::Short,
             Some(spread) if spread > BUSY => Judgement::Unclear,
             Some(_) => Judgement::NoFaster,
@@ -196,6 +196,14 @@ mod tests {
     use super::*;
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+    #[test]
+    fn a_search_that_tried_nothing_had_too_little_time() {
+        assert_eq!(Judgement::of_none(0, Some(0.3)), Judgement::Short, "and the machine may be quiet");
+        assert_eq!(Judgement::of_none(1, Some(0.3)), Judgement::Unclear);
+        assert_eq!(Judgement::of_none(1, Some(0.01)), Judgement::NoFaster);
+        assert_eq!(Judgement::of_none(0, None), Judgement::Short);
+    }
 
     #[test]
     fn the_interval_is_that_of_the_sign_test() {
