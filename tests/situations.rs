@@ -321,7 +321,8 @@ fn a_disk_that_gives_all_its_bytes() {
         let trials = [Tried::Depth(256), Tried::LongReads].map(|tried| Trial { tried, bytes_per_second: rate });
         let verdict =
             snapshot.verdict_with(&Evidence { raw: Some(rate), trials: trials.into(), ..Evidence::default() });
-        assert!(verdict.remedies[0].what.starts_with("faster"), "{verdict:?}");
+        // What costs nothing comes first.
+        assert!(verdict.remedies.iter().any(|one| one.what.starts_with("faster")), "{verdict:?}");
     });
 }
 

@@ -280,8 +280,10 @@ impl Filesystem for Disk {
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let attributes = self.attributes(inode).filter(|_| self.down().is_none());
-        let errno = self.down().unwrap_or(Errno::ENOENT);
+        // Asked once: it may come back in between.
+        let down = self.down();
+        let attributes = self.attributes(inode).filter(|_| down.is_none());
+        let errno = down.unwrap_or(Errno::ENOENT);
         self.answer(Call::Getattr, inode.into(), move || match attributes {
             Some(attributes) => reply.attr(&TIME_TO_LIVE, &attributes),
             None => reply.error(errno),
