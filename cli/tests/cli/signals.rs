@@ -122,12 +122,15 @@ fn a_duration_bounds_all_that_a_bench_does() {
             let output = uringload(&command).output().unwrap();
             took.push(begun.elapsed());
             let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            said += &err;
+            if output.status.code() == Some(1) && err.contains("uringload: there is no time to empty the page cache") {
+                continue;
+            }
             assert!(output.status.success() && out.contains("throughput"), "{out}{err}");
             assert!(err.contains("uringload: reading, ") && err.contains(" s left at most"), "{err}");
             if took.last() <= Some(&Duration::from_secs(16)) {
                 return drop(disk);
             }
-            said += &err;
         }
         panic!("{took:?}: {said}");
     });
