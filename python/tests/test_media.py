@@ -104,8 +104,9 @@ def test_bad_sound_is_named(sounds: pathlib.Path, second: Callable[..., Any], ho
     if how == "silent":
         tone(bad, RATE, 0)
     else:
-        tone(bad.with_suffix(f".{kind or 'flac'}"), RATE, 3)
-        whole = bad.with_suffix(f".{kind or 'flac'}").replace(bad).read_bytes()
+        made = bad.with_suffix(f".{kind or 'flac'}")
+        tone(made, RATE, 3)
+        whole = made.replace(bad).read_bytes()
         bad.write_bytes({"cut": whole[: len(whole) // 3], "empty": b"", "other": b"text" * 1000}[how])
     with pytest.raises(Exception) as caught:  # noqa: PT011 (each decoder has its own)
         for _ in range(20):

@@ -111,7 +111,7 @@ impl Judgement {
         }
     }
 
-    /// Where the search found nothing among so many, so that there are no pairs.
+    /// Where the search found nothing faster among the others that it tried, so that there are no pairs.
     pub fn of_none(tried: usize, spread: Option<f64>) -> Judgement {
         match spread.filter(|_| tried > 0) {
             None => Judgement::Short,
