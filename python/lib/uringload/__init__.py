@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _later, _process
 from ._dataset import Dataset, mix
-from ._device import Images, Tokens
 from ._loader import DataLoader
 from ._output import Batch, Packed, Padded, Ragged
-from ._reader import Reader
 from ._report import Remedy, Route, Stats, Verdict
 from ._uringload import VERSION as __version__
 from ._uringload import Tensor
@@ -46,17 +44,22 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from ._device import Images, Tokens
     from ._into import read_into
     from ._measure import bench, tune
     from ._merge import merge_traces
     from ._pack import PackedImages, PackPrediction, PackReport, pack
+    from ._reader import Reader
     from ._watch import watch
 
 #: What is imported when it is first asked for: most programs do without it.
 _LATER = {
+    "Images": "_device",
     "PackPrediction": "_pack",
     "PackReport": "_pack",
     "PackedImages": "_pack",
+    "Reader": "_reader",
+    "Tokens": "_device",
     "bench": "_measure",
     "merge_traces": "_merge",
     "pack": "_pack",

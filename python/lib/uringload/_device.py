@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-from _ctypes import CFuncPtr
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -239,6 +237,9 @@ def allocator(value: Any) -> native.Allocator | None:
 
 def _address(function: Any) -> int:
     """The address of a C function: a number, or a function of ctypes."""
+    import ctypes
+    from _ctypes import CFuncPtr
+
     if isinstance(function, int) and not isinstance(function, bool):
         address = function
     elif isinstance(function, CFuncPtr):

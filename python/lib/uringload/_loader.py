@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments as arguments
-from . import _accelerate, _draws, _lightning, _log, _look, _opened, _order, _ranks, _settings, _sources, _states
+from . import _accelerate, _draws, _lightning, _log, _look, _opened, _order, _ranks, _settings, _states
 from . import _uringload as native
 from ._output import Batch, Facts, Raw, as_trees
 from ._pass import Pass, closed_meanwhile
 from ._report import Route, Stats, Verdict, numbers, table, told
-from ._setup import Setup
 from .errors import Error, refused
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ._setup import Setup
     from ._show import Sheet
     from ._typed import LoaderOptions
 
@@ -236,6 +236,8 @@ class DataLoader:
             seed, generator = _settings.seed(seed, generator), None
         given = dict(locals())
         self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
+        from ._setup import Setup
+
         self._take(Setup({name: given[name] for name in _PARAMETERS}, others))
 
     def _take(self, setup: Setup) -> None:
@@ -258,8 +260,7 @@ class DataLoader:
         self._lock = threading.RLock()
         # Checks all other arguments too, so that a bad one is reported here and not at the first pass.
         self._settle(self._ranks.at_first())
-        if self._source is not None:
-            _sources.log(self._source)
+        setup.log()
         self._closed = False
         self._native: native.Loader | None = None
         # The epoch at whose start `_native` is; None while it is within an epoch.

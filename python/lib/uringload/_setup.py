@@ -158,6 +158,11 @@ class Setup:
                           'give output="torch" or output="numpy"')
         return on_way.tails
 
+    def log(self) -> None:
+        """Says what was recognised of another library's object, if it is one."""
+        if self.source is not None:
+            _sources.log(self.source)
+
     def text(self) -> list[str]:
         """Columns of text, of the dataset as it is now."""
         declared = [name for name in self.dataset.text_columns if name not in self.binary]
