@@ -7,7 +7,10 @@ draw the same. So a sampler that keeps its order elsewhere is found out, and ref
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -235,7 +238,7 @@ def _generator(value: Any) -> _Generator | None:
         )
     kind = getattr(sys.modules.get("random"), "Random", None)
     if kind is not None and type(value) is kind:
-        return _Generator(lambda: _plain(value.getstate()), lambda state: value.setstate(_tuples(state)))
+        return _Generator(lambda: json.dumps(value.getstate()).encode(), lambda state: value.setstate(_tuples(state)))
     if numpy is None or not isinstance(value, (numpy.Generator, numpy.RandomState)):
         return None
     if isinstance(value, numpy.RandomState):
@@ -245,21 +248,15 @@ def _generator(value: Any) -> _Generator | None:
 
 
 def _tuples(state: bytes) -> Any:
-    import json
-
     version, numbers, gauss = json.loads(state)
     return version, tuple(numbers), gauss
 
 
 def _plain(state: Any) -> bytes:
-    import json
-
     return json.dumps(state, default=lambda array: {"dtype": str(array.dtype), "values": array.tolist()}).encode()
 
 
 def _arrays(state: bytes) -> Any:
-    import json
-
     import numpy
 
     def array(found: dict[str, Any]) -> Any:
@@ -273,16 +270,10 @@ def _states(generators: Mapping[str, _Generator]) -> dict[str, bytes]:
 
 
 def _texts(states: Mapping[str, bytes]) -> dict[str, str]:
-    import base64
-    import zlib
-
     return {name: base64.b64encode(zlib.compress(state)).decode() for name, state in states.items()}
 
 
 def _put(generator: _Generator, text: Any, name: str) -> None:
-    import base64
-    import zlib
-
     try:
         generator.put(zlib.decompress(base64.b64decode(text)))
     except Exception as error:

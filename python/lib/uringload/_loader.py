@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments as arguments
-from . import _accelerate, _draws, _lightning, _log, _look, _opened, _order, _ranks, _settings, _states
+from . import _accelerate, _lightning, _log, _look, _opened, _order, _ranks, _settings, _states
 from . import _uringload as native
 from ._output import Batch, Facts, Raw, as_trees
 from ._pass import Pass, closed_meanwhile
@@ -20,6 +20,7 @@ from .errors import Error, refused
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from . import _draws
     from ._setup import Setup
     from ._show import Sheet
     from ._typed import LoaderOptions

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._draws import Draws
 from ._output import _import_torch
 from .errors import mistyped
 
 if TYPE_CHECKING:
+    from ._draws import Draws
     from ._loader import DataLoader
 
 #: The identity of samples read by number; no state contains it.
@@ -101,6 +101,8 @@ def sampled(sampler: Any) -> Sampled:
     if not isinstance(sampler, Iterable) or not hasattr(sampler, "__len__"):
         raise mistyped(f"sampler is a {type(sampler).__name__}, which has no len() or cannot be iterated",
                        "give a torch sampler or a list of numbers of samples")
+    from ._draws import Draws
+
     order = Sampled(sampler, Draws(sampler))
     order.identity()  # Refuses a bad order_id before anything is read.
     return order
