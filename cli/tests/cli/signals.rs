@@ -116,14 +116,14 @@ fn a_duration_bounds_all_that_a_bench_does() {
     let command = format!("bench {} --cold --duration 8 --batch-size 16", disk.path().display());
     within(BOUND, move || {
         let (mut took, mut said) = (Vec::new(), String::new());
-        // Other programs may take the machine.
-        for _ in 0..3 {
+        // Other tests take the machine meanwhile, and may leave a run no time.
+        for _ in 0..6 {
             let begun = Instant::now();
             let output = uringload(&command).output().unwrap();
             took.push(begun.elapsed());
             let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             said += &err;
-            if output.status.code() == Some(1) && err.contains("uringload: there is no time to empty the page cache") {
+            if output.status.code() == Some(1) && err.contains("give a longer ") {
                 continue;
             }
             assert!(output.status.success() && out.contains("throughput"), "{out}{err}");
