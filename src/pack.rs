@@ -10,6 +10,7 @@ mod manifest;
 mod names;
 mod npy;
 mod plan;
+mod proof;
 mod shard;
 
 use crate::config::{Batching, Collate, Config, Cursor, MaxFailures, OnError, Part, Shuffle};
@@ -499,11 +500,7 @@ impl Pack {
             _ if shards.is_empty() => 0,
             Ok(tar) => tar.len(),
             Err(error) if error.kind() == ErrorKind::Empty => 0,
-            Err(error) => {
-                return Err(
-                    error.with_remedy("the shard was whole when it was written: delete it and run the pack again")
-                );
-            }
+            Err(error) => return Err(unreadable(error)),
         };
         report.samples = samples;
         report.lacking = self.own_samples().saturating_sub(samples);
@@ -689,6 +686,11 @@ fn reading(config: &Config, dataset: &dyn Dataset, threads: usize) -> Config {
 fn memory_bytes(threads: usize) -> u64 {
     let room = uringload_sys::cgroup::memory().map_or(u64::MAX, |group| group.room());
     MEMORY_BYTES.min(room / (2 * threads.max(THREADS_MAX) as u64)).max(1)
+}
+
+/// Adds what to do about a shard that was written and cannot be opened.
+fn unreadable(error: Error) -> Error {
+    error.with_remedy("the shard was whole when it was written: delete it and run the pack again")
 }
 
 /// How shards are opened: samples may lack fields.

@@ -325,7 +325,7 @@ pub(super) fn finish(pack: &Pack, dense: &Dense) -> Result<u64> {
 }
 
 /// Samples and bytes of a shard.
-fn head_of(path: &Path) -> Result<(u64, u64)> {
+pub(super) fn head_of(path: &Path) -> Result<(u64, u64)> {
     let read = || -> io::Result<(u64, u64)> {
         let mut file = File::open(path)?;
         let mut count = [0; 4];

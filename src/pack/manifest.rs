@@ -125,6 +125,17 @@ impl Manifest {
         self.content.len() == other.content.len() && self.content.iter().zip(&other.content).all(is_same)
     }
 
+    /// Whether the folder's shards are of this plan.
+    fn check_is(&self, found: Option<&Manifest>, place: &Path) -> Result<()> {
+        let differences = found.map_or(vec!["source"], |found| self.differences(found));
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let what = format!("the shards in the folder were made with other settings: {}", differences.join(", "));
+        let remedy = "name another folder, or replace them (overwrite, --overwrite)";
+        Err(Error::new(ErrorKind::InvalidArgument, what).with_path(place).with_remedy(remedy))
+    }
+
     /// The names of what differs.
     fn differences(&self, other: &Manifest) -> Vec<&'static str> {
         // If the source differs, its blocks add nothing.
@@ -188,17 +199,7 @@ impl Destination {
     pub(super) fn prepare(pack: &Pack) -> Result<Destination> {
         let (place, part) = (&pack.folder, pack.options.part);
         fs::create_dir_all(place).map_err(|source| failed(place, source))?;
-        let folder = File::open(place).map_err(|source| failed(place, source))?;
-        // Parts are written at once; a job that writes all of it must be alone.
-        let lock = if part.is_whole() {
-            FlockOperation::NonBlockingLockExclusive
-        } else {
-            FlockOperation::NonBlockingLockShared
-        };
-        // If files cannot be locked at all, as on some network file systems, other jobs cannot be detected.
-        if flock(&folder, lock) == Err(rustix::io::Errno::WOULDBLOCK) {
-            return Err(busy(place));
-        }
+        let destination = Destination::lock(place, part)?;
         let (path, wanted) = (place.join(MANIFEST_NAME), Manifest::of(pack));
         let found = if part.is_whole() {
             prepare_alone(pack, &wanted)?
@@ -218,14 +219,39 @@ impl Destination {
             }
             Some(_) => {}
         }
-        let found = Manifest::read(&path)?;
-        let differences = found.map_or(vec!["source"], |found| wanted.differences(&found));
-        if !differences.is_empty() {
-            let what = format!("the shards in the folder were made with other settings: {}", differences.join(", "));
-            let remedy = "name another folder, or replace them (overwrite, --overwrite)";
-            return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(place).with_remedy(remedy));
-        }
+        wanted.check_is(Manifest::read(&path)?.as_ref(), place)?;
         remove_temporaries(place, &pack.options.prefix, part)?;
+        Ok(destination)
+    }
+
+    /// The folder with the shards of `pack`, all of whose jobs have ended.
+    ///
+    /// # Errors
+    /// `NotFound` if no pack has begun there; `InvalidArgument` if it was another, or if one is writing to the folder.
+    pub(super) fn ended(pack: &Pack) -> Result<Destination> {
+        let place = &pack.folder;
+        let Some(found) = Manifest::read(&place.join(MANIFEST_NAME))? else {
+            let error = Error::new(ErrorKind::NotFound, "no pack has written to the folder").with_path(place);
+            return Err(error.with_remedy("name the folder that the jobs packed to"));
+        };
+        let destination = Destination::lock(place, Part::WHOLE)?;
+        Manifest::of(pack).check_is(Some(&found), place)?;
+        remove_temporaries(place, &pack.options.prefix, Part::WHOLE)?;
+        Ok(destination)
+    }
+
+    /// Parts are written at once; a job that writes or proves all of it must be alone.
+    fn lock(place: &Path, part: Part) -> Result<Destination> {
+        let folder = File::open(place).map_err(|source| failed(place, source))?;
+        let lock = if part.is_whole() {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
+        };
+        // If files cannot be locked at all, as on some network file systems, other jobs cannot be detected.
+        if flock(&folder, lock) == Err(rustix::io::Errno::WOULDBLOCK) {
+            return Err(busy(place));
+        }
         Ok(Destination { folder })
     }
 }
@@ -345,7 +371,7 @@ fn temporaries(place: &Path, prefix: &str, part: Part) -> Result<Vec<PathBuf>> {
 }
 
 /// The number of the shard whose name without its ending is `name`.
-fn number(name: &str, prefix: &str) -> Option<u64> {
+pub(super) fn number(name: &str, prefix: &str) -> Option<u64> {
     let number = name.strip_prefix(prefix)?.strip_prefix('-')?.parse().ok()?;
     (shard_name(prefix, number).strip_suffix(TAR_ENDING) == Some(name)).then_some(number)
 }

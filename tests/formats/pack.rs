@@ -4,6 +4,7 @@ mod dense;
 mod images;
 mod parts;
 mod place;
+mod proof;
 mod readers;
 
 use crate::common::archive::Archive;
@@ -27,7 +28,18 @@ fn options() -> PackOptions {
     PackOptions::default().threads(2)
 }
 
+/// Packs, and proves it where the folder has no other shards.
 fn pack(dataset: Arc<dyn Dataset>, to: &Path, options: PackOptions) -> Result<PackReport, Error> {
+    let report = packed(Arc::clone(&dataset), to, options.clone())?;
+    let pack = Loader::builder(dataset).pack(to, options.overwrite(false))?;
+    if pack.shards().len() as u64 == report.shards {
+        let proved = pack.finish()?;
+        assert_eq!((proved.samples, proved.lacking), (report.samples, report.lacking));
+    }
+    Ok(report)
+}
+
+fn packed(dataset: Arc<dyn Dataset>, to: &Path, options: PackOptions) -> Result<PackReport, Error> {
     Loader::builder(dataset).pack(to, options)?.run(&|_| ControlFlow::Continue(()))
 }
 

@@ -12,7 +12,7 @@ use uringload::pack::{PackLayout, PackOptions};
 use uringload::{ErrorKind, Loader};
 
 /// A folder of `count` files of 20 to 219 bytes in three classes.
-fn tiny(count: u64) -> TempDir {
+pub(super) fn tiny(count: u64) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for class in 0..3 {
         fs::create_dir(root.path().join(format!("c{class}"))).unwrap();

@@ -1,6 +1,6 @@
 //! The folder that shards go to: what it may have in it, going on, and a disk that is full.
 
-use super::{class_folder, folder_at, options, pack, samples};
+use super::{class_folder, folder_at, options, pack, packed, samples};
 use crate::common::mounts::{Kind, Mounted};
 use crate::common::skip;
 use std::fs;
@@ -82,7 +82,7 @@ fn shards_of_another_plan_stay_unless_they_are_to_be_replaced() {
     let write = |bytes: &[u8], time| {
         fs::write(&file, bytes).unwrap();
         fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
-        pack(folder_at(source.path()), to.path(), one_each())
+        packed(folder_at(source.path()), to.path(), one_each())
     };
     let others: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
     refused(write(&others, modified).unwrap_err(), "other settings: bytes of the source\n", "overwrite");
@@ -94,7 +94,7 @@ fn shards_of_another_plan_stay_unless_they_are_to_be_replaced() {
     refused(error, "other settings: source, number of samples, number of shards\n", "overwrite");
     assert_eq!(samples_of(to.path()), before);
     let replace = options().overwrite(true).prefix("other");
-    let report = pack(folder_at(source.path()), to.path(), replace).unwrap();
+    let report = packed(folder_at(source.path()), to.path(), replace).unwrap();
     assert_eq!((report.shards, report.shards_kept), (1, 0));
     let left = ["other-000000.tar", "other-000000.tar.uidx", "pack.json", "shard-000099.tar"];
     assert_eq!(names(to.path()), left, "what no manifest lists stays");
