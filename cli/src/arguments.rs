@@ -15,13 +15,14 @@ mod tune;
 mod verify;
 
 use crate::failure::EXIT_CODES;
+use crate::launchers;
 use crate::output::ColorName;
 use crate::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::Builder;
-use uringload::config::{Cache, Config, EngineChoice, IoChoice, Part, Profile, Shuffle};
+use uringload::config::{Cache, Config, EngineChoice, IoChoice, Profile, Shuffle};
 use uringload_measure::bench::{Way, Workload};
 
 pub use chosen::Chosen;
@@ -252,9 +253,10 @@ pub struct Index {
     /// Scan files that have an index already.
     #[arg(long)]
     pub rebuild: bool,
-    /// Scan only the files I, I + N, I + 2 N ..., from 0: job I of N that run at once (Ray, a SLURM array).
+    /// Scan only the files I, I + N, I + 2 N ..., from 0: job I of N that run at once. auto takes both from the
+    /// variables of SLURM arrays, srun, MPI, AWS Batch or Cloud Run, auto/N takes I (Kubernetes).
     #[arg(long, value_name = "I/N")]
-    pub part: Option<Part>,
+    pub part: Option<launchers::AskedPart>,
     /// Files to scan at once [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,

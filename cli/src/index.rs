@@ -4,10 +4,12 @@ use crate::Done;
 use crate::arguments::Index;
 use crate::failure::{Exit, told};
 use crate::interrupt::Interrupt;
+use crate::launchers::AskedPart;
 use crate::output::{self, Table, eprintln_quietly};
 use crate::progress::Doing;
 use serde_json::json;
 use std::time::{Duration, Instant};
+use uringload::config::Part;
 use uringload::dataset::inspect::detect;
 use uringload::dataset::{self, Dataset, IndexReport, Options};
 use uringload::{Error, ErrorKind};
@@ -16,6 +18,7 @@ use uringload_measure::text;
 /// Builds missing indexes and lists the result.
 pub fn run(asked: &Index) -> Done {
     let start = Instant::now();
+    let part = asked.part.map_or(Ok(Part::WHOLE), AskedPart::part)?;
     Interrupt::end_at_once();
     let doing = Doing::opening(&asked.paths);
     // Report everything that is broken, not only the first problem; the content of records does not matter to an index.
@@ -26,7 +29,7 @@ pub fn run(asked: &Index) -> Done {
         .prefer("whole_records", true)
         .prefer("header", false)
         .rebuild(asked.rebuild)
-        .part(asked.part.unwrap_or_default())
+        .part(part)
         .threads(asked.threads.unwrap_or(0))
         .progress(doing.index());
     if let Some(folder) = &asked.index_cache {
@@ -42,13 +45,13 @@ pub fn run(asked: &Index) -> Done {
     };
     let built = dataset::open(&asked.paths, &options.format(format));
     drop(doing);
-    let dataset = match (built, asked.part) {
+    let dataset = match built {
         // With more jobs than files some have nothing to do, which is fine.
-        (Err(error), Some(part)) if error.kind() == ErrorKind::Empty && !part.is_whole() => {
+        Err(error) if error.kind() == ErrorKind::Empty && !part.is_whole() => {
             eprintln_quietly(&format!("uringload: {}", told(&error)));
             return Ok(Exit::Done);
         }
-        (built, _) => built?,
+        built => built?,
     };
     let index = dataset.index();
     let Some(report) = &index.report else {

@@ -9,6 +9,7 @@ mod progress;
 mod failure;
 mod interrupt;
 mod units;
+mod launchers;
 mod arguments;
 mod examples;
 mod pages;
@@ -30,7 +31,7 @@ mod verify;
 mod verify_order;
 
 #[doc(hidden)]
-pub use ranks::VARIABLES as RANK_VARIABLES;
+pub use launchers::VARIABLES as RANK_VARIABLES;
 
 use arguments::{Arguments, Command};
 use clap::{ColorChoice, FromArgMatches};

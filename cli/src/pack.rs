@@ -30,22 +30,27 @@ pub fn run(options: &Options) -> Done {
     }
     let pack =
         Loader::builder(Arc::clone(&dataset)).config(options.config()).pack(&options.folder, options.options()?)?;
-    interrupt.set_cleaner(Some(Box::new(pack.cleaner())));
-    let progress = Progress::new(start);
-    let report = pack.run(&|done| {
-        progress.tell(done);
-        if interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    drop(progress);
-    interrupt.set_cleaner(None);
-    let report = report?;
-    let predicted = pack.predict()?;
+    let (report, predicted) = if options.shards.finish {
+        (pack.finish()?, None)
+    } else {
+        interrupt.set_cleaner(Some(Box::new(pack.cleaner())));
+        let progress = Progress::new(start);
+        let report = pack.run(&|done| {
+            progress.tell(done);
+            if interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        drop(progress);
+        interrupt.set_cleaner(None);
+        (report?, pack.predict()?)
+    };
     if options.failing.on_error == OnErrorName::Warn {
         report.errors.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out: {}", error.headline())));
     }
     let time = start.elapsed();
     let text = if options.json {
         format!("{:#}\n", as_json(&*dataset, &pack, (&report, predicted.as_ref()), time))
+    } else if options.shards.finish {
+        as_proof(&*dataset, &pack, &report, time)
     } else {
         as_text(&*dataset, &pack, (&report, predicted.as_ref()), time)
     };
@@ -83,6 +88,19 @@ fn overhead(report: &PackReport, bytes: u64) -> f64 {
 
 /// The result of a pack, and what happens to images.
 type Came<'a> = (&'a PackReport, Option<&'a PackPrediction>);
+
+fn as_proof(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Duration) -> String {
+    let count = text::count;
+    let mut table = Table::new(output::NAMES);
+    table.row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
+    table.row("shards", format!("{} in {}, none missing", count(report.shards), pack.folder().display()));
+    table.row("samples", format!("{}, each in one shard, by its index", count(report.samples)));
+    if report.lacking > 0 {
+        table.row("lacking", format!("{} samples that are in no shard", count(report.lacking)));
+    }
+    table.row("looked for", text::time(time));
+    table.text
+}
 
 fn as_text(dataset: &dyn Dataset, pack: &Pack, (report, predicted): Came<'_>, time: Duration) -> String {
     let count = text::count;

@@ -2,26 +2,12 @@
 
 use crate::arguments::Order;
 use crate::failure::Failure;
+use crate::launchers::VARIABLES;
 use crate::output::eprintln_quietly;
 use std::env;
 use std::ffi::OsString;
 use uringload::config::Config;
 use uringload::{Error, ErrorKind};
-
-/// The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`), those of
-/// Open MPI, of MPICH and its kin (Intel MPI, Hydra), MVAPICH's, LSF's (`jsrun`) and PMIx's, which puts the number of
-/// processes into its server and not into a variable. Kubernetes numbers the pods of an indexed job and does not count
-/// them. The Python package reads this table as well.
-pub const VARIABLES: [(&str, Option<&str>); 8] = [
-    ("RANK", Some("WORLD_SIZE")),
-    ("SLURM_PROCID", Some("SLURM_NTASKS")),
-    ("OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
-    ("PMI_RANK", Some("PMI_SIZE")),
-    ("MV2_COMM_WORLD_RANK", Some("MV2_COMM_WORLD_SIZE")),
-    ("JSM_NAMESPACE_RANK", Some("JSM_NAMESPACE_SIZE")),
-    ("PMIX_RANK", None),
-    ("JOB_COMPLETION_INDEX", Some("WORLD_SIZE")),
-];
 
 /// The name of a missing variable.
 const NO_SIZE: &str = "a variable with the number of ranks";

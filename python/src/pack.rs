@@ -33,6 +33,7 @@ pub(crate) struct Asked {
     threads: Option<usize>,
     part: String,
     overwrite: bool,
+    finish: bool,
 }
 
 impl Asked {
@@ -93,6 +94,9 @@ pub(crate) fn pack<'py>(
             if ends.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let pack = Loader::builder(source).config(settings.0).pack(folder, asked.options()?)?;
+        if asked.finish {
+            return Ok((pack.finish()?, None));
+        }
         let report = pack.run(&tell)?;
         let predicted = if report.is_interrupted { None } else { pack.predict()? };
         Ok((report, predicted))

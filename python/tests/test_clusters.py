@@ -18,7 +18,8 @@ from conftest import needs_numpy, needs_torch, of_records
 import uringload
 from uringload import _ranks
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "ray_train.py"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "ray_train.py"
 LAUNCH_LIMIT_S = 900
 
 needs_ray = pytest.mark.skipif(
@@ -136,6 +137,23 @@ def test_ray_train(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
     first = launch("--workers", "2", "--batch-size", "32", "--steps", "6", "--state", str(saved))
     check(records, first, launch("--workers", "3", "--batch-size", "16", "--resume", str(saved)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["ray", "dask"])
+def test_packing_on_a_cluster(system: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip({"ray": "ray", "dask": "dask.distributed"}[system])
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(60):
+        (source / f"{number:02}.dat").write_bytes(bytes([number]) * 5000)
+    given = [str(EXAMPLES / "pack_on_cluster.py"), str(source), str(tmp_path / "packed"), "--shard-size", "40kB"]
+    outer = {"RAY_USAGE_STATS_ENABLED": "0", "HOME": str(tmp_path)}
+    told = run([sys.executable, *given, "--on", system, "--jobs", "2"], **outer)
+    uringload.pack(source, tmp_path / "whole", shard_size="40kB")
+    shards = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("*.tar")}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "packed").glob("*.tar")} == shards
+    assert len(shards) > 4 and f"60 samples in {len(shards)} shards, each once" in told
 
 
 def test_what_ray_says_comes_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:

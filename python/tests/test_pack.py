@@ -61,6 +61,24 @@ def test_a_folder_becomes_shards(photos: pathlib.Path, tmp_path: pathlib.Path) -
     assert shards == [2, 1] and members(tmp_path / "parts") == found
 
 
+def test_parts_are_proved_at_the_end(photos: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "parts"
+
+    def prove() -> uringload.PackReport:
+        return uringload.pack(photos, out, shard_samples=5, finish=True)
+
+    with pytest.raises(uringload.NotFoundError, match="no pack has written"):
+        prove()
+    uringload.pack(photos, out, shard_samples=5, part="0/2")
+    with pytest.raises(uringload.NotFoundError, match="1 of 3 shards are missing: numbers 1"):
+        prove()
+    uringload.pack(photos, out, shard_samples=5, part="1/2")
+    assert prove()[:6] == (PHOTOS, 3, 0, 0, [], 0)
+    (out / "shard-000001.tar").write_bytes((out / "shard-000000.tar").read_bytes())
+    with pytest.raises(uringload.CorruptError, match="is not planned there"):
+        prove()
+
+
 def test_images_are_made_smaller_once(photos: pathlib.Path, tmp_path: pathlib.Path) -> None:
     before = (DATA / "420.jpg").read_bytes()
     height, width = size_of(before)

@@ -2,12 +2,12 @@
 
 use super::images::parse_chain;
 use super::{Failing, Format, Means, positive};
+use crate::launchers;
 use crate::units::parse_bytes;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use uringload::Result;
-use uringload::config::Config;
-use uringload::config::Part;
+use uringload::config::{Config, Part};
 use uringload::pack::{Keys, PackImages, PackLayout, PackOptions};
 use uringload::transform::Chain;
 
@@ -62,10 +62,14 @@ pub struct Shards {
     /// Shards to write at once [default: two per processor, at most 4].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
-    /// Write only the shards I, I + N, I + 2 N ..., from 0: job I of N that run at once (Ray, a SLURM array). Give all
-    /// jobs the same source, folder and options.
+    /// Write only the shards I, I + N, I + 2 N ..., from 0: job I of N that run at once. auto takes both from the
+    /// variables of SLURM arrays, srun, MPI, AWS Batch or Cloud Run, auto/N takes I (Kubernetes). Give all jobs the
+    /// same source, folder and options.
     #[arg(long, value_name = "I/N", conflicts_with = "overwrite")]
-    pub part: Option<Part>,
+    pub part: Option<launchers::AskedPart>,
+    /// Write no shard: prove from the indexes of the shards, once all jobs have ended, that each sample is there once.
+    #[arg(long, conflicts_with_all = ["part", "overwrite", "threads"])]
+    pub finish: bool,
     /// Replace the shards of another pack.
     #[arg(long)]
     pub overwrite: bool,
@@ -131,7 +135,8 @@ impl Pack {
     /// # Errors
     /// A chain that cannot be packed.
     pub fn options(&self) -> Result<PackOptions> {
-        let Shards { shard_size, shard_samples, prefix, layout, align, keys, threads, part, overwrite } = &self.shards;
+        let Shards { shard_size, shard_samples, prefix, layout, align, keys, threads, part, overwrite, .. } =
+            &self.shards;
         let options = PackOptions::default()
             .prefix(prefix.clone())
             .align(match align {
@@ -149,7 +154,7 @@ impl Pack {
                 KeysName::Numbers => Keys::Numbers,
             })
             .threads(*threads)
-            .part(part.unwrap_or_default())
+            .part(part.map_or(Ok(Part::WHOLE), launchers::AskedPart::part)?)
             .overwrite(*overwrite)
             .images(self.images.options()?);
         Ok(match shard_size {

@@ -221,3 +221,37 @@ fn images_are_packed_smaller_and_what_that_brings_is_told() {
     let (_, err) = pack("--resize 32 --quality 0", from.path(), to.path(), 2);
     assert!(err.contains("--quality"), "{err}");
 }
+
+#[test]
+fn jobs_take_their_part_from_the_environment_and_are_proved_at_the_end() {
+    let (from, to, whole) = (source(30, 5000), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    pack("--shard-size 64KiB", from.path(), whole.path(), 0);
+    let job = |part: &str, variables: &[(&str, &str)], code| {
+        let (from, to) = (from.path().display(), to.path().display());
+        let mut job = uringload(&format!("pack --shard-size 64KiB {part} {from} {to}"));
+        for array in ["SLURM_ARRAY_TASK_ID", "AWS_BATCH_JOB_ARRAY_INDEX", "CLOUD_RUN_TASK_INDEX", "BATCH_TASK_INDEX"] {
+            job.env_remove(array);
+        }
+        expect(job.envs(variables.iter().copied()), code)
+    };
+    let (_, err) = job("--part auto", &[], 2);
+    assert!(err.contains("no variable says which part") && err.contains("--part I/N"), "{err}");
+    let array = |id| [("SLURM_ARRAY_TASK_ID", id), ("SLURM_ARRAY_TASK_COUNT", "3"), ("SLURM_ARRAY_TASK_MIN", "1")];
+    let (text, err) = job("--part auto", &array("2"), 0);
+    assert!(
+        text.contains("1/3 of 5 shards in all") && err.contains("part 1/3 (from SLURM_ARRAY_TASK_ID)"),
+        "{text}{err}"
+    );
+    let (_, err) = job("--finish", &[], 1);
+    assert!(err.contains("3 of 5 shards are missing: numbers 0, 2, 3") && err.contains("job I of N"), "{err}");
+    job("--part auto", &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "3")], 0);
+    job("--part auto/3", &[("JOB_COMPLETION_INDEX", "2")], 0);
+    let (text, _) = job("--finish", &[], 0);
+    assert!(text.contains("5 in ") && text.contains("30, each in one shard"), "{text}");
+    let (told, _) = job("--finish --json", &[], 0);
+    let told = json(&told);
+    assert_eq!((told["samples"].as_u64(), told["bytes_written"].as_u64()), (Some(30), Some(0)));
+    assert!(files(to.path()) == files(whole.path()));
+    let (_, err) = job("--finish --part auto", &array("2"), 2);
+    assert!(err.contains("--finish"), "{err}");
+}

@@ -50,7 +50,9 @@ fn index_is_built_by_parts() {
         assert!(out.contains(said) && out.contains("1 looked through") && err.is_empty(), "{out}{err}");
     }
     // More jobs than files: one has nothing to do.
-    let (out, err) = run("index --part 2/3", folder.path(), 0);
+    let mut last = uringload(&format!("index --part auto {}", folder.path().display()));
+    let (out, err) = expect(last.env("PMI_RANK", "2").env("PMI_SIZE", "3"), 0);
+    assert!(err.contains("part 2/3 (from PMI_RANK)"), "{err}");
     assert!(out.is_empty() && err.contains("part 2/3 has none of the 2 files"), "{out}{err}");
     let (out, _) = run("index", folder.path(), 0);
     assert!(out.contains("0 looked through, 2 had their index"), "{out}");

@@ -81,6 +81,7 @@ def pack(
     num_threads: int | None = None,
     part: str = "0/1",
     overwrite: bool = False,
+    finish: bool = False,
     memory_limit: int | str | None = None,
     on_error: str = "raise",
     max_failures: int | float | None = None,
@@ -114,6 +115,8 @@ def pack(
         num_threads: shards that are written at once.
         part: "I/N" writes the shards I, I + N, I + 2 N, ...: job I of N, counted from 0.
         overwrite: replace the shards of another pack.
+        finish: write no shard, but prove from the indexes of the shards, after all parts, that each sample of the
+            source is in one of them, once.
         memory_limit: bytes that each thread reads into.
         on_error, max_failures, quarantine, timeout: as for `DataLoader`; "replace" is refused. The quarantine lists
             samples that cannot be read; an image that cannot be decoded is in the report's `errors` alone.
@@ -121,15 +124,11 @@ def pack(
 
     Raises `InvalidArgumentError` for arguments that make no sense together, for a folder with other files in it or
     within the source, and for keys that come twice in a shard; the error of a sample that cannot be read or decoded,
-    unless `on_error` skips it; `OSError` for what cannot be written.
+    unless `on_error` skips it; `OSError` for what cannot be written. With `finish`: `NotFoundError` for shards and
+    samples that are missing, `CorruptError` for a shard that has others.
     """
     optional = _settings.optional
-    if resize is not None and transform is not None:
-        raise refused("resize and transform are given", "give one; a transform can begin with resize(256)")
-    if quality is not None and pixels:
-        raise refused("quality is of JPEGs, and pixels=True stores none", "leave out one of the two")
-    if transform is not None and not isinstance(transform, str):
-        raise mistyped(f"transform is a {type(transform).__name__}", 'give a chain, such as "resize(256)"')
+    _check_images(resize, transform, quality, pixels)
     if arguments.integer("align", align) not in (512, 4096):
         raise refused(f"align cannot be {align}", "give 4096, or 512 for no padding")
     if progress is not None and not callable(progress):
@@ -148,6 +147,7 @@ def pack(
         "threads": optional(arguments.integer, "num_threads", num_threads, 1),
         "part": arguments.text("part", part),
         "overwrite": arguments.boolean("overwrite", overwrite),
+        "finish": arguments.boolean("finish", finish),
     }
     settings = _settings.settings({
         "memory_limit": memory_limit, "on_error": on_error, "max_failures": max_failures, "quarantine": quarantine,
@@ -175,6 +175,15 @@ def _opened(source: Any, timeout: float | None, options: Any) -> Dataset:
     if source._prepare is not None:
         raise refused("parse makes samples in Python, and shards have the bytes", "pack without parse=")
     return source
+
+
+def _check_images(resize: int | None, transform: str | None, quality: int | None, pixels: bool) -> None:
+    if resize is not None and transform is not None:
+        raise refused("resize and transform are given", "give one; a transform can begin with resize(256)")
+    if quality is not None and pixels:
+        raise refused("quality is of JPEGs, and pixels=True stores none", "leave out one of the two")
+    if transform is not None and not isinstance(transform, str):
+        raise mistyped(f"transform is a {type(transform).__name__}", 'give a chain, such as "resize(256)"')
 
 
 def _check_apart(dataset: Dataset, folder: str) -> None:
