@@ -12,9 +12,9 @@ mod splits;
 use crate::dataset::{FileId, FileTable, SkipReason};
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
-use crate::index::headers::{head, open_regular};
+use crate::index::headers::head;
 use crate::options::Options;
-use crate::watched::asking;
+use crate::place::Place;
 #[cfg(test)]
 pub(crate) use nearest::ELSEWHERE;
 pub use nearest::nearest;
@@ -226,10 +226,10 @@ impl Look {
     /// Stores of many files that a file at their root shows.
     fn see_stores(&mut self, found: &FoundFiles) {
         let files = &found.files;
-        for (number, root) in files.roots().iter().enumerate().take(ROOTS_LOOKED_AT) {
-            let _asking = asking(root);
-            let has = |name: &str| root.join(name).exists();
-            let is_named = |ending: &str| root.extension().is_some_and(|extension| extension == ending);
+        for number in 0..files.roots().len().min(ROOTS_LOOKED_AT) {
+            let root = files.root_at(number);
+            let has = |name: &str| root.join(name).is_there();
+            let is_named = |ending: &str| root.has_extension(ending);
             let store =
                 if is_named("zarr") || [".zgroup", ".zarray", ".zmetadata", "zarr.json"].iter().any(|it| has(it)) {
                     "Zarr"
@@ -239,7 +239,7 @@ impl Look {
                     "Delta Lake"
                 } else if is_named("lance") {
                     "Lance"
-                } else if has_iceberg_metadata(root) {
+                } else if has_iceberg_metadata(&root) {
                     "Iceberg"
                 } else {
                     continue;
@@ -420,7 +420,7 @@ impl Look {
                 Vote::Format(at) => {
                     let format = &self.formats[usize::from(at)];
                     let Shows::Names { begins, .. } = format.shows else { continue };
-                    if looked_at.is_empty() || looked_at.iter().any(|&file| begins(&files.path(file))) {
+                    if looked_at.is_empty() || looked_at.iter().any(|&file| begins(&files.at(file))) {
                         continue;
                     }
                     if !its.iter().all(|&file| is_loose(files.name(file))) {
@@ -458,7 +458,7 @@ impl Look {
         if looked_at.iter().any(|&file| is_media(files.name(file))) {
             return None;
         }
-        let mut votes = looked_at.iter().map(|&file| vote_of(&head(&files.path(file)), self.formats));
+        let mut votes = looked_at.iter().map(|&file| vote_of(&head(&files.at(file)), self.formats));
         let first = votes.next()??;
         votes.all(|vote| vote == Some(first)).then_some(first)
     }
@@ -516,8 +516,8 @@ fn bytes_show_nothing(count: u64, path: &Path) -> Error {
 pub(crate) fn refuse_headers(files: &FileTable, elements: &str, formats: &[Format]) -> Result<()> {
     let all: Vec<FileId> = all(files).collect();
     for file in spread(&all) {
-        let path = files.path(file);
-        let head = head(&path);
+        let place = files.at(file);
+        let head = head(&place);
         let (name, remedy) = match vote_of(&head, formats).filter(|_| !head.starts_with(&PICKLE)) {
             Some(Vote::Format(at)) => (formats[usize::from(at)].name, "open it as that format"),
             Some(Vote::Unread(at)) if UNREAD[usize::from(at)].magic.len() >= MAGIC_BYTES_LEAST => {
@@ -529,7 +529,7 @@ pub(crate) fn refuse_headers(files: &FileTable, elements: &str, formats: &[Forma
             _ => continue,
         };
         let what = format!("the file begins with a header of {name}, which would be taken for {elements}");
-        return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(path).with_remedy(remedy));
+        return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(place).with_remedy(remedy));
     }
     Ok(())
 }
@@ -565,7 +565,7 @@ fn vote_of(head: &[u8], formats: &[Format]) -> Option<Vote> {
 /// Whether files called `.json` hold many samples each, as JSON Lines or as one array of objects: as samples of their
 /// own they would be far too few.
 fn are_rows_of_json(files: &FileTable, its: &[FileId], looked_at: &[FileId]) -> Result<bool> {
-    let rows: Vec<Option<Rows>> = looked_at.iter().map(|&file| rows_of_json(&files.path(file))).collect();
+    let rows: Vec<Option<Rows>> = looked_at.iter().map(|&file| rows_of_json(&files.at(file))).collect();
     let Some(lines) = rows.iter().position(|rows| *rows == Some(Rows::Lines)) else {
         // Many arrays are what belongs to a sample each: the objects of an image.
         return Ok(!rows.is_empty() && its.len() <= LOOKS && rows.iter().all(Option::is_some));
@@ -588,11 +588,12 @@ enum Rows {
 }
 
 /// How a file that is called `.json` has rows, if it does.
-fn rows_of_json(path: &Path) -> Option<Rows> {
-    path.extension().filter(|extension| *extension == "json")?;
-    let _asking = asking(path);
+fn rows_of_json(place: &Place) -> Option<Rows> {
+    if !place.has_extension("json") {
+        return None;
+    }
     let mut text = Vec::new();
-    open_regular(path, "cannot open").ok()?.take(LINES_LOOKED_AT_BYTES).read_to_end(&mut text).ok()?;
+    place.reader().ok()?.take(LINES_LOOKED_AT_BYTES).read_to_end(&mut text).ok()?;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii_start();
     if let Some(elements) = text.strip_prefix(b"[") {
         return elements.trim_ascii_start().starts_with(b"{").then_some(Rows::Array);
@@ -604,11 +605,10 @@ fn rows_of_json(path: &Path) -> Option<Rows> {
 }
 
 /// Whether a folder holds the metadata of an Iceberg table.
-fn has_iceberg_metadata(root: &Path) -> bool {
-    let _asking = asking(root);
-    let Ok(entries) = root.join("metadata").read_dir() else { return false };
+fn has_iceberg_metadata(root: &Place) -> bool {
+    let Ok(entries) = root.join("metadata").list() else { return false };
     entries.flatten().take(LOOKS).any(|entry| {
-        let name = entry.file_name();
+        let name = entry.name();
         let name = name.to_string_lossy();
         name.ends_with(".metadata.json") || name == "version-hint.text"
     })

@@ -4,6 +4,7 @@ use crate::dataset::{Dataset, FileId, SkipReason};
 use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, index, thread_count};
 use crate::options::{OptionSpec, Options};
+use crate::place::Place;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
@@ -114,7 +115,7 @@ pub(crate) enum Shows {
     Path(fn(&Path, &Options) -> bool),
     /// By the names of files below the paths, with or without folders in front, and by the first bytes of a few of
     /// them.
-    Names { called: fn(&[u8]) -> bool, begins: fn(&Path) -> bool },
+    Names { called: fn(&[u8]) -> bool, begins: fn(&Place) -> bool },
     /// Not at all: any file can be read so.
     Any,
 }

@@ -35,6 +35,8 @@
 // In floor order: a floor imports only from those above it in this list.
 // Gives up where storage does not answer.
 mod watched;
+// A place where data is: whether something is there, and what is below it.
+mod place;
 // Work on many files by several threads.
 mod parallel;
 // The compressions, whatever they are found in.

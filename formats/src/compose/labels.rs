@@ -4,7 +4,7 @@ use super::known::KnownColumn;
 use super::matching::{Names, Unlabelled};
 use crate::dataset::{DType, Dataset};
 use crate::find::names::has_extension;
-use crate::index::headers::Source;
+use crate::place::Place;
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -68,7 +68,12 @@ impl Labels {
     /// `Corrupt`, with the row's offset, for a row without exactly two fields; `InvalidArgument` for a name that comes
     /// twice; `Empty` for a file without a row; what the system says of the file.
     pub fn read(path: &Path) -> Result<Labels> {
-        let source = Source::open_path(path.to_path_buf())?;
+        Labels::at(&Place::new(path))
+    }
+
+    /// As [`read`](Labels::read).
+    pub(crate) fn at(place: &Place) -> Result<Labels> {
+        let (source, path) = (place.open()?, place.path());
         if source.size() > FILE_BYTES_MAX {
             let what = format!("a file of labels may have {FILE_BYTES_MAX} bytes, and this has {}", source.size());
             return Err(Error::new(ErrorKind::Unavailable, what).with_path(path));

@@ -3,6 +3,7 @@
 use super::fingerprint::Fingerprint;
 use super::sample::FileId;
 use super::stamp::Stamp;
+use crate::place::Place;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,11 @@ impl FileTable {
     pub fn push_root(&mut self, path: impl Into<PathBuf>) {
         self.roots.push(path.into());
         self.root_starts.push(self.sizes.len() as u32);
+    }
+
+    /// As [`push_root`](FileTable::push_root).
+    pub(crate) fn push_root_at(&mut self, place: &Place) {
+        self.push_root(place.path());
     }
 
     /// Adds a file of `size` bytes at `name` below the last root; returns its number, or `None` when the table is full
@@ -245,6 +251,16 @@ impl FileTable {
     pub fn path(&self, file: FileId) -> PathBuf {
         let name = Path::new(std::ffi::OsStr::from_bytes(self.name(file)));
         self.roots[self.root_of(file)].join(name)
+    }
+
+    /// Where the files below a root (an index into `roots`) are.
+    pub(crate) fn root_at(&self, root: usize) -> Place {
+        Place::new(&self.roots[root])
+    }
+
+    /// Where a file is.
+    pub(crate) fn at(&self, file: FileId) -> Place {
+        Place::new(self.path(file))
     }
 
     /// Heap bytes that the table takes, names included.

@@ -3,6 +3,7 @@
 use crate::dataset::{FileId, FileTable, SkipReason, Skips, Stamp, too_many_files};
 use crate::find::patterns::{Argument, expand};
 use crate::find::walk::{Measured, measure_paths, walk};
+use crate::place::Place;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -142,12 +143,12 @@ impl FoundFiles {
         root.ancestors().nth(depth).unwrap_or(root)
     }
 
-    /// Leaves out the file at this path, if it is here: it accompanies the data, and is not a sample.
-    pub(crate) fn without(self, path: &Path) -> FoundFiles {
-        let Ok(other) = path.canonicalize() else { return self };
-        let base = other.file_name().unwrap_or_default().as_bytes();
+    /// Leaves out the file at this place, if it is here: it accompanies the data, and is not a sample.
+    pub(crate) fn without(self, place: &Place) -> FoundFiles {
+        let Ok(other) = place.canonical() else { return self };
+        let base = other.name();
         let is_it = |files: &FileTable, file: FileId| {
-            files.name(file).ends_with(base) && files.path(file).canonicalize().is_ok_and(|path| path == other)
+            files.name(file).ends_with(base) && files.at(file).canonical().is_ok_and(|place| place == other)
         };
         let reason = |files: &FileTable, file| is_it(files, file).then_some(SkipReason::Companion);
         if (0..self.files.len() as u32).any(|file| is_it(&self.files, FileId(file))) {

@@ -12,9 +12,9 @@ use crate::find::paths::{FoundFiles, header_thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{Source, decoded, head, map_files};
 use crate::options::Options;
+use crate::place::Place;
 use bytes::Bytes;
 use riegeli::{BLOCK_BYTES, CHUNK_HEADER_BYTES, ChunkHeader, MAGIC, content, records, stored_bytes, varint};
-use std::path::Path;
 use std::sync::Arc;
 use uringload_core::not_built_in;
 use uringload_core::{Error, ErrorKind, Result};
@@ -121,8 +121,8 @@ impl ArrayRecord {
     }
 }
 
-fn begins_so(path: &Path) -> bool {
-    head(path).starts_with(MAGIC)
+fn begins_so(place: &Place) -> bool {
+    head(place).starts_with(MAGIC)
 }
 
 /// Whether a file is named like an ArrayRecord file: `.array_record`, perhaps followed by `-00000-of-00010`.

@@ -122,7 +122,7 @@ macro_rules! entry {
             has_sidecars: false,
             shows: Shows::Names {
                 called: |name| has_extension(name, $format.name()),
-                begins: |path| $format.begins(&head(path)),
+                begins: |place| $format.begins(&head(place)),
             },
             open: |mut paths, options| {
                 let typed: ArrayOptions = options.typed()?;

@@ -17,11 +17,11 @@ use crate::formats::columnar::layout::ColumnWriter;
 use crate::formats::columnar::{self, ByteRange, Columnar, ColumnarOptions, Group, GroupColumn, Listing};
 use crate::index::headers::head;
 use crate::options::FormatOptions;
+use crate::place::Place;
 use bytes::Bytes;
 use decode::{Buffers, Memory};
 use messages::MAGIC;
 use schema::Leaf;
-use std::path::Path;
 use std::sync::Arc;
 use tables::CONTINUATION;
 use uringload_core::Result;
@@ -78,8 +78,8 @@ fn is_called(name: &[u8]) -> bool {
     EXTENSIONS.iter().any(|extension| has_extension(name, extension))
 }
 
-fn begins(path: &Path) -> bool {
-    let head = head(path);
+fn begins(place: &Place) -> bool {
+    let head = head(place);
     head.starts_with(MAGIC) || head.starts_with(&CONTINUATION)
 }
 

@@ -12,9 +12,9 @@ use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{Source, u16_at, u64_at};
 use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
+use crate::place::Place;
 use bytes::Bytes;
 use fields::{Descriptor, Descriptors, Kind};
-use std::path::Path;
 use std::sync::Arc;
 use table::Table;
 use uringload_core::{Error, ErrorKind, Result};
@@ -111,8 +111,8 @@ impl Beton {
 }
 
 /// Whether a file has a valid header.
-fn is_beton(path: &Path) -> bool {
-    Source::open_path(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok())
+fn is_beton(place: &Place) -> bool {
+    place.open().is_ok_and(|file| Head::read(&file).is_ok())
 }
 
 /// Height and width of a field's images, if all are raw and of one size.

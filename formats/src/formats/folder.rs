@@ -18,12 +18,12 @@ use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::index::sidecar;
 use crate::options::{FormatOptions, Missing, Options, options};
+use crate::place::Place;
 use bytes::Bytes;
 use classes::Classes;
 use pairs::{Pairing, Pairs, without_companions};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -62,13 +62,14 @@ pub(crate) const FORMAT: Format = Format {
 /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
 fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Arc<dyn Dataset>> {
     let mut found = without_indexes(paths.files(options.common.threads)?);
+    let table = options.label_file.as_ref().map(Place::new);
     let Some(by) = options.pairs else {
         for idle in ["fields", "missing"] {
             if given.is_set(idle) {
                 return Err(of_no_use(idle, "pairs"));
             }
         }
-        let Some(table) = &options.label_file else {
+        let Some(table) = &table else {
             if given.is_set("unlabelled") {
                 return Err(of_no_use("unlabelled", "label_file"));
             }
@@ -92,31 +93,31 @@ fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Ar
         let error = Error::new(ErrorKind::InvalidArgument, format!("{idle} is of no use to pairs of files"));
         return Err(error.with_remedy("leave it out"));
     }
-    if let Some(table) = &options.label_file {
+    if let Some(table) = &table {
         found = found.without(table);
     }
     if by == Pairing::Folder {
         found = without_companions(found, paths.formats());
     }
     let pairs = Arc::new(Pairs::new(found, by, &options.fields, options.missing)?);
-    match &options.label_file {
-        Some(table) => Labels::read(table)?.onto(pairs, options.unlabelled),
+    match &table {
+        Some(table) => Labels::at(table)?.onto(pairs, options.unlabelled),
         None => Ok(pairs),
     }
 }
 
-/// Whether `path` is a table of names and labels, and has no objects of images.
-fn is_table(path: &Path) -> bool {
-    let is_called = |extension: &&str| has_extension(path.as_os_str().as_bytes(), extension);
-    !["json", "yaml", "yml"].iter().any(is_called) && !path.is_dir()
+/// Whether a file is a table of names and labels, and has no objects of images.
+fn is_table(place: &Place) -> bool {
+    let is_called = |extension: &&str| has_extension(place.bytes(), extension);
+    !["json", "yaml", "yml"].iter().any(is_called) && !place.is_folder()
 }
 
 /// Adds what `table` knows of each file to a folder.
-fn annotated(table: &Path, folder: Arc<dyn Dataset>, options: &FolderOptions) -> Result<Arc<dyn Dataset>> {
+fn annotated(table: &Place, folder: Arc<dyn Dataset>, options: &FolderOptions) -> Result<Arc<dyn Dataset>> {
     if is_table(table) {
-        return Labels::read(table)?.onto(folder, options.unlabelled);
+        return Labels::at(table)?.onto(folder, options.unlabelled);
     }
-    if has_extension(table.as_os_str().as_bytes(), "json") {
+    if has_extension(table.bytes(), "json") {
         return coco::onto(table, folder, options.unlabelled);
     }
     yolo::onto(table, folder, options.unlabelled, options.common.threads)
@@ -128,7 +129,7 @@ fn without_indexes(found: FoundFiles) -> FoundFiles {
         let file = FileId(number);
         has_extension(found.files.name(file), sidecar::EXTENSION)
             && !found.is_single(file)
-            && sidecar::is_sidecar(&found.files.path(file))
+            && sidecar::is_sidecar(&found.files.at(file))
     };
     // Fits: a table has fewer than 2^32 files.
     let keep: Vec<bool> = (0..found.files.len() as u32).map(|number| !is_index(number)).collect();

@@ -9,11 +9,9 @@ use crate::find::paths::header_thread_count;
 use crate::format::{Format, Paths, Shows};
 use crate::formats::endian;
 use crate::index::headers::{Source, head, map_files};
+use crate::place::Place;
 use bytes::Bytes;
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -77,7 +75,7 @@ impl Idx {
         let files = found.files;
         let opened = map_files(0..files.len() as u32, threads, |file| {
             let source = Source::open(&files, file)?;
-            Ok((Header::read(&source)?, read_labels(source.path())?))
+            Ok((Header::read(&source)?, read_labels(source.place())?))
         })?;
         let (mut starts, mut ends, mut end) = (Vec::new(), Vec::new(), 0);
         let (mut all_labels, mut fingerprint) = (Vec::new(), Fingerprint::new("idx"));
@@ -171,8 +169,8 @@ fn has_idx_name(name: &[u8]) -> bool {
 }
 
 /// Whether a file is IDX by its first bytes.
-fn is_idx(path: &Path) -> bool {
-    matches!(head(path)[..], [0, 0, 8 | 9 | 11..=14, 1..=DIMENSIONS_MAX, ..])
+fn is_idx(place: &Place) -> bool {
+    matches!(head(place)[..], [0, 0, 8 | 9 | 11..=14, 1..=DIMENSIONS_MAX, ..])
 }
 
 /// The name of the file with the labels of samples in a file of this name.
@@ -184,13 +182,10 @@ fn labels_of(name: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The labels that accompany a file of samples; `None` without any.
-fn read_labels(samples: &Path) -> Result<Option<Vec<i64>>> {
-    let name = samples.file_name().and_then(|name| labels_of(name.as_bytes()));
-    let Some(path) = name.map(|name| samples.with_file_name(OsStr::from_bytes(&name))).filter(|path| path.exists())
-    else {
-        return Ok(None);
-    };
-    let source = Source::open_path(path)?;
+fn read_labels(samples: &Place) -> Result<Option<Vec<i64>>> {
+    let labels = labels_of(samples.name()).map(|name| samples.beside(&name));
+    let Some(labels) = labels.filter(Place::is_there) else { return Ok(None) };
+    let source = labels.open()?;
     let header = Header::read(&source)?;
     if header.shape.len() != 1 || header.dtype != DType::U8 {
         let what = format!("labels are u8 of one dimension, and these are {} of {:?}", header.dtype, header.shape);

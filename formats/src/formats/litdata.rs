@@ -13,6 +13,7 @@ use crate::dataset::{Dataset, Skips};
 use crate::format::{Format, Shows};
 use crate::formats::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index, read_json};
 use crate::options::{FormatOptions, OptionSpec, Options, options};
+use crate::place::Place;
 use ends::{arrow, check_arrow, check_blocks, ends_with_arrow};
 use index::{Inside, Level};
 use leaves::Leaves;
@@ -58,15 +59,15 @@ fn open(paths: &[PathBuf], given: &Options) -> Result<Arc<dyn Dataset>> {
         let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
         return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
     }
-    let indexes = find_indexes(paths)?.into_iter().map(|path| Ok((read_json(&path)?, path)));
-    let indexes: Vec<(index::Index, PathBuf)> = indexes.collect::<Result<_>>()?;
+    let indexes = find_indexes(paths)?.into_iter().map(|place| Ok((read_json(&place)?, place)));
+    let indexes: Vec<(index::Index, Place)> = indexes.collect::<Result<_>>()?;
     #[cfg(feature = "parquet")]
     if rows::has_rows(&indexes) {
         return Ok(Arc::new(rows::open(&indexes, options, given)?));
     }
     let (mut listings, mut insides, mut leaves, mut skips) = (Vec::new(), Vec::new(), None, Skips::default());
-    for (index, path) in indexes {
-        let (listing, inside) = index::read(&path, index, options.block_size, &mut leaves, &mut skips)?;
+    for (index, place) in indexes {
+        let (listing, inside) = index::read(&place, index, options.block_size, &mut leaves, &mut skips)?;
         listings.push(listing);
         insides.push(inside);
     }

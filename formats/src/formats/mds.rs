@@ -41,8 +41,8 @@ pub(crate) const FORMAT: Format = Format {
 /// The first sample shows how many dimensions an array without a shape has, and the type of one without a type.
 fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Sharded<Columns>> {
     let (mut listings, mut columns) = (Vec::new(), None);
-    for path in find_indexes(paths)? {
-        listings.push(index::read(&path, &mut columns)?);
+    for place in find_indexes(paths)? {
+        listings.push(index::read(&place, &mut columns)?);
     }
     let read = |columns: &Columns, file: &OpenFile<'_>, listed: &Listed, _| {
         if let Some(source) = file.source().filter(|_| options.verify_hashes) {

@@ -26,11 +26,11 @@ use crate::formats::columnar::layout::ColumnWriter;
 use crate::formats::columnar::{self, ByteRange, Columnar, ColumnarOptions, Group, GroupColumn};
 use crate::index::headers::head;
 use crate::options::FormatOptions;
+use crate::place::Place;
 use bytes::Bytes;
 use chunk::Chunks;
 use footer::MAGIC;
 use schema::Leaf;
-use std::path::Path;
 use std::sync::Arc;
 use uringload_core::Result;
 
@@ -85,8 +85,8 @@ fn is_called(name: &[u8]) -> bool {
     EXTENSIONS.iter().any(|extension| has_extension(name, extension))
 }
 
-fn begins(path: &Path) -> bool {
-    head(path).starts_with(MAGIC)
+fn begins(place: &Place) -> bool {
+    head(place).starts_with(MAGIC)
 }
 
 impl Parquet {

@@ -11,7 +11,7 @@ use crate::find::paths::thread_count;
 use crate::find::patterns::{Argument, expand};
 use crate::index::headers;
 use crate::parallel::in_parallel;
-use crate::watched::asking;
+use crate::place::Place;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -53,7 +53,7 @@ impl Listed {
 #[derive(Debug)]
 pub(crate) struct Listing {
     /// The folder of the index.
-    pub(crate) root: PathBuf,
+    pub(crate) root: Place,
     pub(crate) shards: Vec<Listed>,
 }
 
@@ -103,11 +103,11 @@ impl Shards {
         let mut all = Vec::new();
         for (number, listing) in listings.iter().enumerate() {
             check_names(&listing.root, listing.shards.iter().flat_map(Listed::names))?;
-            files.push_root(&listing.root);
+            files.push_root_at(&listing.root);
             for listed in &listing.shards {
                 check_count(listing, listed)?;
                 let file = files.push(listed.name.as_bytes(), listed.bytes);
-                all.push((number, listed, file.ok_or_else(|| too_many_files(&listing.root))?));
+                all.push((number, listed, file.ok_or_else(|| too_many_files(listing.root.path()))?));
             }
         }
         files.shrink_to_fit();
@@ -115,7 +115,7 @@ impl Shards {
             if let Some(error) = &listed.refused {
                 return Err(error.clone());
             }
-            let open = OpenFile::open(files.path(file))?;
+            let open = OpenFile::open(&files.at(file))?;
             open.check_size(listed.bytes)?;
             // The listing is an index: only now is the file itself looked at.
             Ok((read(&open, listed, number)?, open.stamp()))
@@ -163,7 +163,7 @@ impl Shards {
             shards.unit_ends = Vec::new();
         }
         if end == 0 {
-            let root = listings.first().map_or(Path::new("."), |listing| &listing.root);
+            let root = listings.first().map_or(Path::new("."), |listing| listing.root.path());
             return Err(Error::new(ErrorKind::Empty, "the shards have no sample").with_path(root));
         }
         Ok(shards)
@@ -283,7 +283,7 @@ impl Shards {
     /// The source of a shard's first sample, and the sample's place in it.
     fn first_of(&self, shard: usize) -> Result<(OpenFile<'static>, Range<u64>)> {
         // A table has at most 2^32 files.
-        let file = OpenFile::open(self.index.files.path(FileId(shard as u32)))?;
+        let file = OpenFile::open(&self.index.files.at(FileId(shard as u32)))?;
         match &self.tables[shard] {
             Table::Offsets(offsets) => Ok((file, offsets[0].into()..offsets[1].into())),
             Table::Blocks { start, bytes, .. } => Ok((file, *start..start + bytes)),
@@ -332,7 +332,7 @@ const INDEX_NAME: &str = "index.json";
 
 /// The index of each of `paths`: for a folder its `index.json`, for anything else the path itself. Patterns are
 /// replaced by their matches.
-pub(crate) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> {
+pub(crate) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<Place>> {
     let mut places = Vec::new();
     for path in paths {
         expand(path.as_ref(), &mut places)?;
@@ -340,10 +340,10 @@ pub(crate) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> 
     let mut indexes = Vec::new();
     for place in places {
         match place {
-            Argument::Named(path) => indexes.push(index_of(path)?),
+            Argument::Named(path) => indexes.push(index_of(Place::new(path))?),
             Argument::Matched { root, names } => {
                 for name in names {
-                    indexes.push(index_of(root.join(name))?);
+                    indexes.push(index_of(Place::new(root.join(name)))?);
                 }
             }
         }
@@ -354,23 +354,20 @@ pub(crate) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> 
     Ok(indexes)
 }
 
-fn index_of(path: PathBuf) -> Result<PathBuf> {
-    let _asking = asking(&path);
-    let metadata = std::fs::metadata(&path).map_err(|source| Error::io("cannot find", source).with_path(&path))?;
-    if !metadata.is_dir() {
-        return Ok(path);
+fn index_of(place: Place) -> Result<Place> {
+    let stat = place.stat().map_err(|source| Error::io("cannot find", source).with_path(&place))?;
+    if !stat.is_folder {
+        return Ok(place);
     }
-    let index = path.join(INDEX_NAME);
-    if index.exists() {
+    let index = place.join(INDEX_NAME);
+    if index.is_there() {
         return Ok(index);
     }
-    let error = Error::new(ErrorKind::NotFound, "the folder has no index.json").with_path(&path);
-    let mut parts: Vec<String> = std::fs::read_dir(&path)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.path().join(INDEX_NAME).exists())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+    let error = Error::new(ErrorKind::NotFound, "the folder has no index.json").with_path(&place);
+    let names = place.list().into_iter().flatten().flatten().map(|entry| entry.name());
+    let mut parts: Vec<String> = names
+        .filter(|name| place.join(name).join(INDEX_NAME).is_there())
+        .map(|name| name.to_string_lossy().into_owned())
         .collect();
     parts.sort_unstable();
     parts.truncate(PARTS_NAMED);
@@ -385,53 +382,44 @@ fn index_of(path: PathBuf) -> Result<PathBuf> {
 const PARTS_NAMED: usize = 5;
 
 /// Reads an index: JSON of the shape `T`.
-pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
-    let _asking = asking(path);
-    let metadata = std::fs::metadata(path).map_err(|source| Error::io("cannot find", source).with_path(path))?;
-    if !metadata.is_file() {
-        return Err(Error::new(ErrorKind::WrongFileType, "the index is not a regular file").with_path(path));
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(place: &Place) -> Result<T> {
+    let stat = place.stat().map_err(|source| Error::io("cannot find", source).with_path(place))?;
+    if !stat.is_file {
+        return Err(Error::new(ErrorKind::WrongFileType, "the index is not a regular file").with_path(place));
     }
-    if metadata.len() > INDEX_BYTES_MAX {
-        let what = format!("the index has {} bytes; the limit is {INDEX_BYTES_MAX}", metadata.len());
-        return Err(Error::new(ErrorKind::Corrupt, what).with_path(path));
+    if stat.bytes > INDEX_BYTES_MAX {
+        let what = format!("the index has {} bytes; the limit is {INDEX_BYTES_MAX}", stat.bytes);
+        return Err(Error::new(ErrorKind::Corrupt, what).with_path(place));
     }
     let mut text = Vec::new();
-    let read = headers::open_regular(path, "cannot open")?.take(INDEX_BYTES_MAX).read_to_end(&mut text);
-    read.map_err(|source| Error::io("cannot read", source).with_path(path))?;
+    let read = place.reader()?.take(INDEX_BYTES_MAX).read_to_end(&mut text);
+    read.map_err(|source| Error::io("cannot read", source).with_path(place))?;
     serde_json::from_slice(&text).map_err(|source| {
-        Error::new(ErrorKind::Corrupt, "this is no index of the format").with_path(path).with_source(source)
+        Error::new(ErrorKind::Corrupt, "this is no index of the format").with_path(place).with_source(source)
     })
 }
 
 /// Whether a path is a folder with an `index.json`, or such a file, that parses as JSON of the shape `T`; or a pattern
 /// of these.
 pub(crate) fn has_index<T: serde::de::DeserializeOwned>(path: &Path) -> bool {
-    stands_for(path, |path| {
-        let index = if path.is_dir() { path.join(INDEX_NAME) } else { path.to_path_buf() };
-        index.extension().is_some_and(|extension| extension == "json") && read_json::<T>(&index).is_ok()
+    stands_for(path, |place| {
+        let index = if place.is_folder() { place.join(INDEX_NAME) } else { place.clone() };
+        index.has_extension("json") && read_json::<T>(&index).is_ok()
     })
 }
 
 /// Whether every match of a path or a pattern satisfies `is_one`.
-pub(crate) fn stands_for(path: &Path, is_one: impl Fn(&Path) -> bool) -> bool {
+pub(crate) fn stands_for(path: &Path, is_one: impl Fn(&Place) -> bool) -> bool {
     let mut places = Vec::new();
     expand(path, &mut places).is_ok()
         && places.iter().all(|place| match place {
-            Argument::Named(path) => is_one(path),
-            Argument::Matched { root, names } => names.iter().all(|name| is_one(&root.join(name))),
+            Argument::Named(path) => is_one(&Place::new(path)),
+            Argument::Matched { root, names } => names.iter().all(|name| is_one(&Place::new(root.join(name)))),
         })
 }
 
-/// The folder of an index.
-pub(crate) fn folder_of(index: &Path) -> PathBuf {
-    match index.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-        _ => PathBuf::from("."),
-    }
-}
-
 /// Names must stay in their folder and occur only once in an index; otherwise a sample would appear twice.
-pub(crate) fn check_names<'a>(root: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
+pub(crate) fn check_names<'a>(root: &Place, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let mut seen = HashSet::new();
     for name in names {
         let path = Path::new(name);

@@ -22,12 +22,13 @@ use crate::index::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, s
 use crate::index::packed::PackedFile;
 use crate::index::sidecar::{Places, Sidecar};
 use crate::options::{FormatOptions, Missing, OptionKind, OptionType, OptionValue, options};
+use crate::place::Place;
 use bytes::Bytes;
 use example::{Columns, Learned};
 use frame::{FOOTER_BYTES, Stream, masked};
 use index::Frames;
 use protobuf::Fault;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -106,7 +107,7 @@ struct Shard {
 }
 
 /// A place: file, offset and length of a record's payload, in the file or in what it decodes to.
-type Place = (FileId, u64, u64);
+type Payload = (FileId, u64, u64);
 
 impl TfRecord {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
@@ -144,8 +145,8 @@ impl TfRecord {
         let Some((file, compression)) = first else {
             return Err(notes.nothing(&files, "no file has a record"));
         };
-        let path = files.path(file);
-        let columns = columns(&path, compression, options).map_err(|error| error.with_path(&path))?;
+        let place = files.at(file);
+        let columns = columns(&place, compression, options).map_err(|error| error.with_path(&place))?;
         let mut fingerprint = Fingerprint::new("tfrecord");
         columns.iter().for_each(|columns| columns.fingerprint(&mut fingerprint));
         fingerprint.files(&files);
@@ -170,7 +171,7 @@ impl TfRecord {
     }
 
     /// The place of a record; `None` if the index is damaged.
-    fn place(&self, id: SampleId) -> Option<Place> {
+    fn place(&self, id: SampleId) -> Option<Payload> {
         let (file, number) = self.index.locate(id);
         let sidecar = &self.shard(file).sidecar;
         let mut place = None;
@@ -188,7 +189,7 @@ impl TfRecord {
     }
 
     /// The error of a record, at a byte of its payload.
-    fn corrupt(&self, id: SampleId, (file, offset, _): Place, what: impl std::fmt::Display, at: u64) -> Error {
+    fn corrupt(&self, id: SampleId, (file, offset, _): Payload, what: impl std::fmt::Display, at: u64) -> Error {
         let (place, number) = (offset + at, self.index.locate(id).1);
         let what = format!("record {number}: {what}");
         let what = if self.shard(file).unit.is_some() { decoded(what) } else { what.into() };
@@ -298,14 +299,14 @@ const FIRST_BYTES: u64 = 1 << 20;
 /// Longer records are not used: to learn the columns must not take the memory that was meant for reading them.
 const LEARNED_BYTES_MAX: u64 = 64 << 20;
 
-/// The columns of examples, as the first records of the file at `path` show them; `None` where records are bytes.
-fn columns(path: &Path, compression: Option<Compression>, options: &TfRecordOptions) -> Result<Option<Columns>> {
+/// The columns of examples, as the first records of the file at `place` show them; `None` where records are bytes.
+fn columns(place: &Place, compression: Option<Compression>, options: &TfRecordOptions) -> Result<Option<Columns>> {
     let is_asked = options.examples || !options.fields.is_empty() || !options.fixed.0.is_empty();
     if options.whole_records {
         let error = Error::new(ErrorKind::InvalidArgument, "features are named, and the records are taken as bytes");
         return if is_asked { Err(error.with_remedy("name no fields, or leave out whole_records")) } else { Ok(None) };
     }
-    let mut stream = Stream::open(path, compression).map_err(|error| Error::io("cannot open", error))?;
+    let mut stream = Stream::open(place, compression)?;
     let (mut learned, mut wrong, mut read) = (Learned::default(), None, 0);
     while read < FIRST_RECORDS && stream.offset() < FIRST_BYTES {
         // The maker of the index has found any damage after the first records.

@@ -11,7 +11,7 @@ use crate::find::paths::{FoundFiles, thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{Source, head, map_files};
 use crate::options::{FormatOptions, options};
-use crate::watched::asking;
+use crate::place::Place;
 use bytes::Bytes;
 use megatron::MegatronIndex;
 use std::ffi::OsString;
@@ -59,12 +59,12 @@ pub(crate) const FORMAT: Format = Format {
 /// Whether a path is a pair of Megatron-LM's, by the name of either or by what both names begin with: raw tokens do not
 /// show what they are.
 fn detect(path: &Path) -> bool {
-    let _asking = asking(path);
-    bins(&[path]).iter().all(|bin| bin.extension().is_some_and(|it| it == "bin") && bin.is_file() && has_index(bin))
+    let is_file = |bin: &Place| bin.stat().is_ok_and(|stat| stat.is_file);
+    bins(&[path]).iter().map(Place::new).all(|bin| bin.has_extension("bin") && is_file(&bin) && has_index(&bin))
 }
 
 /// Whether an index of Megatron-LM accompanies a file of tokens.
-fn has_index(bin: &Path) -> bool {
+fn has_index(bin: &Place) -> bool {
     head(&bin.with_extension("idx")) == megatron::MAGIC
 }
 
@@ -266,7 +266,7 @@ fn raw_windows(files: &FileTable, file: FileId, dtype: DType, header_bytes: u64,
 
 fn megatron_windows(files: &FileTable, file: FileId, documents: bool, cut: Cut) -> Result<Windows> {
     let bin = Source::open(files, file)?;
-    let index = MegatronIndex::open(Source::open_path(bin.path().with_extension("idx")).map_err(|error| {
+    let index = MegatronIndex::open(bin.place().with_extension("idx").open().map_err(|error| {
         error.with_remedy("put the index of Megatron-LM beside the tokens, or give the type of tokens without an index")
     })?)?;
     let mut windows = Windows::new(index.dtype);

@@ -39,7 +39,7 @@ pub(crate) const FORMAT: Format = Format {
     shows: Shows::Names {
         called: |name| has_extension(name, "zip"),
         // An archive without a member begins with its end.
-        begins: |path| head(path).starts_with(b"PK"),
+        begins: |place| head(place).starts_with(b"PK"),
     },
     open: |paths, options| Ok(Arc::new(Zip::open(paths, &options.typed()?)?)),
 };

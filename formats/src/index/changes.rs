@@ -3,15 +3,12 @@
 use crate::dataset::{FileId, FileTable, Fingerprint};
 use crate::find::names::has_extension;
 use crate::find::paths::{index, thread_count};
-use crate::index::headers::open_identified;
+use crate::index::opened::Content;
 use crate::index::sidecar;
 use crate::parallel::in_parallel;
 use crate::watched::{LIMIT, watched};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, Result};
-use uringload_sys::file::{Identity, inodes_vary};
 
 /// Files that a thread asks about at a time.
 const TASK_FILES: u32 = 1024;
@@ -55,13 +52,13 @@ impl FileTable {
     }
 
     fn change_of(&self, file: FileId) -> Option<Error> {
-        let path = self.path(file);
-        let identity = match statx(CWD, &path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
-            Ok(stat) => Identity::from(&stat),
-            Err(errno) => return Some(Error::io("cannot find", errno.into()).with_path(path)),
+        let place = self.at(file);
+        let identity = match place.identity() {
+            Ok(identity) => identity,
+            Err(error) => return Some(Error::io("cannot find", error).with_path(place)),
         };
         // Only an open file shows whether its file system keeps inodes. One that cannot be opened is another.
-        let vary = || open_identified(&path).is_ok_and(|opened| inodes_vary(opened.file.as_fd()));
+        let vary = || Content::open(&place).is_ok_and(|file| file.inodes_vary());
         self.is_still(file, &identity, vary).err()
     }
 }

@@ -2,20 +2,17 @@
 
 use crate::dataset::{FileId, FileTable, Stamp};
 use crate::find::absent::advised;
+use crate::index::opened::{Content, Reader};
 use crate::parallel::try_in_parallel;
+use crate::place::Place;
 use crate::watched::asking;
-use rustix::fs::{Advice, CWD};
+use rustix::fs::Advice;
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Read;
-use std::num::NonZeroU64;
+use std::io::{self, Read};
 use std::ops::Range;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
-use uringload_sys::file::{OpenFlags, Opened, cachestat, inodes_vary};
 
 /// Bytes per read when passing over a range: enough for the throughput of a disk with several threads.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -25,40 +22,54 @@ const HEAD_BYTES: u64 = 9;
 /// An open file that is read in parts.
 #[derive(Debug)]
 pub(crate) struct Source {
-    file: File,
-    path: PathBuf,
+    content: Content,
+    place: Place,
     size: u64,
-    stamp: Stamp,
 }
 
 impl Source {
     /// Opens a file of a dataset, which must be the one that was found.
     pub(crate) fn open(files: &FileTable, file: FileId) -> Result<Source> {
-        let path = files.path(file);
-        let opened = open(&path)?;
-        files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
-        Ok(Source { file: opened.file.into(), path, size: files.size(file), stamp: Stamp::of(&opened.identity) })
+        let source = Source { size: files.size(file), ..Source::to_scan(files, file)? };
+        source.advise_random();
+        Ok(source)
     }
 
-    /// Opens a file that is not in a table.
-    pub(crate) fn open_path(path: PathBuf) -> Result<Source> {
-        let opened = open(&path)?;
-        let stamp = Stamp::of(&opened.identity);
-        Ok(Source { file: opened.file.into(), path, size: opened.identity.size, stamp })
+    /// As `open`, for one that is read from its beginning to its end.
+    pub(super) fn to_scan(files: &FileTable, file: FileId) -> Result<Source> {
+        let place = files.at(file);
+        let content = opened(&place, "cannot open")?;
+        files.is_still(file, content.identity(), || content.inodes_vary())?;
+        Ok(Source { size: content.size(), content, place })
+    }
+
+    /// Only headers are looked at.
+    pub(super) fn advise_random(&self) {
+        // Without read-ahead: looking at a header must not pull the rest of a file into the page cache, because cached
+        // data is not read from the disk. A file system that ignores the advice reads ahead, which is harmless.
+        self.content.advise_random();
     }
 
     /// What the file is known by.
     pub(crate) fn stamp(&self) -> Stamp {
-        self.stamp
+        self.content.stamp()
     }
 
-    /// The file itself, for a reader that goes from one end to the other.
-    pub(crate) fn into_file(self) -> File {
-        self.file
+    /// For who goes from one end to the other.
+    pub(crate) fn into_reader(self) -> Reader {
+        Reader::new(self.content, self.place)
+    }
+
+    pub(super) fn content(&self) -> &Content {
+        &self.content
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.place.path()
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -70,11 +81,17 @@ impl Source {
         if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size) {
             return Err(self.truncated(what));
         }
-        let _asking = asking(&self.path);
-        self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+        let _asking = asking(self.path());
+        self.content.read_exact_at(into, offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => self.truncated(what),
-            _ => Error::io(format!("cannot read {what}"), error).with_path(&self.path).with_offset(offset),
+            _ => Error::io(format!("cannot read {what}"), error).with_path(&self.place).with_offset(offset),
         })
+    }
+
+    /// Reads up to `into.len()` bytes at `offset`; fewer at the end of the file.
+    pub(super) fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let _asking = asking(self.path());
+        self.content.read_at(into, offset)
     }
 
     /// Reads `len` bytes at `offset`. Allocates no memory for bytes that the file does not have.
@@ -91,10 +108,10 @@ impl Source {
     /// change how it is read later.
     pub(crate) fn glance(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let len = into.len() as u64;
-        let was_cached = cachestat(self.file.as_fd(), offset, len).map_or(true, |stat| stat.cached > 0);
+        let was_cached = self.content.is_cached(offset, len);
         self.read(offset, into, "what was to be looked at")?;
         if !was_cached {
-            let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+            self.content.advise(offset, len, Advice::DontNeed);
         }
         Ok(())
     }
@@ -106,10 +123,8 @@ impl Source {
         if range.end > self.size {
             return Err(self.truncated(what));
         }
-        // If unknown, assume cached: pages that others need are worth more than pages that no one needs.
-        let was_cached = cachestat(self.file.as_fd(), start, len).map_or(true, |stat| stat.cached > 0);
-        let advise = |offset, len, advice| rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
-        let _ = advise(0, 0, Advice::Sequential);
+        let was_cached = self.content.is_cached(start, len);
+        self.content.advise(0, 0, Advice::Sequential);
         // Fits: at most one piece.
         let mut piece = vec![0; PIECE_BYTES.min(len) as usize];
         let mut at = start;
@@ -117,7 +132,7 @@ impl Source {
             let part = &mut piece[..PIECE_BYTES.min(range.end - at) as usize];
             self.read(at, part, what)?;
             if !was_cached {
-                let _ = advise(at, part.len() as u64, Advice::DontNeed);
+                self.content.advise(at, part.len() as u64, Advice::DontNeed);
             }
             if !each(part) {
                 return Ok(false);
@@ -130,19 +145,19 @@ impl Source {
     /// The error for a file that ends within `what`.
     pub(crate) fn truncated(&self, what: &str) -> Error {
         Error::new(ErrorKind::Truncated, format!("the file ends within {what}"))
-            .with_path(&self.path)
+            .with_path(&self.place)
             .with_offset(self.size)
             .with_remedy("fetch or write the file again")
     }
 
     /// The error for content at `offset` that breaks the format.
     pub(crate) fn corrupt(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
-        Error::new(ErrorKind::Corrupt, what).with_path(&self.path).with_offset(offset)
+        Error::new(ErrorKind::Corrupt, what).with_path(&self.place).with_offset(offset)
     }
 
     /// The error for content that is sound but not supported.
     pub(crate) fn unavailable(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
-        Error::new(ErrorKind::Unavailable, what).with_path(&self.path).with_offset(offset)
+        Error::new(ErrorKind::Unavailable, what).with_path(&self.place).with_offset(offset)
     }
 }
 
@@ -151,44 +166,52 @@ pub(crate) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
     format!("{what} (the offset counts decoded bytes)").into()
 }
 
+impl Place {
+    /// Opens the file that is there.
+    ///
+    /// # Errors
+    /// `WrongFileType` for anything but a regular file; what the system says.
+    pub(crate) fn open(&self) -> Result<Source> {
+        let content = opened(self, "cannot open")?;
+        let source = Source { size: content.size(), content, place: self.clone() };
+        source.advise_random();
+        Ok(source)
+    }
+
+    /// Opens the file that is there, to read it from its beginning.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub(crate) fn reader(&self) -> Result<Reader> {
+        Ok(Reader::new(opened(self, "cannot open")?, self.clone()))
+    }
+}
+
 /// Opens a file that is a regular one. A FIFO would wait for a writer, and a device has no end. `failed` says what
 /// cannot be done if this cannot.
 ///
 /// # Errors
 /// `WrongFileType` for anything else; the system's error.
 pub fn open_regular(path: &Path, failed: &'static str) -> Result<File> {
-    Ok(opened(path, failed).map_err(advised)?.file.into())
+    Ok(opened(&Place::new(path), failed).map_err(advised)?.into_file())
 }
 
-fn opened(path: &Path, failed: &'static str) -> Result<Opened> {
-    open_identified(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidInput => {
-            Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(path)
+fn opened(place: &Place, failed: &'static str) -> Result<Content> {
+    Content::open(place).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(place)
         }
-        _ => Error::io(failed, error).with_path(path),
+        _ => Error::io(failed, error).with_path(place),
     })
 }
 
-fn open(path: &Path) -> Result<Opened> {
-    let opened = opened(path, "cannot open")?;
-    // Without read-ahead: looking at a header must not pull the rest of a file into the page cache, because cached data
-    // is not read from the disk. A file system that ignores the advice reads ahead, which is harmless.
-    let _ = rustix::fs::fadvise(&opened.file, 0, None, Advice::Random);
-    Ok(opened)
-}
-
-/// Opens a file only if it is a regular one: opening a FIFO would wait for a writer.
-pub(crate) fn open_identified(path: &Path) -> std::io::Result<Opened> {
-    let _asking = asking(path);
-    // Reads of a regular file block whatever O_NONBLOCK says.
-    uringload_sys::file::open(CWD, path.as_os_str().as_bytes(), OpenFlags::default().nonblock(true))
-}
-
 /// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.
-pub(crate) fn head(path: &Path) -> Vec<u8> {
-    let (mut head, _asking) = (Vec::new(), asking(path));
-    // Bytes read before an error still count: the opening of the file gets the error.
-    let _ = open_identified(path).and_then(|opened| File::from(opened.file).take(HEAD_BYTES).read_to_end(&mut head));
+pub(crate) fn head(place: &Place) -> Vec<u8> {
+    let mut head = Vec::new();
+    if let Ok(reader) = place.reader() {
+        // Bytes read before an error still count: the opening of the file gets the error.
+        let _ = reader.take(HEAD_BYTES).read_to_end(&mut head);
+    }
     head
 }
 
@@ -237,7 +260,7 @@ mod tests {
         let fifo = folder.path().join("fifo");
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for path in [fifo, folder.path().to_path_buf()] {
-            assert_eq!(Source::open_path(path).unwrap_err().kind(), ErrorKind::WrongFileType);
+            assert_eq!(Place::new(path).open().unwrap_err().kind(), ErrorKind::WrongFileType);
         }
     }
 }

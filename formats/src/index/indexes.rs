@@ -2,21 +2,21 @@
 //! what happened on the way: counts, fallbacks, damage.
 
 use crate::dataset::{FileId, FileTable, Index, IndexProgress, IndexReport, SkipReason, Skips};
+use crate::index::headers::Source;
 use crate::index::sidecar::{Builder, EXTENSION, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar, Written};
 use crate::index::window::Plain;
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
+use crate::place::Place;
 use crate::watched::{asking, is_given_up};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
-use uringload_sys::file::{Identity, OpenFlags, advise_random, inodes_vary};
 
 /// A step down that several shards share: how many, the first of them, and why there.
 #[derive(Default)]
@@ -108,7 +108,7 @@ pub(crate) struct Pass<'a> {
     job: &'a Job<'a>,
     pub(crate) path: &'a Path,
     /// The open file.
-    pub(crate) file: &'a OwnedFd,
+    pub(crate) source: &'a Source,
     /// Its size in bytes.
     pub(crate) size: u64,
     told: Cell<u64>,
@@ -120,13 +120,12 @@ const TELL_BYTES: u64 = 64 << 20;
 impl<'a> Pass<'a> {
     /// The file as it is.
     pub(crate) fn plain(&self) -> Plain<'a> {
-        Plain { path: self.path, file: self.file, size: self.size }
+        Plain(self.source)
     }
 
     /// The file; only its headers are looked at.
     pub(crate) fn headers(&self) -> Plain<'a> {
-        // Without readahead, which would read the payloads that are passed over. If that is impossible, it does.
-        let _ = advise_random(self.file.as_fd());
+        self.source.advise_random();
         self.plain()
     }
 
@@ -160,8 +159,7 @@ pub(crate) fn index_all(files: &FileTable, wanted: &Wanted<'_>, format: &dyn Ind
     // Fits: a table has fewer than 2^32 files.
     let all: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
     try_in_parallel(&all, wanted.threads, |&file| {
-        let path = files.path(file);
-        let indexed = job.index(file, &path, format).map_err(|error| error.with_path(&path));
+        let indexed = job.index(file, format).map_err(|error| error.with_path(files.path(file)));
         job.shards.fetch_add(1, Ordering::Relaxed);
         job.tell();
         indexed
@@ -187,18 +185,17 @@ impl Job<'_> {
         });
     }
 
-    fn index(&self, file: FileId, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
+    fn index(&self, file: FileId, format: &dyn Indexing) -> Result<Indexed> {
         let failed = |error: io::Error| Error::io("cannot open", error);
         let failed_to_read = |error: io::Error| Error::io("cannot read", error);
-        let _asking = asking(path);
-        let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
-        let opened = opened.map_err(failed)?;
-        self.files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
-        let shard = Shard::new(format.name(), path, &opened.identity);
-        let pass = Pass { job: self, path, file: &opened.file, size: shard.size, told: Cell::new(0) };
+        let _asking = asking(&self.files.path(file));
+        let source = Source::to_scan(self.files, file)?;
+        let path = source.path();
+        let shard = Shard::new(format.name(), &source);
+        let pass = Pass { job: self, path, source: &source, size: shard.size, told: Cell::new(0) };
         let (mut refused, mut untrusted) = (Vec::new(), Vec::new());
         if !self.wanted.common.rebuild {
-            match self.wanted.places.find(path, (&shard, opened.file.as_fd()), &self.memory) {
+            match self.wanted.places.find(&shard, &source, &self.memory) {
                 Ok(sidecar) => match format.refuses(&pass, &sidecar)? {
                     None => {
                         pass.add(shard.size);
@@ -221,37 +218,32 @@ impl Job<'_> {
             return Err(error.clone());
         }
         let is_kept = damage.is_none() && self.wanted.common.sidecars && self.wanted.write_index;
-        let proof = if is_kept {
-            builder.proof(opened.file.as_fd(), shard.size).map_err(failed_to_read)?
-        } else {
-            Proof::default()
-        };
+        let proof = if is_kept { builder.proof(source.content()).map_err(failed_to_read)? } else { Proof::default() };
         if is_given_up() {
             return Err(Error::new(ErrorKind::Timeout, "the wait for it has ended"));
         }
         // Before the index is written: it carries the identity of the file as it was when it was opened.
-        if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
+        if !source.content().is_unchanged().map_err(failed)? {
             return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was indexed")
                 .with_remedy("wait until it is written, and open it again"));
         }
-        let (sidecar, kept) =
-            self.finish(path, (&shard, opened.file.as_fd()), builder.finish(&shard, proof), is_kept)?;
+        let (sidecar, kept) = self.finish(&shard, &source, builder.finish(&shard, proof), is_kept)?;
         Ok(Indexed { sidecar, is_scanned: true, bytes_read, refused, untrusted, kept, damage })
     }
 
     /// Puts a sidecar to disk, if it `is_kept`, and opens it.
     fn finish(
         &self,
-        path: &Path,
-        (shard, file): (&Shard, BorrowedFd<'_>),
+        shard: &Shard,
+        source: &Source,
         image: Vec<u8>,
         is_kept: bool,
     ) -> Result<(Sidecar, Option<Written>)> {
-        let kept = is_kept.then(|| self.wanted.places.keep(path, file, &image));
+        let kept = is_kept.then(|| self.wanted.places.keep(source, &image));
         let written = match &kept {
             // Opened as any other, so that a large one is mapped.
             Some(Written::Beside(place) | Written::InCache(place, _)) => {
-                Sidecar::open(place, (shard, file), &self.memory).ok()
+                Sidecar::open(&Place::new(place), (shard, source.content()), &self.memory).ok()
             }
             Some(Written::Nowhere(_)) | None => None,
         };

@@ -31,16 +31,13 @@ mod proof;
 mod shard;
 
 use crate::compression::{Coding, Compression};
-use crate::index::headers::open_identified;
+use crate::index::opened::Content;
+use crate::place::Place;
 use crate::watched::asking;
 use layout::{Head, KEYS_PER_GROUP};
 use pieces::{CHECKED_BYTES, OnDisk};
-use std::fs::File;
-use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
-use uringload_sys::file::Opened;
 
 pub(crate) use build::{Builder, Member};
 pub(crate) use layout::Column;
@@ -53,11 +50,10 @@ pub(crate) use shard::Shard;
 /// Sidecars are read into memory up to this many bytes for all shards of a dataset together: two million samples.
 pub(crate) const RESIDENT_BYTES: u64 = 32 << 20;
 
-/// Whether the file at `path` begins as an index does. One that cannot be read is none.
-pub(crate) fn is_sidecar(path: &Path) -> bool {
-    let (mut begin, _asking) = ([0; layout::MAGIC.len()], asking(path));
-    let opened = open_identified(path).map(|opened| File::from(opened.file));
-    opened.is_ok_and(|file| file.read_exact_at(&mut begin, 0).is_ok() && begin == layout::MAGIC)
+/// Whether a file begins as an index does. One that cannot be read is none.
+pub(crate) fn is_sidecar(place: &Place) -> bool {
+    let (mut begin, _asking) = ([0; layout::MAGIC.len()], asking(place.path()));
+    Content::open(place).is_ok_and(|file| file.read_exact_at(&mut begin, 0).is_ok() && begin == layout::MAGIC)
 }
 
 /// A shard that was written to this many seconds before it was indexed, or less, may have been written to again without
@@ -83,39 +79,39 @@ enum Store {
 }
 
 impl Sidecar {
-    /// Opens the index at `path`, if it is the complete and current index of `shard`, which is open as `shard_file`.
+    /// Opens the index at `place`, if it is the complete and current index of `shard`, which is open as `content`.
     /// Small ones are read into `memory`, if there is any.
     ///
     /// # Errors
     /// Why it is not: one line, without the path.
     pub(crate) fn open(
-        path: &Path,
-        (shard, shard_file): (&Shard, BorrowedFd<'_>),
+        place: &Place,
+        (shard, content): (&Shard, &Content),
         memory: &Memory,
     ) -> Result<Sidecar, String> {
-        let _asking = asking(path);
-        let opened = open_identified(path).map_err(|error| error.to_string())?;
-        Sidecar::of_file(opened, path, (shard, shard_file), memory)
+        let _asking = asking(place.path());
+        let file = Content::open(place).map_err(|error| error.to_string())?;
+        Sidecar::of_file(file, place, (shard, content), memory)
     }
 
-    /// As `open`, with the file at `path` opened.
+    /// As `open`, with the file at `place` opened.
     fn of_file(
-        opened: Opened,
-        path: &Path,
-        (shard, shard_file): (&Shard, BorrowedFd<'_>),
+        file: Content,
+        place: &Place,
+        (shard, content): (&Shard, &Content),
         memory: &Memory,
     ) -> Result<Sidecar, String> {
-        let (file, len, written) = (File::from(opened.file), opened.identity.size, opened.identity.modified.0);
-        let store = if memory.take(len) {
+        let written = file.identity().modified.0;
+        let store = if memory.take(file.size()) {
             // Fits: at most RESIDENT_BYTES.
-            let mut bytes = vec![0; len as usize];
+            let mut bytes = vec![0; file.size() as usize];
             file.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;
             Store::Resident(bytes)
         } else {
-            Store::OnDisk(OnDisk::new(file, len, memory.pieces()))
+            Store::OnDisk(OnDisk::new(file, memory.pieces()))
         };
-        let sidecar = Sidecar::new(store, shard, Some(path.to_path_buf()))?;
-        sidecar.prove(shard, shard_file, written).map(|()| sidecar)
+        let sidecar = Sidecar::new(store, shard, Some(place.path().to_path_buf()))?;
+        sidecar.prove(shard, content, written).map(|()| sidecar)
     }
 
     /// Opens the index in `image`, as created by [`Builder::finish`].
@@ -145,7 +141,7 @@ impl Sidecar {
     /// Compares the shard's content with what the index says of it, unless it certainly is the file that was indexed.
     /// The index was `written` by the file system's clock: one of a machine that was ahead says too late when the shard
     /// was seen.
-    fn prove(&self, shard: &Shard, file: BorrowedFd<'_>, written: i64) -> Result<(), String> {
+    fn prove(&self, shard: &Shard, file: &Content, written: i64) -> Result<(), String> {
         let Head { own, seen, proof, .. } = &self.head;
         let last_written = shard.modified.0.max(shard.own.changed.0);
         let is_racy = last_written.saturating_add(RACY_SECONDS) >= *seen.min(&written);
@@ -342,7 +338,7 @@ impl Store {
     fn len(&self) -> u64 {
         match self {
             Store::Resident(bytes) => bytes.len() as u64,
-            Store::OnDisk(file) => file.len,
+            Store::OnDisk(file) => file.len(),
         }
     }
 

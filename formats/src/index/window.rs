@@ -1,10 +1,8 @@
 //! Scanning files: keeps a piece of a file in memory while its headers are looked at. Reads are short where payloads
 //! are worth skipping, and long where they are not.
 
-use crate::watched::asking;
+use crate::index::headers;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use uringload_core::{Error, Result};
 
 /// Something with bytes at offsets, read from front to back.
@@ -33,17 +31,12 @@ pub(crate) trait Source {
 }
 
 /// A file that is read as is.
-pub(crate) struct Plain<'a> {
-    pub(crate) path: &'a Path,
-    pub(crate) file: &'a OwnedFd,
-    pub(crate) size: u64,
-}
+pub(crate) struct Plain<'a>(pub(crate) &'a headers::Source);
 
 impl Source for Plain<'_> {
     fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
-        let _asking = asking(self.path);
         loop {
-            match uringload_sys::file::read_at(self.file.as_fd(), into, offset) {
+            match self.0.read_at(into, offset) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::io("cannot read", error).with_offset(offset)),
@@ -52,26 +45,24 @@ impl Source for Plain<'_> {
     }
 
     fn reach(&mut self, offset: u64) -> Result<u64> {
-        Ok(offset.min(self.size))
+        Ok(offset.min(self.0.size()))
     }
 
     fn size_max(&self) -> u64 {
-        self.size
+        self.0.size()
     }
 }
 
 /// Reads the bytes of a file from first to last, and reports its progress.
 pub(crate) struct Stored<'a, F> {
-    pub(crate) path: &'a Path,
-    pub(crate) file: &'a OwnedFd,
+    pub(crate) source: &'a headers::Source,
     pub(crate) at: u64,
     pub(crate) passed: F,
 }
 
 impl<F: FnMut(u64)> Read for Stored<'_, F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let _asking = asking(self.path);
-        let bytes = uringload_sys::file::read_at(self.file.as_fd(), into, self.at)?;
+        let bytes = self.source.read_at(into, self.at)?;
         self.at += bytes as u64;
         (self.passed)(self.at);
         Ok(bytes)

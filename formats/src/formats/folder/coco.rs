@@ -4,7 +4,7 @@
 use super::objects::{Objects, columns};
 use crate::compose::{KnownColumn, Names, Unlabelled};
 use crate::dataset::{DType, Dataset, Skipped};
-use crate::index::headers::Source;
+use crate::place::Place;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -60,8 +60,8 @@ struct Category {
 /// # Errors
 /// `Corrupt`, with the offset, for what is no such file, and for annotations that contradict it; those of
 /// [`Names::onto`]; what the system says of the file.
-pub(super) fn onto(path: &Path, dataset: Arc<dyn Dataset>, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
-    let source = Source::open_path(path.to_path_buf())?;
+pub(super) fn onto(place: &Place, dataset: Arc<dyn Dataset>, unlabelled: Unlabelled) -> Result<Arc<dyn Dataset>> {
+    let (source, path) = (place.open()?, place.path());
     if source.size() > FILE_BYTES_MAX {
         let what = format!("a file of annotations may have {FILE_BYTES_MAX} bytes, and this has {}", source.size());
         return Err(Error::new(ErrorKind::Unavailable, what).with_path(path));

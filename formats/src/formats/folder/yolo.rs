@@ -9,14 +9,11 @@ use super::objects::{Objects, columns};
 use crate::compose::{Unlabelled, WithColumns};
 use crate::dataset::{Dataset, FileId, FileTable, Skipped};
 use crate::find::paths::header_thread_count;
-use crate::index::headers::Source;
 use crate::parallel::try_in_parallel;
-use crate::watched::asking;
+use crate::place::Place;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -34,18 +31,18 @@ const CLASSES: &str = "classes.txt";
 /// `Corrupt`, with the offset, for a line that is no object; `Empty` where no image has labels; `InvalidArgument` for
 /// labels without an image, unless they are to be left out; what the system says of the files.
 pub(super) fn onto(
-    table: &Path,
+    table: &Place,
     folder: Arc<dyn Dataset>,
     unlabelled: Unlabelled,
     threads: usize,
 ) -> Result<Arc<dyn Dataset>> {
-    let names = if table.is_dir() { None } else { Some(description::names(&text(table)?, table)?) };
+    let names = if table.is_folder() { None } else { Some(description::names(&text(table)?, table.path())?) };
     let files = folder.files();
-    let labels: Vec<PathBuf> = all(files).map(|file| labels_of(&files.path(file))).collect::<Result<_>>()?;
-    let images = try_in_parallel(&labels, header_thread_count(threads), |path| read(path, names.as_deref()))?;
+    let labels: Vec<Place> = all(files).map(|file| labels_of(&files.at(file))).collect::<Result<_>>()?;
+    let images = try_in_parallel(&labels, header_thread_count(threads), |place| read(place, names.as_deref()))?;
     if images.iter().all(Option::is_none) {
         let what = "no image has a file of labels: the first was looked for here";
-        let error = Error::new(ErrorKind::Empty, what).with_path(labels.first().map_or(table, PathBuf::as_path));
+        let error = Error::new(ErrorKind::Empty, what).with_path(labels.first().unwrap_or(table));
         return Err(error.with_remedy("lay out images/train/1.jpg and labels/train/1.txt, as YOLO has them"));
     }
     let astray = astray(&labels);
@@ -59,32 +56,31 @@ pub(super) fn onto(
         return Err(error.with_remedy("add the images, or skip what has no partner (unlabelled=\"skip\")"));
     }
     let what = "files of labels without an image";
-    let skipped = Skipped { what, count: astray.len() as u64, first: first.clone() };
+    let skipped = Skipped { what, count: astray.len() as u64, first: first.path().to_path_buf() };
     Ok(Arc::new(labelled.leaving_out(vec![skipped])))
 }
 
 /// The file with the labels of an image.
-fn labels_of(image: &Path) -> Result<PathBuf> {
-    let image = std::path::absolute(image).map_err(|error| Error::io("cannot find", error).with_path(image))?;
-    let path = image.with_extension("txt").into_os_string().into_vec();
-    let Some(at) = memchr::memmem::rfind(&path, b"/images/") else { return Ok(OsString::from_vec(path).into()) };
-    let path = [&path[..at], b"/labels/", &path[at + b"/images/".len()..]].concat();
-    Ok(OsString::from_vec(path).into())
+fn labels_of(image: &Place) -> Result<Place> {
+    let image = image.absolute().map_err(|error| Error::io("cannot find", error).with_path(image))?;
+    let labels = image.with_extension("txt");
+    let bytes = labels.bytes();
+    let Some(at) = memchr::memmem::rfind(bytes, b"/images/") else { return Ok(labels) };
+    Ok(Place::of_bytes([&bytes[..at], b"/labels/", &bytes[at + b"/images/".len()..]].concat()))
 }
 
 /// The files in folders of labels that are no labels of an image. Beside images there may be any text.
-fn astray(labels: &[PathBuf]) -> Vec<PathBuf> {
-    let is_of_labels = |folder: &&Path| folder.components().any(|part| part.as_os_str() == "labels");
-    let known: HashSet<&Path> = labels.iter().map(PathBuf::as_path).collect();
-    let folders: BTreeSet<&Path> = labels.iter().filter_map(|path| path.parent().filter(is_of_labels)).collect();
+fn astray(labels: &[Place]) -> Vec<Place> {
+    let is_of_labels = |folder: &Place| folder.bytes().split(|&byte| byte == b'/').any(|part| part == b"labels");
+    let known: HashSet<&Place> = labels.iter().collect();
+    let folders: BTreeSet<Place> = labels.iter().map(Place::folder).filter(is_of_labels).collect();
     let mut astray = Vec::new();
     for folder in folders {
-        let _asking = asking(folder);
         // A folder without labels is one whose images have no objects.
-        let Ok(entries) = folder.read_dir() else { continue };
-        let paths = entries.flatten().map(|entry| entry.path());
-        let is_labels = |path: &PathBuf| path.extension() == Some(OsStr::new("txt")) && !path.ends_with(CLASSES);
-        astray.extend(paths.filter(|path| is_labels(path) && !known.contains(path.as_path())));
+        let Ok(entries) = folder.list() else { continue };
+        let places = entries.flatten().map(|entry| folder.join(entry.name()));
+        let is_labels = |place: &Place| place.has_extension("txt") && place.name() != CLASSES.as_bytes();
+        astray.extend(places.filter(|place| is_labels(place) && !known.contains(place)));
     }
     astray.sort_unstable();
     astray
@@ -97,8 +93,8 @@ fn numbered(images: &[Objects<'_>]) -> Vec<OsString> {
 }
 
 /// The objects in a file of labels; `None` if it is not there.
-fn read(path: &Path, classes: Option<&[OsString]>) -> Result<Option<Objects<'static>>> {
-    let bytes = match whole(path) {
+fn read(place: &Place, classes: Option<&[OsString]>) -> Result<Option<Objects<'static>>> {
+    let bytes = match whole(place) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -110,7 +106,7 @@ fn read(path: &Path, classes: Option<&[OsString]>) -> Result<Option<Objects<'sta
         let refused = |what: String| {
             let remedy = "write class, x, y, width, height for a box, or class, x1, y1, x2, y2, ... for a polygon, in \
                           parts of the image's size";
-            Error::new(ErrorKind::Corrupt, what).with_path(path).with_offset(offset).with_remedy(remedy)
+            Error::new(ErrorKind::Corrupt, what).with_path(place).with_offset(offset).with_remedy(remedy)
         };
         let numbers = std::str::from_utf8(line).map_err(|_| refused("the line is no text".into()))?;
         let numbers: Vec<f64> = numbers
@@ -167,16 +163,16 @@ fn add(class: f64, numbers: &[f64], classes: Option<&[OsString]>, objects: &mut 
 }
 
 /// A small file of text.
-fn text(path: &Path) -> Result<String> {
-    String::from_utf8(whole(path)?).map_err(|_| {
-        let error = Error::new(ErrorKind::Corrupt, "the description is not UTF-8").with_path(path);
+fn text(place: &Place) -> Result<String> {
+    String::from_utf8(whole(place)?).map_err(|_| {
+        let error = Error::new(ErrorKind::Corrupt, "the description is not UTF-8").with_path(place);
         error.with_remedy("name the data.yaml of a YOLO dataset")
     })
 }
 
 /// The bytes of a small file.
-fn whole(path: &Path) -> Result<Vec<u8>> {
-    let source = Source::open_path(path.to_path_buf())?;
+fn whole(place: &Place) -> Result<Vec<u8>> {
+    let source = place.open()?;
     if source.size() > FILE_BYTES_MAX {
         return Err(source.unavailable(0, format!("the file has more than {FILE_BYTES_MAX} bytes")));
     }

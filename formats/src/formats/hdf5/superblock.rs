@@ -3,9 +3,7 @@
 use super::header::{self, CACHE_IMAGE, DRIVER};
 use super::meta::Meta;
 use crate::index::headers::Source;
-use crate::watched::asking;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use crate::place::Place;
 use uringload_core::{ErrorKind, Result};
 
 /// The first bytes of a superblock.
@@ -16,11 +14,11 @@ const USER_BLOCK_BYTES_MIN: u64 = 512;
 const WHAT: &str = "the superblock";
 
 /// The place of the signature: 0, or after a user block of 512 bytes, 1024, 2048 and so on.
-fn find(size: u64, mut read: impl FnMut(u64, &mut [u8; 8]) -> Result<()>) -> Result<Option<u64>> {
-    let mut at = 0;
+fn find(source: &Source) -> Result<Option<u64>> {
+    let (mut at, size) = (0, source.size());
     while at < size && size - at >= SIGNATURE.len() as u64 {
         let mut found = [0; 8];
-        read(at, &mut found)?;
+        source.read(at, &mut found, WHAT)?;
         if found == *SIGNATURE {
             return Ok(Some(at));
         }
@@ -30,19 +28,13 @@ fn find(size: u64, mut read: impl FnMut(u64, &mut [u8; 8]) -> Result<()>) -> Res
 }
 
 /// Whether a file has a superblock.
-pub(super) fn is_there(path: &Path) -> bool {
-    let _asking = asking(path);
-    let Ok(file) = uringload_sys::file::open_regular(path) else { return false };
-    let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return false };
-    let read = |at, into: &mut [u8; 8]| {
-        file.read_exact_at(into, at).map_err(|error| uringload_core::Error::io("cannot read", error))
-    };
-    find(size, read).is_ok_and(|at| at.is_some())
+pub(super) fn is_there(place: &Place) -> bool {
+    place.open().and_then(|source| find(&source)).is_ok_and(|at| at.is_some())
 }
 
 /// Reads the superblock: the file with its number widths, and the address of the root group.
 pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
-    let Some(at) = find(source.size(), |at, into| source.read(at, into, WHAT))? else {
+    let Some(at) = find(source)? else {
         let error = source.corrupt(0, "there is no HDF5 superblock");
         return Err(error.with_remedy("check that this is an HDF5 file"));
     };
@@ -139,11 +131,9 @@ mod tests {
             bytes
         };
         let found = |bytes: &[u8]| {
-            find(bytes.len() as u64, |at, into| {
-                into.copy_from_slice(&bytes[at as usize..at as usize + 8]);
-                Ok(())
-            })
-            .unwrap()
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), bytes).unwrap();
+            find(&Place::new(file.path()).open().unwrap()).unwrap()
         };
         assert_eq!(found(&file_of(0, 8)), Some(0));
         assert_eq!(found(&file_of(512, 520)), Some(512));

@@ -24,7 +24,7 @@ const LEARNED_BYTES_MAX: u64 = 64 << 20;
 fn decoded_line(source: Source, compression: Compression, offset: u64, len: u64) -> Result<Vec<u8>> {
     let path = source.path().to_path_buf();
     let mut line = Vec::new();
-    let read = compression.reader(BufReader::new(source.into_file())).and_then(|mut reader| {
+    let read = compression.reader(BufReader::new(source.into_reader())).and_then(|mut reader| {
         io::copy(&mut (&mut reader).take(offset), &mut io::sink())?;
         (&mut reader).take(len).read_to_end(&mut line)
     });

@@ -78,7 +78,7 @@ pub(super) fn scan_decoded(
     sink: &mut impl Sink,
 ) -> (u64, Option<Error>) {
     let undecoded = |error, at| undecodable("file", compression, error).with_offset(at);
-    let stored = Stored { path: pass.path, file: pass.file, at: 0, passed: |at| pass.passed(at) };
+    let stored = Stored { source: pass.source, at: 0, passed: |at| pass.passed(at) };
     let mut reader = match compression.reader(BufReader::with_capacity(STORED_BYTES, stored)) {
         Ok(reader) => reader,
         Err(error) => return (0, Some(undecoded(error, 0))),

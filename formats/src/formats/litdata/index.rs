@@ -3,8 +3,8 @@
 use super::leaves::Leaves;
 use crate::compression::Compression;
 use crate::dataset::{SkipReason, Skips};
-use crate::formats::shards::{Listed, Listing, Zipped, folder_of};
-use crate::watched::asking;
+use crate::formats::shards::{Listed, Listing, Zipped};
+use crate::place::Place;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::path::Path;
@@ -65,16 +65,16 @@ pub(super) enum Level {
     Sample,
 }
 
-/// What the index at `path` lists, and how items are compressed. `leaves` are those of the previous index; the first
+/// What the index at `place` lists, and how items are compressed. `leaves` are those of the previous index; the first
 /// index sets them.
 pub(super) fn read(
-    path: &Path,
+    place: &Place,
     Index { chunks, config }: Index,
     block_size: Option<u64>,
     leaves: &mut Option<Leaves>,
     skips: &mut Skips,
 ) -> Result<(Listing, Option<Inside>)> {
-    let root = folder_of(path);
+    let (root, path) = (place.folder(), place.path());
     let (tokens, level) = check(&config, path)?;
     let own = Leaves::new(&config.data_format.unwrap_or_default(), config.data_spec.as_deref(), tokens, block_size)
         .map_err(|error| error.with_path(path))?;
@@ -97,7 +97,7 @@ pub(super) fn read(
             (None, _) => chunk.chunk_size,
             (Some(block_size), Some(tokens)) => {
                 if !tokens.is_multiple_of(block_size) {
-                    skips.add(SkipReason::IncompleteRecord, &root.join(&chunk.filename));
+                    skips.add(SkipReason::IncompleteRecord, root.join(&chunk.filename).path());
                 }
                 tokens / block_size
             }
@@ -114,18 +114,17 @@ pub(super) fn read(
 
 /// Lists one chunk. `compression` applies to whole files: those with its name in theirs, unless a reader of the format
 /// has already replaced them with the raw chunk. In both cases the index states the size of the raw chunk.
-fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) -> Listed {
-    let _asking = asking(root);
+fn listed(root: &Place, chunk: Chunk, samples: u64, compression: Option<&str>) -> Listed {
     let Chunk { chunk_bytes: raw_bytes, chunk_size: items, filename: name, .. } = chunk;
     let raw_name = compression.map(|compression| name.replace(&format!(".{compression}"), ""));
     match raw_name.filter(|raw_name| *raw_name != name) {
         None => Listed { name, bytes: raw_bytes, samples, items, hashes: Vec::new(), zipped: None, refused: None },
-        Some(raw_name) if root.join(&raw_name).exists() => {
+        Some(raw_name) if root.join(&raw_name).is_there() => {
             Listed { name: raw_name, bytes: raw_bytes, samples, items, hashes: Vec::new(), zipped: None, refused: None }
         }
         Some(raw_name) => {
             // If the file is missing, opening it reports why.
-            let bytes = std::fs::metadata(root.join(&name)).map_or(0, |metadata| metadata.len());
+            let bytes = root.join(&name).stat().map_or(0, |stat| stat.bytes);
             let zipped = Some(Zipped { compression: Compression::Zstd, raw_name, raw_bytes });
             Listed { name, bytes, samples, items, hashes: Vec::new(), zipped, refused: None }
         }

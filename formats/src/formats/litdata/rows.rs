@@ -16,10 +16,10 @@ use crate::dataset::{FileId, FileTable, Stamp, too_many_files};
 use crate::find::paths::{FoundFiles, thread_count};
 use crate::formats::arrow::{ArrowIpc, Within};
 use crate::formats::columnar;
-use crate::formats::shards::{OFFSETS_AT, OpenFile, check_names, folder_of};
+use crate::formats::shards::{OFFSETS_AT, OpenFile, check_names};
 use crate::options::Options;
 use crate::parallel::try_in_parallel;
-use std::path::PathBuf;
+use crate::place::Place;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// The end of a table: its length, and the magic.
@@ -29,15 +29,15 @@ const TAIL_BYTES: u64 = 12;
 const CHUNKS_LOOKED_AT: usize = 4;
 
 /// Whether one of the first chunks has rows as Arrow in the stead of items.
-pub(super) fn has_rows(indexes: &[(Index, PathBuf)]) -> bool {
-    let chunks = indexes.iter().flat_map(|(index, path)| index.chunks.iter().map(move |chunk| (path, index, chunk)));
-    chunks.filter(|(.., chunk)| chunk.chunk_size > 0).take(CHUNKS_LOOKED_AT).any(|(path, index, chunk)| {
-        let root = folder_of(path);
+pub(super) fn has_rows(indexes: &[(Index, Place)]) -> bool {
+    let chunks = indexes.iter().flat_map(|(index, place)| index.chunks.iter().map(move |chunk| (place, index, chunk)));
+    chunks.filter(|(.., chunk)| chunk.chunk_size > 0).take(CHUNKS_LOOKED_AT).any(|(place, index, chunk)| {
+        let root = place.folder();
         if index.config.encryption.is_some() || check_names(&root, [&*chunk.filename]).is_err() {
             return false;
         }
         let is_table = |file: OpenFile<'_>| Ok(has_no_items(&file, chunk.chunk_size)? && ends_with_arrow(&file, 0)?);
-        OpenFile::open(root.join(&chunk.filename)).and_then(is_table).unwrap_or(false)
+        OpenFile::open(&root.join(&chunk.filename)).and_then(is_table).unwrap_or(false)
     })
 }
 
@@ -45,25 +45,25 @@ pub(super) fn has_rows(indexes: &[(Index, PathBuf)]) -> bool {
 ///
 /// # Errors
 /// `InvalidArgument` for options that are for items; as [`ArrowIpc::within`].
-pub(super) fn open(indexes: &[(Index, PathBuf)], options: &LitDataOptions, given: &Options) -> Result<ArrowIpc> {
+pub(super) fn open(indexes: &[(Index, Place)], options: &LitDataOptions, given: &Options) -> Result<ArrowIpc> {
     if let Some(name) = ["block_size", "allow_bad_shards"].into_iter().find(|name| given.is_set(name)) {
         let what = format!("{name} is for items, and these chunks have rows as Arrow");
         let error = Error::new(ErrorKind::InvalidArgument, what);
         return Err(error.with_path(&indexes[0].1).with_remedy("leave it out"));
     }
     let (mut files, mut all) = (FileTable::new(), Vec::new());
-    for (index, path) in indexes {
-        let root = folder_of(path);
+    for (index, place) in indexes {
+        let root = place.folder();
         check_names(&root, index.chunks.iter().map(|chunk| &*chunk.filename))?;
-        files.push_root(&root);
+        files.push_root_at(&root);
         for chunk in index.chunks.iter().filter(|chunk| chunk.chunk_size > 0) {
             let file = files.push(chunk.filename.as_bytes(), chunk.chunk_bytes);
-            all.push((chunk, file.ok_or_else(|| too_many_files(&root))?));
+            all.push((chunk, file.ok_or_else(|| too_many_files(root.path()))?));
         }
     }
     files.shrink_to_fit();
     let found: Vec<(Within, Stamp)> = try_in_parallel(&all, thread_count(options.common.threads), |(chunk, file)| {
-        let open = OpenFile::open(files.path(*file))?;
+        let open = OpenFile::open(&files.at(*file))?;
         open.check_size(chunk.chunk_bytes)?;
         Ok((table(&open, chunk.chunk_size)?, open.stamp()))
     })?;

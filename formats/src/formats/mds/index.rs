@@ -2,12 +2,11 @@
 
 use super::columns::Columns;
 use crate::compression::Compression;
-use crate::formats::shards::{Listed, Listing, Zipped, folder_of, read_json};
-use crate::watched::asking;
+use crate::formats::shards::{Listed, Listing, Zipped, read_json};
+use crate::place::Place;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
-use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What identifies an index of this format.
@@ -52,13 +51,13 @@ struct FileInfo {
 /// The only version that mosaicml-streaming has ever released.
 const VERSION: u64 = 2;
 
-/// Reads the index `path`. `columns` are those of all previous shards; the first shard sets them.
-pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing> {
-    let index: Index = read_json(path)?;
-    let root = folder_of(path);
+/// Reads the index at `place`. `columns` are those of all previous shards; the first shard sets them.
+pub(super) fn read(place: &Place, columns: &mut Option<Columns>) -> Result<Listing> {
+    let index: Index = read_json(place)?;
+    let root = place.folder();
     let unknown = |version: u64| {
         let what = format!("the format has version {version}, and only version {VERSION} can be read");
-        Error::new(ErrorKind::Unavailable, what).with_path(path).with_remedy("write the dataset again")
+        Error::new(ErrorKind::Unavailable, what).with_path(place).with_remedy("write the dataset again")
     };
     if index.version != VERSION {
         return Err(unknown(index.version));
@@ -87,15 +86,14 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
                     .with_remedy("open datasets with different columns one by one"));
             }
         }
-        let _asking = asking(&root);
         // Readers of the format put the raw file next to the compressed one, or in its place.
-        let zip = shard.zip_data.filter(|_| !root.join(&name).exists());
+        let zip = shard.zip_data.filter(|_| !root.join(&name).is_there());
         shards.push(listed(&root, shard.raw_data, shard.samples, zip, shard.compression.as_deref()));
     }
     Ok(Listing { root, shards })
 }
 
-fn listed(root: &Path, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compression: Option<&str>) -> Listed {
+fn listed(root: &Place, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compression: Option<&str>) -> Listed {
     let FileInfo { basename: raw_name, bytes: raw_bytes, hashes } = raw;
     let Some(zip) = zip else {
         let hashes = hashes.into_iter().collect();

@@ -69,7 +69,7 @@ impl<L: Layout> Sharded<L> {
         read: impl Fn(&L, &OpenFile<'_>, &Listed, usize) -> Result<Table> + Sync,
     ) -> Result<Sharded<L>> {
         let Some(mut layout) = layout else {
-            let place = listings.first().map_or(Path::new("."), |listing| &listing.root);
+            let place = listings.first().map_or(Path::new("."), |listing| listing.root.path());
             return Err(Error::new(ErrorKind::Empty, "the index lists no shard").with_path(place));
         };
         let read = |file: &OpenFile<'_>, listed: &Listed, listing| read(&layout, file, listed, listing);

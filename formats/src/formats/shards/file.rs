@@ -2,9 +2,10 @@
 
 use crate::dataset::Stamp;
 use crate::index::headers::{Source, decoded};
+use crate::index::opened::Reader;
+use crate::place::Place;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use uringload_core::{Error, ErrorKind, Result};
@@ -36,12 +37,12 @@ struct Stream<'a> {
 
 impl OpenFile<'static> {
     /// Opens a regular file.
-    pub(crate) fn open(path: PathBuf) -> Result<OpenFile<'static>> {
-        let source = Source::open_path(path.clone()).map_err(|error| match error.kind() {
+    pub(crate) fn open(place: &Place) -> Result<OpenFile<'static>> {
+        let source = place.open().map_err(|error| match error.kind() {
             ErrorKind::NotFound => error.with_remedy("restore the shard, or make the index again"),
             _ => error,
         })?;
-        Ok(OpenFile { size: source.size(), content: Content::File(source), path })
+        Ok(OpenFile { size: source.size(), path: place.path().to_path_buf(), content: Content::File(source) })
     }
 }
 
@@ -69,10 +70,10 @@ impl<'a> OpenFile<'a> {
         }
     }
 
-    /// The file itself, for a reader that starts at `offset`.
-    pub(super) fn into_file(self) -> Option<File> {
+    /// The bytes of the file itself, from `offset` on.
+    pub(super) fn into_reader(self, offset: u64) -> Option<Reader> {
         match self.content {
-            Content::File(source) => Some(source.into_file()),
+            Content::File(source) => Some(source.into_reader().from(offset)),
             Content::Bytes { .. } | Content::Stream(_) => None,
         }
     }

@@ -3,7 +3,7 @@
 
 use super::file::{OFFSETS_AT, OpenFile};
 use crate::compression::{Compression, ZstdSamples, zstd_content_bytes};
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
@@ -226,11 +226,10 @@ fn stream(
 ) -> Result<OpenFile<'static>> {
     let path = file.path.clone();
     let failed = |source| Error::io("cannot read", source).with_path(&path).with_offset(stored.start);
-    let Some(mut file) = file.into_file() else {
+    let Some(reader) = file.into_reader(stored.start) else {
         return Err(Error::new(ErrorKind::Internal, "what is decoded was to be decoded again").with_path(&path));
     };
-    file.seek(SeekFrom::Start(stored.start)).map_err(failed)?;
-    let mut stored_bytes = file.take(stored.end - stored.start);
+    let mut stored_bytes = reader.take(stored.end - stored.start);
     let reader: Box<dyn Read> = match compression {
         // Snappy has no stream format. `most` was checked against what the file can decode to.
         Compression::Snappy => {

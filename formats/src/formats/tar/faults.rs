@@ -5,11 +5,9 @@ use crate::dataset::{FileId, FileTable, SkipReason};
 use crate::index::indexes::{Indexed, Wanted, index_all, scan_threads};
 use crate::index::sidecar::{Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
 use crate::options::Common;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use crate::place::Place;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
-use uringload_sys::file::{OpenFlags, Opened};
 
 /// The faults of all archives, in order. `in_use` is the index that each was opened with.
 pub(super) fn faults<'a>(files: &FileTable, in_use: impl Iterator<Item = &'a Sidecar>, places: &Places) -> Vec<Error> {
@@ -24,12 +22,12 @@ pub(super) fn faults<'a>(files: &FileTable, in_use: impl Iterator<Item = &'a Sid
     for ((number, indexed), in_use) in indexed.into_iter().enumerate().zip(in_use) {
         // Fits: a table has fewer than 2^32 files.
         let file = FileId(number as u32);
-        let path = files.path(file);
-        of_archive(&path, files.size(file), &indexed, &mut faults);
+        let place = files.at(file);
+        of_archive(place.path(), files.size(file), &indexed, &mut faults);
         let is_damaged = indexed.damage.is_some();
         faults.extend(indexed.damage);
         // An index describes a whole archive.
-        if !is_damaged && let Err(error) = of_indexes(&path, &indexed.sidecar, in_use, places, &mut faults) {
+        if !is_damaged && let Err(error) = of_indexes(&place, &indexed.sidecar, in_use, places, &mut faults) {
             faults.push(error);
         }
     }
@@ -54,16 +52,15 @@ fn of_archive(path: &Path, size: u64, indexed: &Indexed, faults: &mut Vec<Error>
 }
 
 /// Faults in the indexes of an archive; `found` is what it really contains.
-fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, faults: &mut Vec<Error>) -> Result<()> {
-    let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
-    let Opened { file, identity, .. } = opened.map_err(|error| Error::io("cannot open", error).with_path(path))?;
+fn of_indexes(at: &Place, found: &Sidecar, in_use: &Sidecar, places: &Places, faults: &mut Vec<Error>) -> Result<()> {
+    let (source, path) = (at.open()?, at.path());
     let before = faults.len();
     let wrong = |what: String, place: &Path| {
         let remedy = "delete it, or build it again with `uringload index --rebuild`";
         Error::new(ErrorKind::Corrupt, what).with_path(place).with_remedy(remedy)
     };
-    let shard = Shard::new("tar", path, &identity);
-    match places.find(path, (&shard, file.as_fd()), &Memory::new(RESIDENT_BYTES)) {
+    let shard = Shard::new("tar", &source);
+    match places.find(&shard, &source, &Memory::new(RESIDENT_BYTES)) {
         Ok(kept) => {
             if let Some(difference) = kept.difference(found) {
                 faults.push(wrong(

@@ -54,8 +54,7 @@ fn look_through(pass: &Pass<'_>) -> Found {
 /// Scans the decoded content of an archive that is compressed, or has sparse members.
 fn look_into(pass: &Pass<'_>, coding: Coding) -> Found {
     let mut collector = Collector::new(None);
-    let mut stream =
-        Stream::new(coding, Stored { path: pass.path, file: pass.file, at: 0, passed: |at| pass.passed(at) });
+    let mut stream = Stream::new(coding, Stored { source: pass.source, at: 0, passed: |at| pass.passed(at) });
     let result = stream.as_mut().map_err(|error| error.clone()).and_then(|stream| scan(stream, &mut collector));
     if let (true, Coding::Packed(compression)) = (collector.is_sparse, coding) {
         return look_into(pass, Coding::Expanded(Some(compression)));

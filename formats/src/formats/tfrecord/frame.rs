@@ -6,8 +6,8 @@
 use crate::compression::Compression;
 use crate::index::headers::{decoded, u32_at, u64_at};
 use crate::index::window::{Source, Window};
+use crate::place::Place;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Bytes before a record: its length, and the checksum of the length.
@@ -151,12 +151,13 @@ impl<'a> Stream<'a> {
         Ok(Stream { reader, compression, offset: 0, number: 0 })
     }
 
-    /// Starts at the beginning of the file at `path`.
+    /// Starts at the beginning of the file at a place.
     ///
     /// # Errors
-    /// What the system reports when opening it.
-    pub(super) fn open(path: &Path, compression: Option<Compression>) -> io::Result<Stream<'static>> {
-        Stream::new(BufReader::with_capacity(PIECE_BYTES, uringload_sys::file::open_regular(path)?), compression)
+    /// What the system reports when opening it, and what the decoder does about its memory.
+    pub(super) fn open(place: &Place, compression: Option<Compression>) -> Result<Stream<'static>> {
+        let stored = BufReader::with_capacity(PIECE_BYTES, place.reader()?);
+        Stream::new(stored, compression).map_err(|error| Error::io("cannot open", error))
     }
 
     /// Where the next record begins, in the file or in its decoded content.

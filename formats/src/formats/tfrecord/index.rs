@@ -40,7 +40,7 @@ fn look_through(pass: &Pass<'_>) -> Found {
 /// Scans the decoded content of a compressed file.
 fn look_into(pass: &Pass<'_>, compression: Compression) -> Result<Found> {
     let mut records = Records::new();
-    let stored = Stored { path: pass.path, file: pass.file, at: 0, passed: |at| pass.passed(at) };
+    let stored = Stored { source: pass.source, at: 0, passed: |at| pass.passed(at) };
     let decoded = scan_decoded(stored, compression, |offset, len| records.push(offset, len))
         .map_err(|error| Error::io("cannot read", error))?;
     records.builder.decoded(compression, decoded.bytes);

@@ -1,9 +1,8 @@
 //! Recognizes TFRecord files by name and by their first bytes.
 
 use super::frame::{HEADER_BYTES, Header, compression, length};
-use crate::watched::asking;
+use crate::place::Place;
 use std::io::{BufReader, Read};
-use std::path::Path;
 
 /// Whether a file is named like a TFRecord file. `-00000-of-00010`, which TensorFlow appends to names, is enough: the
 /// first record exposes other files.
@@ -25,19 +24,18 @@ fn is_numbered(name: &[u8]) -> bool {
 }
 
 /// Whether a file begins with the header of a record, decoded if necessary.
-pub(super) fn begins_with_a_record(path: &Path) -> bool {
+pub(super) fn begins_with_a_record(place: &Place) -> bool {
     let header = |reader: &mut dyn Read| {
         let mut header: Header = [0; HEADER_BYTES as usize];
         reader.read_exact(&mut header).is_ok().then_some(header)
     };
-    let _asking = asking(path);
-    let open = || uringload_sys::file::open_regular(path).map(BufReader::new);
-    let head = open().ok().and_then(|mut stored| header(&mut stored));
+    let open = || place.reader().map(BufReader::new).ok();
+    let head = open().and_then(|mut stored| header(&mut stored));
     match head.map(|head| compression(&head)) {
         Some(Ok(None)) => true,
         Some(Ok(Some(compression))) => {
-            let decoder = open().and_then(|stored| compression.reader(stored));
-            decoder.ok().and_then(|mut decoder| header(&mut decoder)).is_some_and(|header| length(&header).is_ok())
+            let decoder = open().and_then(|stored| compression.reader(stored).ok());
+            decoder.and_then(|mut decoder| header(&mut decoder)).is_some_and(|header| length(&header).is_ok())
         }
         Some(Err(_)) | None => false,
     }

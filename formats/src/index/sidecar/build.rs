@@ -6,8 +6,8 @@ use super::proof::Proof;
 use super::shard::Shard;
 use crate::compression::Coding;
 use crate::dataset::Fingerprint;
+use crate::index::opened::Content;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 /// One value of a sample: a range of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,11 +123,11 @@ impl Builder {
     ///
     /// # Errors
     /// Those of [`Proof::of`].
-    pub(crate) fn proof(&self, file: BorrowedFd<'_>, size: u64) -> io::Result<Proof> {
+    pub(crate) fn proof(&self, file: &Content) -> io::Result<Proof> {
         if self.decoded.is_some() || self.ends.is_empty() {
-            return Proof::of(file, size, size, |place| place);
+            return Proof::of(file, file.size(), |place| place);
         }
-        Proof::of(file, size, self.len(), |sample| {
+        Proof::of(file, self.len(), |sample| {
             // Fits: it is below the number of samples.
             let sample = sample as usize;
             let first = if sample == 0 { 0 } else { self.ends[sample - 1] };

@@ -3,9 +3,8 @@
 //! They are read and not mapped. A mapped file that is truncated, or whose disk fails, kills the process that touches
 //! it; a read says so.
 
-use std::fs::File;
+use crate::index::opened::Content;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,8 +57,7 @@ struct Piece {
 /// A file that is read by pieces, each of which is verified when it is read.
 #[derive(Debug)]
 pub(super) struct OnDisk {
-    file: File,
-    pub(super) len: u64,
+    file: Content,
     number: u64,
     pieces: Arc<Pieces>,
     /// Where the first piece begins, and the CRC-32C of each.
@@ -67,15 +65,19 @@ pub(super) struct OnDisk {
 }
 
 impl OnDisk {
-    pub(super) fn new(file: File, len: u64, pieces: &Arc<Pieces>) -> OnDisk {
+    pub(super) fn new(file: Content, pieces: &Arc<Pieces>) -> OnDisk {
         let number = pieces.files.fetch_add(1, Ordering::Relaxed) + 1;
-        OnDisk { file, len, number, pieces: Arc::clone(pieces), verified: (0, Vec::new()) }
+        OnDisk { file, number, pieces: Arc::clone(pieces), verified: (0, Vec::new()) }
     }
 
     /// From now on `copy` takes bytes from verified pieces: the first begins at `start`, and `checks` has the CRC-32C
     /// of each.
     pub(super) fn verify(&mut self, start: u64, checks: Vec<u8>) {
         self.verified = (start, checks);
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.file.size()
     }
 
     /// Reads the bytes at `at`, which nothing verifies.
@@ -127,6 +129,6 @@ impl OnDisk {
 
     /// Where the pieces end: the table of their checksums is the last thing in the file.
     fn end(&self) -> u64 {
-        self.len.saturating_sub(self.verified.1.len() as u64)
+        self.len().saturating_sub(self.verified.1.len() as u64)
     }
 }

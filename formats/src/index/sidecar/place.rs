@@ -4,13 +4,15 @@ use super::Sidecar;
 use super::pieces::Memory;
 use super::shard::Shard;
 use crate::dataset::Fingerprint;
-use crate::index::headers::open_identified;
+use crate::index::headers::Source;
+use crate::index::opened::Content;
+use crate::place::Place;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -56,31 +58,28 @@ impl Places {
         Places { cache, cleaned: Mutex::default() }
     }
 
-    /// The current index of the shard at `path`, if there is one; otherwise why each candidate file was rejected.
-    pub(crate) fn find(
-        &self,
-        path: &Path,
-        shard: (&Shard, BorrowedFd<'_>),
-        memory: &Memory,
-    ) -> Result<Sidecar, Refused> {
-        let mut refused = Refused::default();
+    /// The current index of a shard, if there is one; otherwise why each candidate file was rejected.
+    pub(crate) fn find(&self, shard: &Shard, source: &Source, memory: &Memory) -> Result<Sidecar, Refused> {
+        let (mut refused, path, content) = (Refused::default(), source.path(), source.content());
         let cached = self.cached(path).map(|place| (place, None));
-        for (place, owner) in [(beside(path), Some(shard.1))].into_iter().chain(cached) {
-            match open_identified(&place).map(|opened| (distrust(opened.file.as_fd(), owner), opened)) {
+        for (path, owner) in [(beside(path), Some(content.file()))].into_iter().chain(cached) {
+            let place = Place::new(&path);
+            match Content::open(&place).map(|file| (distrust(file.file(), owner), file)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => refused.unfit.push((place, error.to_string())),
-                Ok((Some(reason), _)) => refused.untrusted.push((place, reason)),
-                Ok((None, opened)) => match Sidecar::of_file(opened, &place, shard, memory) {
+                Err(error) => refused.unfit.push((path, error.to_string())),
+                Ok((Some(reason), _)) => refused.untrusted.push((path, reason)),
+                Ok((None, file)) => match Sidecar::of_file(file, &place, (shard, content), memory) {
                     Ok(sidecar) => return Ok(sidecar),
-                    Err(reason) => refused.unfit.push((place, reason)),
+                    Err(reason) => refused.unfit.push((path, reason)),
                 },
             }
         }
         Err(refused)
     }
 
-    /// Writes the index `image` of the shard at `path`, which is open as `shard`, to disk.
-    pub(crate) fn keep(&self, path: &Path, shard: BorrowedFd<'_>, image: &[u8]) -> Written {
+    /// Writes the index `image` of an open shard to disk.
+    pub(crate) fn keep(&self, source: &Source, image: &[u8]) -> Written {
+        let (path, shard) = (source.path(), source.content().file());
         let place = beside(path);
         let error = match self.replace(&place, shard, image) {
             Ok(()) => return Written::Beside(place),
@@ -172,11 +171,11 @@ fn remove_abandoned(folder: &Path) {
         if !is_temporary(entry.file_name().as_bytes()) {
             continue;
         }
-        let Ok(opened) = open_identified(&entry.path()) else { continue };
-        let written = UNIX_EPOCH + Duration::from_secs(opened.identity.changed.0.try_into().unwrap_or(0));
-        let is_begun = opened.identity.size > 0 || written.elapsed().is_ok_and(|since| since > BEGUN_WITHIN);
+        let Ok(file) = Content::open(&Place::new(entry.path())) else { continue };
+        let written = UNIX_EPOCH + Duration::from_secs(file.identity().changed.0.try_into().unwrap_or(0));
+        let is_begun = file.size() > 0 || written.elapsed().is_ok_and(|since| since > BEGUN_WITHIN);
         // A process at work holds the lock.
-        if is_begun && rustix::fs::flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        if is_begun && rustix::fs::flock(file.file(), FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -193,6 +192,11 @@ fn is_temporary(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    fn created(path: &Path) -> Source {
+        File::create(path).unwrap();
+        Place::new(path).open().unwrap()
+    }
+
     /// What was left by a process that is gone goes; what one at work holds stays, and so does everything else.
     #[test]
     fn what_killed_writers_left_is_removed() {
@@ -204,9 +208,8 @@ mod tests {
         fs::write(at(".c.tar.uidx.19.1"), "").unwrap();
         let at_work = File::open(at(".b.tar.uidx.18.7")).unwrap();
         rustix::fs::flock(&at_work, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let shard = File::create(at("a.tar")).unwrap();
         let places = Places::default();
-        assert!(matches!(places.keep(&at("a.tar"), shard.as_fd(), b"index"), Written::Beside(_)));
+        assert!(matches!(places.keep(&created(&at("a.tar")), b"index"), Written::Beside(_)));
         let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         let stays = [
@@ -226,7 +229,7 @@ mod tests {
     fn an_index_has_no_name_while_it_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tar");
-        let shard = File::create(&path).unwrap();
+        let shard = created(&path);
         if let Err(why) = rustix::fs::open(folder.path(), OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR) {
             eprintln!("skipped: no file without a name here: {why}");
             return;
@@ -237,7 +240,7 @@ mod tests {
         let seen = std::thread::scope(|scope| {
             let write = scope.spawn(|| {
                 begun.wait();
-                assert!(matches!(Places::default().keep(&path, shard.as_fd(), &image), Written::Beside(_)));
+                assert!(matches!(Places::default().keep(&shard, &image), Written::Beside(_)));
             });
             begun.wait();
             // Writing takes many looks; between the name and its change there is hardly one.
@@ -258,11 +261,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (name, rights, least) in [("a.tar", 0o600, 0o600), ("b.tar", 0o666, 0o600), ("c.tar", 0o640, 0o600)] {
             let path = folder.path().join(name);
-            let shard = File::create(&path).unwrap();
-            shard.set_permissions(fs::Permissions::from_mode(rights)).unwrap();
-            let Written::Beside(place) = Places::default().keep(&path, shard.as_fd(), b"index") else {
-                panic!("{name}")
-            };
+            let shard = created(&path);
+            fs::set_permissions(&path, fs::Permissions::from_mode(rights)).unwrap();
+            let Written::Beside(place) = Places::default().keep(&shard, b"index") else { panic!("{name}") };
             let mode = fs::metadata(place).unwrap().permissions().mode() & 0o777;
             assert!(mode & !(rights & 0o644) == 0 && mode & least == least, "{name}: {mode:o}");
         }

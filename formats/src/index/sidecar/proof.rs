@@ -2,9 +2,8 @@
 //! times.
 
 use super::pieces::CHECKED_BYTES;
+use crate::index::opened::Content;
 use std::io;
-use std::os::fd::BorrowedFd;
-use uringload_sys::file::read_at;
 
 /// Pieces of a shard that its index knows by their checksums, at most.
 const PIECES_MAX: usize = 16;
@@ -18,12 +17,13 @@ const PIECE_BYTES: u64 = 1024;
 pub(crate) struct Proof(pub(super) Vec<(u64, u32, u32)>);
 
 impl Proof {
-    /// The proof of a file of `size` bytes: pieces around up to 15 of `count` places, spread evenly, and its last
+    /// The proof of a file: pieces around up to 15 of `count` places, spread evenly, and its last
     /// bytes. `place` returns each place.
     ///
     /// # Errors
     /// What the system reports, and `UnexpectedEof` if the file is shorter.
-    pub(crate) fn of(file: BorrowedFd<'_>, size: u64, count: u64, place: impl Fn(u64) -> u64) -> io::Result<Proof> {
+    pub(crate) fn of(file: &Content, count: u64, place: impl Fn(u64) -> u64) -> io::Result<Proof> {
+        let size = file.size();
         let spread = count.min(PIECES_MAX as u64 - 1);
         // At most 15 * 2^64, in 128 bits.
         let nth = |number: u64| (u128::from(number) * u128::from(count) / u128::from(spread)) as u64;
@@ -44,7 +44,7 @@ impl Proof {
     ///
     /// # Errors
     /// What the system reports.
-    pub(super) fn holds(&self, file: BorrowedFd<'_>) -> io::Result<bool> {
+    pub(super) fn holds(&self, file: &Content) -> io::Result<bool> {
         for &(start, len, check) in &self.0 {
             match sum(file, start, len) {
                 Ok(found) if found == check => {}
@@ -61,17 +61,9 @@ impl Proof {
     }
 }
 
-fn sum(file: BorrowedFd<'_>, start: u64, len: u32) -> io::Result<u32> {
+fn sum(file: &Content, start: u64, len: u32) -> io::Result<u32> {
     let mut bytes = [0; CHECKED_BYTES as usize];
     let bytes = &mut bytes[..len as usize];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match read_at(file, &mut bytes[filled..], start + filled as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(got) => filled += got,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    file.read_exact_at(bytes, start)?;
     Ok(crc32c::crc32c(bytes))
 }

@@ -1,7 +1,6 @@
 //! What an index notes about its shard.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use crate::index::headers::Source;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uringload_sys::file::Identity;
 
@@ -31,10 +30,10 @@ pub(crate) struct Own {
 }
 
 impl Shard {
-    /// Describes the file at `path` with this identity.
-    pub(crate) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
-        let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-        let Identity { device, inode, size, modified, changed } = *identity;
+    /// Describes an open file that is read as this format.
+    pub(crate) fn new(format: &'static str, source: &Source) -> Shard {
+        let name = source.place().name().to_vec();
+        let Identity { device, inode, size, modified, changed } = *source.content().identity();
         let seen = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         Shard { format, name, size, modified, own: Own { device, inode, changed }, seen }
     }

@@ -5,8 +5,8 @@ use super::shard::Own;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -154,8 +154,7 @@ fn on_disk(image: &[u8], shard: &Shard) -> Result<Sidecar, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.tar.uidx");
     std::fs::write(&path, image).unwrap();
-    let file = File::open(&path).unwrap();
-    let sidecar = Sidecar::open(&path, (shard, file.as_fd()), &Memory::new(0))?;
+    let sidecar = Sidecar::open(&Place::new(&path), (shard, &file_of(b"")), &Memory::new(0))?;
     assert!(sidecar.is_on_disk());
     Ok(sidecar)
 }
@@ -340,7 +339,7 @@ fn opens_a_hundred_million_samples(bound: Duration) {
     };
     let before = resident();
     let clock = Instant::now();
-    let sidecar = Sidecar::open(&path, (&shard, file.as_fd()), &Memory::new(RESIDENT_BYTES)).unwrap();
+    let sidecar = Sidecar::open(&Place::new(&path), (&shard, &file_of(b"")), &Memory::new(RESIDENT_BYTES)).unwrap();
     let opening = clock.elapsed();
     let taken = resident().saturating_sub(before);
     println!("{SAMPLES} samples of {} bytes opened in {opening:?}, {taken} bytes resident", len / SAMPLES);
@@ -366,15 +365,15 @@ fn indexed(bytes: &[u8], own: Own, seen: i64) -> (Shard, Vec<u8>) {
         builder.push(b"key", &mut [Member { column: 0, offset: number * 300, len: 300 }]);
     }
     let file = file_of(bytes);
-    let proof = builder.proof(file.as_fd(), shard.size).unwrap();
+    let proof = builder.proof(&file).unwrap();
     let image = builder.finish(&shard, proof);
     (shard, image)
 }
 
-fn file_of(bytes: &[u8]) -> File {
+fn file_of(bytes: &[u8]) -> Content {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    file
+    file.into()
 }
 
 /// When size and time of modification say nothing, content decides; and only then is it looked at.
@@ -400,17 +399,17 @@ fn content_tells_shards_apart() {
         let found = Shard { own: found, ..shard };
         for (content, fits) in [(&bytes, same), (&other, differs)] {
             let file = file_of(content);
-            let opened = Sidecar::open(&path, (&found, file.as_fd()), &Memory::new(RESIDENT_BYTES));
+            let opened = Sidecar::open(&Place::new(&path), (&found, &file), &Memory::new(RESIDENT_BYTES));
             assert_eq!(opened.is_ok(), fits, "{found:?}: {opened:?}");
         }
         // The machine that made the index was ahead: by the file system's clock it was just written, too.
         let file = File::options().write(true).open(&path).unwrap();
         file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(young as u64)).unwrap();
-        let opened = Sidecar::open(&path, (&found, file_of(&other).as_fd()), &Memory::new(RESIDENT_BYTES));
+        let opened = Sidecar::open(&Place::new(&path), (&found, &file_of(&other)), &Memory::new(RESIDENT_BYTES));
         assert!(opened.is_err(), "{found:?}");
         file.set_modified(std::time::SystemTime::now()).unwrap();
         // A file that ends before the pieces do is another one, and no error.
-        let opened = Sidecar::open(&path, (&found, file_of(b"").as_fd()), &Memory::new(RESIDENT_BYTES));
+        let opened = Sidecar::open(&Place::new(&path), (&found, &file_of(b"")), &Memory::new(RESIDENT_BYTES));
         assert_eq!(opened.is_ok(), differs);
     }
 }
@@ -423,7 +422,7 @@ fn one_that_is_truncated_is_damaged() {
     let path = folder.path().join("a.tar.uidx");
     std::fs::write(&path, &image).unwrap();
     let shard = shard(SIZE);
-    let sidecar = Sidecar::open(&path, (&shard, file_of(b"").as_fd()), &Memory::new(0)).unwrap();
+    let sidecar = Sidecar::open(&Place::new(&path), (&shard, &file_of(b"")), &Memory::new(0)).unwrap();
     assert!(sidecar.is_on_disk() && sidecar.sample(0, |_, _, _| {}));
     File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
     let last = sidecar.len() - 1;
@@ -436,6 +435,6 @@ fn a_fifo_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.tar.uidx");
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    let opened = Sidecar::open(&path, (&shard(SIZE), file_of(b"").as_fd()), &Memory::new(0));
+    let opened = Sidecar::open(&Place::new(&path), (&shard(SIZE), &file_of(b"")), &Memory::new(0));
     assert!(opened.unwrap_err().contains("not a regular file"));
 }

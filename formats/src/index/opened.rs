@@ -1,0 +1,138 @@
+//! Open files: what headers, scans and indexes are read from.
+
+use crate::dataset::Stamp;
+use crate::place::Place;
+use crate::watched::asking;
+use rustix::fs::{Advice, CWD};
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use uringload_sys::file::{Identity, OpenFlags, advise_random, cachestat, inodes_vary};
+
+/// The bytes of an open file.
+#[derive(Debug)]
+pub(crate) struct Content {
+    file: File,
+    /// As it was when it was opened.
+    identity: Identity,
+}
+
+impl Content {
+    /// Opens a file only if it is a regular one: opening a FIFO would wait for a writer.
+    ///
+    /// # Errors
+    /// What the system says; `InvalidInput` for anything else.
+    pub(crate) fn open(place: &Place) -> io::Result<Content> {
+        let _asking = asking(place.path());
+        // Reads of a regular file block whatever O_NONBLOCK says.
+        let opened = uringload_sys::file::open(CWD, place.bytes(), OpenFlags::default().nonblock(true))?;
+        Ok(Content { file: opened.file.into(), identity: opened.identity })
+    }
+
+    /// The file that it is.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// What it is known by in a table of files.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp::of(&self.identity)
+    }
+
+    /// Size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.identity.size
+    }
+
+    /// Whether its file system gives the same file another inode from time to time.
+    pub(crate) fn inodes_vary(&self) -> bool {
+        inodes_vary(self.file.as_fd())
+    }
+
+    /// Whether it is what it was when it was opened.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
+        Ok(Identity::of(self.file.as_fd())? == self.identity)
+    }
+
+    /// Reads up to `into.len()` bytes at `offset`; fewer at the end.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(into, offset)
+    }
+
+    /// Fills `into` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// What the system says; `UnexpectedEof` if it ends before.
+    pub(crate) fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+
+    /// Whether some of these bytes are in memory. If unknown, yes: pages that others need are worth more than pages
+    /// that no one needs.
+    pub(super) fn is_cached(&self, offset: u64, len: u64) -> bool {
+        cachestat(self.file.as_fd(), offset, len).map_or(true, |stat| stat.cached > 0)
+    }
+
+    /// Says that no more will be read than what is asked for. What takes no advice reads ahead.
+    pub(super) fn advise_random(&self) {
+        let _ = advise_random(self.file.as_fd());
+    }
+
+    /// Says how these bytes will be read; all of them to the end where `len` is 0. What takes no advice does without.
+    pub(super) fn advise(&self, offset: u64, len: u64, advice: Advice) {
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
+    }
+
+    /// The file itself, for who is no format.
+    pub(super) fn into_file(self) -> File {
+        self.file
+    }
+
+    /// The file itself, for who asks about its rights.
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Reads a file from its beginning to its end.
+pub(crate) struct Reader {
+    content: Content,
+    place: Place,
+    at: u64,
+}
+
+impl Reader {
+    pub(super) fn new(content: Content, place: Place) -> Reader {
+        Reader { content, place, at: 0 }
+    }
+
+    /// From `offset` on.
+    pub(crate) fn from(self, offset: u64) -> Reader {
+        Reader { at: offset, ..self }
+    }
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let _asking = asking(self.place.path());
+        let bytes = self.content.read_at(into, self.at)?;
+        self.at += bytes as u64;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+impl From<File> for Content {
+    fn from(file: File) -> Content {
+        let identity = Identity::of(file.as_fd()).unwrap();
+        Content { file, identity }
+    }
+}
