@@ -24,7 +24,7 @@ use roles::{Role, Shown, UNREAD, Vote, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Files of a format whose first bytes are looked at. Some may be empty or broken.
@@ -109,7 +109,7 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
         }
         (Some(wanted), Some(splits)) => match splits.choose(wanted, found, options.pairs_by_folder())? {
             Chosen::Folders(folders) => {
-                *paths = Paths::new(&folders, formats);
+                *paths = Paths::new(folders, formats);
                 return decide(paths, &options.clone().set("split", ALL));
             }
             Chosen::Files(chosen) => {
@@ -162,7 +162,7 @@ fn is_raw(format: &Format) -> bool {
 /// The format that all named paths show by themselves, without a look at the files below them.
 fn shown_by_paths(paths: &Paths, options: &Options) -> Option<&'static Format> {
     let shows = |format: &&Format| match format.shows {
-        Shows::Path(shows) => !paths.is_empty() && paths.iter().all(|path| shows(path, options)),
+        Shows::Path(shows) => !paths.is_empty() && paths.iter().all(|place| shows(place, options)),
         Shows::Names { .. } | Shows::Any => false,
     };
     paths.formats().iter().find(shows)
@@ -288,12 +288,12 @@ impl Look {
             .map(|file| files.name(file))
             .filter_map(|name| name.strip_suffix(b".idx").or(name.strip_suffix(b"index.json")))
             .collect();
-        let shows = |name: &str, path: &Path| {
+        let shows = |name: &str, place: &Place| {
             let format = self.formats.iter().find(|format| format.name == name);
-            format.is_some_and(|format| matches!(format.shows, Shows::Path(shows) if shows(path, options)))
+            format.is_some_and(|format| matches!(format.shows, Shows::Path(shows) if shows(place, options)))
         };
         let (tokens, litdata) = (self.vote_for("tokens"), self.vote_for("litdata"));
-        let mut known: BTreeMap<PathBuf, bool> = BTreeMap::new();
+        let mut known: BTreeMap<Place, bool> = BTreeMap::new();
         for file in all(files) {
             if self.shown[file.0 as usize].vote != Vote::Bytes {
                 continue;
@@ -301,12 +301,11 @@ impl Look {
             let name = files.name(file);
             let Some(stem) = name.strip_suffix(b".bin") else { continue };
             let folder = &name[..name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
-            let path = files.path(file);
-            if indexes.contains(stem) && shows("tokens", &path) {
+            let place = files.at(file);
+            if indexes.contains(stem) && shows("tokens", &place) {
                 self.shown[file.0 as usize].vote = tokens;
             } else if indexes.contains(folder) {
-                let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-                let is_listed = known.entry(folder).or_insert_with_key(|folder| shows("litdata", folder));
+                let is_listed = known.entry(place.folder()).or_insert_with_key(|folder| shows("litdata", folder));
                 if *is_listed {
                     self.shown[file.0 as usize].vote = litdata;
                 }

@@ -5,7 +5,6 @@ use crate::find::names::has_extension;
 use crate::find::paths::{FoundFiles, index, thread_count};
 use crate::options::{OptionSpec, Options};
 use crate::place::Place;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -27,17 +26,17 @@ pub struct Format {
 /// Opens paths as one dataset.
 type Open = fn(Paths, &Options) -> Result<Arc<dyn Dataset>>;
 
-/// The paths that a user names, and the formats that their files may be of. The files below them are listed once,
+/// The places that a user names, and the formats that their files may be of. The files below them are listed once,
 /// whether detection or the format needs them first: that is a system call for each file.
 pub(crate) struct Paths {
-    named: Vec<PathBuf>,
+    named: Vec<Place>,
     found: Option<FoundFiles>,
     formats: &'static [Format],
 }
 
 impl Paths {
-    pub(crate) fn new<P: AsRef<Path>>(paths: &[P], formats: &'static [Format]) -> Paths {
-        Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None, formats }
+    pub(crate) fn new(named: Vec<Place>, formats: &'static [Format]) -> Paths {
+        Paths { named, found: None, formats }
     }
 
     /// Every format, in the order in which files are held against them.
@@ -48,8 +47,8 @@ impl Paths {
     /// The error, with the first of the paths.
     #[allow(dead_code, reason = "what is built in is not refused")]
     pub(crate) fn at_first(&self, error: Error) -> Error {
-        let Some(path) = self.named.first() else { return error };
-        error.with_path(path)
+        let Some(place) = self.named.first() else { return error };
+        error.with_path(place)
     }
 
     /// The files below the paths.
@@ -93,7 +92,7 @@ impl Paths {
     }
 
     /// The same with other names for the paths. What was listed is forgotten if any differs.
-    pub(crate) fn rename(&mut self, named: Vec<PathBuf>) {
+    pub(crate) fn rename(&mut self, named: Vec<Place>) {
         if named != self.named {
             *self = Paths { named, found: None, ..*self };
         }
@@ -101,9 +100,9 @@ impl Paths {
 }
 
 impl std::ops::Deref for Paths {
-    type Target = [PathBuf];
+    type Target = [Place];
 
-    fn deref(&self) -> &[PathBuf] {
+    fn deref(&self) -> &[Place] {
         &self.named
     }
 }
@@ -111,8 +110,8 @@ impl std::ops::Deref for Paths {
 /// How files show their format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shows {
-    /// By each path that is named.
-    Path(fn(&Path, &Options) -> bool),
+    /// By each place that is named.
+    Path(fn(&Place, &Options) -> bool),
     /// By the names of files below the paths, with or without folders in front, and by the first bytes of a few of
     /// them.
     Names { called: fn(&[u8]) -> bool, begins: fn(&Place) -> bool },

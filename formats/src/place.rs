@@ -57,9 +57,21 @@ impl Place {
         Place(self.0.with_extension(extension))
     }
 
+    /// What is called as it is, with `ending` behind.
+    pub(crate) fn and(&self, ending: &str) -> Place {
+        let mut name = self.0.clone().into_os_string();
+        name.push(ending);
+        Place(name.into())
+    }
+
     /// The folder that it is in. That of a bare name is the one that the process is in.
     pub(crate) fn folder(&self) -> Place {
         Place::new(self.0.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+    }
+
+    /// The folder that is so many folders above it, if there is one.
+    pub(crate) fn above(&self, folders: usize) -> Option<Place> {
+        self.0.ancestors().nth(folders).map(Place::new)
     }
 
     /// Its whole name, from the root on.
@@ -92,6 +104,12 @@ impl Place {
     /// Whether something is there. A link to nothing is not.
     pub(crate) fn is_there(&self) -> bool {
         self.stat().is_ok()
+    }
+
+    /// Whether something has this name, be it a link to nothing.
+    pub(crate) fn is_taken(&self) -> bool {
+        let _asking = asking(&self.0);
+        self.0.symlink_metadata().is_ok()
     }
 
     /// Whether there is a folder.
@@ -154,5 +172,13 @@ pub(crate) struct Entry(DirEntry);
 impl Entry {
     pub(crate) fn name(&self) -> OsString {
         self.0.file_name()
+    }
+
+    /// Whether it is a folder itself: a link to one is not.
+    ///
+    /// # Errors
+    /// What the system says, where its list does not tell.
+    pub(crate) fn is_folder(&self) -> io::Result<bool> {
+        self.0.file_type().map(|kind| kind.is_dir())
     }
 }

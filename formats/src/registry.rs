@@ -9,6 +9,7 @@ use crate::format::{Format, Paths};
 use crate::formats::folder::Folder;
 use crate::formats::records::Records;
 use crate::options::{OptionKind, OptionSpec, Options};
+use crate::place::Place;
 use crate::watched::watched;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +88,8 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
     ask: impl FnOnce(Paths, &Options) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let options = options.clone();
-    let (paths, timeout) = (Paths::new(paths, FORMATS), options.common().timeout);
+    let named = paths.iter().map(|path| Place::new(path.as_ref())).collect();
+    let (paths, timeout) = (Paths::new(named, FORMATS), options.common().timeout);
     if timeout.is_zero() {
         let error = Error::new(ErrorKind::InvalidArgument, "no storage answers within a timeout of 0");
         return Err(error.with_remedy("give a longer one, or none"));
@@ -209,7 +211,7 @@ mod tests {
     fn files_are_listed_once() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "a").unwrap();
-        let mut paths = Paths::new(&[folder.path()], FORMATS);
+        let mut paths = Paths::new(vec![Place::new(folder.path())], FORMATS);
         assert_eq!(decide(&mut paths, &Options::new()).unwrap().name, "folder");
         std::fs::remove_file(folder.path().join("a")).unwrap();
         assert_eq!(paths.files(1).unwrap().files.len(), 1, "what detection has listed");

@@ -4,10 +4,10 @@
 use super::nearest::nearest;
 use crate::dataset::FileId;
 use crate::find::paths::FoundFiles;
+use crate::place::Place;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Words for splits: the first of each line is what the others mean.
@@ -45,7 +45,7 @@ pub(super) struct Splits {
 /// What stays when a split was chosen.
 pub(super) enum Chosen {
     /// These folders.
-    Folders(Vec<PathBuf>),
+    Folders(Vec<Place>),
     /// Of the files that were looked at, those for which this is true.
     Files(Vec<bool>),
 }
@@ -141,7 +141,7 @@ impl Splits {
                 Ok(Chosen::Files(all.map(is_of).collect()))
             }
             By::Folder(depth) => {
-                let mut folders: Vec<PathBuf> = Vec::new();
+                let mut folders: Vec<Place> = Vec::new();
                 for file in all.filter(|&file| !found.is_single(file)) {
                     let path = found.name_in_pattern(file);
                     if folder_at(&path, depth).is_none_or(|folder| String::from_utf8_lossy(folder) != **name) {
@@ -159,7 +159,7 @@ impl Splits {
 }
 
 /// The folder of a file that is its split.
-fn prefix(found: &FoundFiles, file: FileId, path: &[u8], depth: usize) -> PathBuf {
+fn prefix(found: &FoundFiles, file: FileId, path: &[u8], depth: usize) -> Place {
     let end = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(depth).map_or(path.len(), |(at, _)| at);
     found.pattern_root(file).join(OsStr::from_bytes(&path[..end]))
 }

@@ -63,43 +63,43 @@ const REMOTE: [(&str, &str); 9] = [
     ("https", "download it"),
 ];
 
-/// The path, where it is the address of something elsewhere and not there as a path.
-fn url(path: &Path) -> Option<(&Path, &'static str)> {
-    let (scheme, _) = path.to_str()?.split_once("://")?;
+/// The place, where it is the address of something elsewhere and not there as a path.
+fn url(place: &Place) -> Option<(&Place, &'static str)> {
+    let (scheme, _) = place.path().to_str()?.split_once("://")?;
     let (_, remedy) = REMOTE.iter().find(|(known, _)| scheme.eq_ignore_ascii_case(known))?;
-    path.symlink_metadata().is_err().then_some((path, *remedy))
+    (!place.is_taken()).then_some((place, *remedy))
 }
 
 /// Refuses what is not on a filesystem.
-pub(crate) fn refuse_remote<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
-    let Some((path, remedy)) = paths.iter().find_map(|path| url(path.as_ref())) else { return Ok(()) };
+pub(crate) fn refuse_remote(named: &[Place]) -> Result<()> {
+    let Some((place, remedy)) = named.iter().find_map(url) else { return Ok(()) };
     let what = "this is not on a filesystem, and only files of one are read";
-    let error = Error::new(ErrorKind::InvalidArgument, what).with_path(path);
+    let error = Error::new(ErrorKind::InvalidArgument, what).with_path(place);
     Err(error.with_remedy(format!("{remedy}, and name the folder")))
 }
 
-/// Finds the files that `paths` match: folders with everything below them, files, and patterns for either.
-pub(crate) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FoundFiles> {
-    let Some(first) = paths.first() else {
+/// Finds the files that what was named matches: folders with everything below them, files, and patterns for either.
+pub(crate) fn index(named: &[Place], threads: usize) -> Result<FoundFiles> {
+    let Some(first) = named.first() else {
         return Err(Error::new(ErrorKind::InvalidArgument, "no path was given"));
     };
     let mut places = Vec::new();
-    for path in paths {
-        expand(path.as_ref(), &mut places)?;
+    for place in named {
+        expand(place, &mut places)?;
     }
     let mut index = FoundFiles::default();
     let mut places = places.into_iter().peekable();
     let mut named = Vec::new();
     while let Some(place) = places.next() {
         match place {
-            Argument::Named(path) => named.push(path),
+            Argument::Named(place) => named.push(place),
             Argument::Matched { root, names } => index.add_matched(&root, names, threads)?,
         }
         if !matches!(places.peek(), Some(Argument::Named(_))) {
             index.add_named(std::mem::take(&mut named), threads)?;
         }
     }
-    index.finish(first.as_ref())
+    index.finish(first)
 }
 
 /// The files that were named, each by itself, in this order: a table without a walk.
@@ -111,7 +111,7 @@ pub(crate) fn named_files<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result
     let measured = measure_paths(Path::new(""), &paths, threads);
     let group = paths.into_iter().zip(measured).map(|(path, measured)| {
         let measured = regular(path, measured)?;
-        Ok((path.to_path_buf(), measured))
+        Ok((Place::new(path), measured))
     });
     let mut index = FoundFiles::default();
     index.add_single_files(group.collect::<Result<_>>()?)?;
@@ -136,11 +136,11 @@ impl FoundFiles {
     }
 
     /// What [`name_in_pattern`](FoundFiles::name_in_pattern) is relative to.
-    pub(crate) fn pattern_root(&self, file: FileId) -> &Path {
+    pub(crate) fn pattern_root(&self, file: FileId) -> Place {
         let number = self.files.root_of(file);
-        let root = self.files.roots()[number].as_path();
+        let root = self.files.root_at(number);
         let depth = self.matched.get(&number).map_or(0, |matched| matched.components().count());
-        root.ancestors().nth(depth).unwrap_or(root)
+        root.above(depth).unwrap_or(root)
     }
 
     /// Leaves out the file at this place, if it is here: it accompanies the data, and is not a sample.
@@ -181,15 +181,15 @@ impl FoundFiles {
     ///
     /// # Errors
     /// `Empty` with the text `nothing` if there are no shards.
-    pub(crate) fn only_shards<P: AsRef<Path>>(
+    pub(crate) fn only_shards(
         self,
-        named: &[P],
+        named: &[Place],
         is_shard: impl Fn(&[u8]) -> bool,
         is_companion: impl Fn(&[u8]) -> bool,
         nothing: &'static str,
     ) -> Result<FoundFiles> {
-        let named: HashSet<&Path> = named.iter().map(AsRef::as_ref).collect();
-        let keep = |files: &FileTable, file| is_shard(files.name(file)) || named.contains(&*files.path(file));
+        let named: HashSet<&Place> = named.iter().collect();
+        let keep = |files: &FileTable, file| is_shard(files.name(file)) || named.contains(&files.at(file));
         let index = self.sort_out(SkipReason::NoShard, keep, |name| !is_companion(name));
         if index.files.is_empty() {
             let place = index.files.place();
@@ -259,7 +259,7 @@ impl FoundFiles {
         FoundFiles { files, skips, has_single_files, single: single_now, matched }
     }
 
-    fn finish(mut self, place: &Path) -> Result<FoundFiles> {
+    fn finish(mut self, place: &Place) -> Result<FoundFiles> {
         if self.files.is_empty() {
             let error = Error::new(ErrorKind::Empty, "the folder has no file").with_path(place);
             let left_out = self.skips.describe();
@@ -270,42 +270,42 @@ impl FoundFiles {
     }
 
     /// Adds paths that were named explicitly. Whatever cannot be used is an error, since it was asked for by name.
-    fn add_named(&mut self, paths: Vec<PathBuf>, threads: usize) -> Result<()> {
-        let measured = measure_paths(Path::new(""), &paths, threads);
+    fn add_named(&mut self, places: Vec<Place>, threads: usize) -> Result<()> {
+        let measured = measure_paths(Path::new(""), &places, threads);
         let mut group = Vec::new();
-        for (path, measured) in paths.into_iter().zip(measured) {
+        for (place, measured) in places.into_iter().zip(measured) {
             if let Ok((FileType::Directory, ..)) = measured {
                 self.add_single_files(std::mem::take(&mut group))?;
-                walk(&path, threads, &mut self.files, &mut self.skips)?;
+                walk(place.path(), threads, &mut self.files, &mut self.skips)?;
             } else {
-                let measured = regular(&path, measured)?;
-                group.push((path, measured));
+                let measured = regular(place.path(), measured)?;
+                group.push((place, measured));
             }
         }
         self.add_single_files(group)
     }
 
     /// Adds paths that match a pattern. What is not a sample is skipped, as in a folder.
-    fn add_matched(&mut self, root: &Path, names: Vec<PathBuf>, threads: usize) -> Result<()> {
+    fn add_matched(&mut self, root: &Place, names: Vec<PathBuf>, threads: usize) -> Result<()> {
         let mut is_root_open = false;
-        for (name, measured) in names.iter().zip(measure_paths(root, &names, threads)) {
-            let path = root.join(name);
+        for (name, measured) in names.iter().zip(measure_paths(root.path(), &names, threads)) {
+            let place = root.join(name);
             match measured {
                 Ok((FileType::RegularFile, size, stamp)) => {
                     if !std::mem::replace(&mut is_root_open, true) {
-                        self.files.push_root(root);
+                        self.files.push_root_at(root);
                     }
-                    self.push(root, name, (size, stamp))?;
+                    self.push(root.path(), name, (size, stamp))?;
                 }
                 Ok((FileType::Directory, ..)) => {
                     is_root_open = false;
                     self.matched.insert(self.files.roots().len(), name.clone());
-                    walk(&path, threads, &mut self.files, &mut self.skips)?;
+                    walk(place.path(), threads, &mut self.files, &mut self.skips)?;
                 }
-                Ok(_) => self.skips.add(SkipReason::Special, &path),
-                Err(Errno::NOENT | Errno::NOTDIR) => self.skips.add(SkipReason::DanglingLink, &path),
-                Err(Errno::LOOP) => self.skips.add(SkipReason::LinkLoop, &path),
-                Err(errno) => return Err(Error::io("cannot read its size", errno.into()).with_path(path)),
+                Ok(_) => self.skips.add(SkipReason::Special, place.path()),
+                Err(Errno::NOENT | Errno::NOTDIR) => self.skips.add(SkipReason::DanglingLink, place.path()),
+                Err(Errno::LOOP) => self.skips.add(SkipReason::LinkLoop, place.path()),
+                Err(errno) => return Err(Error::io("cannot read its size", errno.into()).with_path(place)),
             }
         }
         Ok(())
@@ -313,13 +313,13 @@ impl FoundFiles {
 
     /// Adds consecutive files that were named one by one. Their root is the deepest folder that contains them all, so
     /// that a long list does not create one root per file.
-    fn add_single_files(&mut self, group: Vec<(PathBuf, (u64, Stamp))>) -> Result<()> {
+    fn add_single_files(&mut self, group: Vec<(Place, (u64, Stamp))>) -> Result<()> {
         self.has_single_files |= !group.is_empty();
         let mut rest = &group[..];
         while let Some((first, _)) = rest.first() {
-            let mut root = first.parent().unwrap_or(Path::new(""));
+            let mut root = first.path().parent().unwrap_or(Path::new(""));
             let mut count = 1;
-            for (path, _) in &rest[1..] {
+            for path in rest[1..].iter().map(|(place, _)| place.path()) {
                 let Some(common) = root.ancestors().find(|ancestor| path.starts_with(ancestor)) else { break };
                 // "" is above every relative path, and `starts_with` also accepts it as a prefix of absolute ones.
                 if common.as_os_str().is_empty() && path.is_absolute() {
@@ -331,7 +331,7 @@ impl FoundFiles {
             let (these, others) = rest.split_at(count);
             self.files.push_root(if root.as_os_str().is_empty() { Path::new(".") } else { root });
             let start = self.files.len() as u32;
-            for (path, measured) in these {
+            for (path, measured) in these.iter().map(|(place, measured)| (place.path(), measured)) {
                 self.push(root, path.strip_prefix(root).unwrap_or(path), *measured)?;
             }
             self.single.push(start..self.files.len() as u32);

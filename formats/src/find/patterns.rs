@@ -5,9 +5,9 @@
 //! are not UTF-8.
 
 use crate::find::absent::advice;
-use crate::watched::asking;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use crate::place::Place;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -17,31 +17,31 @@ const EXPANSION_MAX: usize = 1 << 20;
 /// The meaning of one argument.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// A path that was named explicitly.
-    Named(PathBuf),
+    /// A place that was named explicitly.
+    Named(Place),
     /// The paths that match a pattern, relative to the part of the pattern before its first wildcard; sorted by bytes.
-    Matched { root: PathBuf, names: Vec<PathBuf> },
+    Matched { root: Place, names: Vec<PathBuf> },
 }
 
-/// Appends the matches of `path`. A path that exists is taken literally, whatever characters it contains.
-pub(crate) fn expand(path: &Path, out: &mut Vec<Argument>) -> Result<()> {
-    if !has_any(path.as_os_str(), b"{*?[") || path.symlink_metadata().is_ok() {
-        out.push(Argument::Named(path.to_path_buf()));
+/// Appends the matches of `place`. One that exists is taken literally, whatever characters it contains.
+pub(crate) fn expand(place: &Place, out: &mut Vec<Argument>) -> Result<()> {
+    if !has_any(place.bytes(), b"{*?[") || place.is_taken() {
+        out.push(Argument::Named(place.clone()));
         return Ok(());
     }
-    for bytes in expand_braces(path)? {
-        let path = PathBuf::from(OsString::from_vec(bytes));
-        if !has_any(path.as_os_str(), b"*?[") || path.symlink_metadata().is_ok() {
-            out.push(Argument::Named(path));
+    for bytes in expand_braces(place)? {
+        let place = Place::of_bytes(bytes);
+        if !has_any(place.bytes(), b"*?[") || place.is_taken() {
+            out.push(Argument::Named(place));
             continue;
         }
-        let (root, steps) = parse_pattern(&path)?;
+        let (root, steps) = parse_pattern(place.path())?;
         let mut names = Vec::new();
         find(&root, Path::new(""), &steps, &mut names)?;
         if names.is_empty() {
-            let error = Error::new(ErrorKind::NotFound, "no file matches the pattern").with_path(path);
+            let error = Error::new(ErrorKind::NotFound, "no file matches the pattern").with_path(place);
             let none = || "check the pattern, and what is in the folders that it names".to_owned();
-            return Err(error.with_remedy(advice(&root).unwrap_or_else(none)));
+            return Err(error.with_remedy(advice(root.path()).unwrap_or_else(none)));
         }
         names.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
         // With two `**`, the same file can be reached in more than one way.
@@ -51,15 +51,15 @@ pub(crate) fn expand(path: &Path, out: &mut Vec<Argument>) -> Result<()> {
     Ok(())
 }
 
-fn has_any(text: &OsStr, wanted: &[u8]) -> bool {
-    text.as_bytes().iter().any(|byte| wanted.contains(byte))
+fn has_any(text: &[u8], wanted: &[u8]) -> bool {
+    text.iter().any(|byte| wanted.contains(byte))
 }
 
 /// Expands all braces from left to right.
-fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
+fn expand_braces(place: &Place) -> Result<Vec<Vec<u8>>> {
     // Finished paths, and paths with a part that is still to be expanded.
     let mut done = Vec::new();
-    let mut pending = vec![(Vec::new(), path.as_os_str().as_bytes().to_vec())];
+    let mut pending = vec![(Vec::new(), place.bytes().to_vec())];
     while let Some((mut head, tail)) = pending.pop() {
         let Some((open, close, choices)) = first_braces(&tail)? else {
             head.extend_from_slice(&tail);
@@ -68,7 +68,7 @@ fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
         };
         if done.len() + pending.len() + choices.len() > EXPANSION_MAX {
             let what = format!("the braces stand for more than {EXPANSION_MAX} paths");
-            return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(path));
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(place));
         }
         head.extend_from_slice(&tail[..open]);
         // Pushed last to first, so that they are popped in order. A choice may itself contain braces.
@@ -141,7 +141,7 @@ enum Step {
 }
 
 /// Splits a pattern into the part before the first wildcard, and the steps after it.
-fn parse_pattern(path: &Path) -> Result<(PathBuf, Vec<Step>)> {
+fn parse_pattern(path: &Path) -> Result<(Place, Vec<Step>)> {
     let (mut root, mut steps) = (PathBuf::new(), Vec::new());
     for component in path.components() {
         let Component::Normal(name) = component else {
@@ -153,7 +153,7 @@ fn parse_pattern(path: &Path) -> Result<(PathBuf, Vec<Step>)> {
             }
             continue;
         };
-        if !has_any(name, b"*?[") {
+        if !has_any(name.as_bytes(), b"*?[") {
             if steps.is_empty() {
                 root.push(name);
             } else {
@@ -174,11 +174,11 @@ fn parse_pattern(path: &Path) -> Result<(PathBuf, Vec<Step>)> {
     if root.as_os_str().is_empty() {
         root.push(".");
     }
-    Ok((root, steps))
+    Ok((Place::new(root), steps))
 }
 
 /// Appends what matches `steps` below `root/relative`.
-fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) -> Result<()> {
+fn find(root: &Place, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) -> Result<()> {
     let Some((step, rest)) = steps.split_first() else {
         out.push(relative.to_path_buf());
         return Ok(());
@@ -186,7 +186,7 @@ fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) ->
     match step {
         Step::Literal(name) => {
             let path = relative.join(name);
-            if root.join(&path).symlink_metadata().is_ok() {
+            if root.join(&path).is_taken() {
                 find(root, &path, rest, out)?;
             }
         }
@@ -214,19 +214,17 @@ fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) ->
 }
 
 /// The names in a folder, and whether each is a folder itself (a link to one is not). Empty if there is no such folder.
-fn list(path: &Path) -> Result<Vec<(OsString, bool)>> {
+fn list(place: &Place) -> Result<Vec<(OsString, bool)>> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
-    let failed = |error| Error::io("cannot list the folder", error).with_path(path);
-    let asking = asking(path);
-    let entries = match std::fs::read_dir(path) {
+    let failed = |error| Error::io("cannot list the folder", error).with_path(place);
+    let entries = match place.list() {
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };
     entries
         .map(|entry| {
-            asking.again();
             let entry = entry.map_err(failed)?;
-            Ok((entry.file_name(), entry.file_type().map_err(failed)?.is_dir()))
+            Ok((entry.name(), entry.is_folder().map_err(failed)?))
         })
         .collect()
 }
@@ -234,9 +232,10 @@ fn list(path: &Path) -> Result<Vec<(OsString, bool)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     fn braces(text: &str) -> Vec<String> {
-        let paths = expand_braces(Path::new(text)).unwrap();
+        let paths = expand_braces(&Place::new(text)).unwrap();
         paths.into_iter().map(|bytes| String::from_utf8(bytes).unwrap()).collect()
     }
 
@@ -263,13 +262,13 @@ mod tests {
     #[test]
     fn too_many_paths_are_refused() {
         for text in ["{0..9999999999}", "{0..999}{0..999}{0..999}", "{0..99999999999999999999999}"] {
-            assert_eq!(expand_braces(Path::new(text)).unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");
+            assert_eq!(expand_braces(&Place::new(text)).unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");
         }
     }
 
     fn matched(root: &Path, pattern: &str) -> Vec<String> {
         let mut places = Vec::new();
-        expand(&root.join(pattern), &mut places).unwrap();
+        expand(&Place::new(root.join(pattern)), &mut places).unwrap();
         let [Argument::Matched { names, .. }] = &places[..] else { panic!("{places:?}") };
         names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
     }
@@ -293,17 +292,18 @@ mod tests {
     #[test]
     fn what_exists_is_not_a_pattern() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a[1]{2,3}*");
-        std::fs::write(&path, "").unwrap();
+        let place = Place::new(folder.path().join("a[1]{2,3}*"));
+        std::fs::write(&place, "").unwrap();
         let mut places = Vec::new();
-        expand(&path, &mut places).unwrap();
-        assert_eq!(places, [Argument::Named(path)]);
+        expand(&place, &mut places).unwrap();
+        assert_eq!(places, [Argument::Named(place)]);
     }
 
     #[test]
     fn a_pattern_without_match_and_a_bad_one_are_errors() {
         let folder = tempfile::tempdir().unwrap();
-        let kind = |pattern: &str| expand(&folder.path().join(pattern), &mut Vec::new()).unwrap_err().kind();
+        let kind =
+            |pattern: &str| expand(&Place::new(folder.path().join(pattern)), &mut Vec::new()).unwrap_err().kind();
         assert_eq!(kind("*.tar"), ErrorKind::NotFound);
         assert_eq!(kind("missing/*.tar"), ErrorKind::NotFound);
         assert_eq!(kind("[a"), ErrorKind::InvalidArgument);

@@ -17,7 +17,6 @@ use crate::place::Place;
 use ends::{arrow, check_arrow, check_blocks, ends_with_arrow};
 use index::{Inside, Level};
 use leaves::Leaves;
-use std::path::PathBuf;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -36,7 +35,7 @@ pub(crate) const FORMAT: Format = Format {
     help: "Chunks of LitData, listed in an index.json.",
     options: OPTIONS,
     has_sidecars: false,
-    shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
+    shows: Shows::Path(|place, _| has_index::<index::Probe>(place)),
     open: |paths, options| open(&paths, options),
 };
 
@@ -53,13 +52,13 @@ const OPTIONS: &[OptionSpec] = LitDataOptions::SPECS;
 /// The first item shows type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head has
 /// the length of an item that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's config
 /// and the last item when it writes. If chunks were filled by number of items, opening reads 18 bytes of every item.
-fn open(paths: &[PathBuf], given: &Options) -> Result<Arc<dyn Dataset>> {
+fn open(named: &[Place], given: &Options) -> Result<Arc<dyn Dataset>> {
     let options: &LitDataOptions = &given.typed()?;
     if options.block_size == Some(0) {
         let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
         return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
     }
-    let indexes = find_indexes(paths)?.into_iter().map(|place| Ok((read_json(&place)?, place)));
+    let indexes = find_indexes(named)?.into_iter().map(|place| Ok((read_json(&place)?, place)));
     let indexes: Vec<(index::Index, Place)> = indexes.collect::<Result<_>>()?;
     #[cfg(feature = "parquet")]
     if rows::has_rows(&indexes) {

@@ -10,9 +10,9 @@ use crate::format::{Format, Shows};
 use crate::formats::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
 use crate::index::checks;
 use crate::options::{FormatOptions, options};
+use crate::place::Place;
 use columns::Columns;
 pub use columns::array_shape;
-use std::path::PathBuf;
 use std::sync::Arc;
 use uringload_core::Result;
 
@@ -32,16 +32,16 @@ pub(crate) const FORMAT: Format = Format {
     help: "Shards of mosaicml-streaming (MDS), listed in an index.json.",
     options: MdsOptions::SPECS,
     has_sidecars: false,
-    shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
+    shows: Shows::Path(|place, _| has_index::<index::Probe>(place)),
     open: |paths, options| Ok(Arc::new(open(&paths, &options.typed()?)?)),
 };
 
 /// A dataset that mosaicml-streaming's `MDSWriter` wrote.
 ///
 /// The first sample shows how many dimensions an array without a shape has, and the type of one without a type.
-fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Sharded<Columns>> {
+fn open(named: &[Place], options: &MdsOptions) -> Result<Sharded<Columns>> {
     let (mut listings, mut columns) = (Vec::new(), None);
-    for place in find_indexes(paths)? {
+    for place in find_indexes(named)? {
         listings.push(index::read(&place, &mut columns)?);
     }
     let read = |columns: &Columns, file: &OpenFile<'_>, listed: &Listed, _| {

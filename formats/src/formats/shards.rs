@@ -330,20 +330,20 @@ const INDEX_BYTES_MAX: u64 = 1 << 30;
 /// Name of the file that lists shards, in MDS and in LitData.
 const INDEX_NAME: &str = "index.json";
 
-/// The index of each of `paths`: for a folder its `index.json`, for anything else the path itself. Patterns are
+/// The index of each place: for a folder its `index.json`, for anything else the place itself. Patterns are
 /// replaced by their matches.
-pub(crate) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<Place>> {
+pub(crate) fn find_indexes(named: &[Place]) -> Result<Vec<Place>> {
     let mut places = Vec::new();
-    for path in paths {
-        expand(path.as_ref(), &mut places)?;
+    for place in named {
+        expand(place, &mut places)?;
     }
     let mut indexes = Vec::new();
     for place in places {
         match place {
-            Argument::Named(path) => indexes.push(index_of(Place::new(path))?),
+            Argument::Named(place) => indexes.push(index_of(place)?),
             Argument::Matched { root, names } => {
                 for name in names {
-                    indexes.push(index_of(Place::new(root.join(name)))?);
+                    indexes.push(index_of(root.join(name))?);
                 }
             }
         }
@@ -399,22 +399,22 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(place: &Place) -> Result
     })
 }
 
-/// Whether a path is a folder with an `index.json`, or such a file, that parses as JSON of the shape `T`; or a pattern
+/// Whether a place is a folder with an `index.json`, or such a file, that parses as JSON of the shape `T`; or a pattern
 /// of these.
-pub(crate) fn has_index<T: serde::de::DeserializeOwned>(path: &Path) -> bool {
-    stands_for(path, |place| {
+pub(crate) fn has_index<T: serde::de::DeserializeOwned>(place: &Place) -> bool {
+    stands_for(place, |place| {
         let index = if place.is_folder() { place.join(INDEX_NAME) } else { place.clone() };
         index.has_extension("json") && read_json::<T>(&index).is_ok()
     })
 }
 
-/// Whether every match of a path or a pattern satisfies `is_one`.
-pub(crate) fn stands_for(path: &Path, is_one: impl Fn(&Place) -> bool) -> bool {
+/// Whether every match of a place or a pattern satisfies `is_one`.
+pub(crate) fn stands_for(place: &Place, is_one: impl Fn(&Place) -> bool) -> bool {
     let mut places = Vec::new();
-    expand(path, &mut places).is_ok()
+    expand(place, &mut places).is_ok()
         && places.iter().all(|place| match place {
-            Argument::Named(path) => is_one(&Place::new(path)),
-            Argument::Matched { root, names } => names.iter().all(|name| is_one(&Place::new(root.join(name)))),
+            Argument::Named(place) => is_one(place),
+            Argument::Matched { root, names } => names.iter().all(|name| is_one(&root.join(name))),
         })
 }
 

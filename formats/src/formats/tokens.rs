@@ -14,9 +14,7 @@ use crate::options::{FormatOptions, options};
 use crate::place::Place;
 use bytes::Bytes;
 use megatron::MegatronIndex;
-use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -44,7 +42,7 @@ pub(crate) const FORMAT: Format = Format {
     help: "Windows of raw or Megatron-LM's tokens; need window_tokens.",
     options: TokenOptions::SPECS,
     has_sidecars: false,
-    shows: Shows::Path(|path, _| detect(path)),
+    shows: Shows::Path(|place, _| detect(place)),
     open: |paths, options| {
         if !options.is_set("window_tokens") {
             let error = Error::new(ErrorKind::InvalidArgument, "tokens need the length of a sample");
@@ -56,11 +54,11 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-/// Whether a path is a pair of Megatron-LM's, by the name of either or by what both names begin with: raw tokens do not
-/// show what they are.
-fn detect(path: &Path) -> bool {
-    let is_file = |bin: &Place| bin.stat().is_ok_and(|stat| stat.is_file);
-    bins(&[path]).iter().map(Place::new).all(|bin| bin.has_extension("bin") && is_file(&bin) && has_index(&bin))
+/// Whether a place is a pair of Megatron-LM's, by the name of either or by what both names begin with: raw tokens do
+/// not show what they are.
+fn detect(place: &Place) -> bool {
+    let bin = bin_of(place);
+    bin.has_extension("bin") && bin.stat().is_ok_and(|stat| stat.is_file) && has_index(&bin)
 }
 
 /// Whether an index of Megatron-LM accompanies a file of tokens.
@@ -92,7 +90,7 @@ impl Tokens {
         let found = match options.token_dtype {
             Some(_) => paths.files(threads)?,
             None => {
-                paths.rename(bins(&paths));
+                paths.rename(paths.iter().map(bin_of).collect());
                 only_bins(paths.files(threads)?)?
             }
         };
@@ -291,18 +289,13 @@ fn incomplete_window(files: &FileTable, file: FileId, at: u64) -> Error {
         .with_remedy("choose another length of windows, or drop incomplete windows")
 }
 
-/// The `.bin` files that the paths match: an `.idx` for its `.bin`, and the beginning of both names for it too.
-fn bins<P: AsRef<Path>>(paths: &[P]) -> Vec<PathBuf> {
-    let bin = |path: &P| {
-        let path = path.as_ref();
-        if path.extension().is_some_and(|extension| extension == "idx") {
-            return path.with_extension("bin");
-        }
-        let mut named = OsString::from(path);
-        named.push(".bin");
-        if !path.exists() && Path::new(&named).exists() { named.into() } else { path.to_path_buf() }
-    };
-    paths.iter().map(bin).collect()
+/// The `.bin` file that is meant: an `.idx` stands for its `.bin`, and so does the beginning of both names.
+fn bin_of(place: &Place) -> Place {
+    if place.has_extension("idx") {
+        return place.with_extension("bin");
+    }
+    let named = place.and(".bin");
+    if !place.is_there() && named.is_there() { named } else { place.clone() }
 }
 
 /// Leaves out the files whose names do not end in ".bin"; those that are their indices are not counted.

@@ -6,8 +6,9 @@ use crate::find::paths::{index, thread_count};
 use crate::index::opened::Content;
 use crate::index::sidecar;
 use crate::parallel::in_parallel;
+use crate::place::Place;
 use crate::watched::{LIMIT, watched};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uringload_core::{Error, Result};
 
 /// Files that a thread asks about at a time.
@@ -68,8 +69,8 @@ impl FileTable {
 /// # Errors
 /// As [`open`](crate::open) for paths that cannot be listed.
 pub fn names<P: AsRef<Path>>(paths: &[P]) -> Result<u64> {
-    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
-    watched(LIMIT, move || names_of(&index(&paths, thread_count(0))?.files))
+    let named: Vec<Place> = paths.iter().map(|path| Place::new(path.as_ref())).collect();
+    watched(LIMIT, move || names_of(&index(&named, thread_count(0))?.files))
 }
 
 fn names_of(files: &FileTable) -> Result<u64> {
