@@ -90,7 +90,7 @@ pub mod inspect {
     pub use crate::index::content::{
         CONTENT_FILES_MAX, CONTENT_GROUPS, content_files, content_group, content_of_file, content_of_group,
     };
-    pub use crate::index::headers::open_regular;
+    pub use crate::index::opened::open_regular;
     pub use crate::index::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;

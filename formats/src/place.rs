@@ -182,3 +182,39 @@ impl Entry {
         self.0.file_type().map(|kind| kind.is_dir())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parts_of_places() {
+        let place = Place::new("/data/a.b/c.tar.gz");
+        assert_eq!((place.name(), place.folder()), (&b"c.tar.gz"[..], Place::new("/data/a.b")));
+        assert!(place.has_extension("gz") && !place.has_extension("tar.gz") && !Place::new(".gz").has_extension("gz"));
+        assert_eq!(place.beside(b"d"), Place::new("/data/a.b/d"));
+        assert_eq!(place.with_extension("idx"), Place::new("/data/a.b/c.tar.idx"));
+        assert_eq!(place.and(".idx"), Place::new("/data/a.b/c.tar.gz.idx"));
+        assert_eq!((place.above(2), place.above(9)), (Some(Place::new("/data")), None));
+        assert_eq!((Place::new("a").folder(), Place::new("..").name()), (Place::new("."), &b""[..]));
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_not_there_and_has_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path());
+        let (link, file, below) = (place.join("link"), place.join("file"), place.join("below"));
+        std::os::unix::fs::symlink("/nowhere", &link).unwrap();
+        fs::write(&file, "four").unwrap();
+        fs::create_dir(&below).unwrap();
+        assert!(link.is_taken() && !link.is_there() && link.canonical().is_err());
+        assert!(file.is_there() && !file.is_folder() && below.is_folder() && !place.join("none").is_taken());
+        let stat = file.stat().unwrap();
+        assert_eq!((stat.is_file, stat.bytes), (true, 4));
+        let mut listed: Vec<_> =
+            place.list().unwrap().flatten().map(|entry| (entry.name(), entry.is_folder().unwrap())).collect();
+        listed.sort();
+        assert_eq!(listed, [("below", true), ("file", false), ("link", false)].map(|(name, is)| (name.into(), is)));
+        assert!(file.list().is_err());
+    }
+}

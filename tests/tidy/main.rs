@@ -127,6 +127,16 @@ fn the_library_has_no_globals_but_those_of_the_process() {
 }
 
 #[test]
+fn formats_ask_places_and_not_file_systems() {
+    keep(rules::formats_ask_places, &["formats/src"]);
+    for (path, _) in rules::ROOMS_OF_FILE_SYSTEMS {
+        let text = std::fs::read_to_string(root().join(path)).unwrap_or_default();
+        let asks = rules::of_file_systems(&Source::new(path, text));
+        assert!(!asks.is_empty(), "{path} asks no file system any more: take it off the list");
+    }
+}
+
+#[test]
 fn files_and_functions_are_short() {
     keep(rules::short_files, &CODE_FOLDERS);
     keep(rules::short_functions, &CODE_FOLDERS);
@@ -333,6 +343,12 @@ fn the_rules_catch_what_they_are_for() {
     let local = |name: &str| format!("thread_local! {{ static {name}: Cell<u8> = const {{ Cell::new(0) }} }}");
     assert_eq!(rules::no_globals(&Source::new(path, local(name))).len(), 0);
     assert_eq!(rules::no_globals(&Source::new(path, format!("{} {}", local(name), local("A")))).len(), 2);
+    assert_eq!(breaks(rules::formats_ask_places, "use std::fs::File;\nfn f(file: &OwnedFd) { file.metadata() }"), 3);
+    assert_eq!(breaks(rules::formats_ask_places, "uringload_sys::file::open_regular(path); path.exists();"), 2);
+    assert_eq!(breaks(rules::formats_ask_places, "use std::path::Path; fn exists(files: u8) { place.is_there() }"), 0);
+    assert_eq!(breaks(rules::formats_ask_places, "#[cfg(test)]\nmod tests { use std::fs; }"), 0);
+    let (room, _) = rules::ROOMS_OF_FILE_SYSTEMS[0];
+    assert_eq!(rules::formats_ask_places(&Source::new(room, "use std::fs;")).len(), 0);
     let long = format!("fn f(a: [u8; 4]) {{\n{}}}", "    g();\n".repeat(rules::FUNCTION_LINES));
     assert_eq!(breaks(rules::short_functions, &long), 1);
     assert_eq!(breaks(rules::short_functions, &format!("trait T {{\nfn f();\n{}}}", "\n".repeat(200))), 0);

@@ -47,6 +47,32 @@ pub const GLOBALS_OF_THE_PROCESS: [(&str, &str, &str); 6] = [
     ("formats/src/watched.rs", "SELF", "the watched thread itself"),
 ];
 
+/// What asks a file system, or holds what it has opened: words, and parts of the code.
+const OF_FILE_SYSTEMS: ([&str; 5], [&str; 9]) = (
+    ["fs", "AsFd", "BorrowedFd", "OwnedFd", "OpenFlags"],
+    [
+        "sys::file::open",
+        ".canonicalize()",
+        ".exists()",
+        ".is_dir()",
+        ".is_file()",
+        ".metadata()",
+        ".read_dir()",
+        ".read_link()",
+        ".symlink_metadata()",
+    ],
+);
+
+/// The files of formats that ask a file system, each with what it does there. All others ask a `Place` or read a
+/// `Source`, which need not be of a file system.
+pub const ROOMS_OF_FILE_SYSTEMS: [(&str, &str); 5] = [
+    ("formats/src/place.rs", "whether something is there, and what is in a folder"),
+    ("formats/src/find/absent.rs", "which part of a path is missing, for advice"),
+    ("formats/src/find/walk.rs", "lists and measures millions of files"),
+    ("formats/src/index/opened.rs", "opens files and reads them"),
+    ("formats/src/index/sidecar/place.rs", "writes indexes, and judges whose they are"),
+];
+
 pub fn no_unsafe(file: &Source) -> Vec<String> {
     file.words("unsafe").map(|at| file.place(at, "unsafe outside sys")).collect()
 }
@@ -86,6 +112,21 @@ pub fn library_is_quiet(file: &Source) -> Vec<String> {
 pub fn no_back_door(file: &Source) -> Vec<String> {
     let found = ["uringload_sys", "internal"].into_iter().flat_map(|name| file.words(name).map(move |at| (at, name)));
     found.map(|(at, name)| file.place(at, &format!("{name} in a face"))).collect()
+}
+
+/// Formats do not ask file systems, but for the rooms on the list.
+pub fn formats_ask_places(file: &Source) -> Vec<String> {
+    let is_room = ROOMS_OF_FILE_SYSTEMS.iter().any(|(path, _)| file.path == Path::new(path));
+    if is_room { Vec::new() } else { of_file_systems(file) }
+}
+
+/// What of a file outside of tests asks a file system.
+pub fn of_file_systems(file: &Source) -> Vec<String> {
+    let (words, parts) = OF_FILE_SYSTEMS;
+    let words = words.iter().flat_map(|what| file.words(what).map(move |at| (at, what)));
+    let parts = parts.iter().flat_map(|what| file.code.match_indices(what).map(move |(at, _)| (at, what)));
+    let found = words.chain(parts).filter(|&(at, _)| !file.is_test(at));
+    found.map(|(at, what)| file.place(at, &format!("{what}: ask a Place"))).collect()
 }
 
 /// Every `static` item of a library, and each `thread_local!`, but for those that are on the list.

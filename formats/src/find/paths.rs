@@ -2,9 +2,8 @@
 
 use crate::dataset::{FileId, FileTable, SkipReason, Skips, Stamp, too_many_files};
 use crate::find::patterns::{Argument, expand};
-use crate::find::walk::{Measured, measure_paths, walk};
+use crate::find::walk::{FileType, Measured, measure_paths, walk};
 use crate::place::Place;
-use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};

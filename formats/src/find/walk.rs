@@ -7,7 +7,8 @@
 use crate::dataset::{FileTable, SEGMENT_BYTES, SkipReason, Skips, Stamp, too_many_files};
 use crate::parallel::{in_parallel, some_threads};
 use crate::watched::asking;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags};
+pub(crate) use rustix::fs::FileType;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::mem::take;

@@ -1,14 +1,11 @@
 //! Reads what an index needs from the files themselves: headers, directories and tables, never samples.
 
 use crate::dataset::{FileId, FileTable, Stamp};
-use crate::find::absent::advised;
-use crate::index::opened::{Content, Reader};
+use crate::index::opened::{Content, Reader, opened};
 use crate::parallel::try_in_parallel;
 use crate::place::Place;
 use crate::watched::asking;
-use rustix::fs::Advice;
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -111,7 +108,7 @@ impl Source {
         let was_cached = self.content.is_cached(offset, len);
         self.read(offset, into, "what was to be looked at")?;
         if !was_cached {
-            self.content.advise(offset, len, Advice::DontNeed);
+            self.content.forget(offset, len);
         }
         Ok(())
     }
@@ -124,7 +121,7 @@ impl Source {
             return Err(self.truncated(what));
         }
         let was_cached = self.content.is_cached(start, len);
-        self.content.advise(0, 0, Advice::Sequential);
+        self.content.advise_sequential();
         // Fits: at most one piece.
         let mut piece = vec![0; PIECE_BYTES.min(len) as usize];
         let mut at = start;
@@ -132,7 +129,7 @@ impl Source {
             let part = &mut piece[..PIECE_BYTES.min(range.end - at) as usize];
             self.read(at, part, what)?;
             if !was_cached {
-                self.content.advise(at, part.len() as u64, Advice::DontNeed);
+                self.content.forget(at, part.len() as u64);
             }
             if !each(part) {
                 return Ok(false);
@@ -185,24 +182,6 @@ impl Place {
     pub(crate) fn reader(&self) -> Result<Reader> {
         Ok(Reader::new(opened(self, "cannot open")?, self.clone()))
     }
-}
-
-/// Opens a file that is a regular one. A FIFO would wait for a writer, and a device has no end. `failed` says what
-/// cannot be done if this cannot.
-///
-/// # Errors
-/// `WrongFileType` for anything else; the system's error.
-pub fn open_regular(path: &Path, failed: &'static str) -> Result<File> {
-    Ok(opened(&Place::new(path), failed).map_err(advised)?.into_file())
-}
-
-fn opened(place: &Place, failed: &'static str) -> Result<Content> {
-    Content::open(place).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => {
-            Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(place)
-        }
-        _ => Error::io(failed, error).with_path(place),
-    })
 }
 
 /// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.

@@ -1,6 +1,7 @@
 //! Open files: what headers, scans and indexes are read from.
 
 use crate::dataset::Stamp;
+use crate::find::absent::advised;
 use crate::place::Place;
 use crate::watched::asking;
 use rustix::fs::{Advice, CWD};
@@ -9,6 +10,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::{Identity, OpenFlags, advise_random, cachestat, inodes_vary};
 
 /// The bytes of an open file.
@@ -86,14 +89,14 @@ impl Content {
         let _ = advise_random(self.file.as_fd());
     }
 
-    /// Says how these bytes will be read; all of them to the end where `len` is 0. What takes no advice does without.
-    pub(super) fn advise(&self, offset: u64, len: u64, advice: Advice) {
-        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
+    /// Says that it will be read from one end to the other. What takes no advice does without.
+    pub(super) fn advise_sequential(&self) {
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Sequential);
     }
 
-    /// The file itself, for who is no format.
-    pub(super) fn into_file(self) -> File {
-        self.file
+    /// Says that these bytes need not stay in memory.
+    pub(super) fn forget(&self, offset: u64, len: u64) {
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     /// The file itself, for who asks about its rights.
@@ -127,6 +130,24 @@ impl io::Read for Reader {
         self.at += bytes as u64;
         Ok(bytes)
     }
+}
+
+/// Opens a file that is a regular one. A FIFO would wait for a writer, and a device has no end. `failed` says what
+/// cannot be done if this cannot.
+///
+/// # Errors
+/// `WrongFileType` for anything else; the system's error.
+pub fn open_regular(path: &Path, failed: &'static str) -> Result<File> {
+    Ok(opened(&Place::new(path), failed).map_err(advised)?.file)
+}
+
+pub(super) fn opened(place: &Place, failed: &'static str) -> Result<Content> {
+    Content::open(place).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(place)
+        }
+        _ => Error::io(failed, error).with_path(place),
+    })
 }
 
 #[cfg(test)]
