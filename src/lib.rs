@@ -98,7 +98,7 @@ pub mod verify;
 pub use loader::{Batches, Builder, CancelHandle, Delivered, DeviceBuilder, DeviceLoader, Epoch, Loader, Report};
 pub use reader::{Answers, FileRange, Reader, ReaderOptions, read_into};
 pub use state::State;
-pub use uringload_core::{Error, ErrorKind, Result};
+pub use uringload_core::{Error, ErrorKind, Result, store};
 pub use uringload_formats as dataset;
 
 /// The types of the CUDA driver and of DLPack with which batches are handed over.

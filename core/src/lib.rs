@@ -15,6 +15,7 @@ mod fallback;
 mod float;
 mod part;
 mod size;
+pub mod store;
 
 pub use dtype::DType;
 pub use error::{Distinct, Error, ErrorKind, Result, not_built_in};

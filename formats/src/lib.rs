@@ -63,8 +63,8 @@ mod registry;
 pub use compose::{Concat, KnownColumn, Labels, Ranges, Unlabelled, View, WithColumns};
 pub use dataset::sizes::sum_of_largest as largest_of;
 pub use dataset::{
-    Check, DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, IndexProgress, IndexReport, Origin,
-    Role, SHARD_SAMPLES, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
+    Check, DType, Dataset, Encoding, FarFile, Field, FileId, FileTable, Fingerprint, Index, IndexProgress, IndexReport,
+    Origin, Role, SHARD_SAMPLES, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
 };
 pub use options::{OptionValue, Options};
 pub use registry::open;

@@ -7,6 +7,8 @@ use crate::place::Place;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uringload_core::store::{Store, Version};
 use uringload_core::{Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::Identity;
 
@@ -17,6 +19,8 @@ use uringload_sys::file::Identity;
 #[derive(Clone, Debug, Default)]
 pub struct FileTable {
     roots: Vec<PathBuf>,
+    /// Of each root that is no folder: its store, and the bytes in front of its names.
+    stores: Vec<Option<Prefix>>,
     /// First file of each root.
     root_starts: Vec<u32>,
     segments: Vec<Vec<u8>>,
@@ -25,6 +29,24 @@ pub struct FileTable {
     stamps: Vec<Stamp>,
     /// What did not go as asked while the files were found.
     fallback: Option<Box<Fallback>>,
+}
+
+/// Where the objects of a root are: their keys are these bytes and their names, end to end.
+#[derive(Clone, Debug)]
+struct Prefix {
+    store: Arc<dyn Store>,
+    bytes: Vec<u8>,
+}
+
+/// A file that is an object.
+#[derive(Clone, Debug)]
+pub struct FarFile<'a> {
+    /// Where it is.
+    pub store: &'a Arc<dyn Store>,
+    /// Its whole key.
+    pub key: Vec<u8>,
+    /// Which content it had when the index was made, if that was said.
+    pub version: Option<Version>,
 }
 
 /// The place of a name: the number of its segment in the upper 24 bits, then 24 bits of offset and 16 of length.
@@ -46,12 +68,26 @@ impl FileTable {
     /// Starts a new root: files that are pushed from now on are below `path`.
     pub fn push_root(&mut self, path: impl Into<PathBuf>) {
         self.roots.push(path.into());
+        self.stores.push(None);
         self.root_starts.push(self.sizes.len() as u32);
     }
 
     /// As [`push_root`](FileTable::push_root).
     pub(crate) fn push_root_at(&mut self, place: &Place) {
         self.push_root(place.path());
+    }
+
+    /// Starts a new root of objects: the keys of those that are pushed from now on are `prefix` and their names, end to
+    /// end.
+    pub fn push_store(&mut self, store: Arc<dyn Store>, prefix: &[u8]) {
+        self.roots.push(store.shown(prefix));
+        self.stores.push(Some(Prefix { store, bytes: prefix.to_vec() }));
+        self.root_starts.push(self.sizes.len() as u32);
+    }
+
+    /// Adds an object as [`push`](FileTable::push) adds a file, and which content it has.
+    pub fn push_object(&mut self, name: &[u8], size: u64, version: Option<Version>) -> Option<FileId> {
+        self.push_stamped(name, size, Stamp::of_version(version))
     }
 
     /// Adds a file of `size` bytes at `name` below the last root; returns its number, or `None` when the table is full
@@ -117,6 +153,7 @@ impl FileTable {
             return None;
         }
         self.roots.extend_from_slice(&other.roots);
+        self.stores.extend_from_slice(&other.stores);
         // Of the numbers that were just added up.
         self.root_starts.extend(other.root_starts.iter().map(|start| base + start));
         self.segments.extend_from_slice(&other.segments);
@@ -166,6 +203,18 @@ impl FileTable {
     /// The folders that contain the files.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
+    }
+
+    /// Where the file is, if it is an object.
+    pub fn far(&self, file: FileId) -> Option<FarFile<'_>> {
+        let prefix = self.stores[self.root_of(file)].as_ref()?;
+        let key = [&prefix.bytes[..], self.name(file)].concat();
+        Some(FarFile { store: &prefix.store, key, version: self.stamp(file).version() })
+    }
+
+    /// The store of a root (an index into `roots`), if its files are objects.
+    pub fn store_of(&self, root: usize) -> Option<&Arc<dyn Store>> {
+        self.stores[root].as_ref().map(|prefix| &prefix.store)
     }
 
     /// The first root: the place of a dataset in messages.
@@ -230,10 +279,13 @@ impl FileTable {
 
     fn hash_of(&self, part: impl Fn(Stamp) -> u64) -> u64 {
         let mut hash = Fingerprint::new("stamps");
-        self.sizes.iter().zip(&self.stamps).for_each(|(&size, &stamp)| {
-            hash.number(size);
-            hash.number(part(stamp));
-        });
+        for (root, store) in self.stores.iter().enumerate() {
+            for file in self.files_of(root).map(FileId) {
+                hash.number(self.size(file));
+                let stamp = self.stamp(file);
+                hash.number(if store.is_some() { stamp.whole() } else { part(stamp) });
+            }
+        }
         hash.finish()
     }
 
@@ -249,6 +301,9 @@ impl FileTable {
 
     /// The whole path, for messages.
     pub fn path(&self, file: FileId) -> PathBuf {
+        if let Some(far) = self.far(file) {
+            return far.store.shown(&far.key);
+        }
         let name = Path::new(std::ffi::OsStr::from_bytes(self.name(file)));
         self.roots[self.root_of(file)].join(name)
     }
@@ -303,6 +358,8 @@ pub(crate) fn too_many_files(root: &Path) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::ControlFlow;
+    use uringload_core::store::{Failure, Interrupt, Known, ListOptions, Listed, Page, Read};
 
     #[test]
     fn names_of_all_lengths_come_back() {
@@ -350,6 +407,66 @@ mod tests {
         assert_eq!(all.push(b"x", 1), Some(FileId(43)));
         assert_eq!(all.path(FileId(43)), PathBuf::from("/more/x"));
         assert_eq!(all.path(FileId(42)), paths[42]);
+    }
+
+    /// Puts no answer together: only names are asked for.
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl Store for Nowhere {
+        fn shown(&self, key: &[u8]) -> PathBuf {
+            format!("s3://bucket/{}", key.escape_ascii()).into()
+        }
+
+        fn read(
+            &self,
+            _: &[u8],
+            _: u64,
+            _: &mut [u8],
+            _: Option<Version>,
+            _: &Interrupt,
+        ) -> std::result::Result<Read, Failure> {
+            unreachable!()
+        }
+
+        fn lists(&self) -> bool {
+            false
+        }
+
+        fn list(
+            &self,
+            _: &[u8],
+            _: &ListOptions,
+            _: &Interrupt,
+            _: &mut dyn FnMut(Page) -> ControlFlow<()>,
+        ) -> std::result::Result<Listed, Failure> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn keys_are_put_end_to_end() {
+        let mut files = FileTable::new();
+        files.push_root("/data");
+        assert!(files.push(b"x", 1).is_some());
+        files.push_store(Arc::new(Nowhere), b"data/");
+        let version = Some(Version::new(Known::Etag, 77));
+        for name in [&b"/a"[..], b"../x", b".", b"a//b", b"a b%41", b""] {
+            let file = files.push_object(name, 5, version).unwrap();
+            let far = files.far(file).unwrap();
+            assert_eq!((far.key, far.version), ([&b"data/"[..], name].concat(), version));
+            let shown = format!("s3://bucket/data/{}", name.escape_ascii());
+            assert_eq!(files.path(file), PathBuf::from(shown));
+        }
+        assert!(files.far(FileId(0)).is_none() && files.store_of(0).is_none() && files.store_of(1).is_some());
+        let mut all = FileTable::new();
+        all.push_root("/before");
+        all.append(&files).unwrap();
+        assert_eq!(all.far(FileId(1)).unwrap().key, b"data//a");
+        assert_ne!(files.modified(), {
+            files.set_stamp(FileId(1), Stamp::of_version(None));
+            files.modified()
+        });
     }
 
     #[test]

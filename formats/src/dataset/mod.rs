@@ -12,7 +12,7 @@ mod stamp;
 mod units;
 
 pub use check::Check;
-pub use files::FileTable;
+pub use files::{FarFile, FileTable};
 pub(crate) use files::{SEGMENT_BYTES, too_many_files};
 pub use fingerprint::Fingerprint;
 pub use index::{Encoding, Index, Role};

@@ -1,5 +1,6 @@
 //! The identity of a file while it is read: as much of it as fits into 8 bytes in addition to its name and size.
 
+use uringload_core::store::Version;
 use uringload_core::{Error, ErrorKind};
 use uringload_sys::file::Identity;
 
@@ -8,7 +9,7 @@ use uringload_sys::file::Identity;
 /// A table of files has one of these for each, and a dataset may have tens of millions, so the identity itself is not
 /// kept. Three hashes instead of one show which part differs. A change of content always moves the time of change,
 /// whose hash has 24 bits, and most often the others too: one rewrite in 16 million that keeps inode, size and time of
-/// modification would pass. 0 means that the file was not inspected.
+/// modification would pass. 0 means that the file was not inspected. That of an object is its version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
@@ -25,6 +26,21 @@ impl Stamp {
         let place = mixed(mixed((u64::from(major) << 32) | u64::from(minor)) ^ identity.inode);
         let hashes = (place & PLACE) | (time(identity.modified) & MODIFIED) | (time(identity.changed) & CHANGED);
         Stamp(hashes.max(1))
+    }
+
+    /// That of an object.
+    pub(crate) fn of_version(version: Option<Version>) -> Stamp {
+        Stamp(version.map_or(0, Version::to_bits))
+    }
+
+    /// The version of an object, if it has one.
+    pub(crate) fn version(self) -> Option<Version> {
+        Version::from_bits(self.0)
+    }
+
+    /// All of it.
+    pub(crate) fn whole(self) -> u64 {
+        self.0
     }
 
     /// Its times: the device's number may be another tomorrow.

@@ -1,0 +1,110 @@
+//! What a store of objects can do: read a range of an object into memory that the caller has, and list objects. A
+//! client of S3 is one, and so is a map in memory.
+
+mod failure;
+mod interrupt;
+mod version;
+
+pub use failure::{Class, Failure};
+pub use interrupt::Interrupt;
+pub use version::{Known, Version};
+
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// A store of objects, each with a key of any bytes. Many threads ask it at once, and each waits for its answer.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// What messages call the object with this key, such as `s3://bucket/key`. It has no secrets, and two stores with
+    /// other objects give other names.
+    fn shown(&self, key: &[u8]) -> PathBuf;
+
+    /// Reads the object from `offset` on into `into`. Nothing else is read or asked for, and no failure is tried again.
+    ///
+    /// Fewer bytes than `into` has mean that the object ends ([`Read::total`] says it), or that the answer broke off:
+    /// the caller reads on from there. From behind the end, 0 bytes are read.
+    ///
+    /// # Errors
+    /// [`Class::Changed`] if the object is surely not `expected`; all others as they are named.
+    fn read(
+        &self,
+        key: &[u8],
+        offset: u64,
+        into: &mut [u8],
+        expected: Option<Version>,
+        interrupt: &Interrupt,
+    ) -> Result<Read, Failure>;
+
+    /// Whether it has a listing. HTTP alone has none.
+    fn lists(&self) -> bool;
+
+    /// Lists the objects whose keys begin with `prefix`, and gives each page to `take` until that breaks.
+    ///
+    /// # Errors
+    /// [`Class::Unavailable`] if there is no listing; [`Class::Corrupt`] if it contradicts itself.
+    fn list(
+        &self,
+        prefix: &[u8],
+        options: &ListOptions,
+        interrupt: &Interrupt,
+        take: &mut dyn FnMut(Page) -> ControlFlow<()>,
+    ) -> Result<Listed, Failure>;
+
+    /// What happened that a user should know, each kind once.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Bytes that were read.
+    pub bytes: usize,
+    /// The version of the object, if the answer says it.
+    pub version: Option<Version>,
+    /// Bytes of the object, if the answer says it.
+    pub total: Option<u64>,
+}
+
+/// What is listed.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Only keys behind this one.
+    pub after: Option<Vec<u8>>,
+    /// Keys that have a `/` behind the prefix are folded to what they begin with, up to that.
+    pub folders: bool,
+}
+
+/// A page of a listing.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Counted from 1.
+    pub number: u64,
+    /// In ascending order of their keys; of Azure in the server's.
+    pub objects: Vec<Object>,
+    /// Of folded keys: what they begin with.
+    pub folders: Vec<Vec<u8>>,
+}
+
+/// An object, as a listing has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its whole key.
+    pub key: Vec<u8>,
+    /// Bytes of it.
+    pub size: u64,
+    /// Which content it has, if the listing says it.
+    pub version: Option<Version>,
+}
+
+/// What a listing gave in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Pages that were asked for.
+    pub pages: u64,
+    /// Objects that were given.
+    pub objects: u64,
+    /// Objects of 0 bytes with a `/` at the end, which stand for folders: left out.
+    pub markers: u64,
+}
