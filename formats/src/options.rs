@@ -2,12 +2,14 @@
 //! their arguments from the same declaration.
 
 use crate::dataset::IndexProgress;
+use crate::find::named::Stores;
 use crate::watched::LIMIT;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use uringload_core::parse_bytes;
+use uringload_core::store::Store;
 use uringload_core::{DType, Error, ErrorKind, Part, Result};
 
 /// One option of a format.
@@ -100,12 +102,22 @@ pub(crate) struct Common {
     /// How long storage may take to answer one call.
     pub(crate) timeout: Duration,
     pub(crate) progress: Progress,
+    pub(crate) stores: Stores,
 }
 
 impl Default for Common {
     fn default() -> Common {
         let (part, progress, timeout) = (Part::WHOLE, Progress(None), LIMIT);
-        Common { threads: 0, sidecars: true, rebuild: false, part, verifying: false, timeout, progress }
+        Common {
+            threads: 0,
+            sidecars: true,
+            rebuild: false,
+            part,
+            verifying: false,
+            timeout,
+            progress,
+            stores: Stores::default(),
+        }
     }
 }
 
@@ -200,6 +212,14 @@ impl Options {
     pub fn verifying(mut self, verifying: bool) -> Options {
         self.common.verifying = verifying;
         self.common.sidecars &= !verifying;
+        self
+    }
+
+    /// Where objects are whose URLs begin with `start`: their keys are what is behind it. URLs have one of the schemes
+    /// `s3`, `gs`, `az`, `abfs`, `http` and `https`. The last store counts whose `start` fits.
+    #[must_use]
+    pub fn store(mut self, start: impl Into<String>, store: Arc<dyn Store>) -> Options {
+        self.common.stores.given.push((start.into(), store));
         self
     }
 

@@ -1,17 +1,37 @@
 //! A place: what a user names, and what lies below it. Who wants to know whether something is there, or what is in a
-//! folder, asks here; `index::headers` opens what is there.
+//! folder, asks here; `index::headers` opens what is there. It is a path of a file system, or an object of a store.
+
+mod listing;
+mod tree;
+
+pub(crate) use tree::Tree;
 
 use crate::watched::{Asking, asking};
+use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry, ReadDir};
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use uringload_sys::file::Identity;
 
-/// A path of a file system. Who has one asks it, and does not look at how it is spelled: it need not stay a path.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place(PathBuf);
+/// A path of a file system, or an object of a store and what lies below its key. Who has one asks it, and does not look
+/// at how it is spelled. Two are the same if messages call them the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// What messages call it; for a path, it itself.
+    path: PathBuf,
+    far: Option<Far>,
+}
+
+/// Where an object is. Keys are bytes, put end to end: `..`, `.` and `//` mean nothing in them.
+#[derive(Clone, Debug)]
+pub(crate) struct Far {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) key: Vec<u8>,
+}
 
 /// What is at a place.
 #[derive(Clone, Copy, Debug)]
@@ -24,54 +44,84 @@ pub(crate) struct Stat {
 
 impl Place {
     pub(crate) fn new(path: impl Into<PathBuf>) -> Place {
-        Place(path.into())
+        Place { path: path.into(), far: None }
+    }
+
+    /// The object with this key, or the folder of all objects whose keys begin with it and a slash.
+    pub(crate) fn far(tree: Arc<Tree>, key: Vec<u8>) -> Place {
+        Place { path: tree.shown(&key), far: Some(Far { tree, key }) }
+    }
+
+    /// Where it is, if it is an object.
+    pub(crate) fn as_far(&self) -> Option<&Far> {
+        self.far.as_ref()
     }
 
     /// What messages call it.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// The last part of its name; empty for what has none, such as `/` and `..`.
     pub(crate) fn name(&self) -> &[u8] {
-        self.0.file_name().unwrap_or_default().as_bytes()
+        match &self.far {
+            Some(far) => far.split().1,
+            None => self.path.file_name().unwrap_or_default().as_bytes(),
+        }
     }
 
     /// Whether its name ends in a dot and `extension`, with something in front.
     pub(crate) fn has_extension(&self, extension: &str) -> bool {
-        self.0.extension().is_some_and(|its| its == extension)
+        Path::new(OsStr::from_bytes(self.name())).extension().is_some_and(|its| its == extension)
     }
 
     /// What is called `name` below it.
     pub(crate) fn join(&self, name: impl AsRef<OsStr>) -> Place {
-        Place(self.0.join(name.as_ref()))
+        match &self.far {
+            Some(_) if name.as_ref().is_empty() => self.clone(),
+            Some(far) => self.with_bytes([&far.inside()[..], name.as_ref().as_bytes()].concat()),
+            None => Place::new(self.path.join(name.as_ref())),
+        }
     }
 
     /// What is called `name` beside it.
     pub(crate) fn beside(&self, name: &[u8]) -> Place {
-        Place(self.0.with_file_name(OsStr::from_bytes(name)))
+        match &self.far {
+            Some(far) => self.with_bytes([far.split().0, name].concat()),
+            None => Place::new(self.path.with_file_name(OsStr::from_bytes(name))),
+        }
     }
 
     /// What is called as it is, but with another extension.
     pub(crate) fn with_extension(&self, extension: &str) -> Place {
-        Place(self.0.with_extension(extension))
+        let name = Path::new(OsStr::from_bytes(self.name())).with_extension(extension);
+        self.beside(name.as_os_str().as_bytes())
     }
 
     /// What is called as it is, with `ending` behind.
     pub(crate) fn and(&self, ending: &str) -> Place {
-        let mut name = self.0.clone().into_os_string();
-        name.push(ending);
-        Place(name.into())
+        self.with_bytes([self.bytes(), ending.as_bytes()].concat())
     }
 
     /// The folder that it is in. That of a bare name is the one that the process is in.
     pub(crate) fn folder(&self) -> Place {
-        Place::new(self.0.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+        match &self.far {
+            Some(far) => self.with_bytes(far.split().0.strip_suffix(b"/").unwrap_or_default().to_vec()),
+            None => {
+                let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                Place::new(folder.unwrap_or(Path::new(".")))
+            }
+        }
     }
 
     /// The folder that is so many folders above it, if there is one.
     pub(crate) fn above(&self, folders: usize) -> Option<Place> {
-        self.0.ancestors().nth(folders).map(Place::new)
+        match &self.far {
+            Some(_) if folders == 0 => Some(self.clone()),
+            Some(far) if far.key.is_empty() => None,
+            Some(_) => self.folder().above(folders - 1),
+            None => self.path.ancestors().nth(folders).map(Place::new),
+        }
     }
 
     /// Its whole name, from the root on.
@@ -79,7 +129,10 @@ impl Place {
     /// # Errors
     /// What the system says of the folder that the process is in.
     pub(crate) fn absolute(&self) -> io::Result<Place> {
-        std::path::absolute(&self.0).map(Place)
+        if self.far.is_some() {
+            return Ok(self.clone());
+        }
+        std::path::absolute(&self.path).map(Place::new)
     }
 
     /// Its one name among all that lead to it.
@@ -87,18 +140,24 @@ impl Place {
     /// # Errors
     /// What the system says if it is not there.
     pub(crate) fn canonical(&self) -> io::Result<Place> {
-        let _asking = asking(&self.0);
-        fs::canonicalize(&self.0).map(Place)
+        if self.far.is_some() {
+            return self.stat().map(|_| self.clone());
+        }
+        let _asking = asking(&self.path);
+        fs::canonicalize(&self.path).map(Place::new)
     }
 
     /// The bytes of its name, from the first to the last.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_os_str().as_bytes()
+        self.far.as_ref().map_or_else(|| self.path.as_os_str().as_bytes(), |far| &far.key)
     }
 
-    /// The place whose name has these bytes.
-    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Place {
-        Place(OsString::from_vec(bytes).into())
+    /// The place whose name has these bytes, where this one is.
+    pub(crate) fn with_bytes(&self, bytes: Vec<u8>) -> Place {
+        match &self.far {
+            Some(far) => Place::far(Arc::clone(&far.tree), bytes),
+            None => Place::new(OsString::from_vec(bytes)),
+        }
     }
 
     /// Whether something is there. A link to nothing is not.
@@ -108,8 +167,11 @@ impl Place {
 
     /// Whether something has this name, be it a link to nothing.
     pub(crate) fn is_taken(&self) -> bool {
-        let _asking = asking(&self.0);
-        self.0.symlink_metadata().is_ok()
+        if self.far.is_some() {
+            return self.is_there();
+        }
+        let _asking = asking(&self.path);
+        self.path.symlink_metadata().is_ok()
     }
 
     /// Whether there is a folder.
@@ -120,10 +182,13 @@ impl Place {
     /// What is there.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system or the store says.
     pub(crate) fn stat(&self) -> io::Result<Stat> {
-        let _asking = asking(&self.0);
-        let found = fs::metadata(&self.0)?;
+        let _asking = asking(&self.path);
+        if let Some(far) = &self.far {
+            return far.tree.stat(&far.key).map(|(stat, _)| stat);
+        }
+        let found = fs::metadata(&self.path)?;
         Ok(Stat { is_folder: found.is_dir(), is_file: found.is_file(), bytes: found.len() })
     }
 
@@ -132,29 +197,78 @@ impl Place {
     /// # Errors
     /// What the system says.
     pub(crate) fn identity(&self) -> io::Result<Identity> {
-        Identity::of_path(&self.0)
+        Identity::of_path(&self.path)
     }
 
     /// What is in the folder that is there, in no order.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system or the store says.
     pub(crate) fn list(&self) -> io::Result<List> {
-        let asking = asking(&self.0);
-        Ok(List { entries: fs::read_dir(&self.0)?, asking })
+        let asking = asking(&self.path);
+        let entries = match &self.far {
+            Some(far) => Entries::Far(far.tree.children(&far.inside())?.into_iter()),
+            None => Entries::Near(fs::read_dir(&self.path)?),
+        };
+        Ok(List { entries, asking })
+    }
+}
+
+impl Far {
+    /// What the keys below it begin with.
+    pub(crate) fn inside(&self) -> Vec<u8> {
+        if self.key.is_empty() { Vec::new() } else { [&self.key[..], b"/"].concat() }
+    }
+
+    /// The key up to its last slash, and the name behind that.
+    fn split(&self) -> (&[u8], &[u8]) {
+        let end = self.key.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        self.key.split_at(end)
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Place {}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        (self.far.is_some(), &self.path).cmp(&(other.far.is_some(), &other.path))
+    }
+}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.path.hash(state);
     }
 }
 
 impl AsRef<Path> for Place {
     fn as_ref(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 /// The entries of a folder.
 pub(crate) struct List {
-    entries: ReadDir,
+    entries: Entries,
     asking: Asking,
+}
+
+enum Entries {
+    Near(ReadDir),
+    /// Names, and whether each is a folder.
+    Far(std::vec::IntoIter<(Vec<u8>, bool)>),
 }
 
 impl Iterator for List {
@@ -162,16 +276,25 @@ impl Iterator for List {
 
     fn next(&mut self) -> Option<io::Result<Entry>> {
         self.asking.again();
-        self.entries.next().map(|entry| entry.map(Entry))
+        match &mut self.entries {
+            Entries::Near(entries) => entries.next().map(|entry| entry.map(Entry::Near)),
+            Entries::Far(entries) => entries.next().map(|(name, is_folder)| Ok(Entry::Far { name, is_folder })),
+        }
     }
 }
 
 /// An entry of a folder.
-pub(crate) struct Entry(DirEntry);
+pub(crate) enum Entry {
+    Near(DirEntry),
+    Far { name: Vec<u8>, is_folder: bool },
+}
 
 impl Entry {
     pub(crate) fn name(&self) -> OsString {
-        self.0.file_name()
+        match self {
+            Entry::Near(entry) => entry.file_name(),
+            Entry::Far { name, .. } => OsStr::from_bytes(name).to_owned(),
+        }
     }
 
     /// Whether it is a folder itself: a link to one is not.
@@ -179,7 +302,10 @@ impl Entry {
     /// # Errors
     /// What the system says, where its list does not tell.
     pub(crate) fn is_folder(&self) -> io::Result<bool> {
-        self.0.file_type().map(|kind| kind.is_dir())
+        match self {
+            Entry::Near(entry) => entry.file_type().map(|kind| kind.is_dir()),
+            Entry::Far { is_folder, .. } => Ok(*is_folder),
+        }
     }
 }
 

@@ -4,14 +4,14 @@
 use crate::dataset::{Dataset, FileTable};
 use crate::detect::{decide, nearest};
 use crate::find::absent::advised;
-use crate::find::paths::{FoundFiles, refuse_remote};
+use crate::find::named;
+use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths};
 use crate::formats::folder::Folder;
 use crate::formats::records::Records;
 use crate::options::{OptionKind, OptionSpec, Options};
-use crate::place::Place;
 use crate::watched::watched;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -88,14 +88,14 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
     ask: impl FnOnce(Paths, &Options) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let options = options.clone();
-    let named = paths.iter().map(|path| Place::new(path.as_ref())).collect();
-    let (paths, timeout) = (Paths::new(named, FORMATS), options.common().timeout);
+    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
+    let timeout = options.common().timeout;
     if timeout.is_zero() {
         let error = Error::new(ErrorKind::InvalidArgument, "no storage answers within a timeout of 0");
         return Err(error.with_remedy("give a longer one, or none"));
     }
     watched(timeout, move || {
-        refuse_remote(&paths)?;
+        let paths = Paths::new(named::places(&paths, &options.common().stores)?, FORMATS);
         // Here and not in each format, so that a missing path has the same error everywhere.
         ask(paths, &options).map_err(advised)
     })
@@ -166,6 +166,7 @@ fn check(format: &Format, options: &Options) -> Result<()> {
 mod tests {
     use super::*;
     use crate::detect::ELSEWHERE;
+    use crate::place::Place;
 
     #[test]
     fn no_time_at_all_is_refused() {

@@ -84,7 +84,8 @@ pub(crate) fn open(
 
 /// A hash of the names of all files that the paths match.
 #[pyfunction]
-pub(crate) fn names(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<u64> {
-    let found = crate::wait::for_work(py, move || dataset::inspect::names(&paths))?;
+pub(crate) fn names(py: Python<'_>, paths: Vec<PathBuf>, given: &Bound<'_, PyDict>) -> PyResult<u64> {
+    let options = options(given)?;
+    let found = crate::wait::for_work(py, move || dataset::inspect::names(&paths, &options))?;
     found.map_err(|error| raised(py, &error))
 }

@@ -4,6 +4,7 @@
 
 pub mod allocator;
 pub mod archive;
+pub mod bucket;
 pub mod check;
 pub mod child;
 pub mod device;

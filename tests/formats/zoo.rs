@@ -6,14 +6,16 @@ mod layouts;
 use super::shards::write_beton;
 use super::zip::archive;
 use crate::common::archive::Archive;
+use crate::common::bucket::Bucket;
 use crate::common::content::put;
 use layouts::LAYOUTS;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::dataset::inspect::detect;
-use uringload::dataset::{self, Options};
+use uringload::dataset::{self, Dataset, Options, SampleId};
 
 /// Name, files, what is asked, and what is expected.
 ///
@@ -115,8 +117,8 @@ fn write(layout: &str) -> TempDir {
 }
 
 /// What opening says: "tar 6 left 1", or the error.
-fn opened(root: &Path, asked: &str) -> String {
-    let (mut options, mut paths) = (Options::new().sidecars(false), Vec::new());
+fn opened(root: &Path, asked: &str, options: Options) -> (String, Option<Arc<dyn Dataset>>) {
+    let (mut options, mut paths) = (options.sidecars(false), Vec::new());
     for (name, value) in asked.split_whitespace().map(|word| word.split_once('=').expect("name=value")) {
         match name {
             "at" => paths.push(root.join(value)),
@@ -132,18 +134,14 @@ fn opened(root: &Path, asked: &str) -> String {
             if error.kind() == ErrorKind::InvalidArgument && !asked.contains("window_tokens") {
                 assert!(error.remedy().is_some_and(|remedy| !remedy.is_empty()), "no remedy: {error}");
             }
-            format!("? {error}")
+            (format!("? {error}"), None)
         }
         Ok(opened) => {
             let detected = detect(&paths, &options).expect("what was opened shows what it is");
             assert_eq!(detected.name, opened.format());
             let left: u64 = opened.index().left_out.iter().map(|left| left.count).sum();
-            format!(
-                "{} {}{}",
-                opened.format(),
-                opened.len(),
-                if left > 0 { format!(" left {left}") } else { String::new() }
-            )
+            let left = if left > 0 { format!(" left {left}") } else { String::new() };
+            (format!("{} {}{left}", opened.format(), opened.len()), Some(opened))
         }
     }
 }
@@ -154,7 +152,7 @@ fn a_hundred_layouts_are_what_they_are() {
     let mut wrong = Vec::new();
     for (name, layout, asked, expected) in LAYOUTS {
         let root = write(layout);
-        let found = opened(root.path(), asked);
+        let (found, _) = opened(root.path(), asked, Options::new());
         let fits = match expected.strip_prefix("? ") {
             Some(words) => found.starts_with('?') && words.split("; ").all(|word| found.contains(word)),
             None => found == *expected,
@@ -167,4 +165,33 @@ fn a_hundred_layouts_are_what_they_are() {
         }
     }
     assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), LAYOUTS.len(), wrong.join("\n"));
+}
+
+/// The same layouts as objects of a store: the same formats, samples and errors.
+#[test]
+fn layouts_are_the_same_in_a_store() {
+    let mut wrong = Vec::new();
+    for (name, layout, asked, _) in LAYOUTS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().join("data");
+        fs::rename(write(layout).keep(), &root).expect("a folder");
+        let (near, of_files) = opened(&root, asked, Options::new());
+        let options = Options::new().store("s3://bucket/", Bucket::of(folder.path()));
+        let (found, of_objects) = opened(Path::new("s3://bucket/data"), asked, options);
+        let (near, found) = (near.replace(&*root.to_string_lossy(), "ROOT"), found.replace("s3://bucket/data", "ROOT"));
+        if let Some((one, other)) = of_files.zip(of_objects) {
+            assert_eq!(one.fingerprint(), other.fingerprint(), "{name}");
+            assert_eq!(one.schema(), other.schema(), "{name}");
+            let key = |dataset: &Arc<dyn Dataset>, id| {
+                let mut key = Vec::new();
+                dataset.key(SampleId(id), &mut key);
+                key
+            };
+            (0..one.len()).for_each(|id| assert_eq!(key(&one, id), key(&other, id), "{name}"));
+        }
+        if found != near {
+            wrong.push(format!("{name} [{asked}]:\n  {near:?}\n  {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), LAYOUTS.len(), wrong.join("\n"));
 }

@@ -3,7 +3,7 @@
 use super::fingerprint::Fingerprint;
 use super::sample::FileId;
 use super::stamp::Stamp;
-use crate::place::Place;
+use crate::place::{Place, Tree};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct FileTable {
 /// Where the objects of a root are: their keys are these bytes and their names, end to end.
 #[derive(Clone, Debug)]
 struct Prefix {
-    store: Arc<dyn Store>,
+    tree: Arc<Tree>,
     bytes: Vec<u8>,
 }
 
@@ -74,14 +74,30 @@ impl FileTable {
 
     /// As [`push_root`](FileTable::push_root).
     pub(crate) fn push_root_at(&mut self, place: &Place) {
-        self.push_root(place.path());
+        match place.as_far() {
+            Some(far) => self.push_prefix(Arc::clone(&far.tree), far.inside()),
+            None => self.push_root(place.path()),
+        }
+    }
+
+    /// Starts a root that is the one with this number in another table.
+    pub(crate) fn push_root_of(&mut self, other: &FileTable, root: usize) {
+        match &other.stores[root] {
+            Some(prefix) => self.push_prefix(Arc::clone(&prefix.tree), prefix.bytes.clone()),
+            None => self.push_root(&other.roots[root]),
+        }
     }
 
     /// Starts a new root of objects: the keys of those that are pushed from now on are `prefix` and their names, end to
     /// end.
     pub fn push_store(&mut self, store: Arc<dyn Store>, prefix: &[u8]) {
-        self.roots.push(store.shown(prefix));
-        self.stores.push(Some(Prefix { store, bytes: prefix.to_vec() }));
+        self.push_prefix(Arc::new(Tree::new(store)), prefix.to_vec());
+    }
+
+    /// Starts a root of objects whose keys are these bytes and their names, end to end.
+    pub(crate) fn push_prefix(&mut self, tree: Arc<Tree>, bytes: Vec<u8>) {
+        self.roots.push(tree.shown(bytes.strip_suffix(b"/").unwrap_or(&bytes)));
+        self.stores.push(Some(Prefix { tree, bytes }));
         self.root_starts.push(self.sizes.len() as u32);
     }
 
@@ -209,12 +225,12 @@ impl FileTable {
     pub fn far(&self, file: FileId) -> Option<FarFile<'_>> {
         let prefix = self.stores[self.root_of(file)].as_ref()?;
         let key = [&prefix.bytes[..], self.name(file)].concat();
-        Some(FarFile { store: &prefix.store, key, version: self.stamp(file).version() })
+        Some(FarFile { store: prefix.tree.store(), key, version: self.stamp(file).version() })
     }
 
     /// The store of a root (an index into `roots`), if its files are objects.
     pub fn store_of(&self, root: usize) -> Option<&Arc<dyn Store>> {
-        self.stores[root].as_ref().map(|prefix| &prefix.store)
+        self.stores[root].as_ref().map(|prefix| prefix.tree.store())
     }
 
     /// The first root: the place of a dataset in messages.
@@ -265,6 +281,34 @@ impl FileTable {
         change.map_or(Ok(()), |error| Err(error.with_path(self.path(file))))
     }
 
+    /// Lists the objects of all roots again.
+    ///
+    /// # Errors
+    /// What a store says.
+    pub(crate) fn list_anew(&self) -> Result<()> {
+        self.stores.iter().flatten().for_each(|prefix| prefix.tree.forget());
+        for (prefix, root) in
+            self.stores.iter().zip(&self.roots).filter_map(|(prefix, root)| prefix.as_ref().zip(Some(root)))
+        {
+            if prefix.tree.store().lists() {
+                prefix.tree.all(&prefix.bytes).map_err(|error| Error::io("cannot list", error).with_path(root))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an object is the one that was indexed.
+    ///
+    /// # Errors
+    /// `Changed` if it is not.
+    pub(crate) fn is_object(&self, file: FileId, version: Option<Version>, size: u64) -> Result<()> {
+        if (version, size) == (self.stamp(file).version(), self.size(file)) {
+            return Ok(());
+        }
+        let what = "the object was written anew since it was listed";
+        Err(Error::new(ErrorKind::Changed, what).with_path(self.path(file)).with_remedy("open the dataset again"))
+    }
+
     /// A hash of the files' sizes and of their times of modification and of change.
     #[doc(hidden)]
     pub fn stamps(&self) -> u64 {
@@ -310,12 +354,21 @@ impl FileTable {
 
     /// Where the files below a root (an index into `roots`) are.
     pub(crate) fn root_at(&self, root: usize) -> Place {
-        Place::new(&self.roots[root])
+        match &self.stores[root] {
+            Some(prefix) => {
+                let key = prefix.bytes.strip_suffix(b"/").unwrap_or(&prefix.bytes);
+                Place::far(Arc::clone(&prefix.tree), key.to_vec())
+            }
+            None => Place::new(&self.roots[root]),
+        }
     }
 
     /// Where a file is.
     pub(crate) fn at(&self, file: FileId) -> Place {
-        Place::new(self.path(file))
+        match &self.stores[self.root_of(file)] {
+            Some(prefix) => Place::far(Arc::clone(&prefix.tree), [&prefix.bytes[..], self.name(file)].concat()),
+            None => Place::new(self.path(file)),
+        }
     }
 
     /// Heap bytes that the table takes, names included.

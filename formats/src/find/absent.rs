@@ -1,5 +1,6 @@
 //! What to do about a path that is not there.
 
+use crate::find::named::elsewhere;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind};
 
@@ -17,6 +18,9 @@ pub(crate) fn advised(error: Error) -> Error {
 /// Names the first part of the path that is not there: a name with a slip, or what a disk that is not mounted would
 /// have. `None` if all of it is there.
 pub(crate) fn advice(path: &Path) -> Option<String> {
+    if elsewhere(path).is_some() {
+        return None;
+    }
     let whole = std::env::current_dir().map_or_else(|_| PathBuf::from(path), |folder| folder.join(path));
     let missing = whole.ancestors().take_while(|part| !part.exists()).last()?;
     if let Ok(target) = missing.read_link() {

@@ -1,6 +1,7 @@
 //! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
 use crate::dataset::{FileId, FileTable, SkipReason, Skips, Stamp, too_many_files};
+use crate::find::objects;
 use crate::find::patterns::{Argument, expand};
 use crate::find::walk::{FileType, Measured, measure_paths, walk};
 use crate::place::Place;
@@ -47,34 +48,6 @@ pub(crate) fn thread_count(asked: usize) -> usize {
 /// Number of threads for reading short headers, for `asked`; 0 means "as many as suit the disk".
 pub(crate) fn header_thread_count(asked: usize) -> usize {
     if asked == 0 { HEADER_THREADS } else { asked }
-}
-
-/// Schemes of what is not on a filesystem, and how to bring it there.
-const REMOTE: [(&str, &str); 9] = [
-    ("s3", "copy it (aws s3 sync, s5cmd) or mount it (mount-s3)"),
-    ("gs", "copy it (gcloud storage rsync) or mount it (gcsfuse)"),
-    ("az", "copy it (azcopy) or mount it (blobfuse2)"),
-    ("abfs", "copy it (azcopy) or mount it (blobfuse2)"),
-    ("abfss", "copy it (azcopy) or mount it (blobfuse2)"),
-    ("hf", "download it: hf download NAME --repo-type dataset --local-dir DIR"),
-    ("hdfs", "copy it: hdfs dfs -get"),
-    ("http", "download it"),
-    ("https", "download it"),
-];
-
-/// The place, where it is the address of something elsewhere and not there as a path.
-fn url(place: &Place) -> Option<(&Place, &'static str)> {
-    let (scheme, _) = place.path().to_str()?.split_once("://")?;
-    let (_, remedy) = REMOTE.iter().find(|(known, _)| scheme.eq_ignore_ascii_case(known))?;
-    (!place.is_taken()).then_some((place, *remedy))
-}
-
-/// Refuses what is not on a filesystem.
-pub(crate) fn refuse_remote(named: &[Place]) -> Result<()> {
-    let Some((place, remedy)) = named.iter().find_map(url) else { return Ok(()) };
-    let what = "this is not on a filesystem, and only files of one are read";
-    let error = Error::new(ErrorKind::InvalidArgument, what).with_path(place);
-    Err(error.with_remedy(format!("{remedy}, and name the folder")))
 }
 
 /// Finds the files that what was named matches: folders with everything below them, files, and patterns for either.
@@ -236,8 +209,8 @@ impl FoundFiles {
             files.set_fallback(fallback);
         }
         let mut single_now: Vec<Range<u32>> = Vec::new();
-        for (root, place) in all.roots().iter().enumerate() {
-            files.push_root(place);
+        for root in 0..all.roots().len() {
+            files.push_root_of(&all, root);
             for file in all.files_of(root).map(FileId) {
                 let name = all.name(file);
                 if keep(&all, file) {
@@ -270,12 +243,12 @@ impl FoundFiles {
 
     /// Adds paths that were named explicitly. Whatever cannot be used is an error, since it was asked for by name.
     fn add_named(&mut self, places: Vec<Place>, threads: usize) -> Result<()> {
-        let measured = measure_paths(Path::new(""), &places, threads);
+        let measured = measured(&places, threads)?;
         let mut group = Vec::new();
         for (place, measured) in places.into_iter().zip(measured) {
             if let Ok((FileType::Directory, ..)) = measured {
                 self.add_single_files(std::mem::take(&mut group))?;
-                walk(place.path(), threads, &mut self.files, &mut self.skips)?;
+                walk(&place, threads, &mut self.files, &mut self.skips)?;
             } else {
                 let measured = regular(place.path(), measured)?;
                 group.push((place, measured));
@@ -287,24 +260,27 @@ impl FoundFiles {
     /// Adds paths that match a pattern. What is not a sample is skipped, as in a folder.
     fn add_matched(&mut self, root: &Place, names: Vec<PathBuf>, threads: usize) -> Result<()> {
         let mut is_root_open = false;
-        for (name, measured) in names.iter().zip(measure_paths(root.path(), &names, threads)) {
-            let place = root.join(name);
+        let places: Vec<Place> = names.iter().map(|name| root.join(name)).collect();
+        for ((name, place), measured) in names.iter().zip(&places).zip(measured(&places, threads)?) {
             match measured {
                 Ok((FileType::RegularFile, size, stamp)) => {
                     if !std::mem::replace(&mut is_root_open, true) {
                         self.files.push_root_at(root);
                     }
-                    self.push(root.path(), name, (size, stamp))?;
+                    let pushed = self.files.push_stamped(name.as_os_str().as_bytes(), size, stamp);
+                    pushed.ok_or_else(|| too_many_files(root.path()))?;
                 }
                 Ok((FileType::Directory, ..)) => {
                     is_root_open = false;
                     self.matched.insert(self.files.roots().len(), name.clone());
-                    walk(place.path(), threads, &mut self.files, &mut self.skips)?;
+                    walk(place, threads, &mut self.files, &mut self.skips)?;
                 }
                 Ok(_) => self.skips.add(SkipReason::Special, place.path()),
-                Err(Errno::NOENT | Errno::NOTDIR) => self.skips.add(SkipReason::DanglingLink, place.path()),
-                Err(Errno::LOOP) => self.skips.add(SkipReason::LinkLoop, place.path()),
-                Err(errno) => return Err(Error::io("cannot read its size", errno.into()).with_path(place)),
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(Errno::NOENT | Errno::NOTDIR) => self.skips.add(SkipReason::DanglingLink, place.path()),
+                    Some(Errno::LOOP) => self.skips.add(SkipReason::LinkLoop, place.path()),
+                    _ => return Err(Error::io("cannot read its size", error).with_path(place)),
+                },
             }
         }
         Ok(())
@@ -316,9 +292,17 @@ impl FoundFiles {
         self.has_single_files |= !group.is_empty();
         let mut rest = &group[..];
         while let Some((first, _)) = rest.first() {
+            if let Some(far) = first.as_far() {
+                let start = self.files.len() as u32;
+                rest = &rest[objects::add_single(rest, far, &mut self.files)?..];
+                self.single.push(start..self.files.len() as u32);
+                continue;
+            }
             let mut root = first.path().parent().unwrap_or(Path::new(""));
             let mut count = 1;
-            for path in rest[1..].iter().map(|(place, _)| place.path()) {
+            for path in
+                rest[1..].iter().take_while(|(place, _)| place.as_far().is_none()).map(|(place, _)| place.path())
+            {
                 let Some(common) = root.ancestors().find(|ancestor| path.starts_with(ancestor)) else { break };
                 // "" is above every relative path, and `starts_with` also accepts it as a prefix of absolute ones.
                 if common.as_os_str().is_empty() && path.is_absolute() {
@@ -345,6 +329,22 @@ impl FoundFiles {
     }
 }
 
+/// Types, sizes and stamps of what is at these places, in order.
+///
+/// # Errors
+/// What a store says that cannot be listed.
+fn measured(places: &[Place], threads: usize) -> Result<Vec<Measured>> {
+    if places.iter().all(|place| place.as_far().is_none()) {
+        return Ok(measure_paths(Path::new(""), places, threads));
+    }
+    objects::expect(places)?;
+    let measure = |place: &Place| match place.as_far() {
+        Some(far) => objects::measure(far),
+        None => measure_paths(Path::new(""), &[place], 1).remove(0),
+    };
+    Ok(places.iter().map(measure).collect())
+}
+
 /// The size and the stamp of what was named as a file.
 fn regular(path: &Path, measured: Measured) -> Result<(u64, Stamp)> {
     match measured {
@@ -356,7 +356,7 @@ fn regular(path: &Path, measured: Measured) -> Result<(u64, Stamp)> {
             let what = format!("this is neither a file nor a folder but a {}", describe(kind));
             Err(Error::new(ErrorKind::WrongFileType, what).with_path(path))
         }
-        Err(errno) => Err(Error::io("cannot find", errno.into()).with_path(path)),
+        Err(error) => Err(Error::io("cannot find", error).with_path(path)),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::find::absent::advice;
 use crate::place::Place;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
@@ -30,12 +30,16 @@ pub(crate) fn expand(place: &Place, out: &mut Vec<Argument>) -> Result<()> {
         return Ok(());
     }
     for bytes in expand_braces(place)? {
-        let place = Place::of_bytes(bytes);
+        let place = place.with_bytes(bytes);
         if !has_any(place.bytes(), b"*?[") || place.is_taken() {
             out.push(Argument::Named(place));
             continue;
         }
-        let (root, steps) = parse_pattern(place.path())?;
+        let (root, steps) = parse_pattern(&place)?;
+        if let Some(far) = root.as_far() {
+            // One listing answers whatever the pattern asks.
+            far.tree.all(&far.inside()).map_err(|error| Error::io("cannot list", error).with_path(&root))?;
+        }
         let mut names = Vec::new();
         find(&root, Path::new(""), &steps, &mut names)?;
         if names.is_empty() {
@@ -141,7 +145,11 @@ enum Step {
 }
 
 /// Splits a pattern into the part before the first wildcard, and the steps after it.
-fn parse_pattern(path: &Path) -> Result<(Place, Vec<Step>)> {
+fn parse_pattern(place: &Place) -> Result<(Place, Vec<Step>)> {
+    if let Some(far) = place.as_far() {
+        return pattern_of_key(place, &far.key);
+    }
+    let path = place.path();
     let (mut root, mut steps) = (PathBuf::new(), Vec::new());
     for component in path.components() {
         let Component::Normal(name) = component else {
@@ -159,22 +167,44 @@ fn parse_pattern(path: &Path) -> Result<(Place, Vec<Step>)> {
             } else {
                 steps.push(Step::Literal(name.to_os_string()));
             }
-        } else if name == "**" {
-            if !matches!(steps.last(), Some(Step::AnyDepth)) {
-                steps.push(Step::AnyDepth);
-            }
         } else {
-            let bad = |why: String| {
-                Error::new(ErrorKind::InvalidArgument, format!("the pattern is wrong: {why}")).with_path(path)
-            };
-            let text = name.to_str().ok_or_else(|| bad("a name with a wildcard is not UTF-8".into()))?;
-            steps.push(Step::Pattern(glob::Pattern::new(text).map_err(|error| bad(error.msg.into()))?));
+            push_wildcards(place, name, &mut steps)?;
         }
     }
     if root.as_os_str().is_empty() {
         root.push(".");
     }
     Ok((Place::new(root), steps))
+}
+
+/// As `parse_pattern`, for a key: all between its slashes are names.
+fn pattern_of_key(place: &Place, key: &[u8]) -> Result<(Place, Vec<Step>)> {
+    let names: Vec<&[u8]> = key.split(|&byte| byte == b'/').collect();
+    let literal = names.iter().position(|name| has_any(name, b"*?[")).unwrap_or(names.len());
+    let mut steps = Vec::new();
+    for name in names[literal..].iter().map(|name| OsStr::from_bytes(name)) {
+        if has_any(name.as_bytes(), b"*?[") {
+            push_wildcards(place, name, &mut steps)?;
+        } else {
+            steps.push(Step::Literal(name.to_os_string()));
+        }
+    }
+    Ok((place.with_bytes(names[..literal].join(&b'/')), steps))
+}
+
+/// Adds the step of a name that has wildcards.
+fn push_wildcards(place: &Place, name: &OsStr, steps: &mut Vec<Step>) -> Result<()> {
+    if name == "**" {
+        if !matches!(steps.last(), Some(Step::AnyDepth)) {
+            steps.push(Step::AnyDepth);
+        }
+        return Ok(());
+    }
+    let bad =
+        |why: String| Error::new(ErrorKind::InvalidArgument, format!("the pattern is wrong: {why}")).with_path(place);
+    let text = name.to_str().ok_or_else(|| bad("a name with a wildcard is not UTF-8".into()))?;
+    steps.push(Step::Pattern(glob::Pattern::new(text).map_err(|error| bad(error.msg.into()))?));
+    Ok(())
 }
 
 /// Appends what matches `steps` below `root/relative`.
@@ -232,7 +262,6 @@ fn list(place: &Place) -> Result<Vec<(OsString, bool)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
 
     fn braces(text: &str) -> Vec<String> {
         let paths = expand_braces(&Place::new(text)).unwrap();

@@ -5,7 +5,9 @@
 //! path_resolution(7).
 
 use crate::dataset::{FileTable, SEGMENT_BYTES, SkipReason, Skips, Stamp, too_many_files};
+use crate::find::objects;
 use crate::parallel::{in_parallel, some_threads};
+use crate::place::Place;
 use crate::watched::asking;
 pub(crate) use rustix::fs::FileType;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags};
@@ -30,7 +32,11 @@ const FOLDER_LINKS_MAX: u64 = 1 << 18;
 const LISTING_BYTES: usize = 64 << 10;
 
 /// Appends every file below the folder `root` to `files`, sorted by the bytes of their relative paths.
-pub(crate) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
+pub(crate) fn walk(root: &Place, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
+    if let Some(far) = root.as_far() {
+        return objects::add(root, far, files, skips);
+    }
+    let root = root.path();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let asking = asking(root);
     let fd = rustix::fs::open(root, flags, Mode::empty())
@@ -96,7 +102,7 @@ fn append_sorted(root: &Path, mut parts: Vec<Found>, files: &mut FileTable) -> R
 }
 
 /// Type, size in bytes and stamp of a path's target.
-pub(crate) type Measured = rustix::io::Result<(FileType, u64, Stamp)>;
+pub(crate) type Measured = std::io::Result<(FileType, u64, Stamp)>;
 
 /// State shared by all threads.
 struct Walk<'a> {
@@ -363,7 +369,7 @@ fn skip_reason(errno: Errno, linked: bool) -> Option<SkipReason> {
 }
 
 /// Type, size in bytes and stamp of the target of `name`.
-fn stat(folder: impl AsFd, name: impl rustix::path::Arg) -> Measured {
+fn stat(folder: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<(FileType, u64, Stamp)> {
     let stat = rustix::fs::statx(folder, name, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
     let identity = Identity::from(&stat);
     Ok((FileType::from_raw_mode(stat.stx_mode.into()), identity.size, Stamp::of(&identity)))
@@ -429,7 +435,7 @@ pub(crate) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], thr
     let measure = |path: &P| {
         let path = base.join(path);
         let _asking = asking(&path);
-        stat(CWD, &path)
+        Ok(stat(CWD, &path)?)
     };
     let share = paths.len().div_ceil(threads.max(1)).max(TASK_FILES);
     let shares: Vec<&[P]> = paths.chunks(share).collect();

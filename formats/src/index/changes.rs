@@ -1,12 +1,13 @@
 //! Whether a dataset's files are still those that were indexed: a run that indexes anew asks this.
 
 use crate::dataset::{FileId, FileTable, Fingerprint};
+use crate::find::named;
 use crate::find::names::has_extension;
 use crate::find::paths::{index, thread_count};
 use crate::index::opened::Content;
 use crate::index::sidecar;
+use crate::options::Options;
 use crate::parallel::in_parallel;
-use crate::place::Place;
 use crate::watched::{LIMIT, watched};
 use std::path::Path;
 use uringload_core::{Error, Result};
@@ -39,6 +40,9 @@ impl FileTable {
     /// # }
     /// ```
     pub fn changed(&self) -> Option<(u64, Error)> {
+        if let Err(error) = self.list_anew() {
+            return Some((1, error));
+        }
         // Fits: a table has fewer than 2^32 files.
         let files = self.len() as u32;
         let tasks: Vec<u32> = (0..files).step_by(TASK_FILES as usize).collect();
@@ -54,6 +58,10 @@ impl FileTable {
 
     fn change_of(&self, file: FileId) -> Option<Error> {
         let place = self.at(file);
+        if let Some(far) = place.as_far() {
+            let found = far.tree.stat(&far.key).map_err(|error| Error::io("cannot find", error).with_path(&place));
+            return found.and_then(|(stat, version)| self.is_object(file, version, stat.bytes)).err();
+        }
         let identity = match place.identity() {
             Ok(identity) => identity,
             Err(error) => return Some(Error::io("cannot find", error).with_path(place)),
@@ -68,8 +76,8 @@ impl FileTable {
 ///
 /// # Errors
 /// As [`open`](crate::open) for paths that cannot be listed.
-pub fn names<P: AsRef<Path>>(paths: &[P]) -> Result<u64> {
-    let named: Vec<Place> = paths.iter().map(|path| Place::new(path.as_ref())).collect();
+pub fn names<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<u64> {
+    let named = named::places(paths, &options.common().stores)?;
     watched(LIMIT, move || names_of(&index(&named, thread_count(0))?.files))
 }
 

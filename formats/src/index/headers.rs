@@ -36,7 +36,10 @@ impl Source {
     pub(super) fn to_scan(files: &FileTable, file: FileId) -> Result<Source> {
         let place = files.at(file);
         let content = opened(&place, "cannot open")?;
-        files.is_still(file, content.identity(), || content.inodes_vary())?;
+        match content.version() {
+            None => files.is_still(file, content.identity(), || content.inodes_vary())?,
+            Some(version) => files.is_object(file, version, content.size())?,
+        }
         Ok(Source { size: content.size(), content, place })
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod checks;
 pub(crate) mod content;
 pub(crate) mod headers;
 pub(crate) mod indexes;
+pub(crate) mod object;
 pub(crate) mod opened;
 pub(crate) mod packed;
 pub(crate) mod sidecar;

@@ -2,6 +2,7 @@
 
 use crate::dataset::Stamp;
 use crate::find::absent::advised;
+use crate::index::object::Object;
 use crate::place::Place;
 use crate::watched::asking;
 use rustix::fs::{Advice, CWD};
@@ -11,37 +12,59 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use uringload_core::store::Version;
 use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::{Identity, OpenFlags, advise_random, cachestat, inodes_vary};
 
-/// The bytes of an open file.
+/// The bytes of an open file, or of an object.
 #[derive(Debug)]
 pub(crate) struct Content {
-    file: File,
+    bytes: Bytes,
     /// As it was when it was opened.
     identity: Identity,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    File(File),
+    Object(Object),
 }
 
 impl Content {
     /// Opens a file only if it is a regular one: opening a FIFO would wait for a writer.
     ///
     /// # Errors
-    /// What the system says; `InvalidInput` for anything else.
+    /// What the system or the store says; `InvalidInput` for anything else.
     pub(crate) fn open(place: &Place) -> io::Result<Content> {
         let _asking = asking(place.path());
+        if let Some(far) = place.as_far() {
+            let object = Object::open(far)?;
+            return Ok(Content { identity: object.identity(), bytes: Bytes::Object(object) });
+        }
         // Reads of a regular file block whatever O_NONBLOCK says.
         let opened = uringload_sys::file::open(CWD, place.bytes(), OpenFlags::default().nonblock(true))?;
-        Ok(Content { file: opened.file.into(), identity: opened.identity })
+        Ok(Content { bytes: Bytes::File(opened.file.into()), identity: opened.identity })
     }
 
-    /// The file that it is.
+    /// The file that it is. That of an object stands for its version.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
     /// What it is known by in a table of files.
     pub(crate) fn stamp(&self) -> Stamp {
-        Stamp::of(&self.identity)
+        match &self.bytes {
+            Bytes::File(_) => Stamp::of(&self.identity),
+            Bytes::Object(object) => Stamp::of_version(object.version()),
+        }
+    }
+
+    /// The version of an object, if it has one; `None` for a file.
+    pub(super) fn version(&self) -> Option<Option<Version>> {
+        match &self.bytes {
+            Bytes::File(_) => None,
+            Bytes::Object(object) => Some(object.version()),
+        }
     }
 
     /// Size in bytes.
@@ -51,57 +74,71 @@ impl Content {
 
     /// Whether its file system gives the same file another inode from time to time.
     pub(crate) fn inodes_vary(&self) -> bool {
-        inodes_vary(self.file.as_fd())
+        self.file().is_some_and(inodes_vary)
     }
 
-    /// Whether it is what it was when it was opened.
+    /// Whether it is what it was when it was opened. Each read of an object asks for its version.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
-        Ok(Identity::of(self.file.as_fd())? == self.identity)
+        self.file().map_or(Ok(true), |file| Ok(Identity::of(file)? == self.identity))
     }
 
     /// Reads up to `into.len()` bytes at `offset`; fewer at the end.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system or the store says.
     pub(crate) fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(into, offset)
+        match &self.bytes {
+            Bytes::File(file) => file.read_at(into, offset),
+            Bytes::Object(object) => object.read_at(into, offset),
+        }
     }
 
     /// Fills `into` with the bytes at `offset`.
     ///
     /// # Errors
-    /// What the system says; `UnexpectedEof` if it ends before.
+    /// What the system or the store says; `UnexpectedEof` if it ends before.
     pub(crate) fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+        match &self.bytes {
+            Bytes::File(file) => file.read_exact_at(into, offset),
+            Bytes::Object(object) if object.read_at(into, offset)? == into.len() => Ok(()),
+            Bytes::Object(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// Whether some of these bytes are in memory. If unknown, yes: pages that others need are worth more than pages
     /// that no one needs.
     pub(super) fn is_cached(&self, offset: u64, len: u64) -> bool {
-        cachestat(self.file.as_fd(), offset, len).map_or(true, |stat| stat.cached > 0)
+        self.file().is_none_or(|file| cachestat(file, offset, len).map_or(true, |stat| stat.cached > 0))
     }
 
     /// Says that no more will be read than what is asked for. What takes no advice reads ahead.
     pub(super) fn advise_random(&self) {
-        let _ = advise_random(self.file.as_fd());
+        self.file().map(advise_random);
     }
 
     /// Says that it will be read from one end to the other. What takes no advice does without.
     pub(super) fn advise_sequential(&self) {
-        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Sequential);
+        self.advise(0, 0, Advice::Sequential);
     }
 
     /// Says that these bytes need not stay in memory.
     pub(super) fn forget(&self, offset: u64, len: u64) {
-        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+        self.advise(offset, len, Advice::DontNeed);
     }
 
-    /// The file itself, for who asks about its rights.
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    fn advise(&self, offset: u64, len: u64, advice: Advice) {
+        self.file().map(|file| rustix::fs::fadvise(file, offset, NonZeroU64::new(len), advice));
+    }
+
+    /// The file itself, for who asks about its rights; none of an object.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.bytes {
+            Bytes::File(file) => Some(file.as_fd()),
+            Bytes::Object(_) => None,
+        }
     }
 }
 
@@ -138,7 +175,10 @@ impl io::Read for Reader {
 /// # Errors
 /// `WrongFileType` for anything else; the system's error.
 pub fn open_regular(path: &Path, failed: &'static str) -> Result<File> {
-    Ok(opened(&Place::new(path), failed).map_err(advised)?.file)
+    match opened(&Place::new(path), failed).map_err(advised)?.bytes {
+        Bytes::File(file) => Ok(file),
+        Bytes::Object(_) => unreachable!("a path is no object"),
+    }
 }
 
 pub(super) fn opened(place: &Place, failed: &'static str) -> Result<Content> {
@@ -154,6 +194,6 @@ pub(super) fn opened(place: &Place, failed: &'static str) -> Result<Content> {
 impl From<File> for Content {
     fn from(file: File) -> Content {
         let identity = Identity::of(file.as_fd()).unwrap();
-        Content { file, identity }
+        Content { bytes: Bytes::File(file), identity }
     }
 }

@@ -102,7 +102,8 @@ impl Sidecar {
         memory: &Memory,
     ) -> Result<Sidecar, String> {
         let written = file.identity().modified.0;
-        let store = if memory.take(file.size()) {
+        // Samples are located by the thread that reads, which cannot wait for a store of objects.
+        let store = if file.file().is_none() || memory.take(file.size()) {
             // Fits: at most RESIDENT_BYTES.
             let mut bytes = vec![0; file.size() as usize];
             file.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;

@@ -39,7 +39,7 @@ class Reindex:
 def _names(dataset: Dataset) -> int | None:
     """None where no path is named, or one cannot be listed: opening it says why."""
     try:
-        return native.names(dataset._paths) if dataset._paths else None
+        return native.names(dataset._paths, dataset._options) if dataset._paths else None
     except Error:
         return None
 

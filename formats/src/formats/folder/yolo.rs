@@ -66,7 +66,7 @@ fn labels_of(image: &Place) -> Result<Place> {
     let labels = image.with_extension("txt");
     let bytes = labels.bytes();
     let Some(at) = memchr::memmem::rfind(bytes, b"/images/") else { return Ok(labels) };
-    Ok(Place::of_bytes([&bytes[..at], b"/labels/", &bytes[at + b"/images/".len()..]].concat()))
+    Ok(image.with_bytes([&bytes[..at], b"/labels/", &bytes[at + b"/images/".len()..]].concat()))
 }
 
 /// The files in folders of labels that are no labels of an image. Beside images there may be any text.

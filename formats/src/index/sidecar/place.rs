@@ -9,7 +9,7 @@ use crate::index::opened::Content;
 use crate::place::Place;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -60,11 +60,14 @@ impl Places {
 
     /// The current index of a shard, if there is one; otherwise why each candidate file was rejected.
     pub(crate) fn find(&self, shard: &Shard, source: &Source, memory: &Memory) -> Result<Sidecar, Refused> {
-        let (mut refused, path, content) = (Refused::default(), source.path(), source.content());
-        let cached = self.cached(path).map(|place| (place, None));
-        for (path, owner) in [(beside(path), Some(content.file()))].into_iter().chain(cached) {
-            let place = Place::new(&path);
-            match Content::open(&place).map(|file| (distrust(file.file(), owner), file)) {
+        let (mut refused, content) = (Refused::default(), source.content());
+        let beside = (source.place().and(&format!(".{EXTENSION}")), content.file());
+        let cached = self.cached(source.place()).map(|path| (Place::new(path), None));
+        for (place, owner) in [beside].into_iter().chain(cached) {
+            let path = place.path().to_path_buf();
+            // Who may write an index beside an object may write the object.
+            let distrusted = |file: &Content| file.file().and_then(|own| distrust(own, owner));
+            match Content::open(&place).map(|file| (distrusted(&file), file)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => refused.unfit.push((path, error.to_string())),
                 Ok((Some(reason), _)) => refused.untrusted.push((path, reason)),
@@ -79,13 +82,18 @@ impl Places {
 
     /// Writes the index `image` of an open shard to disk.
     pub(crate) fn keep(&self, source: &Source, image: &[u8]) -> Written {
-        let (path, shard) = (source.path(), source.content().file());
-        let place = beside(path);
-        let error = match self.replace(&place, shard, image) {
-            Ok(()) => return Written::Beside(place),
-            Err(error) => error,
+        let shard = source.content().file();
+        let error = match shard {
+            Some(_) => {
+                let place = beside(source.path());
+                match self.replace(&place, shard, image) {
+                    Ok(()) => return Written::Beside(place),
+                    Err(error) => error,
+                }
+            }
+            None => io::Error::other("nothing is written to a store of objects"),
         };
-        let Some(cached) = self.cached(path) else { return Written::Nowhere(error) };
+        let Some(cached) = self.cached(source.place()) else { return Written::Nowhere(error) };
         match fs::create_dir_all(folder_of(&cached)).and_then(|()| self.replace(&cached, shard, image)) {
             Ok(()) => Written::InCache(cached, error),
             Err(error) => Written::Nowhere(error),
@@ -94,7 +102,7 @@ impl Places {
 
     /// Writes a file of another name, syncs it, and renames it: a reader of `path` sees all of the old file or all of
     /// the new one, even after a power failure. Only users who may read `shard` may read the file.
-    fn replace(&self, path: &Path, shard: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&self, path: &Path, shard: Option<BorrowedFd<'_>>, bytes: &[u8]) -> io::Result<()> {
         let folder = folder_of(path);
         self.clean(folder);
         // Two processes differ in process ID or, in containers, in time; if they do not, O_EXCL reports it.
@@ -103,7 +111,10 @@ impl Places {
         name.push(path.file_name().unwrap_or_default());
         name.push(format!(".{}.{time}", std::process::id()));
         let temporary = folder.join(name);
-        let rights = rustix::fs::fstat(shard)?.st_mode & 0o644;
+        let rights = match shard {
+            Some(shard) => rustix::fs::fstat(shard)?.st_mode & 0o644,
+            None => 0o600,
+        };
         if write_unnamed(folder, rights, bytes, &temporary).is_err() {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(rights).open(&temporary)?;
             // So that it is not taken for abandoned. Where files cannot be locked, none is.
@@ -127,13 +138,13 @@ impl Places {
     }
 
     /// Names in the cache carry a hash of the shard's whole path, because shards of many datasets have the same names.
-    fn cached(&self, path: &Path) -> Option<PathBuf> {
+    fn cached(&self, place: &Place) -> Option<PathBuf> {
         let cache = self.cache.as_ref()?;
-        let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let whole = place.canonical().unwrap_or_else(|_| place.clone());
         let mut hash = Fingerprint::new("path");
-        hash.bytes(whole.as_os_str().as_bytes());
+        hash.bytes(whole.path().as_os_str().as_bytes());
         let mut name = OsString::from(format!("{:016x}-", hash.finish()));
-        name.push(path.file_name().unwrap_or_default());
+        name.push(OsStr::from_bytes(place.name()));
         name.push(".");
         name.push(EXTENSION);
         Some(cache.join(name))
@@ -175,7 +186,8 @@ fn remove_abandoned(folder: &Path) {
         let written = UNIX_EPOCH + Duration::from_secs(file.identity().changed.0.try_into().unwrap_or(0));
         let is_begun = file.size() > 0 || written.elapsed().is_ok_and(|since| since > BEGUN_WITHIN);
         // A process at work holds the lock.
-        if is_begun && rustix::fs::flock(file.file(), FlockOperation::NonBlockingLockExclusive).is_ok() {
+        let lock = |file| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_begun && file.file().is_some_and(lock) {
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -1,0 +1,67 @@
+//! Finds the objects of a store, which its listing measures at once.
+
+use crate::dataset::{FileTable, SkipReason, Skips, Stamp, too_many_files};
+use crate::find::walk::{FileType, Measured};
+use crate::place::{Far, Place};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use uringload_core::{Error, Result};
+
+/// Appends every object below `root` to `files`, sorted by the bytes of its name, as a walk appends files.
+pub(super) fn add(root: &Place, far: &Far, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
+    let inside = far.inside();
+    let listing = far.tree.all(&inside).map_err(|error| Error::io("cannot list", error).with_path(root))?;
+    files.push_root_at(root);
+    files.reserve_exact(listing.len());
+    for index in 0..listing.len() {
+        let name = listing.name(index);
+        if name.split(|&byte| byte == b'/').any(|part| part.starts_with(b".") && part != b"." && part != b"..") {
+            skips.add(SkipReason::Hidden, root.join(OsStr::from_bytes(name)).path());
+            continue;
+        }
+        files
+            .push_object(name, listing.size(index), listing.version(index))
+            .ok_or_else(|| too_many_files(root.path()))?;
+    }
+    Ok(())
+}
+
+/// Appends the first of these places, which are objects, and those after it of the same store: below the deepest folder
+/// that has all of them. Returns how many they are.
+pub(super) fn add_single(group: &[(Place, (u64, Stamp))], first: &Far, files: &mut FileTable) -> Result<usize> {
+    let of_store = |(place, _): &&(Place, _)| place.as_far().is_some_and(|far| Arc::ptr_eq(&far.tree, &first.tree));
+    let these: Vec<&(Place, (u64, Stamp))> = group.iter().take_while(of_store).collect();
+    let common = these.iter().fold(&first.key[..], |common, (place, _)| {
+        let alike = common.iter().zip(place.bytes()).take_while(|(one, other)| one == other).count();
+        &common[..alike]
+    });
+    let prefix = &common[..common.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
+    files.push_prefix(Arc::clone(&first.tree), prefix.to_vec());
+    for (place, (size, stamp)) in &these {
+        files
+            .push_stamped(&place.bytes()[prefix.len()..], *size, *stamp)
+            .ok_or_else(|| too_many_files(place.path()))?;
+    }
+    Ok(these.len())
+}
+
+/// Lets each store list what is asked for of it.
+pub(super) fn expect(places: &[Place]) -> Result<()> {
+    let mut rest: Vec<(&Place, &Far)> = places.iter().filter_map(|place| Some((place, place.as_far()?))).collect();
+    while let Some(&(place, first)) = rest.first() {
+        let (these, others): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|(_, far)| Arc::ptr_eq(&far.tree, &first.tree));
+        let keys: Vec<&[u8]> = these.iter().map(|(_, far)| &far.key[..]).collect();
+        first.tree.expect(&keys).map_err(|error| Error::io("cannot list", error).with_path(place))?;
+        rest = others;
+    }
+    Ok(())
+}
+
+/// As `measure_paths` says it of files.
+pub(super) fn measure(far: &Far) -> Measured {
+    let (stat, version) = far.tree.stat(&far.key)?;
+    let kind = if stat.is_folder { FileType::Directory } else { FileType::RegularFile };
+    Ok((kind, stat.bytes, Stamp::of_version(version)))
+}

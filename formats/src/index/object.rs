@@ -1,0 +1,133 @@
+//! The bytes of an object of a store, read while a dataset is opened: headers, directories and indexes.
+
+use crate::place::{Far, Tree};
+use crate::watched::asking;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use uringload_core::store::{Class, Failure, Interrupt, Version};
+use uringload_sys::file::Identity;
+
+/// Bytes that are read where fewer are wanted: what stands near a header is looked at next, and a request takes as long
+/// as this many bytes at some 10 MB/s, which a single one gives.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// How long requests are tried again that a server throttles, or has no credentials for, and those that do not reach
+/// it. The first may be asked to wait for seconds; where there is no network, a user wants to know soon.
+const THROTTLED_FOR: Duration = Duration::from_secs(60);
+const UNREACHED_FOR: Duration = Duration::from_secs(5);
+
+/// The pause before a request is made again, what it grows by, and the longest one that the server does not ask for.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_GROWS: u32 = 2;
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// An object, which is what it was when it was opened, or reading it fails.
+#[derive(Debug)]
+pub(super) struct Object {
+    tree: Arc<Tree>,
+    key: Vec<u8>,
+    size: u64,
+    version: Option<Version>,
+    /// What was read last: where it begins, and the bytes.
+    piece: Mutex<(u64, Vec<u8>)>,
+}
+
+impl Object {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` for a folder; what the store says.
+    pub(super) fn open(far: &Far) -> io::Result<Object> {
+        let (stat, version) = far.tree.stat(&far.key)?;
+        if !stat.is_file {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (tree, key) = (Arc::clone(&far.tree), far.key.clone());
+        Ok(Object { tree, key, size: stat.bytes, version, piece: Mutex::default() })
+    }
+
+    pub(super) fn version(&self) -> Option<Version> {
+        self.version
+    }
+
+    /// Its version as if it were a file: no file has such a device.
+    pub(super) fn identity(&self) -> Identity {
+        let inode = self.version.map_or(0, Version::to_bits);
+        let device = (u32::MAX, u32::MAX);
+        Identity { device, inode, size: self.size, modified: (0, 0), changed: (0, 0) }
+    }
+
+    /// Reads up to `into.len()` bytes at `offset`; fewer at the end.
+    ///
+    /// # Errors
+    /// What the store says, with the name of the object.
+    pub(super) fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let left = self.size.saturating_sub(offset);
+        let len = left.min(into.len() as u64) as usize;
+        let into = &mut into[..len];
+        if len as u64 >= PIECE_BYTES {
+            return self.fill(into, offset).map(|()| len);
+        }
+        let mut piece = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there =
+            |(start, bytes): &(u64, Vec<u8>)| offset >= *start && offset + len as u64 <= start + bytes.len() as u64;
+        if !is_there(&piece) {
+            let mut bytes = std::mem::take(&mut piece.1);
+            // Fits: at most PIECE_BYTES.
+            bytes.resize(PIECE_BYTES.min(left) as usize, 0);
+            self.fill(&mut bytes, offset)?;
+            *piece = (offset, bytes);
+        }
+        let start = (offset - piece.0) as usize;
+        into.copy_from_slice(&piece.1[start..start + len]);
+        Ok(len)
+    }
+
+    /// Reads all of `into`, and asks again for what did not come.
+    fn fill(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let (begun, mut failures, mut done) = (Instant::now(), 0, 0);
+        while done < into.len() {
+            let _asking = asking(&self.tree.shown(&self.key));
+            let at = offset + done as u64;
+            let read = self.tree.store().read(&self.key, at, &mut into[done..], self.version, &Interrupt::new());
+            match read {
+                Ok(read) if read.total.is_some_and(|total| total != self.size) => {
+                    let failure = Failure::new(Class::Changed, "the object has another size than when it was listed");
+                    return Err(self.failed(failure.with_remedy("open the dataset again")));
+                }
+                Ok(read) if read.bytes > 0 => done += read.bytes,
+                Ok(_) => {
+                    failures += 1;
+                    if begun.elapsed() > UNREACHED_FOR {
+                        return Err(self.failed(Failure::new(Class::Storage, "no byte of the object comes")));
+                    }
+                    sleep(pause(failures));
+                }
+                Err(failure) => {
+                    let limit = match failure.class() {
+                        Class::Throttled | Class::Expired => THROTTLED_FOR,
+                        Class::Storage | Class::Corrupt => UNREACHED_FOR,
+                        _ => return Err(self.failed(failure)),
+                    };
+                    failures += 1;
+                    let pause = failure.after().unwrap_or_default().max(pause(failures));
+                    if begun.elapsed() + pause > limit {
+                        return Err(self.failed(failure));
+                    }
+                    sleep(pause);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, failure: Failure) -> io::Error {
+        io::Error::other(failure.into_error(&self.tree.shown(&self.key)))
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    PAUSE.saturating_mul(PAUSE_GROWS.saturating_pow(failures.saturating_sub(1))).min(PAUSE_MAX)
+}
