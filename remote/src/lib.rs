@@ -1,0 +1,16 @@
+//! Reads ranges of objects in S3, GCS, Azure and behind HTTP into memory that is given, in the thread that asks.
+#![forbid(unsafe_code)]
+#![allow(dead_code, reason = "what uses it comes next")]
+
+mod clock;
+#[cfg(test)]
+mod draws;
+mod failure;
+mod sign;
+mod url;
+mod version;
+mod exchange;
+
+pub use failure::{Class, Failure};
+pub use url::{KEY_BYTES_MAX, Scheme, Url};
+pub use version::{Known, Version};
