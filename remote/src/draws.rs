@@ -17,6 +17,10 @@ impl Draws {
         mixed ^ (mixed >> 31)
     }
 
+    pub fn flips(&mut self) -> bool {
+        self.next() & 1 == 0
+    }
+
     pub fn below(&mut self, range: RangeInclusive<usize>) -> usize {
         range.start() + self.next() as usize % (range.end() - range.start() + 1)
     }

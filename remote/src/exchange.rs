@@ -296,6 +296,8 @@ pub struct Chunks {
     /// What is read of the line between chunks.
     line: Vec<u8>,
     place: Place,
+    /// What is wrong behind the bytes that were given last.
+    broken: Option<Failure>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -322,6 +324,9 @@ impl Chunks {
     /// Moves the bytes of chunks from `from` into `into`, until one of them is used up or the body has ended: how many
     /// were taken, and how many given.
     pub fn take(&mut self, from: &[u8], into: &mut [u8]) -> Result<(usize, usize), Failure> {
+        if let Some(failure) = self.broken.take() {
+            return Err(failure);
+        }
         let (mut taken, mut given) = (0, 0);
         while taken < from.len() && !self.has_ended() {
             if self.place == Place::Data {
@@ -340,14 +345,24 @@ impl Chunks {
             }
             let byte = from[taken];
             taken += 1;
-            if byte != b'\n' {
-                self.line.push(byte);
-                if self.line.len() > CHUNK_LINE_MAX {
-                    return Err(contradiction("has a line between its chunks that does not end"));
+            let ended = match byte {
+                b'\n' => self.end_line(),
+                _ if self.line.len() >= CHUNK_LINE_MAX => {
+                    Err(contradiction("has a line between its chunks that does not end"))
                 }
-                continue;
+                _ => {
+                    self.line.push(byte);
+                    Ok(())
+                }
+            };
+            match ended {
+                // What came before is good, and goes first.
+                Err(failure) if given > 0 => {
+                    self.broken = Some(failure);
+                    break;
+                }
+                ended => ended?,
             }
-            self.end_line()?;
         }
         Ok((taken, given))
     }

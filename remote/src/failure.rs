@@ -52,8 +52,11 @@ impl Failure {
         Failure { class, what: what.into(), remedy: None, code: None, after: None, source: None }
     }
 
-    /// The way to the server broke in a call of the system.
+    /// The way to the server broke in a call of the system. If `source` carries a failure, this is that.
     pub fn io(what: impl Into<Cow<'static, str>>, source: io::Error) -> Failure {
+        if let Some(carried) = source.get_ref().and_then(|carried| carried.downcast_ref::<Failure>()) {
+            return carried.clone();
+        }
         Failure::new(Class::Storage, what).with_source(source)
     }
 
@@ -82,6 +85,12 @@ impl Failure {
     #[must_use]
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Failure {
         self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Says in front where it happened.
+    pub(crate) fn within(mut self, place: &str) -> Failure {
+        self.what = format!("{place}: {}", self.what).into();
         self
     }
 

@@ -1,6 +1,5 @@
 //! Reads ranges of objects in S3, GCS, Azure and behind HTTP into memory that is given, in the thread that asks.
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "what uses it comes next")]
 
 mod clock;
 #[cfg(test)]
@@ -23,9 +22,15 @@ mod environment;
 mod credentials;
 mod access;
 mod refusal;
+mod listing;
+mod store;
+mod list;
 
 pub use access::{Access, AccessOptions, Credentials};
 pub use failure::{Class, Failure};
 pub use interrupt::Interrupt;
+pub use list::{ListOptions, Listed, Page};
+pub use listing::Object;
+pub use store::{Note, Read, Store};
 pub use url::{KEY_BYTES_MAX, Scheme, Url};
 pub use version::{Known, Version};

@@ -130,10 +130,6 @@ impl SharedKey {
         Some(SharedKey { account: account.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &key) })
     }
 
-    pub fn account(&self) -> &str {
-        &self.account
-    }
-
     /// Appends the fields that sign a GET, each with its end of line.
     pub fn sign(&self, question: &Question, head: &mut String) {
         let time = clock::http(question.now);

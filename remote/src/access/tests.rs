@@ -42,8 +42,8 @@ fn serve(answers: &'static [(&'static str, &'static str)]) -> (String, Arc<std::
             let body = answers.iter().find(|(start, _)| head.starts_with(start)).map_or("", |(_, body)| body);
             let status = if body.is_empty() { "404 x" } else { "200 x" };
             let length = body.len();
-            let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
             asks.lock().unwrap().push(head.lines().next().unwrap_or_default().to_owned());
+            let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
         }
     });
     (address, asked)

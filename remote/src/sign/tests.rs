@@ -22,7 +22,7 @@ fn drawn(draws: &mut Draws) -> (String, String) {
     // A library for URLs folds `.` and `..`, which are no part of the question here.
     encode_key(draws.text(1..=40).replace('.', "-").as_bytes(), &mut path);
     let mut query = String::new();
-    for name in ["list-type", "prefix", "start-after"].iter().filter(|_| draws.next() % 2 == 0).collect::<Vec<_>>() {
+    for name in ["list-type", "prefix", "start-after"].iter().filter(|_| draws.flips()).collect::<Vec<_>>() {
         query.push_str(if query.is_empty() { "" } else { "&" });
         query.push_str(name);
         query.push('=');
@@ -38,9 +38,9 @@ fn signatures_are_those_of_the_library() {
         let (path, query) = drawn(&mut draws);
         let host = ["b.s3.eu-west-1.amazonaws.com", "127.0.0.1:9400"][draws.below(0..=1)];
         let region = ["us-east-1", "eu-west-1"][draws.below(0..=1)];
-        let token = (draws.next() % 2 == 0).then(|| "to/ken+==".to_owned());
+        let token = (draws.flips()).then(|| "to/ken+==".to_owned());
         let secret = draws.text(20..=40);
-        let requester_pays = draws.next() % 2 == 0;
+        let requester_pays = draws.flips();
         let credential =
             AwsCredential { key_id: "AKIDEXAMPLE".to_owned(), secret_key: secret.clone(), token: token.clone() };
         let mut request = asked(&format!("https://{host}{path}?{query}"));

@@ -1,0 +1,196 @@
+//! Lists a store page by page. What a server says of the next page is checked, so that no listing goes on for ever.
+
+use crate::exchange::Head;
+use crate::failure::{Class, Failure};
+use crate::interrupt::Interrupt;
+use crate::listing::{Object, RawPage, parse};
+use crate::store::{Note, Store};
+use crate::url::{Scheme, encode_query};
+use std::ops::ControlFlow;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest page, in bytes: 1000 keys of 1 KiB, each letter encoded, are 3 MiB; Azure gives 5000.
+const PAGE_BYTES_MAX: usize = 32 << 20;
+/// Attempts for a page: nobody above asks for one again.
+const PAGE_ATTEMPTS: u32 = 6;
+/// The pause after the first failed attempt; the next are twice as long each.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause, whatever the server asks for.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How soon a pause sees that the listing was cancelled.
+const PAUSE_STEP: Duration = Duration::from_millis(50);
+
+/// What is listed.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Only keys behind this one. Azure has no such question, so there all pages are asked for and those keys left out.
+    pub after: Option<Vec<u8>>,
+    /// Keys that have a `/` behind the prefix are folded to what they begin with, up to that.
+    pub folders: bool,
+}
+
+/// A page of a listing.
+#[derive(Debug)]
+pub struct Page {
+    /// Counted from 1.
+    pub number: u64,
+    /// In ascending order of their keys; of Azure in the server's.
+    pub objects: Vec<Object>,
+    /// Of folded keys: what they begin with.
+    pub folders: Vec<Vec<u8>>,
+}
+
+/// What a listing gave in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Pages that were asked for.
+    pub pages: u64,
+    /// Objects that were given.
+    pub objects: u64,
+    /// Objects of 0 bytes with a `/` at the end, which stand for folders, and folders of Azure: left out.
+    pub markers: u64,
+}
+
+impl Store {
+    /// Lists the objects whose keys begin with `prefix`, and gives each page to `take` until that breaks. A page that
+    /// fails for the server's sake is asked for up to six times.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] of HTTP, which has no listings; [`Class::Corrupt`] with the number of the page if it is
+    /// cut off, repeats the place of the page before, or its keys do not ascend.
+    pub fn list(
+        &self,
+        prefix: &[u8],
+        options: &ListOptions,
+        interrupt: &Interrupt,
+        take: &mut dyn FnMut(Page) -> ControlFlow<()>,
+    ) -> Result<Listed, Failure> {
+        if matches!(self.url().scheme(), Scheme::Http | Scheme::Https) {
+            let failure = Failure::new(Class::Unavailable, "a server of HTTP has no listing");
+            return Err(failure.with_remedy("name the objects one by one, or give a dataset with an index"));
+        }
+        let is_azure = self.url().scheme() == Scheme::Azure;
+        let mut listed = Listed::default();
+        let mut place: Option<String> = None;
+        let mut last: Option<Vec<u8>> = options.after.clone();
+        loop {
+            listed.pages += 1;
+            let number = listed.pages;
+            let of_page = |failure: Failure| numbered(failure, number);
+            let query = self.list_query(prefix, options, place.as_deref());
+            let mut page = self.page(&query, interrupt).map_err(of_page)?;
+            if page.next.is_some() && page.next == place {
+                return Err(of_page(corrupt("says that the next page is this one")));
+            }
+            if page.has_weak_etag {
+                self.note(Note::WeakEtag);
+            }
+            if is_azure {
+                page.objects.retain(|object| options.after.as_ref().is_none_or(|after| object.key > *after));
+                page.folders_after(options.after.as_deref());
+            }
+            for object in &page.objects {
+                if !object.key.starts_with(prefix) {
+                    return Err(of_page(corrupt("has a key that was not asked for")));
+                }
+                if !is_azure && last.as_ref().is_some_and(|last| object.key <= *last) {
+                    return Err(of_page(corrupt("has a key that is not behind the one before it")));
+                }
+                last.clone_from(&Some(object.key.clone()));
+            }
+            listed.objects += page.objects.len() as u64;
+            listed.markers += page.markers;
+            place = page.next;
+            let given = take(Page { number, objects: page.objects, folders: page.prefixes });
+            if given.is_break() || place.is_none() {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// The query of a page: its names in ascending order, as a signature wants them.
+    fn list_query(&self, prefix: &[u8], options: &ListOptions, place: Option<&str>) -> String {
+        let place = place.map(str::as_bytes);
+        let delimiter = options.folders.then_some(&b"/"[..]);
+        let after = options.after.as_deref().filter(|_| place.is_none());
+        let pairs: [(&str, Option<&[u8]>); 6] = match self.url().scheme() {
+            Scheme::Azure => [
+                ("comp", Some(b"list")),
+                ("delimiter", delimiter),
+                ("marker", place),
+                ("maxresults", Some(b"5000")),
+                ("prefix", Some(prefix)),
+                ("restype", Some(b"container")),
+            ],
+            _ => [
+                ("continuation-token", place),
+                ("delimiter", delimiter),
+                ("encoding-type", Some(b"url")),
+                ("list-type", Some(b"2")),
+                ("prefix", Some(prefix)),
+                ("start-after", after),
+            ],
+        };
+        let mut query = String::new();
+        for (name, value) in pairs.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            query.push_str(if query.is_empty() { "" } else { "&" });
+            query.push_str(name);
+            query.push('=');
+            encode_query(value, &mut query);
+        }
+        query
+    }
+
+    fn page(&self, query: &str, interrupt: &Interrupt) -> Result<RawPage, Failure> {
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            let mut page = None;
+            let asked = self.ask(None, query, "", false, interrupt, &mut |answer| {
+                not_encoded(&answer.head)?;
+                page = Some(parse(&answer.collect(PAGE_BYTES_MAX)?)?);
+                Ok(())
+            });
+            let failure = match (asked, page) {
+                (Ok(None), Some(page)) => return Ok(page),
+                (Ok(refusal), _) => refusal.map_or_else(|| corrupt("is empty"), |refusal| refusal.failure),
+                (Err(failure), _) => failure,
+            };
+            interrupt.watch(None)?;
+            let may_pass = matches!(failure.class(), Class::Throttled | Class::Storage);
+            if !may_pass || attempt == PAGE_ATTEMPTS {
+                return Err(failure);
+            }
+            let until = Instant::now() + failure.after().unwrap_or_default().max(pause).min(PAUSE_MAX);
+            while Instant::now() < until {
+                interrupt.check()?;
+                thread::sleep(PAUSE_STEP.min(until.saturating_duration_since(Instant::now())));
+            }
+            pause *= 2;
+        }
+        Err(corrupt("was not given"))
+    }
+}
+
+impl RawPage {
+    fn folders_after(&mut self, after: Option<&[u8]>) {
+        self.prefixes.retain(|folder| after.is_none_or(|after| folder.as_slice() > after));
+    }
+}
+
+fn not_encoded(head: &Head) -> Result<(), Failure> {
+    match &head.encoding {
+        Some(encoding) => Err(corrupt(&format!("is sent as Content-Encoding: {encoding}"))),
+        None => Ok(()),
+    }
+}
+
+fn corrupt(what: &str) -> Failure {
+    Failure::new(Class::Corrupt, format!("the listing {what}"))
+}
+
+/// The same failure with the number of the page.
+fn numbered(failure: Failure, number: u64) -> Failure {
+    failure.within(&format!("page {number} of the listing"))
+}

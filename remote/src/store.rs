@@ -1,0 +1,476 @@
+//! A bucket, a container or a host: reads of ranges and listings, each in the thread that asks.
+
+use crate::access::{Access, nowhere, peer_of};
+use crate::client::Answer;
+use crate::clock;
+use crate::connection::Peer;
+use crate::credentials::{Authority, Desk, Granted};
+use crate::exchange::Asked;
+use crate::failure::{Class, Failure};
+use crate::interrupt::Interrupt;
+use crate::lock::{BRIEF, lock};
+use crate::refusal::{REFUSAL_BYTES_MAX, Refusal, refusal};
+use crate::sign::{AZURE_VERSION, Question};
+use crate::url::{Scheme, Url, encode_key, encode_path};
+use crate::version::{Known, Version};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use std::fmt::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use uringload_core::Result;
+
+/// Redirections that are followed for one request.
+const REDIRECTIONS_MAX: usize = 5;
+/// The clock of a server is believed up to a difference of a day, in seconds.
+const SKEW_SECONDS_MAX: i64 = 86_400;
+
+/// A bucket, a container or a host.
+#[derive(Debug)]
+pub struct Store {
+    url: Url,
+    access: Access,
+    desk: Desk,
+    account: String,
+    base: Mutex<Arc<Base>>,
+    notes: AtomicU32,
+}
+
+/// Where a store is.
+#[derive(Debug)]
+struct Base {
+    peer: Peer,
+    host: String,
+    /// In front of each key.
+    path: String,
+    region: String,
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Bytes received, from the beginning of the memory that was given. Fewer than asked for: the object ends there, or
+    /// the answer broke off and the rest is to be read again.
+    pub bytes: usize,
+    /// Which content they are of.
+    pub version: Option<Version>,
+    /// Bytes of the whole object, if the server says so.
+    pub total: Option<u64>,
+}
+
+/// What happened that a user should know; each is noted once a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// Objects have neither ETag nor date, so it is not noticed if they change.
+    NoVersion = 0,
+    /// Objects have weak ETags, which prove nothing: their date and size are compared instead.
+    WeakEtag = 1,
+    /// The clock of this machine is wrong; requests are signed by the server's.
+    ClockOff = 2,
+    /// The bucket is in another region than was said, and was asked there.
+    OtherRegion = 3,
+}
+
+impl Note {
+    const ALL: [Note; 4] = [Note::NoVersion, Note::WeakEtag, Note::ClockOff, Note::OtherRegion];
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Note::NoVersion => "the objects have neither ETag nor date: it is not noticed if they change",
+            Note::WeakEtag => "the objects have weak ETags: their date and size are compared instead",
+            Note::ClockOff => "the clock of this machine is wrong: requests are signed by the server's clock",
+            Note::OtherRegion => "the bucket is in another region than was said: it is asked there",
+        })
+    }
+}
+
+/// Whom one request goes to, and for what.
+pub(crate) struct Target {
+    pub peer: Peer,
+    pub host: String,
+    pub path: String,
+    pub query: String,
+    /// Whether it is the store itself, and no other host that it pointed to: only that gets credentials.
+    is_own: bool,
+}
+
+impl Store {
+    /// The store that `url` names. No request is made.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](uringload_core::ErrorKind::InvalidArgument) if the endpoint is none, Azure's account is not
+    /// known, or credentials would go to another machine without TLS.
+    pub fn open(url: &Url, access: &Access) -> Result<Store> {
+        Store::new(url, access).map_err(|failure| failure.into_error(&url.shown(url.key())))
+    }
+
+    fn new(url: &Url, access: &Access) -> std::result::Result<Store, Failure> {
+        let account = match (url.scheme(), url.account()) {
+            (Scheme::Azure, Some(account)) => account.to_owned(),
+            (Scheme::Azure, None) => access.azure_account().ok_or_else(|| {
+                Failure::new(Class::Invalid, "the account of Azure is not known")
+                    .with_remedy("write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY")
+            })?,
+            _ => String::new(),
+        };
+        let base = Base::new(url, access, &account, access.region())?;
+        let options = &access.inner().options;
+        let is_signed =
+            url.user().is_some() || !options.anonymous && !matches!(url.scheme(), Scheme::Http | Scheme::Https);
+        if is_signed && !base.peer.is_secure && !base.peer.is_loopback() && !options.allow_http {
+            let what = format!("credentials would go to {} without TLS", base.host);
+            return Err(Failure::new(Class::Invalid, what).with_remedy("use https://, or say allow_http"));
+        }
+        let desk = access.desk(url.scheme(), &account);
+        let base = Mutex::new(Arc::new(base));
+        Ok(Store { url: url.clone(), access: access.clone(), desk, account, base, notes: AtomicU32::new(0) })
+    }
+
+    /// The URL that it was opened with.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The object `key` as it is named to people.
+    pub fn shown(&self, key: &[u8]) -> PathBuf {
+        self.url.shown(key)
+    }
+
+    /// What happened since it was opened that a user should know.
+    pub fn notes(&self) -> Vec<Note> {
+        let noted = self.notes.load(Ordering::Relaxed);
+        Note::ALL.into_iter().filter(|&note| noted & 1 << note as u32 != 0).collect()
+    }
+
+    /// Reads from `offset` of the object `key` into `into`, by one request. `key` is the whole key, from the bucket on.
+    /// It ends with a short read where the object ends, or where the connection broke after some bytes. Behind the end
+    /// of the object it gives 0 bytes.
+    ///
+    /// Nothing is asked twice, except over another connection where one that waited was dead, where the answer
+    /// contradicts the question, after one sign of another region, another clock or expired credentials, and up to five
+    /// redirections.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Changed`] if the object is not `expected`, and whatever kept the server from giving a byte. Whatever
+    /// `into` then holds is no content of the object.
+    pub fn read(
+        &self,
+        key: &[u8],
+        offset: u64,
+        into: &mut [u8],
+        expected: Option<Version>,
+        interrupt: &Interrupt,
+    ) -> std::result::Result<Read, Failure> {
+        if into.is_empty() {
+            return Ok(Read { bytes: 0, version: None, total: None });
+        }
+        let asked = Asked { offset, bytes: into.len() as u64, expected };
+        let read = match self.read_once(key, &asked, into, false, interrupt) {
+            Err(failure) if failure.class() == Class::Corrupt => self.read_once(key, &asked, into, true, interrupt),
+            read => read,
+        };
+        // Also where it failed: nobody may end a socket that is not this read's any more.
+        let stopped = interrupt.watch(None);
+        stopped.and(read)
+    }
+
+    fn read_once(
+        &self,
+        key: &[u8],
+        asked: &Asked,
+        into: &mut [u8],
+        is_new: bool,
+        interrupt: &Interrupt,
+    ) -> std::result::Result<Read, Failure> {
+        let range = format!("bytes={}-{}", asked.offset, asked.offset + (asked.bytes - 1));
+        let query = self.url.query(key).unwrap_or_default();
+        let mut read = None;
+        self.ask(Some(key), query, &range, is_new, interrupt, &mut |answer| {
+            let taken = answer.head.judge(asked)?;
+            let (bytes, ended) = answer.receive(&mut into[..taken.bytes as usize]);
+            if let Err(error) = ended
+                && bytes == 0
+            {
+                interrupt.check()?;
+                return Err(Failure::io("the answer broke off before its first byte", error));
+            }
+            // Only a chunk of no bytes says where an object ends whose length nobody told.
+            let is_whole =
+                taken.total.is_none() && answer.head.range.is_none() && answer.has_ended() && answer.head.keeps;
+            let total = if is_whole { Some(bytes as u64) } else { taken.total };
+            if bytes > 0 {
+                self.note_version(answer.head.versions.has_weak_etag, taken.version);
+            }
+            read = Some(Read { bytes, version: taken.version, total });
+            Ok(())
+        })?
+        .map_or(Ok(()), |refusal| match refusal.total {
+            Some(total) if asked.offset >= total => {
+                read = Some(Read { bytes: 0, version: None, total: Some(total) });
+                Ok(())
+            }
+            _ => Err(refusal.failure),
+        })?;
+        read.ok_or_else(|| Failure::new(Class::Corrupt, "the server gave neither bytes nor a reason"))
+    }
+
+    fn note_version(&self, has_weak_etag: bool, version: Option<Version>) {
+        match version.map(Version::known_by) {
+            None => self.note(Note::NoVersion),
+            Some(Known::Modified) if has_weak_etag => self.note(Note::WeakEtag),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn note(&self, note: Note) {
+        let bit = 1 << note as u32;
+        // A look first: a write of all threads to one word costs more.
+        if self.notes.load(Ordering::Relaxed) & bit == 0 {
+            self.notes.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for an object, or for the store itself, and gives `take` an answer of success. What a server says
+    /// about the region, its clock, the credentials and other places is followed, each once. A refusal comes back.
+    pub(crate) fn ask(
+        &self,
+        key: Option<&[u8]>,
+        query: &str,
+        range: &str,
+        is_new: bool,
+        interrupt: &Interrupt,
+        take: &mut dyn FnMut(&mut Answer) -> std::result::Result<(), Failure>,
+    ) -> std::result::Result<Option<Refusal>, Failure> {
+        let mut base = self.base()?;
+        let mut granted = self.granted()?;
+        let mut target = base.target(&self.url, key, query);
+        let (mut redirections, mut is_moved, mut is_renewed, mut is_set) = (0, false, false, false);
+        loop {
+            let head = self.head(&target, &base.region, &granted, range);
+            let mut answer = self.access.inner().client.ask(&target.peer, head.as_bytes(), is_new, interrupt)?;
+            let status = answer.head.status;
+            let has_range = status == 416 && answer.head.range.is_some();
+            if (matches!(status, 200 | 206) && !(answer.head.is_page && self.is_signed())) || has_range {
+                take(&mut answer)?;
+                answer.finish(interrupt);
+                return Ok(None);
+            }
+            let location = answer.head.location.take();
+            // It came back by another body than that of an object, whose length nobody limits.
+            let body = answer.collect(REFUSAL_BYTES_MAX).unwrap_or_default();
+            let refusal = refusal(&answer.head, &body, &granted.told);
+            let date = answer.head.date;
+            answer.finish(interrupt);
+            interrupt.check()?;
+            if let Some(region) = refusal.region.as_ref().filter(|region| self.is_elsewhere(region, &base, is_moved)) {
+                is_moved = true;
+                base = Arc::new(Base::new(&self.url, &self.access, &self.account, region.clone())?);
+                target = base.target(&self.url, key, query);
+                self.note(Note::OtherRegion);
+                if let Some(mut kept) = lock(&self.base, BRIEF) {
+                    *kept = base.clone();
+                }
+                continue;
+            }
+            if let (301 | 302 | 303 | 307 | 308, Some(location)) = (status, location) {
+                redirections += 1;
+                if redirections > REDIRECTIONS_MAX {
+                    return Err(Failure::new(Class::Storage, "the request is redirected in a circle")
+                        .with_remedy("check the endpoint"));
+                }
+                target = target.redirected(&location)?;
+                continue;
+            }
+            if refusal.is_skewed && !is_set && self.learn_clock(date) {
+                is_set = true;
+                continue;
+            }
+            if refusal.failure.class() == Class::Expired
+                && !is_renewed
+                && !matches!(granted.authority, Authority::Anonymous)
+            {
+                is_renewed = true;
+                granted = self.desk.renewed(&granted)?;
+                continue;
+            }
+            return Ok(Some(refusal));
+        }
+    }
+
+    fn is_signed(&self) -> bool {
+        !matches!(self.url.scheme(), Scheme::Http | Scheme::Https)
+    }
+
+    fn is_elsewhere(&self, region: &str, base: &Base, is_moved: bool) -> bool {
+        self.url.scheme() == Scheme::S3 && !is_moved && region != base.region
+    }
+
+    fn base(&self) -> std::result::Result<Arc<Base>, Failure> {
+        match lock(&self.base, BRIEF) {
+            Some(base) => Ok(base.clone()),
+            // A fork while another thread held it: made anew, without what was learned.
+            None => Ok(Arc::new(Base::new(&self.url, &self.access, &self.account, self.access.region())?)),
+        }
+    }
+
+    fn granted(&self) -> std::result::Result<Arc<Granted>, Failure> {
+        self.desk.granted().map_err(|failure| match failure.class() {
+            // The machine was the last of the places to look at.
+            Class::Storage if failure.to_string().starts_with("the machine") => {
+                let looked_at = "environment, profiles, web identity, container, instance";
+                nowhere(self.url.scheme(), looked_at).with_source(failure)
+            }
+            _ => failure,
+        })
+    }
+
+    /// Notes how far the server's clock is ahead; whether that is new.
+    fn learn_clock(&self, date: Option<i64>) -> bool {
+        let Some(ahead) = date.map(|date| date - clock::now()).filter(|ahead| ahead.abs() <= SKEW_SECONDS_MAX) else {
+            return false;
+        };
+        self.note(Note::ClockOff);
+        let before = self.access.inner().skew.swap(ahead, Ordering::Relaxed);
+        (before - ahead).abs() > 1
+    }
+
+    /// The head of a request.
+    fn head(&self, target: &Target, region: &str, granted: &Granted, range: &str) -> String {
+        let Target { peer, host, path, query, is_own } = target;
+        let inner = self.access.inner();
+        let mut query = query.clone();
+        if let (true, Authority::Query(signature)) = (*is_own, &granted.authority) {
+            query = if query.is_empty() { signature.clone() } else { format!("{query}&{signature}") };
+        }
+        let mut head = String::with_capacity(768);
+        let proxy = inner.client.proxy(peer).filter(|_| !peer.is_secure);
+        let place = if proxy.is_some() { format!("http://{host}") } else { String::new() };
+        let mark = if query.is_empty() { "" } else { "?" };
+        let _ = write!(
+            head,
+            "GET {place}{path}{mark}{query} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: uringload/{}\r\nAccept-Encoding: \
+             identity\r\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        if !range.is_empty() {
+            let _ = write!(head, "Range: {range}\r\n");
+        }
+        if let Some(proxy) = proxy {
+            head.push_str(&proxy.authorization());
+        }
+        if *is_own {
+            let now = clock::now() + inner.skew.load(Ordering::Relaxed);
+            let requester_pays = inner.options.requester_pays && self.url.scheme() == Scheme::S3;
+            let question = Question { host, path, query: &query, requester_pays, range, now };
+            self.sign(&question, region, granted, &mut head);
+        }
+        head.push_str("\r\n");
+        head
+    }
+
+    fn sign(&self, question: &Question, region: &str, granted: &Granted, head: &mut String) {
+        match &granted.authority {
+            Authority::Keys(keys) => keys.sign(question, region, head),
+            Authority::Shared(key) => key.sign(question, head),
+            Authority::Bearer(value) => {
+                let _ = write!(head, "Authorization: {value}\r\n");
+            }
+            Authority::Anonymous | Authority::Query(_) => {
+                if question.requester_pays {
+                    head.push_str("x-amz-request-payer: requester\r\n");
+                }
+            }
+        }
+        if let Some(user) = self.url.user() {
+            let user = crate::url::decode(user.as_bytes(), false);
+            let _ = write!(head, "Authorization: Basic {}\r\n", BASE64_STANDARD.encode(user));
+        }
+        if self.url.scheme() == Scheme::Azure && !matches!(granted.authority, Authority::Shared(_)) {
+            let _ = write!(head, "x-ms-version: {AZURE_VERSION}\r\n");
+        }
+    }
+}
+
+impl Base {
+    fn new(url: &Url, access: &Access, account: &str, region: String) -> std::result::Result<Base, Failure> {
+        let bucket = url.bucket();
+        let secure = |host: String| Peer { host, port: 443, is_secure: true };
+        let endpoint = access.endpoint(url.scheme())?;
+        let (peer, path) = match (url.scheme(), endpoint) {
+            (Scheme::Http | Scheme::Https, _) => {
+                let peer = peer_of(url).ok_or_else(|| Failure::new(Class::Invalid, "the URL names no host"))?;
+                (peer, "/".to_owned())
+            }
+            (_, Some((peer, path))) => (peer, format!("{path}/{bucket}/")),
+            (Scheme::Gcs, None) => (secure("storage.googleapis.com".to_owned()), format!("/{bucket}/")),
+            (Scheme::Azure, None) => (secure(format!("{account}.blob.core.windows.net")), format!("/{bucket}/")),
+            (Scheme::S3, None) => {
+                let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+                // The certificate is good for one name in front of the service's, and a dot makes two of a bucket.
+                let is_name = bucket.len() >= 3
+                    && bucket.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+                if is_name {
+                    (secure(format!("{bucket}.s3.{region}.{domain}")), "/".to_owned())
+                } else {
+                    (secure(format!("s3.{region}.{domain}")), format!("/{bucket}/"))
+                }
+            }
+        };
+        Ok(Base { host: peer.authority(), peer, path, region })
+    }
+
+    /// An object of the store, or the store itself.
+    fn target(&self, url: &Url, key: Option<&[u8]>, query: &str) -> Target {
+        let mut path = self.path.clone();
+        match (key, url.scheme()) {
+            (Some(key), Scheme::Http | Scheme::Https) => encode_path(key, &mut path),
+            (Some(key), _) => encode_key(key, &mut path),
+            (None, _) if path.len() > 1 => path.truncate(path.len() - 1),
+            (None, _) => {}
+        }
+        Target { peer: self.peer.clone(), host: self.host.clone(), path, query: query.to_owned(), is_own: true }
+    }
+}
+
+impl Target {
+    /// Where `location` points to. Another host gets no credentials, and no TLS is given up.
+    fn redirected(&self, location: &str) -> std::result::Result<Target, Failure> {
+        let wrong = || Failure::new(Class::Storage, "the request is redirected to a place that is none");
+        if let Some(path) = location.strip_prefix('/').filter(|path| !path.starts_with('/')) {
+            let (path, query) = path.split('#').next().unwrap_or_default().split_once('?').unwrap_or((path, ""));
+            let mut target = Target {
+                peer: self.peer.clone(),
+                host: self.host.clone(),
+                path: "/".to_owned(),
+                query: query.to_owned(),
+                is_own: self.is_own,
+            };
+            encode_path(path.as_bytes(), &mut target.path);
+            return Ok(target);
+        }
+        let url = Url::parse(location.as_bytes()).map_err(|_| wrong())?;
+        if !matches!(url.scheme(), Scheme::Http | Scheme::Https) {
+            return Err(wrong());
+        }
+        let peer = peer_of(&url).ok_or_else(wrong)?;
+        if self.peer.is_secure && !peer.is_secure {
+            let what = format!("the request is redirected to {}, without TLS", peer.host);
+            return Err(Failure::new(Class::Refused, what));
+        }
+        let mut path = "/".to_owned();
+        encode_path(url.key(), &mut path);
+        let query = url.query(url.key()).unwrap_or_default().to_owned();
+        let is_own = self.is_own && peer == self.peer;
+        Ok(Target { host: peer.authority(), peer, path, query, is_own })
+    }
+}
+
+#[cfg(test)]
+#[path = "store/tests.rs"]
+mod tests;
