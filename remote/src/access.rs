@@ -145,19 +145,18 @@ impl Access {
     }
 
     fn with(options: AccessOptions, environment: Option<Environment>) -> Result<Access> {
-        let told = |failure: Failure| failure.into_error(Path::new("remote access"));
         let proxies = match (&options.proxy, &environment) {
             (Some(written), _) => {
-                let proxy = parse_proxy(written, &[]).map_err(told)?;
+                let proxy = parse_proxy(written, &[]).map_err(Failure::into_placeless_error)?;
                 Proxies { secure: Some(proxy.clone()), plain: Some(proxy) }
             }
-            (None, Some(environment)) => environment.proxies().map_err(told)?,
+            (None, Some(environment)) => environment.proxies().map_err(Failure::into_placeless_error)?,
             (None, None) => Proxies::default(),
         };
         let bundle = environment.as_ref().and_then(|environment| environment.get(["AWS_CA_BUNDLE"]));
         let trust = Trust::load(options.ca_file.as_deref().or(bundle.map(Path::new)));
         let trust = match trust {
-            Err(failure) if failure.class() == Class::Invalid => return Err(told(failure)),
+            Err(failure) if failure.class() == Class::Invalid => return Err(failure.into_placeless_error()),
             trust => trust,
         };
         let client = Arc::new(Client::new(trust, proxies, options.stall_limit.unwrap_or(STALL_LIMIT)));
@@ -230,7 +229,7 @@ impl Access {
     pub(crate) fn desk(&self, scheme: Scheme, account: &str) -> Desk {
         let options = &self.0.options;
         if options.anonymous || matches!(scheme, Scheme::Http | Scheme::Https) {
-            let granted = Granted { authority: Authority::Anonymous, told: "nobody, unsigned".to_owned() };
+            let granted = Granted { authority: Authority::Anonymous, told: "no one, unsigned".to_owned() };
             return Desk::new(Source::Fixed(Arc::new(granted)));
         }
         if let Some(credentials) = &options.credentials {

@@ -1,5 +1,5 @@
-//! One exchange of HTTP/1.1 without a socket: bytes of a head in, what the body is out. Nothing is believed that was not
-//! compared with the question.
+//! One exchange of HTTP/1.1 without a socket: from the bytes of a head to what the body is. Nothing is believed that
+//! was not compared with the question.
 
 use crate::clock;
 use crate::failure::{Class, Failure};

@@ -111,6 +111,11 @@ impl Failure {
 
     /// The library's error of the object or folder that `path` names.
     pub fn into_error(self, path: &Path) -> Error {
+        self.into_placeless_error().with_path(path)
+    }
+
+    /// The library's error of what belongs to no object.
+    pub(crate) fn into_placeless_error(self) -> Error {
         let kind = match self.class {
             Class::Throttled | Class::Storage => ErrorKind::Io,
             Class::Expired | Class::Refused => ErrorKind::PermissionDenied,
@@ -121,7 +126,7 @@ impl Failure {
             Class::Invalid => ErrorKind::InvalidArgument,
             Class::Interrupted => ErrorKind::Timeout,
         };
-        let mut error = Error::new(kind, self.what.clone()).with_path(path);
+        let mut error = Error::new(kind, self.what.clone());
         if let Some(remedy) = self.remedy.clone() {
             error = error.with_remedy(remedy);
         }

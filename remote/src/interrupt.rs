@@ -29,7 +29,7 @@ impl Interrupt {
         self.0.is_stopped.store(true, Ordering::SeqCst);
         let socket = self.0.socket.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = &*socket {
-            // It wakes whoever receives. If it is closed already, nobody waits.
+            // It wakes whoever receives. If it is closed already, no one waits.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }

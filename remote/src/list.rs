@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Longest page, in bytes: 1000 keys of 1 KiB, each letter encoded, are 3 MiB; Azure gives 5000.
 const PAGE_BYTES_MAX: usize = 32 << 20;
-/// Attempts for a page: nobody above asks for one again.
+/// Attempts for a page: no one above asks for one again.
 const PAGE_ATTEMPTS: u32 = 6;
 /// The pause after the first failed attempt; the next are twice as long each.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -35,7 +35,7 @@ pub struct ListOptions {
 pub struct Page {
     /// Counted from 1.
     pub number: u64,
-    /// In ascending order of their keys; of Azure in the server's.
+    /// In ascending order of their keys, byte by byte or with `/` before every other; of Azure in the server's.
     pub objects: Vec<Object>,
     /// Of folded keys: what they begin with.
     pub folders: Vec<Vec<u8>>,
@@ -74,7 +74,7 @@ impl Store {
         let is_azure = self.url().scheme() == Scheme::Azure;
         let mut listed = Listed::default();
         let mut place: Option<String> = None;
-        let mut last: Option<Vec<u8>> = options.after.clone();
+        let mut order = Order::new(options.after.clone());
         loop {
             listed.pages += 1;
             let number = listed.pages;
@@ -95,10 +95,9 @@ impl Store {
                 if !object.key.starts_with(prefix) {
                     return Err(of_page(corrupt("has a key that was not asked for")));
                 }
-                if !is_azure && last.as_ref().is_some_and(|last| object.key <= *last) {
+                if !is_azure && !order.goes_on(&object.key) {
                     return Err(of_page(corrupt("has a key that is not behind the one before it")));
                 }
-                last.clone_from(&Some(object.key.clone()));
             }
             listed.objects += page.objects.len() as u64;
             listed.markers += page.markers;
@@ -173,6 +172,37 @@ impl Store {
     }
 }
 
+/// The order of a listing, which shows that no key comes twice and that it ends.
+struct Order {
+    last: Option<Vec<u8>>,
+    /// Byte by byte, as S3 and GCS list.
+    is_by_bytes: bool,
+    /// With `/` before every other byte, as servers that keep a tree of folders list (SeaweedFS).
+    is_by_folders: bool,
+}
+
+impl Order {
+    fn new(after: Option<Vec<u8>>) -> Order {
+        Order { last: after, is_by_bytes: true, is_by_folders: true }
+    }
+
+    /// Whether `key` is behind all before it, in one and the same order.
+    fn goes_on(&mut self, key: &[u8]) -> bool {
+        if let Some(last) = &self.last {
+            let differs = last.iter().zip(key).find(|(one, other)| one != other);
+            let (by_bytes, by_folders) = match differs {
+                // A slash is before every other, and nothing before a slash.
+                Some((&one, &other)) => (one < other, other != b'/' && (one == b'/' || one < other)),
+                None => (last.len() < key.len(), last.len() < key.len()),
+            };
+            self.is_by_bytes &= by_bytes;
+            self.is_by_folders &= by_folders;
+        }
+        self.last = Some(key.to_vec());
+        self.is_by_bytes || self.is_by_folders
+    }
+}
+
 impl RawPage {
     fn folders_after(&mut self, after: Option<&[u8]>) {
         self.prefixes.retain(|folder| after.is_none_or(|after| folder.as_slice() > after));
@@ -193,4 +223,38 @@ fn corrupt(what: &str) -> Failure {
 /// The same failure with the number of the page.
 fn numbered(failure: Failure, number: u64) -> Failure {
     failure.within(&format!("page {number} of the listing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draws::Draws;
+
+    fn goes_on(keys: &[Vec<u8>]) -> bool {
+        let mut order = Order::new(None);
+        keys.iter().all(|key| order.goes_on(key))
+    }
+
+    #[test]
+    fn both_orders_go_on_and_no_key_comes_twice() {
+        let mut draws = Draws::new(31);
+        for _ in 0..500 {
+            let mut keys: Vec<Vec<u8>> = (0..20).map(|_| draws.text(1..=6).into_bytes()).collect();
+            keys.sort();
+            keys.dedup();
+            assert!(goes_on(&keys));
+            keys.sort_by_key(|key| key.iter().map(|&byte| if byte == b'/' { 0 } else { byte }).collect::<Vec<_>>());
+            assert!(goes_on(&keys));
+            let again = draws.below(0..=keys.len() - 1);
+            keys.push(keys[again].clone());
+            assert!(!goes_on(&keys));
+        }
+    }
+
+    #[test]
+    fn orders_are_not_mixed() {
+        let keys = |text: &str| text.split(' ').map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>();
+        assert!(goes_on(&keys("a a-b a/b")) && goes_on(&keys("a a/b a-b")));
+        assert!(!goes_on(&keys("a a-b a/b b/c b-c")));
+    }
 }

@@ -195,9 +195,11 @@ mod tests {
     use crate::draws::Draws;
     use crate::version::Known;
 
-    const S3: &str = r#"<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
-        <Name>b</Name><Prefix>p</Prefix><IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b=</NextContinuationToken>
-        <Contents><Key>p/a &amp; b&#x9;</Key><LastModified>2026-11-29T00:18:44.000Z</LastModified><ETag>&quot;e&quot;</ETag><Size>3</Size><Owner><ID>x</ID></Owner></Contents>
+    const S3: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+        <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name><Prefix>p</Prefix>
+        <IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b=</NextContinuationToken>
+        <Contents><Key>p/a &amp; b&#x9;</Key><LastModified>2026-11-29T00:18:44.000Z</LastModified>
+        <ETag>&quot;e&quot;</ETag><Size>3</Size><Owner><ID>x</ID></Owner></Contents>
         <Contents><Key>p/folder/</Key><Size>0</Size></Contents><Contents><Key>p/full/</Key><Size>1</Size></Contents>
         <CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListBucketResult>"#;
 
@@ -228,10 +230,11 @@ mod tests {
 
     #[test]
     fn pages_of_azure() {
-        let text = r#"<EnumerationResults><Blobs><Blob><Name Encoded="true">a%FFb+</Name><Properties><Last-Modified>Sun, 06 Nov
-            1994 08:49:37 GMT</Last-Modified><Etag>0x8D</Etag><Content-Length>9</Content-Length></Properties></Blob>
-            <Blob><Name>d</Name><Properties><Content-Length>0</Content-Length><ResourceType>directory</ResourceType></Properties></Blob>
-            <BlobPrefix><Name>p/</Name></BlobPrefix></Blobs><NextMarker/></EnumerationResults>"#;
+        let text = r#"<EnumerationResults><Blobs><Blob><Name Encoded="true">a%FFb+</Name><Properties>
+            <Last-Modified>Sun, 06 Nov 1994 08:49:37 GMT</Last-Modified><Etag>0x8D</Etag>
+            <Content-Length>9</Content-Length></Properties></Blob><Blob><Name>d</Name><Properties><Content-Length>0</Content-Length>
+            <ResourceType>directory</ResourceType></Properties></Blob><BlobPrefix><Name>p/</Name></BlobPrefix></Blobs>
+            <NextMarker/></EnumerationResults>"#;
         let page = parse(text.as_bytes()).unwrap();
         assert_eq!((page.objects.len(), page.markers, page.next, page.prefixes.len()), (1, 1, None, 1));
         assert_eq!((page.objects[0].key.as_slice(), page.objects[0].size), (b"a\xffb+".as_slice(), 9));

@@ -19,8 +19,8 @@ pub struct Refusal {
     pub total: Option<u64>,
 }
 
-/// What the refusal `head` with `body` means to a request that was made `as_whom`.
-pub fn refusal(head: &Head, body: &[u8], as_whom: &str) -> Refusal {
+/// What the refusal `head` with `body` means to a request that was made `as_whom`, with credentials or without.
+pub fn refusal(head: &Head, body: &[u8], as_whom: &str, is_signed: bool) -> Refusal {
     let body = String::from_utf8_lossy(body);
     let code = element(&body, "Code").map_or(String::new(), word);
     let region =
@@ -33,6 +33,7 @@ pub fn refusal(head: &Head, body: &[u8], as_whom: &str) -> Refusal {
         (408 | 429 | 500 | 502 | 503 | 504, _) | (_, "RequestTimeout" | "SlowDown" | "ServerBusy") => {
             Failure::new(Class::Throttled, format!("the server cannot answer now ({said})")).with_after(head.after)
         }
+        (401, _) if !is_signed => refused(&said, as_whom, "give credentials: a user in the URL, or a signed URL"),
         (401, _) | (_, "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" | "InvalidToken") => {
             Failure::new(Class::Expired, format!("the credentials are not valid any more ({said}; {as_whom})"))
                 .with_remedy("renew them: they are read again before each attempt")
@@ -48,10 +49,16 @@ pub fn refusal(head: &Head, body: &[u8], as_whom: &str) -> Refusal {
         }
         (_, "SignatureDoesNotMatch") => refused(&said, as_whom, "check the secret that belongs to this key"),
         (_, "InvalidAccessKeyId") => refused(&said, as_whom, "check the key, and whether it is one of this endpoint"),
-        (403, _) if body.contains("x-amz-request-payer") || body.contains("Requester Pays") => {
-            refused(&said, as_whom, "if the bucket lets the requester pay, give requester_pays")
-        }
-        (403, _) => refused(&said, as_whom, "ask for the right to get and list these objects"),
+        (400, "InvalidRequest") if body.contains("Server Side Encryption") => Failure::new(
+            Class::Unavailable,
+            format!("the object is encrypted by a key of the customer, SSE-C ({said})"),
+        )
+        .with_remedy("copy it to an object without SSE-C, or to a local disk"),
+        (403, _) => refused(
+            &said,
+            as_whom,
+            "ask for the right to get and list these objects; or give requester_pays, if the bucket wants that",
+        ),
         (407, _) => Failure::new(Class::Refused, "the proxy asks who you are")
             .with_remedy("write user and password into the URL of the proxy"),
         (404 | 410, "NoSuchBucket" | "ContainerNotFound") => {
@@ -100,7 +107,7 @@ mod tests {
             format!("<Error><Code>{code}</Code><Message>hush</Message><StorageClass>GLACIER</StorageClass></Error>");
         let text = format!("HTTP/1.1 {status} x\r\n{fields}Content-Length: {}\r\n\r\n", body.len());
         let head = Head::parse(text.as_bytes()).unwrap().unwrap();
-        refusal(&head, body.as_bytes(), "the environment, key ..MPLE")
+        refusal(&head, body.as_bytes(), "the environment, key ..MPLE", true)
     }
 
     #[test]
@@ -138,6 +145,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_signed_does_not_expire() {
+        let head = Head::parse(b"HTTP/1.1 401 x\r\nContent-Length: 0\r\n\r\n").unwrap().unwrap();
+        assert_eq!(refusal(&head, b"", "no one", false).failure.class(), Class::Refused);
+        let body = "<Code>InvalidRequest</Code><Message>stored using a form of Server Side Encryption</Message>";
+        let head = Head::parse(b"HTTP/1.1 400 x\r\nContent-Length: 99\r\n\r\n").unwrap().unwrap();
+        let failure = refusal(&head, body.as_bytes(), "no one", false).failure;
+        assert!(failure.class() == Class::Unavailable && failure.to_string().contains("SSE-C"), "{failure}");
+    }
+
+    #[test]
     fn regions_and_waits() {
         let moved = told(301, "x-amz-bucket-region: eu-west-1\r\n", "PermanentRedirect");
         assert_eq!((moved.region.as_deref(), moved.failure.class()), (Some("eu-west-1"), Class::Invalid));
@@ -150,7 +167,7 @@ mod tests {
         for status in [200, 403, 400] {
             let text = format!("HTTP/1.1 {status} x\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n");
             let head = Head::parse(text.as_bytes()).unwrap().unwrap();
-            let failure = refusal(&head, b"<html>", "nobody").failure;
+            let failure = refusal(&head, b"<html>", "no one", false).failure;
             assert!(status == 403 || failure.to_string().contains("text/html"), "{status}: {failure}");
         }
     }

@@ -175,7 +175,7 @@ impl Store {
             Err(failure) if failure.class() == Class::Corrupt => self.read_once(key, &asked, into, true, interrupt),
             read => read,
         };
-        // Also where it failed: nobody may end a socket that is not this read's any more.
+        // Also where it failed: no one may end a socket that is not this read's any more.
         let stopped = interrupt.watch(None);
         stopped.and(read)
     }
@@ -200,7 +200,7 @@ impl Store {
                 interrupt.check()?;
                 return Err(Failure::io("the answer broke off before its first byte", error));
             }
-            // Only a chunk of no bytes says where an object ends whose length nobody told.
+            // Only a chunk of no bytes says where an object ends whose length no one told.
             let is_whole =
                 taken.total.is_none() && answer.head.range.is_none() && answer.has_ended() && answer.head.keeps;
             let total = if is_whole { Some(bytes as u64) } else { taken.total };
@@ -262,9 +262,9 @@ impl Store {
                 return Ok(None);
             }
             let location = answer.head.location.take();
-            // It came back by another body than that of an object, whose length nobody limits.
             let body = answer.collect(REFUSAL_BYTES_MAX).unwrap_or_default();
-            let refusal = refusal(&answer.head, &body, &granted.told);
+            let is_signed = !matches!(granted.authority, Authority::Anonymous);
+            let refusal = refusal(&answer.head, &body, &granted.told, is_signed);
             let date = answer.head.date;
             answer.finish(interrupt);
             interrupt.check()?;
@@ -291,10 +291,7 @@ impl Store {
                 is_set = true;
                 continue;
             }
-            if refusal.failure.class() == Class::Expired
-                && !is_renewed
-                && !matches!(granted.authority, Authority::Anonymous)
-            {
+            if refusal.failure.class() == Class::Expired && !is_renewed {
                 is_renewed = true;
                 granted = self.desk.renewed(&granted)?;
                 continue;

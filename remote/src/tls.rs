@@ -172,7 +172,7 @@ impl Session {
         Ok(given)
     }
 
-    /// Whether bytes of the peer are here that nobody asked for.
+    /// Whether bytes of the peer are here that no one asked for.
     pub fn has_bytes(&self) -> bool {
         self.taken < self.plain.len() || self.start < self.end || self.has_ended
     }
@@ -284,9 +284,20 @@ impl Session {
             }
             self.incoming.resize(self.end * 2, 0);
         }
-        let bytes = socket.read(&mut self.incoming[self.end..])?;
-        self.end += bytes;
-        Ok(bytes)
+        loop {
+            match socket.read(&mut self.incoming[self.end..]) {
+                // A socket with a limit for silence is not restarted after a signal.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came for too long"));
+                }
+                received => {
+                    let bytes = received?;
+                    self.end += bytes;
+                    return Ok(bytes);
+                }
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! URLs of objects: which store, which key. A key is bytes, taken as they stand; what is secret stays out of every text.
+//! URLs of objects: which store, which key. A key is bytes, taken as they stand; what is secret stays out of each text.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -17,9 +17,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What the rules about code look at: whatever of it is there.
-const CODE_FOLDERS: [&str; 13] = [
-    "src", "core", "formats", "images", "sys", "measure", "cli", "capi", "python", "tests", "examples", "benches",
-    "fuzz",
+const CODE_FOLDERS: [&str; 14] = [
+    "src", "core", "formats", "images", "remote", "sys", "measure", "cli", "capi", "python", "tests", "examples",
+    "benches", "fuzz",
 ];
 /// Where scripts in Python and shell are. Data and corpora have none.
 const SCRIPT_FOLDERS: [&str; 11] =
@@ -30,18 +30,30 @@ const PAGES: [&str; 6] =
 /// The modules of the Python package.
 const PACKAGE: &str = "python/lib/uringload";
 /// The libraries, which other programs link.
-const LIBRARY_FOLDERS: [&str; 6] = ["src", "core/src", "formats/src", "images/src", "sys/src", "capi/src"];
+const LIBRARY_FOLDERS: [&str; 7] =
+    ["src", "core/src", "formats/src", "images/src", "remote/src", "sys/src", "capi/src"];
 /// Every crate's sources.
-const CRATES: [&str; 9] =
-    ["core/src", "sys/src", "images/src", "formats/src", "src", "measure/src", "cli/src", "capi/src", "python/src"];
+const CRATES: [&str; 10] = [
+    "core/src",
+    "sys/src",
+    "images/src",
+    "remote/src",
+    "formats/src",
+    "src",
+    "measure/src",
+    "cli/src",
+    "capi/src",
+    "python/src",
+];
 /// The faces: what people and other languages call.
 const FACES: [&str; 3] = ["cli/src", "capi/src", "python/src"];
 /// The crates without a line of `unsafe`.
-const SAFE: [(&str, &str); 6] = [
+const SAFE: [(&str, &str); 7] = [
     ("src", "src/lib.rs"),
     ("core", "core/src/lib.rs"),
     ("formats", "formats/src/lib.rs"),
     ("images", "images/src/lib.rs"),
+    ("remote", "remote/src/lib.rs"),
     ("measure", "measure/src/lib.rs"),
     ("cli", "cli/src/main.rs"),
 ];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Where the repository's own pages are for who reads them elsewhere: on docs.rs, PyPI and crates.io.
 const OURS: &str = "https://github.com/uringload/uringload/blob/main/";
 /// A path that begins so in code, or in a command, is one of the repository.
-const FOLDERS: [&str; 20] = [
+const FOLDERS: [&str; 21] = [
     ".ci/",
     "adapters/",
     "benches/",
@@ -23,6 +23,7 @@ const FOLDERS: [&str; 20] = [
     "images/tests/",
     "measure/",
     "python/",
+    "remote/",
     "src/",
     "sys/",
     "tests/",

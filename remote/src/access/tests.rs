@@ -1,4 +1,4 @@
-//! Which credentials are found, and what is told of those that are not.
+//! Which credentials are found, and what is said about those that are not.
 
 use super::*;
 use std::io::{Read, Write};
@@ -108,7 +108,7 @@ fn a_container_gives_credentials() {
 
 #[test]
 fn a_machine_without_metadata_is_left_alone_soon() {
-    // A port that nobody listens on.
+    // A port that no one listens on.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let empty = home(&[]);
     let endpoint = format!("http://{address}");

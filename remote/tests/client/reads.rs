@@ -350,12 +350,12 @@ fn the_query_of_a_url_is_sent_and_never_told() {
 }
 
 #[test]
-fn who_pays_and_who_is_nobody() {
+fn who_pays_and_who_does_not_sign() {
     let server = Server::of(data(9));
     let pays = open("s3://bucket", AccessOptions { requester_pays: true, ..options(&server) });
     read(&pays, b"k", 0, 9).unwrap();
-    let nobody = open("s3://bucket", AccessOptions { anonymous: true, ..options(&server) });
-    read(&nobody, b"k", 0, 9).unwrap();
+    let unsigned = open("s3://bucket", AccessOptions { anonymous: true, ..options(&server) });
+    read(&unsigned, b"k", 0, 9).unwrap();
     let asked = server.asked();
     assert_eq!(asked[0].field("x-amz-request-payer"), "requester");
     assert!(asked[0].field("authorization").contains("x-amz-request-payer"));

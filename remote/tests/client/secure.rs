@@ -220,11 +220,11 @@ fn proxies_are_gone_through() {
         assert_eq!(read(&store, b"k", 0, 500).unwrap().0, data(500));
     }
     assert_eq!((server.connections(), server.asked()[0].field("host")), (1, "storage.example"));
-    assert_eq!(server.asked()[0].field("proxy-authorization"), "", "the server is not told of the proxy's user");
+    assert_eq!(server.asked()[0].field("proxy-authorization"), "", "the proxy's user stays with the proxy");
     let failure = read(&open("https://html.example/", through(url)), b"k", 0, 5).unwrap_err();
     assert!(failure.to_string().contains("answered 200 text/html"), "{failure}");
-    let nobody = format!("http://{}", kept.address);
-    let failure = read(&open("https://storage.example/", through(nobody)), b"k", 0, 5).unwrap_err();
+    let without_user = format!("http://{}", kept.address);
+    let failure = read(&open("https://storage.example/", through(without_user)), b"k", 0, 5).unwrap_err();
     assert_eq!(failure.class(), Class::Refused);
     let plain = Server::new(|request| match request.path() {
         "/k" => part(request, &data(500), ""),

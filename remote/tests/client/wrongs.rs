@@ -137,7 +137,7 @@ fn bytes_behind_the_end_of_a_body_are_dropped_with_the_connection() {
 }
 
 #[test]
-fn nobody_there() {
+fn no_one_there() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let at = |endpoint: String| {
         let options = AccessOptions { endpoint: Some(endpoint), anonymous: true, ..AccessOptions::default() };
