@@ -162,6 +162,21 @@ def patterns():
         put("patterns", str(number), text.encode())
 
 
+def answers():
+    head = b"HTTP/1.1 206 x\r\nContent-Range: bytes 5-14/20\r\nETag: \"a\"\r\n"
+    put("remote", "whole", b"\x02" + head + b"Content-Length: 10\r\n\r\n0123456789")
+    chunks = b"4\r\n0123\r\n6;a=b\r\n456789\r\n0\r\n\r\n"
+    put("remote", "chunks", b"\x02" + head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+    put("remote", "refused", b"\x02HTTP/1.1 403 x\r\nContent-Length: 30\r\n\r\n<Error><Code>A</Code></Error>\n")
+    put("remote", "moved", b"\x02HTTP/1.1 307 x\r\nLocation: /x?y\r\nContent-Length: 0\r\n\r\n")
+    entry = b"<Contents><Key>a&amp;&#37;</Key><Size>3</Size><ETag>x</ETag></Contents>"
+    put("remote", "page", b"\x01<ListBucketResult><EncodingType>url</EncodingType>" + entry + b"</ListBucketResult>")
+    put("remote", "blobs", b"\x01<EnumerationResults><Blobs><Blob><Name Encoded='true'>%61</Name><Properties>"
+        b"<Content-Length>1</Content-Length></Properties></Blob></Blobs></EnumerationResults>")
+    for number, text in enumerate((b"s3://b/k?versionId=x", b"https://u:p@[::1]:9/a?b#c", b"abfs://c@a.x/k")):
+        put("remote", f"url{number}", b"\x00" + text)
+
+
 def hdf5():
     for name in os.listdir(os.path.join(DATA, "hdf5")):
         data = read("hdf5", name)
@@ -299,5 +314,5 @@ def images():
 
 if __name__ == "__main__":
     tables = (hdf5, array_records, columnar, states, sidecars, images)
-    for write in (archives, packed_archives, shards, betons, arrays, records, lines, patterns, *tables):
+    for write in (archives, packed_archives, shards, betons, arrays, records, lines, patterns, answers, *tables):
         write()

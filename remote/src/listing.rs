@@ -232,9 +232,10 @@ mod tests {
     fn pages_of_azure() {
         let text = r#"<EnumerationResults><Blobs><Blob><Name Encoded="true">a%FFb+</Name><Properties>
             <Last-Modified>Sun, 06 Nov 1994 08:49:37 GMT</Last-Modified><Etag>0x8D</Etag>
-            <Content-Length>9</Content-Length></Properties></Blob><Blob><Name>d</Name><Properties><Content-Length>0</Content-Length>
-            <ResourceType>directory</ResourceType></Properties></Blob><BlobPrefix><Name>p/</Name></BlobPrefix></Blobs>
-            <NextMarker/></EnumerationResults>"#;
+            <Content-Length>9</Content-Length></Properties></Blob>
+            <Blob><Name>d</Name><Properties><Content-Length>0</Content-Length>
+            <ResourceType>directory</ResourceType></Properties></Blob>
+            <BlobPrefix><Name>p/</Name></BlobPrefix></Blobs><NextMarker/></EnumerationResults>"#;
         let page = parse(text.as_bytes()).unwrap();
         assert_eq!((page.objects.len(), page.markers, page.next, page.prefixes.len()), (1, 1, None, 1));
         assert_eq!((page.objects[0].key.as_slice(), page.objects[0].size), (b"a\xffb+".as_slice(), 9));

@@ -38,7 +38,7 @@ pub fn refusal(head: &Head, body: &[u8], as_whom: &str, is_signed: bool) -> Refu
             Failure::new(Class::Expired, format!("the credentials are not valid any more ({said}; {as_whom})"))
                 .with_remedy("renew them: they are read again before each attempt")
         }
-        (_, "InvalidObjectState") => {
+        (_, "InvalidObjectState" | "BlobArchived") => {
             let kept = element(&body, "StorageClass").map_or("an archive".to_owned(), word);
             Failure::new(Class::Unavailable, format!("the object is kept in {kept} ({said})"))
                 .with_remedy("restore the object first")
@@ -54,11 +54,12 @@ pub fn refusal(head: &Head, body: &[u8], as_whom: &str, is_signed: bool) -> Refu
             format!("the object is encrypted by a key of the customer, SSE-C ({said})"),
         )
         .with_remedy("copy it to an object without SSE-C, or to a local disk"),
-        (403, _) => refused(
-            &said,
-            as_whom,
-            "ask for the right to get and list these objects; or give requester_pays, if the bucket wants that",
-        ),
+        (403, "AccessDenied") => {
+            let remedy =
+                "ask for the right to get and list these objects; or give requester_pays, if the bucket wants that";
+            refused(&said, as_whom, remedy)
+        }
+        (403, _) => refused(&said, as_whom, "ask for the right to get and list these objects"),
         (407, _) => Failure::new(Class::Refused, "the proxy asks who you are")
             .with_remedy("write user and password into the URL of the proxy"),
         (404 | 410, "NoSuchBucket" | "ContainerNotFound") => {
@@ -129,6 +130,7 @@ mod tests {
             (404, "NoSuchKey", Class::Missing),
             (404, "NoSuchBucket", Class::Missing),
             (403, "InvalidObjectState", Class::Unavailable),
+            (409, "BlobArchived", Class::Unavailable),
             (412, "PreconditionFailed", Class::Changed),
             (400, "InvalidRequest", Class::Invalid),
             (405, "MethodNotAllowed", Class::Unavailable),
