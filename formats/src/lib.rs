@@ -47,6 +47,8 @@ mod dataset;
 mod find;
 // What may be asked of formats, each option declared once.
 mod options;
+// URLs and paths as places.
+mod named;
 // Looks into files: headers, and the indexes of those that are scanned.
 mod index;
 // What a format is: how its files show it, and how it is opened.

@@ -2,7 +2,6 @@
 //! their arguments from the same declaration.
 
 use crate::dataset::IndexProgress;
-use crate::find::named::Stores;
 use crate::watched::LIMIT;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -102,7 +101,10 @@ pub(crate) struct Common {
     /// How long storage may take to answer one call.
     pub(crate) timeout: Duration,
     pub(crate) progress: Progress,
-    pub(crate) stores: Stores,
+    /// What the URLs of a store's objects begin with, and the store.
+    pub(crate) stores: Vec<(String, Arc<dyn Store>)>,
+    /// Whether the environment says how stores are reached.
+    pub(crate) environment: bool,
 }
 
 impl Default for Common {
@@ -116,7 +118,8 @@ impl Default for Common {
             verifying: false,
             timeout,
             progress,
-            stores: Stores::default(),
+            stores: Vec::new(),
+            environment: false,
         }
     }
 }
@@ -219,7 +222,16 @@ impl Options {
     /// `s3`, `gs`, `az`, `abfs`, `http` and `https`. The last store counts whose `start` fits.
     #[must_use]
     pub fn store(mut self, start: impl Into<String>, store: Arc<dyn Store>) -> Options {
-        self.common.stores.given.push((start.into(), store));
+        self.common.stores.push((start.into(), store));
+        self
+    }
+
+    /// Takes credentials, endpoints, regions and proxies of stores from the environment and the user's profile, as the
+    /// clouds' own programs do; what is [`set`](Options::set) wins. Else nothing of that is looked at, and requests are
+    /// not signed.
+    #[must_use]
+    pub fn stores_from_environment(mut self) -> Options {
+        self.common.environment = true;
         self
     }
 

@@ -4,12 +4,12 @@
 use crate::dataset::{Dataset, FileTable};
 use crate::detect::{decide, nearest};
 use crate::find::absent::advised;
-use crate::find::named;
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths};
 use crate::formats::folder::Folder;
 use crate::formats::records::Records;
-use crate::options::{OptionKind, OptionSpec, Options};
+use crate::named::{self, StoreOptions};
+use crate::options::{FormatOptions, OptionKind, OptionSpec, Options};
 use crate::watched::watched;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
         return Err(error.with_remedy("give a longer one, or none"));
     }
     watched(timeout, move || {
-        let paths = Paths::new(named::places(&paths, &options.common().stores)?, FORMATS);
+        let paths = Paths::new(named::places(&paths, &options)?, FORMATS);
         // Here and not in each format, so that a missing path has the same error everywhere.
         ask(paths, &options).map_err(advised)
     })
@@ -123,16 +123,20 @@ pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static
 }
 
 /// The options that every format has.
-const COMMON: &[OptionSpec] = &[OptionSpec {
+const SPLIT: OptionSpec = OptionSpec {
     name: "split",
     kind: OptionKind::Text,
     help: " The split to open, where folders or files are called train, val, test and the like; \"all\" for all of \
            them together.",
-}];
+};
+
+fn common() -> impl Iterator<Item = &'static OptionSpec> {
+    [&SPLIT].into_iter().chain(StoreOptions::SPECS)
+}
 
 /// The options of all formats, each name once, in the order of the formats.
 pub fn all_options() -> Vec<OptionSpec> {
-    let mut all: Vec<OptionSpec> = COMMON.to_vec();
+    let mut all: Vec<OptionSpec> = common().copied().collect();
     for spec in FORMATS.iter().flat_map(|format| format.options) {
         if !all.iter().any(|known| known.name == spec.name) {
             all.push(*spec);
@@ -143,14 +147,14 @@ pub fn all_options() -> Vec<OptionSpec> {
 
 /// The names of the formats that have an option of that name.
 pub fn formats_with(option: &str) -> Vec<&'static str> {
-    let is_common = COMMON.iter().any(|spec| spec.name == option);
+    let is_common = common().any(|spec| spec.name == option);
     let has = |format: &&Format| is_common || format.options.iter().any(|spec| spec.name == option);
     FORMATS.iter().filter(has).map(|format| format.name).collect()
 }
 
 /// Refuses options that the format has no use for.
 fn check(format: &Format, options: &Options) -> Result<()> {
-    let has = |name: &str| COMMON.iter().chain(format.options).any(|spec| spec.name == name);
+    let has = |name: &str| common().chain(format.options).any(|spec| spec.name == name);
     let Some(idle) = options.given().find(|name| !has(name)) else { return Ok(()) };
     let which = formats_with(idle);
     if which.is_empty() {

@@ -5,7 +5,8 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::Instant;
-use uringload_remote::{Access, AccessOptions, Interrupt, ListOptions, Object, Store, Url};
+use uringload_core::store::{Interrupt, ListOptions, Object, Store as _};
+use uringload_remote::{Access, AccessOptions, Store, Url};
 
 const RANGE_BYTES: usize = 1 << 20;
 

@@ -5,7 +5,6 @@ use crate::connection::Peer;
 use crate::connector::Connector;
 use crate::credentials::{Asked, Authority, Desk, Granted, Provider, Source};
 use crate::environment::{Environment, parse_proxy};
-use crate::failure::{Class, Failure};
 use crate::profile::Profiles;
 use crate::sign::SharedKey;
 use crate::tls::Trust;
@@ -21,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 use uringload_core::Result;
+use uringload_core::store::{Class, Failure};
 
 /// How long nothing may move on a connection, unless another limit is given.
 const STALL_LIMIT: Duration = Duration::from_secs(30);

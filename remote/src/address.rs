@@ -1,11 +1,11 @@
 //! Addresses of hosts: asked for anew every minute, without those that did not answer.
 
-use crate::failure::{Class, Failure};
 use crate::lock::{BRIEF, lock};
 use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use uringload_core::store::{Class, Failure};
 
 /// How long what a name server said is used.
 const FRESH: Duration = Duration::from_secs(60);

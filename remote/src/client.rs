@@ -3,12 +3,12 @@
 use crate::address::Addresses;
 use crate::connection::{Connection, HeadFailure, Peer, Proxy, Ways};
 use crate::exchange::{Chunks, Ends, Head};
-use crate::failure::{Class, Failure};
-use crate::interrupt::Interrupt;
 use crate::pool::Pool;
 use crate::tls::Trust;
 use std::io;
 use std::time::Duration;
+use uringload_core::store::Interrupt;
+use uringload_core::store::{Class, Failure};
 
 /// Bytes of a body that is collected at a time.
 const PIECE_BYTES: usize = 64 << 10;

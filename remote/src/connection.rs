@@ -2,8 +2,6 @@
 
 use crate::address::Addresses;
 use crate::exchange::{HEAD_BYTES_MAX, Head};
-use crate::failure::{Class, Failure};
-use crate::interrupt::Interrupt;
 use crate::tls::{Session, Trust};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,6 +11,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload_core::store::Interrupt;
+use uringload_core::store::{Class, Failure};
 
 /// Longest wait for an address to answer, in all for the addresses of a host.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);

@@ -3,8 +3,6 @@
 
 use crate::client::Client;
 use crate::connection::Peer;
-use crate::failure::{Class, Failure};
-use crate::interrupt::Interrupt;
 use crate::url::split_port;
 use async_trait::async_trait;
 use object_store::ClientOptions;
@@ -15,6 +13,8 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use uringload_core::store::Interrupt;
+use uringload_core::store::{Class, Failure};
 
 /// Longest answer with credentials, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;

@@ -1,7 +1,6 @@
 //! Whose right requests are signed with: found once, renewed before it ends and when a server says that it has ended.
 
 use crate::connector::wait;
-use crate::failure::{Class, Failure};
 use crate::lock::{BRIEF, lock};
 use crate::profile::Profiles;
 use crate::sign::{Keys, SharedKey};
@@ -11,6 +10,7 @@ use object_store::gcp::GcpCredentialProvider;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use uringload_core::store::{Class, Failure};
 
 /// How long credentials are used before their source is asked again. It renews them five minutes before they end, so
 /// none is used behind its end.

@@ -2,12 +2,12 @@
 
 use crate::client::Proxies;
 use crate::connection::Proxy;
-use crate::failure::{Class, Failure};
 use crate::url::{Url, split_port};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use uringload_core::store::{Class, Failure};
 
 /// Variables by name. `Debug` shows none.
 #[derive(Clone, Default)]

@@ -2,9 +2,10 @@
 //! was not compared with the question.
 
 use crate::clock;
-use crate::failure::{Class, Failure};
-use crate::version::{Version, Versions};
+use crate::version::Versions;
 use std::time::Duration;
+use uringload_core::store::Version;
+use uringload_core::store::{Class, Failure};
 
 /// Longest head of an answer, in bytes.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;

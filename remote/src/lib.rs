@@ -2,15 +2,16 @@
 //!
 //! A [`Store`] is a bucket, a container or a host; [`Access`] is how stores are reached, and shares connections and
 //! credentials among them. Each call blocks its thread: there is no runtime, no thread of ours, and nothing that a fork
-//! could leave locked. [`Store::read`] makes one request, receives into the slice that it is given, and compares the
-//! head of the answer with the question before a byte counts. Whether to ask again is for the caller to say, by the
-//! [`Class`] of the [`Failure`]; [`Store::list`] alone asks for a page again.
+//! could leave locked. A read makes one request, receives into the slice that it is given, and compares the head of the
+//! answer with the question before a byte counts. Whether to ask again is for the caller to say, by the
+//! [`Class`](uringload_core::store::Class) of the failure; a listing alone asks for a page again.
 //!
 //! The library reads no environment: a program that wants its profiles, credentials and proxies hands the variables to
 //! [`Access::from_environment`]. No text of this crate shows a secret.
 //!
 //! ```
-//! use uringload_remote::{Access, AccessOptions, Interrupt, Store, Url};
+//! use uringload_core::store::{Interrupt, Store as _};
+//! use uringload_remote::{Access, AccessOptions, Store, Url};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -37,9 +38,7 @@
 #[cfg(test)]
 mod draws;
 mod clock;
-mod failure;
 mod lock;
-mod interrupt;
 mod url;
 mod version;
 mod sign;
@@ -60,10 +59,5 @@ mod store;
 mod list;
 
 pub use access::{Access, AccessOptions, Credentials};
-pub use failure::{Class, Failure};
-pub use interrupt::Interrupt;
-pub use list::{ListOptions, Listed, Page};
-pub use listing::Object;
-pub use store::{Note, Read, Store};
+pub use store::Store;
 pub use url::{KEY_BYTES_MAX, Scheme, Url};
-pub use version::{Known, Version};

@@ -1,14 +1,15 @@
 //! Lists a store page by page. What a server says of the next page is checked, so that no listing goes on for ever.
 
 use crate::exchange::Head;
-use crate::failure::{Class, Failure};
-use crate::interrupt::Interrupt;
-use crate::listing::{Object, RawPage, parse};
-use crate::store::{Note, Store};
+use crate::listing::{RawPage, parse};
+use crate::store::Store;
 use crate::url::{Scheme, encode_query};
 use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
+use uringload_core::store::Interrupt;
+use uringload_core::store::{Class, Failure};
+use uringload_core::store::{ListOptions, Listed, Note, Page};
 
 /// Longest page, in bytes: 1000 keys of 1 KiB, each letter encoded, are 3 MiB; Azure gives 5000.
 const PAGE_BYTES_MAX: usize = 32 << 20;
@@ -21,37 +22,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How soon a pause sees that the listing was cancelled.
 const PAUSE_STEP: Duration = Duration::from_millis(50);
 
-/// What is listed.
-#[derive(Clone, Debug, Default)]
-pub struct ListOptions {
-    /// Only keys behind this one. Azure has no such question, so there all pages are asked for and those keys left out.
-    pub after: Option<Vec<u8>>,
-    /// Keys that have a `/` behind the prefix are folded to what they begin with, up to that.
-    pub folders: bool,
-}
-
-/// A page of a listing.
-#[derive(Debug)]
-pub struct Page {
-    /// Counted from 1.
-    pub number: u64,
-    /// In ascending order of their keys, byte by byte or with `/` before every other; of Azure in the server's.
-    pub objects: Vec<Object>,
-    /// Of folded keys: what they begin with.
-    pub folders: Vec<Vec<u8>>,
-}
-
-/// What a listing gave in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
-    /// Pages that were asked for.
-    pub pages: u64,
-    /// Objects that were given.
-    pub objects: u64,
-    /// Objects of 0 bytes with a `/` at the end, which stand for folders, and folders of Azure: left out.
-    pub markers: u64,
-}
-
 impl Store {
     /// Lists the objects whose keys begin with `prefix`, and gives each page to `take` until that breaks. A page that
     /// fails for the server's sake is asked for up to six times.
@@ -60,7 +30,7 @@ impl Store {
     ///
     /// [`Class::Unavailable`] of HTTP, which has no listings; [`Class::Corrupt`] with the number of the page if it is
     /// cut off, repeats the place of the page before, or its keys do not ascend.
-    pub fn list(
+    pub(crate) fn pages(
         &self,
         prefix: &[u8],
         options: &ListOptions,

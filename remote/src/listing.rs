@@ -1,22 +1,12 @@
 //! A page of a listing, from the XML of S3, GCS and Azure. Keys come out as the bytes they are.
 
 use crate::clock;
-use crate::failure::{Class, Failure};
 use crate::url::decode;
-use crate::version::{Version, Versions};
+use crate::version::Versions;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
-
-/// An object of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// Its whole key.
-    pub key: Vec<u8>,
-    /// Bytes.
-    pub size: u64,
-    /// Which content it has.
-    pub version: Option<Version>,
-}
+use uringload_core::store::Object;
+use uringload_core::store::{Class, Failure};
 
 /// A page as the server gave it.
 #[derive(Debug, Default)]
@@ -193,7 +183,7 @@ fn corrupt(why: &str) -> Failure {
 mod tests {
     use super::*;
     use crate::draws::Draws;
-    use crate::version::Known;
+    use uringload_core::store::Known;
 
     const S3: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
         <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name><Prefix>p</Prefix>

@@ -84,9 +84,9 @@ mod tests {
     use super::*;
     use crate::address::Addresses;
     use crate::connection::Ways;
-    use crate::interrupt::Interrupt;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use uringload_core::store::Interrupt;
 
     struct Server {
         listener: TcpListener,
@@ -102,7 +102,8 @@ mod tests {
 
         fn connect(&self) -> (Connection, TcpStream) {
             let addresses = Addresses::default();
-            let trust = Err(crate::failure::Failure::new(crate::failure::Class::Unavailable, "no TLS here"));
+            let trust =
+                Err(uringload_core::store::Failure::new(uringload_core::store::Class::Unavailable, "no TLS here"));
             let ways = Ways { addresses: &addresses, trust: &trust, proxy: None, stall_limit: Duration::from_secs(5) };
             let connection = Connection::open(&self.peer, &ways, &Interrupt::new()).unwrap();
             (connection, self.listener.accept().unwrap().0)

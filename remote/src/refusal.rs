@@ -2,7 +2,7 @@
 //! nothing but that word is repeated: it may quote the request, with its secrets.
 
 use crate::exchange::{Head, word};
-use crate::failure::{Class, Failure};
+use uringload_core::store::{Class, Failure};
 
 /// Longest body of a refusal that is read, in bytes.
 pub const REFUSAL_BYTES_MAX: usize = 64 << 10;

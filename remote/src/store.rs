@@ -6,20 +6,21 @@ use crate::clock;
 use crate::connection::Peer;
 use crate::credentials::{Authority, Desk, Granted};
 use crate::exchange::Asked;
-use crate::failure::{Class, Failure};
-use crate::interrupt::Interrupt;
 use crate::lock::{BRIEF, lock};
 use crate::refusal::{REFUSAL_BYTES_MAX, Refusal, refusal};
 use crate::sign::{AZURE_VERSION, Question};
 use crate::url::{Scheme, Url, encode_key, encode_path};
-use crate::version::{Known, Version};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use std::fmt::{self, Write};
+use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use uringload_core::Result;
+use uringload_core::store::Interrupt;
+use uringload_core::store::{self, Known, ListOptions, Listed, Note, Page, Read, Version};
+use uringload_core::store::{Class, Failure};
 
 /// Redirections that are followed for one request.
 const REDIRECTIONS_MAX: usize = 5;
@@ -45,47 +46,6 @@ struct Base {
     /// In front of each key.
     path: String,
     region: String,
-}
-
-/// What a read gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// Bytes received, from the beginning of the memory that was given. Fewer than asked for: the object ends there, or
-    /// the answer broke off and the rest is to be read again.
-    pub bytes: usize,
-    /// Which content they are of.
-    pub version: Option<Version>,
-    /// Bytes of the whole object, if the server says so.
-    pub total: Option<u64>,
-}
-
-/// What happened that a user should know; each is noted once a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Note {
-    /// Objects have neither ETag nor date, so it is not noticed if they change.
-    NoVersion = 0,
-    /// Objects have weak ETags, which prove nothing: their date and size are compared instead.
-    WeakEtag = 1,
-    /// The clock of this machine is wrong; requests are signed by the server's.
-    ClockOff = 2,
-    /// The bucket is in another region than was said, and was asked there.
-    OtherRegion = 3,
-}
-
-impl Note {
-    const ALL: [Note; 4] = [Note::NoVersion, Note::WeakEtag, Note::ClockOff, Note::OtherRegion];
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Note::NoVersion => "the objects have neither ETag nor date: it is not noticed if they change",
-            Note::WeakEtag => "the objects have weak ETags: their date and size are compared instead",
-            Note::ClockOff => "the clock of this machine is wrong: requests are signed by the server's clock",
-            Note::OtherRegion => "the bucket is in another region than was said: it is asked there",
-        })
-    }
 }
 
 /// Whom one request goes to, and for what.
@@ -136,17 +96,6 @@ impl Store {
         &self.url
     }
 
-    /// The object `key` as it is named to people.
-    pub fn shown(&self, key: &[u8]) -> PathBuf {
-        self.url.shown(key)
-    }
-
-    /// What happened since it was opened that a user should know.
-    pub fn notes(&self) -> Vec<Note> {
-        let noted = self.notes.load(Ordering::Relaxed);
-        Note::ALL.into_iter().filter(|&note| noted & 1 << note as u32 != 0).collect()
-    }
-
     /// Reads from `offset` of the object `key` into `into`, by one request. `key` is the whole key, from the bucket on.
     /// It ends with a short read where the object ends, or where the connection broke after some bytes. Behind the end
     /// of the object it gives 0 bytes.
@@ -159,7 +108,7 @@ impl Store {
     ///
     /// [`Class::Changed`] if the object is not `expected`, and whatever kept the server from giving a byte. Whatever
     /// `into` then holds is no content of the object.
-    pub fn read(
+    fn read_range(
         &self,
         key: &[u8],
         offset: u64,
@@ -391,6 +340,42 @@ impl Store {
         if self.url.scheme() == Scheme::Azure && !matches!(granted.authority, Authority::Shared(_)) {
             let _ = write!(head, "x-ms-version: {AZURE_VERSION}\r\n");
         }
+    }
+}
+
+impl store::Store for Store {
+    fn shown(&self, key: &[u8]) -> PathBuf {
+        self.url.shown(key)
+    }
+
+    fn read(
+        &self,
+        key: &[u8],
+        offset: u64,
+        into: &mut [u8],
+        expected: Option<Version>,
+        interrupt: &Interrupt,
+    ) -> std::result::Result<Read, Failure> {
+        self.read_range(key, offset, into, expected, interrupt)
+    }
+
+    fn lists(&self) -> bool {
+        !matches!(self.url.scheme(), Scheme::Http | Scheme::Https)
+    }
+
+    fn list(
+        &self,
+        prefix: &[u8],
+        options: &ListOptions,
+        interrupt: &Interrupt,
+        take: &mut dyn FnMut(Page) -> ControlFlow<()>,
+    ) -> std::result::Result<Listed, Failure> {
+        self.pages(prefix, options, interrupt, take)
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let noted = self.notes.load(Ordering::Relaxed);
+        Note::ALL.into_iter().filter(|&note| noted & 1 << note as u32 != 0).collect()
     }
 }
 

@@ -1,7 +1,6 @@
 //! TLS over a socket, by rustls without its buffers: what arrives is decrypted where it lies and copied once, to where
 //! it belongs.
 
-use crate::failure::{Class, Failure};
 use crate::lock::{BRIEF, lock};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::pem::PemObject;
@@ -12,6 +11,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process;
 use std::sync::{Arc, Mutex};
+use uringload_core::store::{Class, Failure};
 
 /// What is received at a time: two of the longest records.
 const INCOMING_BYTES: usize = 36 << 10;

@@ -150,6 +150,11 @@ impl Url {
         PathBuf::from(OsString::from_vec(shown))
     }
 
+    /// Whether it has a query: a signature or a version, which is of this URL alone.
+    pub fn has_query(&self) -> bool {
+        self.secret.query.is_some()
+    }
+
     pub(crate) fn user(&self) -> Option<&str> {
         self.secret.user.as_deref()
     }

@@ -1,59 +1,14 @@
 //! Which content of an object is meant: a stamp that a listing and the head of an answer give alike.
 
 use ring::digest;
-use std::fmt;
-use std::num::NonZeroU64;
+use uringload_core::store::{Known, Version};
 
-/// Which content of an object is meant, in 64 bits: what it is known by in 2, a hash of that in 62. With 10^9 objects
-/// that changed, one change in 4.6 * 10^9 is missed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Version(NonZeroU64);
-
-/// What a version is known by, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Known {
-    /// By its generation, which GCS counts.
-    Generation = 1,
-    /// By its strong ETag.
-    Etag = 2,
-    /// By the second it was written in and its size: two writes in one second look the same.
-    Modified = 3,
-}
-
-impl Version {
-    /// For storing it: never 0.
-    pub fn to_bits(self) -> u64 {
-        self.0.get()
-    }
-
-    /// What [`to_bits`](Version::to_bits) gave; nothing for what it never gives, such as 0.
-    pub fn from_bits(bits: u64) -> Option<Version> {
-        NonZeroU64::new(bits).filter(|bits| bits.get() >> 62 != 0).map(Version)
-    }
-
-    /// What it is known by.
-    pub fn known_by(self) -> Known {
-        match self.0.get() >> 62 {
-            1 => Known::Generation,
-            2 => Known::Etag,
-            _ => Known::Modified,
-        }
-    }
-
-    fn new(known: Known, parts: &[&[u8]]) -> Version {
-        let mut hash = digest::Context::new(&digest::SHA256);
-        parts.iter().for_each(|part| hash.update(part));
-        let hash = hash.finish();
-        let first = hash.as_ref().first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-        let bits = (known as u64) << 62 | first >> 2;
-        Version(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MAX))
-    }
-}
-
-impl fmt::Debug for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}({:015x})", self.known_by(), self.to_bits() & (u64::MAX >> 2))
-    }
+/// A version by the hash of what it is known by.
+fn version(known: Known, parts: &[&[u8]]) -> Version {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    parts.iter().for_each(|part| hash.update(part));
+    let hash = hash.finish();
+    Version::new(known, hash.as_ref().first_chunk().map_or(0, |first| u64::from_le_bytes(*first)))
 }
 
 /// All that one listing or one head says of an object's content.
@@ -73,12 +28,12 @@ impl Versions {
         let written = written.trim();
         self.has_weak_etag = written.starts_with("W/");
         let bare = written.trim_matches('"');
-        self.etag = (!self.has_weak_etag && !bare.is_empty()).then(|| Version::new(Known::Etag, &[bare.as_bytes()]));
+        self.etag = (!self.has_weak_etag && !bare.is_empty()).then(|| version(Known::Etag, &[bare.as_bytes()]));
     }
 
     pub fn take_generation(&mut self, written: &str) {
         let number: Option<u64> = written.trim().parse().ok();
-        self.generation = number.map(|number| Version::new(Known::Generation, &[&number.to_le_bytes()]));
+        self.generation = number.map(|number| version(Known::Generation, &[&number.to_le_bytes()]));
     }
 
     fn by(&self, known: Known, size: Option<u64>) -> Option<Version> {
@@ -87,7 +42,7 @@ impl Versions {
             Known::Etag => self.etag,
             Known::Modified => {
                 let (modified, size) = (self.modified?, size?);
-                Some(Version::new(Known::Modified, &[&modified.to_le_bytes(), &size.to_le_bytes()]))
+                Some(version(Known::Modified, &[&modified.to_le_bytes(), &size.to_le_bytes()]))
             }
         }
     }

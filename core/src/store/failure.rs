@@ -52,8 +52,11 @@ impl Failure {
         Failure { class, what: what.into(), remedy: None, code: None, after: None, source: None }
     }
 
-    /// The way to the server broke in a call of the system.
+    /// The way to the server broke in a call of the system. If `source` carries a failure, this is that.
     pub fn io(what: impl Into<Cow<'static, str>>, source: io::Error) -> Failure {
+        if let Some(carried) = source.get_ref().and_then(|carried| carried.downcast_ref::<Failure>()) {
+            return carried.clone();
+        }
         Failure::new(Class::Storage, what).with_source(source)
     }
 
@@ -109,6 +112,11 @@ impl Failure {
 
     /// The library's error of the object or folder that `path` names.
     pub fn into_error(self, path: &Path) -> Error {
+        self.into_placeless_error().with_path(path)
+    }
+
+    /// The library's error of what belongs to no object.
+    pub fn into_placeless_error(self) -> Error {
         let kind = match self.class {
             Class::Throttled | Class::Storage => ErrorKind::Io,
             Class::Expired | Class::Refused => ErrorKind::PermissionDenied,
@@ -119,7 +127,7 @@ impl Failure {
             Class::Invalid => ErrorKind::InvalidArgument,
             Class::Interrupted => ErrorKind::Timeout,
         };
-        let mut error = Error::new(kind, self.what.clone()).with_path(path);
+        let mut error = Error::new(kind, self.what.clone());
         if let Some(remedy) = self.remedy.clone() {
             error = error.with_remedy(remedy);
         }

@@ -1,6 +1,6 @@
 //! What to do about a path that is not there.
 
-use crate::find::named::elsewhere;
+use crate::find::names::elsewhere;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind};
 

@@ -1,7 +1,6 @@
 //! Finding files: from what a user names to a table of files.
 
 pub(crate) mod absent;
-pub(crate) mod named;
 pub(crate) mod names;
 mod objects;
 pub(crate) mod paths;

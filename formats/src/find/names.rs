@@ -1,9 +1,29 @@
 //! What the names of files say about them, in every format.
 
 use crate::dataset::SkipReason;
+use std::path::Path;
+
+/// Schemes of what is not on a file system, and how to bring it there.
+const REMOTE: [(&str, &str); 9] = [
+    ("s3", "copy it (aws s3 sync, s5cmd) or mount it (mount-s3)"),
+    ("gs", "copy it (gcloud storage rsync) or mount it (gcsfuse)"),
+    ("az", "copy it (azcopy) or mount it (blobfuse2)"),
+    ("abfs", "copy it (azcopy) or mount it (blobfuse2)"),
+    ("abfss", "copy it (azcopy) or mount it (blobfuse2)"),
+    ("hf", "download it: hf download NAME --repo-type dataset --local-dir DIR"),
+    ("hdfs", "copy it: hdfs dfs -get"),
+    ("http", "download it"),
+    ("https", "download it"),
+];
 
 /// The file in which a packer notes what the shards beside it are made of.
 pub const MANIFEST_NAME: &str = "pack.json";
+
+/// How to bring to a file system what this URL names; `None` for what is no URL of these.
+pub(crate) fn elsewhere(named: &Path) -> Option<&'static str> {
+    let (scheme, _) = named.to_str()?.split_once("://")?;
+    REMOTE.iter().find(|(known, _)| scheme.eq_ignore_ascii_case(known)).map(|(_, remedy)| *remedy)
+}
 
 /// Whether a file name has this extension, in any case.
 pub(crate) fn has_extension(name: &[u8], extension: &str) -> bool {

@@ -1,11 +1,11 @@
 //! Whether a dataset's files are still those that were indexed: a run that indexes anew asks this.
 
 use crate::dataset::{FileId, FileTable, Fingerprint};
-use crate::find::named;
 use crate::find::names::has_extension;
 use crate::find::paths::{index, thread_count};
 use crate::index::opened::Content;
 use crate::index::sidecar;
+use crate::named;
 use crate::options::Options;
 use crate::parallel::in_parallel;
 use crate::watched::{LIMIT, watched};
@@ -77,7 +77,7 @@ impl FileTable {
 /// # Errors
 /// As [`open`](crate::open) for paths that cannot be listed.
 pub fn names<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<u64> {
-    let named = named::places(paths, &options.common().stores)?;
+    let named = named::places(paths, options)?;
     watched(LIMIT, move || names_of(&index(&named, thread_count(0))?.files))
 }
 

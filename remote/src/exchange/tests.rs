@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::draws::Draws;
-use crate::version::Known;
+use uringload_core::store::Known;
 
 fn head(fields: &str) -> Result<Head, Failure> {
     let text = format!("HTTP/1.1 {fields}\r\n\r\n");

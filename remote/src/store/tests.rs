@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::access::{AccessOptions, Credentials};
+use uringload_core::store::Store as _;
 
 fn store(url: &str, options: AccessOptions) -> Store {
     let url = Url::parse(url.as_bytes()).unwrap();

@@ -4,7 +4,8 @@ use crate::server::{Request, Server, Step, answer, refusal, text};
 use crate::{keys, open, options, store};
 use std::ops::ControlFlow;
 use std::time::Duration;
-use uringload_remote::{AccessOptions, Class, Credentials, Failure, Interrupt, ListOptions, Listed, Store};
+use uringload_core::store::{Class, Failure, Interrupt, ListOptions, Listed, Store as _};
+use uringload_remote::{AccessOptions, Credentials, Store};
 
 fn entry(key: &str, size: u64) -> String {
     format!("<Contents><Key>{key}</Key><Size>{size}</Size><ETag>\"{key}\"</ETag></Contents>")
@@ -73,7 +74,7 @@ fn versions_are_those_of_reads() {
     });
     let store = store(&server);
     let mut version = None;
-    let take = &mut |page: uringload_remote::Page| {
+    let take = &mut |page: uringload_core::store::Page| {
         version = page.objects[0].version;
         ControlFlow::Break(())
     };

@@ -8,7 +8,8 @@ mod wrongs;
 
 use server::Server;
 use std::time::{Duration, Instant};
-use uringload_remote::{Access, AccessOptions, Credentials, Failure, Interrupt, Read, Store, Url, Version};
+use uringload_core::store::{Failure, Interrupt, Read, Store as _, Version};
+use uringload_remote::{Access, AccessOptions, Credentials, Store, Url};
 
 /// Bytes that are all over the place, and no others than these.
 fn data(bytes: usize) -> Vec<u8> {

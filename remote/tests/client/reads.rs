@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use uringload_remote::{Access, AccessOptions, Class, Interrupt, Known, Note, Store, Url};
+use uringload_core::store::{Class, Interrupt, Known, Note, Store as _};
+use uringload_remote::{Access, AccessOptions, Store, Url};
 
 #[test]
 fn any_range_comes_as_it_is() {

@@ -10,7 +10,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_remote::{AccessOptions, Class, Store};
+use uringload_core::store::Class;
+use uringload_remote::{AccessOptions, Store};
 
 /// A certificate, and the file in which it is trusted.
 struct Certificate {

@@ -5,10 +5,13 @@ use crate::{data, open, options, read, store};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use uringload_core::ErrorKind;
-use uringload_remote::{AccessOptions, Class};
+use uringload_core::store::Class;
+use uringload_remote::AccessOptions;
 
 /// The failure of a read of 10 bytes from 5 on, answered by `steps`.
-fn failed(steps: impl Fn(&Request) -> Vec<Step> + Send + Sync + 'static) -> (uringload_remote::Failure, usize, usize) {
+fn failed(
+    steps: impl Fn(&Request) -> Vec<Step> + Send + Sync + 'static,
+) -> (uringload_core::store::Failure, usize, usize) {
     let server = Server::new(steps);
     let failure = read(&store(&server), b"data/k", 5, 10).unwrap_err();
     (failure, server.asked().len(), server.connections())
