@@ -1,8 +1,9 @@
-//! Reads on the calling thread, through the page cache, with files that stay open.
+//! Reads on the calling thread: through the page cache, with files that stay open, or an object by request.
 
 use crate::config::Config;
-use crate::dataset::{Dataset, FileId, FileTable, Span};
+use crate::dataset::{Dataset, FarFile, FileId, FileTable, Span};
 use crate::engine::files::{Files, OpenFile};
+use crate::engine::{read_error, read_object};
 use crate::guard;
 use crate::patience::Patience;
 use crate::plan::is_empty_file;
@@ -12,10 +13,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use uringload_core::store::{Class, Failure, Interrupt};
 use uringload_sys::file::read_at;
 
 /// Maximum number of open files.
 const FILES_KEPT: usize = 32;
+
+/// Pause before the first retry where a server asks for fewer requests, and the longest one, unless it names one.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Reads without a ring and without a thread. Threads may share it.
 ///
@@ -25,6 +32,8 @@ pub struct Here {
     dataset: Arc<dyn Dataset>,
     files: Files,
     open: Mutex<VecDeque<(FileId, Arc<OpenFile>)>>,
+    /// How long to ask again where a server asks for fewer requests.
+    patience: Duration,
 }
 
 impl Here {
@@ -33,8 +42,9 @@ impl Here {
     /// # Errors
     /// Names a root folder that is missing or that this process may not open.
     pub(crate) fn new(dataset: Arc<dyn Dataset>) -> Result<Here> {
-        let files = Files::new(Arc::clone(&dataset), false, false, &Patience::of(&Config::default()))?;
-        Ok(Here { dataset, files, open: Mutex::default() })
+        let patience = Patience::of(&Config::default());
+        let files = Files::new(Arc::clone(&dataset), false, false, &patience)?;
+        Ok(Here { dataset, files, open: Mutex::default(), patience: patience.whole().bound() })
     }
 
     /// The files that spans refer to.
@@ -103,12 +113,15 @@ impl Here {
                 let error = Error::new(ErrorKind::Truncated, what).with_path(self.files.path(span.file));
                 error.with_offset(span.offset).with_remedy("restore the file, or open the dataset again")
             }
-            _ => match error.downcast::<Error>() {
-                // How the file differs from the one that was indexed.
-                Ok(error) => error,
-                Err(error) => Error::io("cannot read", error).with_path(self.files.path(span.file)),
-            },
+            _ => {
+                let path = self.files.path(span.file);
+                let error = read_error(error, &path);
+                if error.path().is_none() { error.with_path(path) } else { error }
+            }
         };
+        if let Some(far) = self.files().far(span.file) {
+            return self.read_far(span, &far, out).map_err(failed);
+        }
         let open = self.open(span.file).map_err(failed)?;
         let mut filled = 0;
         while filled < out.len() {
@@ -120,6 +133,29 @@ impl Here {
             }
         }
         self.files.check_again(span.file, &open).map_err(failed)
+    }
+
+    fn read_far(&self, span: &Span, far: &FarFile<'_>, out: &mut [u8]) -> io::Result<()> {
+        let (mut filled, mut pause, start) = (0, PAUSE, Instant::now());
+        while filled < out.len() {
+            let (file, offset) = ((self.files(), span.file), span.offset + filled as u64);
+            match read_object(file, far, offset, &mut out[filled..], &Interrupt::new()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => filled += read,
+                Err(error) => {
+                    let failure = error.get_ref().and_then(|inner| inner.downcast_ref::<Failure>());
+                    let put_off = |failure: &&Failure| matches!(failure.class(), Class::Throttled | Class::Expired);
+                    let Some(failure) = failure.filter(put_off) else { return Err(error) };
+                    let asked = failure.after().unwrap_or_default().max(pause);
+                    if start.elapsed().saturating_add(asked) > self.patience {
+                        return Err(error);
+                    }
+                    std::thread::sleep(asked);
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn open(&self, file: FileId) -> io::Result<Arc<OpenFile>> {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use stretches::Stretches;
 use units::CachedUnits;
 
-pub use joining::{GAP_MAX, Joined, Joining};
+pub use joining::{FAR_GAP_MAX, GAP_MAX, Joined, Joining};
 pub use rows::Rows;
 pub use stretches::{Grid, Keep, SMALL_SPAN_BYTES, Stretch};
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};

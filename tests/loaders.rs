@@ -31,6 +31,7 @@ mod loaders {
     mod long;
     mod mix;
     mod mixing;
+    mod objects;
     mod outages;
     mod powercut;
     mod prepared;

@@ -118,6 +118,9 @@ pub(crate) fn suits(config: &Config, dataset: &Arc<dyn Dataset>, insists: bool) 
     if config.io == IoChoice::Buffered {
         return fails("reads through the page cache were asked for".into());
     }
+    if dataset.files().has_objects() {
+        return fails("cuFile reads files, and some of these are objects of a store".into());
+    }
     let io = if insists { IoChoice::Direct } else { config.io };
     match way::choose(&Config { io, ..config.clone() }, dataset, &Patience::of(config)) {
         Ok(way) if way.direct => Ok(()),

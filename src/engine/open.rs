@@ -3,12 +3,13 @@
 
 use super::files::Files;
 use super::pread::Pread;
+use super::remote::{Remote, has_only_objects};
 use super::sim::{Faults, Sim};
-use super::threads::{self, Threads};
+use super::threads::{self, Reader, Threads};
 use super::uring::Uring;
 use super::way::{self, Way};
 use super::{ABANDONED_MAX, Engine, Width};
-use crate::config::{Cache, Cause, Config, EngineChoice, EngineKind, Fallback, Route};
+use crate::config::{Cache, Cause, Config, EngineChoice, EngineKind, Fallback, IoChoice, Route};
 use crate::dataset::Dataset;
 use crate::patience::Patience;
 use crate::plan::Joining;
@@ -37,6 +38,13 @@ const DEPTH_MAX: usize = 512;
 const WAITING_THREADS: usize = 16;
 const WAITING_THREADS_MAX: usize = 256;
 
+/// The same for objects of a store. A stack that waits takes little.
+const FAR_THREADS: usize = 32;
+const FAR_THREADS_MAX: usize = 512;
+
+/// Longest read of an object: as long as the parts in which many were written.
+const FAR_READ_BYTES: usize = 8 << 20;
+
 /// Limit of a ring's kernel worker threads, which open names that are not in the dentry cache. A read that would block
 /// the submitting thread also needs one.
 const RING_WORKERS: u32 = 4;
@@ -64,6 +72,9 @@ pub(crate) fn open(
 ) -> Result<Opened> {
     if config.engine == EngineChoice::Sim {
         return Ok(simulated(config, dataset));
+    }
+    if dataset.files().has_objects() {
+        return open_far(config, dataset, stats, patience);
     }
     let way = way::choose(config, dataset, patience)?;
     let files = Files::new(Arc::clone(dataset), way.direct, way.blocking, patience)?;
@@ -113,23 +124,78 @@ pub(crate) fn open(
     // If reads are copies, use one thread per processor, including the reactor's own. If reads wait, use many threads.
     // A thread that is itself inside a read cannot enforce a deadline.
     let helps = way.resident && config.io_threads.is_none() && config.timeout.is_none();
+    by_threads(Pread::new(files), (WAITING_THREADS, WAITING_THREADS_MAX), helps, (config, stats), route)
+}
+
+/// Threads that read with `reader`: `start` of them at first, and up to `most` if each waits in its reads.
+fn by_threads(
+    reader: impl Reader,
+    (start, most): (usize, usize),
+    helps: bool,
+    (config, stats): (&Config, &Arc<Stats>),
+    mut route: Route,
+) -> Result<Opened> {
     // A thread holds a descriptor while it reads.
-    let most = WAITING_THREADS_MAX.min(Files::open_at_once());
+    let most = most.min(Files::open_at_once());
     let waiting = config.queue_depth.map_or(most, |depth| depth.clamp(1, most));
     let threads = config.io_threads.unwrap_or(if helps { processors() - 1 } else { waiting });
     let fixed = helps || config.io_threads.is_some() || config.queue_depth.is_some();
     let most = threads + usize::from(helps);
-    let width = Width { start: WAITING_THREADS, most: most.max(1), fixed };
+    let width = Width { start, most: most.max(1), fixed };
     route.engine = EngineKind::Threads;
     stats.set_threads_fixed(config.io_threads.is_some());
     // Reads that wait for a thread are not in flight.
     let depth = config.queue_depth.unwrap_or_else(|| threads::started(threads)).max(1);
     route.queue_depth = width.most.min(depth);
     let width = Width { most: route.queue_depth, ..width };
-    let engine = Threads::new(Arc::new(Pread::new(files)), threads, helps, (depth, spare(config)), stats)
+    let engine = Threads::new(Arc::new(reader), threads, helps, (depth, spare(config)), stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?
         .joined_within(config.timeout);
     Ok(Opened { engine: Box::new(engine), route, width })
+}
+
+/// The engine of a dataset that has objects. It reads the files of folders beside them too, through the page cache.
+fn open_far(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>, patience: &Patience) -> Result<Opened> {
+    let asked = match (config.engine, config.io) {
+        (EngineChoice::Uring, _) => Some(("engine uring was asked for", "engine=uring (--engine uring)")),
+        (_, IoChoice::Direct) => Some(("O_DIRECT was asked for", "io=direct (--io direct)")),
+        _ => None,
+    };
+    let files = dataset.files();
+    if let Some((asked, option)) = asked {
+        let store = (0..files.roots().len()).find(|&root| files.store_of(root).is_some()).unwrap_or(0);
+        let what = format!("{asked}, but objects of a store are read by threads that wait for its answers");
+        return Err(Error::new(ErrorKind::Unavailable, what)
+            .with_path(&files.roots()[store])
+            .with_remedy(format!("go without {option}, or copy the data to a local disk")));
+    }
+    let mut fallbacks = Vec::new();
+    if !has_only_objects(files) {
+        let reason = "objects of a store are read beside the files of folders";
+        let beside = |cause| Fallback::new(cause, "the page cache", None).with_reason(reason);
+        let remedy = "harmless; to read the folders past the page cache open them without the store";
+        fallbacks.push(beside(Cause::DirectOpen).with_remedy(remedy));
+        if config.read_once {
+            fallbacks.push(beside(Cause::ReadOnce).with_remedy("open the folders without the store"));
+        }
+    }
+    let route = Route {
+        engine: EngineKind::Threads,
+        direct_io: false,
+        reads_once: false,
+        alignment: 1,
+        queue_depth: 0,
+        read_bytes: config.read_size.unwrap_or(FAR_READ_BYTES).max(1),
+        registered_buffers: false,
+        backing: "".into(),
+        pinned: false,
+        devices: Vec::new(),
+        locality: Vec::new(),
+        fallbacks,
+    };
+    let files = Files::new(Arc::clone(dataset), false, true, patience)?.checked_every(config.check_every);
+    let reader = Remote::new(Arc::clone(dataset), Arc::new(files));
+    by_threads(reader, (FAR_THREADS, FAR_THREADS_MAX), false, (config, stats), route)
 }
 
 /// Room for reads that are given up. Without a timeout, none is.

@@ -5,6 +5,7 @@ use crate::config::{Config, EngineChoice};
 use crate::dataset::Dataset;
 use std::borrow::Cow;
 use std::os::fd::AsFd;
+use std::path::Path;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::file;
 use uringload_sys::throttle::ReadLimits;
@@ -17,6 +18,10 @@ const HEADS: [Option<u64>; 2] = [Some(150), Some(120_000_000)];
 
 /// Cheaper operations are not worth a longer read: on a fast disk they cost about half of this.
 const LEAST_BYTES: u64 = 32 << 10;
+
+/// The price of a request to a store: what comes over one connection in the time until its first byte, some tens of
+/// milliseconds.
+const REQUEST_BYTES: u64 = 1 << 20;
 
 /// Maximum number of folders to check: datasets have few.
 const ROOTS_SEEN: usize = 16;
@@ -42,18 +47,27 @@ impl Price {
         }
         // If operations are free on the storage of any folder, no price holds for all files.
         let mut cheapest: Option<Price> = None;
-        for root in dataset.files().roots().iter().take(ROOTS_SEEN) {
-            let folder = file::open_folder(root).ok()?;
-            let device = BlockDevice::of(folder.as_fd())?;
-            let limits = device.read_limits();
-            let allowed = [limits.operations, limits.bytes].map(|limit| limit.map(|limit| limit.most));
-            let price = Price::of_limits(allowed, "the control group")
-                .or_else(|| if device.has_heads() { Price::of_limits(HEADS, "the disk has heads") } else { None })?;
+        let files = dataset.files();
+        for (number, root) in files.roots().iter().enumerate().take(ROOTS_SEEN) {
+            let price = if files.store_of(number).is_some() {
+                Price { operation_bytes: REQUEST_BYTES, reason: "each read is a request to a store".into() }
+            } else {
+                Price::of_folder(root)?
+            };
             if cheapest.as_ref().is_none_or(|known| price.operation_bytes < known.operation_bytes) {
                 cheapest = Some(price);
             }
         }
         cheapest
+    }
+
+    fn of_folder(folder: &Path) -> Option<Price> {
+        let folder = file::open_folder(folder).ok()?;
+        let device = BlockDevice::of(folder.as_fd())?;
+        let limits = device.read_limits();
+        let allowed = [limits.operations, limits.bytes].map(|limit| limit.map(|limit| limit.most));
+        let of_heads = || if device.has_heads() { Price::of_limits(HEADS, "the disk has heads") } else { None };
+        Price::of_limits(allowed, "the control group").or_else(of_heads)
     }
 
     /// `[operations, bytes]`: limits a second.
@@ -70,7 +84,9 @@ pub(crate) fn read_limits(config: &Config, dataset: &dyn Dataset) -> ReadLimits 
     if config.engine == EngineChoice::Sim {
         return ReadLimits::default();
     }
-    let devices = dataset.files().roots().iter().take(ROOTS_SEEN).filter_map(|root| {
+    let files = dataset.files();
+    let folders = files.roots().iter().enumerate().filter(|(root, _)| files.store_of(*root).is_none());
+    let devices = folders.take(ROOTS_SEEN).filter_map(|(_, root)| {
         let folder = file::open_folder(root).ok()?;
         BlockDevice::of(folder.as_fd())
     });

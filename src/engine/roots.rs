@@ -4,12 +4,13 @@
 use crate::dataset::{Dataset, FileId};
 use crate::patience::Patience;
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::catch_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_sys::file::{self, Identity};
@@ -20,7 +21,8 @@ const OTHERS_TRIED: u64 = 8;
 /// The root folders of a dataset, open.
 pub(super) struct Roots {
     dataset: Arc<dyn Dataset>,
-    roots: Vec<Root>,
+    /// By number. A store has none.
+    roots: BTreeMap<usize, Root>,
     patience: Patience,
 }
 
@@ -38,26 +40,30 @@ impl Roots {
     /// # Errors
     /// Names the root that is missing, that this process may not open, or that does not answer.
     pub(super) fn open(dataset: Arc<dyn Dataset>, patience: Patience) -> Result<Roots> {
-        let asked = Arc::clone(&dataset);
+        let files = dataset.files();
+        let numbers: Vec<usize> = (0..files.roots().len()).filter(|&root| files.store_of(root).is_none()).collect();
+        let (asked, numbered) = (Arc::clone(&dataset), numbers.clone());
         let whole = patience.whole();
-        let folders = whole.ask(dataset.files().roots().len(), 1, move |root| {
-            let folder = file::open_folder(&asked.files().roots()[root])?;
+        let folders = whole.ask(numbers.len(), 1, move |at| {
+            let folder = file::open_folder(&asked.files().roots()[numbered[at]])?;
             let first = Identity::of(folder.as_fd()).ok();
             Ok((folder, first))
         });
-        let of_path = |(path, folder): (&PathBuf, Option<io::Result<_>>)| {
+        let of_path = |(root, folder): (usize, Option<io::Result<_>>)| {
+            let path = &files.roots()[root];
             let (folder, first) = folder
                 .ok_or_else(|| whole.over(path))?
                 .map_err(|source| Error::io("cannot open the folder", source).with_path(path))?;
-            Ok(Root { folder: Mutex::new(Arc::new(folder)), first, reopening: AtomicBool::new(false) })
+            let (folder, reopening) = (Mutex::new(Arc::new(folder)), AtomicBool::new(false));
+            Ok((root, Root { folder, first, reopening }))
         };
-        let roots = dataset.files().roots().iter().zip(folders).map(of_path).collect::<Result<_>>()?;
+        let roots = numbers.into_iter().zip(folders).map(of_path).collect::<Result<_>>()?;
         Ok(Roots { dataset, roots, patience })
     }
 
     /// The folder, as it was opened last.
     pub(super) fn folder(&self, root: usize) -> Arc<OwnedFd> {
-        Arc::clone(&self.roots[root].folder.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.roots[&root].folder.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Why no file of the root of `file` can be found, after this one could not: the folder is gone, another is in its
@@ -75,12 +81,15 @@ impl Roots {
             Some(Err(error)) if matches!(error.raw_os_error(), Some(ENOENT | ENOTDIR | EACCES)) => {
                 return Some(format!("the folder is gone ({error})"));
             }
-            Some(Ok(now)) if self.roots[root].first.is_some_and(|first| !now.is_same_file(&first)) => {
+            Some(Ok(now)) if self.roots[&root].first.is_some_and(|first| !now.is_same_file(&first)) => {
                 return Some("another folder is in the place of the one that was opened".into());
             }
             _ => {}
         }
-        if files.len() == 1 {
+        let of_root = files.files_of(root);
+        // A root of one file proves no more than the files of the other roots, and objects prove nothing.
+        let is_alone = of_root.len() == 1 && self.roots.len() < files.roots().len();
+        if files.len() == 1 || is_alone {
             // There is no other file to check. It alone is gone if its own folder answers.
             let name = files.name(file);
             let parent = name.iter().rposition(|&byte| byte == b'/').map_or(&b"."[..], |end| &name[..end]).to_vec();
@@ -88,8 +97,6 @@ impl Roots {
             let is_there = self.patience.ask_one(move || Identity::at(folder.as_fd(), &parent).is_ok());
             return (is_there != Some(true)).then(|| "the folder of the only file is gone too".into());
         }
-        let of_root = files.files_of(root);
-        // A root of one file proves no more than the files of the other roots.
         let among = if of_root.len() > 1 { of_root } else { 0..files.len() as u32 };
         let count = among.len() as u64;
         let others: Vec<u32> = if count <= OTHERS_TRIED {
@@ -112,7 +119,7 @@ impl Roots {
     /// not answer. If the system has no thread for it, the next failure tries again.
     pub(super) fn reopen(self: &Arc<Self>, file: FileId) {
         let root = self.dataset.files().root_of(file);
-        if self.roots[root].reopening.swap(true, Ordering::Relaxed) {
+        if self.roots[&root].reopening.swap(true, Ordering::Relaxed) {
             return;
         }
         let roots = Arc::clone(self);
@@ -120,12 +127,12 @@ impl Roots {
         let started = thread.spawn(move || {
             let path: &Path = &roots.dataset.files().roots()[root];
             if let Ok(Ok(folder)) = catch_unwind(|| file::open_folder(path)) {
-                *roots.roots[root].folder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(folder);
+                *roots.roots[&root].folder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(folder);
             }
-            roots.roots[root].reopening.store(false, Ordering::Relaxed);
+            roots.roots[&root].reopening.store(false, Ordering::Relaxed);
         });
         if started.is_err() {
-            self.roots[root].reopening.store(false, Ordering::Relaxed);
+            self.roots[&root].reopening.store(false, Ordering::Relaxed);
         }
     }
 }

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
+use uringload_core::store::{Class, Failure};
 
 /// How often the disk lies. Each number is a chance in 256.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Faults {
     pub deaf: u8,
     /// Whether reads complete in random order.
     pub reorder: bool,
+    /// A server puts a read off, and names a time or none.
+    pub throttled: u8,
     /// An outage that fails every read for a time.
     pub outage: Option<Outage>,
 }
@@ -259,6 +262,10 @@ impl Sim {
                 self.failed_by_outage += 1;
             }
             return Err(io::Error::from_raw_os_error(errno));
+        }
+        if self.chance(self.faults.throttled) {
+            let after = [None, Some(0), Some(1), Some(3)][self.random.next_u64() as usize % 4].map(Duration::from_secs);
+            return Err(io::Error::other(Failure::new(Class::Throttled, "slow down").with_after(after)));
         }
         if self.chance(self.faults.momentary) {
             return Err(io::Error::from_raw_os_error(if self.chance(128) { 4 } else { 11 }));

@@ -55,6 +55,9 @@ pub(super) trait Reader: Send + Sync + 'static {
         None
     }
 
+    /// Ends the read with this tag soon, if a thread is inside it and it is one that can be ended.
+    fn interrupt(&self, _tag: u64) {}
+
     /// As in [`Engine::lost`].
     fn lost(&self, file: FileId) -> Option<String>;
 
@@ -308,7 +311,7 @@ impl<R: Reader> Engine for Threads<R> {
         Ok(())
     }
 
-    /// A read that no thread has taken yet completes at once. A thread inside a read cannot be interrupted.
+    /// A read that no thread has taken yet completes at once. A thread inside `pread(2)` cannot be interrupted.
     fn cancel(&mut self, tag: u64) -> bool {
         let mut found = false;
         for _ in 0..self.shared.jobs.len() {
@@ -321,6 +324,9 @@ impl<R: Reader> Engine for Threads<R> {
                 let _ = self.shared.jobs.push((read, start));
             }
         }
+        if !found {
+            self.shared.reader.interrupt(tag);
+        }
         found
     }
 
@@ -329,6 +335,8 @@ impl<R: Reader> Engine for Threads<R> {
         self.started -= 1;
         self.abandoned.push(tag);
         self.set_width(width);
+        // When it was cancelled, its thread may have been about to begin.
+        self.shared.reader.interrupt(tag);
         // Replace the thread that is stuck in the read. If the system refuses a thread, the others carry on. If there
         // are no others, reads fail while they wait for one.
         let _ = self.add_worker();
@@ -373,11 +381,15 @@ impl<R: Reader> Drop for Threads<R> {
         drop(lock(&self.shared.jobs_gate));
         self.shared.job_is_there.notify_all();
         let start = Instant::now();
+        let interrupt = |reading: &Reading| self.shared.reader.interrupt(reading.tag.load(Ordering::Relaxed));
+        self.workers.iter().for_each(|worker| interrupt(&worker.reading));
         for Worker { thread, reading } in self.workers.drain(..) {
             // Do not wait for a thread that is known to be stuck.
             let is_lost = || self.abandoned.contains(&reading.tag.load(Ordering::Relaxed));
             while !thread.is_finished() && !is_lost() && start.elapsed() < self.join_bound {
                 std::thread::sleep(Duration::from_micros(200));
+                // It may have been about to begin.
+                interrupt(&reading);
             }
             if thread.is_finished() {
                 // Its reads cannot have panicked, so there is nothing left to clean up.

@@ -120,7 +120,7 @@ pub(crate) fn would_be_direct(
     patience: &Patience,
 ) -> Result<Option<bool>> {
     // Files that have not answered yet would not answer now, and each would cost a thread.
-    let is_settled = config.io != IoChoice::Auto || patience.is_waiting();
+    let is_settled = config.io != IoChoice::Auto || patience.is_waiting() || dataset.files().has_objects();
     if is_settled || config.engine == crate::config::EngineChoice::Sim {
         return Ok(None);
     }

@@ -5,8 +5,9 @@ use crate::collate::Collation;
 use crate::config::{Batching, Config, Fallback, ImageCache, OnError};
 use crate::dataset::{Dataset, UnitId, Units};
 use crate::device::BatchBytes;
+use crate::engine::has_only_objects;
 use crate::guard::{self, Bounds};
-use crate::plan::{BLOCK_BYTES, GAP_MAX, Joining, UnitLimits, UnitsWanted, units_wanted};
+use crate::plan::{BLOCK_BYTES, FAR_GAP_MAX, GAP_MAX, Joining, UnitLimits, UnitsWanted, units_wanted};
 use crate::pool::{BLOCK_ALIGNMENT, GROWTH_BYTES};
 use crate::sampler::{Order, Selection};
 use crate::{Error, ErrorKind, Result};
@@ -268,8 +269,11 @@ fn joining(config: &Config, order: &Order, room: &Room, (samples, batch_bytes): 
     let free = config.memory_limit.unwrap_or_else(|| room.default_for(*batch_bytes)).saturating_sub(*batch_bytes);
     // Units are read whole, and bytes between the pieces of one are never read along.
     let may_join = config.coalesce_gap.is_none() && order.dataset().units().is_none();
-    let gaps = samples.saturating_mul(GAP_MAX).min(GAPS_MAX).min(free / 2);
-    let joining = Joining::new(config.operation_bytes.unwrap_or(0), if may_join { gaps } else { 0 });
+    let is_far = has_only_objects(order.dataset().files());
+    let gap_max = if is_far { FAR_GAP_MAX } else { GAP_MAX };
+    let gaps = samples.saturating_mul(gap_max).min(GAPS_MAX).min(free / 2);
+    let (operation_bytes, room) = (config.operation_bytes.unwrap_or(0), if may_join { gaps } else { 0 });
+    let joining = if is_far { Joining::far(operation_bytes, room) } else { Joining::new(operation_bytes, room) };
     if joining.room > 0 {
         *batch_bytes = batch_bytes.saturating_add(joining.room).saturating_add(block_roundings(joining.room));
     } else if may_join && config.operation_bytes.is_none() {

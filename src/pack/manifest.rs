@@ -24,6 +24,9 @@ const MANIFEST_TEMPORARY: &str = ".pack.json.";
 /// A manifest has some hundred bytes; a longer file is not one.
 const BYTES_MAX: u64 = 64 << 10;
 
+/// Behind the hash of the times, if some files are objects: of those it has the versions.
+const OF_OBJECTS: &str = " with objects";
+
 /// What shards are made of: equal for two packs if one can continue the other.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,7 +65,7 @@ impl Manifest {
             format: pack.dataset.format().into(),
             fingerprint: format!("{:016x}", pack.dataset.fingerprint()),
             content: blocks.into_iter().map(|block| format!("{:016x}", block.unwrap_or(0))).collect(),
-            modified: format!("{:016x}", files.modified()),
+            modified: format!("{:016x}{}", files.modified(), if files.has_objects() { OF_OBJECTS } else { "" }),
             source_samples: pack.dataset.len(),
             prefix: options.prefix.clone(),
             align: options.align,
@@ -125,6 +128,12 @@ impl Manifest {
         self.content.len() == other.content.len() && self.content.iter().zip(&other.content).all(is_same)
     }
 
+    /// Whether the source has the same times. Files and objects have none in common, even if they are copies.
+    fn has_times_of(&self, other: &Manifest) -> bool {
+        let are_objects = |manifest: &Manifest| manifest.modified.ends_with(OF_OBJECTS);
+        self.modified == other.modified || are_objects(self) != are_objects(other)
+    }
+
     /// Whether the folder's shards are of this plan.
     fn check_is(&self, found: Option<&Manifest>, place: &Path) -> Result<()> {
         let differences = found.map_or(vec!["source"], |found| self.differences(found));
@@ -145,7 +154,7 @@ impl Manifest {
             ("format", self.format == other.format),
             ("source", self.fingerprint == other.fingerprint && self.source_samples == other.source_samples),
             ("bytes of the source", is_other || self.has_bytes_of(other)),
-            ("times of the source", is_other || self.modified == other.modified),
+            ("times of the source", is_other || self.has_times_of(other)),
             ("prefix", self.prefix == other.prefix),
             ("align", self.align == other.align),
             ("shard size", self.shard_bytes == other.shard_bytes),

@@ -6,6 +6,9 @@ use crate::config::{Cause, Route};
 /// Longest gap to read along. Longer ones rarely pay, and take memory.
 pub const GAP_MAX: u64 = 64 << 10;
 
+/// The same in an object of a store.
+pub const FAR_GAP_MAX: u64 = 1 << 20;
+
 /// Maximum length of a joined read, as a multiple of the pages that its spans are in.
 const AMPLIFICATION_MAX: u64 = 8;
 
@@ -60,13 +63,23 @@ impl Joined {
 
 /// Longest read, whatever the price of an operation.
 const READ_BYTES_MAX: u64 = 4 << 20;
+const FAR_READ_BYTES_MAX: u64 = 8 << 20;
 
 impl Joining {
     /// For storage where an operation costs as much as reading `operation_bytes`, with `room` bytes for gaps. If that
     /// is not enough for one gap, spans are not joined.
     pub fn new(operation_bytes: u64, room: u64) -> Joining {
-        let gap = operation_bytes.min(GAP_MAX);
-        let read_bytes = operation_bytes.min(READ_BYTES_MAX).next_power_of_two();
+        Joining::within(operation_bytes, room, (GAP_MAX, READ_BYTES_MAX))
+    }
+
+    /// The same for stores of objects, where bytes cost little and requests much.
+    pub fn far(operation_bytes: u64, room: u64) -> Joining {
+        Joining::within(operation_bytes, room, (FAR_GAP_MAX, FAR_READ_BYTES_MAX))
+    }
+
+    fn within(operation_bytes: u64, room: u64, (gap_max, read_bytes_max): (u64, u64)) -> Joining {
+        let gap = operation_bytes.min(gap_max);
+        let read_bytes = operation_bytes.min(read_bytes_max).next_power_of_two();
         let read_bytes = if operation_bytes == 0 { 0 } else { read_bytes };
         if gap == 0 || room < gap {
             Joining { read_bytes, ..Joining::default() }

@@ -1,6 +1,8 @@
 //! Classifies failed reads by what is at fault: the machine, the storage, the name, the device, or the file itself.
 
 use std::io;
+use std::time::Duration;
+use uringload_core::store::{self, Failure};
 use uringload_sys::cuda::CudaError;
 
 /// What caused a read to fail.
@@ -13,6 +15,10 @@ pub(super) enum Class {
     /// The storage: a device, a server or a mount that may soon work again. It may also be one bad place of one file;
     /// only other reads can show which.
     Storage,
+    /// A server that asks for fewer requests: read it again later, however often that happens.
+    Throttled,
+    /// Credentials that have expired: newer ones may come.
+    Expired,
     /// The name: it does not lead to a file that this process may open. One file may be gone, or the whole mount.
     Name,
     /// The GPU that was the target. It does not recover while the loader lives.
@@ -28,6 +34,16 @@ impl Class {
         if of_device.is_some_and(CudaError::is_fatal) {
             return Class::Device;
         }
+        if let Some(failure) = failure_of(error) {
+            return match failure.class() {
+                store::Class::Throttled => Class::Throttled,
+                store::Class::Expired => Class::Expired,
+                // One object may be refused, or all of them.
+                store::Class::Storage | store::Class::Refused => Class::Storage,
+                store::Class::Interrupted => Class::Interrupted,
+                _ => Class::File,
+            };
+        }
         match error.raw_os_error() {
             Some(EINTR | ECANCELED) => Class::Interrupted,
             // ENOSYS: a filter refuses the call itself, whatever the file.
@@ -42,10 +58,24 @@ impl Class {
         }
     }
 
+    /// Whether only time decides about such a read: others that end well prove nothing about it.
+    pub(super) fn is_put_off(self) -> bool {
+        matches!(self, Class::Throttled | Class::Expired)
+    }
+
     /// Whether a read was cancelled before it began, no matter who cancelled it.
     pub(super) fn is_taken_back(error: &io::Error) -> bool {
         error.raw_os_error() == Some(ECANCELED)
     }
+}
+
+/// How long the server of an object asks to wait; 0 if it does not.
+pub(super) fn asked_pause(error: &io::Error) -> Duration {
+    failure_of(error).and_then(Failure::after).unwrap_or_default()
+}
+
+fn failure_of(error: &io::Error) -> Option<&Failure> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<Failure>())
 }
 
 // errno values of Linux on x86-64 and AArch64, named here because this layer makes no system calls.
@@ -98,5 +128,15 @@ mod tests {
         // EINVAL, EISDIR, and ENODATA: a medium that cannot return what was written to it.
         assert_eq!([22, 21, 61].map(of), [Class::File; 3]);
         assert_eq!(Class::of(&io::Error::other("anything")), Class::File);
+    }
+
+    #[test]
+    fn failures_of_stores_are_told_apart() {
+        use store::Class as Of;
+        let of = |class| Class::of(&io::Error::other(Failure::new(class, "made up")));
+        assert_eq!([Of::Throttled, Of::Expired].map(of), [Class::Throttled, Class::Expired]);
+        assert_eq!([Of::Storage, Of::Refused].map(of), [Class::Storage; 2]);
+        assert_eq!(of(Of::Interrupted), Class::Interrupted);
+        assert_eq!([Of::Missing, Of::Changed, Of::Corrupt, Of::Unavailable, Of::Invalid].map(of), [Class::File; 5]);
     }
 }

@@ -335,16 +335,19 @@ impl Depth {
         }
     }
 
-    /// Reacts to a read that the machine had no room for (descriptors, memory). Acts once for all reads of a depth.
-    pub(super) fn refused(&mut self) -> Option<Decision> {
-        let depth = (self.now.depth / 2).max(LEAST.min(self.width.most));
+    /// Reacts to a read that the machine had no room for, or the server no time: leaves this share of the depth. Acts
+    /// once for all reads of a depth.
+    pub(super) fn refused(&mut self, share: f64, why: &'static str) -> Option<Decision> {
+        // More reads on trial are more than one step too many.
+        let tried = self.trial.map_or(usize::MAX, |(_, before)| before.depth);
+        let depth = ((self.now.depth as f64 * share) as usize).min(tried).max(LEAST.min(self.width.most));
         if self.width.fixed || depth >= self.now.depth || self.window.since.is_none() {
             return None;
         }
         let rate = self.base;
         self.trial = None;
         self.tire();
-        Some(self.change(Setting { depth, ..self.now }, rate, "the machine has no room for more"))
+        Some(self.change(Setting { depth, ..self.now }, rate, why))
     }
 
     /// Evaluates the measurement. Call it once for all reads that ended together, so that a burst is not split. Returns

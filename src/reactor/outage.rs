@@ -4,19 +4,21 @@
 //! A failed read is read again after a pause that grows. It fails for good once other reads of its root, begun after
 //! its failure, have succeeded several times. If there are no other reads, a probe is made: a read at a random place of
 //! the root, into the memory of the waiting read. It avoids files with reads in flight, because one of those may never
-//! end.
+//! end. Where a server asks for fewer requests, or credentials have expired, other reads prove nothing: then time alone
+//! decides.
 
-use super::classes::Class;
+use super::classes::{Class, asked_pause};
 use super::pending::Pending;
 use super::{REPAIRS, Reactor};
 use crate::dataset::{FileId, FileTable};
-use crate::engine::{Done, Engine, Read};
+use crate::engine::{self, Done, Engine, Read};
 use crate::stats::Outage;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use uringload_sys::Part;
 
@@ -27,6 +29,13 @@ const FAILURES_ALONE: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_GROWS: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Longest pause that a server can ask for.
+const PAUSE_ASKED_MAX: Duration = Duration::from_secs(60);
+
+/// The part of the reads in flight that is left if the machine has no room for more, and if a server asks for fewer.
+const HALF: f64 = 0.5;
+const FEWER: f64 = 0.7;
 
 /// Retries before a probe is made. Most errors that pass have passed by then.
 const RETRIES_BEFORE_PROBES: u32 = 2;
@@ -163,6 +172,20 @@ impl Outages {
         trouble.map(|trouble| &trouble.error)
     }
 
+    /// How long this read waits, while its root gives nothing `since` then. `None` if it was put off, and its own time
+    /// is over: `asked` is what the server asks for.
+    fn pause(&mut self, tag: u64, (now, since): (Instant, Instant), asked: Duration) -> Option<Duration> {
+        let trouble = self.troubles.get(&tag)?;
+        let grown = pause(trouble.retries);
+        if !trouble.class.is_put_off() {
+            return Some(grown);
+        }
+        let pause = asked.min(PAUSE_ASKED_MAX).max(jittered(&mut self.random, grown));
+        // The last attempt comes when the time of the read, or of its root, is over.
+        let left = |since| self.timeout.map_or(pause, |timeout| timeout.saturating_sub(now.duration_since(since)));
+        Some(pause.min(left(since)).min(left(trouble.since))).filter(|pause| !pause.is_zero())
+    }
+
     /// Takes the reads that are due. If no read of the root has ended since a read failed, a probe takes its place.
     fn due(&mut self, now: Instant, (files, alignment): (&FileTable, u64), pending: &VecDeque<Pending>) -> Vec<Read> {
         let (mut due, mut busy) = (Vec::new(), None);
@@ -195,7 +218,7 @@ impl Outages {
             return Some(Outage { path: None, lasting, cause });
         }
         let since = |trouble: &&Trouble| match trouble.class {
-            Class::Storage => self.roots[trouble.root].down_since,
+            Class::Storage | Class::Throttled | Class::Expired => self.roots[trouble.root].down_since,
             Class::Machine | Class::Name => Some(trouble.since),
             // A second look.
             Class::Interrupted | Class::Device | Class::File => None,
@@ -227,6 +250,11 @@ fn elsewhere(
 
 fn pause(retries: u32) -> Duration {
     PAUSE.saturating_mul(PAUSE_GROWS.saturating_pow(retries)).min(PAUSE_MAX)
+}
+
+/// A pause between half and one and a half times as long, so that the ranks of a job do not all come back at once.
+fn jittered(random: &mut SplitMix64, pause: Duration) -> Duration {
+    pause / 2 + pause.mul_f64(f64::from(random.next_u32()) / f64::from(u32::MAX))
 }
 
 impl Reactor {
@@ -322,10 +350,8 @@ impl Reactor {
             self.fail_with(read, error);
             return Ok(());
         }
-        if class == Class::Machine {
-            let decision = self.reads.depth.refused();
-            self.decided(decision, engine);
-        }
+        self.give_way(class, engine);
+        let asked = asked_pause(&source);
         let root = files.root_of(file);
         let error = read_error(source, files, &read);
         let known = &mut self.outages.roots[root];
@@ -347,17 +373,18 @@ impl Reactor {
         // other names, as was just done, does.
         let is_alone = class == Class::Storage && trouble.retries > 0 && known.worked > Some(trouble.failed);
         trouble.alone += u32::from(is_alone);
-        (trouble.class, trouble.failed, trouble.error) = (class, now, error);
+        (trouble.class, trouble.failed, trouble.error) = (class, now, error.clone());
         if trouble.alone >= FAILURES_ALONE {
-            let error = trouble.error.clone();
             self.outages.forget(tag);
             self.fail_with(read, error);
             return Ok(());
         }
-        let since = if class == Class::Storage { known.down_since.unwrap_or(now) } else { trouble.since };
-        if self.outages.timeout.is_some_and(|timeout| now.saturating_duration_since(since) >= timeout) {
-            let lasting = now.saturating_duration_since(since);
-            let error = trouble.error.clone();
+        let since = match class {
+            Class::Machine | Class::Name => trouble.since,
+            _ => known.down_since.unwrap_or(now),
+        };
+        let (timeout, lasting) = (self.outages.timeout, now.saturating_duration_since(since));
+        if timeout.is_some_and(|timeout| lasting >= timeout) {
             let ended = ended_by(class, error.clone(), lost, (files, root), lasting);
             if self.is_reader() {
                 // Others may read from other roots, so only this request fails.
@@ -368,13 +395,30 @@ impl Reactor {
             self.fail_with(read, error);
             return Err(ended);
         }
-        trouble.waits = Some((now + pause(trouble.retries), read));
-        trouble.retries += 1;
+        let Some(pause) = self.outages.pause(tag, (now, since), asked) else {
+            self.outages.forget(tag);
+            self.fail_with(read, put_off(error, timeout));
+            return Ok(());
+        };
+        if let Some(trouble) = self.outages.troubles.get_mut(&tag) {
+            trouble.waits = Some((now + pause, read));
+            trouble.retries += 1;
+        }
         self.stats.count.retries.add(1);
         if class != Class::Machine {
             engine.renew(file);
         }
         Ok(())
+    }
+
+    /// Keeps fewer reads in flight, if there were too many.
+    fn give_way(&mut self, class: Class, engine: &mut dyn Engine) {
+        let decision = match class {
+            Class::Machine => self.reads.depth.refused(HALF, "the machine has no room for more"),
+            Class::Throttled => self.reads.depth.refused(FEWER, "the server asks for fewer requests"),
+            _ => None,
+        };
+        self.decided(decision, engine);
     }
 
     /// Whether a read that failed for its own sake is repeated once before its samples are listed as bad. A replacement
@@ -470,7 +514,7 @@ impl Reactor {
 }
 
 fn read_error(source: io::Error, files: &FileTable, read: &Read) -> Error {
-    let mut error = source.downcast::<Error>().unwrap_or_else(|source| Error::io("cannot read", source));
+    let mut error = engine::read_error(source, &files.path(read.file));
     // An error with a path already says more.
     if error.path().is_none() {
         error = error.with_path(files.path(read.file));
@@ -479,6 +523,14 @@ fn read_error(source: io::Error, files: &FileTable, read: &Read) -> Error {
         error = error.with_offset(read.offset);
     }
     error
+}
+
+/// The error of one read that a server has put off until its time was over, while others of its root ended well.
+fn put_off(error: Error, timeout: Option<Duration>) -> Error {
+    let (path, offset) = (error.path().map(Path::to_owned).unwrap_or_default(), error.offset().unwrap_or_default());
+    let what = format!("it was put off for {:?}, while others were read", timeout.unwrap_or_default());
+    let late = Error::new(error.kind(), what).with_path(path).with_offset(offset).with_source(error);
+    late.with_remedy("read with fewer ranks or a smaller queue_depth, or raise outage_timeout to wait longer")
 }
 
 /// The error that ends the loader when an outage has lasted too long.
@@ -496,6 +548,16 @@ fn ended_by(
             "raise the limit that the cause names (open files: ulimit -n; memory and, where reads are canceled, \
              processes: those of the cgroup), resume from the last state, or raise outage_timeout",
         );
+    }
+    if files.store_of(root).is_some() {
+        let what = format!("no object of this place could be read for {seconds:.1} s");
+        let remedy = match class {
+            Class::Throttled => "the server asks for fewer requests: read with fewer ranks or a smaller queue_depth",
+            Class::Expired => "renew the credentials",
+            _ => "see whether the server can be reached, and gives the objects to these credentials",
+        };
+        let remedy = format!("{remedy}; resume from the last state, or raise outage_timeout to wait longer");
+        return Error::new(error.kind(), what).with_path(&files.roots()[root]).with_source(error).with_remedy(remedy);
     }
     let lost = lost.map_or(String::new(), |lost| format!(": {lost}"));
     let what = format!("no file of this folder could be read for {seconds:.1} s{lost}");

@@ -198,8 +198,11 @@ impl KeptStretches {
         let looked_at = files.len().min(FILES_LOOKED_AT) as u64;
         let first = epoch.wrapping_mul(looked_at) % files.len().max(1) as u64;
         let is_kept = |file: &FileId| self.grid.of_file(*file).any(|number| self.places[number as usize] > 0);
+        // Each read of an object looks at its version.
+        let is_object = |file: &FileId| files.store_of(files.root_of(*file)).is_some();
         let looked_at = (0..looked_at).map(|index| FileId(((first + index) % files.len() as u64) as u32));
-        let kept: Vec<FileId> = looked_at.filter(|file| !self.silent.contains(file) && is_kept(file)).collect();
+        let kept: Vec<FileId> =
+            looked_at.filter(|file| !self.silent.contains(file) && is_kept(file) && !is_object(file)).collect();
         let (asked, numbered) = (Arc::clone(dataset), kept.clone());
         let is_other = move |number: usize| {
             let (files, file) = (asked.files(), numbered[number]);

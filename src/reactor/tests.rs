@@ -217,6 +217,7 @@ impl World {
             stuck,
             deaf: chance(256),
             reorder: lies,
+            throttled: [0, 0, chance(100)][chance(3) as usize],
             ..Faults::default()
         };
         let rules = Rules {

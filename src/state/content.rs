@@ -31,6 +31,9 @@ const ANSWERS: Duration = Duration::from_secs(5);
 /// The files may be on a disk that answers several questions at a time.
 const THREADS: usize = 8;
 
+/// The same of a store of objects, where each question takes some tens of milliseconds.
+const FAR_THREADS: usize = 64;
+
 /// How long hashing groups may take in the background: a disk with heads takes seconds.
 const GROUPS_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -64,8 +67,9 @@ impl Content {
     }
 
     /// Also hashes groups of files, if there are more files than are examined one by one, within [`GROUPS_PATIENCE`].
+    /// Not of objects: thousands of requests take longer, and each costs money.
     fn with_groups(mut self, dataset: &Arc<dyn Dataset>, patience: &Patience) -> Content {
-        if dataset.files().len() <= CONTENT_FILES_MAX {
+        if dataset.files().len() <= CONTENT_FILES_MAX || dataset.files().has_objects() {
             return self;
         }
         let shortened = |hash: u64| (hash >> (4 * (DIGITS_MOST - GROUP_DIGITS))).max(1);
@@ -149,7 +153,8 @@ impl Content {
 pub(crate) fn content_hashes(dataset: &Arc<dyn Dataset>, patience: &Patience) -> Vec<Option<u64>> {
     let (asked, chosen) = (Arc::clone(dataset), content_files(dataset.files()));
     let of_file = move |number: usize| content_of_file(asked.files(), chosen[number]);
-    patience.ask(content_files(dataset.files()).len(), THREADS, of_file).into_iter().map(Option::flatten).collect()
+    let threads = if dataset.files().has_objects() { FAR_THREADS } else { THREADS };
+    patience.ask(content_files(dataset.files()).len(), threads, of_file).into_iter().map(Option::flatten).collect()
 }
 
 /// The positions where both are known and differ.

@@ -13,6 +13,7 @@ pub mod faulty;
 pub mod fixture;
 pub mod frames;
 pub mod mounts;
+pub mod objects;
 pub mod passes;
 pub mod random;
 pub mod sandbox;

@@ -233,6 +233,12 @@ impl FileTable {
         self.stores[root].as_ref().map(|prefix| prefix.tree.store())
     }
 
+    /// Whether some of the files are objects.
+    #[doc(hidden)]
+    pub fn has_objects(&self) -> bool {
+        self.stores.iter().any(Option::is_some)
+    }
+
     /// The first root: the place of a dataset in messages.
     pub(crate) fn place(&self) -> &Path {
         self.roots.first().map_or(Path::new("."), |root| root)

@@ -77,6 +77,17 @@ fn gaps_are_bounded_in_length_in_share_and_in_all() {
 }
 
 #[test]
+fn gaps_of_objects_are_longer() {
+    let (near, far) = (Joining::new(MIB, 64 << 20), Joining::far(MIB, 64 << 20));
+    assert_eq!((near.gap, near.read_bytes), (GAP_MAX, MIB));
+    assert_eq!((far.gap, far.read_bytes), (MIB, MIB));
+    assert_eq!((Joining::new(1 << 30, 0).read_bytes, Joining::far(1 << 30, 0).read_bytes), (4 * MIB, 8 * MIB));
+    let dataset = row(64, 100_000, 100_000 + 2 * GAP_MAX);
+    assert_eq!(plans(&dataset, near, Collate::Views)[0].reads.len(), 64);
+    assert!(plans(&dataset, far, Collate::Views)[0].reads.len() < 32);
+}
+
+#[test]
 fn free_operations_change_nothing() {
     let dataset = row(100, 3000, 1000);
     let (apart, free) = (Joining::default(), Joining::new(0, 1 << 20));

@@ -208,7 +208,7 @@ fn stays_where_the_user_put_it() {
     let mut run = Run::new(Limits { latency: Duration::from_millis(500), ..NONE }, fixed(5), 1);
     run.until((Duration::from_secs(60), 500));
     assert_eq!((run.depth.now(), run.depth.read_bytes(), run.decisions.len()), (5, READ_BYTES, 0));
-    assert_eq!(run.depth.refused(), None);
+    assert_eq!(run.depth.refused(0.5, ""), None);
     assert_eq!(Depth::new(Width { start: 64, most: 0, fixed: false }, READ_BYTES).now(), 1);
     assert!(run.start < run.now);
 }
@@ -227,9 +227,24 @@ fn a_machine_without_room_gets_half_and_is_tried_again() {
     let mut run = Run::new(Limits { latency: Duration::from_millis(5), ..NONE }, adaptive(64), 1);
     run.until((Duration::from_secs(2), 0));
     assert_eq!(run.depth.now(), 256);
-    let decision = run.depth.refused().expect("a change");
+    let decision = run.depth.refused(0.5, "full").expect("a change");
     assert_eq!((decision.knob, decision.from, decision.to), (Knob::Depth, 256, 128));
-    assert_eq!(run.depth.refused(), None, "once for all reads of a depth");
+    assert_eq!(decision.reason, "full");
+    assert_eq!(run.depth.refused(0.5, "full"), None, "once for all reads of a depth");
     run.until((Duration::from_secs(10), 0));
     assert_eq!(run.depth.now(), 256, "{:#?}", run.decisions);
+}
+
+/// A server that answers so many requests at a time, and refuses all others.
+#[test]
+fn a_server_that_asks_for_fewer_requests_gets_fewer() {
+    let mut run = Run::new(Limits { latency: Duration::from_millis(5), ..NONE }, adaptive(64), 1);
+    run.until((Duration::from_secs(2), 0));
+    let mut seen = vec![run.depth.now()];
+    while run.depth.now() > 64 {
+        seen.extend(run.depth.refused(0.7, "busy").map(|decision| decision.to as usize));
+        run.turn(20);
+        assert!(run.depth.now() <= seen[0], "no more is tried meanwhile: {seen:?}");
+    }
+    assert_eq!(seen, [256, 179, 125, 87, 60]);
 }

@@ -16,6 +16,7 @@ pub fn faults(mut pick: impl FnMut(u64) -> u64, lies: bool, gives_up: bool) -> F
         stuck: if gives_up { chance(12) } else { 0 },
         deaf: chance(256),
         reorder: lies,
+        throttled: chance(60),
         outage: None,
     }
 }

@@ -19,6 +19,7 @@ const BAD: Faults = Faults {
     stuck: 0,
     deaf: 0,
     reorder: false,
+    throttled: 0,
     outage: None,
 };
 
