@@ -5,11 +5,14 @@ use crate::common::content::{content, key_of, name_of, write_file};
 use crate::common::objects::{Faults, Objects};
 use crate::common::random::Random;
 use crate::common::{HANG, within};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use uringload::config::{Collate, EngineChoice, EngineKind, IoChoice, OnError};
 use uringload::dataset::{self, Dataset, FileId, FileTable, Options, SampleId, Span};
 use uringload::inspect::Samples;
+use uringload::pack::PackOptions;
 use uringload::store::Class;
 use uringload::{Builder, ErrorKind, Loader, Reader, ReaderOptions, State};
 
@@ -107,36 +110,38 @@ fn a_time_in_which_no_object_is_given_costs_no_sample() {
 #[test]
 fn a_server_that_gives_nothing_for_too_long_is_one_error() {
     within(BOUND, || {
-        let afters = [None, Some(Duration::ZERO), Some(Duration::from_secs(u64::MAX))];
-        for (class, remedy) in
-            [(Class::Throttled, "fewer"), (Class::Expired, "credentials"), (Class::Storage, "be reached")]
-        {
-            for (policy, after) in POLICIES.into_iter().zip(afters.into_iter().cycle()) {
-                let (store, dataset) = far(2);
-                let start = Instant::now();
-                let builder = builder(&dataset).on_error(policy).outage_timeout(Duration::from_millis(600));
-                let mut loader = builder.build().expect("a loader");
-                let first = loader.next().expect("a batch").expect("it begins well");
-                checked(&*dataset, &first);
-                store.set(Faults { always: Some(class), after, ..Faults::default() });
-                let mut told = None;
-                let error = loop {
-                    assert!(start.elapsed() < HANG, "{class:?} {policy:?} {after:?}: no error");
-                    match loader.next_timeout(Duration::from_millis(50)) {
-                        Ok(Some(_)) => {}
-                        Ok(None) => told = loader.stats().snapshot().outage.or(told),
-                        Err(error) => break error,
-                    }
-                };
-                let (text, about) = (error.to_string(), format!("{class:?} {policy:?} {after:?}"));
-                for part in ["mem://far/data", "made up", remedy, "outage_timeout"] {
-                    assert!(text.contains(part), "{about}: {part:?} is not in {text}");
+        let ever = Some(Duration::from_secs(u64::MAX));
+        for (class, remedy, policy, after) in [
+            (Class::Throttled, "fewer", OnError::Raise, None),
+            (Class::Throttled, "fewer", OnError::Skip, Some(Duration::ZERO)),
+            (Class::Throttled, "fewer", OnError::Replace, ever),
+            (Class::Expired, "credentials", OnError::Skip, ever),
+            (Class::Storage, "be reached", OnError::Warn, None),
+        ] {
+            let (store, dataset) = far(2);
+            let start = Instant::now();
+            let builder = builder(&dataset).on_error(policy).epochs(None).outage_timeout(Duration::from_millis(600));
+            let mut loader = builder.build().expect("a loader");
+            let first = loader.next().expect("a batch").expect("it begins well");
+            checked(&*dataset, &first);
+            store.set(Faults { always: Some(class), after, ..Faults::default() });
+            let mut told = None;
+            let error = loop {
+                assert!(start.elapsed() < HANG, "{class:?} {policy:?} {after:?}: no error");
+                match loader.next_timeout(Duration::from_millis(50)) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => told = loader.stats().snapshot().outage.or(told),
+                    Err(error) => break error,
                 }
-                assert!(start.elapsed() < Duration::from_secs(30), "{about}");
-                let told = told.expect("it is told meanwhile").to_string();
-                assert!(told.contains("mem://far/data") && told.contains("made up"), "{told}");
-                assert_eq!(loader.stats().snapshot().count.samples_failed, 0, "{about}");
+            };
+            let (text, about) = (error.to_string(), format!("{class:?} {policy:?} {after:?}"));
+            for part in ["mem://far/data", "made up", remedy, "outage_timeout"] {
+                assert!(text.contains(part), "{about}: {part:?} is not in {text}");
             }
+            assert!(start.elapsed() < Duration::from_secs(30), "{about}");
+            let told = told.expect("it is told meanwhile").to_string();
+            assert!(told.contains("mem://far/data") && told.contains("made up"), "{told}");
+            assert_eq!(loader.stats().snapshot().count.samples_failed, 0, "{about}");
         }
     });
 }
@@ -196,7 +201,7 @@ fn an_object_that_is_put_off_for_ever_fails_when_its_time_is_over() {
     within(BOUND, || {
         let store = Objects::new("far", 6);
         let mut files = FileTable::new();
-        store.put(&mut files, "data/", &sizes(0..400));
+        store.put(&mut files, "data/", &sizes(0..60));
         let dataset = records(files);
         store.spoil("data/001", Class::Throttled);
         store.set(Faults { slow: 100, after: Some(Duration::from_secs(1 << 40)), ..Faults::default() });
@@ -289,18 +294,22 @@ fn objects_are_read_by_threads_in_long_requests() {
     assert_eq!(builder(&dataset).queue_depth(5).build().expect("a loader").route().queue_depth, 5);
 }
 
+/// The same samples in a folder and in a store.
+fn copies() -> (TempDir, Arc<Objects>, Arc<dyn Dataset>, Arc<dyn Dataset>) {
+    let (store, far) = far(9);
+    let root = tempfile::tempdir().expect("a folder");
+    for (name, size) in sizes(0..OBJECTS) {
+        write_file(&root.path().join(&name), size).expect("a file");
+    }
+    let options = Options::new().format("records").set("record_bytes", RECORD_BYTES);
+    let near = dataset::open(&[root.path()], &options).expect("records");
+    (root, store, near, far)
+}
+
 #[test]
 fn a_state_goes_on_from_a_local_copy_and_back() {
     within(BOUND, || {
-        let root = tempfile::tempdir().expect("a folder");
-        let (store, far) = far(9);
-        let mut files = FileTable::new();
-        files.push_root(root.path());
-        for (name, size) in sizes(0..OBJECTS) {
-            write_file(&root.path().join(&name), size).expect("a file");
-            assert!(files.push(name.as_bytes(), size).is_some());
-        }
-        let near = records(files);
+        let (_root, store, near, far) = copies();
         store.set(Faults { short: 20, throttled: 5, ..Faults::default() });
         let builder = |dataset: &Arc<dyn Dataset>| builder(dataset).epochs(1);
         let mut whole = builder(&near).build().expect("a loader");
@@ -318,6 +327,26 @@ fn a_state_goes_on_from_a_local_copy_and_back() {
             assert!(got == ids, "another order");
             assert_eq!(loader.digest(), whole.digest());
         }
+    });
+}
+
+#[test]
+fn a_pack_of_a_local_copy_goes_on_from_a_store() {
+    within(BOUND, || {
+        let (_root, _, near, far) = copies();
+        let folder = tempfile::tempdir().expect("a folder");
+        let pack = |dataset: &Arc<dyn Dataset>, samples| {
+            let options = PackOptions::default().shard_samples(samples);
+            let pack = Loader::builder(Arc::clone(dataset)).pack(folder.path(), options)?;
+            pack.run(&|_| ControlFlow::Continue(())).map(|_| pack.path(1))
+        };
+        let second = pack(&near, 200).expect("a pack");
+        let bytes = std::fs::read(&second).expect("a shard");
+        std::fs::remove_file(&second).expect("a shard");
+        pack(&far, 200).expect("the missing shard is read from the store");
+        assert!(std::fs::read(&second).expect("a shard") == bytes, "other bytes");
+        assert!(pack(&near, 200).is_ok(), "and back");
+        assert!(pack(&far, 100).is_err(), "of other settings");
     });
 }
 
@@ -353,6 +382,11 @@ fn bytes_come_in_any_order_that_is_asked_for() {
         let mut memory = vec![0; large as usize];
         reader.read_into(&mut [(span(0, 0, large), &mut memory)]).expect("bytes");
         assert!(memory == wanted(&files, &span(0, 0, large)), "read into memory");
+        let (always, after) = (Some(Class::Throttled), Some(Duration::from_secs(3600)));
+        store.set(Faults { always, after, ..Faults::default() });
+        let error = reader.read(&[span(2, 0, 9)]).expect_err("it waits for an hour");
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("made up: Throttled"), "{error}");
+        store.set(Faults::default());
         store.spoil("data/c", Class::Missing);
         for error in [reader.read(&[span(2, 0, 9)]).map(drop), reader.read_into(&mut [(span(2, 0, 9), &mut [0; 9])])] {
             let error = error.expect_err("it is gone");

@@ -31,6 +31,24 @@ fn an_outage_costs_no_sample() {
     assert!(hit > seeds / 2, "{hit} of {seeds} worlds had an outage");
 }
 
+/// A server that puts off every other attempt costs no sample: each comes in order, once.
+#[test]
+fn a_server_that_asks_for_fewer_requests_costs_no_sample() {
+    let put_off = |seed| {
+        let mut world = World::new(seed);
+        world.rules.timeout = None;
+        world.faults = Faults {
+            throttled: 128,
+            delay: world.faults.delay,
+            short: world.faults.short,
+            reorder: true,
+            ..Faults::default()
+        };
+        world.run(&mut Seen::default());
+    };
+    each_seed(100, put_off);
+}
+
 /// A folder that is back when other names are checked, after one was missing, costs no sample either.
 #[test]
 fn an_outage_that_ends_before_it_is_looked_for_costs_no_sample() {
