@@ -463,7 +463,7 @@ impl Reactor {
     /// Number of reads that may be started. Reads that wait for a retry count as in flight: storage or a machine in
     /// trouble gets no more reads than before.
     fn room(&self, engine: &dyn Engine) -> usize {
-        self.reads.started_most.saturating_sub(engine.in_flight() + self.outages.waiting())
+        self.reads.started_most.saturating_sub(engine.in_flight() + self.outages.waiting(engine))
     }
 
     /// Starts reads, oldest batch first, while the depth and the engine allow.
@@ -533,8 +533,10 @@ impl Reactor {
         if let Some(next) = self.timeouts.next() {
             longest = longest.min(next.saturating_duration_since(engine.now()));
         }
-        if let Some(next) = self.outages.next() {
-            longest = longest.min(next.saturating_duration_since(engine.now()));
+        if !self.outages.is_quiet() {
+            let now = engine.now();
+            let next = self.outages.next(now).map(|next| next.saturating_duration_since(now));
+            longest = next.map_or(longest, |next| longest.min(next));
         }
         let asleep = self.may_be_rung(in_flight);
         if asleep {

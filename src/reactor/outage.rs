@@ -79,6 +79,8 @@ struct Trouble {
     root: usize,
     /// The read, while it waits, and when it is due.
     waits: Option<(Instant, Read)>,
+    /// If it was put off: until when it counts as in flight. The server may ask for far longer.
+    counts_until: Option<Instant>,
     /// Its first failure.
     since: Instant,
     /// Its last failure.
@@ -115,14 +117,29 @@ impl Outages {
         self.troubles.is_empty()
     }
 
-    /// Reads that wait.
-    pub(super) fn waiting(&self) -> usize {
-        self.troubles.values().filter(|trouble| trouble.waits.is_some()).count()
+    /// Reads that wait, and count as in flight. Those that a server has put off for long do not count for all that
+    /// time, where others were read lately.
+    pub(super) fn waiting(&self, engine: &dyn Engine) -> usize {
+        if self.is_quiet() {
+            return 0;
+        }
+        let now = engine.now();
+        let counts = |trouble: &&Trouble| {
+            let is_over = trouble.counts_until.is_some_and(|until| until <= now);
+            let down_since = self.roots[trouble.root].down_since;
+            let is_down = down_since.is_some_and(|since| now.saturating_duration_since(since) >= PAUSE_MAX);
+            trouble.waits.is_some() && (!is_over || is_down)
+        };
+        self.troubles.values().filter(counts).count()
     }
 
-    /// When the next one is due.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.troubles.values().filter_map(|trouble| trouble.waits.as_ref().map(|(due, _)| *due)).min()
+    /// When the next one is due, or counts no more.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let of = |trouble: &Trouble| {
+            let (due, _) = trouble.waits.as_ref()?;
+            Some(trouble.counts_until.filter(|until| *until > now).map_or(*due, |until| until.min(*due)))
+        };
+        self.troubles.values().filter_map(of).min()
     }
 
     /// Forgets a read that was settled or given up.
@@ -175,12 +192,15 @@ impl Outages {
     /// How long this read waits, while its root gives nothing `since` then. `None` if it was put off, and its own time
     /// is over: `asked` is what the server asks for.
     fn pause(&mut self, tag: u64, (now, since): (Instant, Instant), asked: Duration) -> Option<Duration> {
-        let trouble = self.troubles.get(&tag)?;
+        let trouble = self.troubles.get_mut(&tag)?;
         let grown = pause(trouble.retries);
+        trouble.counts_until = None;
         if !trouble.class.is_put_off() {
             return Some(grown);
         }
-        let pause = asked.min(PAUSE_ASKED_MAX).max(jittered(&mut self.random, grown));
+        let own = jittered(&mut self.random, grown);
+        trouble.counts_until = Some(now + own);
+        let pause = asked.min(PAUSE_ASKED_MAX).max(own);
         // The last attempt comes when the time of the read, or of its root, is over.
         let left = |since| self.timeout.map_or(pause, |timeout| timeout.saturating_sub(now.duration_since(since)));
         Some(pause.min(left(since)).min(left(trouble.since))).filter(|pause| !pause.is_zero())
@@ -362,6 +382,7 @@ impl Reactor {
             class,
             root,
             waits: None,
+            counts_until: None,
             since: now,
             failed: now,
             retries: 0,
@@ -436,6 +457,7 @@ impl Reactor {
             class: Class::File,
             root,
             waits: Some((now + pause, read)),
+            counts_until: None,
             since: now,
             failed: now,
             retries: 1,

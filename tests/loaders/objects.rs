@@ -79,11 +79,15 @@ fn five_percent_put_off_at_every_attempt_cost_no_sample() {
     within(BOUND, || {
         for policy in POLICIES {
             let (store, dataset) = far(7);
-            store.set(Faults { throttled: 5, after: Some(Duration::from_millis(30)), ..Faults::default() });
-            // A read for each sample.
-            let builder = builder(&dataset).coalesce_gap(0).read_size(RECORD_BYTES as usize).on_error(policy);
-            let loader = reads_all(&dataset, builder, "put off");
-            assert!(loader.stats().snapshot().count.retries > 0, "none was put off");
+            store.set(Faults { throttled: 5, after: Some(Duration::from_secs(1)), ..Faults::default() });
+            // A read for each sample, and two at a time.
+            let builder = builder(&dataset).coalesce_gap(0).queue_depth(2).on_error(policy);
+            let start = Instant::now();
+            let retries = reads_all(&dataset, builder, "put off").stats().snapshot().count.retries;
+            assert!(retries >= 10, "{retries} were put off");
+            // Those that wait for a second hold up no others.
+            let one_by_one = Duration::from_secs(retries / 2);
+            assert!(start.elapsed() < one_by_one.max(SOON), "{:?} for {retries}", start.elapsed());
         }
     });
 }
