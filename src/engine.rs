@@ -24,7 +24,7 @@ use uringload_sys::{Arena, Part};
 pub(crate) use gds::{PINNED, STRAIGHT_BYTES, STRAIGHT_READ_BYTES, Straight, suits, timeout};
 pub(crate) use open::{Opened, open};
 pub(crate) use price::{Price, read_limits};
-pub(crate) use remote::{has_only_objects, read_error, read_object};
+pub(crate) use remote::{has_only_objects, put_off, read_error, read_object};
 pub(crate) use way::would_be_direct;
 
 /// Number of abandoned reads an engine carries before they use up its depth. High enough that one dead disk among many

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::dataset::{Dataset, FarFile, FileId, FileTable, Span};
 use crate::engine::files::{Files, OpenFile};
-use crate::engine::{read_error, read_object};
+use crate::engine::{put_off, read_error, read_object};
 use crate::guard;
 use crate::patience::Patience;
 use crate::plan::is_empty_file;
@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uringload_core::store::{Class, Failure, Interrupt};
+use uringload_core::store::Interrupt;
 use uringload_sys::file::read_at;
 
 /// Maximum number of open files.
@@ -143,14 +143,11 @@ impl Here {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => filled += read,
                 Err(error) => {
-                    let failure = error.get_ref().and_then(|inner| inner.downcast_ref::<Failure>());
-                    let put_off = |failure: &&Failure| matches!(failure.class(), Class::Throttled | Class::Expired);
-                    let Some(failure) = failure.filter(put_off) else { return Err(error) };
-                    let asked = failure.after().unwrap_or_default().max(pause);
-                    if start.elapsed().saturating_add(asked) > self.patience {
-                        return Err(error);
+                    let asked = put_off(&error).map(|asked| asked.max(pause));
+                    match asked.filter(|asked| start.elapsed().saturating_add(*asked) <= self.patience) {
+                        Some(asked) => std::thread::sleep(asked),
+                        None => return Err(error),
                     }
-                    std::thread::sleep(asked);
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
             }

@@ -11,7 +11,8 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use uringload_core::store::{Failure, Interrupt};
+use std::time::Duration;
+use uringload_core::store::{Class, Failure, Interrupt};
 
 /// Whether all of these files are objects, and there is a root.
 pub(crate) fn has_only_objects(files: &FileTable) -> bool {
@@ -49,6 +50,14 @@ pub(crate) fn read_error(source: io::Error, path: &Path) -> Error {
         Ok(failure) => failure.into_error(path),
         Err(source) => source.downcast::<Error>().unwrap_or_else(|source| Error::io("cannot read", source)),
     }
+}
+
+/// If the read was put off, because its server asks for fewer requests or credentials have expired: for how long at
+/// least.
+pub(crate) fn put_off(error: &io::Error) -> Option<Duration> {
+    let failure = error.get_ref().and_then(|inner| inner.downcast_ref::<Failure>())?;
+    let is_put_off = matches!(failure.class(), Class::Throttled | Class::Expired);
+    is_put_off.then(|| failure.after().unwrap_or_default())
 }
 
 /// Reads objects, and files.

@@ -9,10 +9,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use uringload::config::{Collate, EngineChoice, EngineKind, IoChoice, OnError};
+use uringload::config::{Collate, Config, EngineChoice, EngineKind, IoChoice, OnError};
 use uringload::dataset::{self, Dataset, FileId, FileTable, Options, SampleId, Span};
-use uringload::inspect::Samples;
+use uringload::inspect::raw::measure;
+use uringload::inspect::{Samples, Sequential};
 use uringload::pack::PackOptions;
+use uringload::sampler::Sampler;
 use uringload::store::Class;
 use uringload::{Builder, ErrorKind, Loader, Reader, ReaderOptions, State};
 
@@ -89,6 +91,21 @@ fn five_percent_put_off_at_every_attempt_cost_no_sample() {
             let one_by_one = Duration::from_secs(retries / 2);
             assert!(start.elapsed() < one_by_one.max(SOON), "{:?} for {retries}", start.elapsed());
         }
+    });
+}
+
+#[test]
+fn a_raw_read_goes_on_where_a_server_puts_it_off() {
+    within(BOUND, || {
+        let (store, dataset) = far(3);
+        store.set(Faults { throttled: 20, ..Faults::default() });
+        let config = Config { read_size: Some(1000), ..Config::default() };
+        let order: Arc<dyn Sampler> = Arc::new(Sequential::new(dataset.len()));
+        let raw = measure(&dataset, &config, &order, BOUND, || false).expect("a rate");
+        assert!(raw.bytes > 0 && raw.bytes < dataset.bytes() && raw.reads == store.reads(), "{raw:?}");
+        store.set(Faults { always: Some(Class::Missing), ..Faults::default() });
+        let error = measure(&dataset, &config, &order, BOUND, || false).map(drop).expect_err("it is missing");
+        assert!(error.to_string().contains("made up: Missing"), "{error}");
     });
 }
 
