@@ -112,3 +112,65 @@ impl Reader for Remote {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Price, suits, would_be_direct};
+    use super::*;
+    use crate::config::Config;
+    use crate::dataset::{self, Options};
+    use crate::patience::Patience;
+    use std::ops::ControlFlow;
+    use std::path::PathBuf;
+    use uringload_core::store::{ListOptions, Listed, Page, Read, Store, Version};
+
+    /// A store whose objects are only named.
+    #[derive(Debug)]
+    struct Named;
+
+    impl Store for Named {
+        fn shown(&self, key: &[u8]) -> PathBuf {
+            format!("mem://b/{}", key.escape_ascii()).into()
+        }
+
+        fn read(&self, _: &[u8], _: u64, _: &mut [u8], _: Option<Version>, _: &Interrupt) -> Result<Read, Failure> {
+            unreachable!("no object is read to choose a way")
+        }
+
+        fn lists(&self) -> bool {
+            false
+        }
+
+        fn list(
+            &self,
+            _: &[u8],
+            _: &ListOptions,
+            _: &Interrupt,
+            _: &mut dyn FnMut(Page) -> ControlFlow<()>,
+        ) -> Result<Listed, Failure> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn no_way_of_files_is_asked_for() {
+        let (mut files, root) = (FileTable::new(), tempfile::tempdir().unwrap());
+        files.push_store(Arc::new(Named), b"data/");
+        files.push_object(b"a", 1000, None).unwrap();
+        let records = |files| {
+            let options = Options::new().format("records").set("record_bytes", 10_u64);
+            dataset::inspect::of_files(files, &options).unwrap()
+        };
+        let (config, far) = (Config::default(), records(files.clone()));
+        assert_eq!(Price::of(&config, &*far).unwrap().operation_bytes, 1 << 20);
+        assert!(has_only_objects(far.files()));
+        files.push_root(root.path());
+        let mixed = records(files);
+        assert!(mixed.files().has_objects() && !has_only_objects(mixed.files()));
+        for dataset in [far, mixed] {
+            assert_eq!(would_be_direct(&config, &dataset, &Patience::of(&config)).unwrap(), None);
+            let step = suits(&config, &dataset, true).unwrap_err();
+            assert!(step.reason.contains("objects of a store"), "{step}");
+        }
+    }
+}
