@@ -5,6 +5,7 @@ use crate::connection::Peer;
 use crate::connector::Connector;
 use crate::credentials::{Asked, Authority, Desk, Granted, Provider, Source};
 use crate::environment::{Environment, parse_proxy};
+use crate::lock::{BRIEF, lock};
 use crate::profile::Profiles;
 use crate::sign::SharedKey;
 use crate::tls::Trust;
@@ -13,11 +14,12 @@ use object_store::RetryConfig;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use uringload_core::Result;
 use uringload_core::store::{Class, Failure};
@@ -110,6 +112,8 @@ pub(crate) struct Inner {
     pub(crate) options: AccessOptions,
     environment: Option<Environment>,
     pub(crate) client: Arc<Client>,
+    /// Who gives out credentials, by kind of store and account: all stores share them, so no source is asked twice.
+    desks: Mutex<HashMap<(Scheme, String), Arc<Desk>>>,
     /// Seconds that servers are ahead of this machine's clock.
     pub(crate) skew: AtomicI64,
 }
@@ -160,7 +164,8 @@ impl Access {
             trust => trust,
         };
         let client = Arc::new(Client::new(trust, proxies, options.stall_limit.unwrap_or(STALL_LIMIT)));
-        Ok(Access(Arc::new(Inner { options, environment, client, skew: AtomicI64::new(0) })))
+        let desks = Mutex::default();
+        Ok(Access(Arc::new(Inner { options, environment, client, desks, skew: AtomicI64::new(0) })))
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -225,24 +230,32 @@ impl Access {
         profile.get(name).map(str::to_owned)
     }
 
-    /// Where the credentials for a store are from.
-    pub(crate) fn desk(&self, scheme: Scheme, account: &str) -> Desk {
+    /// Who gives out the credentials for a store.
+    pub(crate) fn desk(&self, scheme: Scheme, account: &str) -> Arc<Desk> {
+        let found = Arc::new(Desk::new(self.source(scheme, account)));
+        match lock(&self.0.desks, BRIEF) {
+            Some(mut desks) => desks.entry((scheme, account.to_owned())).or_insert(found).clone(),
+            None => found,
+        }
+    }
+
+    fn source(&self, scheme: Scheme, account: &str) -> Source {
         let options = &self.0.options;
         if options.anonymous || matches!(scheme, Scheme::Http | Scheme::Https) {
             let granted = Granted { authority: Authority::Anonymous, told: "no one, unsigned".to_owned() };
-            return Desk::new(Source::Fixed(Arc::new(granted)));
+            return Source::Fixed(Arc::new(granted));
         }
         if let Some(credentials) = &options.credentials {
-            return Desk::new(given(scheme, credentials));
+            return given(scheme, credentials);
         }
         let Some(environment) = &self.0.environment else {
-            return Desk::new(Source::Nowhere(nowhere(scheme, "the options")));
+            return Source::Nowhere(nowhere(scheme, "the options"));
         };
-        Desk::new(match scheme {
+        match scheme {
             Scheme::Azure => self.of_azure(environment, account),
             Scheme::Gcs => self.of_gcs(environment),
             _ => self.of_aws(environment),
-        })
+        }
     }
 
     fn of_aws(&self, environment: &Environment) -> Source {

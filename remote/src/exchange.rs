@@ -218,7 +218,7 @@ impl Head {
             return Err(contradiction("has a range that ends before it begins"));
         };
         if first != asked.offset || bytes > asked.bytes {
-            let (offset, end) = (asked.offset, asked.offset + asked.bytes - 1);
+            let (offset, end) = (asked.offset, asked.offset.saturating_add(asked.bytes - 1));
             return Err(Failure::new(
                 Class::Corrupt,
                 format!("the server was asked for the bytes {offset}-{end} and answers with {first}-{last}"),

@@ -32,7 +32,7 @@ const SKEW_SECONDS_MAX: i64 = 86_400;
 pub struct Store {
     url: Url,
     access: Access,
-    desk: Desk,
+    desk: Arc<Desk>,
     account: String,
     base: Mutex<Arc<Base>>,
     notes: AtomicU32,
@@ -137,7 +137,7 @@ impl Store {
         is_new: bool,
         interrupt: &Interrupt,
     ) -> std::result::Result<Read, Failure> {
-        let range = format!("bytes={}-{}", asked.offset, asked.offset + (asked.bytes - 1));
+        let range = format!("bytes={}-{}", asked.offset, asked.offset.saturating_add(asked.bytes - 1));
         let query = self.url.query(key).unwrap_or_default();
         let mut read = None;
         self.ask(Some(key), query, &range, is_new, interrupt, &mut |answer| {

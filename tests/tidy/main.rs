@@ -22,8 +22,8 @@ const CODE_FOLDERS: [&str; 14] = [
     "benches", "fuzz",
 ];
 /// Where scripts in Python and shell are. Data and corpora have none.
-const SCRIPT_FOLDERS: [&str; 11] =
-    [".ci", "adapters", "benches", "capi", "cli", "examples", "fuzz", "images", "python", "sys", "tests"];
+const SCRIPT_FOLDERS: [&str; 12] =
+    [".ci", "adapters", "benches", "capi", "cli", "examples", "fuzz", "images", "python", "remote", "sys", "tests"];
 /// The pages in the repository's root.
 const PAGES: [&str; 6] =
     ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "RELEASING.md", "SECURITY.md"];

@@ -85,10 +85,12 @@ fn a_machine_is_asked_once() {
     ]);
     let empty = home(&[]);
     let variables = [("HOME", empty.path().to_str().unwrap()), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", &address)];
-    let desk = access(&variables).desk(Scheme::S3, "");
+    let access = access(&variables);
+    let desk = access.desk(Scheme::S3, "");
     assert_eq!(desk.granted().unwrap().told, "credentials of the machine (instance metadata), key ..HINE");
     desk.granted().unwrap();
-    assert_eq!(asked.lock().unwrap().len(), 3);
+    access.desk(Scheme::S3, "").granted().unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 3, "all stores share it");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn any_range_comes_as_it_is() {
     }
     assert_eq!((server.asked().len(), server.connections()), (200, 1));
     assert!(server.asked().iter().all(|request| request.field("accept-encoding") == "identity"));
-    for offset in [300_000, 300_001, u64::MAX - 10] {
+    for offset in [300_000, 300_001, u64::MAX / 2, u64::MAX - 2] {
         let (_, read) = read(&store, b"data/k", offset, 5).unwrap();
         assert_eq!((read.bytes, read.total), (0, Some(300_000)), "behind the end");
     }
