@@ -126,6 +126,7 @@ impl fmt::Debug for Inner {
 
 impl Access {
     /// Reaches stores with what `options` say and nothing else: no variable, no profile, no metadata of the machine.
+    /// The system's certificates are found as OpenSSL finds them, by `SSL_CERT_FILE` and `SSL_CERT_DIR` too.
     ///
     /// # Errors
     ///
@@ -181,7 +182,10 @@ impl Access {
                 named.or_else(|| self.of_profile("endpoint_url"))
             }
             Scheme::Azure => environment.get(["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]).map(str::to_owned),
-            Scheme::Gcs => environment.get(["GOOGLE_BASE_URL"]).map(str::to_owned),
+            Scheme::Gcs => {
+                let written = environment.get(["STORAGE_EMULATOR_HOST"]);
+                written.map(|host| if host.contains("://") { host.to_owned() } else { format!("http://{host}") })
+            }
             Scheme::Http | Scheme::Https => None,
         };
         let written = self.0.options.endpoint.clone().or_else(|| self.0.environment.as_ref().and_then(of_scheme));
@@ -321,10 +325,18 @@ impl Access {
     }
 
     fn of_gcs(&self, environment: &Environment) -> Source {
+        if let Some(token) = environment.get(["CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN"]) {
+            return Source::Fixed(Arc::new(Granted::bearer("the environment", token)));
+        }
         let usual = environment.at_home(".config/gcloud/application_default_credentials.json");
         let path = environment.get(["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"]).map(str::to_owned);
         let path = path.or_else(|| usual.exists().then(|| usual.to_string_lossy().into_owned()));
         let key = environment.get(["GOOGLE_SERVICE_ACCOUNT_KEY"]).map(str::to_owned);
+        if let Some(kind) = path.as_deref().and_then(other_kind) {
+            let what = format!("the credentials of Google's file are of the kind {kind}, which is not done here");
+            let remedy = "hand a token on: CLOUDSDK_AUTH_ACCESS_TOKEN=$(gcloud auth print-access-token)";
+            return Source::Nowhere(Failure::new(Class::Unavailable, what).with_remedy(remedy));
+        }
         let (told, is_metadata) = match (&path, &key) {
             (Some(path), _) => (format!("the file {path}"), false),
             (None, Some(_)) => ("GOOGLE_SERVICE_ACCOUNT_KEY".to_owned(), false),
@@ -418,6 +430,13 @@ pub(crate) fn nowhere(scheme: Scheme, looked_at: &str) -> Failure {
     };
     let what = format!("{store} asks for a signature, and no credentials were found (looked at: {looked_at})");
     Failure::new(Class::Refused, what).with_remedy("give credentials, or `anonymous` if the bucket is public")
+}
+
+/// The kind of credentials that a file of Google names, if it is one that object_store does not know.
+fn other_kind(path: &str) -> Option<&'static str> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let kinds = ["external_account", "external_account_authorized_user", "impersonated_service_account"];
+    kinds.into_iter().find(|kind| text.contains(&format!("\"{kind}\"")))
 }
 
 fn connection_string(environment: &Environment, name: &str) -> Option<String> {

@@ -140,7 +140,7 @@ impl Store {
         let range = format!("bytes={}-{}", asked.offset, asked.offset.saturating_add(asked.bytes - 1));
         let query = self.url.query(key).unwrap_or_default();
         let mut read = None;
-        self.ask(Some(key), query, &range, is_new, interrupt, &mut |answer| {
+        let refused = self.ask(Some(key), query, &range, is_new, interrupt, &mut |answer| {
             let taken = answer.head.judge(asked)?;
             let (bytes, ended) = answer.receive(&mut into[..taken.bytes as usize]);
             if let Err(error) = ended
@@ -158,15 +158,15 @@ impl Store {
             }
             read = Some(Read { bytes, version: taken.version, total });
             Ok(())
-        })?
-        .map_or(Ok(()), |refusal| match refusal.total {
-            Some(total) if asked.offset >= total => {
-                read = Some(Read { bytes: 0, version: None, total: Some(total) });
-                Ok(())
-            }
-            _ => Err(refusal.failure),
         })?;
-        read.ok_or_else(|| Failure::new(Class::Corrupt, "the server gave neither bytes nor a reason"))
+        match (read, refused) {
+            (Some(read), _) => Ok(read),
+            (None, Some(Refusal { total: Some(total), .. })) if asked.offset >= total => {
+                Ok(Read { bytes: 0, version: None, total: Some(total) })
+            }
+            (None, Some(refusal)) => Err(refusal.failure),
+            (None, None) => Err(Failure::new(Class::Corrupt, "the server gave neither bytes nor a reason")),
+        }
     }
 
     fn note_version(&self, has_weak_etag: bool, version: Option<Version>) {

@@ -132,6 +132,14 @@ fn azure_and_gcs() {
         access(&[("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=hush")]).desk(Scheme::Azure, "acct").granted().unwrap();
     assert!(matches!(&signed.authority, Authority::Query(query) if query == "sv=1&sig=hush"));
     assert!(!format!("{signed:?}").contains("hush"));
+    let token = [("CLOUDSDK_AUTH_ACCESS_TOKEN", "hush"), ("STORAGE_EMULATOR_HOST", "127.0.0.1:9")];
+    let by_token = access(&token);
+    assert_eq!(by_token.desk(Scheme::Gcs, "").granted().unwrap().told, "token of the environment");
+    assert_eq!(by_token.endpoint(Scheme::Gcs).unwrap().unwrap().0.port, 9);
+    let other = home(&[("key.json", "{\"type\": \"external_account\"}")]);
+    let path = other.path().join("key.json");
+    let failure = access(&[("GOOGLE_APPLICATION_CREDENTIALS", path.to_str().unwrap())]).desk(Scheme::Gcs, "").granted();
+    assert!(failure.unwrap_err().to_string().contains("external_account"));
     let broken = home(&[("key.json", "{\"type\": \"hush\"}")]);
     let path = broken.path().join("key.json");
     let failure = access(&[("GOOGLE_APPLICATION_CREDENTIALS", path.to_str().unwrap())]).desk(Scheme::Gcs, "").granted();

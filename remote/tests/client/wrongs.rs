@@ -175,3 +175,58 @@ fn any_cut_of_a_good_answer_is_short_or_a_failure() {
         }
     }
 }
+
+#[test]
+fn whatever_fails_no_wrong_byte_comes() {
+    let whole = data(200_000);
+    let bytes = whole.clone();
+    // Every second answer is wrong in one of nine ways, by the number of the request.
+    let server = Server::new(move |request| {
+        let draw = request.before.wrapping_mul(0x9e37_79b9) >> 7;
+        let good = || part(request, &bytes, "ETag: \"one\"\r\n");
+        let (first, last) = request.range();
+        let head = |first: usize, length: usize| {
+            let range = format!("Content-Range: bytes {first}-{last}/200000\r\nETag: \"one\"\r\n");
+            format!("HTTP/1.1 206 x\r\n{range}Content-Length: {length}\r\n\r\n").into_bytes()
+        };
+        let cut = |end: Step| {
+            let half = first + (last - first) / 2;
+            vec![Step::Send([head(first, last + 1 - first), bytes[first..half].to_vec()].concat()), end]
+        };
+        match draw % 18 {
+            0 => refusal("503 x", "SlowDown"),
+            1 => cut(Step::Close),
+            2 => cut(Step::Reset),
+            3 => vec![Step::Close],
+            4 => vec![Step::Send(head(first + 1, last - first)), Step::Send(bytes[first + 1..=last].to_vec())],
+            5 => vec![Step::Send(head(first, last - first)), Step::Send(bytes[first..last].to_vec())],
+            6 => answer("206 x", "", &bytes[first..=last]),
+            7 => text("HTTP/9 what?\r\n\r\n"),
+            8 => {
+                let mut steps = good();
+                steps.extend([Step::Wait(Duration::from_millis(1)), Step::Close]);
+                steps
+            }
+            _ => good(),
+        }
+    });
+    let store = store(&server);
+    let mut classes = std::collections::HashSet::new();
+    for round in 0..300_usize {
+        let at = round * 7919 % 190_000;
+        let end = at + 1 + round * 31 % 9_999;
+        let (mut found, mut failures) = (Vec::new(), 0);
+        while found.len() < end - at {
+            match read(&store, b"k", (at + found.len()) as u64, end - at - found.len()) {
+                Ok((more, _)) => found.extend(more),
+                Err(failure) => {
+                    classes.insert(failure.class());
+                    failures += 1;
+                    assert!(failures < 50, "{failure}");
+                }
+            }
+        }
+        assert_eq!(found, &whole[at..end], "round {round}");
+    }
+    assert!(classes.contains(&Class::Throttled) && classes.contains(&Class::Storage), "{classes:?}");
+}
