@@ -140,6 +140,17 @@ fn connections_are_kept_and_dead_ones_replaced() {
 }
 
 #[test]
+fn the_address_of_a_host_that_answers_is_taken() {
+    // `localhost` has two addresses on most machines, and the server listens on one.
+    let server = Server::of(data(9));
+    let endpoint = Some(format!("http://localhost:{}", server.address.port()));
+    for _ in 0..4 {
+        let store = open("s3://bucket", AccessOptions { endpoint: endpoint.clone(), ..options(&server) });
+        assert_eq!(read(&store, b"k", 0, 9).unwrap().0, data(9));
+    }
+}
+
+#[test]
 fn a_connection_that_dies_on_a_request_is_replaced_once() {
     // The second request of a connection is read, and answered by an end.
     let script = |request: &Request| match request.before {

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_core::store::Class;
+use uringload_core::store::{Class, Interrupt, Store as _};
 use uringload_remote::{AccessOptions, Store};
 
 /// A certificate, and the file in which it is trusted.
@@ -123,6 +123,41 @@ fn connections_that_end_are_replaced_and_cut_ones_told() {
         Ok((found, _)) => assert_eq!(found, &data(40)[..found.len()]),
         Err(failure) => assert_eq!(failure.class(), Class::Storage),
     }
+}
+
+#[test]
+fn threads_share_and_one_is_cancelled() {
+    let certificate = Certificate::new("127.0.0.1", |_| {});
+    let server = certificate.server(|request| {
+        let mut steps = part(request, &data(100_000), "");
+        if request.path() == "/stalls" {
+            steps.insert(0, Step::Wait(Duration::from_secs(60)));
+        }
+        steps
+    });
+    let options = AccessOptions { stall_limit: Some(Duration::from_secs(60)), ..trusting(Some(certificate.file())) };
+    let store = open(&format!("https://127.0.0.1:{}/", server.address.port()), options);
+    let interrupt = Interrupt::new();
+    std::thread::scope(|scope| {
+        let stalled = scope.spawn(|| store.read(b"stalls", 0, &mut [0; 10], None, &interrupt).unwrap_err());
+        for at in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    assert_eq!(
+                        read(store, b"k", at * 1000, 50_000).unwrap().0,
+                        &data(100_000)[at as usize * 1000..][..50_000]
+                    );
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let start = std::time::Instant::now();
+        interrupt.stop();
+        assert_eq!(stalled.join().unwrap().class(), Class::Interrupted);
+        assert!(start.elapsed() < Duration::from_secs(10));
+    });
+    assert!(server.connections() <= 16, "{}", server.connections());
 }
 
 #[test]
