@@ -7,7 +7,8 @@ use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, OnceLock};
 use std::thread;
-use uringload_remote::{Access, AccessOptions, Interrupt, ListOptions, Store, Url};
+use uringload_core::store::{Interrupt, ListOptions, Store as _};
+use uringload_remote::{Access, AccessOptions, Store, Url};
 
 /// What is asked for.
 const OFFSET: u64 = 5;
