@@ -145,7 +145,12 @@ impl Url {
             Scheme::Http => "http",
             Scheme::Https => "https",
         };
-        let mut shown = format!("{scheme}://{}/", self.bucket).into_bytes();
+        let shown = match &self.account {
+            // Two accounts may have containers of one name.
+            Some(account) => format!("abfs://{}@{account}.dfs.core.windows.net/", self.bucket),
+            None => format!("{scheme}://{}/", self.bucket),
+        };
+        let mut shown = shown.into_bytes();
         shown.extend_from_slice(key);
         PathBuf::from(OsString::from_vec(shown))
     }

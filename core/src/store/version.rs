@@ -47,7 +47,7 @@ impl Version {
 
 impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}({:015x})", self.known_by(), self.to_bits() & (u64::MAX >> 2))
+        write!(f, "{:?}({:016x})", self.known_by(), self.to_bits() & (u64::MAX >> 2))
     }
 }
 

@@ -24,7 +24,8 @@ fn stores_and_keys() {
         let url = parse(text);
         assert_eq!((url.scheme(), url.bucket(), url.key()), (scheme, bucket, key), "{text}");
     }
-    assert_eq!(parse("abfs://c@acct.dfs.core.windows.net/k").account(), Some("acct"));
+    let azure = parse("abfss://c@acct.dfs.core.windows.net/k");
+    assert_eq!((azure.account(), &*azure.to_string()), (Some("acct"), "abfs://c@acct.dfs.core.windows.net/k"));
 }
 
 #[test]
