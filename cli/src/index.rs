@@ -23,6 +23,7 @@ pub fn run(asked: &Index) -> Done {
     let doing = Doing::opening(&asked.paths);
     // Report everything that is broken, not only the first problem; the content of records does not matter to an index.
     let mut options = Options::new()
+        .stores_from_environment()
         .prefer("keep_damaged", true)
         // An index is made for each file, whatever its split.
         .prefer("split", "all")

@@ -33,7 +33,7 @@ impl From<Value> for OptionValue {
 
 /// Converts a dictionary to options: "format", and the options of formats by name.
 pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<Options> {
-    let mut options = Options::new();
+    let mut options = Options::new().stores_from_environment();
     for (name, value) in given {
         let name: String = name.extract()?;
         options = match &*name {

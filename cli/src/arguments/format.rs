@@ -51,7 +51,7 @@ impl Args for Format {
 
 impl FromArgMatches for Format {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Format> {
-        let mut options = Options::new();
+        let mut options = Options::new().stores_from_environment();
         if let Some(format) = matches.get_one::<String>("format") {
             options = options.format(format);
         }
