@@ -4,12 +4,12 @@
 mod remote;
 
 use crate::find::names::elsewhere;
-use crate::options::{Options, options};
+use crate::options::{Namer, Options, options};
 use crate::place::{Place, Tree};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use uringload_core::store::Store;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -39,13 +39,15 @@ struct Found {
     is_own: bool,
 }
 
-/// The places that these paths and URLs name.
+/// The places that these paths and URLs name, and the options that know what else is in their stores.
 ///
 /// # Errors
 /// `InvalidArgument` for a URL that no store has, and for options of stores that cannot be used.
-pub(crate) fn places<P: AsRef<Path>>(named: &[P], options: &Options) -> Result<Vec<Place>> {
-    let mut names = Names { asked: options.typed()?, ..Names::default() };
-    named.iter().map(|named| names.place(named.as_ref())).collect()
+pub(crate) fn places<P: AsRef<Path>>(named: &[P], options: &Options) -> Result<(Vec<Place>, Options)> {
+    let names = Mutex::new(Names { asked: options.typed()?, ..Names::default() });
+    let namer = Namer::new(move |named| names.lock().unwrap_or_else(PoisonError::into_inner).place(named));
+    let places = named.iter().map(|named| namer.place(named.as_ref())).collect::<Result<_>>()?;
+    Ok((places, options.clone().with_namer(namer)))
 }
 
 #[derive(Default)]

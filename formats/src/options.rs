@@ -2,6 +2,7 @@
 //! their arguments from the same declaration.
 
 use crate::dataset::IndexProgress;
+use crate::place::Place;
 use crate::watched::LIMIT;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -105,6 +106,7 @@ pub(crate) struct Common {
     pub(crate) stores: Vec<(String, Arc<dyn Store>)>,
     /// Whether the environment says how stores are reached.
     pub(crate) environment: bool,
+    pub(crate) namer: Namer,
 }
 
 impl Default for Common {
@@ -120,7 +122,34 @@ impl Default for Common {
             progress,
             stores: Vec::new(),
             environment: false,
+            namer: Namer::default(),
         }
+    }
+}
+
+/// Says which place a path or a URL names.
+#[derive(Clone, Default)]
+pub(crate) struct Namer(Option<Arc<Naming>>);
+
+type Naming = dyn Fn(&Path) -> Result<Place> + Send + Sync;
+
+impl Namer {
+    pub(crate) fn new(naming: impl Fn(&Path) -> Result<Place> + Send + Sync + 'static) -> Namer {
+        Namer(Some(Arc::new(naming)))
+    }
+
+    /// The place that `named` names; without stores, it is a path.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL that no store has.
+    pub(crate) fn place(&self, named: &Path) -> Result<Place> {
+        self.0.as_ref().map_or_else(|| Ok(Place::new(named)), |naming| naming(named))
+    }
+}
+
+impl fmt::Debug for Namer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Namer(stores)" } else { "Namer(none)" })
     }
 }
 
@@ -265,6 +294,12 @@ impl Options {
         let given = self.values.iter().chain(&self.preferred).find(|(name, _)| name == "split");
         let text = |value| String::of(value).ok_or_else(|| not_taken("split", OptionKind::Text, value));
         given.map(|(_, value)| text(value)).transpose()
+    }
+
+    /// As these, with places that `namer` finds.
+    pub(crate) fn with_namer(mut self, namer: Namer) -> Options {
+        self.common.namer = namer;
+        self
     }
 
     pub(crate) fn common(&self) -> &Common {

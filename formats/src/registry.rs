@@ -95,7 +95,8 @@ fn asked<P: AsRef<Path>, T: Send + 'static>(
         return Err(error.with_remedy("give a longer one, or none"));
     }
     watched(timeout, move || {
-        let paths = Paths::new(named::places(&paths, &options)?, FORMATS);
+        let (places, options) = named::places(&paths, &options)?;
+        let paths = Paths::new(places, FORMATS);
         // Here and not in each format, so that a missing path has the same error everywhere.
         ask(paths, &options).map_err(advised)
     })

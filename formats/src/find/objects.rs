@@ -59,6 +59,17 @@ pub(super) fn expect(places: &[Place]) -> Result<()> {
     Ok(())
 }
 
+/// What to do about a place where there is nothing: names the first part of its key that is not there.
+pub(super) fn advice(place: &Place) -> Option<String> {
+    place.as_far()?;
+    let (mut missing, mut folder) = (place.clone(), place.folder());
+    while !folder.bytes().is_empty() && !folder.is_there() {
+        (missing, folder) = (folder.clone(), folder.folder());
+    }
+    let name = String::from_utf8_lossy(missing.name()).into_owned();
+    Some(format!("check the URL: there is no {name} in {}", folder.path().display()))
+}
+
 /// As `measure_paths` says it of files.
 pub(super) fn measure(far: &Far) -> Measured {
     let (stat, version) = far.tree.stat(&far.key)?;

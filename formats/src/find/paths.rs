@@ -250,7 +250,12 @@ impl FoundFiles {
                 self.add_single_files(std::mem::take(&mut group))?;
                 walk(&place, threads, &mut self.files, &mut self.skips)?;
             } else {
-                let measured = regular(place.path(), measured)?;
+                let measured = regular(place.path(), measured).map_err(|error| match objects::advice(&place) {
+                    Some(advice) if error.kind() == ErrorKind::NotFound && error.remedy().is_none() => {
+                        error.with_remedy(advice)
+                    }
+                    _ => error,
+                })?;
                 group.push((place, measured));
             }
         }

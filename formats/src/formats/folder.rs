@@ -62,7 +62,7 @@ pub(crate) const FORMAT: Format = Format {
 /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
 fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Arc<dyn Dataset>> {
     let mut found = without_indexes(paths.files(options.common.threads)?);
-    let table = options.label_file.as_ref().map(Place::new);
+    let table = options.label_file.as_ref().map(|file| options.common.namer.place(file)).transpose()?;
     let Some(by) = options.pairs else {
         for idle in ["fields", "missing"] {
             if given.is_set(idle) {

@@ -77,7 +77,7 @@ impl FileTable {
 /// # Errors
 /// As [`open`](crate::open) for paths that cannot be listed.
 pub fn names<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<u64> {
-    let named = named::places(paths, options)?;
+    let (named, _) = named::places(paths, options)?;
     watched(LIMIT, move || names_of(&index(&named, thread_count(0))?.files))
 }
 
