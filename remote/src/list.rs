@@ -13,8 +13,9 @@ use uringload_core::store::{ListOptions, Listed, Note, Page};
 
 /// Longest page, in bytes: 1000 keys of 1 KiB, each letter encoded, are 3 MiB; Azure gives 5000.
 const PAGE_BYTES_MAX: usize = 32 << 20;
-/// Attempts for a page: no one above asks for one again.
-const PAGE_ATTEMPTS: u32 = 6;
+/// How long a page is asked for that a server throttles, or that does not come: nothing above asks for one again.
+const THROTTLED_FOR: Duration = Duration::from_secs(120);
+const UNREACHED_FOR: Duration = Duration::from_secs(5);
 /// The pause after the first failed attempt; the next are twice as long each.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause, whatever the server asks for.
@@ -24,7 +25,7 @@ const PAUSE_STEP: Duration = Duration::from_millis(50);
 
 impl Store {
     /// Lists the objects whose keys begin with `prefix`, and gives each page to `take` until that breaks. A page that
-    /// fails for the server's sake is asked for up to six times.
+    /// a server throttles is asked for for two minutes, one that does not come for 5 s.
     ///
     /// # Errors
     ///
@@ -113,8 +114,8 @@ impl Store {
     }
 
     fn page(&self, query: &str, interrupt: &Interrupt) -> Result<RawPage, Failure> {
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1.. {
+        let (mut pause, begun) = (FIRST_PAUSE, Instant::now());
+        loop {
             let mut page = None;
             let asked = self.ask(None, query, "", false, interrupt, &mut |answer| {
                 not_encoded(&answer.head)?;
@@ -127,18 +128,21 @@ impl Store {
                 (Err(failure), _) => failure,
             };
             interrupt.watch(None)?;
-            let may_pass = matches!(failure.class(), Class::Throttled | Class::Storage);
-            if !may_pass || attempt == PAGE_ATTEMPTS {
+            let limit = match failure.class() {
+                Class::Throttled => THROTTLED_FOR,
+                Class::Storage => UNREACHED_FOR,
+                _ => return Err(failure),
+            };
+            let until = Instant::now() + failure.after().unwrap_or_default().max(pause).min(PAUSE_MAX);
+            if until.duration_since(begun) > limit {
                 return Err(failure);
             }
-            let until = Instant::now() + failure.after().unwrap_or_default().max(pause).min(PAUSE_MAX);
             while Instant::now() < until {
                 interrupt.check()?;
                 thread::sleep(PAUSE_STEP.min(until.saturating_duration_since(Instant::now())));
             }
             pause *= 2;
         }
-        Err(corrupt("was not given"))
     }
 }
 
