@@ -69,6 +69,8 @@ pub enum EngineKind {
     Uring,
     /// Threads that call `pread(2)`.
     Threads,
+    /// Threads that ask stores for objects, and call `pread(2)` for files beside them.
+    Remote,
     /// A simulated disk.
     Sim,
     /// Threads that read straight into a GPU's memory through cuFile.
@@ -80,6 +82,7 @@ impl fmt::Display for EngineKind {
         f.pad(match self {
             EngineKind::Uring => "uring",
             EngineKind::Threads => "threads",
+            EngineKind::Remote => "remote",
             EngineKind::Sim => "sim",
             EngineKind::Gds => "gds",
         })
@@ -144,6 +147,7 @@ impl fmt::Display for Route {
         let way = match (self.direct_io, self.reads_once) {
             (true, _) => "O_DIRECT",
             (false, true) => "page cache, which keeps nothing",
+            (false, false) if self.engine == EngineKind::Remote => "requests to a store",
             (false, false) => "page cache",
         };
         let kib = self.read_bytes / 1024;

@@ -309,7 +309,7 @@ const NOFILE_REMEDY: &str = "raise the limit of open files: ulimit -n 65536, Lim
                              --ulimit nofile=65536";
 const NO_ALIGNMENT: &str = "the filesystem names no O_DIRECT alignment (FUSE, tmpfs, btrfs, ext4 with data=journal, or \
                             Linux before 6.1)";
-const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may write there, or name a folder for \
+const INDEX_PLACE_REMEDY: &str = "run `uringload index` once where they may be written, or name a folder for \
                                   indexes by index_cache (--index-cache)";
 
 #[cfg(test)]

@@ -151,9 +151,10 @@ impl<'a> Bench<'a> {
         Runner { bench: self, caller, yardstick: Yardstick::default(), is_empty: false }.rounds()
     }
 
-    /// Whether the page cache is emptied before each measurement. A simulated disk is behind none.
+    /// Whether the page cache is emptied before each measurement. A simulated disk and a store
+    /// are behind none.
     pub fn is_cold(&self) -> bool {
-        self.cold && !self.is_simulated()
+        self.cold && !self.is_simulated() && !self.subject.dataset.files().has_objects()
     }
 
     fn is_simulated(&self) -> bool {

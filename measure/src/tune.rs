@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trial::Bed;
 use turns::{PAIRS_LEAST, Turns, gains};
-use uringload::config::{Config, IoChoice, Profile};
+use uringload::config::{Config, EngineKind, IoChoice, Profile};
 use uringload::stats::{Bottleneck, Role, Verdict};
 use uringload::{Error, ErrorKind, Result};
 use uringload_sys::{cgroup, file, system};
@@ -336,7 +336,7 @@ fn chosen(seen: &Seen) -> Chosen {
         memory_most: system::memory_available().unwrap_or(u64::MAX).min(group) / 2,
         processors,
         threads: if threads > 0 { threads } else { processors },
-        reads_by_threads: seen.route.engine == uringload::config::EngineKind::Threads,
+        reads_by_threads: matches!(seen.route.engine, EngineKind::Threads | EngineKind::Remote),
         is_direct: seen.route.direct_io,
         // What lies together is read together by the loader's own choice.
         joins: !seen.route.locality.is_empty(),

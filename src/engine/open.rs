@@ -124,6 +124,7 @@ pub(crate) fn open(
     // If reads are copies, use one thread per processor, including the reactor's own. If reads wait, use many threads.
     // A thread that is itself inside a read cannot enforce a deadline.
     let helps = way.resident && config.io_threads.is_none() && config.timeout.is_none();
+    route.engine = EngineKind::Threads;
     by_threads(Pread::new(files), (WAITING_THREADS, WAITING_THREADS_MAX), helps, (config, stats), route)
 }
 
@@ -142,7 +143,6 @@ fn by_threads(
     let fixed = helps || config.io_threads.is_some() || config.queue_depth.is_some();
     let most = threads + usize::from(helps);
     let width = Width { start, most: most.max(1), fixed };
-    route.engine = EngineKind::Threads;
     stats.set_threads_fixed(config.io_threads.is_some());
     // Reads that wait for a thread are not in flight.
     let depth = config.queue_depth.unwrap_or_else(|| threads::started(threads)).max(1);
@@ -180,7 +180,7 @@ fn open_far(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>, pat
         }
     }
     let route = Route {
-        engine: EngineKind::Threads,
+        engine: EngineKind::Remote,
         direct_io: false,
         reads_once: false,
         alignment: 1,

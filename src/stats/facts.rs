@@ -10,6 +10,8 @@ pub(crate) struct Facts {
     pub(crate) samples: u64,
     /// Its files.
     pub(crate) files: u64,
+    /// Whether some of them are objects of a store.
+    pub(crate) has_objects: bool,
     /// What the cache could do.
     pub(crate) keeping: Keeping,
     /// Where neighbours are in the order.

@@ -368,6 +368,7 @@ fn loader_advice(snapshot: &Snapshot) -> String {
             "starting reads took most of the CPU: pack small files into shards, or coalesce neighbouring \
                           records"
         }
+        Doing::Read if snapshot.facts.has_objects => "receiving what the store sends took most of the CPU",
         Doing::Read if storage::is_short(snapshot) => {
             "reading out of the page cache took most of the CPU: reads are many, and short"
         }

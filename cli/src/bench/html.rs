@@ -305,7 +305,11 @@ impl Page {
     fn how(&mut self, report: &Value) {
         let (route, machine, run) = (&report["route"], &report["machine"], &report["run"]);
         let words = |words: &Value| list(words).iter().map(text).collect::<Vec<_>>().join(" ");
-        let direct = if route["direct_io"] == true { "past the page cache" } else { "through the page cache" };
+        let direct = match (route["direct_io"] == true, &*text(&route["engine"])) {
+            (true, _) => "past the page cache",
+            (false, "remote") => "by requests to a store",
+            (false, _) => "through the page cache",
+        };
         let depth = format!("{}, {direct}, {} reads in flight", text(&route["engine"]), count(&route["queue_depth"]));
         let fallbacks = list(&route["fallbacks"]).iter().map(|step| {
             let [wanted, got, reason, remedy] = ["wanted", "got", "reason", "remedy"].map(|name| text(&step[name]));

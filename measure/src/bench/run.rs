@@ -149,7 +149,8 @@ impl Measured {
         for remedy in &mut verdict.remedies {
             remedy.samples_per_second = remedy.gain.map(|gain| gain * self.samples_per_second());
         }
-        if verdict.bottleneck.is_storage() && !self.route.direct_io {
+        let is_cached = !self.route.direct_io && self.route.engine != EngineKind::Remote;
+        if verdict.bottleneck.is_storage() && is_cached {
             // A read through the page cache waits for the disk or for a CPU that copies; the timings cannot tell which.
             verdict.advice +=
                 "; through the page cache copying counts too: more cores, or io=direct (--io direct), may help";
