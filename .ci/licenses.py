@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "cli/licenses.txt"
+FEATURES = ["remote", "turbojpeg-vendored"]
 LINKED = ["uringload-cli", "uringload-capi", "uringload-python"]
 # For which text a file stands, best first.
 PREFERRED = ("MIT", "ISC", "ZLIB", "BSD", "LICENSE", "COPYING", "APACHE")
@@ -50,7 +51,7 @@ def cargo(*arguments):
 def linked():
     """The crates of the registry that end up in what is handed on, as (name, version)."""
     tree = cargo("tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}",
-                 "--features", ",".join(f"{name}/turbojpeg-vendored" for name in LINKED),
+                 "--features", ",".join(f"{name}/{feature}" for name in LINKED for feature in FEATURES),
                  *(word for name in LINKED for word in ("-p", name)))
     lines = {line.removesuffix(" (*)") for line in tree.splitlines()}
     return {tuple(line.split(" v")) for line in lines if line and "(" not in line}
@@ -68,6 +69,9 @@ def own_texts(package, siblings):
     """The licence of a crate: one text, or all where its expression says AND."""
     folder = Path(package["manifest_path"]).parent
     names = [path.name for path in folder.iterdir() if re.match(r"(?i)(un)?licen[sc]e|copying", path.name)]
+    if names == ["LICENSES"]:
+        folder /= "LICENSES"
+        names = [path.name for path in folder.iterdir()]
     if not names:
         same = [one for one in siblings if one["repository"] == package["repository"] and one is not package]
         for other in same:

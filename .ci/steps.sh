@@ -7,7 +7,7 @@ exec </dev/null
 export CARGO_TERM_COLOR=never RUST_BACKTRACE=1
 
 readonly LIBRARIES=(uringload-core uringload-sys uringload-formats uringload-images uringload)
-readonly PUBLISHED=("${LIBRARIES[@]}" uringload-measure uringload-cli)
+readonly PUBLISHED=("${LIBRARIES[@]}" uringload-remote uringload-measure uringload-cli)
 # Where a build of the tests leaves the mock of CUDA's driver, Python's extension module, and the command.
 readonly BUILT=$PWD/target/debug
 readonly MOCK_CUDA=$BUILT/deps/liburingload_mock_cuda.so

@@ -127,12 +127,13 @@ python3 -m venv "$TOOLS"
 for target in "$@"; do
     built_in=libjpeg-turbo
     nasm=$(assembler "$target") || built_in=
-    if [ -z "$built_in" ] || ! build "$target" "${COMPILERS[$target]}" "$nasm" --features turbojpeg-vendored; then
+    if [ -z "$built_in" ] ||
+        ! build "$target" "${COMPILERS[$target]}" "$nasm" --features remote,turbojpeg-vendored; then
         echo "wheel.sh: libjpeg-turbo is NOT built into the wheel for $target: no nasm, or see above" >&2
         # What this machine has to be able to do.
         [ -z "$built_in" ] || [ "${target%%-*}" != "$(uname -m)" ] || exit 1
         built_in=
-        build "$target" "${COMPILERS[$target]}" "$TOOLS/bin"
+        build "$target" "${COMPILERS[$target]}" "$TOOLS/bin" --features remote
     fi
     wheel=$(built_for "$target")
     "$TOOLS/bin/python" -m auditwheel show "$wheel"
