@@ -169,6 +169,9 @@ pub mod guide {
     #[doc = include_str!("../docs/images.md")]
     pub mod images {}
 
+    #[doc = include_str!("../docs/object-stores.md")]
+    pub mod object_stores {}
+
     #[doc = include_str!("../docs/orders.md")]
     pub mod orders {}
 
