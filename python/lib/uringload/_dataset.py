@@ -48,13 +48,14 @@ LISTS = ("only", "exclude")
 class Dataset:
     """An index of samples: which there are, and where they are in the files.
 
-    ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these; several
-    make one dataset. The format is detected from the files unless ``format`` names it. Formats: folder (every file
-    is a sample, class folders give labels), records, mds, litdata, beton, idx, npy, npz, safetensors, hdf5, tokens,
-    tar, zip, array_record, tfrecord, jsonl, csv, text, parquet, arrow. Each option lists its formats in parentheses.
+    ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``), a URL of an object store
+    (``s3://bucket/train``) or a list of these; several make one dataset. The format is detected from the files unless
+    ``format`` names it. Formats: folder (every file is a sample, class folders give labels), records, mds, litdata,
+    beton, idx, npy, npz, safetensors, hdf5, tokens, tar, zip, array_record, tfrecord, jsonl, csv, text, parquet, arrow.
+    Each option lists its formats in parentheses.
 
     Args:
-        paths: folders, files or patterns.
+        paths: folders, files, patterns or URLs.
         format: the name of the format.
 {options}
         only: the samples to keep: files that list them (one number per line, or a quarantine file; kept in ascending
