@@ -16,6 +16,12 @@ class FormatOptions(TypedDict, total=False):
 
     format: str | None
     split: str | None
+    endpoint: str | None
+    region: str | None
+    anonymous: bool | None
+    ca_file: str | os.PathLike[str] | None
+    allow_http: bool | None
+    requester_pays: bool | None
     record_bytes: int | str | None
     record_fields: str | None
     header_bytes: int | str | None
