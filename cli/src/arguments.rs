@@ -29,7 +29,7 @@ pub use chosen::Chosen;
 pub use compare::{Compare, TableForm};
 pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
-pub use format::Format;
+pub use format::{Access, Format};
 pub use images::Images;
 pub use pack::Pack;
 pub use rows::Rows;
@@ -226,6 +226,8 @@ pub struct Doctor {
     /// Folders, files or patterns to be read; without any, only checks that concern no particular file are made.
     #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub access: Access,
     /// The CUDA driver to load [default: libcuda.so.1, where the system finds it].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub cuda_library: Option<PathBuf>,

@@ -9,7 +9,6 @@ use crate::output;
 use crate::progress::Doing;
 use crate::variables;
 use std::fmt::Write as _;
-use uringload::dataset::Options;
 use uringload_measure::doctor::{Finding, State, examine};
 
 /// Columns before what was found.
@@ -18,7 +17,7 @@ const INDENT: usize = 18;
 /// Checks everything. Prints an object for each finding, or a line: and below it, for what can be mended, why and how.
 pub fn run(options: &Doctor) -> Done {
     Interrupt::end_at_once();
-    let open = || data::open(&options.paths, &Options::new().stores_from_environment().format("folder"));
+    let open = || data::open(&options.paths, &options.access.0.clone().format("folder"));
     let dataset = (!options.paths.is_empty()).then(open).transpose()?;
     let doing = Doing::new("looking at the machine", None);
     let mut examination = examine(dataset, options.cuda_library.as_deref())?;

@@ -10,7 +10,7 @@ use crate::output::{self, Table};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::dataset::{Dataset, Field, SampleId, Shape, Span};
+use uringload::dataset::{Dataset, Field, FileId, SampleId, Shape, Span};
 use uringload::inspect::{Content, Media, Samples};
 use uringload_measure::facts;
 use uringload_measure::text;
@@ -163,6 +163,10 @@ fn as_text(dataset: &dyn Dataset, seen: Option<&[Option<String>]>, opening: Dura
     }
     if let Some(place) = facts::place(dataset) {
         table.row("filesystem", place.to_string());
+    }
+    let store = (!dataset.files().is_empty()).then(|| dataset.files().far(FileId(0))).flatten();
+    if let Some(told) = store.and_then(|far| far.store.told()) {
+        table.row("store", told);
     }
     table.row("fingerprint", format!("{:016x}", dataset.fingerprint()));
     table.row("opened in", text::time(opening));

@@ -14,7 +14,7 @@ pub struct Layout {
     /// Every value that is read on its own begins at a multiple of this many bytes, in the samples that were checked;
     /// at most 4096.
     pub payload_alignment: Option<u64>,
-    /// Alignment of reads past the page cache.
+    /// Alignment of reads past the page cache; of objects 1.
     pub read_alignment: u64,
     /// Bytes read per byte wanted, if samples are read one by one.
     pub amplification: f64,
@@ -26,7 +26,9 @@ impl Layout {
     /// Computed from samples spread evenly over the dataset.
     pub fn of(dataset: &dyn Dataset) -> Layout {
         let direct = facts::place(dataset).and_then(|place| place.alignment);
-        let read_alignment = direct.map_or(ALIGNMENT, |alignment| u64::from(alignment.offset));
+        let of_files = direct.map_or(ALIGNMENT, |alignment| u64::from(alignment.offset));
+        // Ranges of objects begin at any byte.
+        let read_alignment = if dataset.files().has_objects() { 1 } else { of_files };
         let (mut offsets, mut has_spans) = (ALIGNMENT, false);
         let (mut wanted, mut read, mut read_for_units) = (0, 0, 0_u64);
         let (mut spans, mut units): (Vec<Span>, Vec<UnitId>) = (Vec::new(), Vec::new());
@@ -135,7 +137,10 @@ impl fmt::Display for Layout {
         if let Some(payload_alignment) = payload_alignment {
             write!(f, "values at multiples of {payload_alignment} bytes; ")?;
         }
-        write!(f, "in random order {amplification:.3} bytes are read for each (in multiples of {read_alignment})")?;
+        write!(f, "in random order {amplification:.3} bytes are read for each")?;
+        if *read_alignment > 1 {
+            write!(f, " (in multiples of {read_alignment})")?;
+        }
         amplification_in_blocks
             .map_or(Ok(()), |amplification| write!(f, ", {amplification:.3} where each unit is decoded once"))
     }

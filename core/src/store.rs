@@ -50,6 +50,11 @@ pub trait Store: Debug + Send + Sync + 'static {
         take: &mut dyn FnMut(Page) -> ControlFlow<()>,
     ) -> Result<Listed, Failure>;
 
+    /// Whom requests go to and by whose right, in a line for people: it names no secret. May ask for credentials.
+    fn told(&self) -> Option<String> {
+        None
+    }
+
     /// What happened that a user should know, each kind once.
     fn notes(&self) -> Vec<Note> {
         Vec::new()

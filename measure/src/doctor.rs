@@ -3,6 +3,7 @@
 mod container;
 mod gpu;
 mod kernel;
+mod store;
 
 use crate::bench::RouteReport;
 use crate::facts;
@@ -33,10 +34,14 @@ pub fn examine(dataset: Option<Arc<dyn Dataset>>, cuda: Option<&Path>) -> Result
     findings.extend([container::memory(), container::processors(), jpeg_decoder()]);
     let (mut route, mut disk, mut chain_place) = (None, None, None);
     if let Some(dataset) = dataset {
-        let place = facts::place(&*dataset);
-        findings.extend(judge_place(place.as_ref()));
-        disk = place.and_then(|place| place.device);
-        chain_place = Some(facts::chain_place(&*dataset));
+        if let Some(found) = store::look(dataset.files()) {
+            findings.extend(found);
+        } else {
+            let place = facts::place(&*dataset);
+            findings.extend(judge_place(place.as_ref()));
+            disk = place.and_then(|place| place.device);
+            chain_place = Some(facts::chain_place(&*dataset));
+        }
         let (finding, found) = open_route(dataset)?;
         findings.push(finding);
         route = Some(found);

@@ -19,8 +19,11 @@ pub struct Location {
     pub device: Option<BlockDevice>,
 }
 
-/// The location of a dataset's first file; `None` if it cannot be opened.
+/// The location of a dataset's first file; `None` if it cannot be opened, or is an object of a store.
 pub fn place(dataset: &dyn Dataset) -> Option<Location> {
+    if dataset.files().has_objects() {
+        return None;
+    }
     let file = uringload_sys::file::open_regular(&dataset.files().path(FileId(0))).ok()?;
     let filesystem = file_system(file.as_fd()).ok()?.into_owned();
     Some(Location { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })

@@ -373,6 +373,17 @@ impl store::Store for Store {
         self.pages(prefix, options, interrupt, take)
     }
 
+    fn told(&self) -> Option<String> {
+        let base = self.base().ok()?;
+        let scheme = if base.peer.is_secure { "https" } else { "http" };
+        let right = match (self.url.user(), self.granted()) {
+            (Some(_), _) => "the user in the URL".to_owned(),
+            (None, Ok(granted)) => granted.told.clone(),
+            (None, Err(failure)) => failure.to_string(),
+        };
+        Some(format!("{scheme}://{}, {right}", base.peer.authority()))
+    }
+
     fn notes(&self) -> Vec<Note> {
         let noted = self.notes.load(Ordering::Relaxed);
         Note::ALL.into_iter().filter(|&note| noted & 1 << note as u32 != 0).collect()

@@ -51,22 +51,55 @@ impl Args for Format {
 
 impl FromArgMatches for Format {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Format> {
-        let mut options = Options::new().stores_from_environment();
-        if let Some(format) = matches.get_one::<String>("format") {
-            options = options.format(format);
-        }
-        for spec in all_options() {
-            if let Some(value) = given(matches, &spec) {
-                options = options.set(spec.name, value);
-            }
-        }
-        Ok(Format(options))
+        let options = chosen(matches, &all_options());
+        Ok(Format(match matches.get_one::<String>("format") {
+            Some(format) => options.format(format),
+            None => options,
+        }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<()> {
         *self = Format::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// How files of any format are found, and the stores of URLs reached.
+#[derive(Clone, Debug)]
+pub struct Access(pub Options);
+
+impl Access {
+    fn options() -> Vec<OptionSpec> {
+        all_options().into_iter().filter(|spec| formats_with(spec.name).len() == FORMATS.len()).collect()
+    }
+}
+
+impl Args for Access {
+    fn augment_args(command: Command) -> Command {
+        let arguments = Access::options();
+        command.next_help_heading("Dataset").args(arguments.iter().map(argument)).next_help_heading(None::<&str>)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Access::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Access {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Access> {
+        Ok(Access(chosen(matches, &Access::options())))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<()> {
+        *self = Access::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// What is given of these options.
+fn chosen(matches: &ArgMatches, specs: &[OptionSpec]) -> Options {
+    let given = specs.iter().filter_map(|spec| Some((spec.name, given(matches, spec)?)));
+    given.fold(Options::new().stores_from_environment(), |options, (name, value)| options.set(name, value))
 }
 
 /// The name of a format. Help and completions have those that fit; the library says what is wrong with another.

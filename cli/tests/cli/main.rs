@@ -24,6 +24,8 @@ mod pages;
 mod ranks;
 mod signals;
 mod state;
+#[cfg(feature = "remote")]
+mod stores;
 mod verify;
 mod verify_order;
 mod tar;
