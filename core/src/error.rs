@@ -84,9 +84,14 @@ struct Inner {
 /// The error of something that this build lacks, because `feature` of the crates is off.
 pub fn not_built_in(what: &str, feature: &str) -> Error {
     let error = Error::new(ErrorKind::Unavailable, format!("this uringload was built without {what}"));
+    // `full` is without the many crates that stores take.
+    let (full, who) = match feature {
+        "remote" => ("", "wheels and released binaries have it"),
+        _ => (", or with `full`", "the command line, the Python package and the C library have it"),
+    };
     error.with_remedy(format!(
-        "build it with the feature `{feature}`, or with `full`: uringload = {{ version = \"{}\", features = \
-         [\"{feature}\"] }}; the command line, the Python package and the C library have it",
+        "build it with the feature `{feature}`{full}: uringload = {{ version = \"{}\", features = \
+         [\"{feature}\"] }}; {who}",
         env!("CARGO_PKG_VERSION")
     ))
 }
