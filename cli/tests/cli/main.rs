@@ -18,6 +18,8 @@ mod images;
 mod lines;
 mod list;
 mod looks;
+#[cfg(feature = "remote")]
+mod objects;
 mod outage;
 mod pack;
 mod pages;
