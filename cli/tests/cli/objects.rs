@@ -385,6 +385,15 @@ fn servers_that_cannot_or_do_not_answer() {
     assert_eq!(expect(&mut fast.far("list AT/class --digest sha256"), 0).0, wanted);
 }
 
+/// A dataset is opened by several questions, and each is asked several times.
+#[test]
+fn a_server_that_is_away_ends_the_opening_soon() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let start = Instant::now();
+    let told = fails(&mut signed("list s3://bucket/class", &format!("http://{closed}")), 1);
+    assert!(start.elapsed() < SOON && told.contains("s3://bucket/class"), "{told}");
+}
+
 #[test]
 fn a_pack_of_a_url_is_that_of_its_folder() {
     let far = Far::of_images(20, "");

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use uringload_core::store::{Class, Failure, Interrupt, ListOptions, Object, Page, Store, Version};
 
 /// Objects of one page after which another may follow: no server has shorter ones.
@@ -16,6 +17,10 @@ const PAGE_LEAST: usize = 100;
 
 /// Keys that are asked for one by one: more are listed together.
 const ASKED_ONE_BY_ONE: usize = 16;
+
+/// For how long a store that could not answer is not asked again: the client has asked several times, and who opens a
+/// dataset asks for several keys.
+const REST: Duration = Duration::from_secs(5);
 
 /// A store, and what is known of its objects.
 pub(crate) struct Tree {
@@ -28,6 +33,8 @@ struct Known {
     listings: Vec<Arc<Listing>>,
     /// What was asked for one by one.
     asked: HashMap<Vec<u8>, Option<Found>>,
+    /// Why it did not answer, and when.
+    failed: Option<(Instant, Failure)>,
 }
 
 /// What is there, and which content it has.
@@ -181,13 +188,21 @@ impl Tree {
     }
 
     fn list(&self, prefix: &[u8], folders: bool, take: &mut dyn FnMut(Page) -> ControlFlow<()>) -> Result<(), Failure> {
+        let last = self.known().failed.clone();
+        if let Some((_, failure)) = last.filter(|(when, _)| when.elapsed() < REST) {
+            return Err(failure);
+        }
         let asking = asking(&self.shown(prefix));
         let options = ListOptions { folders, ..ListOptions::default() };
         let listed = self.store.list(prefix, &options, &Interrupt::new(), &mut |page| {
             asking.again();
             take(page)
         });
-        listed.map(drop)
+        listed.map(drop).inspect_err(|failure| {
+            if matches!(failure.class(), Class::Storage | Class::Throttled) {
+                self.known().failed = Some((Instant::now(), failure.clone()));
+            }
+        })
     }
 
     fn failed(&self, failure: Failure, key: &[u8]) -> io::Error {
