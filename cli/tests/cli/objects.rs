@@ -206,7 +206,7 @@ fn a_url_names_an_object_a_pattern_or_a_part_of_a_dataset() {
         assert!(!err.contains("hush"), "{err}");
     }
     let gone = fails(&mut unsigned(&format!("list {url}/bucket/gone?X-Amz-Signature=hush"), ""), 1);
-    assert!(gone.contains("/bucket/gone: "), "{gone}");
+    assert!(gone.contains("/bucket/gone: there is no such object"), "{gone}");
     far.ask("POST", "/_reset", b"");
     let arguments = format!("list s3://bucket/tar/0.tar --digest sha256 --endpoint {url} --anonymous");
     assert_eq!(expect(&mut unsigned(&arguments, ""), 0).0, wanted);
@@ -334,6 +334,8 @@ fn what_is_wrong_is_told_with_a_remedy_and_without_a_secret() {
         (with(&[("AWS_ACCESS_KEY_ID", "AKIDOTHER9876")], class), 1, vec!["InvalidAccessKeyId", "key ..9876"]),
         (with(&[("AWS_SESSION_TOKEN", TOKEN), ("AWS_SECRET_ACCESS_KEY", "hush")], class), 1, vec!["403"]),
         (list("s3://buckte/class"), 1, vec!["s3://buckte", "no such bucket"]),
+        (list("s3://bucket/clsas/cat"), 1, vec!["s3://bucket/clsas/cat: ", "there is no clsas in s3://bucket/"]),
+        (list("s3://bucket/tar/2.tar"), 1, vec!["s3://bucket/tar/2.tar: ", "there is no 2.tar in s3://bucket/tar"]),
         (list("s3://empty"), 1, vec!["s3://empty"]),
         (list("s3://bucket/tar/{0..9}.tar"), 1, vec!["s3://bucket/tar/2.tar"]),
         (list("s3://"), 2, vec!["s3://"]),

@@ -6,7 +6,7 @@ use crate::place::{Far, Place};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use uringload_core::{Error, Result};
+use uringload_core::{Error, ErrorKind, Result};
 
 /// Appends every object below `root` to `files`, sorted by the bytes of its name, as a walk appends files.
 pub(super) fn add(root: &Place, far: &Far, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
@@ -59,20 +59,22 @@ pub(super) fn expect(places: &[Place]) -> Result<()> {
     Ok(())
 }
 
-/// What to do about a place where there is nothing: names the first part of its key that is not there.
-pub(super) fn advice(place: &Place) -> Option<String> {
-    place.as_far()?;
-    let (mut missing, mut folder) = (place.clone(), place.folder());
-    while !folder.bytes().is_empty() && !folder.is_there() {
-        (missing, folder) = (folder.clone(), folder.folder());
-    }
-    let name = String::from_utf8_lossy(missing.name()).into_owned();
-    Some(format!("check the URL: there is no {name} in {}", folder.path().display()))
-}
-
 /// As `measure_paths` says it of files.
 pub(super) fn measure(far: &Far) -> Measured {
     let (stat, version) = far.tree.stat(&far.key)?;
     let kind = if stat.is_folder { FileType::Directory } else { FileType::RegularFile };
     Ok((kind, stat.bytes, Stamp::of_version(version)))
+}
+
+/// The error of a key that no object has, and no folder. Its advice has the first part of the key that is not there.
+pub(super) fn absent(place: &Place) -> Error {
+    let error = Error::new(ErrorKind::NotFound, "there is no such object, and no folder of this name").with_path(place);
+    let Some((folder, missing)) = (1..)
+        .map_while(|folders| Some((place.above(folders)?, place.above(folders - 1)?)))
+        .find(|(folder, _)| folder.is_folder())
+    else {
+        return error.with_remedy("check the URL");
+    };
+    let (folder, name) = (folder.path().display(), String::from_utf8_lossy(missing.name()).into_owned());
+    error.with_remedy(format!("check the URL: there is no {name} in {folder}"))
 }

@@ -82,8 +82,9 @@ pub(crate) fn named_files<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result
     let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
     let measured = measure_paths(Path::new(""), &paths, threads);
     let group = paths.into_iter().zip(measured).map(|(path, measured)| {
-        let measured = regular(path, measured)?;
-        Ok((Place::new(path), measured))
+        let place = Place::new(path);
+        let measured = regular(&place, measured)?;
+        Ok((place, measured))
     });
     let mut index = FoundFiles::default();
     index.add_single_files(group.collect::<Result<_>>()?)?;
@@ -250,12 +251,7 @@ impl FoundFiles {
                 self.add_single_files(std::mem::take(&mut group))?;
                 walk(&place, threads, &mut self.files, &mut self.skips)?;
             } else {
-                let measured = regular(place.path(), measured).map_err(|error| match objects::advice(&place) {
-                    Some(advice) if error.kind() == ErrorKind::NotFound && error.remedy().is_none() => {
-                        error.with_remedy(advice)
-                    }
-                    _ => error,
-                })?;
+                let measured = regular(&place, measured)?;
                 group.push((place, measured));
             }
         }
@@ -351,7 +347,8 @@ fn measured(places: &[Place], threads: usize) -> Result<Vec<Measured>> {
 }
 
 /// The size and the stamp of what was named as a file.
-fn regular(path: &Path, measured: Measured) -> Result<(u64, Stamp)> {
+fn regular(place: &Place, measured: Measured) -> Result<(u64, Stamp)> {
+    let path = place.path();
     match measured {
         Ok((FileType::RegularFile, size, stamp)) => Ok((size, stamp)),
         Ok((FileType::Directory, ..)) => {
@@ -360,6 +357,9 @@ fn regular(path: &Path, measured: Measured) -> Result<(u64, Stamp)> {
         Ok((kind, ..)) => {
             let what = format!("this is neither a file nor a folder but a {}", describe(kind));
             Err(Error::new(ErrorKind::WrongFileType, what).with_path(path))
+        }
+        Err(error) if place.as_far().is_some() && Errno::from_io_error(&error) == Some(Errno::NOENT) => {
+            Err(objects::absent(place))
         }
         Err(error) => Err(Error::io("cannot find", error).with_path(path)),
     }
