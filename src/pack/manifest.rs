@@ -192,6 +192,16 @@ pub(super) struct Destination {
     folder: File,
 }
 
+/// A URL is no folder, and would become the name of one.
+fn is_near(place: &Path) -> Result<()> {
+    let scheme = place.to_str().and_then(|named| named.split_once("://")).map(|(scheme, _)| scheme);
+    if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains('/')) || place.exists() {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::InvalidArgument, "shards are not written to a store").with_path(place);
+    Err(error.with_remedy("name a folder, and copy the shards from there"))
+}
+
 impl Drop for Destination {
     /// Closing is not enough: a process that is just being started shares the descriptor until it becomes another
     /// program, and would hold the lock until then.
@@ -204,9 +214,11 @@ impl Destination {
     /// Makes the folder ready for the shards of `pack`: those of the same plan stay.
     ///
     /// # Errors
-    /// `InvalidArgument` for a folder with other files in it or that another pack is writing to; errors of the system.
+    /// `InvalidArgument` for a folder with other files in it or that another pack is writing to, and for a URL; errors
+    /// of the system.
     pub(super) fn prepare(pack: &Pack) -> Result<Destination> {
         let (place, part) = (&pack.folder, pack.options.part);
+        is_near(place)?;
         fs::create_dir_all(place).map_err(|source| failed(place, source))?;
         let destination = Destination::lock(place, part)?;
         let (path, wanted) = (place.join(MANIFEST_NAME), Manifest::of(pack));
