@@ -161,6 +161,7 @@ fn a_url_is_read_as_its_folder() {
             let told = expect(&mut command, 0).0;
             json(&told.replace(&far.near(), "AT").replace("s3://bucket", "AT"))
         });
+        assert_eq!(far_off["read_alignment"], 1, "a store gives any range");
         for told in [&mut near, &mut far_off] {
             // What a device wants: the rest is of the data.
             let own = ["/read_alignment", "/read_amplification", "/units/read_amplification"];
