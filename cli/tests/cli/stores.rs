@@ -32,7 +32,7 @@ fn doctor_says_how_a_store_answers() {
     assert!(found("listing").starts_with("1 objects in ") && found("first byte").starts_with("after "), "{told:#}");
     assert!(found("one read").contains("/s, 3.00 MB in ") && found("versions") == "ETags", "{told:#}");
     assert!(of("filesystem").is_none() && of("device").is_none(), "{told:#}");
-    assert!(told["route"]["direct_io"] == false && !text.contains(SECRET), "{told:#}");
+    assert!(told["route"]["engine"] == "remote" && !text.contains(SECRET), "{told:#}");
 }
 
 #[test]

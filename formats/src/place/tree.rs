@@ -160,17 +160,23 @@ impl Tree {
         let inside = if key.is_empty() { Vec::new() } else { [key, b"/"].concat() };
         let (mut object, mut is_folder, mut is_full) = (None, false, false);
         // The key itself is the first of all that begin with it.
-        self.list(key, true, &mut |page: Page| {
+        let alike = self.list(key, true, &mut |page: Page| {
             is_folder = page.folders.contains(&inside) || key.is_empty();
             is_full = page.objects.len() + page.folders.len() >= PAGE_LEAST;
             object = page.objects.into_iter().find(|object| object.key == key);
             ControlFlow::Break(())
-        })?;
-        if !is_folder && is_full {
-            self.list(&inside, true, &mut |page: Page| {
+        });
+        // A right may be of what lies in the folder alone, and not of all that begins like its name.
+        let refused = alike.err();
+        if let Some(failure) = refused.as_ref().filter(|failure| failure.class() != Class::Refused) {
+            return Err(failure.clone());
+        }
+        if !is_folder && (is_full || refused.is_some()) {
+            let inside = self.list(&inside, true, &mut |page: Page| {
                 is_folder = !page.objects.is_empty() || !page.folders.is_empty();
                 ControlFlow::Break(())
-            })?;
+            });
+            inside.map_err(|failure| refused.unwrap_or(failure))?;
         }
         Ok(object.filter(|object| object.size > 0 || !is_folder).map(of_object).or(is_folder.then_some(FOLDER)))
     }

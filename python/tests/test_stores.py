@@ -1,0 +1,106 @@
+"""Datasets by URL, against the server of the tests, which fails on purpose: the same samples as from the folder."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pathlib
+import pickle
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import uringload
+
+SERVER = pathlib.Path(__file__).parents[2] / "target" / "debug" / "uringload-objects"
+
+pytestmark = pytest.mark.skipif(not SERVER.exists(), reason="skipped: the server of the tests is not built")
+
+
+def started(root: pathlib.Path, *options: str) -> tuple[subprocess.Popen[str], str]:
+    server = subprocess.Popen([SERVER, "--root", root, *options], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    return server, server.stdout.readline().strip()
+
+
+@pytest.fixture
+def serve(tmp_path: pathlib.Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    for number in range(120):
+        path = tmp_path / "bucket" / "train" / f"c{number % 3}" / f"{number:03}.dat"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([number]) * (1000 + 997 * number))
+    servers = []
+
+    def serve(*options: str) -> dict[str, Any]:
+        server, url = started(tmp_path, *options)
+        servers.append(server)
+        return {"endpoint": url, "anonymous": True, "region": "here"}
+
+    yield serve
+    for server in servers:
+        server.kill()
+        server.wait()
+
+
+def delivered(path: str | pathlib.Path, **given: Any) -> tuple[str, int]:
+    """The digest of what an epoch gave, and how many samples."""
+    with uringload.DataLoader(path, 16, shuffle=True, seed=3, **given) as loader:
+        samples = sum(len(batch.ids) for batch in loader)
+        told = loader.state_dict()["delivered"]
+        return told["sum"], samples
+
+
+def test_a_url_gives_what_the_folder_gives(serve: Callable[..., dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    near = delivered(tmp_path / "bucket" / "train")
+    assert near[1] == 120
+    reach = serve()
+    assert delivered("s3://bucket/train", **reach) == near
+    faults = "503=5:0,reset=5,short=5"
+    assert delivered("s3://bucket/train", **serve("--fault", faults, "--attempts", "2", "--seed", "7")) == near
+    dataset = uringload.Dataset("s3://bucket/train", **reach)
+    assert (len(dataset), dataset.classes) == (120, ["c0", "c1", "c2"])
+    assert len(pickle.loads(pickle.dumps(dataset))) == 120
+    assert len(uringload.Dataset("s3://bucket/train/c1/*.dat", **reach)) == 40
+
+
+def test_a_state_goes_from_the_folder_to_the_url(
+    serve: Callable[..., dict[str, Any]], tmp_path: pathlib.Path
+) -> None:
+    with uringload.DataLoader(tmp_path / "bucket" / "train", 16, shuffle=True) as loader:
+        ids = [list(batch.ids) for _, batch in zip(range(3), loader, strict=False)]
+        state = loader.state_dict()
+    with uringload.DataLoader("s3://bucket/train", 16, shuffle=True, **serve()) as loader:
+        loader.load_state_dict(state)
+        ids += [list(batch.ids) for batch in loader]
+    assert sorted(sum(ids, [])) == list(range(120))
+
+
+def _child(queue: Any, reach: dict[str, Any]) -> None:
+    queue.put(delivered("s3://bucket/train", **reach))
+
+
+def test_a_fork_has_its_own_connections(serve: Callable[..., dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    reach = serve()
+    mine = delivered("s3://bucket/train", **reach)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    children = [context.Process(target=_child, args=(queue, reach)) for _ in range(2)]
+    for child in children:
+        child.start()
+    assert [queue.get() for _ in children] == [mine] * 2
+    for child in children:
+        child.join()
+    assert delivered("s3://bucket/train", **reach) == mine
+
+
+def test_what_cannot_be_reached_is_told(serve: Callable[..., dict[str, Any]]) -> None:
+    reach = serve("--keys", "AKIDEXAMPLE:secret")
+    with pytest.raises(uringload.PermissionDeniedError, match="s3://bucket/train"):
+        uringload.Dataset("s3://bucket/train", **reach)
+    with pytest.raises(uringload.NotFoundError, match="there is no trian in s3://bucket/"):
+        uringload.Dataset("s3://bucket/trian", **serve())
+    with pytest.raises(uringload.IoError, match="s3://bucket/train"):
+        uringload.Dataset("s3://bucket/train", **{**reach, "endpoint": "http://127.0.0.1:9"})
+    with pytest.raises(uringload.InvalidArgumentError, match="hf download"):
+        uringload.Dataset("hf://datasets/a/b")
