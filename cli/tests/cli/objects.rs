@@ -434,6 +434,9 @@ fn an_index_of_objects_goes_into_a_cache_or_nowhere() {
     expect(&mut far.far(&format!("inspect AT/tar {cache}")), 0);
     let bytes = far.server.stats().bytes;
     assert!(bytes < 100_000, "{bytes} bytes are read of 180 000");
+    // A URL of a cache is no folder.
+    let told = fails(&mut far.far("index AT/tar --index-cache s3://bucket/cache"), 2);
+    assert!(told.contains("s3://bucket/cache: indexes are not written to a store"), "{told}");
     // Who replaces an archive makes its index one of another file.
     far.write("tar/0.tar", &Archive::new().file("a.jpg", b"other").end().0);
     let (out, _) = expect(&mut far.far(&format!("index AT/tar {cache}")), 0);

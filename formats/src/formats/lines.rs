@@ -186,7 +186,7 @@ impl Lines {
             None => Delimiter::Comma,
         };
         let FoundFiles { files, skips, .. } = index.only_part(common.part)?;
-        let places = Places::new(options.index_cache.clone());
+        let places = Places::new(options.index_cache.clone())?;
         let LineOptions { keep_damaged, write_index, .. } = *options;
         let wanted = Wanted { common, places, keep_damaged, write_index, threads };
         let indexed = index_all(&files, &wanted, &Looking::of(format, delimiter))?;

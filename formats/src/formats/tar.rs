@@ -88,7 +88,7 @@ impl Tar {
         let nothing = "no file has a name that ends in .tar";
         let FoundFiles { files, skips, .. } =
             index.only_shards(&paths, is_shard, is_companion, nothing)?.only_part(common.part)?;
-        let places = Places::new(options.index_cache.clone());
+        let places = Places::new(options.index_cache.clone())?;
         let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
         let write_index = options.write_index;
         let wanted = Wanted { common, places, keep_damaged, write_index, threads };

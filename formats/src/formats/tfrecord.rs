@@ -117,7 +117,7 @@ impl TfRecord {
         let nothing = "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in";
         let FoundFiles { files, skips, .. } =
             index.only_shards(&paths, names::is_shard, is_index, nothing)?.only_part(common.part)?;
-        let places = Places::new(options.index_cache.clone());
+        let places = Places::new(options.index_cache.clone())?;
         let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
         let write_index = options.write_index;
         let indexed = index_all(&files, &Wanted { common, places, keep_damaged, write_index, threads }, &Frames)?;

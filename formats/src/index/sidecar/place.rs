@@ -4,6 +4,7 @@ use super::Sidecar;
 use super::pieces::Memory;
 use super::shard::Shard;
 use crate::dataset::Fingerprint;
+use crate::find::names::elsewhere;
 use crate::index::headers::Source;
 use crate::index::opened::Content;
 use crate::place::Place;
@@ -18,6 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::distrust;
 
 /// Appended to a shard's name.
@@ -54,8 +56,18 @@ pub(crate) struct Refused {
 
 impl Places {
     /// With this folder for sidecars that cannot be written to their shard's folder.
-    pub(crate) fn new(cache: Option<PathBuf>) -> Places {
-        Places { cache, cleaned: Mutex::default() }
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL, which would become the name of a folder.
+    pub(crate) fn new(cache: Option<PathBuf>) -> Result<Places> {
+        match cache {
+            Some(url) if elsewhere(&url).is_some() && !url.exists() => {
+                let what = "indexes are not written to a store";
+                let error = Error::new(ErrorKind::InvalidArgument, what).with_path(url);
+                Err(error.with_remedy("name a folder by index_cache (--index-cache)"))
+            }
+            cache => Ok(Places { cache, cleaned: Mutex::default() }),
+        }
     }
 
     /// The current index of a shard, if there is one; otherwise why each candidate file was rejected.
