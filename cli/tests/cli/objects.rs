@@ -182,6 +182,24 @@ fn a_url_is_read_as_its_folder() {
 }
 
 #[test]
+fn a_picture_and_the_order_of_a_url_are_those_of_its_folder() {
+    let far = Far::of_images(6, "");
+    far.copy(&data("../../images/tests/data/photo.jpg"), "photos/cat/0.jpg");
+    let out = tempfile::tempdir().unwrap();
+    let pictures = far.commands("show AT/photos --out").map(|mut command| {
+        let picture = out.path().join("picture.png");
+        expect(command.arg(&picture), 0);
+        fs::read(picture).unwrap()
+    });
+    assert!(pictures[0] == pictures[1] && !pictures[0].is_empty());
+    let orders = far.commands("verify-order AT/class --shuffle --world-size 3").map(|mut command| {
+        let (told, _) = expect(&mut command, 0);
+        told.lines().find(|line| line.starts_with("digest")).unwrap().to_owned()
+    });
+    assert_eq!(orders[0], orders[1]);
+}
+
+#[test]
 fn a_url_names_an_object_a_pattern_or_a_part_of_a_dataset() {
     let far = Far::of_images(12, "");
     write_archives(&far);
