@@ -230,12 +230,16 @@ impl Destination {
             Manifest::read(&path)?
         };
         match &found {
-            None if part.is_whole() => wanted.write(&path)?,
+            None if part.is_whole() => {
+                pack.is_writing.store(true, Ordering::Relaxed);
+                wanted.write(&path)?;
+            }
             None => {
                 // Files that another part has written since do not count.
                 if has_others(place)? && Manifest::read(&path)?.is_none() {
                     return Err(occupied(place));
                 }
+                pack.is_writing.store(true, Ordering::Relaxed);
                 wanted.write_first(&path, part)?;
             }
             Some(_) => {}

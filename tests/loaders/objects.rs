@@ -278,7 +278,7 @@ fn stores_and_folders_are_read_together() {
         let loader = reads_all(&dataset, builder(&dataset).epochs(1), "mixed");
         assert!(one.reads() > 0 && other.reads() > 0);
         let route = loader.route();
-        assert_eq!((route.engine, route.direct_io, route.alignment), (EngineKind::Threads, false, 1));
+        assert_eq!((route.engine, route.direct_io, route.alignment), (EngineKind::Remote, false, 1));
         assert_eq!(route.fallbacks.len(), 1, "the folder is read through the page cache: {:?}", route.fallbacks);
         let samples = Samples::new(Arc::clone(&dataset)).expect("samples");
         for id in (0..dataset.len()).step_by(17).map(SampleId) {
