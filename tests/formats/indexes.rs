@@ -3,6 +3,7 @@
 use super::tar::packed::{ZSTD, pack};
 use super::tfrecord::writer;
 use crate::common::archive::Archive;
+use crate::common::bucket::Bucket;
 use crate::common::direct::{Row, report, samples};
 use crate::common::within;
 use std::fs;
@@ -258,5 +259,38 @@ fn progress_comes_to_its_end() {
         assert_eq!((calls, most), (9, 9 * case.bytes.len() as u64), "{}", case.ending);
         let ends: Vec<u64> = (1..=9).map(|file| file * case.samples).collect();
         assert_eq!(dataset.shards(), ends, "{}", case.ending);
+    }
+}
+
+/// An index that was copied along is used if it is of this content, however new its file is. One that was made of an
+/// object is of that version alone.
+#[test]
+fn an_index_beside_an_object_is_used() {
+    for case in cases() {
+        let (near, bucket, cache) = (case.folder(), case.folder(), tempfile::tempdir().unwrap());
+        let name = case.name();
+        case.open(&near.path().join(&name));
+        let index = format!("{name}.uidx");
+        let object = bucket.path().join(&name);
+        let open = |cached: bool| {
+            let options = case.options(true).store("s3://bucket/", Bucket::of(bucket.path()));
+            let options = if cached { options.set("index_cache", cache.path()) } else { options };
+            let opened = dataset::open(&[format!("s3://bucket/{name}")], &options).unwrap();
+            let report = report(&*opened);
+            (opened.len(), report.scanned, report.written)
+        };
+        assert_eq!(open(false), (case.samples, 1, 0), "{name}");
+        fs::copy(near.path().join(&index), bucket.path().join(&index)).unwrap();
+        assert_eq!(open(false), (case.samples, 0, 0), "{name}");
+        fs::write(&object, &case.other).unwrap();
+        assert_eq!(open(false).1, 1, "{name}: an index of other content");
+        fs::remove_file(bucket.path().join(&index)).unwrap();
+        assert_eq!(
+            [open(true), open(true)].map(|(_, scanned, written)| (scanned, written)),
+            [(1, 1), (0, 0)],
+            "{name}"
+        );
+        fs::write(&object, &case.bytes).unwrap();
+        assert_eq!(open(true), (case.samples, 1, 1), "{name}: another version");
     }
 }

@@ -23,6 +23,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_GROWS: u32 = 2;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// The device of an object: no file has it.
+pub(super) const OBJECT_DEVICE: (u32, u32) = (u32::MAX, u32::MAX);
+/// The times of an object, which counts by its version.
+pub(super) const NO_TIME: (i64, u32) = (i64::MIN, 0);
+
 /// An object, which is what it was when it was opened, or reading it fails.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -52,11 +57,10 @@ impl Object {
         self.version
     }
 
-    /// Its version as if it were a file: no file has such a device.
+    /// Its version as if it were a file.
     pub(super) fn identity(&self) -> Identity {
         let inode = self.version.map_or(0, Version::to_bits);
-        let device = (u32::MAX, u32::MAX);
-        Identity { device, inode, size: self.size, modified: (0, 0), changed: (0, 0) }
+        Identity { device: OBJECT_DEVICE, inode, size: self.size, modified: NO_TIME, changed: NO_TIME }
     }
 
     /// Reads up to `into.len()` bytes at `offset`; fewer at the end.

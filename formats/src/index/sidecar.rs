@@ -149,6 +149,9 @@ impl Sidecar {
         if *own == shard.own && !is_racy {
             return Ok(());
         }
+        if own.is_of_object() {
+            return Err("the object was written anew since".into());
+        }
         match proof.holds(file) {
             Ok(true) => Ok(()),
             Ok(false) => Err("the file has other content, though its size and its time are the same".into()),

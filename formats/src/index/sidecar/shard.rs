@@ -1,6 +1,7 @@
 //! What an index notes about its shard.
 
 use crate::index::headers::Source;
+use crate::index::object::OBJECT_DEVICE;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uringload_sys::file::Identity;
 
@@ -13,7 +14,7 @@ pub(crate) struct Shard {
     pub(crate) name: Vec<u8>,
     /// Size in bytes.
     pub(crate) size: u64,
-    /// Modification time: seconds since 1970 and nanoseconds.
+    /// Modification time: seconds since 1970 and nanoseconds. Objects have none: `NO_TIME`.
     pub(crate) modified: (i64, u32),
     /// What no copy of it shares: device, inode, and time of change.
     pub(crate) own: Own,
@@ -27,6 +28,13 @@ pub(crate) struct Own {
     pub(super) device: (u32, u32),
     pub(super) inode: u64,
     pub(super) changed: (i64, u32),
+}
+
+impl Own {
+    /// Whether it is the version of an object.
+    pub(super) fn is_of_object(&self) -> bool {
+        self.device == OBJECT_DEVICE
+    }
 }
 
 impl Shard {
