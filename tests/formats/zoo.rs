@@ -195,3 +195,21 @@ fn layouts_are_the_same_in_a_store() {
     }
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), LAYOUTS.len(), wrong.join("\n"));
 }
+
+/// Many objects that are named take a listing of each of their folders, and not of what lies beside these.
+#[test]
+fn named_objects_are_asked_for_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = |of: &str, count: usize| (0..count).map(|number| format!("{of}/{number:03}.dat")).collect::<Vec<_>>();
+    for name in [names("a", 20), names("b", 20), names("c", 300)].concat() {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        put(&path, b"a sample").expect("a file");
+    }
+    let (bucket, named) = (Bucket::of(folder.path()), [names("a", 20), names("b", 20)].concat());
+    let options = Options::new().format("folder").store("s3://bucket/", bucket.clone());
+    let urls: Vec<String> = named.iter().map(|name| format!("s3://bucket/{name}")).collect();
+    assert_eq!(dataset::open(&urls, &options).expect("objects").len(), 40);
+    let pages = bucket.lists.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(pages <= 10, "{pages} pages, of 7 objects each");
+}

@@ -3,7 +3,7 @@
 use super::Stat;
 use super::listing::Listing;
 use crate::watched::asking;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
@@ -128,19 +128,25 @@ impl Tree {
         Ok(children)
     }
 
-    /// Lists what the keys have in common, if that takes fewer requests than to ask for each.
+    /// Lists what the keys of a folder have in common, if that takes fewer requests than to ask for each. Folders are
+    /// listed each by itself: what they have in common may be a whole bucket.
     ///
     /// # Errors
     /// What the store says.
     pub(crate) fn expect(&self, keys: &[&[u8]]) -> io::Result<()> {
-        let unknown: Vec<&[u8]> = keys.iter().copied().filter(|key| self.covering(key).is_none()).collect();
-        let (Some(first), true) = (unknown.first(), unknown.len() > ASKED_ONE_BY_ONE && self.store.lists()) else {
-            return Ok(());
-        };
-        let common = unknown.iter().fold(first.len(), |common, key| {
-            first[..common].iter().zip(*key).take_while(|(one, other)| one == other).count()
-        });
-        self.all(&first[..common]).map(drop)
+        let mut folders: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
+        for &key in keys.iter().filter(|key| self.covering(key).is_none()) {
+            let name = key.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+            folders.entry(&key[..name]).or_default().push(key);
+        }
+        for unknown in folders.values().filter(|keys| keys.len() > ASKED_ONE_BY_ONE && self.store.lists()) {
+            let first = unknown[0];
+            let common = unknown.iter().fold(first.len(), |common, key| {
+                first[..common].iter().zip(*key).take_while(|(one, other)| one == other).count()
+            });
+            self.all(&first[..common])?;
+        }
+        Ok(())
     }
 
     /// Asks anew from now on.
