@@ -7,7 +7,7 @@ use uringload_core::store::{Class, Failure};
 /// Longest body of a refusal that is read, in bytes.
 pub const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// A refusal, and what of it another request may cure.
+/// A refusal, and what another request may cure.
 #[derive(Debug)]
 pub struct Refusal {
     pub failure: Failure,

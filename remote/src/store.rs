@@ -96,39 +96,6 @@ impl Store {
         &self.url
     }
 
-    /// Reads from `offset` of the object `key` into `into`, by one request. `key` is the whole key, from the bucket on.
-    /// It ends with a short read where the object ends, or where the connection broke after some bytes. Behind the end
-    /// of the object it gives 0 bytes.
-    ///
-    /// Nothing is asked twice, except over another connection where one that waited was dead, where the answer
-    /// contradicts the question, after one sign of another region, another clock or expired credentials, and up to five
-    /// redirections.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Changed`] if the object is not `expected`, and whatever kept the server from giving a byte. Whatever
-    /// `into` then holds is no content of the object.
-    fn read_range(
-        &self,
-        key: &[u8],
-        offset: u64,
-        into: &mut [u8],
-        expected: Option<Version>,
-        interrupt: &Interrupt,
-    ) -> std::result::Result<Read, Failure> {
-        if into.is_empty() {
-            return Ok(Read { bytes: 0, version: None, total: None });
-        }
-        let asked = Asked { offset, bytes: into.len() as u64, expected };
-        let read = match self.read_once(key, &asked, into, false, interrupt) {
-            Err(failure) if failure.class() == Class::Corrupt => self.read_once(key, &asked, into, true, interrupt),
-            read => read,
-        };
-        // Also where it failed: no one may end a socket that is not this read's any more.
-        let stopped = interrupt.watch(None);
-        stopped.and(read)
-    }
-
     fn read_once(
         &self,
         key: &[u8],
@@ -348,6 +315,9 @@ impl store::Store for Store {
         self.url.shown(key)
     }
 
+    /// Nothing is asked twice, except over another connection where one that waited was dead, where the answer
+    /// contradicts the question, after one sign of another region, another clock or expired credentials, and up to five
+    /// redirections.
     fn read(
         &self,
         key: &[u8],
@@ -356,7 +326,17 @@ impl store::Store for Store {
         expected: Option<Version>,
         interrupt: &Interrupt,
     ) -> std::result::Result<Read, Failure> {
-        self.read_range(key, offset, into, expected, interrupt)
+        if into.is_empty() {
+            return Ok(Read { bytes: 0, version: None, total: None });
+        }
+        let asked = Asked { offset, bytes: into.len() as u64, expected };
+        let read = match self.read_once(key, &asked, into, false, interrupt) {
+            Err(failure) if failure.class() == Class::Corrupt => self.read_once(key, &asked, into, true, interrupt),
+            read => read,
+        };
+        // Also where it failed: no one may end a socket that is not this read's any more.
+        let stopped = interrupt.watch(None);
+        stopped.and(read)
     }
 
     fn lists(&self) -> bool {
