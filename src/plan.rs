@@ -26,7 +26,7 @@ use units::CachedUnits;
 
 pub use joining::{FAR_GAP_MAX, GAP_MAX, Joined, Joining};
 pub use rows::Rows;
-pub use stretches::{Grid, Keep, SMALL_SPAN_BYTES, Stretch};
+pub use stretches::{Grid, Keep, SMALL_SPAN_BYTES, Share, Stretch};
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
 /// Maximum block length, unless a single extent is longer. Each block is one copy to a GPU, and copies reach the bus's
@@ -241,6 +241,8 @@ pub struct Planner {
     order: Order,
     walk: Walk,
     layout: Layout,
+    /// No read crosses a multiple of it, if it is not 0.
+    border: u64,
     bounds: Bounds,
     joining: Joining,
     collation: Arc<Collation>,
@@ -272,6 +274,7 @@ impl Order {
             order: self.clone(),
             walk: self.walk(),
             layout,
+            border: 0,
             bounds: Bounds::NONE,
             joining: Joining::default(),
             collation: Arc::default(),
@@ -585,6 +588,7 @@ impl Planner {
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
         let is_tensor = gather == Gather::InPlace && self.collation.lies_end_to_end(self.layout.alignment);
         let to_pages = self.layout.alignment > 1 && !is_tensor;
+        let longest = (self.layout.read_bytes, self.border);
         self.find_wanted(plan);
         let (mut at, mut wanted): (u64, _) = (0, self.wanted.chunk_by(Wanted::is_beside).peekable());
         for (number, extent) in self.extents.iter_mut().enumerate() {
@@ -607,10 +611,10 @@ impl Planner {
             if !extent.kept {
                 let first = plan.reads.len();
                 match wanted.next_if(|wanted| wanted[0].extent as usize == number) {
-                    None => cut(extent, self.layout.read_bytes, &mut plan.reads),
+                    None => cut(extent, longest, &mut plan.reads),
                     Some(parts) => {
                         let parts = parts.iter().map(|part| part.of(extent));
-                        parts.for_each(|part| cut(&part, self.layout.read_bytes, &mut plan.reads));
+                        parts.for_each(|part| cut(&part, longest, &mut plan.reads));
                     }
                 }
                 interleave(first as u32..plan.reads.len() as u32, &mut plan.issue_order);

@@ -35,11 +35,20 @@ pub(super) fn interleave(reads: Range<u32>, out: &mut Vec<u32>) {
     }
 }
 
-/// Cuts an extent into reads of at most `read_bytes`.
-pub(super) fn cut(extent: &Extent, read_bytes: u64, out: &mut Vec<PlannedRead>) {
+impl super::Planner {
+    /// Cuts reads also at the multiples of `border`, where what is cached begins and ends; 0: nowhere.
+    #[must_use]
+    pub fn with_border(self, border: u64) -> super::Planner {
+        super::Planner { border, ..self }
+    }
+}
+
+/// Cuts an extent into reads of at most `read_bytes`, none of which crosses a multiple of `border`, if that is not 0.
+pub(super) fn cut(extent: &Extent, (read_bytes, border): (u64, u64), out: &mut Vec<PlannedRead>) {
     let mut offset = extent.start;
     while offset < extent.end {
-        let len = read_bytes.min(extent.end - offset);
+        let to_border = offset.checked_rem(border).map_or(u64::MAX, |past| border - past);
+        let len = read_bytes.min(to_border).min(extent.end - offset);
         let need = extent.need_end.saturating_sub(offset).min(len);
         let at = extent.at + (offset - extent.start);
         out.push(PlannedRead { file: extent.file, offset, len, need, block: extent.block, at });

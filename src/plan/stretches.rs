@@ -109,13 +109,20 @@ impl Grid {
     /// The share of the stretches that fits into `room`, chosen by a hash of their number, and its bytes. The choice is
     /// the same whenever a dataset is opened, on every rank, and wherever the order resumes.
     pub fn share_that_fits(&self, files: &FileTable, room: u64) -> (Share, u64) {
+        self.share_of(files.sizes().iter().map(|&size| (size, true)), 1, room)
+    }
+
+    /// The same, of the files that may be kept, where each stretch takes multiples of `unit` bytes. `sizes`: the bytes
+    /// of each file, and whether it may be.
+    pub fn share_of(&self, sizes: impl Iterator<Item = (u64, bool)>, unit: u64, room: u64) -> (Share, u64) {
         let mut bytes_by_hash = vec![0_u64; Share::ALL as usize];
         let mut number = 0;
-        for &size in files.sizes() {
+        for (size, may_be) in sizes {
             let mut left = size;
             while left > 0 {
                 let bytes = left.min(self.bytes);
-                bytes_by_hash[Share::hash(number) as usize] += bytes;
+                let taken = if may_be { bytes.next_multiple_of(unit) } else { 0 };
+                bytes_by_hash[Share::hash(number) as usize] += taken;
                 left -= bytes;
                 number += 1;
             }
@@ -139,9 +146,12 @@ pub struct Share {
 }
 
 impl Share {
+    /// No stretch.
+    pub const NONE: Share = Share { below: 0 };
     const ALL: u32 = 1 << 16;
 
-    fn has(self, number: u32) -> bool {
+    /// Whether a stretch belongs to it.
+    pub fn has(self, number: u32) -> bool {
         self.below == Share::ALL || Share::hash(number) < self.below
     }
 
