@@ -19,7 +19,7 @@ use std::io;
 
 pub use budget::MemoryBudget;
 pub(crate) use budget::Share;
-pub use cache::{Cache, ImageCache};
+pub use cache::{Cache, DiskCache, ImageCache};
 pub use collation::{Collate, PadValue, Padding};
 pub use device::{Device, DeviceRoute, Gds, NvjpegRoute};
 pub use errors::{MaxFailures, OnError};
@@ -109,6 +109,9 @@ pub struct Route {
     /// Length of one read at most, in bytes.
     #[doc(hidden)]
     pub read_bytes: usize,
+    /// No read crosses a multiple of this many bytes; 0 if any may.
+    #[doc(hidden)]
+    pub border: u64,
     /// Whether the arena is registered with the ring, so that the kernel does not pin pages for each read.
     #[doc(hidden)]
     pub registered_buffers: bool,
@@ -180,6 +183,7 @@ mod tests {
             alignment: 512,
             queue_depth: 64,
             read_bytes: 512 << 10,
+            border: 0,
             registered_buffers: true,
             backing: "transparent huge pages".into(),
             pinned: false,

@@ -1,6 +1,8 @@
 //! Moves bytes: an engine takes reads and returns them when done, in any order. It does not retry, order or count; the
 //! reactor decides all that.
 
+mod beside;
+mod cached;
 pub(crate) mod files;
 mod gds;
 mod open;

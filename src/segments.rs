@@ -13,7 +13,7 @@ mod write;
 use crate::sampler::hash;
 use crate::{Error, ErrorKind, Result};
 use log::{End, Log, lock};
-use record::{HEADER_BYTES, RECORD_BYTES, Record, header};
+use record::{HEADER_BYTES, Record, header};
 use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -46,7 +46,7 @@ pub(crate) const RAW: &str = "raw";
 pub(crate) const IMAGES: &str = "images";
 
 /// The file that users of the cache lock in common, and who removes entries lock for themselves.
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 
 /// The file with the names of the roots.
 const ROOTS: &str = "roots";

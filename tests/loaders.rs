@@ -9,6 +9,7 @@ mod loaders {
     mod auto;
     mod budget;
     mod cache;
+    mod cached;
     mod collation;
     mod columns;
     mod conformance;

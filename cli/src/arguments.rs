@@ -22,7 +22,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::Builder;
-use uringload::config::{Cache, Config, EngineChoice, IoChoice, Profile, Shuffle};
+use uringload::config::{Cache, Config, DiskCache, EngineChoice, IoChoice, Profile, Shuffle};
 use uringload_measure::bench::{Way, Workload};
 
 pub use chosen::Chosen;
@@ -437,6 +437,8 @@ pub struct Means {
     pub coalesce_gap: Option<u64>,
     #[arg(long, help = help("cache", ""))]
     pub cache: Option<CacheName>,
+    #[arg(long, value_name = "DIR:BYTES", value_parser = parse_cache_disk, help = help("cache_disk", ""))]
+    pub cache_disk: Option<DiskCache>,
     /// Share the loader's statistics with `uringload top` while it runs, in this folder.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/dev/shm",
           value_hint = ValueHint::DirPath)]
@@ -444,6 +446,14 @@ pub struct Means {
     /// Read with the settings of this profile, which `uringload tune` wrote; arguments override it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = parse_profile)]
     pub profile: Option<Profile>,
+}
+
+/// Parses the folder and the bytes of a cache. Errors are reported with the argument, in one line.
+fn parse_cache_disk(given: &str) -> Result<DiskCache, String> {
+    let mut config = Config::default();
+    let set = config.set("cache_disk", &given.into());
+    set.map_err(|error| error.remedy().map_or_else(|| error.headline().to_string(), str::to_owned))?;
+    config.cache_disk.ok_or_else(String::new)
 }
 
 /// Loads a profile. Errors are reported with the argument, in one line.
@@ -488,6 +498,7 @@ impl Means {
         config.memory_limit = self.memory_limit;
         config.coalesce_gap = self.coalesce_gap;
         config.cache = self.cache.map_or(Cache::Off, |CacheName::Memory| Cache::Memory);
+        config.cache_disk.clone_from(&self.cache_disk);
         config.share_stats.clone_from(&self.share_stats);
         self.profile.iter().for_each(|profile| profile.fill(config));
     }

@@ -119,6 +119,8 @@ pub enum Cause {
     ReadOnce,
     /// Not all of what should be kept in memory is in memory, or no longer.
     Cache,
+    /// What is read of objects is not, or not all, kept on a local disk.
+    DiskCache,
     /// There is no memory to read neighbouring samples together.
     Locality,
     /// Indexes cannot be written to the folder of a dataset's shards.
@@ -172,6 +174,7 @@ impl Cause {
             Cause::Carrying => "memory that is carried from sample to sample",
             Cause::ReadOnce => "reads that leave nothing in the page cache",
             Cause::Cache => "the dataset in memory",
+            Cause::DiskCache => "objects kept on a local disk",
             Cause::Locality => "long reads of what lies together",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes beside the shards",
@@ -258,8 +261,8 @@ impl Cause {
                 "the kernel or the file system has no RWF_DONTCACHE",
                 "harmless, but other files may leave the page cache; use Linux 6.15 or later with ext4, xfs or btrfs",
             ),
-            (Cause::Cache, _) => ("memory has no room for all of it", "raise memory_limit"),
-            (Cause::Locality, _) => ("memory has no room for it", "raise memory_limit"),
+            (Cause::DiskCache, _) => ("the folder takes no more", "make room on its disk"),
+            (Cause::Cache | Cause::Locality, _) => ("memory has no room for all of it", "raise memory_limit"),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
             (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
             (Cause::MemoryNode, _) => (
@@ -340,6 +343,7 @@ mod tests {
         Cause::PageCache,
         Cause::ReadOnce,
         Cause::Cache,
+        Cause::DiskCache,
         Cause::Locality,
         Cause::IndexPlace,
         Cause::ForeignIndex,

@@ -33,6 +33,7 @@ pub(crate) fn dictionary<'py>(
         ("samples_decoded_on_device", count.samples_decoded_on_device),
         ("cache_hits", count.cache_hits),
         ("cache_misses", count.cache_misses),
+        ("bytes_cached", count.bytes_cached),
         ("bytes_decoded", count.bytes_decoded),
         ("samples_transformed", count.samples_transformed),
     ] {

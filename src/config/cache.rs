@@ -1,6 +1,11 @@
 //! What is kept from epoch to epoch.
 
-use std::path::PathBuf;
+use super::value::{Kind, Settable, Value, text, wrong};
+use crate::Result;
+use crate::dataset::FileTable;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use uringload_core::parse_bytes;
 
 /// What is kept in memory from epoch to epoch.
 ///
@@ -51,5 +56,50 @@ impl ImageCache {
     /// Bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         if self.folder.is_none() { self.bytes } else { 0 }
+    }
+}
+
+/// A folder of a local disk that keeps what is read of objects, and how many bytes of it: see
+/// [`Builder::cache_disk`](crate::Builder::cache_disk). As text: `FOLDER:BYTES`, such as `/nvme/cache:100GiB`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskCache {
+    pub(crate) folder: PathBuf,
+    pub(crate) bytes: u64,
+}
+
+impl DiskCache {
+    /// Keeps up to `bytes` bytes in files below `folder`, which is made if it is not there. All datasets, ranks and
+    /// runs that name the folder share them. They are readable by this user alone.
+    pub fn new(folder: impl Into<PathBuf>, bytes: u64) -> DiskCache {
+        DiskCache { folder: folder.into(), bytes }
+    }
+
+    /// Whether there is room for all of these files.
+    pub(crate) fn holds(&self, files: &FileTable) -> bool {
+        files.has_objects() && self.bytes >= files.total_bytes()
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Settable for DiskCache {
+    fn of(name: &str, kind: Kind, value: &Value) -> Result<DiskCache> {
+        let given = match value {
+            Value::Path(path) => path.to_str().ok_or_else(|| wrong(name, value, kind.wanted()))?,
+            _ => text(name, kind, value)?,
+        };
+        let parts = given.rsplit_once(':').filter(|(folder, _)| !folder.is_empty());
+        let (folder, bytes) = parts.ok_or_else(|| wrong(name, value, kind.wanted()))?;
+        let bytes = parse_bytes(bytes).map_err(|why| wrong(name, value, &format!("{}: {why}", kind.wanted())))?;
+        Ok(DiskCache::new(folder, bytes))
+    }
+
+    fn value(&self) -> Value {
+        let mut told = OsString::from(&self.folder);
+        told.push(format!(":{}", self.bytes));
+        Value::Path(told.into())
     }
 }

@@ -3,7 +3,8 @@
 
 use super::value::{Kind, Settable, Setting, Value};
 use super::{
-    Batching, Cache, Collate, Cursor, EngineChoice, ImageCache, IoChoice, MaxFailures, MemoryBudget, OnError, Shuffle,
+    Batching, Cache, Collate, Cursor, DiskCache, EngineChoice, ImageCache, IoChoice, MaxFailures, MemoryBudget,
+    OnError, Shuffle,
 };
 use crate::Result;
 use std::path::PathBuf;
@@ -99,6 +100,9 @@ settings! {
     memory_limit: Option<u64> = None, Bytes;
     /// Keep the dataset's files in memory (memory), up to the memory limit: what fits is read once.
     cache: Cache = Cache::Off, Word;
+    /// Keep what is read of objects (S3, GCS, Azure, HTTP) in a folder of a local disk: FOLDER:BYTES, such as
+    /// /nvme/cache:100GiB. Ranks and later runs share it.
+    cache_disk: Option<DiskCache> = None, Room;
     /// Repeat chroma instead of interpolating it, and decode large images at a part of their size: faster by
     /// libjpeg-turbo, and not the bytes that decoding all of an image makes.
     fast_images: bool = false, Flag;

@@ -115,13 +115,15 @@ pub enum Kind {
     Word,
     /// A path.
     Path,
+    /// A folder and how many bytes it may hold, such as "/nvme/cache:100GiB".
+    Room,
     /// A number of samples, or a share of them.
     Failures,
 }
 
 impl Kind {
     /// What to give, for messages.
-    fn wanted(self) -> &'static str {
+    pub(super) fn wanted(self) -> &'static str {
         match self {
             Kind::Flag => "true or false",
             Kind::Whole => "a whole number from 0 on",
@@ -129,6 +131,7 @@ impl Kind {
             Kind::Bytes => "bytes, or such as \"4GiB\"",
             Kind::Seconds => "a number of seconds, or null",
             Kind::Word | Kind::Path => "a text",
+            Kind::Room => "a folder and bytes, such as \"/nvme/cache:100GiB\"",
             Kind::Failures => "a number of samples, or a share of them such as 0.01",
         }
     }
@@ -159,7 +162,7 @@ pub(super) trait Settable: Sized {
 }
 
 /// The error for a value that a setting cannot have.
-fn wrong(name: &str, value: &Value, wanted: &str) -> Error {
+pub(super) fn wrong(name: &str, value: &Value, wanted: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("{name} cannot be {value}")).with_remedy(format!("give {wanted}"))
 }
 

@@ -227,6 +227,7 @@ impl Straight {
             alignment: self.alignment,
             queue_depth,
             read_bytes: read_bytes / self.alignment as usize * self.alignment as usize,
+            border: 0,
             registered_buffers: true,
             backing: "".into(),
             pinned: false,

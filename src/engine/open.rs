@@ -1,6 +1,8 @@
 //! The fallback ladder: chooses the engine and the I/O path for a dataset on this machine, and records every step down
 //! from the best choice with its reason and remedy.
 
+use super::beside::Beside;
+use super::cached::{self, Cached};
 use super::files::Files;
 use super::pread::Pread;
 use super::remote::{Remote, has_only_objects};
@@ -10,9 +12,10 @@ use super::uring::Uring;
 use super::way::{self, Way};
 use super::{ABANDONED_MAX, Engine, Width};
 use crate::config::{Cache, Cause, Config, EngineChoice, EngineKind, Fallback, IoChoice, Route};
-use crate::dataset::Dataset;
+use crate::dataset::{self, Dataset, FileTable, Options};
 use crate::patience::Patience;
 use crate::plan::Joining;
+use crate::segments::{LOCK, PAGE_BYTES, SEGMENT_BYTES, Segments};
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
 use std::io;
@@ -45,6 +48,9 @@ const FAR_THREADS_MAX: usize = 512;
 /// Longest read of an object: as long as the parts in which many were written.
 const FAR_READ_BYTES: usize = 8 << 20;
 
+/// Reads of a dataset with a cache have a length that suits every disk.
+const ALIGNMENT: usize = 4096;
+
 /// Limit of a ring's kernel worker threads, which open names that are not in the dentry cache. A read that would block
 /// the submitting thread also needs one.
 const RING_WORKERS: u32 = 4;
@@ -76,7 +82,22 @@ pub(crate) fn open(
     if dataset.files().has_objects() {
         return open_far(config, dataset, stats, patience);
     }
-    let way = way::choose(config, dataset, patience)?;
+    let mut opened = open_files(config, (dataset, dataset), stats, patience)?;
+    if config.cache_disk.is_some() {
+        let reason = "files of folders are read where they are: only objects of a store are kept";
+        opened.route.fallbacks.push(cached::none(reason, "harmless; put the folders on a fast disk"));
+    }
+    Ok(opened)
+}
+
+/// The engine of local files. How to read them is judged by the files of `seen`.
+fn open_files(
+    config: &Config,
+    (dataset, seen): (&Arc<dyn Dataset>, &Arc<dyn Dataset>),
+    stats: &Arc<Stats>,
+    patience: &Patience,
+) -> Result<Opened> {
+    let way = way::choose(config, seen, patience)?;
     let files = Files::new(Arc::clone(dataset), way.direct, way.blocking, patience)?;
     let files = Arc::new(files.checked_every(config.check_every));
     let mut route = Route {
@@ -86,6 +107,7 @@ pub(crate) fn open(
         alignment: way.alignment,
         queue_depth: depth(config, &way),
         read_bytes: read_bytes(config, &way),
+        border: 0,
         registered_buffers: false,
         backing: "".into(),
         pinned: false,
@@ -115,7 +137,7 @@ pub(crate) fn open(
     }
     // Data in the page cache stays there, and is not read from the disk.
     if !way.direct && !way.resident && (config.read_once || config.cache == Cache::Memory) {
-        match way::reads_once(dataset, patience) {
+        match way::reads_once(seen, patience) {
             Ok(()) => route.reads_once = true,
             Err(error) => route.fallbacks.push(Fallback::new(Cause::ReadOnce, "the page cache", Some(&error))),
         }
@@ -125,17 +147,19 @@ pub(crate) fn open(
     // A thread that is itself inside a read cannot enforce a deadline.
     let helps = way.resident && config.io_threads.is_none() && config.timeout.is_none();
     route.engine = EngineKind::Threads;
-    by_threads(Pread::new(files), (WAITING_THREADS, WAITING_THREADS_MAX), helps, (config, stats), route)
+    let most = (WAITING_THREADS, WAITING_THREADS_MAX);
+    let (engine, route, width) = by_threads(Pread::new(files), most, helps, (config, stats), route)?;
+    Ok(Opened { engine: Box::new(engine), route, width })
 }
 
 /// Threads that read with `reader`: `start` of them at first, and up to `most` if each waits in its reads.
-fn by_threads(
-    reader: impl Reader,
+fn by_threads<R: Reader>(
+    reader: R,
     (start, most): (usize, usize),
     helps: bool,
     (config, stats): (&Config, &Arc<Stats>),
     mut route: Route,
-) -> Result<Opened> {
+) -> Result<(Threads<R>, Route, Width)> {
     // A thread holds a descriptor while it reads.
     let most = most.min(Files::open_at_once());
     let waiting = config.queue_depth.map_or(most, |depth| depth.clamp(1, most));
@@ -151,7 +175,7 @@ fn by_threads(
     let engine = Threads::new(Arc::new(reader), threads, helps, (depth, spare(config)), stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?
         .joined_within(config.timeout);
-    Ok(Opened { engine: Box::new(engine), route, width })
+    Ok((engine, route, width))
 }
 
 /// The engine of a dataset that has objects. It reads the files of folders beside them too, through the page cache.
@@ -179,13 +203,14 @@ fn open_far(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>, pat
             fallbacks.push(beside(Cause::ReadOnce).with_remedy("open the folders without the store"));
         }
     }
-    let route = Route {
+    let mut route = Route {
         engine: EngineKind::Remote,
         direct_io: false,
         reads_once: false,
         alignment: 1,
         queue_depth: 0,
         read_bytes: config.read_size.unwrap_or(FAR_READ_BYTES).max(1),
+        border: 0,
         registered_buffers: false,
         backing: "".into(),
         pinned: false,
@@ -193,9 +218,53 @@ fn open_far(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>, pat
         locality: Vec::new(),
         fallbacks,
     };
-    let files = Files::new(Arc::clone(dataset), false, true, patience)?.checked_every(config.check_every);
-    let reader = Remote::new(Arc::clone(dataset), Arc::new(files));
-    by_threads(reader, (FAR_THREADS, FAR_THREADS_MAX), false, (config, stats), route)
+    let files = Arc::new(Files::new(Arc::clone(dataset), false, true, patience)?.checked_every(config.check_every));
+    let cached = match &config.cache_disk {
+        Some(cache) => Cached::open(cache, dataset, stats)?.map_err(|step| route.fallbacks.push(step)).ok(),
+        None => None,
+    };
+    let threads = |route, cached| {
+        let reader = Remote::new(Arc::clone(dataset), Arc::clone(&files), cached);
+        by_threads(reader, (FAR_THREADS, FAR_THREADS_MAX), false, (config, stats), route)
+    };
+    let Some(cached) = cached.map(Arc::new) else {
+        let (engine, route, width) = threads(route, None)?;
+        return Ok(Opened { engine: Box::new(engine), route, width });
+    };
+    let near = open_near(config, &cached, stats, patience)?;
+    route.border = cached.border();
+    route.read_bytes = (route.read_bytes.min(cached.border() as usize) / ALIGNMENT * ALIGNMENT).max(ALIGNMENT);
+    (route.direct_io, route.alignment) = (near.route.direct_io, near.route.alignment);
+    route.locality.push(cached.words(&near.route).into());
+    route.fallbacks.extend(near.route.fallbacks);
+    let (far, route, width) = threads(route, Some(Arc::clone(&cached)))?;
+    let engine = Beside::new(near.engine, far, cached, Arc::clone(dataset));
+    Ok(Opened { engine: Box::new(engine), route, width })
+}
+
+/// The engine of the files of a cache. They need no checks: a cache's files are never written anew.
+fn open_near(config: &Config, cached: &Cached, stats: &Arc<Stats>, patience: &Patience) -> Result<Opened> {
+    let segments = cached.segments();
+    let options = Options::new().format("records").set("record_bytes", PAGE_BYTES);
+    let of = |names: &mut dyn Iterator<Item = String>| {
+        let mut files = FileTable::new();
+        files.push_root(segments.folder());
+        names.for_each(|name| _ = files.push(name.as_bytes(), SEGMENT_BYTES));
+        dataset::inspect::of_files(files, &options)
+    };
+    let all = of(&mut (0..segments.segments_max().max(1)).map(Segments::file_name))?;
+    // There may be no segment yet.
+    let seen = of(&mut std::iter::once(LOCK.to_owned()))?;
+    let config = Config {
+        engine: if config.engine == EngineChoice::Threads { EngineChoice::Threads } else { EngineChoice::Auto },
+        cache: Cache::Off,
+        cache_disk: None,
+        read_once: false,
+        check_every: Duration::MAX,
+        read_size: Some(cached.border() as usize),
+        ..config.clone()
+    };
+    open_files(&config, (&all, &seen), stats, patience)
 }
 
 /// Room for reads that are given up. Without a timeout, none is.
@@ -238,6 +307,7 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
         alignment: 512,
         queue_depth: config.queue_depth.unwrap_or(DEPTH_START).max(1),
         read_bytes: config.read_size.unwrap_or(READ_BYTES).next_multiple_of(512),
+        border: 0,
         registered_buffers: false,
         backing: "".into(),
         pinned: false,

@@ -49,7 +49,9 @@ impl Price {
         let mut cheapest: Option<Price> = None;
         let files = dataset.files();
         for (number, root) in files.roots().iter().enumerate().take(ROOTS_SEEN) {
-            let price = if files.store_of(number).is_some() {
+            let price = if let Some(cache) = config.cache_disk.as_ref().filter(|cache| cache.holds(files)) {
+                Price::of_folder(cache.folder())?
+            } else if files.store_of(number).is_some() {
                 Price { operation_bytes: REQUEST_BYTES, reason: "each read is a request to a store".into() }
             } else {
                 Price::of_folder(root)?

@@ -1,6 +1,7 @@
 //! Reads objects of stores, each in a thread that waits for one answer. Files beside them are read with `pread(2)`.
 
 use super::Read;
+use super::cached::{Cached, Lookup};
 use super::files::Files;
 use super::pread::Pread;
 use super::threads::Reader;
@@ -60,21 +61,110 @@ pub(crate) fn put_off(error: &io::Error) -> Option<Duration> {
     is_put_off.then(|| failure.after().unwrap_or_default())
 }
 
+/// Answers that a read is made of at most, where each breaks off.
+const ANSWERS_MAX: usize = 1024;
+
+/// A part of an object, and where its bytes go.
+struct Wanted<'a> {
+    far: &'a FarFile<'a>,
+    file: FileId,
+    offset: u64,
+    into: &'a mut [u8],
+}
+
 /// Reads objects, and files.
 pub(super) struct Remote {
     dataset: Arc<dyn Dataset>,
     near: Pread,
+    /// What is kept on a local disk.
+    cached: Option<Arc<Cached>>,
     /// Ends reads of objects that are in progress, by their tags.
     in_progress: Mutex<HashMap<u64, Interrupt>>,
 }
 
 impl Remote {
-    pub(super) fn new(dataset: Arc<dyn Dataset>, files: Arc<Files>) -> Remote {
-        Remote { dataset, near: Pread::new(files), in_progress: Mutex::default() }
+    pub(super) fn new(dataset: Arc<dyn Dataset>, files: Arc<Files>, cached: Option<Arc<Cached>>) -> Remote {
+        Remote { dataset, near: Pread::new(files), cached, in_progress: Mutex::default() }
     }
 
     fn in_progress(&self) -> MutexGuard<'_, HashMap<u64, Interrupt>> {
         self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads from the store. Reads of a dataset with a cache are aligned, and the reactor would read again what an
+    /// answer that broke off had beyond a multiple: here the next one goes on where it ended.
+    fn read_far(&self, wanted: Wanted<'_>, interrupt: &Interrupt) -> io::Result<usize> {
+        let Wanted { far, file, offset, into } = wanted;
+        let (mut got, most) = (0, if self.cached.is_some() { ANSWERS_MAX } else { 1 });
+        for _ in 0..most {
+            let file = (self.dataset.files(), file);
+            match read_object(file, far, offset + got as u64, &mut into[got..], interrupt) {
+                Ok(0) => break,
+                Ok(bytes) => got += bytes,
+                Err(_) if got > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if got == into.len() {
+                break;
+            }
+        }
+        Ok(got)
+    }
+
+    /// Reads what may be kept: from the disk, or from the store with the stretch around it, which is then kept.
+    fn read_kept(&self, cached: &Cached, wanted: Wanted<'_>, interrupt: &Interrupt) -> io::Result<usize> {
+        let Wanted { far, file, offset, into } = wanted;
+        let Some(stretch) = cached.stretch(file, offset, into.len() as u64) else {
+            return self.read_far(Wanted { far, file, offset, into }, interrupt);
+        };
+        let (from, bytes) = ((offset - stretch.span.offset) as usize, stretch.span.len);
+        let is_whole = into.len() as u64 == bytes;
+        let mut found = cached.look_up(&stretch, is_whole);
+        if let Lookup::Check(place) = found {
+            let is_good = cached.buffers.with(bytes, |whole| {
+                let is_good = cached.read(place, 0, whole).is_ok() && place.is_of(whole);
+                into.copy_from_slice(&whole[from..from + into.len()]);
+                is_good
+            });
+            if is_good {
+                cached.trust(&stretch);
+                return Ok(cached.count(into.len()));
+            }
+            cached.lose(&stretch);
+            found = cached.look_up(&stretch, is_whole);
+        }
+        match found {
+            Lookup::Near(place) => match cached.read(place, from as u64, into) {
+                Ok(()) => return Ok(cached.count(into.len())),
+                Err(error) => cached.give_up(&stretch, Some(&error)),
+            },
+            Lookup::Fetch(claim) if is_whole => {
+                let read = self.read_far(Wanted { far, file, offset, into: &mut *into }, interrupt)?;
+                if read == into.len() {
+                    claim.keep(into);
+                }
+                return Ok(read);
+            }
+            Lookup::Fetch(claim) => {
+                let start = stretch.span.offset;
+                let is_read = cached.buffers.with(bytes, |whole| {
+                    let read = self.read_far(Wanted { far, file, offset: start, into: &mut *whole }, interrupt)?;
+                    let is_read = read >= from + into.len();
+                    if is_read {
+                        into.copy_from_slice(&whole[from..from + into.len()]);
+                    }
+                    if read == whole.len() {
+                        claim.keep(whole);
+                    }
+                    Ok::<bool, io::Error>(is_read)
+                })?;
+                if is_read {
+                    return Ok(into.len());
+                }
+            }
+            Lookup::Far | Lookup::Check(_) => {}
+        }
+        self.read_far(Wanted { far, file, offset, into }, interrupt)
     }
 
     fn is_far(&self, file: FileId) -> bool {
@@ -91,7 +181,15 @@ impl Reader for Remote {
         let Some(far) = files.far(read.file) else { return self.near.read(read, own, opening) };
         let interrupt = Interrupt::new();
         self.in_progress().insert(read.tag, interrupt.clone());
-        let result = read_object((files, read.file), &far, read.offset, read.part.as_mut(), &interrupt);
+        let left = usize::try_from(files.size(read.file).saturating_sub(read.offset)).unwrap_or(usize::MAX);
+        // Alignment may ask for more than there is.
+        let wanted = if left == 0 { read.part.len() } else { left.min(read.part.len()) };
+        let wanted =
+            Wanted { far: &far, file: read.file, offset: read.offset, into: &mut read.part.as_mut()[..wanted] };
+        let result = match &self.cached {
+            Some(cached) => self.read_kept(cached, wanted, &interrupt),
+            None => self.read_far(wanted, &interrupt),
+        };
         self.in_progress().remove(&read.tag);
         result
     }

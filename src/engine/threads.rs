@@ -11,7 +11,7 @@ use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -122,6 +122,8 @@ struct Shared<R> {
     wanted: AtomicUsize,
     results_gate: Mutex<Woken>,
     result_is_there: Condvar,
+    /// Wakes the reactor where it sleeps in another engine.
+    bell: OnceLock<Waker>,
 }
 
 /// Whether the waker was used since the last turn.
@@ -158,6 +160,7 @@ impl<R: Reader> Threads<R> {
             wanted: AtomicUsize::new(AWAKE),
             results_gate: Mutex::default(),
             result_is_there: Condvar::new(),
+            bell: OnceLock::new(),
         });
         let mut engine = Threads {
             shared,
@@ -185,6 +188,26 @@ impl<R: Reader> Threads<R> {
     pub(super) fn joined_within(mut self, timeout: Option<Duration>) -> Threads<R> {
         self.join_bound = timeout.map_or(JOIN_BOUND, |timeout| timeout.min(JOIN_BOUND));
         self
+    }
+
+    /// Rings `bell` when results are there for a reactor that [`sleeps elsewhere`](Threads::may_sleep_elsewhere).
+    pub(super) fn ringing(self, bell: Waker) -> Threads<R> {
+        let _ = self.shared.bell.set(bell);
+        self
+    }
+
+    /// Announces that the reactor sleeps in another engine. Returns false if there are results enough to stay awake.
+    pub(super) fn may_sleep_elsewhere(&self) -> bool {
+        let wanted = self.results_wanted();
+        self.shared.wanted.store(wanted, Ordering::Relaxed);
+        // Either the thread that finishes sees `wanted`, or this second check sees its result: see `work`.
+        fence(Ordering::SeqCst);
+        self.shared.done.len() < wanted
+    }
+
+    /// How many results are worth a wake-up.
+    fn results_wanted(&self) -> usize {
+        (self.started / 2).clamp(1, READS_A_TURN)
     }
 
     /// Starts another thread if there is work for one and none sleeps. If the system refuses, the existing ones carry
@@ -278,11 +301,12 @@ impl<R: Reader> Engine for Threads<R> {
     }
 
     fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
-        let wanted = (self.started / 2).clamp(1, READS_A_TURN);
+        let wanted = self.results_wanted();
         if self.helps && wait.is_some() {
             self.help(wanted);
         }
         let shared = &*self.shared;
+        shared.wanted.store(AWAKE, Ordering::Relaxed);
         let mut woken = lock(&shared.results_gate);
         if let Some(wait) = wait
             && !woken.0
@@ -411,6 +435,17 @@ impl<R: Reader> Shared<R> {
             self.finish(read, start, result);
             fence(Ordering::SeqCst);
             if self.done.len() >= self.wanted.load(Ordering::Relaxed) {
+                self.ring();
+            }
+        }
+    }
+
+    /// Wakes the reactor, once where it sleeps in another engine.
+    fn ring(&self) {
+        match self.bell.get() {
+            Some(bell) if self.wanted.swap(AWAKE, Ordering::Relaxed) != AWAKE => bell.wake_by_ref(),
+            Some(_) => {}
+            None => {
                 drop(lock(&self.results_gate));
                 self.result_is_there.notify_one();
             }

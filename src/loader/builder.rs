@@ -11,8 +11,8 @@ use super::{Loader, OnFailed, limits, prepared, rows, stretches};
 use crate::batch::FailedSample;
 use crate::collate::Collation;
 use crate::config::{
-    Batching, Cache, Collate, Config, Cursor, Device, EngineChoice, ImageCache, IoChoice, MaxFailures, MemoryBudget,
-    OnError, Profile, Setting, Shuffle, Value,
+    Batching, Cache, Collate, Config, Cursor, Device, DiskCache, EngineChoice, ImageCache, IoChoice, MaxFailures,
+    MemoryBudget, OnError, Profile, Setting, Shuffle, Value,
 };
 use crate::dataset::Dataset;
 use crate::device;
@@ -414,6 +414,23 @@ impl Builder {
     /// not read.
     pub fn cache_images(mut self, cache: impl Into<Option<ImageCache>>) -> Builder {
         self.config.cache_images = cache.into();
+        self
+    }
+
+    /// Keeps what is read of objects in a folder of a local disk, and reads it there from then on. Default: `None`.
+    ///
+    /// Objects are kept in stretches of 1 MiB, or whole where they are shorter; a stretch is fetched when the first of
+    /// its samples is wanted. Where not all fit, a hash of its place decides whether a stretch is kept: the same in
+    /// every run, on every rank and after a resume. Nothing is given up for something else, so the share that fits is
+    /// the share of hits from the second epoch on: [`Counts::bytes_cached`](crate::stats::Counts::bytes_cached). Order,
+    /// bytes, states and digests stay the same.
+    ///
+    /// An object that is replaced is another one; what is kept of the old one stays until `uringload cache clear`. What
+    /// the disk has damaged, or does not give, is read from the store, and [`Loader::route`](crate::Loader::route) says
+    /// so. Objects without a version (ETag, generation, date) and files of folders are not kept. Single samples, and a
+    /// [`Reader`](crate::Reader), read the store.
+    pub fn cache_disk(mut self, cache: impl Into<Option<DiskCache>>) -> Builder {
+        self.config.cache_disk = cache.into();
         self
     }
 

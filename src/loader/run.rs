@@ -349,14 +349,15 @@ impl Running {
             Some(gds) => gds.straight.open(&config, &stats)?,
             None => engine::open(&config, &dataset, &stats, &patience)?,
         };
-        route.locality = notes.locality.into_iter().chain(notes.kept).collect();
+        route.locality.extend(notes.locality.into_iter().chain(notes.kept));
         let units = limits.units.map(|units| units.limits);
         let kept = |(grid, keep): &(Grid, Keep)| KeptStretches::new(grid.clone(), keep.room(), Arc::clone(bell));
         let kept = stretches.as_ref().map(kept);
         // The size of a batch on a device is fixed when its memory is taken.
         let joining = if early.is_some() || job.context.is_some() { limits.joining.settled() } else { limits.joining };
         let joining = if is_straight { Joining::default() } else { joining };
-        let planner = order.planner(Layout::new(&route, &config)).with_joining(joining.for_route(&route));
+        let planner = order.planner(Layout::new(&route, &config)).with_border(route.border);
+        let planner = planner.with_joining(joining.for_route(&route));
         let prepared = maps.as_ref().and_then(|maps| maps.prepared.clone());
         let planner = planner.with_collation(collation).with_prepared(prepared.clone()).with_rows(rows);
         let largest = guard::named(&*dataset, "largest", || dataset.largest(1));

@@ -329,6 +329,7 @@ fn long_gaps_are_not_copied_out_of_the_page_cache() {
         alignment: 1,
         queue_depth: 1,
         read_bytes: 4096,
+        border: 0,
         registered_buffers: false,
         backing: "".into(),
         pinned: false,

@@ -2,6 +2,7 @@
 
 mod processes;
 
+use super::record::RECORD_BYTES;
 use super::*;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;

@@ -143,6 +143,9 @@ counters! {
     cache_hits,
     /// Samples that were read and decoded although decoded images are cached.
     cache_misses,
+    /// Bytes of objects that came from the cache on a local disk: see
+    /// [`Builder::cache_disk`](crate::Builder::cache_disk).
+    bytes_cached,
     /// Bytes after decoding.
     bytes_decoded,
     /// Bytes that were sent to a device, tables included.

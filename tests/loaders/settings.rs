@@ -87,6 +87,7 @@ fn row(setting: &Setting) -> String {
         Kind::Seconds => "seconds",
         Kind::Word => "word",
         Kind::Path => "path",
+        Kind::Room => "folder:bytes",
         Kind::Failures => "number, share",
         other => panic!("{other:?} has no words here"),
     };

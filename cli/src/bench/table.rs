@@ -207,6 +207,12 @@ fn costs(table: &mut Table, measured: &Measured) {
         let came = format!("{:.1} % of the samples came from the cache of decoded images", 100.0 * share);
         table.row("cached", &format!("{:<12} {came}", count(cache_hits)));
     }
+    let Counts { bytes_cached, bytes_read, .. } = snapshot.count;
+    if bytes_cached > 0 {
+        let share = 100.0 * bytes_cached as f64 / bytes_read.max(1) as f64;
+        let came = format!("{share:.1} % of the bytes came from the cache on the local disk");
+        table.row("kept", &format!("{:<12} {came}", bytes(bytes_cached as f64)));
+    }
     let EpochDigest { epoch, since, delivered, lost, .. } = measured.digest;
     let since = if since > 0 { format!(" since position {}", count(since)) } else { String::new() };
     let samples = count(delivered.samples);

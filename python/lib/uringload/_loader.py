@@ -96,8 +96,7 @@ class DataLoader:
         ragged: "pair" (`Ragged`) or "nested" (torch's nested tensor).
         pad_value, max_length, pad_multiple: the value that fills up padded columns and packed rows; the length to cut
             padded values to; the multiple to round their length up to.
-        packing, seq_len: "first_fit", "best_fit" or "concat" packs sequences into rows (`Packed`) of ``seq_len``
-            elements.
+        packing, seq_len: "first_fit", "best_fit" or "concat" packs sequences in rows (`Packed`) of this many elements.
         bucket_boundaries, bucket_batch_sizes: batches of samples of similar length, as in tf.data.
         row_window: samples, over all ranks, that are packed or bucketed together.
         text, binary: columns of bytes to return as lists of str or bytes; some formats declare their text columns.
@@ -108,8 +107,8 @@ class DataLoader:
         quarantine: a file that gets a line for each sample that failed; ``exclude`` reads it.
         memory_limit: most memory for samples, in bytes or as "8GiB".
         num_threads: threads that decompress data and run transforms; ``num_workers`` is the same.
-        workers: "threads", or "processes" for a dataset in Python whose code holds the interpreter's lock:
-            ``num_workers`` processes make its batches. It must be one that pickle can send.
+        workers: "threads", or "processes" for a dataset in Python, which pickle can send, whose code holds the
+            interpreter's lock: ``num_workers`` processes make its batches.
         transform: a function of one sample (a dictionary); or a Compose, where the dataset has one column of encoded
             images: see ``transforms``. What it returns is stacked as torch's ``default_collate``
             does: dictionaries become a `Batch` of columns, tuples a tuple by position; arrays of different shapes stay
@@ -122,18 +121,18 @@ class DataLoader:
         generator: a torch.Generator, whose ``initial_seed()`` is taken for ``seed``.
         timeout: seconds that a read may take, or a worker process for a batch; None or 0 for no limit.
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
-            descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
-            the log reports it. None waits as long as it takes.
-        cache: "memory" keeps the dataset's files in memory, where ``memory_limit`` has room beside the batches (by
-            default, up to half of the memory that is available): what fits is read once, and later epochs copy it.
-            The order stays the same. ``route`` says how much fits. None keeps nothing.
+            descriptors or memory to read with, before an error ends the loader. No sample fails meanwhile, and the
+            log reports it. None waits as long as it takes.
+        cache: "memory" keeps the dataset's files in memory, within ``memory_limit`` (by default up to half of what is
+            available): what fits is read once. The order stays the same; ``route`` says how much fits.
+        cache_disk: a folder of a local disk that keeps what is read of objects of a store, and how many bytes of it:
+            ``("/nvme/cache", "100GiB")``. Ranks and later runs share it; ``stats()`` counts ``bytes_cached``.
         cache_images: bytes of decoded images to keep from epoch to epoch, as a number or as "8GiB": what comes before
-            the first random operation of a chain in ``transforms``. What is kept is neither read nor decoded again, and
-            batches stay the same; ``stats()`` counts ``cache_hits`` and ``cache_misses``. In memory, beside
-            ``memory_limit``.
+            the first random operation of a chain in ``transforms``. Batches stay the same; ``stats()`` counts
+            ``cache_hits`` and ``cache_misses``. In memory, beside ``memory_limit``.
         cache_images_dir: a folder to keep them in instead, where other processes and later runs find them.
-        fast_images: decode large images at a part of their size and repeat chroma, which is faster by libjpeg-turbo.
-            Without it the tensors of images are those that decoding all of an image makes, to the bit.
+        fast_images: decode large images at a part of their size and repeat chroma: faster by libjpeg-turbo, and not to
+            the bit what decoding all of an image makes.
         orient: whether images are turned as their EXIF or XMP orientation says, and what follows them with them: by
             default where paths are given. An object of Python is read as it reads itself.
         engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto": the best there is.
@@ -221,6 +220,7 @@ class DataLoader:
         io_threads: int | None = None,
         coalesce_gap: int | str | None = None,
         cache: str | None = None,
+        cache_disk: tuple[str | os.PathLike[str], int | str] | str | None = None,
         profile: str | os.PathLike[str] | None = None,
         share_stats: bool | str | os.PathLike[str] | None = None,
         cache_images: int | str | None = None,

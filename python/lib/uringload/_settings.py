@@ -26,6 +26,15 @@ def _bytes(name: str, value: Any) -> int | str:
     return value if isinstance(value, str) else arguments.integer(name, value)
 
 
+def _room(name: str, value: Any) -> str:
+    """A folder and the bytes that it may hold: a pair of them, or text that has both."""
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return _path(name, value)
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise mistyped(f"{name} is no folder with its bytes: {value!r}", f'give {name}=("/nvme/cache", "100GiB")')
+    return f"{_path(name, value[0])}:{_bytes(name, value[1])}"
+
+
 def _failures(name: str, value: Any) -> int | float:
     """A number of samples, or a share of an epoch."""
     return value if isinstance(value, float) else arguments.integer(name, value)
@@ -34,7 +43,8 @@ def _failures(name: str, value: Any) -> int | float:
 #: The type of a setting's value, by what the library's table says that it takes; the library checks the value itself.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "flag": arguments.boolean, "whole": arguments.integer, "count": arguments.integer, "bytes": _bytes,
-    "seconds": arguments.number, "word": arguments.text, "path": _path, "failures": _failures,
+    "seconds": arguments.number, "word": arguments.text, "path": _path, "room": _room,
+    "failures": _failures,
 }  # fmt: skip
 _TABLE = {name: (_CHECKS[kind], takes_none) for name, kind, takes_none, _ in native.settings()}
 

@@ -305,8 +305,8 @@ def reader(
     It sets up a reader each time, which takes some milliseconds: it is for the few that replace others.
     """
     alone = {"rank": 0, "world_size": 1, "drop_last": False, "packing": None, "buckets": None, "pin": None,
-             "cache": None, "cache_images": None, "cache_images_dir": None, "share_stats": None, "max_failures": None,
-             "quarantine": None}
+             "cache": None, "cache_disk": None, "cache_images": None, "cache_images_dir": None, "share_stats": None,
+             "max_failures": None, "quarantine": None}
 
     def read(numbers: list[int], epoch: int, on_error: str) -> dict[int, list[dict[str, Any]]]:
         found: dict[int, list[dict[str, Any]]] = {}
