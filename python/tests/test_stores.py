@@ -104,3 +104,28 @@ def test_what_cannot_be_reached_is_told(serve: Callable[..., dict[str, Any]]) ->
         uringload.Dataset("s3://bucket/train", **{**reach, "endpoint": "http://127.0.0.1:9"})
     with pytest.raises(uringload.InvalidArgumentError, match="hf download"):
         uringload.Dataset("hf://datasets/a/b")
+
+
+def test_what_is_kept_on_a_disk_is_not_asked_for_again(
+    serve: Callable[..., dict[str, Any]], tmp_path: pathlib.Path
+) -> None:
+    near = delivered(tmp_path / "bucket" / "train")
+    reach, kept = serve(), tmp_path / "kept"
+    for given in ((kept, "64MiB"), (str(kept), 64 << 20), f"{kept}:64MiB"):
+        assert delivered("s3://bucket/train", cache_disk=given, **reach) == near
+    with uringload.DataLoader("s3://bucket/train", 16, cache_disk=(kept, "64MiB"), **reach) as loader:
+        assert sum(len(batch.ids) for batch in loader) == 120
+        told = loader.stats()
+        assert told["bytes_cached"] == told["bytes_read"] > 0
+        assert f"kept in {kept}" in loader.route
+    # The state of one goes on in another.
+    with uringload.DataLoader("s3://bucket/train", 16, seed=3, shuffle=True, cache_disk=(kept, "1MiB"), **reach) as far:
+        first = [number for batch, _ in zip(far, range(3)) for number in batch.ids]
+        state = far.state_dict()
+    with uringload.DataLoader(tmp_path / "bucket" / "train", 16, seed=3, shuffle=True) as near_by:
+        near_by.load_state_dict(state)
+        rest = [number for batch in near_by for number in batch.ids]
+    assert sorted(first[: 120 - len(rest)] + rest) == list(range(120))
+    for wrong in (3, ("x",), (3, 4), ("x", "much"), "nowhere"):
+        with pytest.raises(uringload.InvalidArgumentError, match="cache_disk"):
+            uringload.DataLoader("s3://bucket/train", 16, cache_disk=wrong, **reach)

@@ -20,8 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// many bytes, and the first sample of a stretch waits for all of it.
 const STRETCH_BYTES: u64 = 1 << 20;
 
-/// Stretches that may be fetched whole for a part of them at a time: each takes a buffer.
-const BUFFERS_MAX: usize = 128;
+/// Stretches that may be fetched whole for a part of them at a time: each takes a buffer, beside the memory limit.
+const BUFFERS_MAX: usize = 64;
+
+/// Buffers that wait for the next stretch.
+const BUFFERS_FREE_MAX: usize = 8;
 
 /// One hit in so many is read whole and compared with its checksum: disks lie, and other programs write.
 const CHECKED_EVERY: u64 = 256;
@@ -66,7 +69,10 @@ impl Buffers {
         self.lent.fetch_add(1, Ordering::Relaxed);
         let result = work(&mut buffer);
         self.lent.fetch_sub(1, Ordering::Relaxed);
-        self.lock().push(buffer);
+        let mut free = self.lock();
+        if free.len() < BUFFERS_FREE_MAX {
+            free.push(buffer);
+        }
         result
     }
 

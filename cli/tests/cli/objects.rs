@@ -495,3 +495,26 @@ fn keys_that_no_path_has_are_read_under_their_names() {
     wanted.sort_unstable();
     assert_eq!(listed, wanted, "{err}");
 }
+
+/// Local, remote and cached are one order: the same digest, also where it goes on in another of them.
+#[test]
+fn a_cache_on_disk_is_read_as_the_folder() {
+    let far = of_formats();
+    let kept = folder(&[]);
+    let cache = format!("--cache-disk {}:64MiB", kept.path().display());
+    for format in FORMATS.iter().filter(|format| cfg!(feature = "parquet") || **format != "parquet") {
+        let arguments = format!("bench AT/{format} --shuffle --epochs 2");
+        let near = digest(&bench(&mut uringload(&arguments.replace("AT", &far.near()))));
+        let first = bench(&mut far.far(&format!("{arguments} {cache}")));
+        assert_eq!(digest(&first), near, "{format}");
+        far.ask("POST", "/_reset", b"");
+        let again = bench(&mut far.far(&format!("{arguments} {cache}")));
+        assert_eq!(digest(&again), near, "{format}");
+        let bytes = |field: &str| again[field].as_u64().unwrap();
+        assert!(bytes("bytes_cached") > 0 && bytes("bytes_cached") == bytes("bytes_read"), "{format}: {again}");
+    }
+    let inner: Vec<_> = fs::read_dir(kept.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(inner, ["uringload-raw-1"]);
+    let (_, err) = expect(&mut far.far("bench AT/tar --cache-disk /tmp"), 2);
+    assert!(err.contains("--cache-disk") && err.contains("100GiB"), "{err}");
+}
