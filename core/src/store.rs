@@ -59,6 +59,32 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn notes(&self) -> Vec<Note> {
         Vec::new()
     }
+
+    /// What its server was asked and gave, since the store was opened; nothing if there is no server.
+    fn counts(&self) -> Option<Counts> {
+        None
+    }
+}
+
+/// What a server was asked and gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Its host, and its port if that is not the usual one.
+    pub endpoint: String,
+    /// Requests that were sent: second attempts too, and those that were answered by nothing.
+    pub requests: u64,
+    /// Those of them that were for a page of a listing.
+    pub lists: u64,
+    /// Second attempts, which were made because nothing came.
+    pub hedges: u64,
+    /// Those of them that brought the next byte.
+    pub hedges_won: u64,
+    /// Answers that ask for fewer requests: 408, 429, 500, 502, 503, 504.
+    pub throttled: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Bytes of bodies that were received.
+    pub bytes: u64,
 }
 
 /// What a read gave.

@@ -71,6 +71,21 @@ impl Addresses {
         }
     }
 
+    /// For tests: these are the addresses of `host`.
+    #[cfg(test)]
+    pub fn put(&self, host: &str, port: u16, addresses: Vec<SocketAddr>) {
+        self.of_by(host, port, Instant::now(), |_, _| Ok(addresses)).unwrap();
+    }
+
+    /// The addresses of `host` as they are known, without asking for them: those first that are not `other`.
+    pub fn known(&self, host: &str, port: u16, other: Option<SocketAddr>) -> Vec<SocketAddr> {
+        let Some(mut hosts) = lock(&self.hosts, BRIEF) else { return Vec::new() };
+        let found = hosts.get_mut(&(host.to_owned(), port));
+        let mut addresses = found.map_or_else(Vec::new, |found| found.in_turn(Instant::now()));
+        addresses.sort_by_key(|address| Some(*address) == other);
+        addresses
+    }
+
     /// Notes that an address did not answer.
     pub fn is_dead(&self, host: &str, address: SocketAddr) {
         self.is_dead_at(host, address, Instant::now());
@@ -123,6 +138,17 @@ mod tests {
         assert!(addresses.of_by("h", 80, at(61), |_, _| eight()).unwrap().contains(&address(3)));
         (1..=8).for_each(|last| addresses.is_dead_at("h", address(last), at(61)));
         assert_eq!(addresses.of_by("h", 80, at(62), |_, _| eight()).unwrap().len(), 8, "all are dead: all are tried");
+    }
+
+    #[test]
+    fn another_one_comes_first() {
+        let addresses = Addresses::default();
+        assert_eq!(addresses.known("h", 80, None), [], "nothing is asked for");
+        addresses.of_by("h", 80, Instant::now(), |_, _| Ok((1..=3).map(address).collect())).unwrap();
+        for one in (1..=3).map(address) {
+            let known = addresses.known("h", 80, Some(one));
+            assert_eq!((known.len(), known[2]), (3, one));
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Asks one peer one thing: over a connection that waits, else over a new one.
 
 use crate::address::Addresses;
-use crate::connection::{Connection, HeadFailure, Peer, Proxy, Ways};
+use crate::attempt::{Attempt, Broken, Ways};
+use crate::connection::{Peer, Proxy};
+use crate::endpoint::Endpoint;
 use crate::exchange::{Chunks, Ends, Head};
 use crate::pool::Pool;
+use crate::race::{Race, Request};
 use crate::tls::Trust;
 use std::io;
 use std::time::Duration;
@@ -31,15 +34,22 @@ pub struct Proxies {
     pub plain: Option<Proxy>,
 }
 
+/// Who is asked, on whose account, and who may end it.
+#[derive(Clone, Copy)]
+pub struct Asking<'a> {
+    pub peer: &'a Peer,
+    pub endpoint: &'a Endpoint,
+    pub interrupt: &'a Interrupt,
+    /// Whether a new connection is wanted.
+    pub is_new: bool,
+}
+
 /// An answer whose body is still to come.
 pub struct Answer<'a> {
     pub head: Head,
     client: &'a Client,
-    peer: &'a Peer,
-    connection: Connection,
-    /// What of the body came with the head: from `at` to `have` of the connection's head.
-    at: usize,
-    have: usize,
+    asking: Asking<'a>,
+    race: Race<'a>,
     rest: Rest,
 }
 
@@ -62,52 +72,35 @@ impl Client {
         proxy.as_ref().filter(|proxy| proxy.serves(peer))
     }
 
-    /// Sends `request` to `peer` and receives the head of the answer. A connection that waited and turns out to be
-    /// dead before a byte came is given up for a new one; there is no other second attempt. `is_new` wants a new one.
-    pub fn ask<'a>(
-        &'a self,
-        peer: &'a Peer,
-        request: &[u8],
-        is_new: bool,
-        interrupt: &Interrupt,
-    ) -> Result<Answer<'a>, Failure> {
+    /// Sends a request and receives the head of the answer. A connection that waited and turns out to be dead before a
+    /// byte came is given up for a new one. A request for a range may be asked by several attempts, see [`Race`].
+    pub fn ask<'a>(&'a self, asking: Asking<'a>, request: Request<'a>) -> Result<Answer<'a>, Failure> {
+        let Asking { peer, endpoint, interrupt, is_new } = asking;
         interrupt.check()?;
-        let waited = if is_new { None } else { self.pool.take(peer) };
-        if let Some(connection) = waited {
-            interrupt.watch(Some(connection.socket()))?;
-            match self.ask_over(connection, peer, request) {
-                Err(HeadFailure::Ended { has_begun: false, error }) if !is_stall(error.as_ref()) => {}
-                asked => return asked.map_err(|failure| failed(failure, peer, interrupt)),
+        let (addresses, trust, stall_limit) = (&self.addresses, &self.trust, self.stall_limit);
+        let ways = Ways { peer, addresses, trust, proxy: self.proxy(peer), stall_limit, endpoint, interrupt };
+        let answer = |mut race: Race<'a>| {
+            let head = race.head()?;
+            let rest = match head.ends {
+                Ends::After(0) => Rest::Ended,
+                Ends::After(bytes) => Rest::Bytes(bytes),
+                Ends::Chunked => Rest::Chunks(Chunks::default()),
+                Ends::WithConnection => Rest::ToEnd,
+            };
+            Ok(Answer { head, client: self, asking, race, rest })
+        };
+        if let Some(connection) = if is_new { None } else { self.pool.take(peer) } {
+            let first = Attempt::over(connection, (request.head)(0), ways);
+            match first.and_then(|first| answer(Race::new(request, ways, first))) {
+                Err(Broken::Ended { has_begun: false, error }) if !is_stall(error.as_ref()) => {}
+                asked => return asked.map_err(|broken| failed(broken, peer, interrupt)),
             }
             interrupt.check()?;
         }
-        let ways = Ways {
-            addresses: &self.addresses,
-            trust: &self.trust,
-            proxy: self.proxy(peer),
-            stall_limit: self.stall_limit,
-        };
-        let connection = Connection::open(peer, &ways, interrupt)?;
-        self.ask_over(connection, peer, request).map_err(|failure| failed(failure, peer, interrupt))
-    }
-
-    fn ask_over<'a>(
-        &'a self,
-        mut connection: Connection,
-        peer: &'a Peer,
-        request: &[u8],
-    ) -> Result<Answer<'a>, HeadFailure> {
-        if let Err(error) = connection.send(request) {
-            return Err(HeadFailure::Ended { has_begun: false, error: Some(error) });
-        }
-        let (head, have) = connection.receive_head(self.stall_limit)?;
-        let rest = match head.ends {
-            Ends::After(0) => Rest::Ended,
-            Ends::After(bytes) => Rest::Bytes(bytes),
-            Ends::Chunked => Rest::Chunks(Chunks::default()),
-            Ends::WithConnection => Rest::ToEnd,
-        };
-        Ok(Answer { at: head.bytes, head, client: self, peer, connection, have, rest })
+        let (host, port) = ways.door();
+        let first = Attempt::dial(addresses.of(host, port)?, (request.head)(0), ways);
+        let first = first.map_err(|failure| failed(failure.into(), peer, interrupt))?;
+        answer(Race::new(request, ways, first)).map_err(|broken| failed(broken, peer, interrupt))
     }
 }
 
@@ -116,14 +109,14 @@ fn is_stall(error: Option<&io::Error>) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
-fn failed(failure: HeadFailure, peer: &Peer, interrupt: &Interrupt) -> Failure {
+fn failed(broken: Broken, peer: &Peer, interrupt: &Interrupt) -> Failure {
     if let Err(stopped) = interrupt.check() {
         return stopped;
     }
-    match failure {
-        HeadFailure::Bad(failure) => failure,
-        HeadFailure::Ended { error: Some(error), .. } => Failure::io(format!("{} did not answer", peer.host), error),
-        HeadFailure::Ended { error: None, .. } => {
+    match broken {
+        Broken::Bad(failure) => failure,
+        Broken::Ended { error: Some(error), .. } => Failure::io(format!("{} did not answer", peer.host), error),
+        Broken::Ended { error: None, .. } => {
             Failure::new(Class::Storage, format!("{} ended the connection instead of answering", peer.host))
         }
     }
@@ -151,14 +144,10 @@ impl Answer<'_> {
             Rest::Bytes(left) => usize::try_from(left).unwrap_or(usize::MAX).min(into.len()),
             _ => into.len(),
         };
-        let bytes = if self.at < self.have {
-            let bytes = most.min(self.have - self.at);
-            into[..bytes].copy_from_slice(&self.connection.head[self.at..self.at + bytes]);
-            self.at += bytes;
-            bytes
-        } else {
-            self.connection.receive(&mut into[..most])?
-        };
+        let (bytes, head) = self.race.receive(&mut into[..most])?;
+        if let Some(head) = head {
+            self.head = head;
+        }
         match &mut self.rest {
             Rest::Bytes(_) if bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             Rest::Bytes(left) => {
@@ -175,17 +164,20 @@ impl Answer<'_> {
 
     fn receive_chunks(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Rest::Chunks(chunks) = &mut self.rest else { return Ok(0) };
-        if self.at == self.have {
-            let mut buffer = std::mem::take(&mut self.connection.head);
-            let received = self.connection.receive(&mut buffer);
-            self.connection.head = buffer;
-            (self.at, self.have) = (0, received?);
-            if self.have == 0 {
+        let lead = self.race.lead();
+        if lead.at == lead.have {
+            let mut buffer = std::mem::take(&mut lead.connection.head);
+            let received = self.race.receive(&mut buffer);
+            let lead = self.race.lead();
+            lead.connection.head = buffer;
+            (lead.at, lead.have) = (0, received?.0);
+            if lead.have == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        let (taken, given) = chunks.take(&self.connection.head[self.at..self.have], into).map_err(io::Error::other)?;
-        self.at += taken;
+        let lead = self.race.lead();
+        let (taken, given) = chunks.take(&lead.connection.head[lead.at..lead.have], into).map_err(io::Error::other)?;
+        lead.at += taken;
         if chunks.has_ended() {
             self.rest = Rest::Ended;
         }
@@ -213,14 +205,18 @@ impl Answer<'_> {
     }
 
     /// Hands the connection back if the body was read to its end and nothing came behind it; else it is closed.
-    pub fn finish(mut self, interrupt: &Interrupt) {
-        if matches!(self.rest, Rest::Chunks(_)) && self.at < self.have {
+    pub fn finish(mut self) {
+        let lead = self.race.lead();
+        if matches!(self.rest, Rest::Chunks(_)) && lead.at < lead.have {
             // The last chunk was read without the line that ends it, which is here already.
             let _ = self.receive(&mut [0]);
         }
-        let is_stopped = interrupt.watch(None).is_err();
-        if !is_stopped && self.head.keeps && matches!(self.rest, Rest::Ended) && self.at == self.have {
-            self.client.pool.give(self.peer, self.connection);
+        let is_stopped = self.asking.interrupt.watch(None).is_err();
+        if is_stopped || !self.head.keeps || !matches!(self.rest, Rest::Ended) {
+            return;
+        }
+        if let Some(lead) = self.race.into_lead().filter(|lead| lead.at == lead.have) {
+            self.client.pool.give(self.asking.peer, lead.connection);
         }
     }
 
@@ -229,3 +225,6 @@ impl Answer<'_> {
         matches!(self.rest, Rest::Ended)
     }
 }
+
+#[cfg(test)]
+mod tests;

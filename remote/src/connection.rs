@@ -1,27 +1,16 @@
-//! A connection to a server, with or without TLS, through a proxy or not. It blocks, and gives up where nothing moves.
+//! A connection to a server, with or without TLS. It waits as long as it is told to, or not at all.
 
-use crate::address::Addresses;
-use crate::exchange::{HEAD_BYTES_MAX, Head};
 use crate::tls::{Session, Trust};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use rustix::net::{RecvFlags, recv};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, connect, recv, socket_with};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use uringload_core::store::Interrupt;
-use uringload_core::store::{Class, Failure};
-
-/// Longest wait for an address to answer, in all for the addresses of a host.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// The same for one of several addresses.
-const ADDRESS_LIMIT: Duration = Duration::from_secs(3);
-/// The same for what answers at once or not at all: the metadata of a machine in a cloud.
-const METADATA_LIMIT: Duration = Duration::from_secs(1);
-/// Bytes received for a head at a time.
-const HEAD_BYTES: usize = 4 << 10;
+use std::time::Duration;
+use uringload_core::store::Failure;
 
 /// Whom a connection is to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,16 +82,6 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// What it takes to connect.
-pub struct Ways<'a> {
-    pub addresses: &'a Addresses,
-    pub trust: &'a Result<Trust, Failure>,
-    /// The proxy, if it serves the peer.
-    pub proxy: Option<&'a Proxy>,
-    /// How long nothing may move.
-    pub stall_limit: Duration,
-}
-
 /// A connection.
 pub struct Connection {
     socket: Arc<TcpStream>,
@@ -111,83 +90,105 @@ pub struct Connection {
     pub head: Vec<u8>,
     /// Whether it has served an exchange before.
     pub is_used: bool,
+    /// How long a receive waits for a byte.
+    patience: Duration,
+}
+
+/// A socket, as a session receives from it.
+struct Wire<'a> {
+    socket: &'a TcpStream,
+    waits: bool,
+}
+
+impl Read for Wire<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let flags = if self.waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        Ok(recv(self.socket, into, flags)?.1)
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&mut &*self.socket).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Connection {
-    /// Connects to `peer`.
-    pub fn open(peer: &Peer, ways: &Ways, interrupt: &Interrupt) -> Result<Connection, Failure> {
-        let (host, port) = ways.proxy.map_or((&*peer.host, peer.port), |proxy| (&*proxy.host, proxy.port));
-        let socket = connect(host, port, peer.is_metadata(), ways.addresses)?;
-        let limit = if peer.is_metadata() { METADATA_LIMIT } else { ways.stall_limit };
-        let set = socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(limit)));
-        set.and_then(|()| socket.set_write_timeout(Some(limit)))
-            .map_err(|error| Failure::io(format!("a socket to {host} cannot be set up"), error))?;
-        let mut connection = Connection { socket: Arc::new(socket), session: None, head: Vec::new(), is_used: false };
-        interrupt.watch(Some(&connection.socket))?;
-        if peer.is_secure {
-            if let Some(proxy) = ways.proxy {
-                connection.tunnel(peer, proxy, limit)?;
-            }
-            let trust = ways.trust.as_ref().map_err(Failure::clone)?;
-            let session = Session::open(trust, &peer.host, &*connection.socket);
-            connection.session = Some(Box::new(session.map_err(|failure| interrupt.check().err().unwrap_or(failure))?));
+    /// Begins to connect to `address`, and does not wait. When the socket can be written to, [`begin`](Self::begin)
+    /// says whether it has worked.
+    pub fn dial(address: SocketAddr) -> io::Result<Connection> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        Ok(connection)
+        let socket = Arc::new(TcpStream::from(socket));
+        Ok(Connection { socket, session: None, head: Vec::new(), is_used: false, patience: Duration::ZERO })
+    }
+
+    /// Sets up a socket that has connected: no send of it waits longer than `limit`, and no receive longer than
+    /// `patience`.
+    pub fn begin(&mut self, limit: Duration, patience: Duration) -> io::Result<()> {
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error);
+        }
+        self.socket.set_nonblocking(false)?;
+        self.socket.set_nodelay(true)?;
+        self.socket.set_write_timeout(Some(limit))?;
+        self.be_patient(patience)
+    }
+
+    /// Waits about this long for bytes from now on. A call of the system is made where it was much less or much more.
+    pub fn be_patient(&mut self, patience: Duration) -> io::Result<()> {
+        if self.patience < patience || self.patience > patience * 2 {
+            self.patience = patience + patience / 4;
+            self.socket.set_read_timeout(Some(self.patience))?;
+        }
+        Ok(())
+    }
+
+    /// Begins TLS with `host`.
+    pub fn secure(&mut self, trust: &Trust, host: &str) -> Result<(), Failure> {
+        self.session = Some(Box::new(Session::new(trust, host)?));
+        Ok(())
+    }
+
+    /// Goes on with the handshake of TLS, without waiting: whether it is through.
+    pub fn shake(&mut self, host: &str) -> Result<bool, Failure> {
+        let Some(session) = &mut self.session else { return Ok(true) };
+        session.shake(host, Wire { socket: &self.socket, waits: false })
     }
 
     pub fn socket(&self) -> &Arc<TcpStream> {
         &self.socket
     }
 
-    /// Sends all of `bytes`.
+    /// Sends all of `bytes`. They are a request, for which an idle connection has room.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.session {
-            Some(session) => session.send(&*self.socket, bytes),
+            Some(session) => session.send(Wire { socket: &self.socket, waits: true }, bytes),
             None => (&*self.socket).write_all(bytes),
         }
     }
 
-    /// Receives at least a byte into `into`, which has room; 0 when the peer has ended.
-    pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    /// Receives at least a byte into `into`, which has room; 0 when the peer has ended. Fails with `WouldBlock` where
+    /// nothing is there, or came for as long as the connection is patient if it `waits`.
+    pub fn receive(&mut self, into: &mut [u8], waits: bool) -> io::Result<usize> {
         loop {
+            let mut wire = Wire { socket: &self.socket, waits };
             let received = match &mut self.session {
-                Some(session) => session.receive(&*self.socket, into),
-                None => (&*self.socket).read(into),
+                Some(session) => session.receive(wire, into),
+                None => wire.read(into),
             };
             match received {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came for too long"));
-                }
                 received => return received,
-            }
-        }
-    }
-
-    /// Receives the head of an answer into `self.head`, perhaps with the beginning of its body: the head, and how many
-    /// bytes are there. A head that drips ends with `limit`.
-    pub fn receive_head(&mut self, limit: Duration) -> Result<(Head, usize), HeadFailure> {
-        let until = Instant::now() + limit;
-        let mut have = 0;
-        loop {
-            if self.head.len() < have + HEAD_BYTES {
-                self.head.resize(have + HEAD_BYTES, 0);
-            }
-            let mut into = std::mem::take(&mut self.head);
-            let received = self.receive(&mut into[have..]);
-            self.head = into;
-            match received {
-                Ok(0) => return Err(HeadFailure::Ended { has_begun: have > 0, error: None }),
-                Ok(bytes) => have += bytes,
-                Err(error) => return Err(HeadFailure::Ended { has_begun: have > 0, error: Some(error) }),
-            }
-            let room = have.min(HEAD_BYTES_MAX + HEAD_BYTES);
-            if let Some(head) = Head::parse(&self.head[..room]).map_err(HeadFailure::Bad)? {
-                return Ok((head, have));
-            }
-            if Instant::now() >= until {
-                let what = format!("the head of the answer did not end within {} s", limit.as_secs());
-                return Err(HeadFailure::Bad(Failure::new(Class::Storage, what)));
             }
         }
     }
@@ -199,29 +200,7 @@ impl Connection {
         }
         let mut byte = [0u8; 1];
         let peeked = recv(&*self.socket, byte.as_mut_slice(), RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        matches!(peeked, Err(rustix::io::Errno::AGAIN))
-    }
-
-    /// Asks the proxy for a way to `peer`.
-    fn tunnel(&mut self, peer: &Peer, proxy: &Proxy, limit: Duration) -> Result<(), Failure> {
-        let name = format!("{}:{}", peer.host, peer.port);
-        let request = format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n{}\r\n", proxy.authorization());
-        let broke = |error| Failure::io(format!("the proxy {} did not answer", proxy.host), error);
-        self.send(request.as_bytes()).map_err(broke)?;
-        let (head, have) = self.receive_head(limit).map_err(|failure| match failure {
-            HeadFailure::Bad(failure) => failure,
-            HeadFailure::Ended { error, .. } => broke(error.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
-        })?;
-        match head.status {
-            200 if head.is_page || have > head.bytes => {
-                Err(Failure::new(Class::Storage, format!("the proxy {} answered 200 text/html", proxy.host))
-                    .with_remedy("check the proxy, or name the host in NO_PROXY"))
-            }
-            200..=299 => Ok(()),
-            407 => Err(Failure::new(Class::Refused, format!("the proxy {} asks who you are", proxy.host))
-                .with_remedy("write user and password into the URL of the proxy")),
-            status => Err(Failure::new(Class::Storage, format!("the proxy {} answered {status}", proxy.host))),
-        }
+        matches!(peeked, Err(Errno::AGAIN))
     }
 }
 
@@ -229,37 +208,4 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Connection({:?})", self.socket.peer_addr().ok())
     }
-}
-
-/// Why there is no head.
-pub enum HeadFailure {
-    /// The connection ended or stalled, after a byte of it or before.
-    Ended { has_begun: bool, error: Option<io::Error> },
-    /// What came is no good.
-    Bad(Failure),
-}
-
-fn connect(host: &str, port: u16, is_metadata: bool, addresses: &Addresses) -> Result<TcpStream, Failure> {
-    let until = Instant::now() + if is_metadata { METADATA_LIMIT } else { CONNECT_LIMIT };
-    let candidates = addresses.of(host, port)?;
-    let mut last: Option<(SocketAddr, io::Error)> = None;
-    for (at, address) in candidates.iter().enumerate() {
-        let left = until.saturating_duration_since(Instant::now());
-        let limit = if at + 1 == candidates.len() { left } else { left.min(ADDRESS_LIMIT) };
-        if limit.is_zero() {
-            break;
-        }
-        match TcpStream::connect_timeout(address, limit) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => {
-                addresses.is_dead(host, *address);
-                last = Some((*address, error));
-            }
-        }
-    }
-    let (what, error) = match last {
-        Some((address, error)) => (format!("there is no connection to {host} ({address})"), error),
-        None => (format!("there is no connection to {host}"), io::ErrorKind::TimedOut.into()),
-    };
-    Err(Failure::io(what, error).with_remedy("check the endpoint, the network and the firewall"))
 }

@@ -1,8 +1,10 @@
 //! object_store's requests for credentials, over our own connections. Each blocks the thread that asks, so none of its
 //! futures is ever pending, and no runtime is needed.
 
-use crate::client::Client;
+use crate::client::{Asking, Client};
 use crate::connection::Peer;
+use crate::endpoint::Endpoint;
+use crate::race::Request;
 use crate::url::split_port;
 use async_trait::async_trait;
 use object_store::ClientOptions;
@@ -79,11 +81,15 @@ impl Connector {
         let body = request.body().as_bytes().map_or(&b""[..], |body| body);
         bytes.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
         bytes.extend_from_slice(body);
-        let interrupt = Interrupt::new();
-        let mut answer = self.client.ask(&peer, &bytes, false, &interrupt)?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Failure::new(Class::Invalid, "a request for credentials has bytes that are no text"))?;
+        let (endpoint, interrupt) = (Endpoint::default(), Interrupt::new());
+        let asking = Asking { peer: &peer, endpoint: &endpoint, interrupt: &interrupt, is_new: false };
+        let head = |_| text.clone();
+        let mut answer = self.client.ask(asking, Request { head: &head, asked: None })?;
         let body = answer.collect(ANSWER_BYTES_MAX)?;
         let status = answer.head.status;
-        answer.finish(&interrupt);
+        answer.finish();
         let response = http::Response::builder().status(status).body(body.into());
         response.map_err(|error| Failure::new(Class::Storage, "the answer has no status").with_source(error))
     }

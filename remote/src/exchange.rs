@@ -66,6 +66,13 @@ pub struct Asked {
     pub expected: Option<Version>,
 }
 
+impl Asked {
+    /// The field `Range` for it, without its first bytes.
+    pub fn range(&self, without: u64) -> String {
+        format!("bytes={}-{}", self.offset + without, self.offset.saturating_add(self.bytes - 1))
+    }
+}
+
 /// What of it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {

@@ -117,7 +117,8 @@ impl Store {
         let (mut pause, begun) = (FIRST_PAUSE, Instant::now());
         loop {
             let mut page = None;
-            let asked = self.ask(None, query, "", false, interrupt, &mut |answer| {
+            self.endpoint.note_list();
+            let asked = self.ask(None, query, None, false, interrupt, &mut |answer| {
                 not_encoded(&answer.head)?;
                 page = Some(parse(&answer.collect(PAGE_BYTES_MAX)?)?);
                 Ok(())

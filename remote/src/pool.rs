@@ -82,11 +82,8 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Addresses;
-    use crate::connection::Ways;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
-    use uringload_core::store::Interrupt;
 
     struct Server {
         listener: TcpListener,
@@ -101,12 +98,10 @@ mod tests {
         }
 
         fn connect(&self) -> (Connection, TcpStream) {
-            let addresses = Addresses::default();
-            let trust =
-                Err(uringload_core::store::Failure::new(uringload_core::store::Class::Unavailable, "no TLS here"));
-            let ways = Ways { addresses: &addresses, trust: &trust, proxy: None, stall_limit: Duration::from_secs(5) };
-            let connection = Connection::open(&self.peer, &ways, &Interrupt::new()).unwrap();
-            (connection, self.listener.accept().unwrap().0)
+            let mut connection = Connection::dial(self.listener.local_addr().unwrap()).unwrap();
+            let accepted = self.listener.accept().unwrap().0;
+            connection.begin(Duration::from_secs(5), Duration::from_secs(5)).unwrap();
+            (connection, accepted)
         }
     }
 

@@ -1,12 +1,14 @@
 //! A bucket, a container or a host: reads of ranges and listings, each in the thread that asks.
 
 use crate::access::{Access, nowhere, peer_of};
-use crate::client::Answer;
+use crate::client::{Answer, Asking};
 use crate::clock;
 use crate::connection::Peer;
 use crate::credentials::{Authority, Desk, Granted};
+use crate::endpoint::Endpoint;
 use crate::exchange::Asked;
 use crate::lock::{BRIEF, lock};
+use crate::race::Request;
 use crate::refusal::{REFUSAL_BYTES_MAX, Refusal, refusal};
 use crate::sign::{AZURE_VERSION, Question};
 use crate::url::{Scheme, Url, encode_key, encode_path};
@@ -19,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use uringload_core::Result;
 use uringload_core::store::Interrupt;
-use uringload_core::store::{self, Known, ListOptions, Listed, Note, Page, Read, Version};
+use uringload_core::store::{self, Counts, Known, ListOptions, Listed, Note, Page, Read, Version};
 use uringload_core::store::{Class, Failure};
 
 /// Redirections that are followed for one request.
@@ -36,6 +38,7 @@ pub struct Store {
     account: String,
     base: Mutex<Arc<Base>>,
     notes: AtomicU32,
+    pub(crate) endpoint: Endpoint,
 }
 
 /// Where a store is.
@@ -87,8 +90,9 @@ impl Store {
             return Err(Failure::new(Class::Invalid, what).with_remedy("use https://, or say allow_http"));
         }
         let desk = access.desk(url.scheme(), &account);
-        let base = Mutex::new(Arc::new(base));
-        Ok(Store { url: url.clone(), access: access.clone(), desk, account, base, notes: AtomicU32::new(0) })
+        let (base, notes) = (Mutex::new(Arc::new(base)), AtomicU32::new(0));
+        let (url, access, endpoint) = (url.clone(), access.clone(), Endpoint::default());
+        Ok(Store { url, access, desk, account, base, notes, endpoint })
     }
 
     /// The URL that it was opened with.
@@ -104,10 +108,9 @@ impl Store {
         is_new: bool,
         interrupt: &Interrupt,
     ) -> std::result::Result<Read, Failure> {
-        let range = format!("bytes={}-{}", asked.offset, asked.offset.saturating_add(asked.bytes - 1));
         let query = self.url.query(key).unwrap_or_default();
         let mut read = None;
-        let refused = self.ask(Some(key), query, &range, is_new, interrupt, &mut |answer| {
+        let refused = self.ask(Some(key), query, Some(asked), is_new, interrupt, &mut |answer| {
             let taken = answer.head.judge(asked)?;
             let (bytes, ended) = answer.receive(&mut into[..taken.bytes as usize]);
             if let Err(error) = ended
@@ -152,13 +155,13 @@ impl Store {
         }
     }
 
-    /// Asks for an object, or for the store itself, and gives `take` an answer of success. What a server says
-    /// about the region, its clock, the credentials and other places is followed, each once. A refusal comes back.
+    /// Asks for a range of an object, or for the store itself, and gives `take` an answer of success. What a server
+    /// says about the region, its clock, the credentials and other places is followed, each once. A refusal comes back.
     pub(crate) fn ask(
         &self,
         key: Option<&[u8]>,
         query: &str,
-        range: &str,
+        asked: Option<&Asked>,
         is_new: bool,
         interrupt: &Interrupt,
         take: &mut dyn FnMut(&mut Answer) -> std::result::Result<(), Failure>,
@@ -168,21 +171,29 @@ impl Store {
         let mut target = base.target(&self.url, key, query);
         let (mut redirections, mut is_moved, mut is_renewed, mut is_set) = (0, false, false, false);
         loop {
-            let head = self.head(&target, &base.region, &granted, range);
-            let mut answer = self.access.inner().client.ask(&target.peer, head.as_bytes(), is_new, interrupt)?;
+            let head = |from| {
+                let range = asked.map_or(String::new(), |asked| asked.range(from));
+                self.head(&target, &base.region, &granted, &range)
+            };
+            let asking = Asking { peer: &target.peer, endpoint: &self.endpoint, interrupt, is_new };
+            let request = Request { head: &head, asked: asked.copied() };
+            let mut answer = self.access.inner().client.ask(asking, request)?;
             let status = answer.head.status;
             let has_range = status == 416 && answer.head.range.is_some();
             if (matches!(status, 200 | 206) && !(answer.head.is_page && self.is_signed())) || has_range {
                 take(&mut answer)?;
-                answer.finish(interrupt);
+                answer.finish();
                 return Ok(None);
             }
             let location = answer.head.location.take();
             let body = answer.collect(REFUSAL_BYTES_MAX).unwrap_or_default();
             let is_signed = !matches!(granted.authority, Authority::Anonymous);
             let refusal = refusal(&answer.head, &body, &granted.told, is_signed);
+            if refusal.failure.class() == Class::Throttled {
+                self.endpoint.note_throttled();
+            }
             let date = answer.head.date;
-            answer.finish(interrupt);
+            answer.finish();
             interrupt.check()?;
             if let Some(region) = refusal.region.as_ref().filter(|region| self.is_elsewhere(region, &base, is_moved)) {
                 is_moved = true;
@@ -362,6 +373,10 @@ impl store::Store for Store {
             (None, Err(failure)) => failure.to_string(),
         };
         Some(format!("{scheme}://{}, {right}", base.peer.authority()))
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        Some(self.endpoint.counts(self.base().ok()?.host.clone()))
     }
 
     fn notes(&self) -> Vec<Note> {

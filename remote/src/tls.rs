@@ -109,14 +109,14 @@ enum Next {
 }
 
 impl Session {
-    /// Shakes hands with `host` over `socket`.
-    pub fn open<S: Read + Write>(trust: &Trust, host: &str, mut socket: S) -> Result<Session, Failure> {
+    /// One with `host`, which has still to [`shake`](Session::shake) hands.
+    pub fn new(trust: &Trust, host: &str) -> Result<Session, Failure> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| {
             Failure::new(Class::Invalid, format!("{host} is no name for a certificate")).with_source(error)
         })?;
         let state = UnbufferedClientConnection::new(trust.config()?, name).map_err(|error| broken(host, error))?;
-        let mut session = Session {
+        Ok(Session {
             state,
             incoming: vec![0; INCOMING_BYTES],
             start: 0,
@@ -125,16 +125,25 @@ impl Session {
             taken: 0,
             outgoing: Vec::new(),
             has_ended: false,
-        };
+        })
+    }
+
+    /// Shakes hands over `socket`: whether that is done, or it has to go on when more bytes are there.
+    pub fn shake<S: Read + Write>(&mut self, host: &str, mut socket: S) -> Result<bool, Failure> {
         loop {
-            match session.step(&mut socket, &mut [], &mut 0).map_err(|error| told(host, error))? {
-                Next::Ready => return Ok(session),
-                Next::Step => {}
-                Next::Bytes if session.fill(&mut socket).map_err(|error| told(host, error))? == 0 => {
+            match self.step(&mut socket, &mut [], &mut 0).map_err(|error| told(host, error))? {
+                Next::Ready => return Ok(true),
+                Next::Step => continue,
+                Next::Bytes => {}
+            }
+            match self.fill(&mut socket) {
+                Ok(0) => {
                     let what = format!("{host} ended the connection while shaking hands for TLS");
                     return Err(Failure::new(Class::Storage, what));
                 }
-                Next::Bytes => {}
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(told(host, error)),
             }
         }
     }
@@ -155,7 +164,8 @@ impl Session {
         self.flush(&mut socket)
     }
 
-    /// Receives into `into`, at least a byte; 0 when the peer has ended in order.
+    /// Receives into `into`, at least a byte; 0 when the peer has ended in order. Fails with `WouldBlock` where the
+    /// socket does, and goes on later: what came is kept.
     pub fn receive<S: Read + Write>(&mut self, mut socket: S, into: &mut [u8]) -> io::Result<usize> {
         let mut given = self.take(into);
         while given < into.len() {
@@ -288,9 +298,6 @@ impl Session {
             match socket.read(&mut self.incoming[self.end..]) {
                 // A socket with a limit for silence is not restarted after a signal.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came for too long"));
-                }
                 received => {
                     let bytes = received?;
                     self.end += bytes;

@@ -1,5 +1,6 @@
 //! The client against a server that answers by a script: what is right, and each way to be wrong.
 
+mod hedges;
 mod lists;
 mod reads;
 mod secure;

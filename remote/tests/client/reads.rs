@@ -23,7 +23,8 @@ fn any_range_comes_as_it_is() {
         assert_eq!(found, &whole[at..end], "{at} {bytes}");
         assert_eq!((read.total, read.version.unwrap().known_by()), (Some(300_000), Known::Etag));
     }
-    assert_eq!((server.asked().len(), server.connections()), (200, 1));
+    let hedges = store.counts().unwrap().hedges as usize;
+    assert_eq!((server.asked().len(), server.connections()), (200 + hedges, 1 + hedges));
     assert!(server.asked().iter().all(|request| request.field("accept-encoding") == "identity"));
     for offset in [300_000, 300_001, u64::MAX / 2, u64::MAX - 2] {
         let (_, read) = read(&store, b"data/k", offset, 5).unwrap();
@@ -184,7 +185,8 @@ fn many_threads_share_what_waits() {
             });
         }
     });
-    assert_eq!(server.asked().len(), 640);
+    // A second attempt at a request is counted as one.
+    assert_eq!(server.asked().len() as u64, 640 + store.counts().unwrap().hedges);
     // The server counts a connection late, so a few more than threads may have been made.
     assert!(server.connections() <= 32, "{}", server.connections());
 }
