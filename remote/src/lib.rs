@@ -1,8 +1,8 @@
 //! Reads ranges of objects in S3, GCS, Azure and behind HTTP into memory that is given, in the thread that asks.
 //!
 //! A [`Store`] is a bucket, a container or a host; [`Access`] is how stores are reached, and shares connections and
-//! credentials among them. Each call blocks its thread: there is no runtime, no thread of ours, and nothing that a fork
-//! could leave locked. A read makes one request, receives into the slice that it is given, and compares the head of the
+//! credentials among them. Each call blocks its thread: there is no runtime, no thread that outlives a call, and nothing
+//! that a fork could leave locked. A read makes one request, receives into the slice that it is given, and compares the head of the
 //! answer with the question before a byte counts. Whether to ask again is for the caller to say, by the
 //! [`Class`](uringload_core::store::Class) of the failure; a listing alone asks for a page again.
 //!
@@ -58,6 +58,7 @@ mod credentials;
 mod access;
 mod refusal;
 mod listing;
+mod middle;
 mod store;
 mod list;
 

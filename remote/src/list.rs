@@ -1,7 +1,10 @@
 //! Lists a store page by page. What a server says of the next page is checked, so that no listing goes on for ever.
 
+mod ranges;
+
 use crate::exchange::Head;
 use crate::listing::{RawPage, parse};
+use crate::middle::Looks;
 use crate::store::Store;
 use crate::url::{Scheme, encode_query};
 use std::ops::ControlFlow;
@@ -9,10 +12,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use uringload_core::store::Interrupt;
 use uringload_core::store::{Class, Failure};
-use uringload_core::store::{ListOptions, Listed, Note, Page};
+use uringload_core::store::{ListOptions, Listed, Note, Object, Page};
 
 /// Longest page, in bytes: 1000 keys of 1 KiB, each letter encoded, are 3 MiB; Azure gives 5000.
 const PAGE_BYTES_MAX: usize = 32 << 20;
+/// Pages that are listed one after another before several are asked for at once: what is short costs no request more.
+const PAGES_ALONE: u64 = 4;
+/// Of so many names one is looked at.
+const NOTED_EVERY: usize = 8;
 /// How long a page is asked for that a server throttles, or that does not come: nothing above asks for one again.
 const THROTTLED_FOR: Duration = Duration::from_secs(120);
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
@@ -26,6 +33,9 @@ const PAUSE_STEP: Duration = Duration::from_millis(50);
 impl Store {
     /// Lists the objects whose keys begin with `prefix`, and gives each page to `take` until that breaks. A page that
     /// a server throttles is asked for for two minutes, one that does not come for 5 s.
+    ///
+    /// Behind the first few pages, where the store can begin a listing anywhere, ranges of keys are listed at once and
+    /// joined in order ([`ranges`]). Threads for them end before this returns.
     ///
     /// # Errors
     ///
@@ -42,49 +52,63 @@ impl Store {
             let failure = Failure::new(Class::Unavailable, "a server of HTTP has no listing");
             return Err(failure.with_remedy("name the objects one by one, or give a dataset with an index"));
         }
+        // Azure has no beginning but the first key, and what is folded may come again behind a beginning.
         let is_azure = self.url().scheme() == Scheme::Azure;
-        let mut listed = Listed::default();
-        let mut place: Option<String> = None;
-        let mut order = Order::new(options.after.clone());
+        let mut is_split = !is_azure && !options.folders;
+        let mut course = Course::new(options.after.clone());
         loop {
-            listed.pages += 1;
-            let number = listed.pages;
-            let of_page = |failure: Failure| numbered(failure, number);
-            let query = self.list_query(prefix, options, place.as_deref());
-            let mut page = self.page(&query, interrupt).map_err(of_page)?;
-            if page.next.is_some() && page.next == place {
-                return Err(of_page(corrupt("says that the next page is this one")));
-            }
-            if page.has_weak_etag {
-                self.note(Note::WeakEtag);
-            }
-            if is_azure {
-                page.objects.retain(|object| options.after.as_ref().is_none_or(|after| object.key > *after));
-                page.folders_after(options.after.as_deref());
-            }
-            for object in &page.objects {
-                if !object.key.starts_with(prefix) {
-                    return Err(of_page(corrupt("has a key that was not asked for")));
-                }
-                if !is_azure && !order.goes_on(&object.key) {
-                    return Err(of_page(corrupt("has a key that is not behind the one before it")));
+            if is_split && course.listed.pages >= PAGES_ALONE && course.order.is_by_bytes {
+                is_split = false;
+                if ranges::list(self, prefix, &mut course, interrupt, take)?.is_break() {
+                    return Ok(course.listed);
                 }
             }
-            listed.objects += page.objects.len() as u64;
-            listed.markers += page.markers;
-            place = page.next;
+            course.listed.pages += 1;
+            let number = course.listed.pages;
+            let after = course.after.as_deref().filter(|_| course.place.is_none());
+            let query = self.list_query(prefix, options.folders, after, course.place.as_deref());
+            let asked = self.page(&query, interrupt).and_then(|(page, _)| {
+                let mut page = self.judged(page, prefix, course.place.as_deref())?;
+                if is_azure {
+                    page.objects.retain(|object| options.after.as_ref().is_none_or(|after| object.key > *after));
+                    page.folders_after(options.after.as_deref());
+                } else {
+                    course.order.check(&page)?;
+                }
+                Ok(page)
+            });
+            let page = asked.map_err(|failure| numbered(failure, number))?;
+            if is_split {
+                course.note(&page.objects, prefix);
+            }
+            course.listed.objects += page.objects.len() as u64;
+            course.listed.markers += page.markers.len() as u64;
+            course.place = page.next;
             let given = take(Page { number, objects: page.objects, folders: page.prefixes });
-            if given.is_break() || place.is_none() {
-                return Ok(listed);
+            if given.is_break() || course.place.is_none() {
+                return Ok(course.listed);
             }
         }
     }
 
+    /// A page that says nothing against the question.
+    fn judged(&self, page: RawPage, prefix: &[u8], place: Option<&str>) -> Result<RawPage, Failure> {
+        if page.next.is_some() && page.next.as_deref() == place {
+            return Err(corrupt("says that the next page is this one"));
+        }
+        if page.has_weak_etag {
+            self.note(Note::WeakEtag);
+        }
+        if page.objects.iter().any(|object| !object.key.starts_with(prefix)) {
+            return Err(corrupt("has a key that was not asked for"));
+        }
+        Ok(page)
+    }
+
     /// The query of a page: its names in ascending order, as a signature wants them.
-    fn list_query(&self, prefix: &[u8], options: &ListOptions, place: Option<&str>) -> String {
+    fn list_query(&self, prefix: &[u8], folders: bool, after: Option<&[u8]>, place: Option<&str>) -> String {
         let place = place.map(str::as_bytes);
-        let delimiter = options.folders.then_some(&b"/"[..]);
-        let after = options.after.as_deref().filter(|_| place.is_none());
+        let delimiter = folders.then_some(&b"/"[..]);
         let pairs: [(&str, Option<&[u8]>); 6] = match self.url().scheme() {
             Scheme::Azure => [
                 ("comp", Some(b"list")),
@@ -113,8 +137,9 @@ impl Store {
         query
     }
 
-    fn page(&self, query: &str, interrupt: &Interrupt) -> Result<RawPage, Failure> {
-        let (mut pause, begun) = (FIRST_PAUSE, Instant::now());
+    /// Asks for a page until it comes; also whether a server asked for fewer requests meanwhile.
+    fn page(&self, query: &str, interrupt: &Interrupt) -> Result<(RawPage, bool), Failure> {
+        let (mut pause, begun, mut is_throttled) = (FIRST_PAUSE, Instant::now(), false);
         loop {
             let mut page = None;
             self.endpoint.note_list();
@@ -124,11 +149,12 @@ impl Store {
                 Ok(())
             });
             let failure = match (asked, page) {
-                (Ok(None), Some(page)) => return Ok(page),
+                (Ok(None), Some(page)) => return Ok((page, is_throttled)),
                 (Ok(refusal), _) => refusal.map_or_else(|| corrupt("is empty"), |refusal| refusal.failure),
                 (Err(failure), _) => failure,
             };
             interrupt.watch(None)?;
+            is_throttled |= failure.class() == Class::Throttled;
             let limit = match failure.class() {
                 Class::Throttled => THROTTLED_FOR,
                 Class::Storage => UNREACHED_FOR,
@@ -147,6 +173,38 @@ impl Store {
     }
 }
 
+/// How far a listing has come.
+struct Course {
+    listed: Listed,
+    /// Where the next page begins: at the server's mark, or else behind this key.
+    place: Option<String>,
+    after: Option<Vec<u8>>,
+    order: Order,
+    /// The first key, and what the names behind the prefix look like.
+    first: Option<Vec<u8>>,
+    looks: Looks,
+}
+
+impl Course {
+    fn new(after: Option<Vec<u8>>) -> Course {
+        let (order, looks) = (Order::new(after.clone()), Looks::default());
+        Course { listed: Listed::default(), place: None, after, order, first: None, looks }
+    }
+
+    fn note(&mut self, objects: &[Object], prefix: &[u8]) {
+        if let Some(object) = objects.first() {
+            self.first.get_or_insert_with(|| object.key.clone());
+        }
+        note(&mut self.looks, objects, prefix);
+    }
+}
+
+/// Notes what some of the names look like, and the last.
+fn note(looks: &mut Looks, objects: &[Object], prefix: &[u8]) {
+    let some = objects.iter().step_by(NOTED_EVERY).chain(objects.last());
+    some.for_each(|object| looks.note(&object.key[prefix.len()..]));
+}
+
 /// The order of a listing, which shows that no key comes twice and that it ends.
 struct Order {
     last: Option<Vec<u8>>,
@@ -161,6 +219,13 @@ impl Order {
         Order { last: after, is_by_bytes: true, is_by_folders: true }
     }
 
+    fn check(&mut self, page: &RawPage) -> Result<(), Failure> {
+        if page.objects.iter().all(|object| self.goes_on(&object.key)) {
+            return Ok(());
+        }
+        Err(corrupt("has a key that is not behind the one before it"))
+    }
+
     /// Whether `key` is behind all before it, in one and the same order.
     fn goes_on(&mut self, key: &[u8]) -> bool {
         if let Some(last) = &self.last {
@@ -173,7 +238,10 @@ impl Order {
             self.is_by_bytes &= by_bytes;
             self.is_by_folders &= by_folders;
         }
-        self.last = Some(key.to_vec());
+        match &mut self.last {
+            Some(last) => key.clone_into(last),
+            None => self.last = Some(key.to_vec()),
+        }
         self.is_by_bytes || self.is_by_folders
     }
 }

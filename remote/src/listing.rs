@@ -16,8 +16,8 @@ pub struct RawPage {
     pub prefixes: Vec<Vec<u8>>,
     /// Where the next page begins; nothing on the last.
     pub next: Option<String>,
-    /// Objects left out: of 0 bytes with a `/` at the end, or folders of Azure.
-    pub markers: u64,
+    /// Keys of objects left out: of 0 bytes with a `/` at the end, or folders of Azure.
+    pub markers: Vec<Vec<u8>>,
     pub has_weak_etag: bool,
 }
 
@@ -159,7 +159,7 @@ impl Walk {
                 (false, false) => name.written.into_bytes(),
             };
             if found.is_folder || size == 0 && key.ends_with(b"/") {
-                page.markers += 1;
+                page.markers.push(key);
                 continue;
             }
             page.has_weak_etag |= found.versions.has_weak_etag;
@@ -198,7 +198,7 @@ mod tests {
         let page = parse(S3.as_bytes()).unwrap();
         let found: Vec<_> = page.objects.iter().map(|object| (object.key.as_slice(), object.size)).collect();
         assert_eq!(found, [(b"p/a & b\t".as_slice(), 3), (b"p/full/", 1)]);
-        assert_eq!((page.next.as_deref(), page.markers), (Some("a&b="), 1));
+        assert_eq!((page.next.as_deref(), page.markers), (Some("a&b="), vec![b"p/folder/".to_vec()]));
         assert_eq!(page.prefixes, [b"p/x/"]);
         let mut head = Versions::default();
         head.take_etag("\"e\"");
@@ -227,7 +227,7 @@ mod tests {
             <ResourceType>directory</ResourceType></Properties></Blob>
             <BlobPrefix><Name>p/</Name></BlobPrefix></Blobs><NextMarker/></EnumerationResults>"#;
         let page = parse(text.as_bytes()).unwrap();
-        assert_eq!((page.objects.len(), page.markers, page.next, page.prefixes.len()), (1, 1, None, 1));
+        assert_eq!((page.objects.len(), page.markers.len(), page.next, page.prefixes.len()), (1, 1, None, 1));
         assert_eq!((page.objects[0].key.as_slice(), page.objects[0].size), (b"a\xffb+".as_slice(), 9));
         assert_eq!(page.objects[0].version.unwrap().known_by(), Known::Etag);
     }

@@ -231,6 +231,12 @@ impl Store {
         !matches!(self.url.scheme(), Scheme::Http | Scheme::Https)
     }
 
+    /// Whether it is a service of a cloud that lists keys by their bytes, and no other server of its protocol.
+    pub(crate) fn is_of_cloud(&self) -> bool {
+        let is_known = matches!(self.url.scheme(), Scheme::S3 | Scheme::Gcs);
+        is_known && matches!(self.access.endpoint(self.url.scheme()), Ok(None))
+    }
+
     fn is_elsewhere(&self, region: &str, base: &Base, is_moved: bool) -> bool {
         self.url.scheme() == Scheme::S3 && !is_moved && region != base.region
     }

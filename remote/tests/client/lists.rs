@@ -208,3 +208,94 @@ fn gcs_lists_with_a_token() {
     let wrong = AccessOptions { credentials: keys(), ..options };
     assert_eq!(all(&open("gs://bucket/data/", wrong)).1.unwrap_err().class(), Class::Invalid);
 }
+
+/// A server of these keys, with pages of five, in the order that `sorts` gives them.
+fn bucket(mut keys: Vec<String>, sorts: fn(&mut Vec<String>)) -> Server {
+    sorts(&mut keys);
+    Server::new(move |request| {
+        let value = |name: &str| {
+            let pair = request.query().split('&').find_map(|pair| pair.strip_prefix(name));
+            pair.map(|value| value.replace("%2F", "/"))
+        };
+        let order = |one: &str, other: &str| {
+            let mut both = vec![one.to_owned(), other.to_owned()];
+            sorts(&mut both);
+            both[0] == one
+        };
+        let from = match (value("continuation-token="), value("start-after=")) {
+            (Some(token), _) => token.parse().unwrap(),
+            (None, Some(after)) => keys.iter().position(|key| *key != after && order(&after, key)).unwrap_or(keys.len()),
+            (None, None) => 0,
+        };
+        let end = (from + 5).min(keys.len());
+        let entries: Vec<String> = keys[from..end].iter().map(|key| entry(key, key.len() as u64)).collect();
+        let mut steps = vec![Step::Wait(Duration::from_millis(1))];
+        steps.extend(page(&entries, &if end < keys.len() { end.to_string() } else { String::new() }));
+        steps
+    })
+}
+
+fn by_folders(keys: &mut Vec<String>) {
+    keys.sort_by_key(|key| key.replace('/', "\0"));
+}
+
+#[test]
+fn ranges_are_listed_at_once_and_joined_in_order() {
+    let counted = |count: u64, name: &dyn Fn(u64) -> String| -> Vec<String> {
+        let mut keys: Vec<String> = (0..count).map(|number| format!("data/{}", name(number))).collect();
+        keys.sort();
+        keys.dedup();
+        keys
+    };
+    let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let cases: [(&str, Vec<String>); 6] = [
+        ("numbers", counted(1200, &|number| format!("{number:09}.jpg"))),
+        ("folders", counted(1200, &|number| format!("n{:08}/n{:08}_{number}.JPEG", number / 37, number / 37))),
+        ("hashes", counted(1200, &|number| format!("{:016x}", hash(number)))),
+        ("one name in all", counted(1200, &|number| "x".repeat(number as usize % 200 + 1))),
+        ("a few far away", counted(1200, &|number| if number < 3 { format!("z{number}") } else { number.to_string() })),
+        ("short", counted(23, &|number| number.to_string())),
+    ];
+    for (told, keys) in cases {
+        let server = bucket(keys.clone(), |keys| keys.sort());
+        let (found, listed) = all(&store(&server));
+        let listed = listed.unwrap();
+        assert_eq!(found, keys, "{told}");
+        let (asked, pages) = (server.asked().len() as u64, keys.len().div_ceil(5) as u64);
+        assert_eq!((listed.pages, listed.objects), (asked, keys.len() as u64), "{told}");
+        assert!(asked <= pages + pages / 3 + 8, "{told}: {asked} requests for {pages} pages");
+        if told != "one name in all" && told != "short" {
+            assert!(server.connections() > 4, "{told}: {} at once", server.connections());
+        }
+    }
+}
+
+#[test]
+fn an_order_of_folders_is_listed_one_after_another() {
+    let mut keys: Vec<String> = (0..900).map(|number| format!("data/{}/{number:05}", number / 300)).collect();
+    keys.extend((0..300).map(|number| format!("data/{}-more/{number:05}", number / 100)));
+    let server = bucket(keys.clone(), by_folders);
+    by_folders(&mut keys);
+    let (found, listed) = all(&store(&server));
+    assert_eq!((found, listed.unwrap().objects), (keys.clone(), 1200));
+    // The same names by bytes: nothing may be lost where the order is not known.
+    let server = bucket(keys.clone(), |keys| keys.sort());
+    keys.sort();
+    assert_eq!(all(&store(&server)).0, keys);
+}
+
+#[test]
+fn a_page_that_fails_ends_all_ranges() {
+    let server = Server::new(|request| match request.before {
+        40 => refusal("403 x", "AccessDenied"),
+        before => {
+            let key = |number: usize| entry(&format!("data/{:07}", before * 10 + number), 1);
+            let after = request.query().contains("start-after").then(|| ".").unwrap_or_default();
+            page(&[key(0), key(1), key(2)].map(|key| key.replace("data/", &format!("data/{after}"))), &before.to_string())
+        }
+    });
+    let start = std::time::Instant::now();
+    let failure = all(&store(&server)).1.unwrap_err();
+    assert!(matches!(failure.class(), Class::Refused | Class::Corrupt), "{failure}");
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
