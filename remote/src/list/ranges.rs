@@ -60,14 +60,22 @@ pub(super) fn list(
     };
     let place = course.place.take();
     let listed = scope(|scope| {
-        let listed = work.deliver(scope, place, course, interrupt, take);
-        work.end();
-        listed
+        let _end = End(&work);
+        work.deliver(scope, place, course, interrupt, take)
     });
     let state = work.lock();
     course.listed.pages = state.pages;
     course.after = course.order.last.clone();
     listed
+}
+
+/// Lets all threads end, also where whoever takes the pages panics.
+struct End<'a, 'b>(&'a Work<'b>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// What the threads share.
@@ -180,21 +188,16 @@ impl Work<'_> {
         }
     }
 
-    fn start<'scope, 'env>(
-        &'env self,
-        scope: &'scope Scope<'scope, 'env>,
-        number: u64,
-        place: Option<String>,
-    ) -> bool {
+    fn start<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>, number: u64, place: Option<String>) -> bool {
         let thread = Builder::new().name("uringload-list".into()).stack_size(STACK_BYTES);
         thread.spawn_scoped(scope, move || self.range(number, place)).is_ok()
     }
 
     /// Lists a range, page by page.
     fn range(&self, number: u64, mut place: Option<String>) {
-        let Some((mut order, interrupt)) = self.lock().find(number).map(|range| {
-            (Order::new(Some(range.last.clone())), range.interrupt.clone())
-        }) else {
+        let Some((mut order, interrupt)) =
+            self.lock().find(number).map(|range| (Order::new(Some(range.last.clone())), range.interrupt.clone()))
+        else {
             return;
         };
         loop {
@@ -240,7 +243,6 @@ impl Work<'_> {
         }
     }
 
-    /// Lets all threads end.
     fn end(&self) {
         let mut state = self.lock();
         state.has_ended = true;

@@ -210,9 +210,17 @@ fn gcs_lists_with_a_token() {
 }
 
 /// A server of these keys, with pages of five, in the order that `sorts` gives them.
-fn bucket(mut keys: Vec<String>, sorts: fn(&mut Vec<String>)) -> Server {
+fn bucket(keys: Vec<String>, sorts: fn(&mut Vec<String>)) -> Server {
+    bucket_that_refuses(keys, sorts, usize::MAX)
+}
+
+/// The same; of so many requests, one is put off.
+fn bucket_that_refuses(mut keys: Vec<String>, sorts: fn(&mut Vec<String>), of: usize) -> Server {
     sorts(&mut keys);
     Server::new(move |request| {
+        if request.before % of == of - 1 {
+            return refusal("503 x", "SlowDown");
+        }
         let value = |name: &str| {
             let pair = request.query().split('&').find_map(|pair| pair.strip_prefix(name));
             pair.map(|value| value.replace("%2F", "/"))
@@ -224,7 +232,9 @@ fn bucket(mut keys: Vec<String>, sorts: fn(&mut Vec<String>)) -> Server {
         };
         let from = match (value("continuation-token="), value("start-after=")) {
             (Some(token), _) => token.parse().unwrap(),
-            (None, Some(after)) => keys.iter().position(|key| *key != after && order(&after, key)).unwrap_or(keys.len()),
+            (None, Some(after)) => {
+                keys.iter().position(|key| *key != after && order(&after, key)).unwrap_or(keys.len())
+            }
             (None, None) => 0,
         };
         let end = (from + 5).min(keys.len());
@@ -271,6 +281,14 @@ fn ranges_are_listed_at_once_and_joined_in_order() {
 }
 
 #[test]
+fn ranges_that_are_put_off_come_later() {
+    let keys: Vec<String> = (0..900).map(|number| format!("data/{number:06}")).collect();
+    let server = bucket_that_refuses(keys.clone(), |keys| keys.sort(), 25);
+    let (found, listed) = all(&store(&server));
+    assert_eq!((found, listed.unwrap().objects), (keys, 900));
+}
+
+#[test]
 fn an_order_of_folders_is_listed_one_after_another() {
     let mut keys: Vec<String> = (0..900).map(|number| format!("data/{}/{number:05}", number / 300)).collect();
     keys.extend((0..300).map(|number| format!("data/{}-more/{number:05}", number / 100)));
@@ -291,7 +309,10 @@ fn a_page_that_fails_ends_all_ranges() {
         before => {
             let key = |number: usize| entry(&format!("data/{:07}", before * 10 + number), 1);
             let after = request.query().contains("start-after").then(|| ".").unwrap_or_default();
-            page(&[key(0), key(1), key(2)].map(|key| key.replace("data/", &format!("data/{after}"))), &before.to_string())
+            page(
+                &[key(0), key(1), key(2)].map(|key| key.replace("data/", &format!("data/{after}"))),
+                &before.to_string(),
+            )
         }
     });
     let start = std::time::Instant::now();
