@@ -16,6 +16,7 @@ mod formats {
     mod indexes;
     mod limits;
     mod lines;
+    mod listings;
     mod mapped;
     mod memory;
     mod objects;

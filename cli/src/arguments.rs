@@ -6,6 +6,7 @@ mod device;
 mod failing;
 mod format;
 mod images;
+mod list_objects;
 mod pack;
 mod rows;
 mod sheet;
@@ -31,6 +32,7 @@ pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
 pub use format::{Access, Format};
 pub use images::Images;
+pub use list_objects::ListObjects;
 pub use pack::Pack;
 pub use rows::Rows;
 pub use sheet::Sheet;
@@ -68,6 +70,11 @@ pub enum Command {
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
     List(Box<List>),
+    /// Lists the objects below a URL into a file, which opens in the URL's place without a listing.
+    ///
+    /// The file has names, sizes and versions, 20 to 40 bytes an object, and no secrets: options of the store are given
+    /// again where it is opened. `uringload bench train.uls` then makes no request to open a folder of objects.
+    ListObjects(ListObjects),
     /// Writes a dataset as WebDataset tar shards whose values begin at multiples of 4096 bytes.
     ///
     /// Shards are DST/PREFIX-000000.tar and so on, with an index beside each. The source and the options alone decide

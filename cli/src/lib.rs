@@ -25,6 +25,7 @@ mod bench;
 mod compare;
 mod doctor;
 mod list;
+mod list_objects;
 mod top;
 mod tune;
 mod verify;
@@ -131,6 +132,7 @@ fn command(mut command: Command) -> Done {
         Command::Index(options) => index::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::List(options) => list::run(&options),
+        Command::ListObjects(options) => list_objects::run(&options),
         Command::Pack(options) => pack::run(&options),
         Command::Show(options) => show::run(&options),
         Command::State(command) => state::run(&command),

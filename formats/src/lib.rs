@@ -39,10 +39,10 @@
 // In floor order: a floor imports only from those above it in this list.
 // Gives up where storage does not answer.
 mod watched;
-// A place where data is: whether something is there, and what is below it.
-mod place;
 // Work on many files by several threads.
 mod parallel;
+// A place where data is: whether something is there, and what is below it.
+mod place;
 // The compressions, whatever they are found in.
 mod compression;
 // What a dataset is: the trait, samples, files, the index that every format fills.
@@ -55,6 +55,8 @@ mod options;
 mod named;
 // Looks into files: headers, and the indexes of those that are scanned.
 mod index;
+// What a store has, as a file that stands for its URL.
+mod listings;
 // What a format is: how its files show it, and how it is opened.
 mod format;
 // Which of the formats files are of, and which files are data.
@@ -72,6 +74,7 @@ pub use dataset::{
     Check, DType, Dataset, Encoding, FarFile, Field, FileId, FileTable, Fingerprint, Index, IndexProgress, IndexReport,
     Origin, Role, SHARD_SAMPLES, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
 };
+pub use listings::{ChangedObjects, ListedObjects, ListingChanges, list_objects, update_listing};
 pub use options::{OptionValue, Options};
 pub use registry::open;
 
@@ -98,6 +101,7 @@ pub mod inspect {
     };
     pub use crate::index::opened::open_regular;
     pub use crate::index::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
+    pub use crate::named::{store_at, store_options};
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
     pub use crate::registry::{FORMATS, all_options, detect, formats_with, of_files};

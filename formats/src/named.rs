@@ -4,10 +4,12 @@
 mod remote;
 
 use crate::find::names::elsewhere;
-use crate::options::{Namer, Options, options};
+use crate::options::{FormatOptions, Namer, Options, options};
+use crate::place::listed::{self, Broken, Listed};
 use crate::place::{Place, Tree};
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_core::store::Store;
@@ -50,6 +52,21 @@ pub(crate) fn places<P: AsRef<Path>>(named: &[P], options: &Options) -> Result<(
     Ok((places, options.clone().with_namer(namer)))
 }
 
+/// The store that a URL is in, and its key there without a slash at the end; nothing for a path.
+///
+/// # Errors
+/// As [`places`].
+pub fn store_at(url: &Path, options: &Options) -> Result<Option<(Arc<dyn Store>, Vec<u8>)>> {
+    let (places, _) = places(&[url], options)?;
+    Ok(places[0].as_far().map(|far| (Arc::clone(far.tree.store()), far.key.clone())))
+}
+
+/// Of these options, how stores are reached.
+#[must_use]
+pub fn store_options(options: &Options) -> Options {
+    options.only(|name| StoreOptions::SPECS.iter().any(|spec| spec.name == name))
+}
+
 #[derive(Default)]
 struct Names {
     asked: StoreOptions,
@@ -62,12 +79,32 @@ struct Names {
 impl Names {
     fn place(&mut self, named: &Path) -> Result<Place> {
         let place = Place::new(named);
-        let Some(remedy) = elsewhere(named).filter(|_| !place.is_taken()) else { return Ok(place) };
+        let Some(remedy) = elsewhere(named).filter(|_| !place.is_taken()) else {
+            let is_listing = place.has_extension(listed::EXTENSION) && place.stat().is_ok_and(|stat| stat.is_file);
+            return if is_listing { self.listed(&place) } else { Ok(place) };
+        };
         let Found { store, key, is_own } = self.find(named, remedy)?;
         let key = key.strip_suffix(b"/").unwrap_or(&key).to_vec();
         let tree = || Arc::new(Tree::new(Arc::clone(&store)));
         let tree = if is_own { tree() } else { Arc::clone(self.trees.entry(store.shown(b"")).or_insert_with(tree)) };
         Ok(Place::far(tree, key))
+    }
+
+    /// The folder that a listing is of, and what it has.
+    fn listed(&mut self, place: &Place) -> Result<Place> {
+        let Listed { store: url, listing } = read_listing(place)?;
+        let url = PathBuf::from(OsString::from_vec(url));
+        let found = self.find(&url, elsewhere(&url).unwrap_or("list the objects again"));
+        let Found { store, .. } = found.map_err(|error| within(error, place))?;
+        if store.shown(b"") != url {
+            let what = format!("the listing is of {}, which is {} here", url.display(), store.shown(b"").display());
+            let error = Error::new(ErrorKind::InvalidArgument, what).with_path(place);
+            return Err(error.with_remedy("give the options of the store that was listed, or list the objects again"));
+        }
+        let tree = self.trees.entry(url).or_insert_with(|| Arc::new(Tree::new(store)));
+        let key = listing.prefix().strip_suffix(b"/").unwrap_or(listing.prefix()).to_vec();
+        tree.know(listing);
+        Ok(Place::far(Arc::clone(tree), key))
     }
 
     fn find(&mut self, named: &Path, remedy: &'static str) -> Result<Found> {
@@ -102,6 +139,31 @@ impl Names {
         let or = format!("{}; or {remedy}", error.remedy().unwrap_or_default());
         Err(error.with_path(shown(url)).with_remedy(or))
     }
+}
+
+/// The listing in a file, and the URL of its store.
+///
+/// # Errors
+/// `Truncated` for one that is cut off, `Corrupt` for what is none or was damaged, with the place; `Unavailable` for
+/// one of another version; what the system says.
+pub(crate) fn read_listing(place: &Place) -> Result<Listed> {
+    let image = place.contents().map_err(|error| Error::io("cannot read", error).with_path(place))?;
+    listed::decode(&image).map_err(|Broken { offset, what, is_short, is_other }| {
+        let kind = match (is_short, is_other) {
+            (true, _) => ErrorKind::Truncated,
+            (_, true) => ErrorKind::Unavailable,
+            _ => ErrorKind::Corrupt,
+        };
+        let error = Error::new(kind, what).with_path(place).with_offset(offset);
+        error.with_remedy("list the objects again: uringload list-objects URL -o FILE.uls")
+    })
+}
+
+/// The error of the store of a listing, which says which listing.
+fn within(error: Error, place: &Place) -> Error {
+    let remedy = error.remedy().unwrap_or_default().to_owned();
+    let what = format!("the store of the listing {} cannot be opened", place.path().display());
+    Error::new(error.kind(), what).with_source(error).with_remedy(remedy)
 }
 
 fn not_read(url: &[u8], remedy: &str) -> Error {

@@ -271,6 +271,16 @@ impl Options {
         self
     }
 
+    /// The same, without anything but those of these names and the stores.
+    pub(crate) fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Options {
+        let mut options = Options::new();
+        options.values = self.values.iter().filter(|(name, _)| is_wanted(name)).cloned().collect();
+        options.common.stores.clone_from(&self.common.stores);
+        options.common.environment = self.common.environment;
+        options.common.timeout = self.common.timeout;
+        options
+    }
+
     pub(crate) fn format_name(&self) -> Option<&str> {
         self.format.as_deref()
     }

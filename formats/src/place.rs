@@ -1,9 +1,11 @@
 //! A place: what a user names, and what lies below it. Who wants to know whether something is there, or what is in a
 //! folder, asks here; `index::headers` opens what is there. It is a path of a file system, or an object of a store.
 
+pub(crate) mod listed;
 mod listing;
 mod tree;
 
+pub(crate) use listing::Listing;
 pub(crate) use tree::Tree;
 
 use crate::watched::{Asking, asking};
@@ -190,6 +192,18 @@ impl Place {
         }
         let found = fs::metadata(&self.path)?;
         Ok(Stat { is_folder: found.is_dir(), is_file: found.is_file(), bytes: found.len() })
+    }
+
+    /// All bytes of the file that is there.
+    ///
+    /// # Errors
+    /// What the system says; `Unsupported` of an object.
+    pub(crate) fn contents(&self) -> io::Result<Vec<u8>> {
+        if self.far.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let _asking = asking(&self.path);
+        fs::read(&self.path)
     }
 
     /// Which file is there.

@@ -66,7 +66,7 @@ const OF_FILE_SYSTEMS: ([&str; 5], [&str; 9]) = (
 /// The files of formats that ask a file system, each with what it does there. All others ask a `Place` or read a
 /// `Source`, which need not be of a file system.
 pub const ROOMS_OF_FILE_SYSTEMS: [(&str, &str); 5] = [
-    ("formats/src/place.rs", "whether something is there, and what is in a folder"),
+    ("formats/src/place.rs", "whether something is there, what is in a folder, and a listing as a whole"),
     ("formats/src/find/absent.rs", "which part of a path is missing, for advice"),
     ("formats/src/find/walk.rs", "lists and measures millions of files"),
     ("formats/src/index/opened.rs", "opens files and reads them"),

@@ -2,7 +2,7 @@
 
 pub(crate) mod absent;
 pub(crate) mod names;
-mod objects;
+pub(crate) mod objects;
 pub(crate) mod paths;
 pub(crate) mod patterns;
 pub(crate) mod walk;

@@ -1,6 +1,6 @@
 //! Finds the objects of a store, which its listing measures at once.
 
-use crate::dataset::{FileTable, SkipReason, Skips, Stamp, too_many_files};
+use crate::dataset::{FileTable, SEGMENT_BYTES, SkipReason, Skips, Stamp, too_many_files};
 use crate::find::walk::{FileType, Measured};
 use crate::place::{Far, Place};
 use std::ffi::OsStr;
@@ -14,17 +14,34 @@ pub(super) fn add(root: &Place, far: &Far, files: &mut FileTable, skips: &mut Sk
     let listing = far.tree.all(&inside).map_err(|error| Error::io("cannot list", error).with_path(root))?;
     files.push_root_at(root);
     files.reserve_exact(listing.len());
-    for index in 0..listing.len() {
-        let name = listing.name(index);
-        if name.split(|&byte| byte == b'/').any(|part| part.starts_with(b".") && part != b"." && part != b"..") {
-            skips.add(SkipReason::Hidden, root.join(OsStr::from_bytes(name)).path());
-            continue;
+    let mut first = 0;
+    while first < listing.len() {
+        // Many names at a time: a segment is one copy.
+        let (names, end) = listing.names(first, SEGMENT_BYTES);
+        let full = || too_many_files(root.path());
+        let segment = files.push_segment(names.to_vec()).ok_or_else(full)?;
+        let mut start = 0;
+        for index in first..end {
+            let name = listing.name(index);
+            let place = start..start + name.len();
+            start = place.end;
+            if is_hidden(name) {
+                skips.add(SkipReason::Hidden, root.join(OsStr::from_bytes(name)).path());
+                continue;
+            }
+            let stamp = Stamp::of_version(listing.version(index));
+            files.push_in(segment, place, listing.size(index), stamp).ok_or_else(full)?;
         }
-        files
-            .push_object(name, listing.size(index), listing.version(index))
-            .ok_or_else(|| too_many_files(root.path()))?;
+        first = end;
     }
     Ok(())
+}
+
+/// Whether a part of the name begins with a dot, and is not `.` or `..`.
+fn is_hidden(name: &[u8]) -> bool {
+    let has_dot = name.first() == Some(&b'.') || name.windows(2).any(|pair| pair == b"/.");
+    let is_hidden = |part: &[u8]| part.starts_with(b".") && part != b"." && part != b"..";
+    has_dot && name.split(|&byte| byte == b'/').any(is_hidden)
 }
 
 /// Appends the first of these places, which are objects, and those after it of the same store: below the deepest folder
@@ -67,7 +84,7 @@ pub(super) fn measure(far: &Far) -> Measured {
 }
 
 /// The error of a key that no object has, and no folder. Its advice has the first part of the key that is not there.
-pub(super) fn absent(place: &Place) -> Error {
+pub(crate) fn absent(place: &Place) -> Error {
     let error = Error::new(ErrorKind::NotFound, "there is no such object, and no folder of this name").with_path(place);
     let Some((folder, missing)) = (1..)
         .map_while(|folders| Some((place.above(folders)?, place.above(folders - 1)?)))

@@ -43,7 +43,7 @@ pub(crate) use build::{Builder, Member};
 pub(crate) use layout::Column;
 pub use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
 pub(crate) use pieces::Memory;
-pub(crate) use place::{EXTENSION, Places, Written};
+pub(crate) use place::{EXTENSION, Places, Written, write_whole};
 pub(crate) use proof::Proof;
 pub(crate) use shard::Shard;
 

@@ -19,6 +19,17 @@ impl Listing {
         Listing { prefix: prefix.to_vec(), ..Listing::default() }
     }
 
+    /// One whose names are end to end and ascend.
+    pub(super) fn of_parts(
+        prefix: &[u8],
+        names: Vec<u8>,
+        ends: Vec<u64>,
+        sizes: Vec<u64>,
+        versions: Vec<u64>,
+    ) -> Listing {
+        Listing { prefix: prefix.to_vec(), names, ends, sizes, versions }
+    }
+
     /// Adds an object, whose key begins with the prefix.
     pub(super) fn push(&mut self, object: &Object) {
         self.names.extend_from_slice(&object.key[self.prefix.len()..]);
@@ -47,7 +58,7 @@ impl Listing {
     }
 
     /// What all keys begin with.
-    pub(super) fn prefix(&self) -> &[u8] {
+    pub(crate) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
@@ -66,12 +77,25 @@ impl Listing {
         &self.names[start as usize..self.ends[index] as usize]
     }
 
+    /// The names from `first` on, end to end: at least one, and further ones up to `most` bytes. Where they end.
+    pub(crate) fn names(&self, first: usize, most: usize) -> (&[u8], usize) {
+        let start = first.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let fit = self.ends[first..].partition_point(|&end| end - start <= most as u64);
+        let end = first + fit.max(1);
+        (&self.names[start as usize..self.ends[end - 1] as usize], end)
+    }
+
     pub(crate) fn size(&self, index: usize) -> u64 {
         self.sizes[index]
     }
 
     pub(crate) fn version(&self, index: usize) -> Option<Version> {
-        Version::from_bits(self.versions[index])
+        Version::from_bits(self.bits(index))
+    }
+
+    /// The version in 64 bits; 0 for none.
+    pub(super) fn bits(&self, index: usize) -> u64 {
+        self.versions[index]
     }
 
     /// The object with this whole key, which it covers.

@@ -98,6 +98,15 @@ impl Tree {
         Ok(listing)
     }
 
+    /// Answers from this listing of a folder from now on.
+    pub(crate) fn know(&self, listing: Listing) {
+        let mut known = self.known();
+        // Its keys do not tell whether an object has the folder's own name.
+        let key = listing.prefix().strip_suffix(b"/").unwrap_or(listing.prefix()).to_vec();
+        known.asked.insert(key, Some(FOLDER));
+        known.listings.insert(0, Arc::new(listing));
+    }
+
     /// The names whose keys are `inside` and they, and whether each is a folder: `inside` ends in a slash or is empty.
     ///
     /// # Errors

@@ -115,30 +115,12 @@ impl Places {
     /// Writes a file of another name, syncs it, and renames it: a reader of `path` sees all of the old file or all of
     /// the new one, even after a power failure. Only users who may read `shard` may read the file.
     fn replace(&self, path: &Path, shard: Option<BorrowedFd<'_>>, bytes: &[u8]) -> io::Result<()> {
-        let folder = folder_of(path);
-        self.clean(folder);
-        // Two processes differ in process ID or, in containers, in time; if they do not, O_EXCL reports it.
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
-        let mut name = OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(format!(".{}.{time}", std::process::id()));
-        let temporary = folder.join(name);
+        self.clean(folder_of(path));
         let rights = match shard {
             Some(shard) => rustix::fs::fstat(shard)?.st_mode & 0o644,
             None => 0o600,
         };
-        if write_unnamed(folder, rights, bytes, &temporary).is_err() {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(rights).open(&temporary)?;
-            // So that it is not taken for abandoned. Where files cannot be locked, none is.
-            let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-            file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-        }
-        let written = fs::rename(&temporary, path).and_then(|()| File::open(folder)?.sync_all());
-        if written.is_err() {
-            // The first error is the one that matters. The name begins with a dot, so the file is not taken for data.
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        put(path, rights, bytes)
     }
 
     /// Removes, before the first index is written to a folder, what processes that were killed have left there.
@@ -161,6 +143,33 @@ impl Places {
         name.push(EXTENSION);
         Some(cache.join(name))
     }
+}
+
+/// Writes a file as [`Places::replace`] does, which anybody may read whom the process lets.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, 0o644, bytes)
+}
+
+fn put(path: &Path, rights: u32, bytes: &[u8]) -> io::Result<()> {
+    let folder = folder_of(path);
+    // Two processes differ in process ID or, in containers, in time; if they do not, O_EXCL reports it.
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.{time}", std::process::id()));
+    let temporary = folder.join(name);
+    if write_unnamed(folder, rights, bytes, &temporary).is_err() {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(rights).open(&temporary)?;
+        // So that it is not taken for abandoned. Where files cannot be locked, none is.
+        let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    }
+    let written = fs::rename(&temporary, path).and_then(|()| File::open(folder)?.sync_all());
+    if written.is_err() {
+        // The first error is the one that matters. The name begins with a dot, so the file is not taken for data.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
 }
 
 /// Writes and syncs a file that has its name only then, so that a process that is killed leaves nothing. Not every
