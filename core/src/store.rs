@@ -3,10 +3,12 @@
 
 mod failure;
 mod interrupt;
+mod uploads;
 mod version;
 
 pub use failure::{Class, Failure};
 pub use interrupt::Interrupt;
+pub use uploads::Uploads;
 pub use version::{Known, Version};
 
 use std::fmt::{self, Debug};
@@ -49,6 +51,11 @@ pub trait Store: Debug + Send + Sync + 'static {
         interrupt: &Interrupt,
         take: &mut dyn FnMut(Page) -> ControlFlow<()>,
     ) -> Result<Listed, Failure>;
+
+    /// What writes objects, if it takes any. By default it takes none.
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        None
+    }
 
     /// Whom requests go to and by whose right, in a line for people: it names no secret. May ask for credentials.
     fn told(&self) -> Option<String> {

@@ -37,6 +37,8 @@ pub struct Ways<'a> {
     pub stall_limit: Duration,
     pub endpoint: &'a Endpoint,
     pub interrupt: &'a Interrupt,
+    /// What is sent behind the head of the request.
+    pub body: &'a [u8],
 }
 
 impl Ways<'_> {
@@ -84,6 +86,8 @@ pub struct Attempt<'a> {
     pub connection: Connection,
     stage: Stage,
     request: String,
+    /// Why not all of the request was sent, though the peer may have answered.
+    unsent: Option<io::Error>,
     /// The head of the answer, until it is taken.
     pub head: Option<Head>,
     /// What came with the head, or of chunks, and is not yet taken: from `at` to `have` of the connection's head.
@@ -125,7 +129,8 @@ impl<'a> Attempt<'a> {
     fn new(connection: Connection, stage: Stage, request: String, ways: Ways<'a>) -> Attempt<'a> {
         let (since, is_hedge, is_resting) = (Instant::now(), false, false);
         let until = since;
-        Attempt { ways, connection, stage, request, head: None, at: 0, have: 0, since, until, is_hedge, is_resting }
+        let (unsent, head, at, have) = (None, None, 0, 0);
+        Attempt { ways, connection, stage, request, unsent, head, at, have, since, until, is_hedge, is_resting }
     }
 
     /// What is waited for on the socket.
@@ -175,7 +180,8 @@ impl<'a> Attempt<'a> {
                     self.send()?;
                 }
                 Stage::Asked => {
-                    let Some(head) = self.receive_head(waits)? else { return Ok(false) };
+                    let received = self.receive_head(waits);
+                    let Some(head) = self.heard(received)? else { return Ok(false) };
                     self.at = head.bytes;
                     self.head = Some(head);
                     self.enter(Stage::Answered);
@@ -271,7 +277,28 @@ impl<'a> Attempt<'a> {
         self.ways.endpoint.note_request();
         self.enter(Stage::Asked);
         let sent = self.connection.send(self.request.as_bytes());
-        sent.map_err(|error| Broken::Ended { has_begun: false, error: Some(error) })
+        sent.map_err(|error| Broken::Ended { has_begun: false, error: Some(error) })?;
+        if !self.ways.body.is_empty() {
+            // A server may refuse before it has taken all of a body.
+            self.unsent = self.connection.send(self.ways.body).err();
+            self.enter(Stage::Asked);
+        }
+        Ok(())
+    }
+
+    /// What to make of a head that came though not all of the request was sent.
+    fn heard(&mut self, received: Result<Option<Head>, Broken>) -> Result<Option<Head>, Broken> {
+        match (received, self.unsent.take()) {
+            (Ok(Some(head)), Some(error)) if head.status < 400 => {
+                Err(Broken::Ended { has_begun: true, error: Some(error) })
+            }
+            (Ok(Some(head)), Some(_)) => Ok(Some(Head { keeps: false, ..head })),
+            (Err(_), Some(error)) => Err(Broken::Ended { has_begun: false, error: Some(error) }),
+            (received, unsent) => {
+                self.unsent = unsent;
+                received
+            }
+        }
     }
 
     /// Receives a head, perhaps with the beginning of its body; nothing as long as it is not complete.

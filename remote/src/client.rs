@@ -4,7 +4,7 @@ use crate::address::Addresses;
 use crate::attempt::{Attempt, Broken, Ways};
 use crate::connection::{Peer, Proxy};
 use crate::endpoint::Endpoint;
-use crate::exchange::{Chunks, Ends, Head};
+use crate::exchange::{Chunks, Ends, FIELDS_MAX, Head};
 use crate::pool::Pool;
 use crate::race::{Race, Request};
 use crate::tls::Trust;
@@ -78,7 +78,16 @@ impl Client {
         let Asking { peer, endpoint, interrupt, is_new } = asking;
         interrupt.check()?;
         let (addresses, trust, stall_limit) = (&self.addresses, &self.trust, self.stall_limit);
-        let ways = Ways { peer, addresses, trust, proxy: self.proxy(peer), stall_limit, endpoint, interrupt };
+        let ways = Ways {
+            peer,
+            addresses,
+            trust,
+            proxy: self.proxy(peer),
+            stall_limit,
+            endpoint,
+            interrupt,
+            body: request.body,
+        };
         let answer = |mut race: Race<'a>| {
             let head = race.head()?;
             let rest = match head.ends {
@@ -182,6 +191,15 @@ impl Answer<'_> {
             self.rest = Rest::Ended;
         }
         Ok(given)
+    }
+
+    /// A field of the head that the head itself does not keep.
+    pub fn field(&mut self, name: &str) -> Option<String> {
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut answer = httparse::Response::new(&mut fields);
+        answer.parse(&self.race.lead().connection.head[..self.head.bytes]).ok()?;
+        let field = answer.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        Some(std::str::from_utf8(field.value).ok()?.trim().to_owned())
     }
 
     /// Receives the whole body, of at most `most` bytes.

@@ -86,7 +86,7 @@ impl Connector {
         let (endpoint, interrupt) = (Endpoint::default(), Interrupt::new());
         let asking = Asking { peer: &peer, endpoint: &endpoint, interrupt: &interrupt, is_new: false };
         let head = |_| text.clone();
-        let mut answer = self.client.ask(asking, Request { head: &head, asked: None })?;
+        let mut answer = self.client.ask(asking, Request { head: &head, asked: None, body: &[] })?;
         let body = answer.collect(ANSWER_BYTES_MAX)?;
         let status = answer.head.status;
         answer.finish();

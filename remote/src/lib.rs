@@ -61,6 +61,7 @@ mod listing;
 mod middle;
 mod store;
 mod list;
+mod write;
 
 pub use access::{Access, AccessOptions, Credentials};
 pub use store::Store;

@@ -171,6 +171,26 @@ impl Walk {
     }
 }
 
+/// The text of the first element `name` of an answer, whatever is around it.
+pub fn element_of(xml: &str, name: &str) -> Option<String> {
+    let mut reader = Reader::from_str(xml);
+    let mut is_in = false;
+    let mut text = String::new();
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(element) => is_in = element.local_name().as_ref() == name.as_bytes(),
+            Event::Text(part) if is_in => text.push_str(&part.decode().ok()?),
+            Event::GeneralRef(letter) if is_in => match letter.resolve_char_ref().ok()? {
+                Some(letter) => text.push(letter),
+                None => text.push_str(quick_xml::escape::resolve_predefined_entity(&letter.decode().ok()?)?),
+            },
+            Event::End(_) if is_in => return Some(text),
+            Event::Eof => return None,
+            _ => {}
+        }
+    }
+}
+
 fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     corrupt("its XML is broken").with_source(error)
 }

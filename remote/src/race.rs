@@ -26,6 +26,8 @@ pub struct Request<'a> {
     pub head: &'a dyn Fn(u64) -> String,
     /// The range, of which another attempt may ask for what is missing. Nothing else is asked for twice.
     pub asked: Option<Asked>,
+    /// What is written. Nothing that has a body is asked for twice.
+    pub body: &'a [u8],
 }
 
 /// The attempts at one request.

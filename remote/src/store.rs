@@ -61,6 +61,28 @@ pub(crate) struct Target {
     is_own: bool,
 }
 
+/// A request: by default a GET of the store itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub method: &'static str,
+    pub key: Option<&'a [u8]>,
+    pub query: &'a str,
+    /// The range of the object that is wanted.
+    pub asked: Option<&'a Asked>,
+    /// What is written, if anything may be.
+    pub body: Option<&'a [u8]>,
+    /// Whether there must be no object of the key yet.
+    pub is_first: bool,
+    /// Whether it wants a connection of its own.
+    pub is_new: bool,
+}
+
+impl Default for Wish<'_> {
+    fn default() -> Self {
+        Wish { method: "GET", key: None, query: "", asked: None, body: None, is_first: false, is_new: false }
+    }
+}
+
 impl Store {
     /// The store that `url` names. No request is made.
     ///
@@ -166,21 +188,31 @@ impl Store {
         interrupt: &Interrupt,
         take: &mut dyn FnMut(&mut Answer) -> std::result::Result<(), Failure>,
     ) -> std::result::Result<Option<Refusal>, Failure> {
+        self.request(&Wish { key, query, asked, is_new, ..Wish::default() }, interrupt, take)
+    }
+
+    /// As [`ask`](Store::ask), for any request.
+    pub(crate) fn request(
+        &self,
+        wish: &Wish,
+        interrupt: &Interrupt,
+        take: &mut dyn FnMut(&mut Answer) -> std::result::Result<(), Failure>,
+    ) -> std::result::Result<Option<Refusal>, Failure> {
+        let &Wish { key, query, is_new, .. } = wish;
         let mut base = self.base()?;
         let mut granted = self.granted()?;
         let mut target = base.target(&self.url, key, query);
         let (mut redirections, mut is_moved, mut is_renewed, mut is_set) = (0, false, false, false);
         loop {
-            let head = |from| {
-                let range = asked.map_or(String::new(), |asked| asked.range(from));
-                self.head(&target, &base.region, &granted, &range)
-            };
+            let head = |from| self.head(&target, &base.region, &granted, wish, from);
             let asking = Asking { peer: &target.peer, endpoint: &self.endpoint, interrupt, is_new };
-            let request = Request { head: &head, asked: asked.copied() };
+            let body = wish.body.unwrap_or_default();
+            let request = Request { head: &head, asked: wish.asked.copied(), body };
             let mut answer = self.access.inner().client.ask(asking, request)?;
             let status = answer.head.status;
             let has_range = status == 416 && answer.head.range.is_some();
-            if (matches!(status, 200 | 206) && !(answer.head.is_page && self.is_signed())) || has_range {
+            let is_good = matches!(status, 200 | 206) || wish.body.is_some() && status == 204;
+            if (is_good && !(answer.head.is_page && self.is_signed())) || has_range {
                 take(&mut answer)?;
                 answer.finish();
                 return Ok(None);
@@ -270,8 +302,10 @@ impl Store {
         (before - ahead).abs() > 1
     }
 
-    /// The head of a request.
-    fn head(&self, target: &Target, region: &str, granted: &Granted, range: &str) -> String {
+    /// The head of a request. Of a range, as many of its first bytes as are here already are left out.
+    fn head(&self, target: &Target, region: &str, granted: &Granted, wish: &Wish, from: u64) -> String {
+        let &Wish { method, asked, body, .. } = wish;
+        let range = &*asked.map_or(String::new(), |asked| asked.range(from));
         let Target { peer, host, path, query, is_own } = target;
         let inner = self.access.inner();
         let mut query = query.clone();
@@ -284,12 +318,20 @@ impl Store {
         let mark = if query.is_empty() { "" } else { "?" };
         let _ = write!(
             head,
-            "GET {place}{path}{mark}{query} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: uringload/{}\r\nAccept-Encoding: \
+            "{method} {place}{path}{mark}{query} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: uringload/{}\r\nAccept-Encoding: \
              identity\r\n",
             env!("CARGO_PKG_VERSION")
         );
         if !range.is_empty() {
             let _ = write!(head, "Range: {range}\r\n");
+        }
+        if let Some(body) = body {
+            let _ = write!(head, "Content-Length: {}\r\n", body.len());
+        }
+        if wish.is_first {
+            // GCS has a word of its own for it.
+            let is_gcs = self.url.scheme() == Scheme::Gcs;
+            head.push_str(if is_gcs { "x-goog-if-generation-match: 0\r\n" } else { "If-None-Match: *\r\n" });
         }
         if let Some(proxy) = proxy {
             head.push_str(&proxy.authorization());
@@ -297,7 +339,7 @@ impl Store {
         if *is_own {
             let now = clock::now() + inner.skew.load(Ordering::Relaxed);
             let requester_pays = inner.options.requester_pays && self.url.scheme() == Scheme::S3;
-            let question = Question { host, path, query: &query, requester_pays, range, now };
+            let question = Question { method, host, path, query: &query, body, requester_pays, range, now };
             self.sign(&question, region, granted, &mut head);
         }
         head.push_str("\r\n");
@@ -368,6 +410,10 @@ impl store::Store for Store {
         take: &mut dyn FnMut(Page) -> ControlFlow<()>,
     ) -> std::result::Result<Listed, Failure> {
         self.pages(prefix, options, interrupt, take)
+    }
+
+    fn uploads(&self) -> Option<&dyn store::Uploads> {
+        self.takes_objects().then_some(self)
     }
 
     fn told(&self) -> Option<String> {

@@ -55,7 +55,7 @@ fn another_address_is_tried_beside_one_that_is_silent() {
     let asked = Asked { offset: 0, bytes: 1, expected: None };
     for _ in 0..4 {
         let start = Instant::now();
-        let mut answer = client.ask(asking, Request { head: &head, asked: Some(asked) }).unwrap();
+        let mut answer = client.ask(asking, Request { head: &head, asked: Some(asked), body: &[] }).unwrap();
         assert_eq!(answer.collect(9).unwrap(), b"x");
         // An address alone has 3 s.
         assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
@@ -81,7 +81,7 @@ fn who_waits_for_a_silent_address_is_cancelled() {
             interrupt.stop();
         });
         let asking = Asking { peer: &peer, endpoint: &endpoint, interrupt: &interrupt, is_new: false };
-        client.ask(asking, Request { head: &head, asked: None }).err().unwrap()
+        client.ask(asking, Request { head: &head, asked: None, body: &[] }).err().unwrap()
     });
     assert_eq!(failure.class(), Class::Interrupted);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());

@@ -11,6 +11,11 @@ fn asked(uri: &str) -> HttpRequest {
     http::Request::get(uri).body(HttpRequestBody::empty()).unwrap()
 }
 
+/// A GET of nothing.
+fn asked_of() -> Question<'static> {
+    Question { method: "GET", host: "", path: "", query: "", body: None, requester_pays: false, range: "", now: 0 }
+}
+
 fn field<'a>(head: &'a str, name: &str) -> &'a str {
     let line = head.split("\r\n").find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     line.unwrap_or_else(|| panic!("no {name} in {head}"))
@@ -48,7 +53,7 @@ fn signatures_are_those_of_the_library() {
         oracle.try_authorize(&mut request, None).unwrap();
         let theirs = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
         let now = parse_compact(&theirs("x-amz-date"));
-        let question = Question { host, path: &path, query: &query, requester_pays, range: "", now };
+        let question = Question { host, path: &path, query: &query, requester_pays, range: "", now, ..asked_of() };
         let keys = Keys::new("AKIDEXAMPLE".to_owned(), secret, token.clone());
         // Twice: the second signature is made with the day's key that is kept.
         for _ in 0..2 {
@@ -74,8 +79,7 @@ fn shared_keys_sign_as_the_library_does() {
         let theirs = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
         assert_eq!(theirs("x-ms-version"), AZURE_VERSION);
         let now = clock::parse_http(&theirs("date")).unwrap();
-        let question =
-            Question { host: "", path: &path, query: &query, requester_pays: false, range: "bytes=0-9", now };
+        let question = Question { path: &path, query: &query, range: "bytes=0-9", now, ..asked_of() };
         let mut head = String::new();
         SharedKey::new("acct", &key).unwrap().sign(&question, &mut head);
         assert_eq!(field(&head, "Authorization"), theirs("authorization"), "{path}?{query}");
@@ -89,11 +93,7 @@ fn another_day_and_another_region_have_another_key() {
     for (day, region) in [(0, "a"), (0, "b"), (1, "a"), (1, "b"), (0, "a")] {
         let now = day * DAY_SECONDS;
         let mut head = String::new();
-        keys.sign(
-            &Question { host: "h", path: "/", query: "", requester_pays: false, range: "", now },
-            region,
-            &mut head,
-        );
+        keys.sign(&Question { host: "h", path: "/", now, ..asked_of() }, region, &mut head);
         seen.insert(head);
     }
     assert_eq!(seen.len(), 4);
@@ -110,4 +110,23 @@ fn parse_compact(text: &str) -> i64 {
     let (d, t) = (&text[..8], &text[9..15]);
     let iso = format!("{}-{}-{}T{}:{}:{}Z", &d[..4], &d[4..6], &d[6..], &t[..2], &t[2..4], &t[4..]);
     clock::parse_iso(&iso).unwrap()
+}
+
+#[test]
+fn bodies_are_signed_as_the_library_signs_them() {
+    let mut draws = Draws::new(12);
+    let credential = AwsCredential { key_id: "AKIDEXAMPLE".to_owned(), secret_key: "hush".to_owned(), token: None };
+    for (method, query) in [("PUT", "partNumber=3&uploadId=a%2Fb"), ("POST", "uploads="), ("DELETE", "uploadId=x")] {
+        let body = draws.bytes(0..=100);
+        let builder = http::Request::builder().method(method).uri(format!("https://h/k?{query}"));
+        let mut request: HttpRequest = builder.body(HttpRequestBody::from(body.clone())).unwrap();
+        AwsAuthorizer::new(&credential, "s3", "us-east-1").try_authorize(&mut request, None).unwrap();
+        let theirs = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
+        let now = parse_compact(&theirs("x-amz-date"));
+        let question = Question { method, host: "h", path: "/k", query, body: Some(&body), now, ..asked_of() };
+        let mut head = String::new();
+        Keys::new("AKIDEXAMPLE".to_owned(), "hush".to_owned(), None).sign(&question, "us-east-1", &mut head);
+        assert_eq!(field(&head, "Authorization"), theirs("authorization"), "{method}");
+        assert_eq!(field(&head, "x-amz-content-sha256"), theirs("x-amz-content-sha256"));
+    }
 }

@@ -5,6 +5,7 @@ mod lists;
 mod reads;
 mod secure;
 mod server;
+mod writes;
 mod wrongs;
 
 use server::Server;
