@@ -3,6 +3,7 @@
 
 mod archive;
 mod dense;
+mod far;
 mod header;
 mod images;
 mod layout;
@@ -21,6 +22,7 @@ use crate::guard;
 use crate::loader::Builder;
 use crate::{Error, ErrorKind, Result};
 use dense::Dense;
+use far::Far;
 use images::Making;
 use manifest::Destination;
 use names::Names;
@@ -101,6 +103,8 @@ const FAILED_NAMED: usize = 100;
 pub struct Pack {
     dataset: Arc<dyn Dataset>,
     folder: PathBuf,
+    /// The folder, if it is in a store.
+    far: Option<Arc<Far>>,
     options: PackOptions,
     /// The original settings, which decide what happens to samples that fail.
     asked: Config,
@@ -177,10 +181,11 @@ impl Builder {
     /// These settings apply to reading the source: engine, I/O mode, memory (of each thread), `on_error`,
     /// `max_failures` (of the whole pack), `quarantine` and `timeout`. The order is the source's; others are ignored.
     ///
-    /// The folder must not be one that the dataset's files are in, or the shards would become a part of it.
+    /// The folder must not be one that the dataset's files are in, or the shards would become a part of it. A URL of S3 or
+    /// GCS is one too: see [`PackOptions::stores`] and [`PackOptions::staging`].
     ///
     /// # Errors
-    /// `InvalidArgument` for impossible options, for columns or files of one name, for keys that come twice in a
+    /// `InvalidArgument` for impossible options, for a store that takes no objects, for columns or files of one name, for keys that come twice in a
     /// shard, and for a source below `folder`; `Empty` for a dataset without samples.
     pub fn pack(self, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
         let dataset = Arc::clone(&self.dataset);
@@ -193,7 +198,8 @@ impl Builder {
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
         }
-        check_apart(&*dataset, &folder)?;
+        let far = Far::new(&folder, &options)?.map(Arc::new);
+        check_apart(&*dataset, &folder, far.is_some())?;
         let images = options.images.as_ref().map(|images| Making::new(images, &dataset)).transpose()?;
         let names = Names::new(Arc::clone(&dataset), options.keys)?;
         let (dense, plan) = match options.layout {
@@ -209,7 +215,19 @@ impl Builder {
             }
         };
         let config = reading(&asked, &*dataset, threads(&options));
-        Ok(Pack { dataset, folder, options, asked, config, names, plan, images, dense, is_writing: Arc::default() })
+        Ok(Pack {
+            dataset,
+            folder,
+            far,
+            options,
+            asked,
+            config,
+            names,
+            plan,
+            images,
+            dense,
+            is_writing: Arc::default(),
+        })
     }
 }
 
@@ -246,8 +264,12 @@ impl Pack {
     /// Where shard number `shard` is, or will be.
     #[doc(hidden)]
     pub fn path(&self, shard: u64) -> PathBuf {
+        self.folder.join(self.name(shard))
+    }
+
+    fn name(&self, shard: u64) -> String {
         let name = shard_name(&self.options.prefix, shard);
-        self.folder.join(if self.dense.is_some() { name.replace(TAR_ENDING, dense::ENDING) } else { name })
+        if self.dense.is_some() { name.replace(TAR_ENDING, dense::ENDING) } else { name }
     }
 
     /// The format of shards, never [`PackLayout::Auto`].
@@ -267,7 +289,7 @@ impl Pack {
         let _destination = Destination::prepare(self)?;
         // From here on, the files in it belong to this run.
         self.is_writing.store(true, Ordering::Relaxed);
-        let (there, missing): (Vec<u64>, Vec<u64>) = self.own_shards().partition(|&shard| self.path(shard).exists());
+        let (there, missing) = self.there()?;
         let job = Job::new(self, tell);
         for &shard in &there {
             job.samples.fetch_add(self.samples_of(shard), Ordering::Relaxed);
@@ -308,6 +330,25 @@ impl Pack {
         manifest::cleaner(self)
     }
 
+    /// The shards of this part that are there, and those that are missing.
+    fn there(&self) -> Result<(Vec<u64>, Vec<u64>)> {
+        let far = self.far.as_ref().map(|far| far.names()).transpose()?;
+        Ok(self.own_shards().partition(|&shard| match &far {
+            Some(names) => names.contains(&self.name(shard)),
+            None => self.path(shard).exists(),
+        }))
+    }
+
+    /// How datasets of a format are opened where the shards are.
+    fn opening(&self, format: &str) -> Options {
+        self.far.as_ref().map_or_else(|| Options::new().format(format), |far| far.options(format))
+    }
+
+    /// How shards are opened: samples may lack fields.
+    fn tar_options(&self) -> Options {
+        self.opening("tar").set("missing", "empty")
+    }
+
     /// Samples that a shard is planned to have.
     fn samples_of(&self, shard: u64) -> u64 {
         // Fits: an index into the plan.
@@ -331,20 +372,21 @@ impl Pack {
         if job.is_ended() {
             return Ok(None);
         }
-        let path = self.path(shard);
+        let path = match &self.far {
+            Some(far) => far.staging()?.join(self.name(shard)),
+            None => self.path(shard),
+        };
         // Fits: an index into the plan.
         let range = self.plan.shards[shard as usize].clone();
         let written = match &self.dense {
             Some(dense) => dense::write(self, dense, job, range, path.clone())?,
             None => shard::write(self, job, range, path.clone())?,
         };
-        if let Some(written) = &written {
-            job.shards.fetch_add(1, Ordering::Relaxed);
-            if self.dense.is_some() {
-                return Ok(Some(*written));
-            }
+        let Some(written) = written else { return Ok(None) };
+        if self.dense.is_none() {
             // An archive whose samples were all left out has nothing to find.
-            let found = if written.samples == 0 { 0 } else { dataset::open(&[&path], &tar_options())?.len() };
+            let options = Options::new().format("tar").set("missing", "empty");
+            let found = if written.samples == 0 { 0 } else { dataset::open(&[&path], &options)?.len() };
             if found != written.samples {
                 let what = format!(
                     "{} samples were written, and {found} are read: this is a bug of uringload",
@@ -353,7 +395,13 @@ impl Pack {
                 return Err(Error::new(ErrorKind::Internal, what).with_path(path));
             }
         }
-        Ok(written)
+        if let Some(far) = &self.far
+            && !far.send_with_index(&self.name(shard), &path, &|| job.is_ended())?
+        {
+            return Ok(None);
+        }
+        job.shards.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(written))
     }
 
     /// Opens all shards, as a reader will, and counts their contents.
@@ -364,7 +412,7 @@ impl Pack {
             return Ok(());
         }
         let shards: Vec<PathBuf> = self.own_shards().map(|shard| self.path(shard)).collect();
-        let samples = match dataset::open(&shards, &tar_options()) {
+        let samples = match dataset::open(&shards, &self.tar_options()) {
             _ if shards.is_empty() => 0,
             Ok(tar) => tar.len(),
             Err(error) if error.kind() == ErrorKind::Empty => 0,
@@ -499,8 +547,9 @@ fn check(options: &PackOptions, config: &Config) -> Result<()> {
 }
 
 /// The output must not be part of the input.
-fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
-    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+fn check_apart(dataset: &dyn Dataset, folder: &Path, is_far: bool) -> Result<()> {
+    let canonical = if is_far { Ok(folder.to_path_buf()) } else { folder.canonicalize() };
+    let Ok(folder) = canonical else { return Ok(()) };
     for (number, root) in dataset.files().roots().iter().enumerate() {
         let root_path = root.canonicalize().unwrap_or_else(|_| root.clone());
         if !root_path.starts_with(&folder) && !folder.starts_with(&root_path) {
@@ -508,7 +557,7 @@ fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
         }
         for file in dataset.files().files_of(number).map(FileId) {
             let path = dataset.files().path(file);
-            if path.canonicalize().is_ok_and(|path| path.starts_with(&folder)) {
+            if path.canonicalize().unwrap_or_else(|_| path.clone()).starts_with(&folder) {
                 let what = format!("the source has a file in the folder of the shards: {path:?}");
                 return Err(Error::new(ErrorKind::InvalidArgument, what)
                     .with_path(folder)
@@ -559,9 +608,4 @@ fn memory_bytes(threads: usize) -> u64 {
 /// Adds what to do about a shard that was written and cannot be opened.
 fn unreadable(error: Error) -> Error {
     error.with_remedy("the shard was whole when it was written: delete it and run the pack again")
-}
-
-/// How shards are opened: samples may lack fields.
-fn tar_options() -> Options {
-    Options::new().format("tar").set("missing", "empty")
 }

@@ -64,6 +64,10 @@ pub fn run(options: &Options) -> Done {
 
 /// Refuses a destination folder inside the source: the next scan of the source would find the shards.
 fn check_apart(options: &Options) -> Result<(), Failure> {
+    // The library looks at URLs.
+    if options.folder.to_str().is_some_and(|folder| folder.contains("://")) {
+        return Ok(());
+    }
     // The folder may not exist yet: then check the place where it will be.
     let exists = options.folder.ancestors().find_map(|place| {
         let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };

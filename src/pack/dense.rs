@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::shard::{Written, for_each, lost, value};
 use super::{Job, Pack, PackOptions, UNIT_BYTES};
 use crate::batch::Batch;
-use crate::dataset::{self, DType, Dataset, Field, Options, SampleId, Shape, View};
+use crate::dataset::{self, DType, Dataset, Field, SampleId, Shape, View};
 use crate::loader::Loader;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
@@ -286,32 +286,33 @@ fn encode(dense: &Dense, batch: &Batch, row: usize, key: &[u8], out: &mut Vec<u8
 pub(super) fn finish(pack: &Pack, dense: &Dense) -> Result<u64> {
     let mut samples = 0;
     for shard in pack.own_shards() {
-        samples += head_of(&pack.path(shard))?.0;
+        samples += pack.head_of(shard)?.0;
     }
-    let all: Vec<PathBuf> = (0..pack.shards().len() as u64).map(|shard| pack.path(shard)).collect();
-    if !all.iter().all(|path| path.exists()) {
+    if !pack.has_all()? {
         return Ok(samples);
     }
     let mut listed = Vec::new();
     let mut total = 0;
-    for path in &all {
-        let (count, bytes) = head_of(path)?;
+    for shard in 0..pack.shards().len() as u64 {
+        let (count, bytes) = pack.head_of(shard)?;
         // A shard whose samples were all left out has nothing to list.
         if count == 0 {
             continue;
         }
         total += count;
-        let name = path.file_name().map(|name| name.to_string_lossy());
-        let mut shard = dense.described();
-        shard["samples"] = count.into();
-        shard["raw_data"] = json!({ "basename": name, "bytes": bytes, "hashes": {} });
-        shard["zip_data"] = Value::Null;
-        listed.push(shard);
+        let mut described = dense.described();
+        described["samples"] = count.into();
+        described["raw_data"] = json!({ "basename": pack.name(shard), "bytes": bytes, "hashes": {} });
+        described["zip_data"] = Value::Null;
+        listed.push(described);
     }
     let text = json!({ "shards": listed, "version": 2 }).to_string();
-    replace_text(&text, &pack.folder.join(INDEX_NAME), pack.options.part)?;
+    match &pack.far {
+        Some(far) => drop(far.put(INDEX_NAME, text.as_bytes(), false)?),
+        None => replace_text(&text, &pack.folder.join(INDEX_NAME), pack.options.part)?,
+    }
     if total > 0 {
-        let found = dataset::open(&[&pack.folder], &Options::new().format("mds"))
+        let found = dataset::open(&[&pack.folder], &pack.opening("mds"))
             .map_err(|error| {
                 error.with_remedy("the shards were whole when they were written: delete them and pack again")
             })?
@@ -324,8 +325,32 @@ pub(super) fn finish(pack: &Pack, dense: &Dense) -> Result<u64> {
     Ok(samples)
 }
 
-/// Samples and bytes of a shard.
-pub(super) fn head_of(path: &Path) -> Result<(u64, u64)> {
+impl Pack {
+    /// Samples and bytes of a shard.
+    pub(super) fn head_of(&self, shard: u64) -> Result<(u64, u64)> {
+        let Some(far) = &self.far else { return head_of(&self.path(shard)) };
+        match far.read(&self.name(shard), NUMBER_BYTES as usize)? {
+            Some((count, bytes)) if count.len() as u64 == NUMBER_BYTES => {
+                Ok((count.try_into().map_or(0, |count| u32::from_le_bytes(count).into()), bytes))
+            }
+            _ => Err(Error::new(ErrorKind::Truncated, "the shard has no head").with_path(self.path(shard))),
+        }
+    }
+
+    /// Whether all shards are there, of all parts.
+    fn has_all(&self) -> Result<bool> {
+        let mut all = 0..self.shards().len() as u64;
+        Ok(match &self.far {
+            Some(far) => {
+                let names = far.names()?;
+                all.all(|shard| names.contains(&self.name(shard)))
+            }
+            None => all.all(|shard| self.path(shard).exists()),
+        })
+    }
+}
+
+fn head_of(path: &Path) -> Result<(u64, u64)> {
     let read = || -> io::Result<(u64, u64)> {
         let mut file = File::open(path)?;
         let mut count = [0; 4];

@@ -1,6 +1,7 @@
 //! Manages the folder of shards: the manifest, which job writes there, and leftovers of earlier runs.
 
 use super::archive::{failed, sync_folder, temporary_of};
+use super::far::{Far, clear};
 use super::{Pack, PackImages, TAR_ENDING, dense, shard_name};
 use crate::config::Part;
 use crate::dataset::inspect::{MANIFEST_NAME, open_regular};
@@ -79,6 +80,12 @@ impl Manifest {
         }
     }
 
+    /// The manifest of a store's folder; `None` if there is none.
+    fn read_far(pack: &Pack, far: &Far) -> Result<Option<Manifest>> {
+        let text = far.read(MANIFEST_NAME, BYTES_MAX as usize)?;
+        text.map(|(text, _)| Manifest::parse(&text, &pack.folder.join(MANIFEST_NAME))).transpose()
+    }
+
     /// Reads the folder's manifest; `None` if there is none.
     fn read(path: &Path) -> Result<Option<Manifest>> {
         let failed = |source| Error::io("cannot read", source).with_path(path);
@@ -92,7 +99,11 @@ impl Manifest {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
-        serde_json::from_slice(&text).map(Some).map_err(|source| {
+        Manifest::parse(&text, path).map(Some)
+    }
+
+    fn parse(text: &[u8], path: &Path) -> Result<Manifest> {
+        serde_json::from_slice(text).map_err(|source| {
             Error::new(ErrorKind::Corrupt, "this is no manifest of a pack")
                 .with_path(path)
                 .with_source(source)
@@ -117,8 +128,11 @@ impl Manifest {
     }
 
     fn write_by(&self, path: &Path, temporary: &Path, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).expect("strings and numbers are JSON") + "\n";
-        put_text(&text, path, temporary, put)
+        put_text(&self.text(), path, temporary, put)
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings and numbers are JSON") + "\n"
     }
 
     /// Whether the blocks that both have are the same.
@@ -186,27 +200,25 @@ pub(super) fn replace_text(text: &str, path: &Path, part: Part) -> Result<()> {
     put_text(text, path, &temporary_of_part(path, part), |from, to| fs::rename(from, to))
 }
 
-/// The folder, locked against other packs.
+/// The folder, locked against other packs. In a store there is no lock: who puts the manifest first says what the
+/// shards are, and two jobs that write the same shard write the same bytes.
 pub(super) struct Destination {
-    /// Holds the lock.
-    folder: File,
-}
-
-/// A URL is no folder, and would become the name of one.
-fn is_near(place: &Path) -> Result<()> {
-    let scheme = place.to_str().and_then(|named| named.split_once("://")).map(|(scheme, _)| scheme);
-    if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains('/')) || place.exists() {
-        return Ok(());
-    }
-    let error = Error::new(ErrorKind::InvalidArgument, "shards are not written to a store").with_path(place);
-    Err(error.with_remedy("name a folder, and copy the shards from there"))
+    /// Holds the lock: of a store's folder, the one that shards are made in.
+    folder: Option<File>,
+    /// What was made for this run alone.
+    staging: Option<PathBuf>,
 }
 
 impl Drop for Destination {
     /// Closing is not enough: a process that is just being started shares the descriptor until it becomes another
     /// program, and would hold the lock until then.
     fn drop(&mut self) {
-        let _ = flock(&self.folder, FlockOperation::Unlock);
+        if let Some(staging) = &self.staging {
+            clear(staging);
+        }
+        if let Some(folder) = &self.folder {
+            let _ = flock(folder, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -214,11 +226,13 @@ impl Destination {
     /// Makes the folder ready for the shards of `pack`: those of the same plan stay.
     ///
     /// # Errors
-    /// `InvalidArgument` for a folder with other files in it or that another pack is writing to, and for a URL; errors
-    /// of the system.
+    /// `InvalidArgument` for a folder with other files in it or that another pack is writing to; errors of the system
+    /// and of the store.
     pub(super) fn prepare(pack: &Pack) -> Result<Destination> {
         let (place, part) = (&pack.folder, pack.options.part);
-        is_near(place)?;
+        if let Some(far) = &pack.far {
+            return Destination::prepare_far(pack, far);
+        }
         fs::create_dir_all(place).map_err(|source| failed(place, source))?;
         let destination = Destination::lock(place, part)?;
         let (path, wanted) = (place.join(MANIFEST_NAME), Manifest::of(pack));
@@ -249,16 +263,49 @@ impl Destination {
         Ok(destination)
     }
 
+    /// The same for a folder of a store, and a folder to make shards in.
+    fn prepare_far(pack: &Pack, far: &Far) -> Result<Destination> {
+        let staging = far.staging()?;
+        fs::create_dir_all(staging).map_err(|source| failed(staging, source))?;
+        let mut destination = Destination::lock(staging, Part::WHOLE)?;
+        destination.staging = Some(staging.into());
+        for name in names_in(staging)? {
+            remove(&staging.join(name))?;
+        }
+        let wanted = Manifest::of(pack);
+        let mut found = Manifest::read_far(pack, far)?;
+        if found.is_none() {
+            // What another part has written since does not count.
+            let has_others = !far.names()?.is_empty();
+            if has_others && Manifest::read_far(pack, far)?.is_none() {
+                return Err(occupied(&pack.folder));
+            }
+            far.put(MANIFEST_NAME, wanted.text().as_bytes(), true)?;
+            found = Manifest::read_far(pack, far)?;
+        }
+        let checked = wanted.check_is(found.as_ref(), &pack.folder);
+        checked.map_err(|error| error.with_remedy("name another folder of the store"))?;
+        Ok(destination)
+    }
+
     /// The folder with the shards of `pack`, all of whose jobs have ended.
     ///
     /// # Errors
     /// `NotFound` if no pack has begun there; `InvalidArgument` if it was another, or if one is writing to the folder.
     pub(super) fn ended(pack: &Pack) -> Result<Destination> {
         let place = &pack.folder;
-        let Some(found) = Manifest::read(&place.join(MANIFEST_NAME))? else {
+        let found = match &pack.far {
+            Some(far) => Manifest::read_far(pack, far)?,
+            None => Manifest::read(&place.join(MANIFEST_NAME))?,
+        };
+        let Some(found) = found else {
             let error = Error::new(ErrorKind::NotFound, "no pack has written to the folder").with_path(place);
             return Err(error.with_remedy("name the folder that the jobs packed to"));
         };
+        if pack.far.is_some() {
+            Manifest::of(pack).check_is(Some(&found), place)?;
+            return Ok(Destination { folder: None, staging: None });
+        }
         let destination = Destination::lock(place, Part::WHOLE)?;
         Manifest::of(pack).check_is(Some(&found), place)?;
         remove_temporaries(place, &pack.options.prefix, Part::WHOLE)?;
@@ -277,7 +324,7 @@ impl Destination {
         if flock(&folder, lock) == Err(rustix::io::Errno::WOULDBLOCK) {
             return Err(busy(place));
         }
-        Ok(Destination { folder })
+        Ok(Destination { folder: Some(folder), staging: None })
     }
 }
 
@@ -366,8 +413,13 @@ fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
 /// Removes unfinished files, if this pack was writing in its folder.
 pub(super) fn cleaner(pack: &Pack) -> impl FnOnce() + Send + use<> {
     let (folder, prefix, part) = (pack.folder.clone(), pack.options.prefix.clone(), pack.options.part);
-    let is_writing = Arc::clone(&pack.is_writing);
+    let (is_writing, far) = (Arc::clone(&pack.is_writing), pack.far.clone());
     move || {
+        if let Some(far) = far {
+            far.give_up_all();
+            far.staging().iter().for_each(|staging| clear(staging));
+            return;
+        }
         let is_own = is_writing.load(Ordering::Relaxed);
         let unfinished = if is_own { unfinished(&folder, &prefix, part) } else { Vec::new() };
         // Files that cannot be removed now are removed by the next run.

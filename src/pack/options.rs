@@ -4,6 +4,9 @@ use super::UNIT_BYTES;
 use super::images::PackImages;
 use super::names::Keys;
 use crate::config::Part;
+use crate::dataset::Options;
+use crate::dataset::inspect::store_options;
+use std::path::PathBuf;
 
 /// Default size of shards.
 const SHARD_BYTES: u64 = 1_000_000_000;
@@ -34,6 +37,10 @@ pub struct PackOptions {
     pub(crate) images: Option<PackImages>,
     /// The format of shards.
     pub(crate) layout: PackLayout,
+    /// How the store is reached that shards go to.
+    pub(crate) stores: Options,
+    /// Where shards for a store are made.
+    pub(crate) staging: Option<PathBuf>,
 }
 
 /// The format of shards: see [`PackOptions::layout`].
@@ -66,6 +73,8 @@ impl Default for PackOptions {
             overwrite: false,
             images: None,
             layout: PackLayout::default(),
+            stores: Options::new(),
+            staging: None,
         }
     }
 }
@@ -128,6 +137,22 @@ impl PackOptions {
     #[must_use]
     pub fn part(mut self, part: Part) -> PackOptions {
         self.part = part;
+        self
+    }
+
+    /// How the store is reached, if shards go to a URL: endpoint, region, credentials and the like, as they are given to
+    /// [`dataset::open`](crate::dataset::open). What these options say of formats does not count. Default: nothing.
+    #[must_use]
+    pub fn stores(mut self, options: &Options) -> PackOptions {
+        self.stores = store_options(options);
+        self
+    }
+
+    /// The folder in which shards for a store are made before they are sent: room for `threads` of them. What is left in
+    /// it by a process that was killed is removed by the next run. Default: none, which is refused for a store.
+    #[must_use]
+    pub fn staging(mut self, folder: impl Into<Option<PathBuf>>) -> PackOptions {
+        self.staging = folder.into();
         self
     }
 

@@ -1,7 +1,7 @@
 //! Proves a pack by the indexes of its shards: each sample of the source is in one of them, once.
 
 use super::manifest::{Destination, number};
-use super::{Pack, PackReport, TAR_ENDING, dense, tar_options, unreadable};
+use super::{Pack, PackReport, TAR_ENDING, dense, unreadable};
 use crate::config::OnError;
 use crate::dataset::{self, Dataset, FileId, SampleId};
 use crate::{Error, ErrorKind, Result, guard};
@@ -49,7 +49,7 @@ impl Pack {
 
     /// Whether all shards are there.
     fn check_there(&self) -> Result<()> {
-        let missing: Vec<u64> = self.own_shards().filter(|&shard| !self.path(shard).exists()).collect();
+        let (_, missing) = self.there()?;
         let Some(&first) = missing.first() else { return Ok(()) };
         let numbers: Vec<String> = missing.iter().take(MISSING_NAMED).map(u64::to_string).collect();
         let more = if missing.len() > MISSING_NAMED { " and more" } else { "" };
@@ -65,7 +65,7 @@ impl Pack {
         let mut lacking = Lacking::default();
         for shard in self.own_shards() {
             let path = self.path(shard);
-            let (planned, found) = (self.samples_of(shard), dense::head_of(&path)?.0);
+            let (planned, found) = (self.samples_of(shard), self.head_of(shard)?.0);
             if found > planned {
                 return Err(other(&path, &format!("the shard has {found} samples, and {planned} were planned")));
             }
@@ -77,7 +77,7 @@ impl Pack {
     /// Compares the indexes of archives with the plan.
     fn lacking_of_archives(&self) -> Result<Lacking> {
         let mut lacking = Lacking::default();
-        let tar = match dataset::open(&[&self.folder], &tar_options()) {
+        let tar = match dataset::open(&[&self.folder], &self.tar_options()) {
             Ok(tar) => tar,
             // All samples of all shards were left out.
             Err(error) if error.kind() == ErrorKind::Empty => {

@@ -18,7 +18,8 @@ pub struct Pack {
     /// Folders, files or patterns; several make one dataset.
     #[arg(value_name = "SRC", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// The folder for the shards: empty, new, or that of an earlier pack, which is continued.
+    /// The folder for the shards: empty, new, or that of an earlier pack, which is continued. Also one of a store:
+    /// s3://BUCKET/FOLDER.
     #[arg(value_name = "DST", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
     #[command(flatten)]
@@ -70,6 +71,9 @@ pub struct Shards {
     /// Write no shard: prove from the indexes of the shards, once all jobs have ended, that each sample is there once.
     #[arg(long, conflicts_with_all = ["part", "overwrite", "threads"])]
     pub finish: bool,
+    /// The folder that shards for a store are made in before they are sent [default: that for temporary files].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub staging: Option<PathBuf>,
     /// Replace the shards of another pack.
     #[arg(long)]
     pub overwrite: bool,
@@ -156,6 +160,8 @@ impl Pack {
             .threads(*threads)
             .part(part.map_or(Ok(Part::WHOLE), launchers::AskedPart::part)?)
             .overwrite(*overwrite)
+            .stores(&self.format.0)
+            .staging(self.shards.staging.clone().unwrap_or_else(std::env::temp_dir))
             .images(self.images.options()?);
         Ok(match shard_size {
             Some(bytes) => options.shard_bytes(*bytes),

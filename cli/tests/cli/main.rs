@@ -7,6 +7,8 @@ mod common;
 mod arrays;
 mod asked;
 mod bench;
+#[cfg(feature = "remote")]
+mod buckets;
 mod columnar;
 mod confined;
 mod container;
