@@ -4,7 +4,7 @@ use crate::errors::raised;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use uringload::dataset::inspect::{OptionKind, OptionSpec, all_options, formats_with};
+use uringload::dataset::inspect::{FORMATS, OptionKind, OptionSpec, all_options, formats_with};
 use uringload::dataset::{self, OptionValue, Options};
 
 /// The value given for an option, by its Python type.
@@ -45,6 +45,17 @@ pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<Options> {
             }
             _ => options.set(name, value.extract::<Value>()?),
         };
+    }
+    Ok(options)
+}
+
+/// Of such a dictionary, how stores are reached.
+pub(crate) fn of_stores(given: &Bound<'_, PyDict>) -> PyResult<Options> {
+    let mut options = Options::new().stores_from_environment();
+    for spec in all_options().iter().filter(|spec| formats_with(spec.name).len() == FORMATS.len()) {
+        if let Some(value) = given.get_item(spec.name)? {
+            options = options.set(spec.name, value.extract::<Value>()?);
+        }
     }
     Ok(options)
 }

@@ -3,6 +3,7 @@
 
 use crate::dataset::Dataset;
 use crate::errors::{invalid, raised};
+use crate::formats;
 use crate::options::Settings;
 use crate::wait;
 use pyo3::prelude::*;
@@ -34,6 +35,7 @@ pub(crate) struct Asked {
     part: String,
     overwrite: bool,
     finish: bool,
+    staging: PathBuf,
 }
 
 impl Asked {
@@ -66,6 +68,7 @@ impl Asked {
             .threads(self.threads)
             .part(part)
             .overwrite(self.overwrite)
+            .staging(self.staging.clone())
             .images(self.images()?);
         Ok(match self.shard_bytes {
             Some(bytes) => options.shard_bytes(bytes),
@@ -82,9 +85,11 @@ pub(crate) fn pack<'py>(
     dataset: PyRef<'_, Dataset>,
     folder: PathBuf,
     asked: Asked,
+    stores: &Bound<'py, PyDict>,
     settings: Settings,
     progress: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let stores = formats::of_stores(stores)?;
     let (source, last, is_ended) =
         (Arc::clone(&dataset.dataset), Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
     let (told, ends) = (Arc::clone(&last), Arc::clone(&is_ended));
@@ -93,7 +98,7 @@ pub(crate) fn pack<'py>(
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
             if ends.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let pack = Loader::builder(source).config(settings.0).pack(folder, asked.options()?)?;
+        let pack = Loader::builder(source).config(settings.0).pack(folder, asked.options()?.stores(&stores))?;
         if asked.finish {
             return Ok((pack.finish()?, None));
         }

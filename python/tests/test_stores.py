@@ -129,3 +129,24 @@ def test_what_is_kept_on_a_disk_is_not_asked_for_again(
     for wrong in (3, ("x",), (3, 4), ("x", "much"), "nowhere"):
         with pytest.raises(uringload.InvalidArgumentError, match="cache_disk"):
             uringload.DataLoader("s3://bucket/train", 16, cache_disk=wrong, **reach)
+
+
+def test_a_bucket_is_packed_and_a_listing_stands_for_it(
+    serve: Callable[..., dict[str, Any]], tmp_path: pathlib.Path
+) -> None:
+    reach = serve()
+    (tmp_path / "out").mkdir()
+    near = uringload.pack(tmp_path / "bucket" / "train", tmp_path / "near", shard_samples=50)
+    # The options that reach the source reach the shards too.
+    far = uringload.pack("s3://bucket/train", "s3://out/set", shard_samples=50, staging=tmp_path, **reach)
+    assert (far.samples, far.shards, far.bytes_written) == (120, 3, near.bytes_written)
+    proof = uringload.pack("s3://bucket/train", "s3://out/set", shard_samples=50, finish=True, **reach)
+    assert (proof.samples, proof.lacking) == (120, 0)
+    for number in range(3):
+        name = f"shard-{number:06}.tar"
+        assert (tmp_path / "near" / name).read_bytes() == (tmp_path / "out" / "set" / name).read_bytes()
+    listing = tmp_path / "train.uls"
+    command = [SERVER.parent / "uringload", "list-objects", "s3://bucket/train", "-o", listing, "--anonymous"]
+    if command[0].exists():
+        subprocess.run([*command, "--endpoint", reach["endpoint"]], check=True, stdout=subprocess.PIPE)
+        assert delivered(listing, **reach) == delivered("s3://bucket/train", **reach)

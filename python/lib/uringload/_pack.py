@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,6 +83,7 @@ def pack(
     part: str = "0/1",
     overwrite: bool = False,
     finish: bool = False,
+    staging: str | os.PathLike[str] | None = None,
     memory_limit: int | str | None = None,
     on_error: str = "raise",
     max_failures: int | float | None = None,
@@ -101,7 +103,8 @@ def pack(
     Args:
         source: a `Dataset`, or folders, files or patterns as `Dataset` takes them, with its ``options``. Samples are
             packed in its order.
-        folder: where the shards go: empty, new, or that of an earlier pack; not within the source.
+        folder: where the shards go: empty, new, or that of an earlier pack; not within the source. Also one of a store,
+            ``s3://bucket/folder``, reached by the options of the source.
         resize: decode images once and store them smaller: the shorter side of larger ones becomes this many pixels
             long. JPEGs that are no larger stay as they are.
         transform: do this to images once, such as "resize(256), center_crop(256)": no random operations.
@@ -117,6 +120,8 @@ def pack(
         overwrite: replace the shards of another pack.
         finish: write no shard, but prove from the indexes of the shards, after all parts, that each sample of the
             source is in one of them, once.
+        staging: the folder that shards for a store are made in before they are sent; by default that for temporary
+            files.
         memory_limit: bytes that each thread reads into.
         on_error, max_failures, quarantine, timeout: as for `DataLoader`; "replace" is refused. The quarantine lists
             samples that cannot be read; an image that cannot be decoded is in the report's `errors` alone.
@@ -148,6 +153,7 @@ def pack(
         "part": arguments.text("part", part),
         "overwrite": arguments.boolean("overwrite", overwrite),
         "finish": arguments.boolean("finish", finish),
+        "staging": arguments.paths("staging", tempfile.gettempdir() if staging is None else staging)[0],
     }
     settings = _settings.settings({
         "memory_limit": memory_limit, "on_error": on_error, "max_failures": max_failures, "quarantine": quarantine,
@@ -156,7 +162,7 @@ def pack(
     place = arguments.paths("folder", folder)[0]
     dataset = _opened(source, timeout, options)
     _check_apart(dataset, place)
-    told = native.pack(dataset._native, place, asked, settings, progress)
+    told = native.pack(dataset._native, place, asked, getattr(dataset, "_options", {}), settings, progress)
     images, predicted = told.pop("images"), told.pop("predicted")
     return PackReport(
         **told,
@@ -188,6 +194,8 @@ def _check_images(resize: int | None, transform: str | None, quality: int | None
 
 def _check_apart(dataset: Dataset, folder: str) -> None:
     """Refuses a folder in which the next look at the source would find the shards."""
+    if "://" in folder:
+        return  # The library looks at URLs.
     place = os.path.realpath(folder)
     for path in map(os.path.realpath, dataset._paths):
         if os.path.isdir(path) and os.path.commonpath([path, place]) == path:

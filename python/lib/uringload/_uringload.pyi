@@ -197,6 +197,7 @@ def pack(
     dataset: Dataset,
     folder: str,
     asked: dict[str, Any],
+    stores: dict[str, Any],
     settings: dict[str, Any],
     progress: Callable[[int, int, int], Any] | None,
 ) -> dict[str, Any]: ...
