@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Packs a dataset by jobs on a Ray or Dask cluster, and proves that each sample is in the shards once.
+"""Packs a dataset by jobs on a Ray, Dask or Spark cluster, and proves that each sample is in the shards once.
 
-    pip install ray                      # or "dask[distributed]"
+    pip install ray                      # or "dask[distributed]", or pyspark
     examples/pack_on_cluster.py /data/photos /data/packed --on ray --jobs 16
     examples/pack_on_cluster.py /data/photos /data/packed --on dask --scheduler tcp://head:8786
+    examples/pack_on_cluster.py train.uls s3://bucket/packed --on spark --scheduler spark://head:7077
 
-All nodes see both folders. A job that the cluster starts again keeps the shards that are there, and the bytes are those
-of one job.
+All nodes see both folders, or both are in a store. A job that the cluster starts again keeps the shards that are there,
+and the bytes are those of one job.
 """
 
 import argparse
@@ -35,18 +36,27 @@ def on_dask(address: str | None, jobs: list[tuple[Any, ...]]) -> list[int]:
         return client.gather([client.submit(job, *each, pure=False) for each in jobs])
 
 
+def on_spark(address: str | None, jobs: list[tuple[Any, ...]]) -> list[int]:
+    from pyspark.sql import SparkSession
+
+    master = address or f"local[{len(jobs)}]"
+    with SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate() as spark:
+        # A partition for each, so that each is a task of its own.
+        return spark.sparkContext.parallelize(jobs, len(jobs)).map(lambda each: job(*each)).collect()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source")
     parser.add_argument("folder")
-    parser.add_argument("--on", choices=["ray", "dask"], required=True)
+    parser.add_argument("--on", choices=["ray", "dask", "spark"], required=True)
     parser.add_argument("--scheduler", help="where the cluster is [default: processes of this machine]")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--shard-size", default="1GB")
     asked = parser.parse_args()
     options = {"shard_size": asked.shard_size}
     jobs = [(asked.source, asked.folder, index, asked.jobs, options) for index in range(asked.jobs)]
-    run = on_ray if asked.on == "ray" else on_dask
+    run = {"ray": on_ray, "dask": on_dask, "spark": on_spark}[asked.on]
     print("samples of each job:", *run(asked.scheduler, jobs))
     proved = uringload.pack(asked.source, asked.folder, finish=True, **options)
     print(f"{proved.samples} samples in {proved.shards} shards, each once")

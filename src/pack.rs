@@ -2,6 +2,7 @@
 //! tiny, as MDS shards, which store them side by side.
 
 mod archive;
+mod costs;
 mod dense;
 mod far;
 mod header;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use costs::PackCosts;
 pub use images::{PackImages, PackPrediction, PackedImages};
 pub use names::Keys;
 pub use options::{PackLayout, PackOptions};
@@ -181,12 +183,12 @@ impl Builder {
     /// These settings apply to reading the source: engine, I/O mode, memory (of each thread), `on_error`,
     /// `max_failures` (of the whole pack), `quarantine` and `timeout`. The order is the source's; others are ignored.
     ///
-    /// The folder must not be one that the dataset's files are in, or the shards would become a part of it. A URL of S3 or
-    /// GCS is one too: see [`PackOptions::stores`] and [`PackOptions::staging`].
+    /// The folder must not be one that the dataset's files are in, or the shards would become a part of it. A URL of S3
+    /// or GCS is one too: see [`PackOptions::stores`] and [`PackOptions::staging`].
     ///
     /// # Errors
-    /// `InvalidArgument` for impossible options, for a store that takes no objects, for columns or files of one name, for keys that come twice in a
-    /// shard, and for a source below `folder`; `Empty` for a dataset without samples.
+    /// `InvalidArgument` for impossible options, for a store that takes no objects, for columns or files of one name,
+    /// for keys that come twice in a shard, and for a source below `folder`; `Empty` for a dataset without samples.
     pub fn pack(self, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
         let dataset = Arc::clone(&self.dataset);
         guard::whole(&*dataset, "a method that describes it", || self.plan_pack(folder.into(), options))

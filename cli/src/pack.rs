@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use uringload::dataset::Dataset;
-use uringload::pack::{Pack, PackLayout, PackPrediction, PackProgress, PackReport};
+use uringload::pack::{Pack, PackCosts, PackLayout, PackPrediction, PackProgress, PackReport};
 use uringload::{Error, ErrorKind, Loader};
 use uringload_measure::text;
 
@@ -30,6 +30,15 @@ pub fn run(options: &Options) -> Done {
     }
     let pack =
         Loader::builder(Arc::clone(&dataset)).config(options.config()).pack(&options.folder, options.options()?)?;
+    if options.shards.dry_run {
+        let costs = pack.costs();
+        if options.json {
+            output::print(&format!("{:#}\n", costs_as_json(&pack, &costs)))?;
+        } else {
+            output::print_table(&costs_as_text(&*dataset, &pack, &costs), output::NAMES)?;
+        }
+        return Ok(Exit::Done);
+    }
     let (report, predicted) = if options.shards.finish {
         (pack.finish()?, None)
     } else {
@@ -83,6 +92,34 @@ fn check_apart(options: &Options) -> Result<(), Failure> {
             Err(error.with_remedy("name a folder apart from the source").into())
         }
     }
+}
+
+fn costs_as_text(dataset: &dyn Dataset, pack: &Pack, costs: &PackCosts) -> String {
+    let count = text::count;
+    let of = |bytes: u64| text::bytes(bytes as f64);
+    let mut table = Table::new(output::NAMES);
+    table.row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
+    table.row("read", format!("{} of {} files", of(costs.bytes_read), count(costs.files)));
+    let (shards, folder) = (count(costs.shards), pack.folder().display());
+    table.row("shards", format!("{shards} in {folder}, of {} and headers", of(costs.bytes_written)));
+    if costs.gets + costs.lists + costs.puts > 0 {
+        let [gets, lists, puts] = [costs.gets, costs.lists, costs.puts].map(count);
+        table.row("requests", format!("about {gets} GET, {lists} LIST, {puts} PUT"));
+    }
+    table.text
+}
+
+fn costs_as_json(pack: &Pack, costs: &PackCosts) -> Value {
+    json!({
+        "version": 1,
+        "folder": pack.folder().to_string_lossy(),
+        "part": pack.part().to_string(),
+        "files": costs.files,
+        "bytes_read": costs.bytes_read,
+        "shards": costs.shards,
+        "bytes_written": costs.bytes_written,
+        "requests": { "get": costs.gets, "list": costs.lists, "put": costs.puts },
+    })
 }
 
 /// Archive bytes that are not part of values, per byte of values.

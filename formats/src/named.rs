@@ -55,7 +55,7 @@ pub(crate) fn places<P: AsRef<Path>>(named: &[P], options: &Options) -> Result<(
 /// The store that a URL is in, and its key there without a slash at the end; nothing for a path.
 ///
 /// # Errors
-/// As [`places`].
+/// `InvalidArgument` for a URL that no store has, and for options of stores that cannot be used.
 pub fn store_at(url: &Path, options: &Options) -> Result<Option<(Arc<dyn Store>, Vec<u8>)>> {
     let (places, _) = places(&[url], options)?;
     Ok(places[0].as_far().map(|far| (Arc::clone(far.tree.store()), far.key.clone())))

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -140,9 +141,11 @@ def test_ray_train(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["ray", "dask"])
+@pytest.mark.parametrize("system", ["ray", "dask", "spark"])
 def test_packing_on_a_cluster(system: str, tmp_path: pathlib.Path) -> None:
-    pytest.importorskip({"ray": "ray", "dask": "dask.distributed"}[system])
+    pytest.importorskip({"ray": "ray", "dask": "dask.distributed", "spark": "pyspark"}[system])
+    if system == "spark" and shutil.which("java") is None:
+        pytest.skip("skipped: Spark wants a Java")
     source = tmp_path / "source"
     source.mkdir()
     for number in range(60):

@@ -1,10 +1,10 @@
 //! Reads ranges of objects in S3, GCS, Azure and behind HTTP into memory that is given, in the thread that asks.
 //!
 //! A [`Store`] is a bucket, a container or a host; [`Access`] is how stores are reached, and shares connections and
-//! credentials among them. Each call blocks its thread: there is no runtime, no thread that outlives a call, and nothing
-//! that a fork could leave locked. A read makes one request, receives into the slice that it is given, and compares the head of the
-//! answer with the question before a byte counts. Whether to ask again is for the caller to say, by the
-//! [`Class`](uringload_core::store::Class) of the failure; a listing alone asks for a page again.
+//! credentials among them. Each call blocks its thread: there is no runtime, no thread that outlives a call, and
+//! nothing that a fork could leave locked. A read makes one request, receives into the slice that it is given, and
+//! compares the head of the answer with the question before a byte counts. Whether to ask again is for the caller to
+//! say, by the [`Class`](uringload_core::store::Class) of the failure; a listing alone asks for a page again.
 //!
 //! The library reads no environment: a program that wants its profiles, credentials and proxies hands the variables to
 //! [`Access::from_environment`]. No text of this crate shows a secret.

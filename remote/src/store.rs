@@ -318,8 +318,8 @@ impl Store {
         let mark = if query.is_empty() { "" } else { "?" };
         let _ = write!(
             head,
-            "{method} {place}{path}{mark}{query} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: uringload/{}\r\nAccept-Encoding: \
-             identity\r\n",
+            "{method} {place}{path}{mark}{query} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: uringload/{}\r\n\
+             Accept-Encoding: identity\r\n",
             env!("CARGO_PKG_VERSION")
         );
         if !range.is_empty() {

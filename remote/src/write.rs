@@ -6,7 +6,7 @@ use crate::url::{Scheme, encode_query};
 use std::fmt::Write;
 use uringload_core::store::{Class, Failure, Interrupt, Uploads};
 
-/// Longest answer that is read, in bytes: it names an upload, or says what became of one.
+/// Longest answer that is read, in bytes: it names an upload, or says why there is no object.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 impl Store {

@@ -21,7 +21,8 @@ IDENTITIES = """{"identities": [{"name": "a", "credentials": [{"accessKey": "AKI
     "secretexample"}], "actions": ["Admin", "Read", "List", "Write"]}]}"""
 NAMES = ["plain", "a b", "a+b", "%41", "A", "a", "ü/ö", "q?x=1#y", "quote'\"<>&", "sub/x", "sub-x", "sub.x", ".hidden",
          "~t*(),:@!$;=", "/double", "../up", "./dot", "n" * 200]
-MANY = 1200
+# More than are listed one page after another.
+MANY = 6000
 
 
 def port():

@@ -132,7 +132,8 @@ impl Far {
         }
     }
 
-    /// Sends a shard, and before it the index beside its file, if there is one; then removes both. Whether they were sent.
+    /// Sends a shard, and before it the index beside its file, if there is one; then removes both. Whether they were
+    /// sent.
     pub(super) fn send_with_index(&self, name: &str, path: &Path, is_ended: &dyn Fn() -> bool) -> Result<bool> {
         let (index_name, mut index) = (format!("{name}.uidx"), path.as_os_str().to_owned());
         index.push(".uidx");
@@ -308,6 +309,11 @@ impl fmt::Debug for Far {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Far({})", self.shown("").display())
     }
+}
+
+/// Requests that send an object of so many bytes.
+pub(super) fn requests_of(bytes: u64) -> u64 {
+    if bytes <= PART_BYTES { 1 } else { bytes.div_ceil(PART_BYTES.max(bytes.div_ceil(PARTS_MAX))) + 2 }
 }
 
 /// Removes the folder that shards were made in.

@@ -140,16 +140,16 @@ impl PackOptions {
         self
     }
 
-    /// How the store is reached, if shards go to a URL: endpoint, region, credentials and the like, as they are given to
-    /// [`dataset::open`](crate::dataset::open). What these options say of formats does not count. Default: nothing.
+    /// How the store is reached, if shards go to a URL: endpoint, region, credentials and the like, as they are given
+    /// to [`dataset::open`](crate::dataset::open). What these options say of formats does not count. Default: nothing.
     #[must_use]
     pub fn stores(mut self, options: &Options) -> PackOptions {
         self.stores = store_options(options);
         self
     }
 
-    /// The folder in which shards for a store are made before they are sent: room for `threads` of them. What is left in
-    /// it by a process that was killed is removed by the next run. Default: none, which is refused for a store.
+    /// The folder in which shards for a store are made before they are sent: room for `threads` of them. What is left
+    /// in it by a process that was killed is removed by the next run. Default: none, which is refused for a store.
     #[must_use]
     pub fn staging(mut self, folder: impl Into<Option<PathBuf>>) -> PackOptions {
         self.staging = folder.into();

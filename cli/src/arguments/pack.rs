@@ -71,6 +71,9 @@ pub struct Shards {
     /// Write no shard: prove from the indexes of the shards, once all jobs have ended, that each sample is there once.
     #[arg(long, conflicts_with_all = ["part", "overwrite", "threads"])]
     pub finish: bool,
+    /// Write nothing: say what there is to read and to write, and how many requests to stores that takes.
+    #[arg(long, conflicts_with = "finish")]
+    pub dry_run: bool,
     /// The folder that shards for a store are made in before they are sent [default: that for temporary files].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub staging: Option<PathBuf>,

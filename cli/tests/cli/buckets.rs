@@ -66,6 +66,13 @@ fn a_packed_bucket_is_a_packed_folder() {
         assert!(far == near && far.len() >= 4, "{layout}: the same bytes");
         assert_eq!(fs::read_dir(staging.path()).unwrap().count(), 0, "nothing stays");
         let asked = server.stats().requests;
+        // What was told before.
+        let (text, _) = expect(&mut pack(source.path(), &format!("--layout {layout} --dry-run"), &server), 0);
+        let told = |what: &str| json(&text)["requests"][what].as_u64().unwrap() as f64;
+        let puts = ["PUT", "PART", "CREATE", "COMPLETE"].map(|verb| asked.get(verb).copied().unwrap_or(0) as f64);
+        assert!((0.8..1.25).contains(&(told("put") / puts.iter().sum::<f64>())), "{text} {asked:?}");
+        assert!((0.4..2.5).contains(&(told("get") / asked["GET"] as f64)), "{text} {asked:?}");
+        assert!((0.4..2.5).contains(&(told("list") / asked["LIST"] as f64)), "{text} {asked:?}");
         assert!(asked["PART"] >= 2 * asked["COMPLETE"] && asked["CREATE"] == asked["COMPLETE"], "{asked:?}");
         // Shards that are there are kept, and the proof holds.
         let (text, _) = expect(&mut pack(source.path(), &more, &server), 0);
@@ -183,6 +190,8 @@ fn a_listing_is_written_and_brought_up_to_date() {
     let (text, _) = expect(&mut signed(&format!("list {file}"), &server), 0);
     assert_eq!(text.lines().count(), 2, "{text}");
     assert_eq!(server.stats().requests["LIST"], lists, "a listing needs no listing");
+    let (text, _) = expect(&mut signed(&format!("pack {file} s3://data/packed --json"), &server), 0);
+    assert_eq!((json(&text)["samples"].as_u64(), json(&text)["shards"].as_u64()), (Some(2), Some(1)), "{text}");
     write(&root.path().join("data/train/dog/3.jpg"), b"new");
     let (text, _) = expect(&mut signed(&format!("{list} --update {file}"), &server), 0);
     assert_eq!(json(&text)["added"]["count"].as_u64(), Some(1), "{text}");

@@ -1,8 +1,8 @@
 //! A listing as the bytes of a file: names share what they have in common with the one before, and each block has a
 //! checksum, so that no flipped bit becomes a name.
 //!
-//! The head: `uringls` and the version in a byte, then the bytes of the store's URL and of the prefix with their lengths
-//! (u32), objects (u64), blocks (u32), the CRC32C of all that (u32). A block: objects, bytes of their names, bytes of
+//! The head: `uringls` and the version in a byte, then the bytes of the store's URL and of the prefix with their
+//! lengths (u32), objects (u64), blocks (u32), the CRC32C of all that (u32). A block: objects, bytes of their names, bytes of
 //! what follows (u32 each), the CRC32C of the rest of the block (u32); then for each object how many bytes its name
 //! shares with the one before, how many follow, those, its size (varints), and its version (u64; 0 for none). Numbers
 //! are little-endian. The first name of a block shares nothing.

@@ -131,7 +131,7 @@ impl Range {
 }
 
 impl Work<'_> {
-    /// Hands pages on, and starts a thread for each range. `Continue` if there is no thread to be had, or keys are in
+    /// Hands pages on, and starts a thread for each range. `Continue` if no thread starts, or keys are in
     /// another order.
     fn deliver<'scope, 'env>(
         &'env self,

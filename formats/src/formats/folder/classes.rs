@@ -18,25 +18,19 @@ pub(super) struct Classes {
 impl Classes {
     /// The classes of all roots together, merged by name; or the first file that is not in a subfolder of its root.
     pub(super) fn find(files: &FileTable) -> Result<Classes, FileId> {
-        let mut names = BTreeSet::new();
-        let mut previous: &[u8] = b"";
+        let mut named: Vec<(u32, &[u8])> = Vec::new();
         for file in all(files) {
-            let name = class_name(files.name(file)).ok_or(file)?;
-            if name != previous {
-                names.insert(name);
-                previous = name;
+            let name = files.name(file);
+            // Most files are in the folder of the one before.
+            let is_beside = |class: &[u8]| name.get(class.len()) == Some(&b'/') && name.starts_with(class);
+            if named.last().is_none_or(|&(_, class)| !is_beside(class)) {
+                named.push((file.0, class_name(name).ok_or(file)?));
             }
         }
+        let names: BTreeSet<&[u8]> = named.iter().map(|&(_, class)| class).collect();
         let names: Vec<&[u8]> = names.into_iter().collect();
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for file in all(files) {
-            let name = class_name(files.name(file)).ok_or(file)?;
-            if runs.last().is_none_or(|&(_, label)| names[label as usize] != name) {
-                let label = names.binary_search(&name).expect("all names were collected above");
-                runs.push((file.0, label as u32));
-            }
-        }
-        runs.shrink_to_fit();
+        let label = |class: &[u8]| names.binary_search(&class).expect("all names were collected above") as u32;
+        let runs = named.iter().map(|&(first, class)| (first, label(class))).collect();
         let names = names.into_iter().map(|name| OsStr::from_bytes(name).to_os_string()).collect();
         Ok(Classes { names, runs })
     }
