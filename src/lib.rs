@@ -75,7 +75,7 @@ pub mod stats;
 mod queue;
 pub mod sampler;
 pub mod transform;
-// Its users come with the commits that follow.
+// The engine is its second user.
 #[allow(dead_code)]
 mod segments;
 mod prepared;

@@ -7,17 +7,17 @@
 mod disk;
 mod members;
 
-use crate::Result;
 use crate::config::{Cause, Fallback};
 use crate::dataset::{SampleId, Value};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use disk::Folder;
-pub(crate) use disk::Origin;
+use disk::{Folder, Kept};
+pub(crate) use disk::{Origin, bytes_on_disk};
 pub(crate) use members::{Members, Tally};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use uringload_images::Image;
 
 /// Approximate overhead of an entry in memory.
@@ -40,9 +40,6 @@ pub(crate) type Entry = Vec<PreparedValue>;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     members: Members,
-    /// Bytes that all entries may take.
-    room: u64,
-    taken: AtomicU64,
     /// Nothing more is kept: there is no room, or the disk refuses it.
     is_full: AtomicBool,
     place: Store,
@@ -55,35 +52,42 @@ pub(crate) struct Prepared {
 
 #[derive(Debug)]
 enum Store {
-    Memory(RwLock<HashMap<u64, Arc<Entry>>>),
+    Memory(Memory),
     Disk(Folder),
+}
+
+#[derive(Debug)]
+struct Memory {
+    entries: RwLock<HashMap<u64, Arc<Entry>>>,
+    /// Bytes that all entries may take.
+    room: u64,
+    taken: AtomicU64,
 }
 
 impl Prepared {
     /// Keeps `members` in memory, in `room` bytes: samples of `fields` fields.
     pub(crate) fn in_memory(members: Members, room: u64, fields: usize) -> Prepared {
-        Prepared::at(Store::Memory(RwLock::default()), 0, members, room, fields)
+        let memory = Memory { entries: RwLock::default(), room, taken: AtomicU64::new(0) };
+        Prepared::at(Store::Memory(memory), members, fields)
     }
 
-    /// Keeps `members` in files below `folder`, in `room` bytes, including those that `origin` already has there.
+    /// Keeps `members` in files below `folder`, which may take `bytes` bytes, whatever is there and whichever processes
+    /// use it.
     ///
     /// # Errors
-    /// The system's error if a folder cannot be created, listed or written to.
+    /// The system's error if a folder cannot be created, read or written to.
     pub(crate) fn on_disk(
         (folder, origin): (&Path, Origin),
         members: Members,
-        room: u64,
+        bytes: u64,
         fields: usize,
     ) -> Result<Prepared> {
-        let (folder, taken) = Folder::open(folder, origin)?;
-        Ok(Prepared::at(Store::Disk(folder), taken, members, room, fields))
+        Ok(Prepared::at(Store::Disk(Folder::open(folder, origin, bytes)?), members, fields))
     }
 
-    fn at(place: Store, taken: u64, members: Members, room: u64, fields: usize) -> Prepared {
+    fn at(place: Store, members: Members, fields: usize) -> Prepared {
         Prepared {
             members,
-            room,
-            taken: AtomicU64::new(taken),
             is_full: AtomicBool::new(false),
             place,
             fields,
@@ -95,7 +99,7 @@ impl Prepared {
     /// Whether a sample is available. It stays so, unless its file is damaged.
     pub(crate) fn has(&self, id: SampleId) -> bool {
         match &self.place {
-            Store::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id.0),
+            Store::Memory(memory) => memory.entries().contains_key(&id.0),
             Store::Disk(folder) => folder.has(id),
         }
     }
@@ -115,12 +119,10 @@ impl Prepared {
     /// A kept sample. `None` if it is gone or damaged: then it is made again.
     pub(crate) fn get(&self, id: SampleId) -> Option<Arc<Entry>> {
         match &self.place {
-            Store::Memory(entries) => entries.read().unwrap_or_else(PoisonError::into_inner).get(&id.0).cloned(),
+            Store::Memory(memory) => memory.entries().get(&id.0).cloned(),
             Store::Disk(folder) => match folder.read(id, self.fields) {
                 Ok(entry) => Some(Arc::new(entry)),
                 Err(lost) => {
-                    // Its room is free again, so that it can be rewritten.
-                    self.taken.fetch_sub(lost.bytes.min(self.taken()), Ordering::Relaxed);
                     self.say("these images decoded again", &lost.error, "harmless, unless it goes on: check the disk");
                     None
                 }
@@ -130,35 +132,49 @@ impl Prepared {
 
     /// Keeps a sample, if there is room.
     pub(crate) fn keep(&self, id: SampleId, entry: Entry) {
-        let bytes = match &self.place {
-            Store::Memory(_) => bytes_of(entry.iter().map(|kept| kept.bytes().len() as u64)),
-            Store::Disk(_) => disk::file_bytes(&entry),
+        let has_room = match &self.place {
+            Store::Memory(memory) => memory.keep(id, entry),
+            Store::Disk(folder) => self.keep_on_disk(folder, id, &entry),
         };
-        if self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.room {
-            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        if !has_room {
             self.is_full.store(true, Ordering::Relaxed);
-            return;
         }
-        match &self.place {
-            Store::Memory(entries) => {
-                let mut entries = entries.write().unwrap_or_else(PoisonError::into_inner);
-                if entries.insert(id.0, Arc::new(entry)).is_some() {
-                    self.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns whether there may be room for more.
+    fn keep_on_disk(&self, folder: &Folder, id: SampleId, entry: &Entry) -> bool {
+        let ended = "no more images kept";
+        match folder.write(id, entry) {
+            Ok(Kept::There | Kept::TooLong) => {
+                if folder.is_sparse() {
+                    let what = "its file system cannot reserve room (fallocate)";
+                    let error = Error::new(ErrorKind::Unavailable, what).with_path(folder.path());
+                    self.say("files without reserved room", &error, "leave enough room on the disk, or name another");
                 }
+                true
             }
-            Store::Disk(folder) => {
-                if let Err(error) = folder.write(id, &entry) {
-                    self.taken.fetch_sub(bytes, Ordering::Relaxed);
-                    self.is_full.store(true, Ordering::Relaxed);
-                    self.say("no more images kept", &error, "make room there, or name another folder or fewer bytes");
+            Ok(Kept::NoRoom) => {
+                // Without others, it ends about where the route says.
+                if folder.is_shared() {
+                    let what = "the folder's bytes are used up, in part by other datasets or transforms";
+                    let error = Error::new(ErrorKind::Unavailable, what).with_path(folder.path());
+                    self.say(ended, &error, "delete the folder when nothing uses it, or give more bytes");
                 }
+                false
+            }
+            Err(error) => {
+                self.say(ended, &error, "make room there, or name another folder or fewer bytes");
+                false
             }
         }
     }
 
     /// Bytes that are kept.
     pub(crate) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+        match &self.place {
+            Store::Memory(memory) => memory.taken.load(Ordering::Relaxed),
+            Store::Disk(folder) => folder.taken(),
+        }
     }
 
     /// Fallbacks since the last call.
@@ -170,7 +186,7 @@ impl Prepared {
         std::mem::take(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    fn say(&self, got: &'static str, error: &crate::Error, remedy: &'static str) {
+    fn say(&self, got: &'static str, error: &Error, remedy: &'static str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         // One of a kind is enough: a damaged disk causes many.
         if !said.1.contains(&got) {
@@ -179,6 +195,26 @@ impl Prepared {
             said.0.push(Fallback { wanted: "decoded images kept on disk".into(), ..step }.with_remedy(remedy));
         }
         self.has_said.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Memory {
+    fn entries(&self) -> RwLockReadGuard<'_, HashMap<u64, Arc<Entry>>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a sample, and returns whether there was room.
+    fn keep(&self, id: SampleId, entry: Entry) -> bool {
+        let bytes = bytes_of(entry.iter().map(|kept| kept.bytes().len() as u64));
+        if self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.room {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if entries.insert(id.0, Arc::new(entry)).is_some() {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        true
     }
 }
 

@@ -12,7 +12,8 @@ mod write;
 
 use crate::sampler::hash;
 use crate::{Error, ErrorKind, Result};
-use log::{End, Log, lock};
+use log::{Log, lock};
+pub(crate) use record::RECORD_BYTES;
 use record::{HEADER_BYTES, Record, header};
 use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
@@ -155,7 +156,16 @@ impl Segments {
             let error = Error::new(ErrorKind::Unavailable, "entries are being removed from the cache");
             return Err(error.with_path(&folder).with_remedy("begin when `uringload cache clear` has ended"));
         }
-        let segments = Segments {
+        let segments = Segments::of(folder, kind, bytes, held);
+        segments
+            .list()
+            .map_err(|error| Error::io("cannot list the segments of the cache", error).with_path(segments.folder()))?;
+        Ok(segments)
+    }
+
+    /// In a folder that is there, whose lock is held.
+    fn of(folder: PathBuf, kind: &str, bytes: u64, held: File) -> Segments {
+        Segments {
             folder,
             budget: bytes.saturating_sub(FOLDER_OVERHEAD),
             boot: boot(),
@@ -166,11 +176,7 @@ impl Segments {
             freed: Condvar::new(),
             telling: Mutex::default(),
             _lock: held,
-        };
-        segments
-            .list()
-            .map_err(|error| Error::io("cannot list the segments of the cache", error).with_path(segments.folder()))?;
-        Ok(segments)
+        }
     }
 
     /// Where the segments are.
@@ -194,6 +200,13 @@ impl Segments {
         Log::NEW.room(SEGMENT_BYTES.min(self.budget.saturating_sub(SEGMENT_OVERHEAD)))
     }
 
+    /// Bytes that pages of entries, and their records, may take in a budget of `bytes` bytes.
+    pub(crate) fn room_in(bytes: u64) -> u64 {
+        let left = bytes.saturating_sub(FOLDER_OVERHEAD);
+        let (whole, rest) = (left / (SEGMENT_BYTES + SEGMENT_OVERHEAD), left % (SEGMENT_BYTES + SEGMENT_OVERHEAD));
+        whole * Log::NEW.room(SEGMENT_BYTES) + Log::NEW.room(rest.saturating_sub(SEGMENT_OVERHEAD))
+    }
+
     /// About the bytes that entries may still take, as of the last [`news`](Segments::news).
     pub(crate) fn free_bytes(&self) -> u64 {
         let state = self.state();
@@ -213,7 +226,10 @@ impl Segments {
     /// The system's error, if a segment cannot be read: entries of all others have been told.
     pub(crate) fn news(&self, take: &mut dyn FnMut(Key, Place)) -> Result<()> {
         let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = |path: &Path, error| Error::io("cannot read what the cache holds", error).with_path(path);
+        let failed = |path: &Path, error| {
+            let error = Error::io("cannot read what the cache holds", error).with_path(path);
+            error.with_remedy("check the disk; without the folder, the cache begins anew")
+        };
         self.list().map_err(|error| failed(&self.folder, error))?;
         let known: Vec<(u32, u64, Log)> =
             self.state().segments.iter().map(|(&number, segment)| (number, segment.size, segment.told)).collect();
@@ -279,11 +295,7 @@ impl Segments {
         for number in numbers_in(&self.folder)? {
             if !self.state().segments.contains_key(&number) {
                 let path = self.path_of(number);
-                let (file, size, is_segment) = match file::open_regular(&path).and_then(sized) {
-                    Ok(sized) => sized,
-                    // A folder of this name, for example: it takes nothing that this counts.
-                    Err(_) => continue,
-                };
+                let Some((file, size, is_segment)) = sized(&path)? else { continue };
                 let log = Log { is_closed: !is_segment, ..Log::NEW };
                 self.state().add(number, Segment { size, log, told: log, is_busy: false, file: Some(Arc::new(file)) });
                 new += 1;
@@ -298,14 +310,7 @@ impl Segments {
     }
 
     fn read_log(&self, number: u32, size: u64, told: &mut Log, take: &mut dyn FnMut(&Record)) -> io::Result<()> {
-        if told.read(&*self.file(number)?, size, take)? == End::Wrong {
-            // It may be a record that is being written: with the lock, it is not.
-            let file = file::open_regular(&self.path_of(number))?;
-            if lock(&file, FlockOperation::NonBlockingLockShared, Duration::ZERO)? {
-                told.read_locked(&file, size, take)?;
-            }
-        }
-        Ok(())
+        log::read_settled(&self.path_of(number), &*self.file(number)?, size, told, take)
     }
 }
 
@@ -354,12 +359,18 @@ fn numbers_in(folder: &Path) -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The size of a segment, and whether it is one, of its whole length.
-fn sized(file: File) -> io::Result<(File, u64, bool)> {
+/// Opens a segment: its size, and whether it is one, of its whole length. `None`: it is no file.
+fn sized(path: &Path) -> io::Result<Option<(File, u64, bool)>> {
+    let file = match file::open_regular(path) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory) => {
+            return Ok(None);
+        }
+        file => file?,
+    };
     let size = file.metadata()?.len();
     let mut found = [0; HEADER_BYTES];
     let is_segment = size >= PAGE_BYTES && file.read_exact_at(&mut found, 0).is_ok() && found == header(size);
-    Ok((file, size, is_segment))
+    Ok(Some((file, size, is_segment)))
 }
 
 /// The names of the roots in a folder; a line that was cut is none.

@@ -45,10 +45,11 @@ impl ImageCache {
         ImageCache { bytes, folder: None }
     }
 
-    /// Keeps up to `bytes` bytes in files below `folder`, which other loaders, processes and later runs find again. One
-    /// that is damaged is decoded anew. Files are readable by this user alone.
+    /// Keeps decoded images in files below `folder`, which take up to `bytes` bytes. Ranks, other loaders and later
+    /// runs find them again, and share these bytes, whatever their datasets and chains are. What is damaged is decoded
+    /// anew. Files are readable by this user alone; a folder that others may write to is refused.
     ///
-    /// The limit is for images of one dataset behind one chain. To make room, delete the folder.
+    /// Nothing is removed by itself: to make room, delete the folder.
     pub fn disk(folder: impl Into<PathBuf>, bytes: u64) -> ImageCache {
         ImageCache { bytes, folder: Some(folder.into()) }
     }

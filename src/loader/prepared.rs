@@ -7,13 +7,15 @@ use crate::config::{Batching, Config, ImageCache};
 use crate::dataset::{Dataset, SampleId, Value};
 use crate::guard;
 use crate::patience::Patience;
-use crate::prepared::{Origin, Prepared, Tally, bytes_of};
+use crate::prepared::{Origin, Prepared, Tally, bytes_of, bytes_on_disk};
 use crate::sampler::{Order, hash};
 use crate::samples::Samples;
+use crate::segments::Segments;
 use crate::state::content_hashes;
 use crate::transform::Map;
 use crate::{Error, ErrorKind, Result};
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_images::{Decoding, JpegDecoder, Op, dimensions};
@@ -63,9 +65,11 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
         |map: &&Map| map.fixed().is_some_and(|fixed| fixed.ops().iter().any(|op| matches!(op, Op::Resize { .. })));
     let by_length = chains.iter().all(resizes) && dataset.units().is_none();
     let mut tally = Tally::new(by_length);
-    look(dataset, maps, &Patience::of(config).whole(), &mut tally)?;
+    let is_on_disk = cache.folder.is_some();
+    look(dataset, maps, is_on_disk, &Patience::of(config).whole(), &mut tally)?;
     count(&**dataset, &mut tally);
-    let Some((members, share, all)) = tally.members(cache.bytes) else { return Ok(None) };
+    let room = if is_on_disk { Segments::room_in(cache.bytes) } else { cache.bytes };
+    let Some((members, share, all)) = tally.members(room) else { return Ok(None) };
     let fields = dataset.schema().fields.len();
     let prepared = match &cache.folder {
         None => Prepared::in_memory(members, cache.bytes, fields),
@@ -95,7 +99,13 @@ fn words(cache: &ImageCache, share: f64, all: u64) -> String {
 }
 
 /// Measures some samples: their size when kept.
-fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience, tally: &mut Tally) -> Result<()> {
+fn look(
+    dataset: &Arc<dyn Dataset>,
+    maps: &Maps,
+    is_on_disk: bool,
+    patience: &Patience,
+    tally: &mut Tally,
+) -> Result<()> {
     let samples = Samples::new(Arc::clone(dataset))?;
     let row = if dataset.units().is_some() { ROW_SAMPLES } else { 1 };
     let (rows, len) = (SAMPLES_SEEN / row, dataset.len());
@@ -103,7 +113,7 @@ fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience, tally: &mu
     let ids = (0..rows).flat_map(|number| first(number)..first(number + 1).min(first(number) + row));
     let ids: Vec<SampleId> = ids.map(SampleId).collect();
     let (count, asked, columns) = (ids.len(), Arc::clone(dataset), maps.to_vec());
-    let answers = patience.ask(count, 1, move |number| taken(&samples, &asked, &columns, ids[number]));
+    let answers = patience.ask(count, 1, move |number| taken((&samples, &*asked), &columns, is_on_disk, ids[number]));
     let mut seen = Err(Error::new(ErrorKind::Empty, "no sample was looked at"));
     let (mut any, place) = (false, dataset.files().roots().first().map_or(Path::new(""), PathBuf::as_path));
     for answer in answers {
@@ -116,7 +126,12 @@ fn look(dataset: &Arc<dyn Dataset>, maps: &Maps, patience: &Patience, tally: &mu
 }
 
 /// The number of bytes read for a sample, and its size when kept.
-fn taken(samples: &Samples, dataset: &Arc<dyn Dataset>, maps: &Maps, id: SampleId) -> Result<(u64, u64)> {
+fn taken(
+    (samples, dataset): (&Samples, &dyn Dataset),
+    maps: &Maps,
+    is_on_disk: bool,
+    id: SampleId,
+) -> Result<(u64, u64)> {
     let sample = samples.read(id)?;
     let fields = dataset.schema().fields.iter().zip(&sample.values);
     let bytes = fields.map(|(field, value)| {
@@ -129,7 +144,8 @@ fn taken(samples: &Samples, dataset: &Arc<dyn Dataset>, maps: &Maps, id: SampleI
         Ok(u64::from(height) * u64::from(width) * u64::from(Decoding::default().color.channels()))
     });
     let bytes: Vec<u64> = bytes.collect::<Result<_>>()?;
-    Ok((stored_bytes(&**dataset, id, &mut Vec::new()), bytes_of(bytes.into_iter())))
+    let bytes = if is_on_disk { bytes_on_disk(bytes.into_iter()) } else { bytes_of(bytes.into_iter()) };
+    Ok((stored_bytes(dataset, id, &mut Vec::new()), bytes))
 }
 
 /// Counts the samples by the number of bytes read.
@@ -155,15 +171,20 @@ fn stored_bytes(dataset: &dyn Dataset, id: SampleId, spans: &mut Vec<crate::data
 
 /// Identifies everything that determines the kept pixels: the dataset, its files' stamps and some of their bytes, the
 /// operations on images, and the decoder. If another shard of the same name and size replaces one, its stamp differs.
+/// Where the dataset is, and the operations, are its root: of each root, the newest origin is the one that is used.
 fn origin(dataset: &Arc<dyn Dataset>, maps: &Maps, orient: bool, patience: &Patience) -> Origin {
     let mut words = String::new();
     let kind = |map: &Map| map.fixed().map(|fixed| format!("{:?}", fixed.ops()));
     let mut of_columns: Vec<_> = maps.iter().map(|(name, map)| (name.as_str(), kind(map))).collect();
     of_columns.sort_unstable();
-    write!(words, "{}: {of_columns:?}, {orient}, {:?}", env!("CARGO_PKG_VERSION"), uringload_images::decoder())
-        .expect("a String takes everything");
+    write!(words, "{of_columns:?}, {orient}").expect("a String takes everything");
+    let roots = dataset.files().roots();
+    let in_root = words.bytes().chain(roots.iter().flat_map(|root| root.as_os_str().as_bytes().iter().copied()));
+    let root = in_root.fold(0, |sum, byte| hash(sum ^ u64::from(byte)));
+    write!(words, "{}: {:?}", env!("CARGO_PKG_VERSION"), uringload_images::decoder()).expect("a String takes all");
     let of_dataset = [dataset.fingerprint(), dataset.len(), dataset.files().stamps()];
     let hashes = content_hashes(dataset, patience).into_iter().map(|hash| hash.unwrap_or(0));
     let numbers = words.bytes().map(u64::from).chain(of_dataset).chain(hashes);
-    Origin(numbers.fold(0, |sum, number| hash(sum ^ number)))
+    let place = roots.first().map_or_else(|| "objects of a program".into(), |root| root.display().to_string());
+    Origin { root, stamp: numbers.fold(root, |sum, number| hash(sum ^ number)), shown: place }
 }

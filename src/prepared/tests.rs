@@ -1,13 +1,15 @@
 //! Kept samples come back as they were, or not at all.
 
 use super::*;
-use std::fs;
+use crate::segments::{PAGE_BYTES, RECORD_BYTES, SEGMENT_BYTES};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const ORIGIN: Origin = Origin(77);
+const ORIGIN: u64 = 77;
 
 /// Room for everything.
-const ROOM: u64 = 1 << 30;
+const ROOM: u64 = 1 << 20;
 
 fn entry(id: u8) -> Entry {
     let image = Image::new(5, 7, 3, vec![id; 5 * 7 * 3]).expect("an image");
@@ -21,13 +23,22 @@ fn all() -> Members {
     tally.members(ROOM).expect("members").0
 }
 
-fn on_disk(folder: &Path, origin: Origin) -> Prepared {
-    Prepared::on_disk((folder, origin), all(), ROOM, 3).expect("a cache")
+fn origin(stamp: u64) -> Origin {
+    Origin { root: 5, stamp, shown: "/data".into() }
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let of = |path: &Path| fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
-    of(folder).flat_map(|path| of(&path).collect::<Vec<_>>()).flat_map(|path| of(&path).collect::<Vec<_>>()).collect()
+fn on_disk(folder: &Path, stamp: u64) -> Prepared {
+    Prepared::on_disk((folder, origin(stamp)), all(), ROOM, 3).expect("a cache")
+}
+
+/// Where samples of a folder are.
+fn folder_of(folder: &Path) -> PathBuf {
+    folder.join("uringload-images-1")
+}
+
+fn segment(folder: &Path) -> File {
+    let path = folder_of(folder).join("seg-0000");
+    File::options().read(true).write(true).open(path).expect("a segment")
 }
 
 #[test]
@@ -47,8 +58,8 @@ fn entries_come_back_in_memory_and_in_another_process() {
     let again = on_disk(folder.path(), ORIGIN);
     assert_eq!((again.has(SampleId(4)), again.has(SampleId(5))), (true, false));
     assert_eq!(*again.get(SampleId(4)).expect("kept"), entry(4));
-    assert!(again.taken() > 112);
-    assert!(!on_disk(folder.path(), Origin(78)).has(SampleId(4)));
+    assert_eq!(again.taken(), PAGE_BYTES + RECORD_BYTES);
+    assert!(!on_disk(folder.path(), 78).has(SampleId(4)));
 }
 
 #[test]
@@ -75,45 +86,91 @@ fn no_more_than_the_room_is_taken() {
     assert!(memory.fill(SampleId(8), 100, std::iter::empty()).is_none(), "nothing more is asked for");
 }
 
-/// Changes every byte of a file, and every length: it is never used, reported once, and rewritten.
+/// Two ranks keep what they decode in one folder, with one budget, and each finds what the other has kept.
 #[test]
-fn a_damaged_file_is_never_served() {
+fn ranks_share_a_folder_and_its_budget() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let room = 200 << 10;
+    let rank = || Prepared::on_disk((folder.path(), origin(ORIGIN)), all(), room, 3).expect("a cache");
+    let ranks = [rank(), rank()];
+    (0..100).for_each(|id| ranks[id as usize % 2].keep(SampleId(id.into()), entry(id)));
+    let kept = rank();
+    let found = (0..100).filter(|&id| kept.has(SampleId(id))).count() as u64;
+    let each = PAGE_BYTES + RECORD_BYTES;
+    assert!(kept.taken() == found * each && kept.taken() <= room && kept.taken() > room * 2 / 3, "{}", kept.taken());
+    assert!(ranks.iter().all(|rank| rank.fill(SampleId(200), 100, std::iter::empty()).is_none()), "both are full");
+    assert!(ranks.iter().all(|rank| rank.said().is_empty()), "that is where the budget ends");
+    // A third one has another chain, and is told why there is no room.
+    let other = Prepared::on_disk((folder.path(), origin(78)), all(), room, 3).expect("a cache");
+    other.keep(SampleId(4), entry(4));
+    let said = other.said();
+    assert!(said.len() == 1 && said[0].to_string().contains("other datasets or transforms"), "{said:?}");
+}
+
+/// A process that keeps samples finds those of others after a while, and does not keep them twice.
+#[test]
+fn what_others_kept_meanwhile_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, two) = (on_disk(folder.path(), ORIGIN), on_disk(folder.path(), ORIGIN));
+    (0..10).for_each(|id| one.keep(SampleId(id.into()), entry(id)));
+    assert!(!two.has(SampleId(4)));
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    two.keep(SampleId(4), entry(4));
+    assert!(two.has(SampleId(9)));
+    assert_eq!((two.taken(), on_disk(folder.path(), ORIGIN).taken()), (one.taken(), one.taken()));
+}
+
+/// Changes every byte of a sample: it is never used, reported once, and made again.
+#[test]
+fn a_damaged_sample_is_never_served() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = on_disk(folder.path(), ORIGIN);
     cache.keep(SampleId(4), entry(4));
-    let path = files(folder.path()).pop().expect("a file");
-    let whole = fs::read(&path).expect("its bytes");
-    let changed = |at: usize| whole.iter().enumerate().map(move |(n, &byte)| byte ^ u8::from(n == at)).collect();
-    let cut = (0..whole.len()).step_by(7).map(|len| whole[..len].to_vec());
-    let longer = [whole.iter().copied().chain([0]).collect::<Vec<u8>>()];
-    for bytes in (0..whole.len()).map(changed).chain(cut).chain(longer) {
-        fs::write(&path, bytes).expect("damaged");
+    let file = segment(folder.path());
+    let mut whole = vec![0; 32 + 3 * 24 + 105 + 7];
+    file.read_exact_at(&mut whole, PAGE_BYTES).expect("its bytes");
+    assert!(whole.ends_with(b"a class"));
+    for (at, &byte) in whole.iter().enumerate() {
+        file.write_all_at(&[byte ^ 1], PAGE_BYTES + at as u64).expect("damaged");
+        let cache = on_disk(folder.path(), ORIGIN);
         assert!(cache.has(SampleId(4)));
         assert!(cache.get(SampleId(4)).is_none());
-        assert!(!cache.has(SampleId(4)) && !path.exists());
-        cache.keep(SampleId(4), entry(4));
-        assert_eq!(*cache.get(SampleId(4)).expect("kept anew"), entry(4));
+        assert!(!cache.has(SampleId(4)) && cache.taken() == 0);
+        let said = cache.said();
+        assert!(said.len() == 1 && said[0].to_string().contains("decoded again instead of"), "{said:?}");
+        file.write_all_at(&[byte], PAGE_BYTES + at as u64).expect("mended");
     }
-    let said = cache.said();
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].to_string().contains("decoded again instead of decoded images kept on disk"), "{}", said[0]);
-    assert_eq!(cache.taken(), whole.len() as u64, "what was lost is not counted");
+    file.write_all_at(&[1], PAGE_BYTES + 9).expect("damaged");
+    assert!(cache.get(SampleId(4)).is_none());
+    cache.keep(SampleId(4), entry(4));
+    assert_eq!(*cache.get(SampleId(4)).expect("kept anew"), entry(4));
+    // A later run finds both, and uses the one that is whole.
+    let again = on_disk(folder.path(), ORIGIN);
+    assert_eq!(*again.get(SampleId(4)).expect("kept anew"), entry(4));
+    assert_eq!((again.said().len(), again.taken()), (0, cache.taken()));
 }
 
-/// Files that a killed process leaves behind have names of their own and are removed after a while.
+/// A sample that was kept for another chain, or as another one, is none, whatever its record says.
 #[test]
-fn what_a_killed_process_left_is_no_entry() {
+fn a_sample_says_what_it_is() {
     let folder = tempfile::tempdir().expect("a folder");
-    on_disk(folder.path(), ORIGIN).keep(SampleId(4), entry(4));
-    let path = files(folder.path()).pop().expect("a file");
-    let (young, old) = (path.with_file_name(".4-1-0"), path.with_file_name(".4-2-0"));
-    for left in [&young, &old] {
-        fs::write(left, b"half").expect("left");
+    let cache = on_disk(folder.path(), ORIGIN);
+    (4..6).for_each(|id| cache.keep(SampleId(id.into()), entry(id)));
+    // The records change their places: each now says that the other's bytes are its own.
+    let file = segment(folder.path());
+    let size = ROOM.min(SEGMENT_BYTES).min(file.metadata().expect("a file").len());
+    let mut log = [0; 2 * RECORD_BYTES as usize];
+    file.read_exact_at(&mut log, size - 2 * RECORD_BYTES).expect("the log");
+    let (second, first) = log.split_at_mut(RECORD_BYTES as usize);
+    // Names are the second number of a record, and its checksum is the last.
+    first[8..16].swap_with_slice(&mut second[8..16]);
+    for record in [first, second] {
+        let crc = crc32c::crc32c(&record[..60]);
+        record[60..].copy_from_slice(&crc.to_le_bytes());
     }
-    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
-    fs::File::options().append(true).open(&old).and_then(|file| file.set_modified(long_ago)).expect("aged");
+    file.write_all_at(&log, size - 2 * RECORD_BYTES).expect("damaged");
     let again = on_disk(folder.path(), ORIGIN);
-    assert!(again.has(SampleId(4)) && young.exists() && !old.exists());
+    assert!(again.has(SampleId(4)) && again.get(SampleId(4)).is_none() && again.get(SampleId(5)).is_none());
 }
 
 #[test]
@@ -121,37 +178,11 @@ fn a_disk_that_takes_nothing_more_ends_the_filling() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = on_disk(folder.path(), ORIGIN);
     cache.keep(SampleId(4), entry(4));
-    // A file replaces the folder of files: no write succeeds, even as root.
-    let parent = files(folder.path()).pop().expect("a file").parent().expect("a folder").to_owned();
-    let top = parent.parent().expect("a folder").to_owned();
-    fs::remove_dir_all(&top).expect("removed");
+    // The folder is gone: no write succeeds, even as root.
+    fs::remove_dir_all(folder_of(folder.path())).expect("removed");
     cache.keep(SampleId(5), entry(5));
     let said = cache.said();
     assert!(said.len() == 1 && said[0].to_string().starts_with("no more images kept instead of"), "{said:?}");
     assert!(cache.fill(SampleId(6), 100, std::iter::empty()).is_none());
-    assert!(cache.get(SampleId(4)).is_none(), "gone with the folder");
-}
-
-/// A folder that another user has created, or may write to, in a shared place: its pixels cannot be trusted.
-#[test]
-fn what_others_may_have_written_is_not_believed() {
-    use std::os::unix::fs::{PermissionsExt, chown};
-    let folder = tempfile::tempdir().expect("a folder");
-    let disk = on_disk(folder.path(), ORIGIN);
-    disk.keep(SampleId(4), entry(4));
-    drop(disk);
-    assert!(on_disk(folder.path(), ORIGIN).has(SampleId(4)));
-    let made = folder.path().join("images-000000000000004d");
-    let refused = |words: &str| {
-        let error = Prepared::on_disk((folder.path(), ORIGIN), all(), ROOM, 3).expect_err("it is not believed");
-        assert_eq!(error.kind(), crate::ErrorKind::PermissionDenied);
-        assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
-    };
-    fs::set_permissions(&made, fs::Permissions::from_mode(0o777)).expect("its rights");
-    refused("others may write it");
-    fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).expect("its rights");
-    // Only root may give files away.
-    if chown(made.join("04"), Some(12345), None).is_ok() {
-        refused("another user (12345)");
-    }
+    assert_eq!(*cache.get(SampleId(4)).expect("its file is open"), entry(4));
 }

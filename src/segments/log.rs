@@ -7,8 +7,10 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
+use uringload_sys::file::open_regular;
 
 /// Records of the first read of a log, and of the largest.
 const SLOTS_READ: (u64, u64) = (64, 4096);
@@ -102,6 +104,24 @@ impl Log {
     pub(super) fn next_at(&self, size: u64) -> u64 {
         size - (self.slots + 1) * RECORD_BYTES
     }
+}
+
+/// Reads on to the end of the log of the segment at `path`, or to a record that is being written.
+pub(super) fn read_settled(
+    path: &Path,
+    file: &File,
+    size: u64,
+    log: &mut Log,
+    take: &mut dyn FnMut(&Record),
+) -> io::Result<()> {
+    if log.read(file, size, take)? == End::Wrong {
+        // With a lock, which no descriptor shares, nothing is being written.
+        let locked = open_regular(path)?;
+        if lock(&locked, FlockOperation::NonBlockingLockShared, Duration::ZERO)? {
+            log.read_locked(&locked, size, take)?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes a lock on a file, which ends when the file is closed. Returns whether it could: others may hold it for longer

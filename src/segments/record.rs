@@ -11,7 +11,7 @@
 use super::{Key, PAGE_BYTES};
 
 /// Bytes of a record.
-pub(super) const RECORD_BYTES: u64 = 64;
+pub(crate) const RECORD_BYTES: u64 = 64;
 
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 28;

@@ -2,7 +2,6 @@
 
 mod processes;
 
-use super::record::RECORD_BYTES;
 use super::*;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -268,6 +267,8 @@ fn a_folder_is_not_made_where_a_file_is() {
     fs::write(&path, b"").expect("a file");
     let error = Segments::open(&path, RAW, MIB).expect_err("no folder");
     assert!(error.path().is_some() && error.remedy().is_some(), "{error}");
+    let error = Segments::open(Path::new("/proc/self"), RAW, MIB).expect_err("nothing can be made there");
+    assert!(error.path().is_some() && error.remedy().is_some(), "{error}");
     // What is no segment is passed over, without a wait.
     let made = open(folder.path(), MIB);
     let name = made.folder().join(Segments::file_name(0));
@@ -289,4 +290,34 @@ fn roots_have_names() {
         .expect("half a line");
     let names = roots(segments.folder()).expect("the names");
     assert_eq!(names.into_iter().collect::<Vec<_>>(), [(1, "s3://bucket/a b".into()), (2, "two?lines".into())]);
+}
+
+/// A cache of 1 TB: its log is read when it is opened.
+#[test]
+#[ignore = "slow: measures time"]
+fn a_million_entries_are_known_in_half_a_second() {
+    let (segments, each) = (4000, 250);
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = open(folder.path(), MIB).folder().to_path_buf();
+    for segment in 0..segments {
+        let record = |number: u64| {
+            let key = key(segment * each + number);
+            record::Record { key, page: 1 + 200 * number as u32, bytes: 800_000, crc: 1, boot: 2, written: 3 }
+        };
+        let log: Vec<u8> = (0..each).rev().flat_map(|number| record(number).encode()).collect();
+        let file = fs::File::create(made.join(Segments::file_name(segment as u32))).expect("a segment");
+        file.set_len(SEGMENT_BYTES).expect("its size");
+        file.write_all_at(&record::header(SEGMENT_BYTES), 0).expect("its header");
+        file.write_all_at(&log, SEGMENT_BYTES - log.len() as u64).expect("its log");
+    }
+    let start = std::time::Instant::now();
+    let opened = open(folder.path(), 2000 << 30);
+    let mut found = HashMap::new();
+    opened.news(&mut |key, place| _ = found.insert(key, place)).expect("news");
+    let opening = start.elapsed();
+    assert_eq!(found.len() as u64, segments * each);
+    let start = std::time::Instant::now();
+    opened.news(&mut |_, _| panic!("nothing is new")).expect("news");
+    println!("opened in {opening:?}; nothing new in {:?}", start.elapsed());
+    assert!(opening <= Duration::from_millis(500), "{opening:?}");
 }

@@ -2,9 +2,7 @@
 
 use super::log::{Log, lock};
 use super::record::{Record, header};
-use super::{
-    Key, PAGE_BYTES, Place, SEGMENT_BYTES, SEGMENT_OVERHEAD, Segment, Segments, numbers_in, open_or_make, sized,
-};
+use super::{Key, PAGE_BYTES, Place, SEGMENT_BYTES, SEGMENT_OVERHEAD, Segment, Segments, numbers_in, open_or_make};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::io::{Errno, ReadWriteFlags, pwritev, pwritev2};
 use std::fs::{self, File, OpenOptions};
@@ -219,8 +217,7 @@ impl Segments {
             let _ = fs::remove_file(&new);
             return Err(error);
         }
-        let (file, size, _) = file::open_regular(&self.path_of(number)).and_then(sized)?;
-        let file = Some(Arc::new(file));
+        let file = Some(Arc::new(file::open_regular(&self.path_of(number))?));
         self.state().add(number, Segment { size, log: Log::NEW, told: Log::NEW, is_busy: false, file });
         Ok(true)
     }

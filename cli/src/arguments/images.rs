@@ -33,7 +33,7 @@ pub struct Images {
     /// memory, or in the folder that --cache-images-dir names.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "transform")]
     pub cache_images: Option<u64>,
-    /// Keep them in files below this folder, where later runs find them.
+    /// Keep them in files below this folder, where other processes and later runs find them: they share the bytes.
     #[arg(long, value_name = "DIR", requires = "cache_images")]
     pub cache_images_dir: Option<PathBuf>,
     /// Transform a column (repeat): a chain as of --transform, or for columns that follow images "mask(jpg)",

@@ -130,7 +130,7 @@ class DataLoader:
         cache_images: bytes of decoded images to keep from epoch to epoch, as a number or as "8GiB": what comes before
             the first random operation of a chain in ``transforms``. Batches stay the same; ``stats()`` counts
             ``cache_hits`` and ``cache_misses``. In memory, beside ``memory_limit``.
-        cache_images_dir: a folder to keep them in instead, where other processes and later runs find them.
+        cache_images_dir: a folder to keep them in instead: other processes and later runs find and share them.
         fast_images: decode large images at a part of their size and repeat chroma: faster by libjpeg-turbo, and not to
             the bit what decoding all of an image makes.
         orient: whether images are turned as their EXIF or XMP orientation says, and what follows them with them: by

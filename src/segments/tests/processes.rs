@@ -14,11 +14,13 @@ fn len_of(number: u64) -> usize {
     (256 << 10) + (hash(number) % (15 << 18)) as usize
 }
 
-/// The work of a process of the tests below, which is not run by itself: it fills the folder until nothing fits.
+/// The work of a process of the tests below: it fills the folder until nothing fits. By itself it does nothing.
 #[test]
-#[ignore = "a part of other tests"]
 fn filler() {
     let told = |name: &str| std::env::var(name).expect("a variable");
+    if std::env::var_os(FOLDER).is_none() {
+        return;
+    }
     let number = |name: &str| told(name).parse::<u64>().expect("a number");
     let segments = open(Path::new(&told(FOLDER)), number(BUDGET));
     for number in number(FIRST).. {
@@ -34,7 +36,7 @@ fn filler() {
 /// Starts a filler, behind `shell`.
 fn start(folder: &Path, budget: u64, first: u64, shell: &str) -> Child {
     let own = std::env::current_exe().expect("this program");
-    let command = format!("{shell} exec \"$0\" --exact segments::tests::processes::filler --ignored");
+    let command = format!("{shell} exec \"$0\" --exact segments::tests::processes::filler --nocapture");
     let mut command_line = Command::new("sh");
     command_line.args(["-c", &command]).arg(own).env(FOLDER, folder);
     command_line.env(BUDGET, budget.to_string()).env(FIRST, first.to_string());
@@ -62,17 +64,26 @@ fn processes_fill_a_folder_together() {
     let fillers: Vec<Child> = (0..4).map(|process| start(folder.path(), budget, process << 32, "")).collect();
     for filler in fillers {
         let output = filler.wait_with_output().expect("an end");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     let (entries, bytes) = check(folder.path(), budget);
     println!("{entries} entries of {bytes} bytes in {budget}");
     assert!(bytes as f64 >= 0.95 * budget as f64, "{bytes} of {budget}");
 }
 
-/// Kills fillers at random times: what they leave is whole, and the next one goes on.
 #[test]
 fn killed_processes_leave_whole_entries() {
-    let kills = std::env::var("SEGMENTS_KILLS").map_or(50, |kills| kills.parse().expect("a number"));
+    kill(50);
+}
+
+#[test]
+#[ignore = "slow: a thousand kills"]
+fn a_thousand_killed_processes_leave_whole_entries() {
+    kill(1000);
+}
+
+/// Kills fillers at random times: what they leave is whole, and the next one goes on.
+fn kill(kills: u64) {
     let budget = 3 * SEGMENT_BYTES / 2;
     let (mut folder, mut kept, mut filled) = (tempfile::tempdir().expect("a folder"), 0, 0);
     for kill in 0..kills {
@@ -103,7 +114,7 @@ fn a_full_disk_is_an_error() {
     // 100 MiB, in units of 512 bytes.
     let filler = start(folder.path(), SEGMENT_BYTES + 2 * MIB, 2, "trap '' XFSZ; ulimit -f 204800;");
     let output = filler.wait_with_output().expect("an end");
-    let told = String::from_utf8_lossy(&output.stdout);
+    let told = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && told.contains("File too large"), "{told}");
     assert!(!segments.folder().join("new").exists());
     assert_eq!(whole(&segments, place), bytes_of(1, 1000));
