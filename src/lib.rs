@@ -143,6 +143,11 @@ pub mod inspect {
     pub use uringload_images::{Format, Media, example_bmp};
     pub use uringload_sys::file::{may_replace, replace};
 
+    /// What caches on disks hold, and how to remove it: `uringload cache`.
+    pub mod cache {
+        pub use crate::segments::{Cached, Clear, Cleared, Stat, Verified, clear, stat, verify};
+    }
+
     /// Everything that GPUDirect Storage needs, link by link.
     pub mod gds {
         pub use crate::gds::*;

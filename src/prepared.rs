@@ -158,7 +158,7 @@ impl Prepared {
                 if folder.is_shared() {
                     let what = "the folder's bytes are used up, in part by other datasets or transforms";
                     let error = Error::new(ErrorKind::Unavailable, what).with_path(folder.path());
-                    self.say(ended, &error, "delete the folder when nothing uses it, or give more bytes");
+                    self.say(ended, &error, "see `uringload cache stat` and `clear`, or give more bytes");
                 }
                 false
             }

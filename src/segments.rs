@@ -6,12 +6,14 @@
 //! nothing. Records are never changed, so readers take no lock. A writer takes one on a segment (`flock`), for as long
 //! as one entry takes; it ends with the process. The number at the end of the folder's name is the version of all this.
 
+mod care;
 mod log;
 mod record;
 mod write;
 
 use crate::sampler::hash;
 use crate::{Error, ErrorKind, Result};
+pub use care::{Cached, Clear, Cleared, Stat, Verified, clear, stat, verify};
 use log::{Log, lock};
 pub(crate) use record::RECORD_BYTES;
 use record::{HEADER_BYTES, Record, header};
@@ -228,7 +230,7 @@ impl Segments {
         let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |path: &Path, error| {
             let error = Error::io("cannot read what the cache holds", error).with_path(path);
-            error.with_remedy("check the disk; without the folder, the cache begins anew")
+            error.with_remedy("check the disk; `uringload cache clear` begins anew")
         };
         self.list().map_err(|error| failed(&self.folder, error))?;
         let known: Vec<(u32, u64, Log)> =

@@ -1,5 +1,6 @@
 //! The command line's arguments: one definition for parsing, help, completions and man pages.
 
+mod cache;
 mod chosen;
 mod compare;
 mod device;
@@ -26,6 +27,7 @@ use uringload::Builder;
 use uringload::config::{Cache, Config, DiskCache, EngineChoice, IoChoice, Profile, Shuffle};
 use uringload_measure::bench::{Way, Workload};
 
+pub use cache::{CacheClear, CacheCommand, CacheFolder};
 pub use chosen::Chosen;
 pub use compare::{Compare, TableForm};
 pub use device::Devices;
@@ -57,6 +59,9 @@ pub struct Arguments {
 pub enum Command {
     /// Reads a dataset as a training run would, and says how fast it went and what limits it.
     Bench(Box<Bench>),
+    /// Says what caches on a disk hold, checks them, or removes what is in them.
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Compares two results of `bench --json`, with an interval for what may be chance.
     ///
     /// Both should have several rounds on one machine: stderr lists the differences of machines and settings. In CI:

@@ -7,13 +7,23 @@ use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
 /// For each command, by its path: lines to type, and their purpose.
-const EXAMPLES: [(&str, &[(&str, &str)]); 17] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 20] = [
     (
         "bench",
         &[
             ("uringload bench /data --shuffle --cold", "as a first epoch reads"),
             ("uringload bench /data --emulate-step 30", "how busy a GPU is that takes 30 ms"),
             ("uringload bench /data --duration 10s --json -", "figures for programs"),
+        ],
+    ),
+    ("cache stat", &[("uringload cache stat /nvme/kept", "what takes the room, and is it still used?")]),
+    ("cache verify", &[("uringload cache verify /nvme/kept", "every checksum of every entry")]),
+    (
+        "cache clear",
+        &[
+            ("uringload cache clear /nvme/kept --stale", "only what older versions of datasets left"),
+            ("uringload cache clear /nvme/kept s3://bucket/train", "one dataset"),
+            ("uringload cache clear /nvme/kept", "all of it"),
         ],
     ),
     (
@@ -85,8 +95,11 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 17] = [
 ];
 
 /// What `-h` shows; `--help` and the man pages show everything.
-const SHORT: [&str; 27] = [
+const SHORT: [&str; 30] = [
     "paths",
+    "folder",
+    "dataset",
+    "stale",
     "pid",
     "once",
     "format",

@@ -9,7 +9,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   0    done; doctor: the best route is open
   1    failed; doctor: something is degraded; list: a sample could not be read;
        compare: slower than --fail-below allows;
-       verify: something is bad
+       verify, cache verify: something is bad
   2    the arguments cannot work
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP); bench prints what it has measured so far
   141  stdout was closed (as by `| head`)";

@@ -22,6 +22,7 @@ mod ranks;
 mod show;
 mod state;
 mod bench;
+mod cache;
 mod compare;
 mod doctor;
 mod list;
@@ -127,6 +128,7 @@ fn command(mut command: Command) -> Done {
             options.emulate();
             bench::run(&options)
         }
+        Command::Cache(command) => cache::run(&command),
         Command::Compare(options) => compare::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Index(options) => index::run(&options),

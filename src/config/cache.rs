@@ -49,7 +49,7 @@ impl ImageCache {
     /// runs find them again, and share these bytes, whatever their datasets and chains are. What is damaged is decoded
     /// anew. Files are readable by this user alone; a folder that others may write to is refused.
     ///
-    /// Nothing is removed by itself: to make room, delete the folder.
+    /// Nothing is removed by itself: `uringload cache stat` says what the folder holds, and `cache clear` removes it.
     pub fn disk(folder: impl Into<PathBuf>, bytes: u64) -> ImageCache {
         ImageCache { bytes, folder: Some(folder.into()) }
     }

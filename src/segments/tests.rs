@@ -1,5 +1,6 @@
 //! Entries come back as they were written or not at all, within the budget, whoever is killed and whatever is damaged.
 
+mod care;
 mod processes;
 
 use super::*;

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use uringload::batch::{Batch, Column, Data};
 use uringload::config::{Cause, ImageCache, OnError};
 use uringload::dataset::{self, DType, Dataset, Options};
+use uringload::inspect::cache;
 use uringload::stats::Counts;
 use uringload::transform::MapOutput;
 use uringload::{Builder, ErrorKind, Loader, State};
@@ -271,6 +272,8 @@ fn processes_share_a_folder() {
     let (seen, count, _, told) = all(disk);
     assert!(seen == plain && told.is_empty(), "{told:?}");
     assert_eq!((count.cache_hits, count.cache_misses), (400, 0));
+    let stat = cache::stat(folder.path()).expect("a cache");
+    assert_eq!((stat.datasets.len(), stat.datasets[0].entries), (1, 200));
 }
 
 #[test]

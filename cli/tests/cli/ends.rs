@@ -13,6 +13,10 @@ fn help_documents_the_exit_codes() {
     }
     for command in [
         "bench",
+        "cache",
+        "cache stat",
+        "cache verify",
+        "cache clear",
         "doctor",
         "index",
         "inspect",

@@ -144,9 +144,23 @@ fn completions_and_pages_know_every_command() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("share/man1");
     expect(&mut uringload(&format!("man --out {}", out.display())), 0);
-    for command in
-        ["bench", "doctor", "index", "inspect", "list", "state", "state-show", "state-seek", "verify", "verify-order"]
-    {
+    let pages = [
+        "bench",
+        "cache",
+        "cache-stat",
+        "cache-verify",
+        "cache-clear",
+        "doctor",
+        "index",
+        "inspect",
+        "list",
+        "state",
+        "state-show",
+        "state-seek",
+        "verify",
+        "verify-order",
+    ];
+    for command in pages {
         let page = fs::read_to_string(out.join(format!("uringload-{command}.1"))).unwrap();
         assert!(page.contains(".SH OPTIONS"), "{command}");
     }

@@ -9,6 +9,7 @@ mod asked;
 mod bench;
 #[cfg(feature = "remote")]
 mod buckets;
+mod cache;
 mod columnar;
 mod confined;
 mod container;
