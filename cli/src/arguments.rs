@@ -27,7 +27,7 @@ use uringload::Builder;
 use uringload::config::{Cache, Config, DiskCache, EngineChoice, IoChoice, Profile, Shuffle};
 use uringload_measure::bench::{Way, Workload};
 
-pub use cache::{CacheClear, CacheCommand, CacheFolder};
+pub use cache::{CacheClear, CacheCommand, CacheFill, CacheFolder};
 pub use chosen::Chosen;
 pub use compare::{Compare, TableForm};
 pub use device::Devices;

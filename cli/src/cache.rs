@@ -1,14 +1,17 @@
 //! `uringload cache`: what caches on a disk hold, whether it is whole, and how to remove it.
 
 use crate::Done;
-use crate::arguments::{CacheClear, CacheCommand, CacheFolder};
+use crate::arguments::{CacheClear, CacheCommand, CacheFill, CacheFolder};
+use crate::data;
 use crate::failure::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Table};
 use crate::progress;
 use serde_json::{Value, json};
-use uringload::Error;
+use std::sync::Arc;
+use uringload::config::{Cause, OnError};
 use uringload::inspect::cache::{self, Cached, Clear, Cleared, Stat};
+use uringload::{Error, Loader};
 use uringload_measure::text;
 
 /// Runs a command on the caches of a folder.
@@ -17,6 +20,7 @@ pub fn run(command: &CacheCommand) -> Done {
     Interrupt::end_at_once();
     match command {
         CacheCommand::Stat(options) => stat(options),
+        CacheCommand::Fill(options) => fill(options),
         CacheCommand::Verify(options) => verify(options),
         CacheCommand::Clear(options) => clear(options),
     }
@@ -71,6 +75,43 @@ fn as_text(stat: &Stat) -> String {
 
 fn of_bytes(bytes: u64) -> String {
     text::bytes(bytes as f64)
+}
+
+/// Samples that are read at a time.
+const FILL_BATCH: u64 = 64;
+
+fn fill(options: &CacheFill) -> Done {
+    let dataset = data::open(&options.paths, &options.format.0)?;
+    let builder = Loader::builder(Arc::clone(&dataset)).batch_size(FILL_BATCH).cache_disk(options.cache_disk.clone());
+    let mut loader = builder.on_error(OnError::Skip).build()?;
+    let (line, mut samples) = (progress::Line::new(), 0);
+    for batch in loader.by_ref() {
+        samples += batch?.ids.len() as u64;
+        line.show(|| format!("fill {}  {} samples", progress::bar(samples, dataset.len()), text::count(samples)));
+    }
+    drop(line);
+    let (count, route) = (loader.stats().snapshot().count, loader.route());
+    drop(loader);
+    for step in route.fallbacks.iter().filter(|step| step.cause == Cause::DiskCache) {
+        output::eprintln_quietly(&format!("uringload: {step}"));
+    }
+    let kept: u64 = cache::stat(options.cache_disk.folder())?.datasets.iter().map(|cached| cached.bytes).sum();
+    if options.json {
+        let told = json!({
+            "samples": samples,
+            "failed": count.samples_skipped,
+            "bytes": kept,
+        });
+        output::print(&format!("{told:#}\n"))?;
+    } else {
+        let failed = match count.samples_skipped {
+            0 => String::new(),
+            failed => format!("; {} samples could not be read", text::count(failed)),
+        };
+        let (samples, kept) = (text::count(samples), of_bytes(kept));
+        output::print(&format!("{samples} samples read; the cache has {kept}{failed}\n"))?;
+    }
+    Ok(if count.samples_skipped > 0 { Exit::Degraded } else { Exit::Done })
 }
 
 fn verify(options: &CacheFolder) -> Done {

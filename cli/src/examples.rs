@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
 /// For each command, by its path: lines to type, and their purpose.
-const EXAMPLES: [(&str, &[(&str, &str)]); 20] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 21] = [
     (
         "bench",
         &[
@@ -17,6 +17,10 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 20] = [
         ],
     ),
     ("cache stat", &[("uringload cache stat /nvme/kept", "what takes the room, and is it still used?")]),
+    (
+        "cache fill",
+        &[("uringload cache fill s3://bucket/train --cache-disk /nvme/kept:500GiB", "before the GPUs are paid for")],
+    ),
     ("cache verify", &[("uringload cache verify /nvme/kept", "every checksum of every entry")]),
     (
         "cache clear",

@@ -57,7 +57,7 @@ impl Beside {
         let left = self.dataset.files().size(read.file).checked_sub(read.offset)?;
         let wanted = (read.part.len() as u64).min(left);
         let stretch = self.cached.stretch(read.file, read.offset, wanted)?;
-        let place = self.cached.hit(&stretch)?;
+        let place = self.cached.hit(&stretch, wanted)?;
         let offset = u64::from(place.page) * PAGE_BYTES + (read.offset - stretch.span.offset);
         let hit = Hit { file: read.file, offset: read.offset, wanted: wanted as usize, stretch };
         Some((hit, FileId(place.segment), offset))

@@ -26,7 +26,8 @@ const BUFFERS_MAX: usize = 64;
 /// Buffers that wait for the next stretch.
 const BUFFERS_FREE_MAX: usize = 8;
 
-/// One hit in so many is read whole and compared with its checksum: disks lie, and other programs write.
+/// Bytes of hits, as a multiple of a stretch, to each stretch that is read whole and compared with its checksum: disks
+/// lie, and other programs write.
 const CHECKED_EVERY: u64 = 256;
 
 /// The stretches of objects in a folder.
@@ -42,6 +43,7 @@ pub(crate) struct Cached {
     /// Their checksums.
     sums: Box<[AtomicU32]>,
     pub(super) buffers: Buffers,
+    /// Bytes of hits.
     hits: AtomicU64,
     /// Set when the folder takes no more.
     is_full: AtomicBool,
@@ -254,11 +256,13 @@ impl Cached {
         (numbers.len() == 1).then(|| self.grid.stretch(numbers.start, self.dataset.files()))
     }
 
-    /// Where a stretch is, if it can be used as it is. One in many is not, so that it is compared with its checksum.
-    pub(super) fn hit(&self, stretch: &Stretch) -> Option<Place> {
+    /// Where a stretch is, if `bytes` of it can be used as they are. One in many is not, so that it is compared with its
+    /// checksum.
+    pub(super) fn hit(&self, stretch: &Stretch, bytes: u64) -> Option<Place> {
         let place = self.place(stretch).filter(|place| place.is_sure)?;
-        let hits = self.hits.fetch_add(1, Ordering::Relaxed);
-        (hits % CHECKED_EVERY != CHECKED_EVERY - 1).then_some(place)
+        let every = CHECKED_EVERY * self.grid.bytes();
+        let before = self.hits.fetch_add(bytes, Ordering::Relaxed);
+        (before / every == (before + bytes) / every).then_some(place)
     }
 
     /// What to do for a read in a stretch that was no [`hit`](Cached::hit), which `is_whole` or not.

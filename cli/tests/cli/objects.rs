@@ -513,6 +513,16 @@ fn a_cache_on_disk_is_read_as_the_folder() {
         let bytes = |field: &str| again[field].as_u64().unwrap();
         assert!(bytes("bytes_cached") > 0 && bytes("bytes_cached") == bytes("bytes_read"), "{format}: {again}");
     }
+    // Filled before, it asks for nothing.
+    let filled = folder(&[]);
+    let cache = format!("--cache-disk {}:64MiB", filled.path().display());
+    let told = json(&expect(&mut far.far(&format!("cache fill AT/class {cache} --json")), 0).0);
+    assert_eq!((&told["samples"], &told["failed"], &told["bytes"]), (&6.into(), &0.into(), &120_015.into()));
+    far.ask("POST", "/_reset", b"");
+    let first = bench(&mut far.far(&format!("bench AT/class --shuffle {cache}")));
+    assert_eq!(first["bytes_cached"], first["bytes_read"]);
+    let (told, _) = expect(&mut far.far(&format!("cache stat {}", filled.path().display())), 0);
+    assert!(told.contains("s3://bucket/class") && told.contains("6 entries"), "{told}");
     let inner: Vec<_> = fs::read_dir(kept.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(inner, ["uringload-raw-1"]);
     let (_, err) = expect(&mut far.far("bench AT/tar --cache-disk /tmp"), 2);
