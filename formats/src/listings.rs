@@ -4,7 +4,7 @@ use crate::find::objects::absent;
 use crate::index::sidecar::write_whole;
 use crate::named::{places, read_listing};
 use crate::options::Options;
-use crate::place::{Listing, Place, listed};
+use crate::place::{Listing, Place, Walk, listed};
 use crate::watched::watched;
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -112,32 +112,38 @@ fn write(place: &Place, listing: &Listing, file: &Path) -> Result<ListedObjects>
     let store = place.as_far().map(|far| far.tree.shown(b"")).unwrap_or_default();
     let image = listed::encode(store.as_os_str().as_bytes(), listing);
     write_whole(file, &image).map_err(|error| Error::io("cannot write", error).with_path(file))?;
-    let bytes = (0..listing.len()).fold(0u64, |sum, index| sum.saturating_add(listing.size(index)));
+    let (mut walk, mut bytes) = (listing.walk(), 0_u64);
+    while walk.next() {
+        bytes = bytes.saturating_add(walk.size());
+    }
     Ok(ListedObjects { objects: listing.len() as u64, bytes, file_bytes: image.len() as u64 })
 }
 
 fn compared(place: &Place, before: &Listing, after: &Listing) -> ListingChanges {
     let mut changes = ListingChanges::default();
-    let (mut old, mut new) = (0, 0);
-    while old < before.len() || new < after.len() {
-        let order = match (old < before.len(), new < after.len()) {
-            (true, true) => before.name(old).cmp(after.name(new)),
+    let (mut old, mut new) = (before.walk(), after.walk());
+    let (mut is_old, mut is_new) = (old.next(), new.next());
+    while is_old || is_new {
+        let order = match (is_old, is_new) {
+            (true, true) => old.name().cmp(new.name()),
             (true, false) => Ordering::Less,
             (false, _) => Ordering::Greater,
         };
-        let of = |listing: &Listing, index| place.join(OsStr::from_bytes(listing.name(index))).path().into();
+        let of = |walk: &Walk<'_>| place.join(OsStr::from_bytes(walk.name())).path().into();
         match order {
-            Ordering::Less => changes.removed.add(|| of(before, old)),
-            Ordering::Greater => changes.added.add(|| of(after, new)),
-            Ordering::Equal => {
-                let known = |listing: &Listing, index| (listing.size(index), listing.version(index));
-                if known(before, old) != known(after, new) {
-                    changes.replaced.add(|| of(after, new));
-                }
+            Ordering::Less => changes.removed.add(|| of(&old)),
+            Ordering::Greater => changes.added.add(|| of(&new)),
+            Ordering::Equal if (old.size(), old.version()) != (new.size(), new.version()) => {
+                changes.replaced.add(|| of(&new));
             }
+            Ordering::Equal => {}
         }
-        old += usize::from(order.is_le());
-        new += usize::from(order.is_ge());
+        if order.is_le() {
+            is_old = old.next();
+        }
+        if order.is_ge() {
+            is_new = new.next();
+        }
     }
     changes
 }

@@ -57,6 +57,9 @@ pub(crate) fn places<P: AsRef<Path>>(named: &[P], options: &Options) -> Result<(
 /// # Errors
 /// `InvalidArgument` for a URL that no store has, and for options of stores that cannot be used.
 pub fn store_at(url: &Path, options: &Options) -> Result<Option<(Arc<dyn Store>, Vec<u8>)>> {
+    if elsewhere(url).is_none() {
+        return Ok(None);
+    }
     let (places, _) = places(&[url], options)?;
     Ok(places[0].as_far().map(|far| (Arc::clone(far.tree.store()), far.key.clone())))
 }
@@ -148,7 +151,7 @@ impl Names {
 /// one of another version; what the system says.
 pub(crate) fn read_listing(place: &Place) -> Result<Listed> {
     let image = place.contents().map_err(|error| Error::io("cannot read", error).with_path(place))?;
-    listed::decode(&image).map_err(|Broken { offset, what, is_short, is_other }| {
+    listed::decode(image).map_err(|Broken { offset, what, is_short, is_other }| {
         let kind = match (is_short, is_other) {
             (true, _) => ErrorKind::Truncated,
             (_, true) => ErrorKind::Unavailable,

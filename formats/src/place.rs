@@ -5,7 +5,7 @@ pub(crate) mod listed;
 mod listing;
 mod tree;
 
-pub(crate) use listing::Listing;
+pub(crate) use listing::{Listing, Walk};
 pub(crate) use tree::Tree;
 
 use crate::watched::{Asking, asking};

@@ -10,14 +10,16 @@ const GAP_BYTES: u64 = 1 << 20;
 const REQUEST_BYTES: u64 = 8 << 20;
 /// Objects of a page of a listing.
 const PAGE_OBJECTS: u64 = 1000;
-/// Shards that are looked for one by one, and requests for each; more are listed together.
+/// Shards that are looked for one by one, and requests for each: more are listed together.
 const LOOKED_FOR: u64 = 16;
 const LISTS_OF_SHARD: u64 = 3;
+/// Requests that look at the head of a shard without one.
+const GETS_OF_HEAD: u64 = 3;
 /// Requests that open a shard by its index: its head, its pieces, and those of the shard that prove it.
 const GETS_OF_INDEX: u64 = 18;
 
-/// What a pack takes, as far as the index of the source and the plan tell. Requests are those to stores; without
-/// failures they are about right.
+/// What a pack takes, by the index of the source and the plan. Requests are those to stores; without failures they are
+/// about right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackCosts {
@@ -49,7 +51,7 @@ impl Pack {
             costs.bytes_written += bytes;
             if self.far.is_some() {
                 costs.puts += requests_of(bytes) + u64::from(self.dense.is_none());
-                costs.gets += if self.dense.is_some() { 1 } else { GETS_OF_INDEX };
+                costs.gets += if self.dense.is_some() { GETS_OF_HEAD } else { GETS_OF_INDEX };
             }
         }
         let files = self.dataset.files();
@@ -61,9 +63,7 @@ impl Pack {
             costs.puts += 1;
             costs.gets += 2;
             costs.lists += 3 * (2 * self.shards().len() as u64).div_ceil(PAGE_OBJECTS);
-            if self.dense.is_none() && costs.shards <= LOOKED_FOR {
-                costs.lists += LISTS_OF_SHARD * costs.shards;
-            }
+            costs.lists += LISTS_OF_SHARD * costs.shards.min(if self.dense.is_some() { 2 } else { LOOKED_FOR });
         }
         costs
     }

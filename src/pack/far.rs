@@ -311,7 +311,7 @@ impl fmt::Debug for Far {
     }
 }
 
-/// Requests that send an object of so many bytes.
+/// Requests that send an object of this size.
 pub(super) fn requests_of(bytes: u64) -> u64 {
     if bytes <= PART_BYTES { 1 } else { bytes.div_ceil(PART_BYTES.max(bytes.div_ceil(PARTS_MAX))) + 2 }
 }

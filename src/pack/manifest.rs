@@ -209,6 +209,16 @@ pub(super) struct Destination {
     staging: Option<PathBuf>,
 }
 
+/// A URL that no store has is no folder, and would become the name of one.
+fn is_near(place: &Path) -> Result<()> {
+    let scheme = place.to_str().and_then(|named| named.split_once("://")).map(|(scheme, _)| scheme);
+    if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains('/')) || place.exists() {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::InvalidArgument, "shards are not written to this store").with_path(place);
+    Err(error.with_remedy("name a folder, and copy the shards from there"))
+}
+
 impl Drop for Destination {
     /// Closing is not enough: a process that is just being started shares the descriptor until it becomes another
     /// program, and would hold the lock until then.
@@ -233,6 +243,7 @@ impl Destination {
         if let Some(far) = &pack.far {
             return Destination::prepare_far(pack, far);
         }
+        is_near(place)?;
         fs::create_dir_all(place).map_err(|source| failed(place, source))?;
         let destination = Destination::lock(place, part)?;
         let (path, wanted) = (place.join(MANIFEST_NAME), Manifest::of(pack));

@@ -162,6 +162,7 @@ fn what_cannot_be_written_is_told() {
     let source = source.path().display();
     for (folder, words, code) in [
         ("https://127.0.0.1:1/set", "not written to this store", 2),
+        ("foo://bucket/set", "not written to this store", 2),
         ("s3://none/set", "no such bucket", 1),
         ("s3://data", "has files that no pack has made", 2),
     ] {

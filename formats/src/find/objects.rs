@@ -14,25 +14,36 @@ pub(super) fn add(root: &Place, far: &Far, files: &mut FileTable, skips: &mut Sk
     let listing = far.tree.all(&inside).map_err(|error| Error::io("cannot list", error).with_path(root))?;
     files.push_root_at(root);
     files.reserve_exact(listing.len());
-    let mut first = 0;
-    while first < listing.len() {
-        // Many names at a time: a segment is one copy.
-        let (names, end) = listing.names(first, SEGMENT_BYTES);
-        let full = || too_many_files(root.path());
-        let segment = files.push_segment(names.to_vec()).ok_or_else(full)?;
-        let mut start = 0;
-        for index in first..end {
-            let name = listing.name(index);
-            let place = start..start + name.len();
-            start = place.end;
-            if is_hidden(name) {
-                skips.add(SkipReason::Hidden, root.join(OsStr::from_bytes(name)).path());
-                continue;
-            }
-            let stamp = Stamp::of_version(listing.version(index));
-            files.push_in(segment, place, listing.size(index), stamp).ok_or_else(full)?;
+    let full = || too_many_files(root.path());
+    let mut walk = listing.walk();
+    // A segment at a time: its names, and for each where it ends there.
+    let (mut names, mut found) = (Vec::with_capacity(SEGMENT_BYTES), Vec::new());
+    loop {
+        let is_one = walk.next();
+        if is_one && is_hidden(walk.name()) {
+            skips.add(SkipReason::Hidden, root.join(OsStr::from_bytes(walk.name())).path());
+            continue;
         }
-        first = end;
+        if is_one {
+            names.extend_from_slice(walk.name());
+            found.push((names.len(), walk.size(), walk.version()));
+        }
+        if names.len() >= SEGMENT_BYTES || !is_one && !found.is_empty() {
+            let segment = files.push_segment(names.clone()).ok_or_else(full)?;
+            let mut start = 0;
+            for (end, size, version) in found.drain(..) {
+                files.push_in(segment, start..end, size, Stamp::of_version(version)).ok_or_else(full)?;
+                start = end;
+            }
+            names.clear();
+        }
+        if !is_one {
+            break;
+        }
+    }
+    if walk.is_broken() {
+        let error = Error::new(ErrorKind::Corrupt, "the listing contradicts itself").with_path(root);
+        return Err(error.with_remedy("list the objects again: uringload list-objects URL -o FILE.uls"));
     }
     Ok(())
 }

@@ -1,26 +1,22 @@
-//! A listing as the bytes of a file: names share what they have in common with the one before, and each block has a
-//! checksum, so that no flipped bit becomes a name.
+//! A listing as the bytes of a file: a head, and the listing's own blocks, whose checksums let no flipped bit become a
+//! name.
 //!
 //! The head: `uringls` and the version in a byte, then the bytes of the store's URL and of the prefix with their
-//! lengths (u32), objects (u64), blocks (u32), the CRC32C of all that (u32). A block: objects, bytes of their names, bytes of
-//! what follows (u32 each), the CRC32C of the rest of the block (u32); then for each object how many bytes its name
-//! shares with the one before, how many follow, those, its size (varints), and its version (u64; 0 for none). Numbers
-//! are little-endian. The first name of a block shares nothing.
+//! lengths (u32), objects (u64), blocks (u32), the CRC32C of all that (u32). Numbers are little-endian.
 
-use super::listing::Listing;
+use super::listing::{BLOCK_HEAD_BYTES, BLOCK_OBJECTS, Block, Listing, block_crc};
 use crate::parallel::in_parallel;
-use std::sync::{Mutex, PoisonError};
 
 /// What such a file is called.
 pub(crate) const EXTENSION: &str = "uls";
 
 const MAGIC: &[u8; 7] = b"uringls";
 const VERSION: u8 = 1;
-/// Objects of a block.
-const BLOCK_OBJECTS: usize = 4096;
-const BLOCK_HEAD_BYTES: usize = 16;
-/// Threads that decode: more wait for memory.
+/// Least bytes of an object: three numbers and a version.
+const OBJECT_BYTES: usize = 11;
+/// Threads that compare checksums: more wait for memory. Blocks that one compares at a time.
 const THREADS: usize = 4;
+const BLOCKS_AT_A_TIME: usize = 64;
 
 /// A listing from a file.
 #[derive(Debug)]
@@ -41,197 +37,86 @@ pub(crate) struct Broken {
     pub(crate) is_other: bool,
 }
 
-/// The bytes of a listing of the store that is called `store`.
+/// The bytes of the file of a listing of the store that is called `store`.
 pub(crate) fn encode(store: &[u8], listing: &Listing) -> Vec<u8> {
-    let blocks = listing.len().div_ceil(BLOCK_OBJECTS);
-    let mut image = [&MAGIC[..], &[VERSION]].concat();
+    let mut head = [&MAGIC[..], &[VERSION]].concat();
     for text in [store, listing.prefix()] {
-        put_u32(&mut image, text.len());
-        image.extend_from_slice(text);
+        put_u32(&mut head, text.len());
+        head.extend_from_slice(text);
     }
-    image.extend_from_slice(&(listing.len() as u64).to_le_bytes());
-    put_u32(&mut image, blocks);
-    let crc = crc32c::crc32c(&image);
-    image.extend_from_slice(&crc.to_le_bytes());
-    for first in (0..listing.len()).step_by(BLOCK_OBJECTS) {
-        let objects = first..(first + BLOCK_OBJECTS).min(listing.len());
-        let (start, count) = (image.len(), objects.len());
-        image.extend_from_slice(&[0; BLOCK_HEAD_BYTES]);
-        let (mut last, mut names): (&[u8], usize) = (&[], 0);
-        for index in objects {
-            let name = listing.name(index);
-            let shared = last.iter().zip(name).take_while(|(one, other)| one == other).count();
-            put_varint(&mut image, shared as u64);
-            put_varint(&mut image, (name.len() - shared) as u64);
-            image.extend_from_slice(&name[shared..]);
-            put_varint(&mut image, listing.size(index));
-            image.extend_from_slice(&listing.bits(index).to_le_bytes());
-            (last, names) = (name, names + name.len());
-        }
-        let bytes = image.len() - start - BLOCK_HEAD_BYTES;
-        for (place, number) in [(0, count), (4, names), (8, bytes)] {
-            // Fits: 4096 keys of 64 KiB.
-            image[start + place..start + place + 4].copy_from_slice(&(number as u32).to_le_bytes());
-        }
-        let crc = block_crc(&image[start..]);
-        image[start + 12..start + 16].copy_from_slice(&crc.to_le_bytes());
-    }
-    image
+    head.extend_from_slice(&(listing.len() as u64).to_le_bytes());
+    put_u32(&mut head, listing.blocks());
+    let crc = crc32c::crc32c(&head);
+    head.extend_from_slice(&crc.to_le_bytes());
+    [&head, listing.bytes()].concat()
 }
 
 /// The listing that these bytes are.
 ///
 /// # Errors
 /// What is wrong with them, and where.
-pub(crate) fn decode(image: &[u8]) -> Result<Listed, Broken> {
-    let mut head = Cursor { image, at: 0 };
-    let magic = head.take(MAGIC.len() + 1).map_err(|_| broken(0, "this is no listing of objects"))?;
+pub(crate) fn decode(mut image: Vec<u8>) -> Result<Listed, Broken> {
+    let mut cursor = Cursor { image: &image, at: 0 };
+    let magic = cursor.take(MAGIC.len() + 1).map_err(|_| broken(0, "this is no listing of objects"))?;
     if !magic.starts_with(MAGIC) {
         return Err(broken(0, "this is no listing of objects"));
     }
     if magic[MAGIC.len()] != VERSION {
         return Err(Broken { is_other: true, ..broken(MAGIC.len(), "the listing is of another version of uringload") });
     }
-    let length = head.u32()?;
-    let store = head.take(length)?.to_vec();
-    let length = head.u32()?;
-    let prefix = head.take(length)?.to_vec();
-    let objects = head.u64()?;
-    let blocks = head.u32()?;
-    let end = head.at;
-    if head.u32()? as u32 != crc32c::crc32c(&image[..end]) {
+    let length = cursor.u32()?;
+    let store = cursor.take(length)?.to_vec();
+    let length = cursor.u32()?;
+    let prefix = cursor.take(length)?.to_vec();
+    let objects = cursor.u64()?;
+    let count = cursor.u32()?;
+    let end = cursor.at;
+    if cursor.u32()? as u32 != crc32c::crc32c(&image[..end]) {
         return Err(broken(0, "the head of the listing has other bytes than were written"));
     }
-    let mut heads = Vec::new();
-    let mut cursor = head;
-    for _ in 0..blocks {
+    let (front, mut blocks, mut first) = (cursor.at, Vec::new(), 0);
+    for _ in 0..count {
         let start = cursor.at;
-        let (count, names, bytes) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
+        let (objects, bytes) = (cursor.u32()?, cursor.u32()?);
         cursor.u32()?;
         cursor.take(bytes)?;
-        // An object takes 11 bytes at least, and a name is made of at most all the bytes before it.
-        if count == 0 || count > BLOCK_OBJECTS || bytes / 11 < count || names > count.saturating_mul(bytes) {
-            return Err(broken(start, "a block of the listing has other bytes than were written"));
+        if objects == 0 || objects > BLOCK_OBJECTS || bytes / OBJECT_BYTES < objects {
+            return Err(other_bytes(start));
         }
-        heads.push((start, cursor.at, count, names));
+        blocks.push(Block { start: start - front, first });
+        first += objects;
     }
     if cursor.at != image.len() {
         return Err(broken(cursor.at, "the listing goes on behind its end"));
     }
-    if heads.iter().map(|&(.., count, _)| count as u64).sum::<u64>() != objects {
+    if first as u64 != objects {
         return Err(broken(end, "the listing has another number of objects than it says"));
     }
-    let listing = blocks_of(image, &prefix, &heads)?;
-    Ok(Listed { store, listing })
-}
-
-/// What is decoded into: the places of one block's names, ends, sizes and versions.
-type Room<'a> = (&'a mut [u8], &'a mut [u64], &'a mut [u64], &'a mut [u64]);
-
-/// Decodes blocks, each straight into its place: from where to where it is, its objects, and the bytes of their names.
-fn blocks_of(image: &[u8], prefix: &[u8], heads: &[(usize, usize, usize, usize)]) -> Result<Listing, Broken> {
-    // Each checksum holds before memory is taken for what a block says of itself.
-    let sound = in_parallel(heads, THREADS, |&(start, end, ..)| {
-        let told = u32::from_le_bytes(image[start + 12..start + 16].try_into().unwrap_or_default());
-        (block_crc(&image[start..end]) == told).then_some(()).ok_or(start)
+    let content = &image[front..];
+    let is_sound = |at: usize| {
+        let end = blocks.get(at + 1).map_or(content.len(), |next| next.start);
+        let block = &content[blocks[at].start..end];
+        let told = block[8..BLOCK_HEAD_BYTES].first_chunk().map_or(0, |told| u32::from_le_bytes(*told));
+        block_crc(block) == told
+    };
+    let some: Vec<usize> = (0..blocks.len()).step_by(BLOCKS_AT_A_TIME).collect();
+    let unsound = in_parallel(&some, THREADS, |&first| {
+        (first..(first + BLOCKS_AT_A_TIME).min(blocks.len())).find(|&at| !is_sound(at))
     });
-    if let Some(start) = sound.into_iter().find_map(Result::err) {
-        return Err(broken(start, "a block of the listing has other bytes than were written"));
+    if let Some(at) = unsound.into_iter().flatten().next() {
+        return Err(other_bytes(front + blocks[at].start));
     }
-    let objects: usize = heads.iter().map(|&(.., count, _)| count).sum();
-    let mut names = vec![0; heads.iter().map(|&(.., names)| names).sum()];
-    let (mut ends, mut sizes, mut versions) = (vec![0; objects], vec![0; objects], vec![0; objects]);
-    let mut rest: Room<'_> = (&mut names, &mut ends, &mut sizes, &mut versions);
-    let mut jobs = Vec::with_capacity(heads.len());
-    let mut base = 0;
-    for &(start, end, count, bytes) in heads {
-        let (names, names_rest) = rest.0.split_at_mut(bytes);
-        let (ends, ends_rest) = rest.1.split_at_mut(count);
-        let (sizes, sizes_rest) = rest.2.split_at_mut(count);
-        let (versions, versions_rest) = rest.3.split_at_mut(count);
-        rest = (names_rest, ends_rest, sizes_rest, versions_rest);
-        let content = &image[start + BLOCK_HEAD_BYTES..end];
-        jobs.push((start, content, base, Mutex::new((names, ends, sizes, versions))));
-        base += bytes;
-    }
-    let decoded = in_parallel(&jobs, THREADS, |(start, content, base, room)| {
-        let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
-        let (names, ends, sizes, versions) = &mut *room;
-        block(content, *base as u64, (names, ends, sizes, versions)).ok_or(*start)
-    });
-    drop(jobs);
-    let wrong = |start| broken(start, "a block of the listing contradicts itself");
-    if let Some(start) = decoded.into_iter().find_map(Result::err) {
-        return Err(wrong(start));
-    }
-    let listing = Listing::of_parts(prefix, names, ends, sizes, versions);
-    let mut first = 0;
-    for &(start, _, count, _) in heads {
-        if first > 0 && listing.name(first - 1) >= listing.name(first) {
-            return Err(wrong(start));
-        }
-        first += count;
-    }
-    Ok(listing)
+    image.drain(..front);
+    Ok(Listed { store, listing: Listing::of_blocks(&prefix, image, blocks, first) })
 }
 
-/// Decodes a block whose names begin at `base` of all. Nothing if it contradicts itself, or names do not ascend.
-fn block(content: &[u8], base: u64, (names, ends, sizes, versions): Room<'_>) -> Option<()> {
-    let (mut at, mut last, mut filled) = (0, 0..0, 0);
-    for object in 0..ends.len() {
-        let shared = usize::try_from(varint(content, &mut at)?).ok()?;
-        let rest = usize::try_from(varint(content, &mut at)?).ok()?;
-        let own = content.get(at..at.checked_add(rest)?)?;
-        at += rest;
-        let before = last.len();
-        if shared > before || object > 0 && (rest == 0 || shared < before && own[0] <= names[last.start + shared]) {
-            return None;
-        }
-        let end = filled + shared + rest;
-        if end > names.len() {
-            return None;
-        }
-        names.copy_within(last.start..last.start + shared, filled);
-        names[filled + shared..end].copy_from_slice(own);
-        last = filled..end;
-        filled = end;
-        ends[object] = base + end as u64;
-        sizes[object] = varint(content, &mut at)?;
-        versions[object] = u64::from_le_bytes(content.get(at..at + 8)?.try_into().ok()?);
-        at += 8;
-    }
-    (at == content.len() && filled == names.len()).then_some(())
-}
-
-/// Of all of a block but the checksum itself.
-fn block_crc(block: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&block[..12]), &block[BLOCK_HEAD_BYTES..])
+fn other_bytes(offset: usize) -> Broken {
+    broken(offset, "a block of the listing has other bytes than were written")
 }
 
 fn put_u32(image: &mut Vec<u8>, number: usize) {
     // Fits: of URLs, keys and blocks.
     image.extend_from_slice(&(number as u32).to_le_bytes());
-}
-
-fn put_varint(image: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        image.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    image.push(number as u8);
-}
-
-fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 struct Cursor<'a> {
@@ -286,10 +171,13 @@ mod tests {
 
     fn same(one: &Listing, other: &Listing) {
         assert_eq!((one.prefix(), one.len()), (other.prefix(), other.len()));
-        for index in 0..one.len() {
-            assert_eq!(one.name(index), other.name(index));
-            assert_eq!((one.size(index), one.version(index)), (other.size(index), other.version(index)));
+        let (mut walk, mut beside) = (one.walk(), other.walk());
+        for _ in 0..one.len() {
+            assert!(walk.next() && beside.next());
+            assert_eq!(walk.name(), beside.name());
+            assert_eq!((walk.size(), walk.version()), (beside.size(), beside.version()));
         }
+        assert!(!walk.next() && !beside.next() && !walk.is_broken() && !beside.is_broken());
     }
 
     #[test]
@@ -297,7 +185,7 @@ mod tests {
         for objects in [0, 1, 2, BLOCK_OBJECTS, BLOCK_OBJECTS + 1, 3 * BLOCK_OBJECTS] {
             let written = listing(objects);
             let image = encode(b"s3://bucket/", &written);
-            let read = decode(&image).unwrap();
+            let read = decode(image.clone()).unwrap();
             assert_eq!(read.store, b"s3://bucket/");
             same(&written, &read.listing);
             assert!(objects < 1000 || image.len() / objects < 24, "{} bytes an object", image.len() / objects);
@@ -312,23 +200,25 @@ mod tests {
         let mut written = Listing::new(b"");
         keys.iter().for_each(|key| written.push(&Object { key: key.clone(), size: u64::MAX, version: None }));
         let written = written.sorted();
-        same(&written, &decode(&encode(b"", &written)).unwrap().listing);
+        same(&written, &decode(encode(b"", &written)).unwrap().listing);
+        keys.iter().for_each(|key| assert_eq!(written.find(key), Some((u64::MAX, None)), "{key:?}"));
+        assert_eq!(written.find(b"none"), None);
     }
 
     #[test]
     fn what_is_cut_off_or_flipped_is_told() {
         let image = encode(b"s3://bucket/", &listing(5000));
         for end in (0..image.len()).step_by(97).chain(0..200) {
-            let broken = decode(&image[..end]).unwrap_err();
+            let broken = decode(image[..end].to_vec()).unwrap_err();
             assert!(end < 8 || broken.is_short, "{end}: {broken:?}");
         }
-        assert!(decode(&[&image[..], b"x"].concat()).is_err());
+        assert!(decode([&image[..], b"x"].concat()).is_err());
         let mut seed = 7;
         for round in 0..3000 {
             let mut bad = image.clone();
             let at = if round < 100 { round } else { draw(&mut seed) as usize % bad.len() };
             bad[at] ^= 1 << (draw(&mut seed) % 8);
-            let broken = decode(&bad).expect_err("a flipped bit");
+            let broken = decode(bad).expect_err("a flipped bit");
             assert!(broken.offset <= image.len() as u64 && (at != 7 || broken.is_other), "{at}: {broken:?}");
         }
     }
@@ -340,18 +230,24 @@ mod tests {
         let head = MAGIC.len() + 1 + 4 + 1 + 4 + 5 + 8 + 4 + 4;
         let mut seed = 3;
         let mut sound = 0;
-        for _ in 0..20_000 {
+        for _ in 0..4000 {
             let mut bad = image.clone();
             for _ in 0..=draw(&mut seed) % 3 {
                 let at = head + draw(&mut seed) as usize % (bad.len() - head);
                 bad[at] = draw(&mut seed) as u8;
             }
             let crc = block_crc(&bad[head..]);
-            bad[head + 12..head + 16].copy_from_slice(&crc.to_le_bytes());
-            if let Ok(read) = decode(&bad) {
-                sound += 1;
-                assert!((1..read.listing.len()).all(|at| read.listing.name(at - 1) < read.listing.name(at)));
+            bad[head + 8..head + 12].copy_from_slice(&crc.to_le_bytes());
+            let Ok(read) = decode(bad) else { continue };
+            let (mut walk, mut last) = (read.listing.walk(), None);
+            while walk.next() {
+                assert!(last.as_deref() < Some(walk.name()));
+                last = Some(walk.name().to_vec());
             }
+            if let Some(last) = &last {
+                read.listing.find(&[b"data/", &last[..]].concat());
+            }
+            sound += usize::from(!walk.is_broken());
         }
         assert!(sound > 0);
     }

@@ -1,17 +1,34 @@
-//! All objects whose keys begin alike: 24 bytes each in addition to their keys.
+//! All objects whose keys begin alike, in blocks: names share what they have in common with the one before, so an
+//! object takes some 20 bytes. It is the form of a listing's file too, so each block has a checksum.
+//!
+//! A block: objects, bytes of what follows the head, the CRC32C of the rest of the block (u32 each); then for each
+//! object how many bytes its name shares with the one before, how many follow, those, its size (varints), and its
+//! version (u64; 0 for none). Numbers are little-endian. The first name of a block shares nothing.
 
-use std::ops::Range;
 use uringload_core::store::{Object, Version};
+
+/// Objects of a block: to find one, half a block is looked through.
+pub(super) const BLOCK_OBJECTS: usize = 1024;
+pub(super) const BLOCK_HEAD_BYTES: usize = 12;
 
 /// The objects whose keys begin with a prefix, in ascending order of their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     prefix: Vec<u8>,
-    /// What is behind the prefix, end to end.
-    names: Vec<u8>,
-    ends: Vec<u64>,
-    sizes: Vec<u64>,
-    versions: Vec<u64>,
+    bytes: Vec<u8>,
+    blocks: Vec<Block>,
+    len: usize,
+    /// While it grows: the last name, and objects of the last block.
+    last: Vec<u8>,
+    open: usize,
+    is_unsorted: bool,
+}
+
+/// Where a block is, and which of all objects is its first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub(super) start: usize,
+    pub(super) first: usize,
 }
 
 impl Listing {
@@ -19,42 +36,69 @@ impl Listing {
         Listing { prefix: prefix.to_vec(), ..Listing::default() }
     }
 
-    /// One whose names are end to end and ascend.
-    pub(super) fn of_parts(
-        prefix: &[u8],
-        names: Vec<u8>,
-        ends: Vec<u64>,
-        sizes: Vec<u64>,
-        versions: Vec<u64>,
-    ) -> Listing {
-        Listing { prefix: prefix.to_vec(), names, ends, sizes, versions }
+    /// One whose blocks are these, with so many objects.
+    pub(super) fn of_blocks(prefix: &[u8], bytes: Vec<u8>, blocks: Vec<Block>, len: usize) -> Listing {
+        Listing { prefix: prefix.to_vec(), bytes, blocks, len, ..Listing::default() }
     }
 
     /// Adds an object, whose key begins with the prefix.
     pub(super) fn push(&mut self, object: &Object) {
-        self.names.extend_from_slice(&object.key[self.prefix.len()..]);
-        self.ends.push(self.names.len() as u64);
-        self.sizes.push(object.size);
-        self.versions.push(object.version.map_or(0, Version::to_bits));
+        self.push_named(&object.key[self.prefix.len()..], object.size, object.version.map_or(0, Version::to_bits));
     }
 
-    /// Puts them in order. Azure lists in an order of its own.
+    fn push_named(&mut self, name: &[u8], size: u64, version: u64) {
+        let alike = self.last.iter().zip(name).take_while(|(one, other)| one == other).count();
+        self.is_unsorted |= self.len > 0 && self.last.get(alike) >= name.get(alike);
+        let is_first = self.open == 0;
+        if is_first {
+            self.blocks.push(Block { start: self.bytes.len(), first: self.len });
+            self.bytes.extend_from_slice(&[0; BLOCK_HEAD_BYTES]);
+        }
+        let shared = if is_first { 0 } else { alike };
+        put_varint(&mut self.bytes, shared as u64);
+        put_varint(&mut self.bytes, (name.len() - shared) as u64);
+        self.bytes.extend_from_slice(&name[shared..]);
+        put_varint(&mut self.bytes, size);
+        self.bytes.extend_from_slice(&version.to_le_bytes());
+        self.last.truncate(alike);
+        self.last.extend_from_slice(&name[alike..]);
+        self.len += 1;
+        self.open += 1;
+        if self.open == BLOCK_OBJECTS {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(block) = self.blocks.last().filter(|_| self.open > 0) else { return };
+        let (start, bytes) = (block.start, self.bytes.len() - block.start - BLOCK_HEAD_BYTES);
+        // Fits: 1024 keys of 64 KiB.
+        for (place, number) in [(0, self.open as u32), (4, bytes as u32)] {
+            self.bytes[start + place..start + place + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = block_crc(&self.bytes[start..]);
+        self.bytes[start + 8..start + 12].copy_from_slice(&crc.to_le_bytes());
+        self.open = 0;
+    }
+
+    /// Ends it, and puts its objects in order. Azure lists in an order of its own.
     pub(super) fn sorted(mut self) -> Listing {
-        if (1..self.len()).all(|index| self.name(index - 1) < self.name(index)) {
-            [&mut self.ends, &mut self.sizes, &mut self.versions].into_iter().for_each(Vec::shrink_to_fit);
-            self.names.shrink_to_fit();
+        self.close();
+        self.last = Vec::new();
+        if !self.is_unsorted {
+            self.bytes.shrink_to_fit();
             return self;
         }
-        let mut order: Vec<usize> = (0..self.len()).collect();
-        order.sort_by(|&one, &other| self.name(one).cmp(self.name(other)));
-        let mut sorted = Listing::new(&self.prefix);
-        for index in order {
-            sorted.names.extend_from_slice(self.name(index));
-            sorted.ends.push(sorted.names.len() as u64);
-            sorted.sizes.push(self.sizes[index]);
-            sorted.versions.push(self.versions[index]);
+        let mut objects = Vec::with_capacity(self.len);
+        let mut walk = self.walk();
+        while walk.next() {
+            objects.push((walk.name().to_vec(), walk.size(), walk.bits()));
         }
-        sorted
+        objects.sort();
+        objects.dedup_by(|one, other| one.0 == other.0);
+        let mut sorted = Listing::new(&self.prefix);
+        objects.iter().for_each(|(name, size, version)| sorted.push_named(name, *size, *version));
+        sorted.sorted()
     }
 
     /// What all keys begin with.
@@ -68,61 +112,187 @@ impl Listing {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        self.len
     }
 
-    /// The key of an object, behind the prefix.
-    pub(crate) fn name(&self, index: usize) -> &[u8] {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.names[start as usize..self.ends[index] as usize]
+    /// The blocks as they are in a file.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
-    /// The names from `first` on, end to end: at least one, and further ones up to `most` bytes. Where they end.
-    pub(crate) fn names(&self, first: usize, most: usize) -> (&[u8], usize) {
-        let start = first.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let fit = self.ends[first..].partition_point(|&end| end - start <= most as u64);
-        let end = first + fit.max(1);
-        (&self.names[start as usize..self.ends[end - 1] as usize], end)
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.len()
     }
 
-    pub(crate) fn size(&self, index: usize) -> u64 {
-        self.sizes[index]
+    /// All objects, from the first on.
+    pub(crate) fn walk(&self) -> Walk<'_> {
+        self.walk_from(0)
     }
 
-    pub(crate) fn version(&self, index: usize) -> Option<Version> {
-        Version::from_bits(self.bits(index))
+    fn walk_from(&self, block: usize) -> Walk<'_> {
+        Walk {
+            listing: self,
+            next_block: block,
+            at: 0,
+            left: 0,
+            name: Vec::new(),
+            size: 0,
+            bits: 0,
+            state: State::Begun,
+        }
+    }
+
+    /// The objects from the first on whose whole key, which it covers, is this or behind it: that is looked at already.
+    pub(super) fn from(&self, key: &[u8]) -> Walk<'_> {
+        let name = &key[self.prefix.len()..];
+        let block = self.blocks.partition_point(|block| self.first_of(block) <= name);
+        let mut walk = self.walk_from(block.saturating_sub(1));
+        while walk.next() && walk.name() < name {}
+        walk
+    }
+
+    fn first_of(&self, block: &Block) -> &[u8] {
+        let mut at = block.start + BLOCK_HEAD_BYTES;
+        let name = varint(&self.bytes, &mut at).and_then(|_| {
+            let bytes = usize::try_from(varint(&self.bytes, &mut at)?).ok()?;
+            self.bytes.get(at..at.checked_add(bytes)?)
+        });
+        name.unwrap_or_default()
+    }
+
+    /// Size and version of the object with this whole key, which it covers.
+    pub(super) fn find(&self, key: &[u8]) -> Option<(u64, Option<Version>)> {
+        let walk = self.from(key);
+        (walk.is_at_one() && walk.name() == &key[self.prefix.len()..]).then(|| (walk.size(), walk.version()))
+    }
+}
+
+/// Goes from object to object.
+pub(crate) struct Walk<'a> {
+    listing: &'a Listing,
+    next_block: usize,
+    /// Where the next object is, and how many more the block has.
+    at: usize,
+    left: usize,
+    name: Vec<u8>,
+    size: u64,
+    bits: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Begun,
+    AtOne,
+    Ended,
+    Broken,
+}
+
+impl Walk<'_> {
+    /// Goes to the next object, if there is one.
+    pub(crate) fn next(&mut self) -> bool {
+        let is_new = self.left == 0;
+        if is_new {
+            let Some(block) = self.listing.blocks.get(self.next_block) else {
+                self.state = State::Ended;
+                return false;
+            };
+            let end = self.listing.blocks.get(self.next_block + 1).map_or(self.listing.len, |next| next.first);
+            (self.at, self.left) = (block.start + BLOCK_HEAD_BYTES, end - block.first);
+            self.next_block += 1;
+        }
+        if self.step(is_new).is_none() {
+            (self.left, self.next_block, self.state) = (0, usize::MAX, State::Broken);
+            return false;
+        }
+        self.left -= 1;
+        self.state = State::AtOne;
+        true
+    }
+
+    /// Reads an object. Nothing if it contradicts the listing, or its name is not behind the one before.
+    fn step(&mut self, is_new: bool) -> Option<()> {
+        let bytes = &self.listing.bytes;
+        let end = self.listing.blocks.get(self.next_block).map_or(bytes.len(), |next| next.start);
+        let bytes = &bytes[..end];
+        let shared = usize::try_from(varint(bytes, &mut self.at)?).ok()?;
+        let rest = usize::try_from(varint(bytes, &mut self.at)?).ok()?;
+        let own = bytes.get(self.at..self.at.checked_add(rest)?)?;
+        let is_sorted = !self.listing.is_unsorted && self.state == State::AtOne;
+        let is_behind = if is_new {
+            shared == 0 && (!is_sorted || own > self.name.as_slice())
+        } else {
+            shared <= self.name.len() && (!is_sorted || own.first() > self.name.get(shared))
+        };
+        if !is_behind {
+            return None;
+        }
+        self.at += rest;
+        self.name.truncate(shared);
+        self.name.extend_from_slice(own);
+        self.size = varint(bytes, &mut self.at)?;
+        self.bits = u64::from_le_bytes(*bytes.get(self.at..)?.first_chunk()?);
+        self.at += 8;
+        Some(())
+    }
+
+    /// Whether it is at an object.
+    pub(crate) fn is_at_one(&self) -> bool {
+        self.state == State::AtOne
+    }
+
+    /// Whether it ended because the listing contradicts itself.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state == State::Broken
+    }
+
+    /// The key of the object, behind the prefix.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn version(&self) -> Option<Version> {
+        Version::from_bits(self.bits)
     }
 
     /// The version in 64 bits; 0 for none.
-    pub(super) fn bits(&self, index: usize) -> u64 {
-        self.versions[index]
+    pub(super) fn bits(&self) -> u64 {
+        self.bits
     }
+}
 
-    /// The object with this whole key, which it covers.
-    pub(super) fn find(&self, key: &[u8]) -> Option<usize> {
-        let name = &key[self.prefix.len()..];
-        let at = self.first(0, |other| other >= name);
-        (at < self.len() && self.name(at) == name).then_some(at)
+/// Of all of a block but the checksum itself.
+pub(super) fn block_crc(block: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&block[..8]), &block[BLOCK_HEAD_BYTES..])
+}
+
+fn put_varint(image: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        image.push(number as u8 | 0x80);
+        number >>= 7;
     }
+    image.push(number as u8);
+}
 
-    /// The objects whose whole keys begin with this, which it covers.
-    pub(super) fn below(&self, start: &[u8]) -> Range<usize> {
-        let name = &start[self.prefix.len()..];
-        let first = self.first(0, |other| other >= name);
-        first..self.first(first, |other| !other.starts_with(name))
+#[inline]
+fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let first = *bytes.get(*at)?;
+    *at += 1;
+    if first < 0x80 {
+        return Some(first.into());
     }
-
-    /// The first object from `low` on whose name `is_behind`, as all after it are.
-    fn first(&self, mut low: usize, is_behind: impl Fn(&[u8]) -> bool) -> usize {
-        let mut high = self.len();
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if is_behind(self.name(middle)) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
+    let mut number = u64::from(first & 0x7f);
+    for shift in (7..64).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
         }
-        low
     }
+    None
 }

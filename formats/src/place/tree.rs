@@ -114,16 +114,19 @@ impl Tree {
     pub(crate) fn children(&self, inside: &[u8]) -> io::Result<Vec<(Vec<u8>, bool)>> {
         let mut children: Vec<(Vec<u8>, bool)> = Vec::new();
         if let Some(listing) = self.covering(inside) {
-            let below = listing.below(inside);
-            let skip = inside.len() - listing.prefix().len();
-            for name in below.map(|index| &listing.name(index)[skip..]) {
-                let child = match name.iter().position(|&byte| byte == b'/') {
-                    Some(slash) => (name[..slash].to_vec(), true),
-                    None => (name.to_vec(), false),
+            let start = &inside[listing.prefix().len()..];
+            let mut walk = listing.from(inside);
+            while let Some(name) =
+                Some(walk.name()).filter(|_| walk.is_at_one()).and_then(|name| name.strip_prefix(start))
+            {
+                let (child, is_folder) = match name.iter().position(|&byte| byte == b'/') {
+                    Some(slash) => (&name[..slash], true),
+                    None => (name, false),
                 };
-                if children.last() != Some(&child) {
-                    children.push(child);
+                if children.last().is_none_or(|(last, was_folder)| (&last[..], *was_folder) != (child, is_folder)) {
+                    children.push((child.to_vec(), is_folder));
                 }
+                walk.next();
             }
             return Ok(children);
         }
@@ -243,10 +246,12 @@ fn of_object(object: Object) -> Found {
 
 fn of_listing(listing: &Listing, key: &[u8]) -> Option<Found> {
     let inside = if key.is_empty() { Vec::new() } else { [key, b"/"].concat() };
-    let is_folder = listing.covers(&inside) && !listing.below(&inside).is_empty();
-    let object = listing.find(key).filter(|&index| listing.size(index) > 0 || !is_folder);
-    let object = object
-        .map(|index| (Stat { is_folder: false, is_file: true, bytes: listing.size(index) }, listing.version(index)));
+    let is_folder = listing.covers(&inside) && {
+        let walk = listing.from(&inside);
+        walk.is_at_one() && walk.name().starts_with(&inside[listing.prefix().len()..])
+    };
+    let object = listing.find(key).filter(|&(bytes, _)| bytes > 0 || !is_folder);
+    let object = object.map(|(bytes, version)| (Stat { is_folder: false, is_file: true, bytes }, version));
     object.or(is_folder.then_some(FOLDER))
 }
 

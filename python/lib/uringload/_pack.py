@@ -163,6 +163,10 @@ def pack(
     dataset = _opened(source, timeout, options)
     _check_apart(dataset, place)
     told = native.pack(dataset._native, place, asked, getattr(dataset, "_options", {}), settings, progress)
+    return _reported(told)
+
+
+def _reported(told: dict[str, Any]) -> PackReport:
     images, predicted = told.pop("images"), told.pop("predicted")
     return PackReport(
         **told,
