@@ -33,10 +33,22 @@ fn filler() {
     }
 }
 
+/// The work of a process of the test of `clear`. By itself it does nothing.
+#[test]
+fn clearer() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        clear(Path::new(&folder), &Clear::Stale).expect("cleared");
+    }
+}
+
 /// Starts a filler, behind `shell`.
 fn start(folder: &Path, budget: u64, first: u64, shell: &str) -> Child {
+    start_as("filler", (folder, budget, first), shell)
+}
+
+fn start_as(name: &str, (folder, budget, first): (&Path, u64, u64), shell: &str) -> Child {
     let own = std::env::current_exe().expect("this program");
-    let command = format!("{shell} exec \"$0\" --exact segments::tests::processes::filler --nocapture");
+    let command = format!("{shell} exec \"$0\" --exact segments::tests::processes::{name} --nocapture");
     let mut command_line = Command::new("sh");
     command_line.args(["-c", &command]).arg(own).env(FOLDER, folder);
     command_line.env(BUDGET, budget.to_string()).env(FIRST, first.to_string());
@@ -85,17 +97,18 @@ fn a_thousand_killed_processes_leave_whole_entries() {
 /// Kills fillers at random times: what they leave is whole, and the next one goes on.
 fn kill(kills: u64) {
     let budget = 3 * SEGMENT_BYTES / 2;
-    let (mut folder, mut kept, mut filled) = (tempfile::tempdir().expect("a folder"), 0, 0);
+    let (mut folder, mut kept, mut filled, mut idle) = (tempfile::tempdir().expect("a folder"), 0, 0, 0);
     for kill in 0..kills {
         let mut filler = start(folder.path(), budget, kill << 32, "");
         let started = Instant::now();
-        // Some before the first entry, some after tens of them.
-        std::thread::sleep(Duration::from_micros(hash(kill) % 120_000));
+        // Some before the first entry, some after tens of them. On a busy machine, processes take longer to begin.
+        std::thread::sleep(Duration::from_micros(hash(kill) % (120_000 << idle)));
         filler.kill().expect("killed");
         filler.wait().expect("an end");
         // All entries of a long row of kills would be checked too often.
         let (entries, bytes) = check(folder.path(), budget);
         assert!(entries >= kept, "{entries} of {kept} after {:?}", started.elapsed());
+        idle = if entries > kept { 0 } else { 6.min(idle + 1) };
         kept = entries;
         if bytes > budget * 8 / 10 {
             (folder, kept, filled) = (tempfile::tempdir().expect("a folder"), 0, filled + 1);
@@ -119,4 +132,42 @@ fn a_full_disk_is_an_error() {
     assert!(!segments.folder().join("new").exists());
     assert_eq!(whole(&segments, place), bytes_of(1, 1000));
     assert!(news(&segments).contains_key(&key(1)));
+}
+
+/// Kills processes that remove stale entries at random times: all others stay, and the next one goes on.
+#[test]
+fn what_is_not_stale_survives_killed_clears() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let len = 400_000;
+    // Each budget adds a segment, so there are twelve.
+    for step in 1..=12 {
+        let segments = open(folder.path(), step * 3 * MIB);
+        (0..).map_while(|number| put(&segments, step * 100 + number, len)).count();
+    }
+    let segments = open(folder.path(), 48 * MIB);
+    let all = news(&segments);
+    std::thread::sleep(Duration::from_millis(2));
+    // Every third has a newer version.
+    for key in all.keys().filter(|key| key.name % 3 == 0) {
+        segments.put(Key { stamp: key.stamp ^ 1, ..*key }, &[&bytes_of(key.name, len)]).expect("written");
+    }
+    drop(segments);
+    let live: Vec<Key> = all.keys().filter(|key| key.name % 3 != 0).copied().collect();
+    let mut ended = 0;
+    for kill in 0..12 {
+        let mut clearer = start_as("clearer", (folder.path(), 0, 0), "");
+        std::thread::sleep(Duration::from_micros(2_000 + hash(kill) % 60_000));
+        clearer.kill().expect("killed");
+        ended += usize::from(clearer.wait().expect("an end").success());
+        let segments = open(folder.path(), 48 * MIB);
+        let found = news(&segments);
+        for key in &live {
+            assert!(whole(&segments, found[key]) == bytes_of(key.name, len), "{key:?} after {kill} kills");
+        }
+    }
+    println!("{ended} of 12 were not killed");
+    clear(folder.path(), &Clear::Stale).expect("cleared");
+    let segments = open(folder.path(), 48 * MIB);
+    assert_eq!(news(&segments).len(), all.len());
+    assert!(stat(folder.path()).expect("a cache").datasets.iter().all(|cached| cached.dead_entries == 0));
 }
