@@ -47,6 +47,11 @@ impl Ways<'_> {
         self.proxy.map_or((&self.peer.host, self.peer.port), |proxy| (&proxy.host, proxy.port))
     }
 
+    /// How long nothing may come before it is looked what to do.
+    pub fn patience(&self) -> Duration {
+        self.endpoint.patience().min(self.limit())
+    }
+
     fn limit(&self) -> Duration {
         if self.peer.is_metadata() { METADATA_LIMIT } else { self.stall_limit }
     }
@@ -108,7 +113,7 @@ impl<'a> Attempt<'a> {
     pub fn over(connection: Connection, request: String, ways: Ways<'a>) -> Result<Attempt<'a>, Broken> {
         let mut attempt = Attempt::new(connection, Stage::Asked, request, ways);
         ways.interrupt.watch(Some(attempt.connection.socket()))?;
-        let patience = attempt.connection.be_patient(ways.endpoint.patience());
+        let patience = attempt.connection.be_patient(ways.patience());
         patience.map_err(|error| Broken::Ended { has_begun: false, error: Some(error) })?;
         attempt.send()?;
         Ok(attempt)
@@ -236,7 +241,7 @@ impl<'a> Attempt<'a> {
 
     /// Looks at a socket that is ready: whether it has connected.
     fn connected(&mut self) -> Result<bool, Broken> {
-        if let Err(error) = self.connection.begin(self.ways.limit(), self.ways.endpoint.patience()) {
+        if let Err(error) = self.connection.begin(self.ways.limit(), self.ways.patience()) {
             self.next_address(error)?;
             return Ok(false);
         }

@@ -103,6 +103,9 @@ impl<'a> Race<'a> {
                 self.began = Some(now);
             }
             self.taken = head.judge(asked).ok();
+            // A new connection does not know yet what was measured since it was dialled.
+            let patience = self.attempts[0].connection.be_patient(self.ways.patience());
+            patience.map_err(|error| Broken::Ended { has_begun: true, error: Some(error) })?;
         }
         Ok(head)
     }
@@ -187,7 +190,7 @@ impl<'a> Race<'a> {
             self.ways.endpoint.note_won();
         }
         // From now on it is waited for alone.
-        lead.connection.be_patient(self.ways.endpoint.patience())?;
+        lead.connection.be_patient(self.ways.patience())?;
         self.ways.interrupt.watch(Some(lead.connection.socket())).map_err(io::Error::other)
     }
 
