@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod counters;
 mod dearest;
 mod decisions;
+mod endpoints;
 mod facts;
 pub(crate) mod histogram;
 mod holders;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use uringload_core::store::{self, Store};
 
 pub use clock::{Clock, Doing, Role, ThreadSnapshot};
 pub use counters::Counts;
@@ -38,6 +40,7 @@ use clock::ThreadTimes;
 use counters::{Counters, Gauge};
 use dearest::Dearest;
 use decisions::Decisions;
+use endpoints::Endpoints;
 use holders::Holders;
 use sizes::ReadLatencies;
 use trace::Tracer;
@@ -64,6 +67,8 @@ pub struct Stats {
     reads_whole: AtomicBool,
     /// What the loader reads. Set once.
     facts: OnceLock<Facts>,
+    /// The stores that it reads from. Set once.
+    endpoints: OnceLock<Endpoints>,
     decisions: Decisions,
     /// The samples that took longest.
     pub(crate) dearest: Dearest,
@@ -101,6 +106,7 @@ impl Stats {
             operation_bytes: AtomicU64::new(0),
             reads_whole: AtomicBool::new(false),
             facts: OnceLock::new(),
+            endpoints: OnceLock::new(),
             decisions: Decisions::default(),
             dearest: Dearest::default(),
             holders: Holders::default(),
@@ -182,6 +188,11 @@ impl Stats {
     /// The builder's: what is read. Only the first call counts.
     pub(crate) fn set_facts(&self, facts: Facts) {
         let _ = self.facts.set(facts);
+    }
+
+    /// The builder's: the stores that are read from, whose counts begin now. Only the first call counts.
+    pub(crate) fn set_stores<'a>(&self, stores: impl Iterator<Item = &'a Arc<dyn Store>>) {
+        let _ = self.endpoints.set(Endpoints::new(stores));
     }
 
     /// The reactor's: it changed a knob.
@@ -266,6 +277,7 @@ impl Stats {
             threads_are_fixed: self.threads_are_fixed.load(Ordering::Relaxed),
             operation_bytes: self.operation_bytes.load(Ordering::Relaxed),
             facts: self.facts.get().cloned().unwrap_or_default(),
+            endpoints: self.endpoints.get().map(Endpoints::now).unwrap_or_default(),
             outage: self.outage_at(now),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
@@ -306,6 +318,9 @@ pub struct Snapshot {
     pub(crate) threads_are_fixed: bool,
     pub(crate) operation_bytes: u64,
     pub(crate) facts: Facts,
+    /// What the servers of object stores were asked and gave, each server once. A server counts all loaders of a
+    /// dataset together.
+    pub endpoints: Vec<store::Counts>,
     /// The outage that the loader waits out at the (later) moment, if any.
     pub outage: Option<Outage>,
     /// Time from building the loader to its first batch.
@@ -360,6 +375,7 @@ impl Snapshot {
             threads_are_fixed: self.threads_are_fixed,
             operation_bytes: self.operation_bytes,
             facts: self.facts.clone(),
+            endpoints: endpoints::since(&self.endpoints, &earlier.endpoints),
             outage: self.outage.clone(),
             first_batch: self.first_batch,
             threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),

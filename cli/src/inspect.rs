@@ -168,6 +168,10 @@ fn as_text(dataset: &dyn Dataset, seen: Option<&[Option<String>]>, opening: Dura
     if let Some(told) = store.and_then(|far| far.store.told()) {
         table.row("store", told);
     }
+    if let Some(Requests { in_order, in_any_order }) = Requests::of(dataset) {
+        let (in_order, in_any_order) = (text::count(in_order), text::count(in_any_order));
+        table.row("an epoch", format!("{in_order} GETs in order, at most about {in_any_order} in any other"));
+    }
     table.row("fingerprint", format!("{:016x}", dataset.fingerprint()));
     table.row("opened in", text::time(opening));
     table.text
@@ -225,8 +229,34 @@ fn as_json(dataset: &dyn Dataset, seen: Option<&[Option<String>]>) -> Value {
         "roots": dataset.files().roots().iter().map(|root| root.to_string_lossy()).collect::<Vec<_>>(),
         "left_out": index.left_out.iter().map(skipped).collect::<Vec<_>>(),
         "dropped_tokens": index.dropped_elements,
+        "epoch_requests": Requests::of(dataset)
+            .map(|requests| json!({ "in_order": requests.in_order, "in_any_order": requests.in_any_order })),
         "fingerprint": format!("{:016x}", dataset.fingerprint()),
     })
+}
+
+/// The longest range of an object that is asked for at once.
+const FAR_READ_BYTES: u64 = 8 << 20;
+
+/// How many GETs an epoch takes, without second attempts: where objects are read from their beginning to their end, and
+/// at most, where each sample or unit is asked for by itself. Joining and what is kept in memory make them fewer.
+struct Requests {
+    in_order: u64,
+    in_any_order: u64,
+}
+
+impl Requests {
+    /// Nothing without objects.
+    fn of(dataset: &dyn Dataset) -> Option<Requests> {
+        let files = dataset.files();
+        if !files.has_objects() {
+            return None;
+        }
+        let far = (0..files.len() as u32).map(FileId).filter(|&file| files.store_of(files.root_of(file)).is_some());
+        let in_order = far.map(|file| files.size(file).div_ceil(FAR_READ_BYTES)).sum();
+        let parts = Chunks::of(dataset).map_or(dataset.len(), |chunks| chunks.count.into());
+        Some(Requests { in_order, in_any_order: parts.max(in_order) })
+    }
 }
 
 /// Number of samples in the smallest and the largest shard, if there are shards.

@@ -44,6 +44,8 @@ pub(crate) fn dictionary<'py>(
     stats.set_item("bytes_per_s", snapshot.bytes_per_second())?;
     stats.set_item("read_amplification", snapshot.read_amplification())?;
     stats.set_item("outage", snapshot.outage.as_ref().map(ToString::to_string))?;
+    stats
+        .set_item("endpoints", snapshot.endpoints.iter().map(|one| endpoint(py, one)).collect::<PyResult<Vec<_>>>()?)?;
     stats.set_item("reads_in_flight", snapshot.in_flight)?;
     stats.set_item("reads_in_flight_mean", snapshot.in_flight_mean())?;
     stats.set_item("reads_in_flight_max", snapshot.in_flight_max)?;
@@ -65,6 +67,24 @@ pub(crate) fn dictionary<'py>(
     stats.set_item("threads", threads)?;
     stats.set_item("processors", processors(py, &snapshot.processors)?)?;
     Ok(stats)
+}
+
+/// What a server of object stores was asked and gave.
+fn endpoint<'py>(py: Python<'py>, counts: &uringload::store::Counts) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("endpoint", &counts.endpoint)?;
+    for (name, number) in [
+        ("requests", counts.requests),
+        ("lists", counts.lists),
+        ("hedges", counts.hedges),
+        ("hedges_won", counts.hedges_won),
+        ("throttled", counts.throttled),
+        ("connections", counts.connections),
+        ("bytes", counts.bytes),
+    ] {
+        dict.set_item(name, number)?;
+    }
+    Ok(dict)
 }
 
 /// The processor time of the process; None if it cannot be read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import pathlib
 import pickle
@@ -62,6 +63,24 @@ def test_a_url_gives_what_the_folder_gives(serve: Callable[..., dict[str, Any]],
     assert (len(dataset), dataset.classes) == (120, ["c0", "c1", "c2"])
     assert len(pickle.loads(pickle.dumps(dataset))) == 120
     assert len(uringload.Dataset("s3://bucket/train/c1/*.dat", **reach)) == 40
+
+
+def test_what_a_server_was_asked_is_counted(serve: Callable[..., dict[str, Any]]) -> None:
+    reach = serve("--fault", "503=10:0", "--attempts", "1")
+    with uringload.DataLoader("s3://bucket/train", 16, **reach) as loader:
+        samples = sum(len(batch.ids) for batch in loader)
+        stats = loader.stats()
+        (one,) = stats["endpoints"]
+        assert samples == 120 and one["endpoint"] == reach["endpoint"].removeprefix("http://")
+        assert one["requests"] > 0 and one["bytes"] > 0 and one["throttled"] > 0 and one["connections"] > 0
+        assert ("server", one["endpoint"]) in [(name, told.split(": ")[0]) for name, told in stats.rows()]
+        if importlib.util.find_spec("prometheus_client"):
+            import prometheus_client
+
+            registry = prometheus_client.CollectorRegistry()
+            registry.register(uringload.prometheus.Collector([loader]))  # type: ignore[arg-type]
+            served = prometheus_client.generate_latest(registry).decode()
+            assert f'uringload_store_requests_total{{dataset="s3://bucket/train",endpoint="{one["endpoint"]}"' in served
 
 
 def test_a_state_goes_from_the_folder_to_the_url(

@@ -580,6 +580,8 @@ impl Builder {
         let tracer = config.trace.as_deref().map(Tracer::begin).transpose()?;
         let stats = Arc::new(Stats::traced(tracer));
         stats.set_operation_bytes(config.operation_bytes.unwrap_or(0));
+        let files = order.dataset().files();
+        stats.set_stores((0..files.roots().len()).filter_map(|root| files.store_of(root)));
         stats.set_facts(Facts { allowed, ..stretches::facts(&config, &order, &collation, &limits) });
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));

@@ -69,6 +69,9 @@ impl fmt::Display for Report {
             line(name, format_args!("median {}, 99 % {}", at(50.0), at(99.0)))?;
         }
         line("reads in flight", format_args!("{:.1} on average", stats.in_flight_mean()))?;
+        for server in &stats.endpoints {
+            line("server", format_args!("{}: {server}", server.endpoint))?;
+        }
         if let Some(amplification) = stats.read_amplification() {
             line("read for each byte", format_args!("{amplification:.2}"))?;
         }

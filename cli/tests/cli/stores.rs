@@ -15,9 +15,13 @@ fn bucket() -> (tempfile::TempDir, Server) {
 
 fn signed(arguments: &str, server: &Server) -> Command {
     let mut command = uringload(&format!("{arguments} s3://bucket --json"));
+    sign(&mut command, server);
+    command
+}
+
+fn sign(command: &mut Command, server: &Server) {
     command.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE1234").env("AWS_SECRET_ACCESS_KEY", SECRET);
     command.env("NO_PROXY", "*").args(["--endpoint", server.url()]);
-    command
 }
 
 #[test]
@@ -41,4 +45,31 @@ fn inspect_says_nothing_of_files() {
     let (text, _) = expect(signed("inspect", &server).arg("--format=folder"), 0);
     assert_eq!(json(&text)["read_alignment"], 1, "{text}");
     assert!(json(&text)["filesystem"].is_null() && !text.contains(SECRET), "{text}");
+    assert_eq!(json(&text)["epoch_requests"]["in_order"], 1, "{text}");
+}
+
+#[test]
+fn what_an_epoch_costs_is_said_before_and_after() {
+    let root = folder(&[("bucket/a", 20_000_000), ("bucket/b", 1_000)]);
+    let given = ["--root", root.path().to_str().unwrap(), "--keys", "AKIDEXAMPLE1234:hush-secret"];
+    let server = Server::start(Options::parse(given).unwrap()).unwrap();
+    let records = ["--format=records", "--record-bytes=1000"];
+    let (text, _) = expect(signed("inspect", &server).args(records), 0);
+    assert_eq!(json(&text)["epoch_requests"], serde_json::json!({ "in_order": 4, "in_any_order": 20_001 }));
+    server.tune("fault", "503=20:0").unwrap();
+    server.tune("attempts", "1").unwrap();
+    let before = server.stats();
+    let mut bench = uringload("bench s3://bucket --batch-size 100 --no-raw --json -");
+    sign(&mut bench, &server);
+    let output = run(bench.args(records));
+    let text = stdout(&output);
+    let (told, after) = (json(&text), server.stats());
+    let [endpoint] = &told["endpoints"].as_array().unwrap()[..] else { panic!("{text}") };
+    assert_eq!(endpoint["endpoint"], server.url().trim_start_matches("http://"), "{text}");
+    let of = |name: &str| endpoint[name].as_u64().unwrap();
+    let gets = |stats: &uringload_objects::Stats| stats.requests.get("GET").copied().unwrap_or(0);
+    assert!(of("requests") >= 4 && of("requests") <= gets(&after) - gets(&before), "{endpoint} {after:?}");
+    assert!(of("bytes") >= 20_000_000 && of("lists") == 0 && of("hedges") >= of("hedges_won"), "{endpoint}");
+    assert_eq!(of("throttled"), after.faults.get("503").copied().unwrap_or(0), "{endpoint}");
+    assert!(!text.contains(SECRET));
 }

@@ -1,10 +1,32 @@
-//! Single reads, single samples, and memory, in the JSON.
+//! Single reads, single samples, memory, and servers, in the JSON.
 
 use super::run::Measured;
 use serde::Serialize;
 use std::time::Duration;
 use uringload::dataset::Dataset;
 use uringload::stats::{DearSample, Held, ReadsOfSize};
+use uringload::store;
+
+/// What a server was asked and gave.
+#[derive(Debug, Serialize)]
+pub struct EndpointReport {
+    endpoint: String,
+    requests: u64,
+    lists: u64,
+    hedges: u64,
+    hedges_won: u64,
+    throttled: u64,
+    connections: u64,
+    bytes: u64,
+}
+
+impl From<&store::Counts> for EndpointReport {
+    fn from(counts: &store::Counts) -> EndpointReport {
+        let store::Counts { endpoint, requests, lists, hedges, hedges_won, throttled, connections, bytes } =
+            counts.clone();
+        EndpointReport { endpoint, requests, lists, hedges, hedges_won, throttled, connections, bytes }
+    }
+}
 
 /// How long the reads of one class of lengths took, in microseconds.
 #[derive(Debug, Serialize)]

@@ -4,7 +4,7 @@
 use super::ceilings::{self, Ceiling};
 use super::compare::Compared;
 use super::device::{DeviceReport, DeviceRouteReport};
-use super::found::{DearReport, MemoryReport, SizeReport};
+use super::found::{DearReport, EndpointReport, MemoryReport, SizeReport};
 use super::machine::{Command, Machine};
 use super::run::Measured;
 use super::series::{Epoch, Point};
@@ -66,6 +66,7 @@ pub struct Report {
     cache_misses: u64,
     bytes_cached: u64,
     bytes_decoded: u64,
+    endpoints: Vec<EndpointReport>,
     in_flight_mean: f64,
     in_flight_max: u64,
     depth: u64,
@@ -400,6 +401,7 @@ impl Report {
             cache_misses: count.cache_misses,
             bytes_cached: count.bytes_cached,
             bytes_decoded: count.bytes_decoded,
+            endpoints: snapshot.endpoints.iter().map(EndpointReport::from).collect(),
             in_flight_mean: snapshot.in_flight_mean(),
             in_flight_max: snapshot.in_flight_max,
             depth: snapshot.depth,

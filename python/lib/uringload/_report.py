@@ -71,6 +71,9 @@ class Stats(dict[str, Any]):
             ("reads in flight", f"{self['reads_in_flight_mean']:.1f} on average"),
             ("read for each byte", "-" if amplification is None else f"{amplification:.2f}"),
         ]
+        for one in self["endpoints"]:
+            told = f"{one['requests']:,} requests, {one['hedges']:,} made twice, {one['throttled']:,} refused for now"
+            rows.append(("server", f"{one['endpoint']}: {told}"))
         failed = self["samples_failed"] + self["samples_skipped"] + self["samples_replaced"]
         return [*rows, ("samples that failed", f"{failed:,}")] if failed else rows
 

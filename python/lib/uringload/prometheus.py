@@ -56,6 +56,14 @@ _OF_LOADERS = [
     _Metric("memory_bytes", _GAUGE, "bytes", "Memory of the loader by who holds it, measured every 10 ms.",
             ("holder",)),
     _Metric("memory_limit_bytes", _GAUGE, "bytes", "The loader's memory_limit."),
+    _Metric("store_requests", _COUNTER, "requests", "Requests to a server of object stores, second attempts too.",
+            ("endpoint",)),
+    _Metric("store_hedges", _COUNTER, "requests", "Second attempts at requests, made because nothing came.",
+            ("endpoint",)),
+    _Metric("store_hedges_won", _COUNTER, "requests", "Second attempts that brought the next byte.", ("endpoint",)),
+    _Metric("store_throttled", _COUNTER, "answers", "Answers of a server that ask for fewer requests.", ("endpoint",)),
+    _Metric("store_connections", _COUNTER, "connections", "Connections that were made to a server.", ("endpoint",)),
+    _Metric("store_bytes", _COUNTER, "bytes", "Bytes that a server of object stores gave.", ("endpoint",)),
     _Metric("epoch", _GAUGE, "epochs", "The epoch that the next pass reads."),
     _Metric("fallbacks", _GAUGE, "steps", "What the loader wanted and did without: the steps down of its route."),
     _Metric("waiting_for_storage", _GAUGE, "0 or 1", "1 while the loader waits for storage that is away."),
@@ -67,6 +75,8 @@ _OF_PROCESSES = [
     _Metric("build", _INFO, "", "The version of uringload.", ("version",)),
 ]
 _LABELS = ("loader", "dataset", "rank")
+#: What is counted of each server.
+_OF_STORES = ("requests", "hedges", "hedges_won", "throttled", "connections", "bytes")
 
 #: Upper bounds of the histograms' buckets, in seconds: the same on all ranks, so that their counts add up.
 _BOUNDS = [part * 10.0**power for power in range(-5, 2) for part in (1, 2.5, 5)]
@@ -181,6 +191,7 @@ def _values(loader: DataLoader) -> list[_Value]:
         ("batch_wait_seconds", [], (_buckets(waits), waited(stats))),
         ("read_seconds", [], (_buckets(reads), read_s)),
         *(("memory_bytes", [holder], (bytes_,)) for holder, bytes_ in held),
+        *((f"store_{name}", [one["endpoint"]], (one[name],)) for one in stats["endpoints"] for name in _OF_STORES),
         *(("thread_seconds", [*key], (seconds,)) for key, seconds in _activities(stats).items()),
     ]
 

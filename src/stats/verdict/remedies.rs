@@ -262,6 +262,9 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
     }
     // What costs nothing comes before what costs money.
     remedies.keep();
+    if snapshot.facts.has_objects {
+        remedies.unmeasured("run nearer to the store: in its region, on its network");
+    }
     match (storage::limit(snapshot), bottleneck) {
         (Some(limit), _) => remedies.share(format!("raise the limit {limit}{UNLIMITED}"), 0.0),
         // Depth and size were tried and did not help.

@@ -103,7 +103,20 @@ pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands)
         None => String::new(),
     };
     let limit = limit(snapshot).map_or_else(String::new, |limit| format!("; its control group allows {limit}"));
-    (bottleneck, share, why + &raw + &limit)
+    (bottleneck, share, why + &raw + &limit + &servers(snapshot))
+}
+
+/// Which servers the storage is, and the refusals, which say that it gives no more.
+fn servers(snapshot: &Snapshot) -> String {
+    let servers = snapshot.endpoints.iter().filter(|server| server.requests > 0);
+    let told = servers.map(|server| {
+        let refused = match server.throttled {
+            0 => String::new(),
+            throttled => format!(", which refused {throttled} of {} requests", server.requests),
+        };
+        format!("; the storage is the endpoint {}{refused}", server.endpoint)
+    });
+    told.collect()
 }
 
 /// How much faster samples would come in long reads if an operation is known to cost more than the reads that were

@@ -485,3 +485,25 @@ fn unknown_without_a_batch_or_a_thread() {
     early.outage = Some(crate::stats::Outage { path: None, lasting: Duration::from_secs(3), cause: "EMFILE".into() });
     assert!(early.verdict(None).advice.contains("waiting for descriptors or memory for 3 s: EMFILE; run"), "{early:?}");
 }
+
+#[test]
+fn a_store_is_named_by_its_server() {
+    let reactor = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
+    let mut seen = snapshot(&[STARVING, reactor]);
+    seen.facts.has_objects = true;
+    let server = |endpoint: &str, requests, throttled| uringload_core::store::Counts {
+        endpoint: endpoint.to_owned(),
+        requests,
+        throttled,
+        ..Default::default()
+    };
+    seen.endpoints = vec![server("s3.eu-central-1.amazonaws.com", 1000, 0), server("idle.example", 0, 0)];
+    let verdict = seen.verdict(None);
+    let told = "; the storage is the endpoint s3.eu-central-1.amazonaws.com";
+    assert!(verdict.bottleneck.is_storage() && verdict.advice.contains(told), "{}", verdict.advice);
+    assert!(!verdict.advice.contains("idle.example"), "{}", verdict.advice);
+    seen.endpoints[0].throttled = 30;
+    let advice = seen.verdict(None).advice;
+    assert!(advice.contains(&format!("{told}, which refused 30 of 1000 requests")), "{advice}");
+    assert!(verdict.remedies.iter().any(|remedy| remedy.what.contains("nearer to the store")), "{verdict:?}");
+}
