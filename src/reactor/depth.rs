@@ -9,11 +9,15 @@
 //! operation costs more than the bytes of a gap, for whatever reason (a quota, a head, a server's round trip). In the
 //! same way it tries whole windows and shards, where an order mixes samples within them and single reads are slow. A
 //! failed trial doubles the time to the next one, so a loader that has found its knee hardly moves. A change of the
-//! rate (a quota, a neighbour) ends that rest.
+//! rate (a quota, a neighbour) ends that rest. A server that refuses requests is no device with a knee: `throttle` says
+//! what it grants.
+
+mod throttle;
 
 #[cfg(test)]
 mod tests;
 
+use self::throttle::Throttle;
 use crate::engine::Width;
 use crate::plan::{Joined, Joining};
 use crate::stats::{Decision, Knob};
@@ -127,6 +131,8 @@ struct Window {
     gap: Duration,
     /// Whether reads ended since the last look.
     is_fresh: bool,
+    /// Reads that a server refused, beside those that ended.
+    refused: usize,
 }
 
 /// A change of one knob.
@@ -224,6 +230,7 @@ pub(super) struct Depth {
     /// Whether whole windows may be tried.
     may_read_whole: bool,
     gaps: Gaps,
+    throttle: Throttle,
     window: Window,
     /// The rate with the knobs as they are, or, during a trial, as they were.
     base: Option<Rate>,
@@ -256,6 +263,7 @@ impl Depth {
             could_join: false,
             may_read_whole: false,
             gaps: Gaps::default(),
+            throttle: Throttle::default(),
             window: Window::default(),
             base: None,
             trial: None,
@@ -335,8 +343,8 @@ impl Depth {
         }
     }
 
-    /// Reacts to a read that the machine had no room for, or the server no time: leaves this share of the depth. Acts
-    /// once for all reads of a depth.
+    /// Reacts to a read that the machine had no room for: leaves this share of the depth. Acts once for all reads of a
+    /// depth.
     pub(super) fn refused(&mut self, share: f64, why: &'static str) -> Option<Decision> {
         // More reads on trial are more than one step too many.
         let tried = self.trial.map_or(usize::MAX, |(_, before)| before.depth);
@@ -348,6 +356,31 @@ impl Depth {
         self.trial = None;
         self.tire();
         Some(self.change(Setting { depth, ..self.now }, rate, why))
+    }
+
+    /// Reacts to a read that a server refused because there are too many. One is no reason; acts once for a round of
+    /// the depth.
+    pub(super) fn throttled(&mut self) -> Option<Decision> {
+        if self.width.fixed || self.window.since.is_none() {
+            return None;
+        }
+        self.window.refused += 1;
+        if self.window.reads + self.window.refused < self.now.depth { None } else { self.yielded() }
+    }
+
+    /// Leaves as many reads in flight as the server granted, if it refused too many of this depth.
+    fn yielded(&mut self) -> Option<Decision> {
+        let before = self.trial.map(|(_, before)| before.depth).filter(|before| *before < self.now.depth);
+        let answers = (self.window.reads, self.window.refused);
+        let granted = self.throttle.granted(self.now.depth, answers, before.is_some())?;
+        let depth = before.unwrap_or(granted).max(LEAST.min(self.width.most));
+        if depth >= self.now.depth {
+            return None;
+        }
+        let rate = self.base;
+        self.trial = None;
+        self.tire();
+        Some(self.change(Setting { depth, ..self.now }, rate, "the server asks for fewer requests"))
     }
 
     /// Evaluates the measurement. Call it once for all reads that ended together, so that a burst is not split. Returns
@@ -382,6 +415,13 @@ impl Depth {
         let (bytes, useful) = (a_second(window.bytes), a_second(window.useful));
         let rate = Rate { reads: window.reads as f64 / seconds, bytes, useful, latency };
         let is_telling = 2 * window.filled >= window.issued && window.gap <= STALL.max(4 * latency);
+        if window.refused > 0
+            && let Some(decision) = self.yielded()
+        {
+            return Some(decision);
+        }
+        self.throttle.calm();
+        let window = &mut self.window;
         *window = Window { since: Some(now), last: Some(now), ..Window::default() };
         if is_telling { self.judge(rate) } else { self.idle(rate) }
     }
@@ -447,7 +487,7 @@ impl Depth {
         let now @ Setting { depth, read_bytes, gap, whole } = self.now;
         let queues = depth > self.width.start && base.latency > self.floor.mul_f64(QUEUEING);
         let to = match step {
-            Step::More => Setting { depth: (depth * 2).min(most), ..now },
+            Step::More => Setting { depth: self.throttle.more(depth).min(most).max(depth), ..now },
             Step::Fewer if base.latency > SLOW || queues => {
                 Setting { depth: (depth * 3 / 4).max(least).min(depth), ..now }
             }
@@ -492,6 +532,9 @@ impl Depth {
         }
         if step.joins() {
             return Some(self.joined(step, rate, base));
+        }
+        if step == Step::More {
+            self.throttle.kept(self.now.depth);
         }
         // Go on in this direction at once.
         self.base = Some(rate);

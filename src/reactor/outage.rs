@@ -33,9 +33,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest pause that a server can ask for.
 const PAUSE_ASKED_MAX: Duration = Duration::from_secs(60);
 
-/// The part of the reads in flight that is left if the machine has no room for more, and if a server asks for fewer.
+/// The part of the reads in flight that is left if the machine has no room for more.
 const HALF: f64 = 0.5;
-const FEWER: f64 = 0.7;
 
 /// Retries before a probe is made. Most errors that pass have passed by then.
 const RETRIES_BEFORE_PROBES: u32 = 2;
@@ -436,7 +435,7 @@ impl Reactor {
     fn give_way(&mut self, class: Class, engine: &mut dyn Engine) {
         let decision = match class {
             Class::Machine => self.reads.depth.refused(HALF, "the machine has no room for more"),
-            Class::Throttled => self.reads.depth.refused(FEWER, "the server asks for fewer requests"),
+            Class::Throttled => self.reads.depth.throttled(),
             _ => None,
         };
         self.decided(decision, engine);

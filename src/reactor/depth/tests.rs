@@ -25,6 +25,7 @@ fn fixed(most: usize) -> Width {
 
 mod devices;
 mod gaps;
+mod throttling;
 
 /// A device, a depth and its reads in flight.
 struct Run {
@@ -233,18 +234,4 @@ fn a_machine_without_room_gets_half_and_is_tried_again() {
     assert_eq!(run.depth.refused(0.5, "full"), None, "once for all reads of a depth");
     run.until((Duration::from_secs(10), 0));
     assert_eq!(run.depth.now(), 256, "{:#?}", run.decisions);
-}
-
-/// A server that answers so many requests at a time, and refuses all others.
-#[test]
-fn a_server_that_asks_for_fewer_requests_gets_fewer() {
-    let mut run = Run::new(Limits { latency: Duration::from_millis(5), ..NONE }, adaptive(64), 1);
-    run.until((Duration::from_secs(2), 0));
-    let mut seen = vec![run.depth.now()];
-    while run.depth.now() > 64 {
-        seen.extend(run.depth.refused(0.7, "busy").map(|decision| decision.to as usize));
-        run.turn(20);
-        assert!(run.depth.now() <= seen[0], "no more is tried meanwhile: {seen:?}");
-    }
-    assert_eq!(seen, [256, 179, 125, 87, 60]);
 }
