@@ -85,7 +85,9 @@ mod tests {
         let stores = stores.map(|(name, requests)| Arc::new(Asked(AtomicU64::new(requests), name)));
         let all: Vec<Arc<dyn Store>> = stores.iter().map(|store| Arc::clone(store) as Arc<dyn Store>).collect();
         let endpoints = Endpoints::new(all.iter().chain(&all));
-        stores.iter().for_each(|store| drop(store.0.fetch_add(10, Ordering::Relaxed)));
+        for store in &stores {
+            store.0.fetch_add(10, Ordering::Relaxed);
+        }
         let now = endpoints.now();
         let told = |counts: &[Counts]| -> Vec<(String, u64)> {
             counts.iter().map(|one| (one.endpoint.clone(), one.requests)).collect()
