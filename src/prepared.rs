@@ -53,7 +53,7 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 enum Store {
     Memory(Memory),
-    Disk(Folder),
+    Disk(Box<Folder>),
 }
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Prepared {
         bytes: u64,
         fields: usize,
     ) -> Result<Prepared> {
-        Ok(Prepared::at(Store::Disk(Folder::open(folder, origin, bytes)?), members, fields))
+        Ok(Prepared::at(Store::Disk(Box::new(Folder::open(folder, origin, bytes)?)), members, fields))
     }
 
     fn at(place: Store, members: Members, fields: usize) -> Prepared {

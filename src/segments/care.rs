@@ -359,8 +359,8 @@ impl Cache {
     /// Leaves the names of these roots.
     fn name_roots(&self, left: &BTreeSet<u64>) -> io::Result<()> {
         file::replace(&self.folder.join(ROOTS), |file| {
-            let names = self.names.iter().filter(|(root, _)| left.contains(root));
-            names.map(|(root, name)| writeln!(file, "{root:016x} {name}")).collect()
+            let mut names = self.names.iter().filter(|(root, _)| left.contains(root));
+            names.try_for_each(|(root, name)| writeln!(file, "{root:016x} {name}"))
         })
     }
 }
