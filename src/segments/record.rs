@@ -78,9 +78,10 @@ impl Record {
 }
 
 impl Slot {
-    /// Of the bytes of a log of a segment of `size` bytes. An entry lies within the segment, behind its header.
+    /// Of 64 bytes of the log of a segment of `size` bytes. An entry is within the segment, behind its header.
     pub(super) fn of(bytes: &[u8], size: u64) -> Slot {
-        if bytes.iter().all(|&byte| byte == 0) {
+        let Some(bytes) = bytes.first_chunk::<{ RECORD_BYTES as usize }>() else { return Slot::Wrong };
+        if *bytes == [0; RECORD_BYTES as usize] {
             return Slot::Empty;
         }
         let record = Record {
@@ -107,13 +108,13 @@ pub(super) fn header(size: u64) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// The number in the four bytes at `at`, which are there.
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..at + 4].iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte))
+/// The number in the four bytes at `at`.
+fn word(bytes: &[u8; RECORD_BYTES as usize], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The number in the eight bytes at `at`, which are there.
-fn long(bytes: &[u8], at: usize) -> u64 {
+/// The number in the eight bytes at `at`.
+fn long(bytes: &[u8; RECORD_BYTES as usize], at: usize) -> u64 {
     u64::from(word(bytes, at + 4)) << 32 | u64::from(word(bytes, at))
 }
 
