@@ -237,7 +237,8 @@ impl Segments {
             self.state().segments.iter().map(|(&number, segment)| (number, segment.size, segment.told)).collect();
         let mut result = Ok(());
         for (number, size, mut told) in known {
-            if told.is_closed {
+            // Nothing is added to a segment without room: where there are thousands, few are read again.
+            if told.room(size) == 0 {
                 continue;
             }
             let mut take = |record: &Record| take(record.key, self.place(number, record));
