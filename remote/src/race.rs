@@ -10,8 +10,10 @@ use std::io;
 use std::time::{Duration, Instant};
 use uringload_core::store::{Class, Failure};
 
-/// Attempts at one request, the first included. Second ones stall too.
+/// Attempts at one next byte, the first included. Second ones stall too.
 const ATTEMPTS_MAX: usize = 4;
+/// Attempts in all: what brings some bytes and stops again is no end, but it has one.
+const ALL_MAX: usize = 8;
 /// A new connection takes more rounds than an answer.
 const CONNECTING: u32 = 4;
 /// How long a body is looked at before it is said to drip.
@@ -36,8 +38,9 @@ pub struct Race<'a> {
     ways: Ways<'a>,
     /// The one that leads is the first.
     attempts: Vec<Attempt<'a>>,
-    /// How many there were.
+    /// How many there were since the last one that won, it included, and in all.
     made: usize,
+    all: usize,
     /// When the next one may be made, if it is not the second.
     next: Instant,
     /// What the answer brings, when its head is here.
@@ -55,7 +58,7 @@ impl<'a> Race<'a> {
     pub fn new(request: Request<'a>, ways: Ways<'a>, first: Attempt<'a>) -> Race<'a> {
         let (next, attempts) = (first.since, vec![first]);
         let window = (next, 0);
-        Race { request, ways, attempts, made: 1, next, taken: None, received: 0, window, began: None }
+        Race { request, ways, attempts, made: 1, all: 1, next, taken: None, received: 0, window, began: None }
     }
 
     /// The attempt whose body comes.
@@ -98,7 +101,7 @@ impl<'a> Race<'a> {
         self.window = (now, 0);
         let head = self.attempts[0].head.take().ok_or(Broken::Ended { has_begun: false, error: None })?;
         if let Some(asked) = self.request.asked.as_ref().filter(|_| is_part(&head)) {
-            if self.made == 1 {
+            if self.all == 1 {
                 self.ways.endpoint.learn_first_byte(now.saturating_duration_since(sent));
                 self.began = Some(now);
             }
@@ -186,6 +189,7 @@ impl<'a> Race<'a> {
         self.attempts.swap(0, at);
         self.attempts.truncate(1);
         let lead = &mut self.attempts[0];
+        (self.made, self.next) = (1, lead.since);
         if std::mem::take(&mut lead.is_hedge) {
             self.ways.endpoint.note_won();
         }
@@ -214,7 +218,7 @@ impl<'a> Race<'a> {
         let Some(head) = &self.attempts[at].head else { return false };
         if BUSY.contains(&head.status) {
             // It gets no more requests for this read.
-            self.made = ATTEMPTS_MAX;
+            self.all = ALL_MAX;
             self.ways.endpoint.note_throttled();
         }
         let Some(missing) = self.missing().filter(|_| is_part(head)) else { return false };
@@ -230,7 +234,7 @@ impl<'a> Race<'a> {
             (Some(taken), _) => taken.version.is_some() && taken.bytes > self.received,
             (None, is_answered) => !is_answered,
         };
-        self.request.asked.is_some() && self.made < ATTEMPTS_MAX && is_known
+        self.request.asked.is_some() && self.made < ATTEMPTS_MAX && self.all < ALL_MAX && is_known
     }
 
     /// When there may be another attempt: the silence before each is twice as long as before the one before.
@@ -261,7 +265,7 @@ impl<'a> Race<'a> {
         self.attempts.push(attempt);
         self.began = None;
         self.next = now + patience * (1 << self.made);
-        self.made += 1;
+        (self.made, self.all) = (self.made + 1, self.all + 1);
         true
     }
 

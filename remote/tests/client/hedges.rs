@@ -176,6 +176,16 @@ fn there_are_four_attempts() {
 }
 
 #[test]
+fn what_brings_some_bytes_and_stops_again_is_no_end() {
+    let server = server(5, |request| stops(request, 1000, STALL));
+    let store = measured(&server);
+    read_soon(&store, "stall");
+    assert!(counts(&store).hedges_won >= 5);
+    let firsts: Vec<usize> = server.asked()[4..].iter().map(|request| request.range().0).collect();
+    assert!((0..=5).all(|at| firsts.contains(&(7 + 1000 * at))), "{firsts:?}");
+}
+
+#[test]
 fn those_that_win_cost_nothing() {
     let server = server(1, |_| vec![Step::Wait(STALL)]);
     let store = measured(&server);

@@ -137,7 +137,10 @@ fn connections_are_kept_and_dead_ones_replaced() {
     for _ in 0..10 {
         assert_eq!(read(&store, b"k", 0, 100).unwrap().0, data(100));
     }
-    assert_eq!((server.asked().len(), server.connections()), (10, 5));
+    // A second attempt takes a connection, and shifts which answers are the second of theirs.
+    let (hedges, connections) = (store.counts().unwrap().hedges as usize, server.connections());
+    assert_eq!(server.asked().len(), 10 + hedges);
+    assert!((5..=5 + 2 * hedges).contains(&connections), "{connections} {hedges}");
 }
 
 #[test]
@@ -163,7 +166,8 @@ fn a_connection_that_dies_on_a_request_is_replaced_once() {
     for _ in 0..2 {
         assert_eq!(read(&store, b"k", 0, 9).unwrap().0, data(9));
     }
-    assert_eq!((server.asked().len(), server.connections()), (3, 2));
+    let hedges = store.counts().unwrap().hedges as usize;
+    assert_eq!((server.asked().len(), server.connections()), (3 + hedges, 2 + hedges));
     let always = Server::new(|_| vec![Step::Close]);
     assert_eq!(read(&crate::store(&always), b"k", 0, 9).unwrap_err().class(), Class::Storage);
     assert_eq!(always.asked().len(), 1, "a new connection that dies is no reason to ask again");
@@ -188,7 +192,8 @@ fn many_threads_share_what_waits() {
     // A second attempt at a request is counted as one.
     assert_eq!(server.asked().len() as u64, 640 + store.counts().unwrap().hedges);
     // The server counts a connection late, so a few more than threads may have been made.
-    assert!(server.connections() <= 32, "{}", server.connections());
+    let hedges = store.counts().unwrap().hedges as usize;
+    assert!(server.connections() <= 32 + hedges, "{}", server.connections());
 }
 
 #[test]
