@@ -52,11 +52,14 @@ pub(crate) fn places<P: AsRef<Path>>(named: &[P], options: &Options) -> Result<(
     Ok((places, options.clone().with_namer(namer)))
 }
 
+/// A store, and a key in it.
+pub type StoreAt = (Arc<dyn Store>, Vec<u8>);
+
 /// The store that a URL is in, and its key there without a slash at the end; nothing for a path.
 ///
 /// # Errors
 /// `InvalidArgument` for a URL that no store has, and for options of stores that cannot be used.
-pub fn store_at(url: &Path, options: &Options) -> Result<Option<(Arc<dyn Store>, Vec<u8>)>> {
+pub fn store_at(url: &Path, options: &Options) -> Result<Option<StoreAt>> {
     if elsewhere(url).is_none() {
         return Ok(None);
     }

@@ -246,7 +246,8 @@ fn no_two_contents_are_mixed() {
     };
     let all = |_: &Request| answer("200 x", "ETag: \"one\"\r\n", &vec![b'x'; 200_000]);
     let page = |_: &Request| answer("403 x", "Content-Type: text/html\r\n", b"<html>");
-    let cases: [(&str, fn(&Request) -> Vec<Step>); 6] = [
+    type Reply = fn(&Request) -> Vec<Step>;
+    let cases: [(&str, Reply); 6] = [
         ("another version", other),
         ("another size", longer),
         ("no version", unnamed),
@@ -273,13 +274,13 @@ fn no_two_contents_are_mixed() {
 
 #[test]
 fn what_has_no_version_is_not_put_together() {
-    let server = Server::new(|request| match request.path().ends_with("stall") {
-        true => {
-            let Some(Step::Send(mut sent)) = part(request, &data(200_000), "").pop() else { unreachable!() };
-            let rest = sent.split_off(sent.len() - 5000);
-            vec![Step::Send(sent), Step::Wait(Duration::from_secs(1)), Step::Send(rest)]
+    let server = Server::new(|request| {
+        if !request.path().ends_with("stall") {
+            return whole(request);
         }
-        false => whole(request),
+        let Some(Step::Send(mut sent)) = part(request, &data(200_000), "").pop() else { unreachable!() };
+        let rest = sent.split_off(sent.len() - 5000);
+        vec![Step::Send(sent), Step::Wait(Duration::from_secs(1)), Step::Send(rest)]
     });
     let store = measured(&server);
     read_soon(&store, "stall");

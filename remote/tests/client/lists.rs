@@ -210,12 +210,12 @@ fn gcs_lists_with_a_token() {
 }
 
 /// A server of these keys, with pages of five, in the order that `sorts` gives them.
-fn bucket(keys: Vec<String>, sorts: fn(&mut Vec<String>)) -> Server {
+fn bucket(keys: Vec<String>, sorts: fn(&mut [String])) -> Server {
     bucket_that_refuses(keys, sorts, usize::MAX)
 }
 
 /// The same; of so many requests, one is put off.
-fn bucket_that_refuses(mut keys: Vec<String>, sorts: fn(&mut Vec<String>), of: usize) -> Server {
+fn bucket_that_refuses(mut keys: Vec<String>, sorts: fn(&mut [String]), of: usize) -> Server {
     sorts(&mut keys);
     Server::new(move |request| {
         if request.before % of == of - 1 {
@@ -245,7 +245,7 @@ fn bucket_that_refuses(mut keys: Vec<String>, sorts: fn(&mut Vec<String>), of: u
     })
 }
 
-fn by_folders(keys: &mut Vec<String>) {
+fn by_folders(keys: &mut [String]) {
     keys.sort_by_key(|key| key.replace('/', "\0"));
 }
 
@@ -308,7 +308,7 @@ fn a_page_that_fails_ends_all_ranges() {
         40 => refusal("403 x", "AccessDenied"),
         before => {
             let key = |number: usize| entry(&format!("data/{:07}", before * 10 + number), 1);
-            let after = request.query().contains("start-after").then(|| ".").unwrap_or_default();
+            let after = if request.query().contains("start-after") { "." } else { "" };
             page(
                 &[key(0), key(1), key(2)].map(|key| key.replace("data/", &format!("data/{after}"))),
                 &before.to_string(),
