@@ -256,7 +256,7 @@ impl Cached {
         (numbers.len() == 1).then(|| self.grid.stretch(numbers.start, self.dataset.files()))
     }
 
-    /// Where a stretch is, if `bytes` of it can be used as they are. One in many is not, so that it is compared with its
+    /// Where a stretch is, if `bytes` of it can be used as they are. One in many is not, and is compared with its
     /// checksum.
     pub(super) fn hit(&self, stretch: &Stretch, bytes: u64) -> Option<Place> {
         let place = self.place(stretch).filter(|place| place.is_sure)?;
