@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Length of a stretch, unless the dataset has more than can be numbered. A request to a store costs as much as this
 /// many bytes, and the first sample of a stretch waits for all of it.
@@ -25,6 +26,10 @@ const BUFFERS_MAX: usize = 64;
 
 /// Buffers that wait for the next stretch.
 const BUFFERS_FREE_MAX: usize = 8;
+
+/// Shortest time between two looks at what others have written, and how many times longer it is than a look.
+const LOOKS_APART: Duration = Duration::from_millis(10);
+const LOOK_SHARE: u32 = 20;
 
 /// Bytes of hits, as a multiple of a stretch, to each stretch that is read whole and compared with its checksum: disks
 /// lie, and other programs write.
@@ -45,6 +50,9 @@ pub(crate) struct Cached {
     pub(super) buffers: Buffers,
     /// Bytes of hits.
     hits: AtomicU64,
+    /// When the folder is looked at again for what others have written, in nanoseconds since `start`.
+    due: AtomicU64,
+    start: Instant,
     /// Set when the folder takes no more.
     is_full: AtomicBool,
     /// Fallbacks that were not told yet, and the kinds that were noted.
@@ -150,6 +158,8 @@ impl Cached {
             sums,
             buffers: Buffers::default(),
             hits: AtomicU64::new(0),
+            due: AtomicU64::new(0),
+            start: Instant::now(),
             is_full: AtomicBool::new(false),
             said: Mutex::default(),
             stats: Arc::clone(stats),
@@ -214,6 +224,21 @@ impl Cached {
         Ok(bytes)
     }
 
+    /// Takes over what others have written, if it is time for that: where there are thousands of files, a look at all
+    /// of them takes milliseconds.
+    fn learn_in_turn(&self) -> Result<()> {
+        let now = self.start.elapsed();
+        if (now.as_nanos() as u64) < self.due.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let next = |pause| self.due.store((self.start.elapsed() + pause).as_nanos() as u64, Ordering::Relaxed);
+        // For other threads, until this look is over.
+        next(LOOK_SHARE * LOOKS_APART);
+        self.learn()?;
+        next(((self.start.elapsed() - now) * LOOK_SHARE).max(LOOKS_APART));
+        Ok(())
+    }
+
     /// The later of two entries counts: it was written because the first was damaged, or both are good.
     fn put(&self, number: u32, place: &Place) {
         let Some(packed) = packed(place) else { return };
@@ -275,7 +300,7 @@ impl Cached {
             return Lookup::Far;
         }
         // Another process may have it by now.
-        if let Err(error) = self.learn() {
+        if let Err(error) = self.learn_in_turn() {
             self.stop(&error);
             return Lookup::Far;
         }
@@ -359,7 +384,7 @@ impl Claim<'_> {
         let Some(mut key) = key(cached.dataset.files(), &cached.grid, stretch.span.file) else { return };
         key.piece = self.number - cached.grid.of_file(stretch.span.file).start;
         // Another process may have been faster.
-        if let Err(error) = cached.learn() {
+        if let Err(error) = cached.learn_in_turn() {
             return cached.stop(&error);
         }
         if cached.place(&stretch).is_some() {
