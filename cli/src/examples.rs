@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
 /// For each command, by its path: lines to type, and their purpose.
-const EXAMPLES: [(&str, &[(&str, &str)]); 21] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 22] = [
     (
         "bench",
         &[
@@ -43,6 +43,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 21] = [
         &[
             ("uringload inspect /data", "what is it?"),
             ("uringload inspect batch.bin --record-fields 'label:u8,image:u8[3,32,32]'", "CIFAR-10's own files"),
+        ],
+    ),
+    (
+        "list-objects",
+        &[
+            ("uringload list-objects s3://bucket/train -o train.uls", "once, for all ranks and runs"),
+            ("uringload list-objects --update train.uls", "what came, went and changed since?"),
         ],
     ),
     (

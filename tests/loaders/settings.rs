@@ -28,6 +28,7 @@ fn each_setting_takes_values_of_its_kind_and_refuses_others() {
             Kind::Word if setting.name == "on_error" => ("skip".into(), "hope".into()),
             Kind::Word => ("auto".into(), "hope".into()),
             Kind::Path => (Path::new(OsStr::from_bytes(b"/tmp/\xff")).into(), 1.into()),
+            Kind::Room => ("/nvme/cache:1GiB".into(), "1GiB".into()),
             Kind::Failures => (0.01.into(), "many".into()),
             other => panic!("{other:?} has no values here"),
         };

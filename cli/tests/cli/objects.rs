@@ -163,8 +163,8 @@ fn a_url_is_read_as_its_folder() {
         });
         assert_eq!(far_off["read_alignment"], 1, "a store gives any range");
         for told in [&mut near, &mut far_off] {
-            // What a device wants: the rest is of the data.
-            let own = ["/read_alignment", "/read_amplification", "/units/read_amplification"];
+            // What a device wants, or a store is asked: the rest is of the data.
+            let own = ["/read_alignment", "/read_amplification", "/units/read_amplification", "/epoch_requests"];
             own.iter().filter_map(|own| told.pointer_mut(own).map(Value::take)).for_each(drop);
         }
         assert_eq!(near, far_off);

@@ -6,12 +6,16 @@ use super::uringload;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const BOUND: Duration = Duration::from_secs(300);
 
 /// How long a command may take to end.
 const END: Duration = Duration::from_secs(2);
+
+/// Held by the tests that load both processors for half a minute: each would leave the other no time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A disk of 60 reads a second.
 const TURN: Duration = Duration::from_micros(16_667);
@@ -30,6 +34,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn every_command_ends_soon_after_a_signal() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let file = |number| Spec { name: format!("{number:04}.dat"), size: 300_000, fault: Fault::Turns(TURN) };
     let Ok(faulty) = Faulty::mount((0..2000).map(file).collect()).map_err(skip) else { return };
     let data = faulty.path().display();
@@ -112,6 +117,7 @@ fn slow_and_many() -> Option<Faulty> {
 /// most. What it does is said meanwhile.
 #[test]
 fn a_duration_bounds_all_that_a_bench_does() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(disk) = slow_and_many() else { return };
     let command = format!("bench {} --cold --duration 8 --batch-size 16", disk.path().display());
     within(BOUND, move || {

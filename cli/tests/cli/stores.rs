@@ -70,6 +70,8 @@ fn what_an_epoch_costs_is_said_before_and_after() {
     let gets = |stats: &uringload_objects::Stats| stats.requests.get("GET").copied().unwrap_or(0);
     assert!(of("requests") >= 4 && of("requests") <= gets(&after) - gets(&before), "{endpoint} {after:?}");
     assert!(of("bytes") >= 20_000_000 && of("lists") == 0 && of("hedges") >= of("hedges_won"), "{endpoint}");
-    assert_eq!(of("throttled"), after.faults.get("503").copied().unwrap_or(0), "{endpoint}");
+    // What was refused before the measurement began, such as a look at the content, is the server's alone.
+    let refused = after.faults.get("503").copied().unwrap_or(0);
+    assert!(of("throttled") > 20 && of("throttled") <= refused, "{endpoint}, {refused}");
     assert!(!text.contains(SECRET));
 }
