@@ -205,7 +205,7 @@ pub fn clear(dir: &Path, what: &Clear) -> Result<Cleared> {
         let done = if *what == Clear::All { cache.remove_all() } else { cache.remove(&removed) };
         done.map_err(|error| {
             let error = Error::io("cannot remove entries of the cache", error).with_path(&folder);
-            error.with_remedy("without a URL and without --stale, `uringload cache clear` needs no room on the disk")
+            error.with_remedy("remove all of it: `uringload cache clear DIR` needs no room on the disk")
         })?;
         cleared.freed += before.saturating_sub(taken(&folder));
     }
