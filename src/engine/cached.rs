@@ -394,6 +394,8 @@ impl Claim<'_> {
             Ok(Some(place)) => cached.put(self.number, &place),
             Ok(None) if cached.segments.free_bytes() >= cached.grid.bytes() => {}
             Ok(None) => cached.stop(&"its budget is used up"),
+            // Others held the files for seconds. The next one that wants the stretch keeps it.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             Err(error) => cached.stop(&error),
         }
     }

@@ -98,13 +98,10 @@ impl Remote {
         let (mut got, most) = (0, if self.cached.is_some() { ANSWERS_MAX } else { 1 });
         for _ in 0..most {
             let file = (self.dataset.files(), file);
-            match read_object(file, far, offset + got as u64, &mut into[got..], interrupt) {
-                Ok(0) => break,
-                Ok(bytes) => got += bytes,
-                Err(_) if got > 0 => break,
-                Err(error) => return Err(error),
-            }
-            if got == into.len() {
+            // What came before a failure is asked for again with the rest: a part of it would look like an end.
+            let bytes = read_object(file, far, offset + got as u64, &mut into[got..], interrupt)?;
+            got += bytes;
+            if bytes == 0 || got == into.len() {
                 break;
             }
         }

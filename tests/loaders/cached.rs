@@ -189,7 +189,8 @@ fn ranks_share_a_folder_and_its_budget() {
             })
         };
         let room = 64 * MIB;
-        ranks(1, room);
+        // A second time, for what was not kept because others held the files for too long.
+        (0..2).for_each(|_| _ = ranks(1, room));
         let asked = store.reads();
         assert!(ranks(2, room) >= 2 * dataset.bytes());
         assert_eq!(store.reads(), asked, "every rank finds all of it");
