@@ -13,6 +13,7 @@ use crate::stats::Stats;
 use std::collections::VecDeque;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -139,8 +140,17 @@ impl Cached {
             return Ok(Err(none("the dataset has too many objects to number", "pack them into shards")));
         };
         let segments = Segments::open(&cache.folder, "raw", cache.bytes)?;
-        let mut names: Vec<(u64, FileId)> =
-            numbers(files).filter_map(|file| Some((key(files, &grid, file)?.whole(), file))).collect();
+        let mut may_be = vec![false; files.len()];
+        let mut names = Vec::new();
+        for root in roots_of_stores(files) {
+            let of_root = RootHashes::of(files, root);
+            for file in files.files_of(root).map(FileId) {
+                if let Some(key) = key_of(files, &grid, file, of_root) {
+                    may_be[file.0 as usize] = true;
+                    names.push((key.whole(), file));
+                }
+            }
+        }
         names.sort_unstable();
         if names.is_empty() {
             let reason = "no object has a version (ETag, generation or date), so a change could not be noticed";
@@ -165,13 +175,14 @@ impl Cached {
             stats: Arc::clone(stats),
         };
         for root in roots_of_stores(files) {
-            cached.segments.name_root(root_hash(files, root), &files.roots()[root].to_string_lossy()).ok();
+            cached.segments.name_root(RootHashes::of(files, root).root, &files.roots()[root].to_string_lossy()).ok();
         }
         let own = cached.learn()?;
         let room = own.saturating_add(cached.segments.free_bytes());
-        let may_be =
-            numbers(files).map(|file| (files.size(file), files.far(file).is_some_and(|far| far.version.is_some())));
-        cached.share = cached.grid.share_of(may_be, PAGE_BYTES, room).0;
+        cached.share = {
+            let sizes = files.sizes().iter().copied().zip(may_be);
+            cached.grid.share_of(sizes, PAGE_BYTES, room).0
+        };
         if cached.names.len() < numbers(files).filter(|&file| is_far(files, file)).count() {
             let reason = "some objects have no version (ETag, generation or date), so a change could not be noticed";
             cached.say("version", none(reason, "serve the objects by a server that says one"));
@@ -431,17 +442,32 @@ fn hash_of(bytes: &[u8]) -> u64 {
     words.fold(bytes.len() as u64, |state, word| hash(state ^ hash(word)))
 }
 
-fn root_hash(files: &FileTable, root: usize) -> u64 {
-    hash_of(files.roots()[root].as_os_str().as_bytes())
+/// Hashes of what the objects of a root have in common: the root, and the store.
+#[derive(Clone, Copy)]
+struct RootHashes {
+    root: u64,
+    store: u64,
+}
+
+impl RootHashes {
+    fn of(files: &FileTable, root: usize) -> RootHashes {
+        let shown = files.store_of(root).map(|store| store.shown(b"")).unwrap_or_default();
+        let hash = |path: &Path| hash_of(path.as_os_str().as_bytes());
+        RootHashes { root: hash(&files.roots()[root]), store: hash(&shown) }
+    }
 }
 
 /// What an object is in a cache, but for the piece: none without a version.
 fn key(files: &FileTable, grid: &Grid, file: FileId) -> Option<Key> {
+    key_of(files, grid, file, RootHashes::of(files, files.root_of(file)))
+}
+
+fn key_of(files: &FileTable, grid: &Grid, file: FileId, of_root: RootHashes) -> Option<Key> {
     let far = files.far(file)?;
     let version = far.version?.to_bits();
-    let name = hash_of(&[far.store.shown(b"").as_os_str().as_bytes(), b"\0", &far.key].concat());
+    let name = hash(of_root.store ^ hash_of(&far.key));
     let stamp = hash(hash(version ^ files.size(file)) ^ grid.bytes());
-    Some(Key { root: root_hash(files, files.root_of(file)), name, stamp, piece: 0 })
+    Some(Key { root: of_root.root, name, stamp, piece: 0 })
 }
 
 impl Key {
