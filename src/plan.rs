@@ -58,6 +58,8 @@ pub struct Layout {
     /// Extents of one file with at most this gap between them are read as one, across the whole batch. At 0, a sample
     /// is joined only to a predecessor that it directly follows in the file, and memory keeps the batch's order.
     pub coalesce_gap: u64,
+    /// No read crosses a multiple of it, where what is cached begins and ends; 0: any may.
+    pub border: u64,
 }
 
 impl Layout {
@@ -68,6 +70,7 @@ impl Layout {
             alignment: u64::from(route.alignment),
             read_bytes: route.read_bytes as u64,
             coalesce_gap: config.coalesce_gap.unwrap_or(0).min(longest_gap),
+            border: route.border,
         }
     }
 }
@@ -241,8 +244,6 @@ pub struct Planner {
     order: Order,
     walk: Walk,
     layout: Layout,
-    /// No read crosses a multiple of it, if it is not 0.
-    border: u64,
     bounds: Bounds,
     joining: Joining,
     collation: Arc<Collation>,
@@ -274,7 +275,6 @@ impl Order {
             order: self.clone(),
             walk: self.walk(),
             layout,
-            border: 0,
             bounds: Bounds::NONE,
             joining: Joining::default(),
             collation: Arc::default(),
@@ -297,7 +297,7 @@ impl Order {
     #[doc(hidden)]
     pub fn plan_ahead(&self, config: &Config, alignment: u64, read_bytes: u64, samples: u64) -> Result<Planned> {
         let collation = Arc::new(Collation::new(config, &**self.dataset())?);
-        let layout = Layout { alignment, read_bytes, coalesce_gap: config.coalesce_gap.unwrap_or(0) };
+        let layout = Layout { alignment, read_bytes, coalesce_gap: config.coalesce_gap.unwrap_or(0), border: 0 };
         let mut planner = self.planner(layout).with_collation(collation);
         let (mut plan, mut planned) = (BatchPlan::default(), Planned::default());
         while planned.samples < samples && planner.next(&mut plan) {
@@ -588,7 +588,7 @@ impl Planner {
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
         let is_tensor = gather == Gather::InPlace && self.collation.lies_end_to_end(self.layout.alignment);
         let to_pages = self.layout.alignment > 1 && !is_tensor;
-        let longest = (self.layout.read_bytes, self.border);
+        let Layout { read_bytes, border, .. } = self.layout;
         self.find_wanted(plan);
         let (mut at, mut wanted): (u64, _) = (0, self.wanted.chunk_by(Wanted::is_beside).peekable());
         for (number, extent) in self.extents.iter_mut().enumerate() {
@@ -611,10 +611,10 @@ impl Planner {
             if !extent.kept {
                 let first = plan.reads.len();
                 match wanted.next_if(|wanted| wanted[0].extent as usize == number) {
-                    None => cut(extent, longest, &mut plan.reads),
+                    None => cut(extent, (read_bytes, border), &mut plan.reads),
                     Some(parts) => {
                         let parts = parts.iter().map(|part| part.of(extent));
-                        parts.for_each(|part| cut(&part, longest, &mut plan.reads));
+                        parts.for_each(|part| cut(&part, (read_bytes, border), &mut plan.reads));
                     }
                 }
                 interleave(first as u32..plan.reads.len() as u32, &mut plan.issue_order);

@@ -137,7 +137,7 @@ impl Reads {
         };
         let order = Order::new(&whole, Arc::clone(dataset), Arc::clone(sampler))?;
         let once = dataset.units().map(|_| UnitLimits { kept: usize::MAX, most: usize::MAX });
-        let planner = order.planner(Layout::new(route, config)).with_border(route.border).with_units(once);
+        let planner = order.planner(Layout::new(route, config)).with_units(once);
         Ok(Reads { planner, plan: BatchPlan::default(), next: 0 })
     }
 

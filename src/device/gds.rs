@@ -132,7 +132,8 @@ fn attempt(
     let search = device.search.clone();
     let facts = Facts::read(&search.root);
     gds::guard(&facts)?;
-    let layout = Layout { alignment: ALIGNMENT, read_bytes: engine::STRAIGHT_READ_BYTES as u64, coalesce_gap: 0 };
+    let layout =
+        Layout { alignment: ALIGNMENT, read_bytes: engine::STRAIGHT_READ_BYTES as u64, coalesce_gap: 0, border: 0 };
     let layout = Layout { coalesce_gap: asked.config.coalesce_gap.unwrap_or(0), ..layout };
     let reads = planned(asked, layout, 0);
     let candidates = candidates(reads);
@@ -353,6 +354,7 @@ fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<
         alignment: ALIGNMENT,
         read_bytes: (bytes as u64).next_multiple_of(ALIGNMENT),
         coalesce_gap: asked.config.coalesce_gap.unwrap_or(0),
+        border: 0,
     };
     let reads = planned(asked, layout(opened.route.read_bytes), 0);
     let gds = Trial { engine: opened.engine, pool: &mut loading.pool, copies: None }.run(&reads)?;

@@ -356,7 +356,7 @@ impl Running {
         // The size of a batch on a device is fixed when its memory is taken.
         let joining = if early.is_some() || job.context.is_some() { limits.joining.settled() } else { limits.joining };
         let joining = if is_straight { Joining::default() } else { joining };
-        let planner = order.planner(Layout::new(&route, &config)).with_border(route.border);
+        let planner = order.planner(Layout::new(&route, &config));
         let planner = planner.with_joining(joining.for_route(&route));
         let prepared = maps.as_ref().and_then(|maps| maps.prepared.clone());
         let planner = planner.with_collation(collation).with_prepared(prepared.clone()).with_rows(rows);

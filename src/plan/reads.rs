@@ -35,15 +35,7 @@ pub(super) fn interleave(reads: Range<u32>, out: &mut Vec<u32>) {
     }
 }
 
-impl super::Planner {
-    /// Cuts reads also at the multiples of `border`, where what is cached begins and ends; 0: nowhere.
-    #[must_use]
-    pub fn with_border(self, border: u64) -> super::Planner {
-        super::Planner { border, ..self }
-    }
-}
-
-/// Cuts an extent into reads of at most `read_bytes`, none of which crosses a multiple of `border`, if that is not 0.
+/// Cuts an extent into reads of at most `read_bytes`. None crosses a multiple of `border`, unless that is 0.
 pub(super) fn cut(extent: &Extent, (read_bytes, border): (u64, u64), out: &mut Vec<PlannedRead>) {
     let mut offset = extent.start;
     while offset < extent.end {

@@ -77,7 +77,7 @@ fn span(file: u32, offset: u64, len: u64) -> Span {
 }
 
 fn layout(alignment: u64, coalesce_gap: u64) -> Layout {
-    Layout { alignment, read_bytes: 8 * alignment.max(512), coalesce_gap }
+    Layout { alignment, read_bytes: 8 * alignment.max(512), coalesce_gap, border: 0 }
 }
 
 /// The first byte of each read in its block. Reads ascend and leave at most a page between them.
@@ -225,7 +225,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
     let gap = prop_oneof![Just(0_u64), Just(1), 1..5000_u64, 1..10 * MIB];
     (alignment, 1..40_u64, gap).prop_map(|(alignment, reads, coalesce_gap)| {
         // Reads of a few bytes would mean millions of them for the large spans.
-        Layout { alignment, read_bytes: reads * 16 * 4096, coalesce_gap }
+        Layout { alignment, read_bytes: reads * 16 * 4096, coalesce_gap, border: 0 }
     })
 }
 
@@ -299,7 +299,7 @@ fn a_gap_joins_what_is_nearer_and_only_that() {
     let samples =
         || vec![vec![span(0, 9000, 100)], vec![span(0, 0, 100)], vec![span(0, 400, 100)], vec![span(1, 0, 9)]];
     let extents = |gap| {
-        let plan = plan(samples(), Layout { alignment: 1, read_bytes: MIB, coalesce_gap: gap }, false);
+        let plan = plan(samples(), Layout { alignment: 1, read_bytes: MIB, coalesce_gap: gap, border: 0 }, false);
         plan.reads.iter().map(|read| (read.file.0, read.offset, read.len)).collect::<Vec<_>>()
     };
     assert_eq!(extents(0), [(0, 9000, 100), (0, 0, 100), (0, 400, 100), (1, 0, 9)], "the order of the batch");
@@ -313,7 +313,7 @@ fn a_gap_joins_what_is_nearer_and_only_that() {
 #[test]
 fn columns_are_read_one_after_the_other() {
     let samples = (0..100).map(|row| vec![span(0, 4096 + row * 2048, 2048), span(0, MIB + row * 8, 8)]).collect();
-    let plan = plan(samples, Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0 }, false);
+    let plan = plan(samples, Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0, border: 0 }, false);
     let reads: Vec<_> = plan.reads.iter().map(|read| (read.offset, read.len)).collect();
     assert_eq!(reads, [(4096, 100 * 2048), (MIB, 1024)]);
     check_slices(&plan);
@@ -385,7 +385,7 @@ fn blocks_end_before_they_are_too_long_unless_one_extent_is() {
     let sample = |file, len| vec![span(file, 0, len)];
     let samples =
         vec![sample(0, 20 * MIB), sample(1, 10 * MIB), sample(2, 20 * MIB), sample(3, 100 * MIB), sample(4, 1)];
-    let layout = Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0 };
+    let layout = Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0, border: 0 };
     let plan_of = |joined| plan(samples.clone(), layout, joined);
     assert_eq!(plan_of(false).blocks, [30 * MIB, 20 * MIB, 100 * MIB, 512]);
     assert_eq!(plan_of(true).blocks, [150 * MIB + 512], "what is moved in place is one block, however long");

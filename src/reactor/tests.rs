@@ -200,7 +200,7 @@ impl World {
         let (start, epochs) = (Cursor::new(pick(3), [0, pick(len + 1)][pick(2) as usize]), Some(1 + pick(2)));
         let asked = Config { rank, world_size, batch_size, drop_last, start, epochs, ..Config::default() };
         let order = Order::new(&asked, Arc::clone(&dataset), sampler).unwrap();
-        let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
+        let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap, border: 0 };
         let config = any_columns(&mut pick, dtype, is_records);
         let collation = Collation::new(&config, &*dataset).unwrap();
         let is_deferred = seed.is_multiple_of(3);

@@ -58,7 +58,7 @@ impl Reading {
         let stats = Arc::new(Stats::new());
         let Opened { mut engine, mut route, width } = engine::open(&config, &dataset, &stats, &Patience::of(&config))?;
         let order = Order::new(&config, Arc::clone(&dataset), for_dataset(&*dataset, config.shuffle, 0)?)?;
-        let planner = order.planner(Layout::new(&route, &config)).with_border(route.border);
+        let planner = order.planner(Layout::new(&route, &config));
         let pool = Pool::new(pool_bytes, 0, Arc::clone(&bell))?;
         let rules = Rules {
             width,

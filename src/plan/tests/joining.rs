@@ -12,7 +12,7 @@ fn row(count: u64, len: u64, apart: u64) -> Arc<Spans> {
 /// Plans of all batches in order.
 fn plans(dataset: &Arc<Spans>, joining: Joining, collate: Collate) -> Vec<BatchPlan> {
     let dataset = Arc::clone(dataset) as Arc<dyn Dataset>;
-    let layout = Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0 };
+    let layout = Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0, border: 0 };
     let mut planner = planner(dataset, 64, layout, collate).with_joining(joining);
     let mut plans = Vec::new();
     loop {

@@ -30,7 +30,7 @@ fn ranges(plan: &BatchPlan) -> Vec<(u64, u64)> {
 #[test]
 fn parts_of_rows_are_reads_of_their_own() {
     const STEPS: &str = "array(slice(0:2, 0:10, 0:100))";
-    let layout = Layout { alignment: 1, read_bytes: 1 << 20, coalesce_gap: 0 };
+    let layout = Layout { alignment: 1, read_bytes: 1 << 20, coalesce_gap: 0, border: 0 };
     let starts = || (0..40_u64).map(|row| row / 20 * BYTES + row / 10 % 2 * 80_000 + row % 10 * 4000);
     let plan = planned(STEPS, 3600, layout);
     assert_eq!(ranges(&plan), starts().map(|start| (start, start + 400)).collect::<Vec<_>>());
@@ -55,7 +55,7 @@ fn parts_of_rows_are_reads_of_their_own() {
 fn aligned_parts_share_no_pages() {
     for alignment in [512, 4096] {
         // The skipped bytes between two rows are 3600: less than the pages of the rows.
-        let layout = Layout { alignment, read_bytes: 1 << 20, coalesce_gap: 0 };
+        let layout = Layout { alignment, read_bytes: 1 << 20, coalesce_gap: 0, border: 0 };
         let plan = planned("array(slice(0:2, 0:10, 0:100))", 3600, layout);
         let mut end = 0;
         for read in &plan.reads {
@@ -69,7 +69,7 @@ fn aligned_parts_share_no_pages() {
 
 #[test]
 fn samples_that_are_read_together_leave_out_what_none_needs() {
-    let layout = Layout { alignment: 1, read_bytes: 1 << 20, coalesce_gap: 300_000 };
+    let layout = Layout { alignment: 1, read_bytes: 1 << 20, coalesce_gap: 300_000, border: 0 };
     let plan = planned("array(slice(0:2, 0:10, 0:100))", 43_000, layout);
     let wanted = [0, 80_000, BYTES, BYTES + 80_000].map(|start| (start, start + 36_400));
     assert_eq!(ranges(&plan), wanted, "one extent with holes");

@@ -97,7 +97,7 @@ fn the_least_recently_used_go_and_every_unit_is_there_when_it_is_of_use() {
         let config = Config { batch_size: batch, epochs: Some(2), ..Config::default() };
         let sampler = Arc::new(Shuffled::new(len, seed));
         let order = Order::new(&config, Arc::clone(&cut) as Arc<dyn Dataset>, sampler).unwrap();
-        let planner = order.planner(Layout { alignment: 512, read_bytes: 4096, coalesce_gap: 0 });
+        let planner = order.planner(Layout { alignment: 512, read_bytes: 4096, coalesce_gap: 0, border: 0 });
         check(planner.with_units(Some(limits)), &cut, limits, seed);
     }
 }

@@ -96,7 +96,7 @@ fn world(seed: u64) -> World {
     let bell = Arc::new(Bell::new());
     let inbox = Arc::new(Inbox::new(Arc::clone(&bell)));
     let (sender, answers) = bounded([1, 3, 64][pick(3) as usize], Arc::clone(&bell));
-    let layout = Layout { alignment, read_bytes, coalesce_gap: 0 };
+    let layout = Layout { alignment, read_bytes, coalesce_gap: 0, border: 0 };
     let pool = Pool::new((1 << 20) + pick(4 << 20) as usize, 0, Arc::clone(&bell)).unwrap();
     let failures = Failures::new(None, None, order.clone());
     let (batches, _) = bounded(1, Arc::clone(&bell));

@@ -74,7 +74,7 @@ impl Run {
         let collation = Arc::new(Collation::with_maps(&Config::default(), &*dataset, &maps).unwrap());
         let alignment = [1, 1, 512][pick(3) as usize];
         let coalesce_gap = [0, 0, 700][pick(3) as usize];
-        let layout = Layout { alignment, read_bytes: alignment.max(512) * (1 + pick(4)), coalesce_gap };
+        let layout = Layout { alignment, read_bytes: alignment.max(512) * (1 + pick(4)), coalesce_gap, border: 0 };
         let least = 1 + pick(500);
         let rows = Rows::new(vec![(0, Arc::clone(map.arrays().unwrap()))], seed, 0).leaving_out(least);
         let lies = pick(3) > 0;

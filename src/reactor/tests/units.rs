@@ -200,6 +200,7 @@ impl Run {
             alignment,
             read_bytes: alignment.max(1024) * (1 + pick(4)),
             coalesce_gap: [0, 4096][pick(2) as usize],
+            border: 0,
         };
         let kept = 1 + pick(6) as usize;
         let limits = UnitLimits { kept, most: kept + pick(8) as usize };
