@@ -529,7 +529,7 @@ fn the_bare_client_counts_what_it_received() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(told), "{kind}: {error}");
     }
-    let random = run(&served(root.path(), &[]), &["--random"]);
+    let random = run(&served(root.path(), &[]), &["--random", "--keep", "40000"]);
     assert!(String::from_utf8(random.stdout).unwrap().contains("\"random\":true,\"tls\":false,\"requests\":60,"));
     let refusing = served(root.path(), &["--keys", "ID:secret"]);
     assert!(String::from_utf8(run(&refusing, &[]).stderr).unwrap().contains("HTTP/1.1 403"));

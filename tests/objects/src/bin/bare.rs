@@ -1,7 +1,8 @@
 //! What a client is measured by: a receive loop over the objects of a bucket that does nothing with the bytes.
 //!
 //! Each connection is a blocking thread that sends a request, reads the head, and receives the body into memory of its
-//! own, which it uses again. Over TLS, records are decrypted where they were received, and copied once. Requests are
+//! own, which it uses again: at once, so that it stays in the processor's cache, or after `--keep` bytes, as who hands
+//! them on has to. Over TLS, records are decrypted where they were received, and copied once. Requests are
 //! not signed. A range that fails ends the program.
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ usage: bare URL/BUCKET[/PREFIX] [OPTION VALUE]...
   --conns N      connections, each with a thread (16)
   --size N       bytes of a request, at multiples of it (8388608)
   --random       in random order; in the order of the keys without
+  --keep N       bytes of memory that the answers go round in (those of one request for each connection)
   --requests N   ends after as many
   --duration S   ends after as many seconds (10)
   --ca-file PEM  what the certificate of https is checked by";
@@ -55,6 +57,7 @@ struct Settings {
     conns: u64,
     size: u64,
     random: bool,
+    keep: u64,
     requests: u64,
     duration: Duration,
     tls: Option<Arc<ClientConfig>>,
@@ -74,6 +77,7 @@ impl Settings {
             conns: 16,
             size: 8 << 20,
             random: false,
+            keep: 0,
             requests: u64::MAX,
             duration: Duration::MAX,
             tls: None,
@@ -89,6 +93,7 @@ impl Settings {
             match name.as_str() {
                 "--conns" => settings.conns = number()?.clamp(1, 4096),
                 "--size" => settings.size = number()?.max(1),
+                "--keep" => settings.keep = number()?,
                 "--requests" => settings.requests = number()?,
                 "--duration" => settings.duration = Duration::from_secs(number()?),
                 "--ca-file" => {
@@ -154,7 +159,9 @@ fn measure(settings: &Arc<Settings>) -> Result<String> {
 /// Takes piece after piece until there are enough, and tells how many requests and bytes those were.
 fn receive(settings: &Settings, pieces: &[Piece], next: &AtomicU64, start: Instant) -> Result<(u64, u64)> {
     let mut client = Client::new(settings)?;
-    let mut body = vec![0; settings.size as usize];
+    let size = settings.size as usize;
+    let places = (settings.keep / settings.conns / settings.size).max(1) as usize;
+    let mut memory = vec![0; places * size];
     let (mut requests, mut bytes) = (0, 0);
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -164,7 +171,7 @@ fn receive(settings: &Settings, pieces: &[Piece], next: &AtomicU64, start: Insta
         let order = if settings.random { uringload_content::key_of(&number.to_le_bytes()) } else { number };
         let at = order % pieces.len() as u64;
         let (path, first, length) = &pieces[at as usize];
-        let body = &mut body[..*length as usize];
+        let body = &mut memory[requests as usize % places * size..][..*length as usize];
         let got = client.get(&request(settings, path, Some((*first, first + length - 1))), body)?;
         if got != *length {
             return Err(Error::other(format!("{path}: {got} bytes instead of {length} from {first} on")));
