@@ -28,7 +28,7 @@ const MADE_DURATION: Duration = Duration::from_secs(3);
 
 /// Runs the rounds, then prints the results.
 pub fn run(options: &Bench) -> Done {
-    let (interrupt, begun) = (Interrupt::install(), Instant::now());
+    let interrupt = Interrupt::install();
     for (path, what) in outputs(options) {
         may_replace(path).map_err(|why| unwritable(path, what, why))?;
     }
@@ -41,6 +41,8 @@ pub fn run(options: &Bench) -> Done {
     } else {
         None
     };
+    // A slow disk may take long to write what is read then: that is no part of the bench.
+    let begun = Instant::now();
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::choose(&paths, &options.format.under(&options.failing), &options.chosen)?;
     let bench = Measurement { begun, ..measurement(options, &data)? };

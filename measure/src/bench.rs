@@ -204,6 +204,12 @@ impl Outcome<'_> {
         self.yardstick.trusted()
     }
 
+    /// Whether the time was over before a raw read that was wanted.
+    pub fn lacks_raw_read(&self) -> bool {
+        let is_wanted = self.bench.raw && !self.bench.is_simulated() && self.bench.duration.is_some();
+        is_wanted && self.yardstick.rate().is_none()
+    }
+
     /// What is known besides the loader's own measurements.
     pub fn evidence(&self) -> Evidence {
         self.yardstick.evidence(self.raw(), self.trials.clone())

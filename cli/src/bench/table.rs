@@ -127,10 +127,18 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
     }
 }
 
-/// The share of a raw read, with its spread; no share where the yardstick cannot be trusted.
+/// The share of a raw read, with its spread; no share where the yardstick cannot be trusted, or there was none.
 fn raw_read(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
     let yardstick = &outcome.yardstick;
-    let Some(rate) = yardstick.rate().filter(|&rate| rate > 0.0) else { return };
+    let Some(rate) = yardstick.rate().filter(|&rate| rate > 0.0) else {
+        if outcome.lacks_raw_read() {
+            table.row(
+                "of a raw read",
+                "unknown      no raw read came to its end: a longer --duration leaves time for one",
+            );
+        }
+        return;
+    };
     let spread = yardstick.spread().map_or_else(String::new, |spread| {
         format!(", the median of {} within {:.0} %", yardstick.count(), 100.0 * spread)
     });

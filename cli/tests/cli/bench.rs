@@ -143,6 +143,18 @@ fn a_duration_ends_what_would_go_on() {
     assert!(result["raw_read_bytes_per_s"].is_null());
 }
 
+/// Less time than two raw reads take, each of which would be too short to say something.
+#[test]
+fn a_raw_read_that_there_was_no_time_for_is_told() {
+    let folder = folder(&[("a", 5000)]);
+    let path = folder.path().display();
+    let told = |arguments: &str| expect(&mut uringload(&format!("bench {path} {arguments}")), 0).0;
+    let row = "no raw read came to its end: a longer --duration";
+    assert!(told("--duration 300ms").contains(row));
+    assert!(!told("--duration 300ms --no-raw").contains(row));
+    assert!(!told("--duration 2").contains(row));
+}
+
 #[test]
 fn without_permission_only_the_files_leave_the_cache() {
     let folder = folder(&[("a", 50_000), ("b", 50_000)]);
