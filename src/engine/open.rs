@@ -168,8 +168,12 @@ fn by_threads<R: Reader>(
     let most = threads + usize::from(helps);
     let width = Width { start, most: most.max(1), fixed };
     stats.set_threads_fixed(config.io_threads.is_some());
-    // Reads that wait for a thread are not in flight.
-    let depth = config.queue_depth.unwrap_or_else(|| threads::started(threads)).max(1);
+    // Reads that wait for a thread are not in flight. Where few were asked for, few wait: a read has its deadline.
+    let depth = match config.queue_depth {
+        Some(asked) if asked < width.most => asked.max(1),
+        Some(asked) => threads::started(threads).min(asked.saturating_mul(threads::STARTED_TIMES)),
+        None => threads::started(threads),
+    };
     route.queue_depth = width.most.min(depth);
     let width = Width { most: route.queue_depth, ..width };
     let engine = Threads::new(Arc::new(reader), threads, helps, (depth, spare(config)), stats)

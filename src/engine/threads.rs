@@ -28,9 +28,17 @@ const READS_A_TURN: usize = 32;
 /// woken once for many reads.
 const STARTED_LEAST: usize = 64;
 
+/// Reads that wait for threads, beside those that are performed: the results of a few turns of the reactor. A thread
+/// that finds none sleeps, and waking it costs more than a request does.
+const WAITING: usize = 4 * READS_A_TURN;
+
+/// How many times the reads that are performed may be started.
+pub(super) const STARTED_TIMES: usize = 3;
+
 /// Number of reads to start if `reads` are performed at a time.
 pub(super) fn started(reads: usize) -> usize {
-    STARTED_LEAST.max(reads + reads / 4)
+    let waiting = WAITING.min((STARTED_TIMES - 1) * reads).max(reads / 4);
+    STARTED_LEAST.max(reads + waiting)
 }
 
 /// How a thread reads.
