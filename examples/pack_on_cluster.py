@@ -11,6 +11,8 @@ and the bytes are those of one job.
 """
 
 import argparse
+import os
+import sys
 from typing import Any
 
 import uringload
@@ -39,6 +41,9 @@ def on_dask(address: str | None, jobs: list[tuple[Any, ...]]) -> list[int]:
 def on_spark(address: str | None, jobs: list[tuple[Any, ...]]) -> list[int]:
     from pyspark.sql import SparkSession
 
+    if address is None:
+        # Else Spark's workers are whichever python3 is found first. The nodes of a cluster have their own.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = address or f"local[{len(jobs)}]"
     with SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate() as spark:
         # A partition for each, so that each is a task of its own.
