@@ -9,6 +9,7 @@ pub(crate) mod device;
 mod errors;
 pub(crate) mod order;
 mod profile;
+mod said;
 pub(crate) mod settings;
 mod value;
 mod words;
@@ -31,6 +32,7 @@ pub use value::{Kind, Setting, Value};
 
 pub(crate) use cursor::Cursor;
 pub(crate) use device::{DeviceKind, GdsRoute, GdsTrial};
+pub(crate) use said::Said;
 pub(crate) use settings::CHECK_EVERY;
 
 /// Which engine reads. If an engine chosen by name is not available, `build` fails; only `Auto` falls back.

@@ -7,7 +7,7 @@
 mod disk;
 mod members;
 
-use crate::config::{Cause, Fallback};
+use crate::config::{Cause, Fallback, Said};
 use crate::dataset::{SampleId, Value};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -45,9 +45,7 @@ pub(crate) struct Prepared {
     place: Store,
     /// Number of fields of a sample.
     fields: usize,
-    /// Fallbacks to report, and the kinds already reported.
-    said: Mutex<(Vec<Fallback>, Vec<&'static str>)>,
-    has_said: AtomicBool,
+    said: Said,
 }
 
 #[derive(Debug)]
@@ -86,14 +84,7 @@ impl Prepared {
     }
 
     fn at(place: Store, members: Members, fields: usize) -> Prepared {
-        Prepared {
-            members,
-            is_full: AtomicBool::new(false),
-            place,
-            fields,
-            said: Mutex::default(),
-            has_said: AtomicBool::new(false),
-        }
+        Prepared { members, is_full: AtomicBool::new(false), place, fields, said: Said::default() }
     }
 
     /// Whether a sample is available. It stays so, unless its file is damaged.
@@ -178,23 +169,15 @@ impl Prepared {
     }
 
     /// Fallbacks since the last call.
-    pub(crate) fn said(&self) -> Vec<Fallback> {
-        if !self.has_said.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        self.has_said.store(false, Ordering::Relaxed);
-        std::mem::take(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner).0)
+    pub(crate) fn said(&self) -> impl Iterator<Item = Fallback> {
+        std::iter::from_fn(|| self.said.next())
     }
 
     fn say(&self, got: &'static str, error: &Error, remedy: &'static str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        // One of a kind is enough: a damaged disk causes many.
-        if !said.1.contains(&got) {
-            said.1.push(got);
+        self.said.say(got, || {
             let step = Fallback::new(Cause::Cache, got, None).with_reason(error.to_string().replace('\n', "; "));
-            said.0.push(Fallback { wanted: "decoded images kept on disk".into(), ..step }.with_remedy(remedy));
-        }
-        self.has_said.store(true, Ordering::Relaxed);
+            Fallback { wanted: "decoded images kept on disk".into(), ..step }.with_remedy(remedy)
+        });
     }
 }
 

@@ -4,13 +4,12 @@
 //! fits. None is given up for another, so from the second epoch on the share is the share of hits, also after a resume.
 
 use crate::Result;
-use crate::config::{Cause, DiskCache, Fallback};
+use crate::config::{Cause, DiskCache, Fallback, Said};
 use crate::dataset::{Dataset, FileId, FileTable};
 use crate::plan::{Grid, Share, Stretch};
 use crate::sampler::hash;
 use crate::segments::{Key, PAGE_BYTES, Place, Segments};
 use crate::stats::Stats;
-use std::collections::VecDeque;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -56,8 +55,7 @@ pub(crate) struct Cached {
     start: Instant,
     /// Set when the folder takes no more.
     is_full: AtomicBool,
-    /// Fallbacks that were not told yet, and the kinds that were noted.
-    said: Mutex<(VecDeque<Fallback>, Vec<&'static str>)>,
+    pub(super) said: Said,
     stats: Arc<Stats>,
 }
 
@@ -171,7 +169,7 @@ impl Cached {
             due: AtomicU64::new(0),
             start: Instant::now(),
             is_full: AtomicBool::new(false),
-            said: Mutex::default(),
+            said: Said::default(),
             stats: Arc::clone(stats),
         };
         for root in roots_of_stores(files) {
@@ -185,7 +183,7 @@ impl Cached {
         };
         if cached.names.len() < numbers(files).filter(|&file| is_far(files, file)).count() {
             let reason = "some objects have no version (ETag, generation or date), so a change could not be noticed";
-            cached.say("version", none(reason, "serve the objects by a server that says one"));
+            cached.said.say("version", || none(reason, "serve the objects by a server that says one"));
         }
         Ok(Ok(cached))
     }
@@ -344,46 +342,35 @@ impl Cached {
     /// Notes that a stretch is damaged: it is fetched again.
     pub(super) fn lose(&self, stretch: &Stretch) {
         self.places[stretch.number as usize].store(ABSENT, Ordering::Relaxed);
-        let what = format!("what {} has of {}", self.segments.folder().display(), self.path(stretch));
-        let reason = format!("{what} is not what was written: its checksum differs; it is fetched again");
-        let remedy = "harmless; check the disk, and the folder by `uringload cache verify`";
-        self.say("damaged", Fallback::new(Cause::DiskCache, "the store", None).with_reason(reason).with_remedy(remedy));
+        self.said.say("damaged", || {
+            let what = format!("what {} has of {}", self.segments.folder().display(), self.path(stretch));
+            let reason = format!("{what} is not what was written: its checksum differs; it is fetched again");
+            far(reason, "harmless; check the disk, and the folder by `uringload cache verify`")
+        });
     }
 
     /// Notes that the disk does not give a stretch.
     pub(super) fn give_up(&self, stretch: &Stretch, error: Option<&io::Error>) {
         self.places[stretch.number as usize].store(BROKEN, Ordering::Relaxed);
-        let told = error.map_or("it is short".to_owned(), ToString::to_string);
-        let reason = format!("{} cannot be read ({told})", self.segments.folder().display());
-        let remedy = "harmless; check the disk, or clear the folder by `uringload cache clear`";
-        self.say("broken", Fallback::new(Cause::DiskCache, "the store", None).with_reason(reason).with_remedy(remedy));
+        self.said.say("broken", || {
+            let told = error.map_or("it is short".to_owned(), ToString::to_string);
+            let reason = format!("{} cannot be read ({told})", self.segments.folder().display());
+            far(reason, "harmless; check the disk, or clear the folder by `uringload cache clear`")
+        });
     }
 
     /// Keeps no more.
     fn stop(&self, error: &dyn std::fmt::Display) {
-        if !self.is_full.swap(true, Ordering::Relaxed) {
+        self.is_full.store(true, Ordering::Relaxed);
+        self.said.say("full", || {
             let reason = format!("{} takes no more ({error})", self.segments.folder().display());
-            let step = Fallback::new(Cause::DiskCache, "the store", None).with_reason(reason);
-            self.say("full", step.with_remedy("make room on its disk, or name a folder that this user may write to"));
-        }
+            far(reason, "make room on its disk, or name a folder that this user may write to")
+        });
     }
 
     fn path(&self, stretch: &Stretch) -> String {
         let path = self.dataset.files().path(stretch.span.file);
         format!("{}:{}", path.display(), stretch.span.offset)
-    }
-
-    fn say(&self, kind: &'static str, step: Fallback) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if !said.1.contains(&kind) {
-            said.1.push(kind);
-            said.0.push_back(step);
-        }
-    }
-
-    /// A fallback taken since the last call. Each kind is told once.
-    pub(super) fn said(&self) -> Option<Fallback> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).0.pop_front()
     }
 }
 
@@ -417,6 +404,11 @@ impl Drop for Claim<'_> {
         let cell = &self.cached.places[self.number as usize];
         let _ = cell.compare_exchange(CLAIMED, ABSENT, Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+/// The fallback where the store is asked for what is kept, or was to be.
+fn far(reason: String, remedy: &'static str) -> Fallback {
+    Fallback::new(Cause::DiskCache, "the store", None).with_reason(reason).with_remedy(remedy)
 }
 
 /// The fallback where nothing is kept.

@@ -51,7 +51,7 @@ fn entries_come_back_in_memory_and_in_another_process() {
         cache.keep(SampleId(4), entry(4));
         assert!(cache.has(SampleId(4)));
         assert_eq!(*cache.get(SampleId(4)).expect("kept"), entry(4));
-        assert!(cache.said().len() <= 1, "at most that nothing was there");
+        assert!(cache.said().count() <= 1, "at most that nothing was there");
     }
     assert_eq!(memory.taken(), 105 + 7 + ENTRY_BYTES);
     // Another process finds the samples; another origin does not.
@@ -99,11 +99,11 @@ fn ranks_share_a_folder_and_its_budget() {
     let each = PAGE_BYTES + RECORD_BYTES;
     assert!(kept.taken() == found * each && kept.taken() <= room && kept.taken() > room * 2 / 3, "{}", kept.taken());
     assert!(ranks.iter().all(|rank| rank.fill(SampleId(200), 100, std::iter::empty()).is_none()), "both are full");
-    assert!(ranks.iter().all(|rank| rank.said().is_empty()), "that is where the budget ends");
+    assert!(ranks.iter().all(|rank| rank.said().next().is_none()), "that is where the budget ends");
     // A third one has another chain, and is told why there is no room.
     let other = Prepared::on_disk((folder.path(), origin(78)), all(), room, 3).expect("a cache");
     other.keep(SampleId(4), entry(4));
-    let said = other.said();
+    let said: Vec<_> = other.said().collect();
     assert!(said.len() == 1 && said[0].to_string().contains("other datasets or transforms"), "{said:?}");
 }
 
@@ -136,7 +136,7 @@ fn a_damaged_sample_is_never_served() {
         assert!(cache.has(SampleId(4)));
         assert!(cache.get(SampleId(4)).is_none());
         assert!(!cache.has(SampleId(4)) && cache.taken() == 0);
-        let said = cache.said();
+        let said: Vec<_> = cache.said().collect();
         assert!(said.len() == 1 && said[0].to_string().contains("decoded again instead of"), "{said:?}");
         file.write_all_at(&[byte], PAGE_BYTES + at as u64).expect("mended");
     }
@@ -147,7 +147,7 @@ fn a_damaged_sample_is_never_served() {
     // A later run finds both, and uses the one that is whole.
     let again = on_disk(folder.path(), ORIGIN);
     assert_eq!(*again.get(SampleId(4)).expect("kept anew"), entry(4));
-    assert_eq!((again.said().len(), again.taken()), (0, cache.taken()));
+    assert_eq!((again.said().count(), again.taken()), (0, cache.taken()));
 }
 
 /// A sample that was kept for another chain, or as another one, is none, whatever its record says.
@@ -181,7 +181,7 @@ fn a_disk_that_takes_nothing_more_ends_the_filling() {
     // The folder is gone: no write succeeds, even as root.
     fs::remove_dir_all(folder_of(folder.path())).expect("removed");
     cache.keep(SampleId(5), entry(5));
-    let said = cache.said();
+    let said: Vec<_> = cache.said().collect();
     assert!(said.len() == 1 && said[0].to_string().starts_with("no more images kept instead of"), "{said:?}");
     assert!(cache.fill(SampleId(6), 100, std::iter::empty()).is_none());
     assert_eq!(*cache.get(SampleId(4)).expect("its file is open"), entry(4));
