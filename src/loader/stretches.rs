@@ -138,8 +138,8 @@ pub(super) fn facts(config: &Config, order: &Order, collation: &Collation, limit
     let is_of_no_use = dataset.units().is_some() || collation.is_deferred() || config.cache == Cache::Memory;
     let keeping = if is_of_no_use { Keeping::No } else { keeping(config, dataset, limits) };
     let (samples, files) = (dataset.len(), dataset.files().len() as u64);
-    let has_objects = dataset.files().has_objects();
-    Facts { samples, files, has_objects, keeping, order: neighbours, ..Facts::default() }
+    let (has_objects, keeps_objects) = (dataset.files().has_objects(), config.cache_disk.is_some());
+    Facts { samples, files, has_objects, keeps_objects, keeping, order: neighbours, ..Facts::default() }
 }
 
 /// What would fit in memory if the dataset's files were kept in addition to what reading takes: at most half of what is

@@ -12,6 +12,8 @@ pub(crate) struct Facts {
     pub(crate) files: u64,
     /// Whether some of them are objects of a store.
     pub(crate) has_objects: bool,
+    /// Whether these are kept on a local disk.
+    pub(crate) keeps_objects: bool,
     /// What the cache could do.
     pub(crate) keeping: Keeping,
     /// Where neighbours are in the order.

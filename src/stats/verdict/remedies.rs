@@ -24,6 +24,13 @@ const KEPT: f64 = 0.03;
 /// The remedy if nothing was tried on the storage.
 const UNTRIED: &str = "another depth or longer reads: `uringload bench` tries them";
 
+/// The remedy for a server that refuses requests.
+const REFUSED: &str = "a server that takes more requests at a time, or fewer ranks that ask it: it refuses more";
+
+/// The remedy for objects that are asked for in each epoch.
+const KEPT_ON_DISK: &str = "cache_disk = FOLDER:BYTES on a local disk: the share of the objects that fits is the \
+                            share of reads that ask no server, from the second epoch on";
+
 /// What the gain of better storage goes by.
 const UNLIMITED: &str = " (supposing storage without any limit)";
 
@@ -231,7 +238,11 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
     let in_flight = storage::at_a_time(snapshot).max(1.0);
     // If threads read one by one, as many are started as reads are allowed, unless the user has set their number.
     let what = if snapshot.threads_are_fixed { "io_threads" } else { "queue_depth" };
+    if storage::refuses(snapshot) {
+        remedies.unmeasured(REFUSED);
+    }
     match bottleneck {
+        Bottleneck::Latency if storage::refuses(snapshot) => {}
         Bottleneck::Latency => match storage::better(snapshot, evidence, |tried| matches!(tried, Tried::Depth(_))) {
             Some((Tried::Depth(depth), gain)) => remedies.most(format!("queue_depth = {depth}"), gain),
             _ => {
@@ -261,6 +272,9 @@ fn of_storage(remedies: &mut Remedies<'_>, bottleneck: Bottleneck, evidence: &Ev
         remedies.unmeasured(together);
     }
     // What costs nothing comes before what costs money.
+    if snapshot.facts.has_objects && !snapshot.facts.keeps_objects {
+        remedies.unmeasured(KEPT_ON_DISK);
+    }
     remedies.keep();
     if snapshot.facts.has_objects {
         remedies.unmeasured("run nearer to the store: in its region, on its network");

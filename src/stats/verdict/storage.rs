@@ -4,6 +4,7 @@ use super::demands::{Candidate, Demands, NEAR_RAW, threads};
 use super::{Bottleneck, Evidence, Tried, percent, times};
 use crate::stats::{Doing, Role, Snapshot};
 use std::time::Duration;
+use uringload_core::store::Counts;
 use uringload_sys::throttle::ReadLimit;
 
 /// Reads shorter than this cost a device as much as this many bytes do.
@@ -14,6 +15,9 @@ const AT_LIMIT: f64 = 0.5;
 const AMPLIFIED: f64 = 1.5;
 /// A trial counts as a gain from this factor on.
 const BETTER: f64 = 1.15;
+/// A server that refuses this share of the requests, or more, bounds them: the loader makes fewer at a time, and tries
+/// more only now and then.
+const REFUSED: f64 = 0.001;
 /// Reads are short if an operation costs this many times as much as their bytes.
 const DEAR: f64 = 2.0;
 /// While reads take less than this many times the fastest one, they do not queue in the device.
@@ -106,13 +110,23 @@ pub(super) fn named(snapshot: &Snapshot, evidence: &Evidence, demands: &Demands)
     (bottleneck, share, why + &raw + &limit + &servers(snapshot))
 }
 
+/// Whether servers bound the requests that they answer at a time.
+pub(super) fn refuses(snapshot: &Snapshot) -> bool {
+    let sum = |of: fn(&Counts) -> u64| snapshot.endpoints.iter().map(of).sum::<u64>() as f64;
+    let refused = sum(|server| server.throttled);
+    refused > 0.0 && refused >= REFUSED * sum(|server| server.requests)
+}
+
 /// Which servers the storage is, and the refusals, which say that it gives no more.
 fn servers(snapshot: &Snapshot) -> String {
     let servers = snapshot.endpoints.iter().filter(|server| server.requests > 0);
     let told = servers.map(|server| {
         let refused = match server.throttled {
             0 => String::new(),
-            throttled => format!(", which refused {throttled} of {} requests", server.requests),
+            throttled => {
+                let less = if refuses(snapshot) { ": it takes no more at a time" } else { "" };
+                format!(", which refused {throttled} of {} requests{less}", server.requests)
+            }
         };
         format!("; the storage is the endpoint {}{refused}", server.endpoint)
     });

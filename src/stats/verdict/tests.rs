@@ -507,3 +507,28 @@ fn a_store_is_named_by_its_server() {
     assert!(advice.contains(&format!("{told}, which refused 30 of 1000 requests")), "{advice}");
     assert!(verdict.remedies.iter().any(|remedy| remedy.what.contains("nearer to the store")), "{verdict:?}");
 }
+
+#[test]
+fn what_helps_against_a_store() {
+    let mut slow = reading(512 << 10, 20_000, 19_000, 4);
+    slow.facts.has_objects = true;
+    let server =
+        |requests, throttled| vec![uringload_core::store::Counts { requests, throttled, ..Default::default() }];
+    let told = |seen: &Snapshot| {
+        let verdict = seen.verdict(None);
+        assert_eq!(verdict.bottleneck, Bottleneck::Latency, "{verdict}");
+        let has = |words| verdict.remedies.iter().any(|remedy| remedy.what.contains(words));
+        (has("queue_depth"), has("cache_disk"), has("refuses more"), verdict.advice.contains("takes no more"))
+    };
+    slow.endpoints = server(100_000, 1);
+    assert_eq!(told(&slow), (true, true, false, false), "one refusal is no bound");
+    // The depth follows what the server grants.
+    slow.endpoints = server(1000, 30);
+    assert_eq!(told(&slow), (false, true, true, true));
+    // Only what is not done already is proposed.
+    slow.facts.keeps_objects = true;
+    assert_eq!(told(&slow), (false, false, true, true));
+    slow.facts = Default::default();
+    slow.endpoints = Vec::new();
+    assert_eq!(told(&slow), (true, false, false, false), "files have no server");
+}
