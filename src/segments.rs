@@ -193,8 +193,12 @@ impl Segments {
 
     /// All numbers of segments are below it. It rises where another process has a larger budget.
     pub(crate) fn segments_max(&self) -> u32 {
-        let known = self.state().segments.last_key_value().map_or(0, |(&number, _)| number.saturating_add(1));
-        known.max(u32::try_from(self.budget.div_ceil(SEGMENT_BYTES)).unwrap_or(u32::MAX))
+        let state = self.state();
+        let known = state.segments.last_key_value().map_or(0, |(&number, _)| number.saturating_add(1));
+        // Those that are there may be short: the last ones of smaller budgets.
+        let taken: u64 = state.segments.values().map(|segment| segment.size).sum();
+        let more = self.budget.saturating_sub(taken).div_ceil(SEGMENT_BYTES);
+        known.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
     }
 
     /// Bytes that an entry may have.

@@ -10,6 +10,7 @@ mod loaders {
     mod budget;
     mod cache;
     mod cached;
+    mod cached_folders;
     mod collation;
     mod columns;
     mod conformance;

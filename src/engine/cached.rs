@@ -39,6 +39,8 @@ const CHECKED_EVERY: u64 = 256;
 pub(crate) struct Cached {
     dataset: Arc<dyn Dataset>,
     segments: Segments,
+    /// How many of them the engine of local files knows.
+    near: u32,
     grid: Grid,
     share: Share,
     /// The files that have a version, by the hash of what they are.
@@ -158,6 +160,7 @@ impl Cached {
         let sums = std::iter::repeat_with(|| AtomicU32::new(0)).take(grid.len()).collect();
         let mut cached = Cached {
             dataset: Arc::clone(dataset),
+            near: 0,
             segments,
             share: Share::NONE,
             grid,
@@ -176,6 +179,7 @@ impl Cached {
             cached.segments.name_root(RootHashes::of(files, root).root, &files.roots()[root].to_string_lossy()).ok();
         }
         let own = cached.learn()?;
+        cached.near = cached.segments.segments_max().max(1);
         let room = own.saturating_add(cached.segments.free_bytes());
         cached.share = {
             let sizes = files.sizes().iter().copied().zip(may_be);
@@ -190,6 +194,11 @@ impl Cached {
 
     pub(super) fn segments(&self) -> &Segments {
         &self.segments
+    }
+
+    /// The files of the folder that are read as [`hits`](Cached::hit).
+    pub(super) fn near(&self) -> impl Iterator<Item = String> {
+        (0..self.near).map(Segments::file_name)
     }
 
     /// No read may cross a multiple of it.
@@ -293,7 +302,7 @@ impl Cached {
     /// Where a stretch is, if `bytes` of it can be used as they are. One in many is not, and is compared with its
     /// checksum.
     pub(super) fn hit(&self, stretch: &Stretch, bytes: u64) -> Option<Place> {
-        let place = self.place(stretch).filter(|place| place.is_sure)?;
+        let place = self.place(stretch).filter(|place| place.is_sure && place.segment < self.near)?;
         let every = CHECKED_EVERY * self.grid.bytes();
         let before = self.hits.fetch_add(bytes, Ordering::Relaxed);
         (before / every == (before + bytes) / every).then_some(place)
@@ -302,7 +311,8 @@ impl Cached {
     /// What to do for a read in a stretch that was no [`hit`](Cached::hit), which `is_whole` or not.
     pub(super) fn look_up(&self, stretch: &Stretch, is_whole: bool) -> Lookup<'_> {
         if let Some(place) = self.place(stretch) {
-            return Lookup::Check(place);
+            let is_later = place.is_sure && place.segment >= self.near;
+            return if is_later { Lookup::Near(place) } else { Lookup::Check(place) };
         }
         let is_wanted = self.is_member(stretch.number) && !self.is_full.load(Ordering::Relaxed);
         if !is_wanted || !is_whole && self.buffers.are_all_lent() {

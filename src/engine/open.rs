@@ -15,7 +15,7 @@ use crate::config::{Cache, Cause, Config, EngineChoice, EngineKind, Fallback, Io
 use crate::dataset::{self, Dataset, FileTable, Options};
 use crate::patience::Patience;
 use crate::plan::Joining;
-use crate::segments::{LOCK, PAGE_BYTES, SEGMENT_BYTES, Segments};
+use crate::segments::{LOCK, PAGE_BYTES, SEGMENT_BYTES};
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
 use std::io;
@@ -256,7 +256,7 @@ fn open_near(config: &Config, cached: &Cached, stats: &Arc<Stats>, patience: &Pa
         names.for_each(|name| _ = files.push(name.as_bytes(), SEGMENT_BYTES));
         dataset::inspect::of_files(files, &options)
     };
-    let all = of(&mut (0..segments.segments_max().max(1)).map(Segments::file_name))?;
+    let all = of(&mut cached.near())?;
     // There may be no segment yet.
     let seen = of(&mut std::iter::once(LOCK.to_owned()))?;
     let config = Config {

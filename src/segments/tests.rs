@@ -115,6 +115,7 @@ fn a_folder_has_the_largest_budget_of_its_users() {
     let fill = |segments: &Segments, from| (from..).map_while(|number| put(segments, number, 300 << 10)).count();
     let first = fill(&small, 0);
     assert!((9..=10).contains(&first), "{first}");
+    assert_eq!((news(&large).len(), large.segments_max()), (first, 2), "the first one is short");
     let second = fill(&large, 100);
     assert!((15..=17).contains(&second), "{second}");
     assert_eq!(fill(&small, 200), 0);

@@ -18,9 +18,9 @@ use uringload::stats::Counts;
 use uringload::store::Class;
 use uringload::{Builder, ErrorKind, Loader, State};
 
-const BOUND: Duration = Duration::from_secs(240);
-const RECORD_BYTES: u64 = 7_000;
-const MIB: u64 = 1 << 20;
+pub(super) const BOUND: Duration = Duration::from_secs(240);
+pub(super) const RECORD_BYTES: u64 = 7_000;
+pub(super) const MIB: u64 = 1 << 20;
 
 fn records(files: FileTable, record_bytes: u64) -> Arc<dyn Dataset> {
     let options = Options::new().format("records").set("record_bytes", record_bytes);
@@ -28,7 +28,7 @@ fn records(files: FileTable, record_bytes: u64) -> Arc<dyn Dataset> {
 }
 
 /// Objects of these numbers of records.
-fn far(bucket: &'static str, seed: u64, records_of: &[u64]) -> (Arc<Objects>, Arc<dyn Dataset>) {
+pub(super) fn far(bucket: &'static str, seed: u64, records_of: &[u64]) -> (Arc<Objects>, Arc<dyn Dataset>) {
     far_of(bucket, seed, records_of, RECORD_BYTES)
 }
 
@@ -43,24 +43,24 @@ fn far_of(bucket: &'static str, seed: u64, records_of: &[u64], record_bytes: u64
 }
 
 /// Shards of 3 MB and small objects.
-fn mixed(seed: u64) -> (Arc<Objects>, Arc<dyn Dataset>) {
+pub(super) fn mixed(seed: u64) -> (Arc<Objects>, Arc<dyn Dataset>) {
     let sizes: Vec<u64> = (0..40).map(|at| if at % 10 == 0 { 440 } else { 1 + at * 7 % 30 }).collect();
     far("far", seed, &sizes)
 }
 
-fn builder(dataset: &Arc<dyn Dataset>) -> Builder {
+pub(super) fn builder(dataset: &Arc<dyn Dataset>) -> Builder {
     Loader::builder(Arc::clone(dataset)).batch_size(50).shuffle(true).seed(3).memory_limit(32 << 20)
 }
 
 /// Reads all that is left: the digest of the last epoch, and what was counted. Every byte is compared.
-fn read_all(dataset: &Arc<dyn Dataset>, builder: Builder, about: &str) -> (u64, Counts, Loader) {
+pub(super) fn read_all(dataset: &Arc<dyn Dataset>, builder: Builder, about: &str) -> (u64, Counts, Loader) {
     let mut loader = builder.build().unwrap_or_else(|error| panic!("{about}: {error}"));
     let (ids, errors) = drain(&**dataset, &mut loader);
     assert!(errors.is_empty() && !ids.is_empty(), "{about}: {errors:?}");
     (loader.digest().delivered.sum, loader.stats().snapshot().count, loader)
 }
 
-fn segments(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn segments(folder: &Path) -> Vec<PathBuf> {
     let inner = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
     let entries = fs::read_dir(inner).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("seg-")).collect()
