@@ -11,11 +11,13 @@ use crate::sampler::hash;
 use crate::segments::{Key, PAGE_BYTES, Place, Segments};
 use crate::stats::Stats;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use uringload_sys::file;
 
 /// Length of a stretch, unless the dataset has more than can be numbered. A request to a store costs as much as this
 /// many bytes, and the first sample of a stretch waits for all of it.
@@ -185,6 +187,13 @@ impl Cached {
             let sizes = files.sizes().iter().copied().zip(may_be);
             cached.grid.share_of(sizes, PAGE_BYTES, room).0
         };
+        if let Some(memory) = memory_below(cached.segments.folder()) {
+            cached.said.say("memory", || {
+                let reason = format!("{} is on {memory}: memory, and no disk", cached.segments.folder().display());
+                let step = Fallback::new(Cause::DiskCache, "objects kept in memory", None).with_reason(reason);
+                step.with_remedy("name a folder on a disk; what `cache = memory` keeps is counted in memory_limit")
+            });
+        }
         if cached.names.len() < numbers(files).filter(|&file| is_far(files, file)).count() {
             let reason = "some objects have no version (ETag, generation or date), so a change could not be noticed";
             cached.said.say("version", || none(reason, "serve the objects by a server that says one"));
@@ -399,7 +408,17 @@ impl Claim<'_> {
             return;
         }
         match cached.segments.put(key, &[bytes]) {
-            Ok(Some(place)) => cached.put(self.number, &place),
+            Ok(Some(place)) => {
+                cached.put(self.number, &place);
+                if cached.segments.is_sparse() {
+                    cached.said.say("sparse", || {
+                        let folder = cached.segments.folder().display();
+                        let reason = format!("the file system of {folder} cannot reserve room (fallocate)");
+                        let step = Fallback::new(Cause::DiskCache, "files without reserved room", None);
+                        step.with_reason(reason).with_remedy("leave enough room on the disk, or name another")
+                    });
+                }
+            }
             Ok(None) if cached.segments.free_bytes() >= cached.grid.bytes() => {}
             Ok(None) => cached.stop(&"its budget is used up"),
             // Others held the files for seconds. The next one that wants the stretch keeps it.
@@ -424,6 +443,13 @@ fn far(reason: String, remedy: &'static str) -> Fallback {
 /// The fallback where nothing is kept.
 pub(super) fn none(reason: &'static str, remedy: &'static str) -> Fallback {
     Fallback::new(Cause::DiskCache, "reading where the files are", None).with_reason(reason).with_remedy(remedy)
+}
+
+/// The file system of a folder, if it is one in memory.
+fn memory_below(folder: &Path) -> Option<String> {
+    let folder = file::open_folder(folder).ok()?;
+    let name = file::file_system(folder.as_fd()).ok()?;
+    matches!(&*name, "tmpfs" | "ramfs").then(|| name.into_owned())
 }
 
 fn numbers(files: &FileTable) -> impl Iterator<Item = FileId> {

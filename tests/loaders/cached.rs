@@ -107,7 +107,8 @@ fn every_order_has_the_same_samples_with_and_without() {
 fn what_fits_is_never_asked_for_again() {
     within(BOUND, || {
         let (store, dataset) = mixed(1);
-        let folder = TempDir::new().unwrap();
+        // On a disk: a folder in memory is told.
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let cache = || DiskCache::new(folder.path(), 64 * MIB);
         let (_, first, _) = read_all(&dataset, builder(&dataset).cache_disk(cache()), "first");
         let asked = store.reads();

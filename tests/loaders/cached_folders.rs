@@ -4,7 +4,9 @@
 use super::cached::{BOUND, MIB, builder, mixed, read_all, segments};
 use crate::common::check::drain;
 use crate::common::faulty::Faulty;
+use crate::common::mounts::{Kind, Mounted};
 use crate::common::objects::Faults;
+use crate::common::sandbox::without;
 use crate::common::{skip, within};
 use std::fs;
 use std::path::Path;
@@ -13,6 +15,8 @@ use tempfile::TempDir;
 use uringload::config::{Cause, DiskCache};
 use uringload::dataset::Dataset;
 use uringload::{ErrorKind, Loader};
+
+const EOPNOTSUPP: i32 = 95;
 
 /// Reads epochs with a cache in `folder`. Returns what the route says of it, and the share of bytes that came from it.
 fn read(dataset: &Arc<dyn Dataset>, (folder, room): (&Path, u64), epochs: u64) -> (Vec<String>, f64) {
@@ -75,6 +79,38 @@ fn read_only() {
     let (_, dataset) = mixed(13);
     let error = builder(&dataset).cache_disk(DiskCache::new(disk.path(), MIB)).build().expect_err("read only");
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("write to")), "{error}");
+}
+
+/// In memory, and soon full: the room of a segment is not there.
+#[test]
+fn in_memory_and_full() {
+    within(BOUND, || {
+        let Ok(memory) = Mounted::new(Kind::Tmpfs).map_err(skip) else { return };
+        let (_, dataset) = mixed(14);
+        for expected in [0.0, 1.0] {
+            let (told, hits) = read(&dataset, (memory.path(), 64 * MIB), 1);
+            assert_told(&told, &["is on tmpfs: memory, and no disk"]);
+            assert!(hits >= expected, "{hits}");
+        }
+        let Ok(small) = Mounted::small(4 * MIB).map_err(skip) else { return };
+        let (told, hits) = read(&dataset, (small.path(), 64 * MIB), 3);
+        assert_told(&told, &["is on tmpfs", "takes no more (No space left on device"]);
+        assert_eq!(hits, 0.0);
+    });
+}
+
+/// Without reserved room a disk is full in the middle of a stretch. What was written before is used.
+#[test]
+fn full_in_the_middle() {
+    within(BOUND, || {
+        let Ok(small) = Mounted::small(4 * MIB).map_err(skip) else { return };
+        let (_, dataset) = mixed(15);
+        let (told, _) = without(&[libc::SYS_fallocate], EOPNOTSUPP, || read(&dataset, (small.path(), 64 * MIB), 3));
+        assert_told(&told, &["is on tmpfs", "cannot reserve room", "takes no more (No space left on device"]);
+        assert_eq!(segments(small.path()).len(), 1);
+        let (_, hits) = read(&dataset, (small.path(), 64 * MIB), 1);
+        assert!((0.05..0.6).contains(&hits), "{hits}");
+    });
 }
 
 #[test]
