@@ -3,6 +3,8 @@
 //! Which stretches are kept is the arithmetic of [`Grid::share_of`]: those whose number hashes below the share that
 //! fits. None is given up for another, so from the second epoch on the share is the share of hits, also after a resume.
 
+mod writer;
+
 use crate::Result;
 use crate::config::{Cause, DiskCache, Fallback, Said};
 use crate::dataset::{Dataset, FileId, FileTable};
@@ -18,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uringload_sys::file;
+use writer::Writer;
 
 /// Length of a stretch, unless the dataset has more than can be numbered. A request to a store costs as much as this
 /// many bytes, and the first sample of a stretch waits for all of it.
@@ -52,6 +55,7 @@ pub(crate) struct Cached {
     /// Their checksums.
     sums: Box<[AtomicU32]>,
     pub(super) buffers: Buffers,
+    writer: Writer,
     /// Bytes of hits.
     hits: AtomicU64,
     /// When the folder is looked at again for what others have written, in nanoseconds since `start`.
@@ -75,18 +79,30 @@ impl Buffers {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends a buffer of `bytes` bytes to `work`.
-    pub(super) fn with<T>(&self, bytes: u64, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    /// Lends a buffer of `bytes` bytes to `work`, which may keep it.
+    pub(super) fn with<T>(&self, bytes: u64, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let mut buffer = self.lock().pop().unwrap_or_default();
         buffer.resize(bytes as usize, 0);
         self.lent.fetch_add(1, Ordering::Relaxed);
         let result = work(&mut buffer);
         self.lent.fetch_sub(1, Ordering::Relaxed);
+        self.put(buffer);
+        result
+    }
+
+    /// A buffer with a copy of `bytes`.
+    pub(super) fn copy(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut buffer = self.lock().pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        buffer
+    }
+
+    fn put(&self, buffer: Vec<u8>) {
         let mut free = self.lock();
-        if free.len() < BUFFERS_FREE_MAX {
+        if free.len() < BUFFERS_FREE_MAX && buffer.capacity() > 0 {
             free.push(buffer);
         }
-        result
     }
 
     fn are_all_lent(&self) -> bool {
@@ -95,7 +111,7 @@ impl Buffers {
 }
 
 /// What to do for a read of a stretch.
-pub(super) enum Lookup<'a> {
+pub(super) enum Lookup {
     /// It is not kept.
     Far,
     /// It is there, and to be compared with its checksum before it is used.
@@ -103,12 +119,12 @@ pub(super) enum Lookup<'a> {
     /// It is there.
     Near(Place),
     /// It is to be fetched whole.
-    Fetch(Claim<'a>),
+    Fetch(Claim),
 }
 
 /// The right to fetch a stretch, given back where it is not kept.
-pub(super) struct Claim<'a> {
-    cached: &'a Cached,
+pub(super) struct Claim {
+    cached: Arc<Cached>,
     number: u32,
 }
 
@@ -170,6 +186,7 @@ impl Cached {
             places,
             sums,
             buffers: Buffers::default(),
+            writer: Writer::default(),
             hits: AtomicU64::new(0),
             due: AtomicU64::new(0),
             start: Instant::now(),
@@ -318,7 +335,7 @@ impl Cached {
     }
 
     /// What to do for a read in a stretch that was no [`hit`](Cached::hit), which `is_whole` or not.
-    pub(super) fn look_up(&self, stretch: &Stretch, is_whole: bool) -> Lookup<'_> {
+    pub(super) fn look_up(self: &Arc<Cached>, stretch: &Stretch, is_whole: bool) -> Lookup {
         if let Some(place) = self.place(stretch) {
             let is_later = place.is_sure && place.segment >= self.near;
             return if is_later { Lookup::Near(place) } else { Lookup::Check(place) };
@@ -339,12 +356,17 @@ impl Cached {
         if cell.compare_exchange(ABSENT, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Lookup::Far;
         }
-        Lookup::Fetch(Claim { cached: self, number: stretch.number })
+        Lookup::Fetch(Claim { cached: Arc::clone(self), number: stretch.number })
     }
 
     /// Reads the bytes of a stretch from byte `from` on.
     pub(super) fn read(&self, place: Place, from: u64, into: &mut [u8]) -> io::Result<()> {
         self.segments.read(place, from as u32, into)
+    }
+
+    /// Waits until the disk has what was kept. A disk that does not end a write is not waited for.
+    pub(super) fn finish(&self) {
+        self.writer.finish();
     }
 
     /// Counts bytes of samples that came from the folder.
@@ -393,10 +415,27 @@ impl Cached {
     }
 }
 
-impl Claim<'_> {
-    /// Puts the whole stretch into the folder.
-    pub(super) fn keep(self, bytes: &[u8]) {
-        let cached = self.cached;
+impl Claim {
+    /// Puts the whole stretch into the folder, soon. `bytes` is called if there is room for them.
+    pub(super) fn keep(self, bytes: impl FnOnce() -> Vec<u8>) {
+        let cached = Arc::clone(&self.cached);
+        if cached.writer.reserve() {
+            cached.writer.give(self, bytes());
+        } else {
+            cached.stop(&"a write does not end");
+        }
+    }
+
+    fn write(self, bytes: Vec<u8>) {
+        self.put(&bytes);
+        self.cached.buffers.put(bytes);
+    }
+
+    fn put(&self, bytes: &[u8]) {
+        let cached = &self.cached;
+        if cached.is_full.load(Ordering::Relaxed) {
+            return;
+        }
         let stretch = cached.grid.stretch(self.number, cached.dataset.files());
         let Some(mut key) = key(cached.dataset.files(), &cached.grid, stretch.span.file) else { return };
         key.piece = self.number - cached.grid.of_file(stretch.span.file).start;
@@ -428,7 +467,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
         let cell = &self.cached.places[self.number as usize];
         let _ = cell.compare_exchange(CLAIMED, ABSENT, Ordering::Relaxed, Ordering::Relaxed);

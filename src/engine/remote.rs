@@ -109,7 +109,7 @@ impl Remote {
     }
 
     /// Reads what may be kept: from the disk, or from the store with the stretch around it, which is then kept.
-    fn read_kept(&self, cached: &Cached, wanted: Wanted<'_>, interrupt: &Interrupt) -> io::Result<usize> {
+    fn read_kept(&self, cached: &Arc<Cached>, wanted: Wanted<'_>, interrupt: &Interrupt) -> io::Result<usize> {
         let Wanted { far, file, offset, into } = wanted;
         let Some(stretch) = cached.stretch(file, offset, into.len() as u64) else {
             return self.read_far(Wanted { far, file, offset, into }, interrupt);
@@ -138,7 +138,7 @@ impl Remote {
             Lookup::Fetch(claim) if is_whole => {
                 let read = self.read_far(Wanted { far, file, offset, into: &mut *into }, interrupt)?;
                 if read == into.len() {
-                    claim.keep(into);
+                    claim.keep(|| cached.buffers.copy(into));
                 }
                 return Ok(read);
             }
@@ -151,7 +151,7 @@ impl Remote {
                         into.copy_from_slice(&whole[from..from + into.len()]);
                     }
                     if read == whole.len() {
-                        claim.keep(whole);
+                        claim.keep(|| std::mem::take(whole));
                     }
                     Ok::<bool, io::Error>(is_read)
                 })?;
@@ -167,6 +167,14 @@ impl Remote {
     fn is_far(&self, file: FileId) -> bool {
         let files = self.dataset.files();
         files.store_of(files.root_of(file)).is_some()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if let Some(cached) = &self.cached {
+            cached.finish();
+        }
     }
 }
 

@@ -151,18 +151,18 @@ impl Drop for Faulty {
 
 /// Closed at first, then open forever.
 #[derive(Default)]
-struct Gate {
+pub(super) struct Gate {
     is_open: Mutex<bool>,
     opened: Condvar,
 }
 
 impl Gate {
-    fn open(&self) {
+    pub(super) fn open(&self) {
         *self.is_open.lock().expect("no holder panics") = true;
         self.opened.notify_all();
     }
 
-    fn pass(&self) {
+    pub(super) fn pass(&self) {
         let mut is_open = self.is_open.lock().expect("no holder panics");
         while !*is_open {
             is_open = self.opened.wait(is_open).expect("no holder panics");

@@ -17,6 +17,7 @@ pub mod objects;
 pub mod passes;
 pub mod random;
 pub mod sandbox;
+pub mod writable;
 
 use std::io::Write;
 use std::sync::mpsc;

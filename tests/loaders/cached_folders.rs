@@ -7,6 +7,7 @@ use crate::common::faulty::Faulty;
 use crate::common::mounts::{Kind, Mounted};
 use crate::common::objects::Faults;
 use crate::common::sandbox::without;
+use crate::common::writable::{Writable, Writes};
 use crate::common::{skip, within};
 use std::fs;
 use std::path::Path;
@@ -16,6 +17,8 @@ use uringload::config::{Cause, DiskCache};
 use uringload::dataset::Dataset;
 use uringload::{ErrorKind, Loader};
 
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
 const EOPNOTSUPP: i32 = 95;
 
 /// Reads epochs with a cache in `folder`. Returns what the route says of it, and the share of bytes that came from it.
@@ -110,6 +113,31 @@ fn full_in_the_middle() {
         assert_eq!(segments(small.path()).len(), 1);
         let (_, hits) = read(&dataset, (small.path(), 64 * MIB), 1);
         assert!((0.05..0.6).contains(&hits), "{hits}");
+    });
+}
+
+/// Neither `O_DIRECT` nor `fallocate(2)`, and writes that fail or never end.
+#[test]
+fn over_a_network() {
+    within(BOUND, || {
+        for (good, then, words) in [
+            (u64::MAX, Writes::Good, None),
+            (60, Writes::Fail(ENOSPC), Some("takes no more (No space left on device")),
+            (60, Writes::Fail(EROFS), Some("takes no more (Read-only file system")),
+            (60, Writes::Hang, Some("takes no more (a write does not end)")),
+        ] {
+            let Ok(disk) = Writable::mount().map_err(skip) else { return };
+            let (_, dataset) = mixed(16);
+            disk.after(good, then);
+            let mut expected = vec!["cannot reserve room"];
+            expected.extend(words);
+            let (told, _) = read(&dataset, (disk.path(), 64 * MIB), 3);
+            assert_told(&told, &expected);
+            if then != Writes::Hang {
+                let (_, hits) = read(&dataset, (disk.path(), 64 * MIB), 1);
+                assert!(if then == Writes::Good { hits == 1.0 } else { hits > 0.0 && hits < 0.9 }, "{then:?}: {hits}");
+            }
+        }
     });
 }
 
