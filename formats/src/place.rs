@@ -1,10 +1,12 @@
 //! A place: what a user names, and what lies below it. Who wants to know whether something is there, or what is in a
 //! folder, asks here; `index::headers` opens what is there. It is a path of a file system, or an object of a store.
 
+mod again;
 pub(crate) mod listed;
 mod listing;
 mod tree;
 
+pub(crate) use again::again;
 pub(crate) use listing::{Listing, Walk};
 pub(crate) use tree::Tree;
 

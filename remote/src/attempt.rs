@@ -4,7 +4,7 @@
 use crate::address::Addresses;
 use crate::connection::{Connection, Peer, Proxy};
 use crate::endpoint::Endpoint;
-use crate::exchange::{HEAD_BYTES_MAX, Head};
+use crate::exchange::{BUSY, HEAD_BYTES_MAX, Head};
 use crate::tls::Trust;
 use rustix::event::PollFlags;
 use std::io::{self, ErrorKind};
@@ -15,7 +15,7 @@ use uringload_core::store::Interrupt;
 use uringload_core::store::{Class, Failure};
 
 /// Longest wait for an address to answer, in all for the addresses of a host.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_LIMIT: Duration = Duration::from_secs(8);
 /// The same for one of several addresses.
 const ADDRESS_LIMIT: Duration = Duration::from_secs(3);
 /// The same for what answers at once or not at all: the metadata of a machine in a cloud.
@@ -367,13 +367,18 @@ fn dial(
 fn through(proxy: &str, head: &Head, have: usize) -> Result<(), Failure> {
     match head.status {
         200 if head.is_page || have > head.bytes => {
-            Err(Failure::new(Class::Storage, format!("the proxy {proxy} answered 200 text/html"))
+            Err(Failure::new(Class::Foreign, format!("the proxy {proxy} answered 200 text/html"))
                 .with_remedy("check the proxy, or name the host in NO_PROXY"))
         }
         200..=299 => Ok(()),
         407 => Err(Failure::new(Class::Refused, format!("the proxy {proxy} asks who you are"))
             .with_remedy("write user and password into the URL of the proxy")),
-        status => Err(Failure::new(Class::Storage, format!("the proxy {proxy} answered {status}"))),
+        status => {
+            let is_final = (400..500).contains(&status) && !BUSY.contains(&status);
+            let class = if is_final { Class::Foreign } else { Class::Storage };
+            let remedy = "check the proxy, or name the host in NO_PROXY";
+            Err(Failure::new(class, format!("the proxy {proxy} answered {status}")).with_remedy(remedy))
+        }
     }
 }
 

@@ -127,6 +127,7 @@ fn failed(broken: Broken, peer: &Peer, interrupt: &Interrupt) -> Failure {
         Broken::Ended { error: Some(error), .. } => Failure::io(format!("{} did not answer", peer.host), error),
         Broken::Ended { error: None, .. } => {
             Failure::new(Class::Storage, format!("{} ended the connection instead of answering", peer.host))
+                .with_remedy("check the endpoint, its port, and whether it wants https")
         }
     }
 }

@@ -11,6 +11,8 @@ use uringload_core::store::{Class, Failure};
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Most fields of a head.
 pub const FIELDS_MAX: usize = 100;
+/// Statuses of servers that ask for fewer requests, or cannot answer now.
+pub const BUSY: [u16; 6] = [408, 429, 500, 502, 503, 504];
 /// The longest that a server may ask to wait.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
@@ -293,7 +295,7 @@ fn contradiction(what: &str) -> Failure {
 }
 
 fn no_http(what: String) -> Failure {
-    Failure::new(Class::Storage, what).with_remedy("check the endpoint, its port, and whether it wants https")
+    Failure::new(Class::Foreign, what).with_remedy("check the endpoint, its port, and whether it wants https")
 }
 
 /// Takes the chunks of a body apart.

@@ -157,7 +157,7 @@ impl Store {
             is_throttled |= failure.class() == Class::Throttled;
             let limit = match failure.class() {
                 Class::Throttled => THROTTLED_FOR,
-                Class::Storage => UNREACHED_FOR,
+                Class::Storage | Class::Foreign => UNREACHED_FOR,
                 _ => return Err(failure),
             };
             let until = Instant::now() + failure.after().unwrap_or_default().max(pause).min(PAUSE_MAX);

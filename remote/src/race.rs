@@ -3,7 +3,7 @@
 //! and the others are closed. There is one place for the bytes, and one thread that writes to it.
 
 use crate::attempt::{Attempt, Broken, Ways};
-use crate::exchange::{Asked, ContentRange, Ends, Head, Taken};
+use crate::exchange::{Asked, BUSY, ContentRange, Ends, Head, Taken};
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -18,8 +18,6 @@ const ALL_MAX: usize = 8;
 const CONNECTING: u32 = 4;
 /// How long a body is looked at before it is said to drip.
 const DRIP_WINDOW: Duration = Duration::from_millis(500);
-/// Statuses of servers that ask for fewer requests.
-pub const BUSY: [u16; 6] = [408, 429, 500, 502, 503, 504];
 
 /// What is asked for.
 #[derive(Clone, Copy)]

@@ -88,7 +88,7 @@ fn refused(said: &str, as_whom: &str, remedy: &'static str) -> Failure {
 }
 
 fn page() -> Failure {
-    Failure::new(Class::Storage, "the answer is a page for people (text/html), perhaps a proxy's")
+    Failure::new(Class::Foreign, "the answer is a page for people (text/html), perhaps a proxy's")
         .with_remedy("check the endpoint and the proxy")
 }
 

@@ -240,7 +240,7 @@ impl Store {
             if let (301 | 302 | 303 | 307 | 308, Some(location)) = (status, location) {
                 redirections += 1;
                 if redirections > REDIRECTIONS_MAX {
-                    return Err(Failure::new(Class::Storage, "the request is redirected in a circle")
+                    return Err(Failure::new(Class::Foreign, "the request is redirected in a circle")
                         .with_remedy("check the endpoint"));
                 }
                 target = target.redirected(&location)?;
@@ -375,8 +375,8 @@ impl store::Store for Store {
     }
 
     /// Nothing is asked twice, except over another connection where one that waited was dead, where the answer
-    /// contradicts the question, after one sign of another region, another clock or expired credentials, and up to five
-    /// redirections.
+    /// contradicts the question or is none, after one sign of another region, another clock or expired credentials, and
+    /// up to five redirections.
     fn read(
         &self,
         key: &[u8],
@@ -390,7 +390,9 @@ impl store::Store for Store {
         }
         let asked = Asked { offset, bytes: into.len() as u64, expected };
         let read = match self.read_once(key, &asked, into, false, interrupt) {
-            Err(failure) if failure.class() == Class::Corrupt => self.read_once(key, &asked, into, true, interrupt),
+            Err(failure) if matches!(failure.class(), Class::Corrupt | Class::Foreign) => {
+                self.read_once(key, &asked, into, true, interrupt)
+            }
             read => read,
         };
         // Also where it failed: no one may end a socket that is not this read's any more.
@@ -481,7 +483,10 @@ impl Base {
 impl Target {
     /// Where `location` points to. Another host gets no credentials, and no TLS is given up.
     fn redirected(&self, location: &str) -> std::result::Result<Target, Failure> {
-        let wrong = || Failure::new(Class::Storage, "the request is redirected to a place that is none");
+        let wrong = || {
+            Failure::new(Class::Foreign, "the request is redirected to a place that is none")
+                .with_remedy("check the endpoint")
+        };
         if let Some(path) = location.strip_prefix('/').filter(|path| !path.starts_with('/')) {
             let (path, query) = path.split('#').next().unwrap_or_default().split_once('?').unwrap_or((path, ""));
             let mut target = Target {
@@ -501,7 +506,7 @@ impl Target {
         let peer = peer_of(&url).ok_or_else(wrong)?;
         if self.peer.is_secure && !peer.is_secure {
             let what = format!("the request is redirected to {}, without TLS", peer.host);
-            return Err(Failure::new(Class::Refused, what));
+            return Err(Failure::new(Class::Refused, what).with_remedy("check the endpoint"));
         }
         let mut path = "/".to_owned();
         encode_path(url.key(), &mut path);

@@ -19,6 +19,8 @@ const INCOMING_BYTES: usize = 36 << 10;
 const INCOMING_BYTES_MAX: usize = 256 << 10;
 /// What is encrypted at a time: a record.
 const RECORD_BYTES: usize = 16 << 10;
+/// What to do where TLS is not spoken.
+const NO_TLS: &str = "check the port, or whether the endpoint is http://";
 /// What a record is longer than what it holds, at most.
 const OVERHEAD_BYTES: usize = 256;
 
@@ -139,7 +141,7 @@ impl Session {
             match self.fill(&mut socket) {
                 Ok(0) => {
                     let what = format!("{host} ended the connection while shaking hands for TLS");
-                    return Err(Failure::new(Class::Storage, what));
+                    return Err(Failure::new(Class::Storage, what).with_remedy(NO_TLS));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -332,11 +334,14 @@ fn told(host: &str, error: io::Error) -> Failure {
 fn broken(host: &str, error: rustls::Error) -> Failure {
     if matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) {
         let failure = Failure::new(Class::Unavailable, format!("the certificate of {host} is not trusted"));
-        return failure.with_source(error).with_remedy("give the certificate of its authority as ca_file=, in PEM");
+        return failure
+            .with_source(error)
+            .with_remedy("give the certificate of its authority as ca_file= (--ca-file), in PEM");
     }
     if matches!(error, rustls::Error::InvalidMessage(_)) {
         let failure = Failure::new(Class::Unavailable, format!("{host} does not speak TLS there"));
-        return failure.with_source(error).with_remedy("check the port, or whether the endpoint is http://");
+        return failure.with_source(error).with_remedy(NO_TLS);
     }
-    Failure::new(Class::Storage, format!("TLS with {host} failed")).with_source(error)
+    let failure = Failure::new(Class::Foreign, format!("TLS with {host} failed")).with_source(error);
+    failure.with_remedy("check the endpoint, its port, and which versions of TLS it speaks")
 }

@@ -5,9 +5,9 @@
 //! its failure, have succeeded several times. If there are no other reads, a probe is made: a read at a random place of
 //! the root, into the memory of the waiting read. It avoids files with reads in flight, because one of those may never
 //! end. Where a server asks for fewer requests, or credentials have expired, other reads prove nothing: then time alone
-//! decides.
+//! decides. Where every answer says that waiting will hardly help, that time is short.
 
-use super::classes::{Class, asked_pause};
+use super::classes::{Class, asked_pause, is_hopeless};
 use super::pending::Pending;
 use super::{REPAIRS, Reactor};
 use crate::dataset::{FileId, FileTable};
@@ -35,6 +35,9 @@ const PAUSE_ASKED_MAX: Duration = Duration::from_secs(60);
 
 /// The part of the reads in flight that is left if the machine has no room for more.
 const HALF: f64 = 0.5;
+
+/// Longest outage of a root whose every answer says that waiting will hardly help.
+const HOPELESS_MAX: Duration = Duration::from_secs(10);
 
 /// Retries before a probe is made. Most errors that pass have passed by then.
 const RETRIES_BEFORE_PROBES: u32 = 2;
@@ -68,6 +71,8 @@ struct Root {
     worked: Option<Instant>,
     /// The first failure after that.
     down_since: Option<Instant>,
+    /// The first failure since which all say that waiting will hardly help.
+    hopeless_since: Option<Instant>,
     /// Whether a probe is in flight.
     is_probed: bool,
 }
@@ -166,8 +171,8 @@ impl Outages {
     fn worked(&mut self, root: usize, began: Instant) {
         let root = &mut self.roots[root];
         root.worked = root.worked.max(Some(began));
-        if root.down_since.is_some_and(|since| since < began) {
-            root.down_since = None;
+        for since in [&mut root.down_since, &mut root.hopeless_since] {
+            *since = since.filter(|since| *since >= began);
         }
     }
 
@@ -370,13 +375,15 @@ impl Reactor {
             return Ok(());
         }
         self.give_way(class, engine);
-        let asked = asked_pause(&source);
-        let root = files.root_of(file);
+        let (asked, root) = (asked_pause(&source), files.root_of(file));
+        let is_hopeless = is_hopeless(&source, self.stats.count.bytes_read.get() > 0);
         let error = read_error(source, files, &read);
         let known = &mut self.outages.roots[root];
         if class != Class::Machine {
             known.down_since.get_or_insert(now);
+            known.hopeless_since = known.hopeless_since.or(Some(now)).filter(|_| is_hopeless);
         }
+        let is_lost = known.hopeless_since.is_some_and(|since| now.saturating_duration_since(since) >= HOPELESS_MAX);
         let trouble = self.outages.troubles.entry(tag).or_insert_with(|| Trouble {
             class,
             root,
@@ -404,8 +411,8 @@ impl Reactor {
             _ => known.down_since.unwrap_or(now),
         };
         let (timeout, lasting) = (self.outages.timeout, now.saturating_duration_since(since));
-        if timeout.is_some_and(|timeout| lasting >= timeout) {
-            let ended = ended_by(class, error.clone(), lost, (files, root), lasting);
+        if is_lost || timeout.is_some_and(|timeout| lasting >= timeout) {
+            let ended = ended_by(class, error.clone(), lost, (files, root), (lasting, is_lost));
             if self.is_reader() {
                 // Others may read from other roots, so only this request fails.
                 self.outages.forget(tag);
@@ -560,7 +567,7 @@ fn ended_by(
     error: Error,
     lost: Option<String>,
     (files, root): (&FileTable, usize),
-    lasting: Duration,
+    (lasting, is_lost): (Duration, bool),
 ) -> Error {
     let seconds = lasting.as_secs_f64();
     if class == Class::Machine {
@@ -575,9 +582,10 @@ fn ended_by(
         let remedy = match class {
             Class::Throttled => "the server asks for fewer requests: read with fewer ranks or a smaller queue_depth",
             Class::Expired => "renew the credentials",
-            _ => "see whether the server can be reached, and gives the objects to these credentials",
+            _ => error.remedy().unwrap_or("see whether the server can be reached, and gives the objects"),
         };
-        let remedy = format!("{remedy}; resume from the last state, or raise outage_timeout to wait longer");
+        let or = if is_lost { "" } else { ", or raise outage_timeout to wait longer" };
+        let remedy = format!("{remedy}; resume from the last state{or}");
         return Error::new(error.kind(), what).with_path(&files.roots()[root]).with_source(error).with_remedy(remedy);
     }
     let lost = lost.map_or(String::new(), |lost| format!(": {lost}"));

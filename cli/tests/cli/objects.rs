@@ -1,11 +1,14 @@
 //! Datasets by URL: as their folders, whatever the server does, and what is wrong is told without a secret.
 
+mod unreachable;
+
 use super::common::archive::Archive;
 use super::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Child;
 use std::time::{Duration, Instant};
 use uringload_objects::{Options, Server};
 
@@ -104,6 +107,16 @@ fn unsigned(arguments: &str, endpoint: &str) -> Command {
     let mut command = uringload(arguments);
     command.env_clear().env("AWS_ENDPOINT_URL", endpoint).env("AWS_EC2_METADATA_DISABLED", "true");
     command
+}
+
+/// Runs a command that measures images in two classes, for some seconds, until some batches have come.
+fn begun(command: &mut Command) -> Child {
+    let pages = tempfile::tempdir().unwrap();
+    let options = "--batch-size 2 --emulate-step 20 --memory-limit 512KiB --epochs 1 --no-raw --json -";
+    command.args(options.split(' ')).arg(format!("--share-stats={}", pages.path().display()));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_batches(pages.path(), 1);
+    child
 }
 
 /// Digest of a `bench` in JSON: sum, and number of samples.
@@ -295,11 +308,8 @@ fn objects_that_change_in_mid_run_are_told() {
         let far = Far::of_images(120, "");
         let pages = tempfile::tempdir().unwrap();
         let quarantine = pages.path().join("bad.jsonl");
-        let options = "--batch-size 2 --emulate-step 20 --memory-limit 512KiB --epochs 1 --no-raw --json -";
-        let mut command = far.far(&format!("bench AT/class {options} --on-error {on_error}"));
-        command.arg("--quarantine").arg(&quarantine).arg(format!("--share-stats={}", pages.path().display()));
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        wait_for_batches(pages.path(), 1);
+        let mut command = far.far(&format!("bench AT/class --on-error {on_error}"));
+        let child = begun(command.arg("--quarantine").arg(&quarantine));
         far.ask("POST", "/_replace/bucket/class/dog/119.jpg", b"");
         far.ask("POST", "/_replace/bucket/class/dog/117.jpg", b"shorter");
         let output = child.wait_with_output().unwrap();

@@ -17,6 +17,9 @@ pub enum Class {
     Throttled,
     /// The way to the server broke: refused, reset, no progress, a name that is not resolved.
     Storage,
+    /// What answers is no server of objects: it does not speak HTTP, sends in a circle, or is a proxy with a page for
+    /// people. That seldom passes by itself.
+    Foreign,
     /// The credentials have expired, and no newer ones are there yet.
     Expired,
     /// There is no such object or bucket.
@@ -118,7 +121,7 @@ impl Failure {
     /// The library's error of what belongs to no object.
     pub fn into_placeless_error(self) -> Error {
         let kind = match self.class {
-            Class::Throttled | Class::Storage => ErrorKind::Io,
+            Class::Throttled | Class::Storage | Class::Foreign => ErrorKind::Io,
             Class::Expired | Class::Refused => ErrorKind::PermissionDenied,
             Class::Missing => ErrorKind::NotFound,
             Class::Changed => ErrorKind::Changed,

@@ -1,27 +1,15 @@
 //! The bytes of an object of a store, read while a dataset is opened: headers, directories and indexes.
 
-use crate::place::{Far, Tree};
+use crate::place::{Far, Tree, again};
 use crate::watched::asking;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 use uringload_core::store::{Class, Failure, Interrupt, Version};
 use uringload_sys::file::Identity;
 
 /// Bytes that are read where fewer are wanted: what stands near a header is looked at next, and a request takes as long
 /// as this many bytes at some 10 MB/s, which a single one gives.
 const PIECE_BYTES: u64 = 256 << 10;
-
-/// How long requests are tried again that a server throttles, or has no credentials for, and those that do not reach
-/// it. The first may be asked to wait for seconds; where there is no network, a user wants to know soon.
-const THROTTLED_FOR: Duration = Duration::from_secs(60);
-const UNREACHED_FOR: Duration = Duration::from_secs(5);
-
-/// The pause before a request is made again, what it grows by, and the longest one that the server does not ask for.
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_GROWS: u32 = 2;
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The device of an object: no file has it.
 pub(super) const OBJECT_DEVICE: (u32, u32) = (u32::MAX, u32::MAX);
@@ -91,47 +79,25 @@ impl Object {
 
     /// Reads all of `into`, and asks again for what did not come.
     fn fill(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let (begun, mut failures, mut done) = (Instant::now(), 0, 0);
+        let mut done = 0;
         while done < into.len() {
-            let _asking = asking(&self.tree.shown(&self.key));
-            let at = offset + done as u64;
-            let read = self.tree.store().read(&self.key, at, &mut into[done..], self.version, &Interrupt::new());
-            match read {
-                Ok(read) if read.total.is_some_and(|total| total != self.size) => {
-                    let failure = Failure::new(Class::Changed, "the object has another size than when it was listed");
-                    return Err(self.failed(failure.with_remedy("open the dataset again")));
-                }
-                Ok(read) if read.bytes > 0 => done += read.bytes,
-                Ok(_) => {
-                    failures += 1;
-                    if begun.elapsed() > UNREACHED_FOR {
-                        return Err(self.failed(Failure::new(Class::Storage, "no byte of the object comes")));
-                    }
-                    sleep(pause(failures));
-                }
-                Err(failure) => {
-                    let limit = match failure.class() {
-                        Class::Throttled | Class::Expired => THROTTLED_FOR,
-                        Class::Storage | Class::Corrupt => UNREACHED_FOR,
-                        _ => return Err(self.failed(failure)),
-                    };
-                    failures += 1;
-                    let pause = failure.after().unwrap_or_default().max(pause(failures));
-                    if begun.elapsed() + pause > limit {
-                        return Err(self.failed(failure));
-                    }
-                    sleep(pause);
-                }
-            }
+            let read = again(|| self.read_some(&mut into[done..], offset + done as u64));
+            done += read.map_err(|failure| io::Error::other(failure.into_error(&self.tree.shown(&self.key))))?;
         }
         Ok(())
     }
 
-    fn failed(&self, failure: Failure) -> io::Error {
-        io::Error::other(failure.into_error(&self.tree.shown(&self.key)))
+    /// Reads at least a byte.
+    fn read_some(&self, into: &mut [u8], offset: u64) -> Result<usize, Failure> {
+        let _asking = asking(&self.tree.shown(&self.key));
+        let read = self.tree.store().read(&self.key, offset, into, self.version, &Interrupt::new())?;
+        if read.total.is_some_and(|total| total != self.size) {
+            let failure = Failure::new(Class::Changed, "the object has another size than when it was listed");
+            return Err(failure.with_remedy("open the dataset again"));
+        }
+        if read.bytes == 0 {
+            return Err(Failure::new(Class::Storage, "no byte of the object comes"));
+        }
+        Ok(read.bytes)
     }
-}
-
-fn pause(failures: u32) -> Duration {
-    PAUSE.saturating_mul(PAUSE_GROWS.saturating_pow(failures.saturating_sub(1))).min(PAUSE_MAX)
 }

@@ -1,6 +1,7 @@
 //! What lies in a store. Each question is answered from what was listed before, where that covers it.
 
 use super::Stat;
+use super::again::again;
 use super::listing::Listing;
 use crate::watched::asking;
 use std::collections::{BTreeMap, HashMap};
@@ -201,7 +202,11 @@ impl Tree {
 
     /// Asks for the first byte: a store without a listing has no folders.
     fn ask_for_object(&self, key: &[u8]) -> Result<Option<Found>, Failure> {
-        match self.store.read(key, 0, &mut [0], None, &Interrupt::new()) {
+        let ask = || {
+            let _asking = asking(&self.shown(key));
+            self.store.read(key, 0, &mut [0], None, &Interrupt::new())
+        };
+        match self.rested(|| again(ask)) {
             Ok(read) => {
                 let (bytes, version) = (read.total.unwrap_or(read.bytes as u64), read.version);
                 Ok(Some((Stat { is_folder: false, is_file: true, bytes }, version)))
@@ -212,18 +217,23 @@ impl Tree {
     }
 
     fn list(&self, prefix: &[u8], folders: bool, take: &mut dyn FnMut(Page) -> ControlFlow<()>) -> Result<(), Failure> {
+        let asking = asking(&self.shown(prefix));
+        let options = ListOptions { folders, ..ListOptions::default() };
+        let mut take = |page| {
+            asking.again();
+            take(page)
+        };
+        self.rested(|| self.store.list(prefix, &options, &Interrupt::new(), &mut take)).map(drop)
+    }
+
+    /// What `ask` is answered, or why the last one was not if that was a moment ago.
+    fn rested<T>(&self, ask: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let last = self.known().failed.clone();
         if let Some((_, failure)) = last.filter(|(when, _)| when.elapsed() < REST) {
             return Err(failure);
         }
-        let asking = asking(&self.shown(prefix));
-        let options = ListOptions { folders, ..ListOptions::default() };
-        let listed = self.store.list(prefix, &options, &Interrupt::new(), &mut |page| {
-            asking.again();
-            take(page)
-        });
-        listed.map(drop).inspect_err(|failure| {
-            if matches!(failure.class(), Class::Storage | Class::Throttled) {
+        ask().inspect_err(|failure| {
+            if matches!(failure.class(), Class::Storage | Class::Foreign | Class::Throttled) {
                 self.known().failed = Some((Instant::now(), failure.clone()));
             }
         })

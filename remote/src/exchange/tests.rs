@@ -82,15 +82,15 @@ fn another_version_is_a_change() {
 #[test]
 fn a_head_is_bounded() {
     let endless = format!("HTTP/1.1 200 x\r\nA: {}", "x".repeat(HEAD_BYTES_MAX));
-    assert_eq!(Head::parse(endless.as_bytes()).unwrap_err().class(), Class::Storage);
+    assert_eq!(Head::parse(endless.as_bytes()).unwrap_err().class(), Class::Foreign);
     let long = format!("200 x\r\nA: {}", "x".repeat(HEAD_BYTES_MAX));
-    assert_eq!(head(&long).unwrap_err().class(), Class::Storage);
+    assert_eq!(head(&long).unwrap_err().class(), Class::Foreign);
     let fields = |count: usize| format!("200 x{}\r\nContent-Length: 0", "\r\nA: b".repeat(count - 1));
     assert!(head(&fields(FIELDS_MAX)).is_ok());
-    assert_eq!(head(&fields(FIELDS_MAX + 1)).unwrap_err().class(), Class::Storage);
+    assert_eq!(head(&fields(FIELDS_MAX + 1)).unwrap_err().class(), Class::Foreign);
     for text in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "SSH-2.0-x\r\n\r\n", "\0\0\0", "<html>", "HTTP/1.1 101 x\r\n\r\n"]
     {
-        assert_eq!(Head::parse(text.as_bytes()).unwrap_err().class(), Class::Storage, "{text:?}");
+        assert_eq!(Head::parse(text.as_bytes()).unwrap_err().class(), Class::Foreign, "{text:?}");
     }
 }
 

@@ -76,7 +76,7 @@ fn another_host_gets_no_credentials() {
     assert_eq!(to("https://other/x?y").unwrap(), ("other".into(), "/x".into(), "y".into(), false));
     assert_eq!(to("http://other/x").unwrap_err().class(), Class::Refused);
     for wrong in ["", "//other/x", "ftp://other/x", "https:///x"] {
-        assert_eq!(to(wrong).unwrap_err().class(), Class::Storage, "{wrong}");
+        assert_eq!(to(wrong).unwrap_err().class(), Class::Foreign, "{wrong}");
     }
     let signed = AccessOptions {
         credentials: Some(Credentials::Keys { key_id: "AKID".into(), secret: "hush".into(), token: None }),

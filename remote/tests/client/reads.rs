@@ -347,7 +347,7 @@ fn redirections_are_followed_without_credentials() {
     assert_eq!((away[0].target.as_str(), away[0].field("authorization")), ("/else?sig=hush", ""));
     let failure = read(&store, b"circle", 0, 1).unwrap_err();
     assert!(failure.to_string().contains("in a circle"), "{failure}");
-    assert_eq!(read(&store, b"nowhere", 0, 1).unwrap_err().class(), Class::Storage);
+    assert_eq!(read(&store, b"nowhere", 0, 1).unwrap_err().class(), Class::Foreign);
 }
 
 #[test]

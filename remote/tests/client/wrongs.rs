@@ -84,7 +84,7 @@ fn what_is_no_http_or_has_no_end() {
         [long, many, "SSH-2.0-OpenSSH\r\n".into(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), "\0\0\0\0\0\0".into()]
     {
         let (failure, _, _) = failed(move |_| text(start.clone()));
-        assert_eq!(failure.class(), Class::Storage, "{failure}");
+        assert_eq!(failure.class(), Class::Foreign, "{failure}");
     }
     let start = Instant::now();
     let (failure, _, _) = failed(|_| {

@@ -95,16 +95,8 @@ impl Server {
         self.shared.tune([(name, value)])
     }
 
-    /// Waits until the server stops, which takes a signal.
-    pub fn wait(mut self) {
-        if let Some(acceptor) = self.acceptor.take() {
-            let _ = acceptor.join();
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
+    /// Ends it: no one listens any more, and its connections break off.
+    pub fn stop(&mut self) {
         *lock(&self.shared.stopped) = true;
         self.shared.stop.notify_all();
         // Wakes the thread that accepts.
@@ -116,6 +108,19 @@ impl Drop for Server {
         for socket in lock(&self.shared.connections).values().filter_map(Weak::upgrade) {
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Waits until the server stops, which takes a signal.
+    pub fn wait(mut self) {
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
