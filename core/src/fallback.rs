@@ -121,6 +121,14 @@ pub enum Cause {
     Cache,
     /// What is read of objects is not, or not all, kept on a local disk.
     DiskCache,
+    /// Objects have neither ETag nor date, so it is not noticed if they change.
+    Unversioned,
+    /// Objects have weak ETags, which prove nothing.
+    WeakEtag,
+    /// The clock of this machine is not that of a store.
+    Clock,
+    /// A bucket is in another region than was said.
+    Region,
     /// There is no memory to read neighbouring samples together.
     Locality,
     /// Indexes cannot be written to the folder of a dataset's shards.
@@ -175,6 +183,10 @@ impl Cause {
             Cause::ReadOnce => "reads that leave nothing in the page cache",
             Cause::Cache => "the dataset in memory",
             Cause::DiskCache => "objects kept on a local disk",
+            Cause::Unversioned => "objects with versions",
+            Cause::WeakEtag => "strong ETags",
+            Cause::Clock => "this machine's clock",
+            Cause::Region => "the region that was said",
             Cause::Locality => "long reads of what lies together",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes beside the shards",
@@ -196,9 +208,7 @@ impl Cause {
         match (self, errno) {
             (Cause::RingSetup, Some(EPERM | EACCES)) => (RING_DENIED, RING_DENIED_REMEDY),
             (Cause::RingSetup, Some(ENOSYS)) => (RING_ABSENT, RING_ABSENT_REMEDY),
-            (Cause::RingSetup, Some(ENOMEM)) => {
-                ("no memory for the ring under the locked-memory limit", MEMLOCK_REMEDY)
-            }
+            (Cause::RingSetup, Some(ENOMEM)) => ("no room for the ring under the locked-memory limit", MEMLOCK_REMEDY),
             (Cause::RingSetup, Some(EMFILE)) => ("no file descriptor left for the ring", NOFILE_REMEDY),
             (Cause::RingSetup, _) => ("the kernel refused a ring", RING_ABSENT_REMEDY),
             // Seen on Linux 6.18: FUSE files can be polled, so even a worker reads them as if without waiting, and what
@@ -262,6 +272,7 @@ impl Cause {
                 "harmless, but other files may leave the page cache; use Linux 6.15 or later with ext4, xfs or btrfs",
             ),
             (Cause::DiskCache, _) => ("the folder takes no more", "make room on its disk"),
+            (Cause::Unversioned | Cause::WeakEtag | Cause::Clock | Cause::Region, _) => self.words_of_stores(),
             (Cause::Cache | Cause::Locality, _) => ("memory has no room for all of it", "raise memory_limit"),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
             (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
@@ -290,6 +301,21 @@ impl Cause {
             }
             (Cause::ForeignIndex, _) => ("others may write an index", "delete it, and index again"),
             (Cause::Gds(cause), _) => cause.words(),
+        }
+    }
+
+    fn words_of_stores(self) -> (&'static str, &'static str) {
+        match self {
+            Cause::Unversioned => (
+                "they have neither ETag nor date, so it is not noticed if they change",
+                "leave them as they are while they are read",
+            ),
+            Cause::WeakEtag => (
+                "the objects have weak ETags, which prove nothing",
+                "harmless as long as no object is replaced twice in a second",
+            ),
+            Cause::Clock => ("they differ by minutes", "set the clock of this machine (chronyd, systemd-timesyncd)"),
+            _ => ("the bucket is there", "give region= (--region), which saves a request"),
         }
     }
 }
@@ -344,6 +370,10 @@ mod tests {
         Cause::ReadOnce,
         Cause::Cache,
         Cause::DiskCache,
+        Cause::Unversioned,
+        Cause::WeakEtag,
+        Cause::Clock,
+        Cause::Region,
         Cause::Locality,
         Cause::IndexPlace,
         Cause::ForeignIndex,

@@ -11,6 +11,7 @@ pub use interrupt::Interrupt;
 pub use uploads::Uploads;
 pub use version::{Known, Version};
 
+use crate::Fallback;
 use std::fmt::{self, Debug};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -62,8 +63,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         None
     }
 
-    /// What happened that a user should know, each kind once.
-    fn notes(&self) -> Vec<Note> {
+    /// What was found otherwise than it should be, each once.
+    fn notes(&self) -> Vec<Fallback> {
         Vec::new()
     }
 
@@ -189,34 +190,4 @@ pub struct Listed {
     pub objects: u64,
     /// Objects of 0 bytes with a `/` at the end, which stand for folders: left out.
     pub markers: u64,
-}
-
-/// What happened that a user should know; each is noted once a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Note {
-    /// Objects have neither ETag nor date, so it is not noticed if they change.
-    NoVersion = 0,
-    /// Objects have weak ETags, which prove nothing: their date and size are compared instead.
-    WeakEtag = 1,
-    /// The clock of this machine is wrong; requests are signed by the server's.
-    ClockOff = 2,
-    /// The bucket is in another region than was said, and was asked there.
-    OtherRegion = 3,
-}
-
-impl Note {
-    /// All of them.
-    pub const ALL: [Note; 4] = [Note::NoVersion, Note::WeakEtag, Note::ClockOff, Note::OtherRegion];
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Note::NoVersion => "the objects have neither ETag nor date: it is not noticed if they change",
-            Note::WeakEtag => "the objects have weak ETags: their date and size are compared instead",
-            Note::ClockOff => "the clock of this machine is wrong: requests are signed by the server's clock",
-            Note::OtherRegion => "the bucket is in another region than was said: it is asked there",
-        })
-    }
 }

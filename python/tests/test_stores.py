@@ -125,6 +125,19 @@ def test_what_cannot_be_reached_is_told(serve: Callable[..., dict[str, Any]]) ->
         uringload.Dataset("hf://datasets/a/b")
 
 
+def test_a_clock_that_is_wrong_is_logged_once_with_both_times(
+    serve: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    reach = {**serve("--keys", "AKIDEXAMPLE:secret", "--clock", "3600"), "anonymous": False}
+    with caplog.at_level("WARNING", "uringload"):
+        assert delivered("s3://bucket/train", **reach)[1] == 120
+    (told,) = (one.message for one in caplog.records if "clock" in one.message)
+    here, there = told.split("here it is ")[1].split(", and there ")
+    assert here.endswith(" GMT") and " GMT; set the clock" in there and here[:25] != there[:25]
+
+
 def test_what_is_kept_on_a_disk_is_not_asked_for_again(
     serve: Callable[..., dict[str, Any]], tmp_path: pathlib.Path
 ) -> None:

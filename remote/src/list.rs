@@ -10,9 +10,10 @@ use crate::url::{Scheme, encode_query};
 use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
+use uringload_core::Cause;
 use uringload_core::store::Interrupt;
 use uringload_core::store::{Class, Failure};
-use uringload_core::store::{ListOptions, Listed, Note, Object, Page};
+use uringload_core::store::{ListOptions, Listed, Object, Page};
 
 /// Longest page, in bytes: 1000 keys of 1 KiB, each letter encoded, are 3 MiB; Azure gives 5000.
 const PAGE_BYTES_MAX: usize = 32 << 20;
@@ -97,7 +98,7 @@ impl Store {
             return Err(corrupt("says that the next page is this one"));
         }
         if page.has_weak_etag {
-            self.note(Note::WeakEtag);
+            self.note(Cause::WeakEtag);
         }
         if page.objects.iter().any(|object| !object.key.starts_with(prefix)) {
             return Err(corrupt("has a key that was not asked for"));

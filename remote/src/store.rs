@@ -17,17 +17,19 @@ use base64::prelude::BASE64_STANDARD;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use uringload_core::Result;
 use uringload_core::store::Interrupt;
-use uringload_core::store::{self, Counts, Known, ListOptions, Listed, Note, Page, Read, Version};
+use uringload_core::store::{self, Counts, Known, ListOptions, Listed, Page, Read, Version};
 use uringload_core::store::{Class, Failure};
+use uringload_core::{Cause, Fallback, Result};
 
 /// Redirections that are followed for one request.
 const REDIRECTIONS_MAX: usize = 5;
 /// The clock of a server is believed up to a difference of a day, in seconds.
 const SKEW_SECONDS_MAX: i64 = 86_400;
+/// What is noted, each by the bit of its place.
+const NOTED: [Cause; 4] = [Cause::Unversioned, Cause::WeakEtag, Cause::Clock, Cause::Region];
 
 /// A bucket, a container or a host.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub struct Store {
     account: String,
     base: Mutex<Arc<Base>>,
     notes: AtomicU32,
+    /// The time of the server when it refused ours, in seconds since 1970.
+    heard: AtomicI64,
     pub(crate) endpoint: Endpoint,
 }
 
@@ -112,9 +116,9 @@ impl Store {
             return Err(Failure::new(Class::Invalid, what).with_remedy("use https://, or say allow_http"));
         }
         let desk = access.desk(url.scheme(), &account);
-        let (base, notes) = (Mutex::new(Arc::new(base)), AtomicU32::new(0));
+        let (base, notes, heard) = (Mutex::new(Arc::new(base)), AtomicU32::new(0), AtomicI64::new(0));
         let (url, access, endpoint) = (url.clone(), access.clone(), Endpoint::default());
-        Ok(Store { url, access, desk, account, base, notes, endpoint })
+        Ok(Store { url, access, desk, account, base, notes, heard, endpoint })
     }
 
     /// The URL that it was opened with.
@@ -163,14 +167,14 @@ impl Store {
 
     fn note_version(&self, has_weak_etag: bool, version: Option<Version>) {
         match version.map(Version::known_by) {
-            None => self.note(Note::NoVersion),
-            Some(Known::Modified) if has_weak_etag => self.note(Note::WeakEtag),
+            None => self.note(Cause::Unversioned),
+            Some(Known::Modified) if has_weak_etag => self.note(Cause::WeakEtag),
             _ => {}
         }
     }
 
-    pub(crate) fn note(&self, note: Note) {
-        let bit = 1 << note as u32;
+    pub(crate) fn note(&self, cause: Cause) {
+        let bit = NOTED.iter().position(|noted| *noted == cause).map_or(0, |place| 1 << place);
         // A look first: a write of all threads to one word costs more.
         if self.notes.load(Ordering::Relaxed) & bit == 0 {
             self.notes.fetch_or(bit, Ordering::Relaxed);
@@ -231,7 +235,7 @@ impl Store {
                 is_moved = true;
                 base = Arc::new(Base::new(&self.url, &self.access, &self.account, region.clone())?);
                 target = base.target(&self.url, key, query);
-                self.note(Note::OtherRegion);
+                self.note(Cause::Region);
                 if let Some(mut kept) = lock(&self.base, BRIEF) {
                     *kept = base.clone();
                 }
@@ -294,10 +298,12 @@ impl Store {
 
     /// Notes how far the server's clock is ahead; whether that is new.
     fn learn_clock(&self, date: Option<i64>) -> bool {
-        let Some(ahead) = date.map(|date| date - clock::now()).filter(|ahead| ahead.abs() <= SKEW_SECONDS_MAX) else {
+        let ahead = |date: i64| (date, date - clock::now());
+        let Some((date, ahead)) = date.map(ahead).filter(|(_, ahead)| ahead.abs() <= SKEW_SECONDS_MAX) else {
             return false;
         };
-        self.note(Note::ClockOff);
+        self.heard.store(date, Ordering::Relaxed);
+        self.note(Cause::Clock);
         let before = self.access.inner().skew.swap(ahead, Ordering::Relaxed);
         (before - ahead).abs() > 1
     }
@@ -433,9 +439,24 @@ impl store::Store for Store {
         Some(self.endpoint.counts(self.base().ok()?.host.clone()))
     }
 
-    fn notes(&self) -> Vec<Note> {
+    fn notes(&self) -> Vec<Fallback> {
         let noted = self.notes.load(Ordering::Relaxed);
-        Note::ALL.into_iter().filter(|&note| noted & 1 << note as u32 != 0).collect()
+        let noted = NOTED.iter().enumerate().filter(|(place, _)| noted & 1 << place != 0);
+        let told = noted.map(|(_, &cause)| match cause {
+            Cause::Unversioned => Fallback::new(cause, "objects as they come", None),
+            Cause::WeakEtag => Fallback::new(cause, "their dates and sizes", None),
+            Cause::Clock => {
+                let there = self.heard.load(Ordering::Relaxed);
+                let here = there - self.access.inner().skew.load(Ordering::Relaxed);
+                let reason = format!("here it is {}, and there {}", clock::http(here), clock::http(there));
+                Fallback::new(cause, "the server's clock", None).with_reason(reason)
+            }
+            _ => {
+                let region = self.base().map_or(String::new(), |base| base.region.clone());
+                Fallback::new(cause, format!("the region {region}"), None)
+            }
+        });
+        told.collect()
     }
 }
 

@@ -4,6 +4,7 @@ use super::fingerprint::Fingerprint;
 use super::sample::FileId;
 use super::stamp::Stamp;
 use crate::place::{Place, Tree};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -204,6 +205,13 @@ impl FileTable {
     /// Takes what did not go as asked.
     pub(crate) fn take_fallback(&mut self) -> Option<Fallback> {
         self.fallback.take().map(|fallback| *fallback)
+    }
+
+    /// What the stores found otherwise than it should be.
+    pub(crate) fn notes(&self) -> Vec<Fallback> {
+        let mut seen = HashSet::new();
+        let stores = self.stores.iter().flatten().map(|prefix| prefix.tree.store());
+        stores.filter(|store| seen.insert(Arc::as_ptr(store).cast::<()>())).flat_map(|store| store.notes()).collect()
     }
 
     /// Number of files.

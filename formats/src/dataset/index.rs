@@ -80,7 +80,8 @@ impl Index {
     /// Of a format of that name, with these files, columns and number of samples; the samples have 0 bytes together
     /// until `bytes` is set.
     pub fn new(format: &'static str, mut files: FileTable, schema: Schema, samples: u64) -> Index {
-        let fallbacks = files.take_fallback().into_iter().collect();
+        let mut fallbacks = files.notes();
+        fallbacks.extend(files.take_fallback());
         Index {
             format,
             files: Arc::new(files),
