@@ -1,6 +1,7 @@
 //! Datasets by URL: as their folders, whatever the server does, and what is wrong is told without a secret.
 
 mod unreachable;
+mod ways;
 
 use super::common::archive::Archive;
 use super::*;

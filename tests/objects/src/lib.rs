@@ -13,6 +13,7 @@ mod store;
 mod listing;
 mod sign;
 mod stats;
+mod azure;
 mod s3;
 mod reply;
 mod server;

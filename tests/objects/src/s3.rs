@@ -1,5 +1,6 @@
 //! What S3 answers to each request.
 
+use crate::azure;
 use crate::fault::Kind;
 use crate::http::Request;
 use crate::listing::Listing;
@@ -136,6 +137,9 @@ fn list(request: &Request, fault: Option<Kind>, store: &Store) -> Result<Reply, 
     has(store, bucket)?;
     if request.parameter("location").is_some() {
         return Ok(Reply::xml(200, &format!("<LocationConstraint {NAMESPACE}/>")));
+    }
+    if azure::is_list(request) {
+        return Ok(azure::list(request, bucket, store));
     }
     if request.parameter("list-type") != Some("2") {
         return refused(501, "NotImplemented", "Only ListObjectsV2 is implemented: list-type=2");
