@@ -108,6 +108,40 @@ fn the_cpp_example_makes_tensors_of_a_dataset_of_its_own() {
     assert_eq!(run(&program, &records(folder.path())), format!("elements {}, bytes {}\n", 256 * 4, 7 * 150));
 }
 
+/// A URL gives what its folder gives, whatever the server does, and what is wrong is a kind and a message.
+#[cfg(feature = "remote")]
+#[test]
+fn a_url_gives_what_the_folder_gives() {
+    use uringload_objects::{Options, Server};
+    if !has("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("cc", "gnu11", &Path::new(CAPI).join("tests/objects.c"), folder.path());
+    let train = folder.path().join("root/bucket/train");
+    for number in 0..60_usize {
+        let class = train.join(format!("c{}", number % 3));
+        fs::create_dir_all(&class).expect("a folder");
+        fs::write(class.join(format!("{number:03}.dat")), vec![number as u8; 1000 + 997 * number]).expect("a file");
+    }
+    let root = folder.path().join("root");
+    let server = Server::start(Options::parse(["--root", root.to_str().expect("text")]).expect("options"));
+    let server = server.expect("a server");
+    let reach = format!("{{\"endpoint\": \"{}\", \"anonymous\": true}}", server.url());
+    let url = |key: &str| PathBuf::from(format!("s3://bucket/{key}"));
+    let near = run_with(&program, &[&train, Path::new("{}")]);
+    assert!(near.lines().count() == 60 && near.contains(" label "), "{near}");
+    assert_eq!(run_with(&program, &[&url("train"), Path::new(&reach)]), near);
+    server.tune("fault", "503=10:0,reset=5,short=5").expect("faults");
+    server.tune("attempts", "2").expect("faults");
+    assert_eq!(run_with(&program, &[&url("train"), Path::new(&reach)]), near);
+    let faults = server.stats().faults;
+    assert!(faults.contains_key("503") && faults.contains_key("reset"), "{faults:?}");
+    let output = Command::new(&program).args([&url("trian"), Path::new(&reach)]).output().expect("it starts");
+    let told = told(&output);
+    assert!(output.status.code() == Some(1) && told.starts_with("NotFound: s3://bucket/trian: "), "{told}");
+}
+
 /// As another library imports them: only by Arrow's specification, after the batch was freed.
 #[test]
 fn arrays_of_arrow_are_what_the_specification_says() {
