@@ -70,7 +70,8 @@ impl Paths {
         let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
         let found = found.retain(fits, |_| true);
         if found.files.is_empty() {
-            let error = Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]));
+            let kind = self.named.first().map_or("folder", Place::kind);
+            let error = Error::new(ErrorKind::Empty, format!("the {kind} has no .{} file", extensions[0]));
             let left_out = found.skips.describe();
             return Err(error.with_path(place).with_remedy(format!("name the files themselves; left out: {left_out}")));
         }

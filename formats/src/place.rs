@@ -61,6 +61,15 @@ impl Place {
         self.far.as_ref()
     }
 
+    /// What messages call it where it lacks something.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.far {
+            None => "folder",
+            Some(far) if far.key.is_empty() => "bucket",
+            Some(_) => "prefix",
+        }
+    }
+
     /// What messages call it.
     pub(crate) fn path(&self) -> &Path {
         &self.path

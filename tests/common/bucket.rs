@@ -14,10 +14,11 @@ use uringload::store::{Class, Failure, Interrupt, Known, ListOptions, Listed, Ob
 /// Entries of a page.
 const PAGE: usize = 7;
 
-/// The files of a folder, called `s3://bucket/NAME`.
+/// The files of a folder, called `s3://bucket/NAME` unless the store has another name.
 #[derive(Debug, Default)]
 pub struct Bucket {
     root: PathBuf,
+    name: &'static str,
     /// Requests for a page, and for bytes.
     pub lists: AtomicU64,
     pub reads: AtomicU64,
@@ -25,7 +26,11 @@ pub struct Bucket {
 
 impl Bucket {
     pub fn of(root: &Path) -> Arc<Bucket> {
-        Arc::new(Bucket { root: root.to_path_buf(), ..Bucket::default() })
+        Bucket::called("bucket", root)
+    }
+
+    pub fn called(name: &'static str, root: &Path) -> Arc<Bucket> {
+        Arc::new(Bucket { root: root.to_path_buf(), name, ..Bucket::default() })
     }
 
     /// All objects whose keys begin with this, in order.
@@ -57,7 +62,7 @@ fn version(found: &fs::Metadata) -> Version {
 
 impl Store for Bucket {
     fn shown(&self, key: &[u8]) -> PathBuf {
-        format!("s3://bucket/{}", String::from_utf8_lossy(key)).into()
+        format!("s3://{}/{}", self.name, String::from_utf8_lossy(key)).into()
     }
 
     fn read(

@@ -114,6 +114,37 @@ fn bad_listings_are_told_with_their_place() {
     assert!(dataset::open(&[&file], &other).is_ok());
 }
 
+/// Where the URL of a listing leads to another store than the one that was listed, nothing is read of it.
+#[test]
+fn a_listing_of_another_bucket_is_refused() {
+    let (root, bucket, file) = bucket();
+    list_objects("s3://bucket/train", &file, &options(&bucket)).unwrap();
+    let other = Bucket::called("other", &root.path().join("store"));
+    let error = opened(&file, &other).expect_err("it is of another bucket");
+    assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(&*file)), "{error}");
+    assert!(error.to_string().contains("the listing is of s3://bucket/, which is s3://other/ here"), "{error}");
+    assert!(error.remedy().is_some_and(|help| help.contains("list the objects again")), "{error}");
+    let asked = [&other.lists, &other.reads].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(asked, [0, 0]);
+    assert_eq!(update_listing(&file, &options(&other)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn an_empty_bucket_is_no_folder() {
+    let root = tempfile::tempdir().unwrap();
+    let (bucket, file) = (Bucket::of(root.path()), root.path().with_extension("uls"));
+    let told = |error: Error| (error.kind(), error.to_string());
+    let empty = (ErrorKind::Empty, "s3://bucket/: the bucket has no object".to_owned());
+    for format in ["folder", "tar", "jsonl", "npy"] {
+        let error = dataset::open(&["s3://bucket/"], &options(&bucket).format(format)).expect_err("it is empty");
+        assert_eq!(told(error), empty, "{format}");
+    }
+    assert_eq!(told(opened("s3://bucket/", &bucket).expect_err("it is empty")), empty);
+    assert_eq!(told(list_objects("s3://bucket/", &file, &options(&bucket)).expect_err("it is empty")), empty);
+    let error = dataset::open(&["s3://bucket/"], &options(&bucket).format("mds")).expect_err("it is empty");
+    assert!(error.to_string().starts_with("s3://bucket/: there is no index.json"), "{error}");
+}
+
 #[test]
 fn what_cannot_be_listed_is_refused() {
     let (root, bucket, file) = bucket();

@@ -96,6 +96,9 @@ pub(super) fn measure(far: &Far) -> Measured {
 
 /// The error of a key that no object has, and no folder. Its advice has the first part of the key that is not there.
 pub(crate) fn absent(place: &Place) -> Error {
+    if place.bytes().is_empty() {
+        return Error::new(ErrorKind::Empty, "the bucket has no object").with_path(place);
+    }
     let error = Error::new(ErrorKind::NotFound, "there is no such object, and no folder of this name").with_path(place);
     let Some((folder, missing)) = (1..)
         .map_while(|folders| Some((place.above(folders)?, place.above(folders - 1)?)))

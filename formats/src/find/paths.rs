@@ -234,7 +234,9 @@ impl FoundFiles {
 
     fn finish(mut self, place: &Place) -> Result<FoundFiles> {
         if self.files.is_empty() {
-            let error = Error::new(ErrorKind::Empty, "the folder has no file").with_path(place);
+            let file = if place.as_far().is_some() { "object" } else { "file" };
+            let what = format!("the {} has no {file}", place.kind());
+            let error = Error::new(ErrorKind::Empty, what).with_path(place);
             let left_out = self.skips.describe();
             return Err(if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) });
         }

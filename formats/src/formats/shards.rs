@@ -7,6 +7,7 @@ mod units;
 mod zipped;
 
 use crate::dataset::{FileId, FileTable, Fingerprint, Index, SampleId, Schema, Span, too_many_files};
+use crate::find::objects::absent;
 use crate::find::paths::thread_count;
 use crate::find::patterns::{Argument, expand};
 use crate::index::headers;
@@ -15,7 +16,7 @@ use crate::place::Place;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
@@ -355,7 +356,10 @@ pub(crate) fn find_indexes(named: &[Place]) -> Result<Vec<Place>> {
 }
 
 fn index_of(place: Place) -> Result<Place> {
-    let stat = place.stat().map_err(|source| Error::io("cannot find", source).with_path(&place))?;
+    let stat = place.stat().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound if place.as_far().is_some() => absent(&place),
+        _ => Error::io("cannot find", source).with_path(&place),
+    })?;
     if !stat.is_folder {
         return Ok(place);
     }
@@ -363,7 +367,7 @@ fn index_of(place: Place) -> Result<Place> {
     if index.is_there() {
         return Ok(index);
     }
-    let error = Error::new(ErrorKind::NotFound, "the folder has no index.json").with_path(&place);
+    let error = Error::new(ErrorKind::NotFound, "there is no index.json").with_path(&place);
     let names = place.list().into_iter().flatten().flatten().map(|entry| entry.name());
     let mut parts: Vec<String> = names
         .filter(|name| place.join(name).join(INDEX_NAME).is_there())
