@@ -262,7 +262,7 @@ pub struct Index {
     #[arg(long, value_name = "CHAR")]
     pub delimiter: Option<String>,
     /// Where to put an index if its file's own folder is not writable.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub index_cache: Option<PathBuf>,
     /// Scan files that have an index already.
     #[arg(long)]

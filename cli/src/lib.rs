@@ -36,11 +36,11 @@ mod verify_order;
 pub use launchers::VARIABLES as RANK_VARIABLES;
 
 use arguments::{Arguments, Command};
-use clap::{ColorChoice, FromArgMatches};
+use clap::{Arg, ArgMatches, ColorChoice, FromArgMatches, ValueHint};
 use failure::{Exit, Failure};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use uringload::config::Shuffle;
 use uringload::{Error, ErrorKind};
@@ -68,11 +68,15 @@ const PANICKED: u8 = 101;
 fn run_here(arguments: Vec<OsString>) -> u8 {
     // Help is written while arguments are parsed, so this one is looked for before.
     let words: Vec<String> = arguments.iter().filter_map(|word| word.to_str()).map(str::to_owned).collect();
-    let parsed = examples::whole().color(help_color(&words)).try_get_matches_from(arguments);
-    let code = match parsed.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches)) {
-        Ok(arguments) => {
+    let mut whole = examples::whole().color(help_color(&words));
+    let parsed = whole.try_get_matches_from_mut(arguments).and_then(|mut matches| {
+        let sound = apart(&words).and_then(|()| near(&whole, &matches));
+        Arguments::from_arg_matches_mut(&mut matches).map(|arguments| (arguments, sound))
+    });
+    let code = match parsed {
+        Ok((arguments, sound)) => {
             output::set_colored(output::is_colored(arguments.color));
-            ended(apart(&words).map_err(Failure::from).and_then(|()| command(arguments.command)))
+            ended(sound.map_err(Failure::from).and_then(|()| command(arguments.command)))
         }
         Err(refused) => {
             // Help goes to stdout, parse errors go to stderr; if that is closed, they are lost.
@@ -119,6 +123,27 @@ fn apart(words: &[String]) -> Result<(), Error> {
         Err(_) => return Ok(()),
     };
     Err(error)
+}
+
+/// What is a file or a folder by its hint is on this machine: of a URL, a folder such as `s3:` would be made.
+fn near(command: &clap::Command, matches: &ArgMatches) -> Result<(), Error> {
+    let is_local = |arg: &&Arg| matches!(arg.get_value_hint(), ValueHint::FilePath | ValueHint::DirPath);
+    for arg in command.get_arguments().filter(is_local) {
+        let paths = matches.try_get_many::<PathBuf>(arg.get_id().as_str()).ok().flatten();
+        if paths.into_iter().flatten().any(|path| is_url(path)) {
+            let name = arg.get_long().map_or_else(|| arg.to_string(), |long| format!("--{long}"));
+            let what = format!("{name} is of this machine, and a URL was given");
+            let error = Error::new(ErrorKind::InvalidArgument, what);
+            return Err(error.with_remedy("name a path, and copy what is there to or from the store"));
+        }
+    }
+    let inner = matches.subcommand().and_then(|(name, inner)| Some((command.find_subcommand(name)?, inner)));
+    inner.map_or(Ok(()), |(command, inner)| near(command, inner))
+}
+
+fn is_url(path: &Path) -> bool {
+    let scheme = path.to_str().and_then(|text| text.split_once("://")).map_or("", |(scheme, _)| scheme);
+    !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn command(mut command: Command) -> Done {

@@ -93,6 +93,8 @@ impl Settable for DiskCache {
             _ => text(name, kind, value)?,
         };
         let parts = given.rsplit_once(':').filter(|(folder, _)| !folder.is_empty());
+        // Of a URL, a folder such as `s3:` would be made.
+        let parts = parts.filter(|(folder, _)| !folder.contains("://"));
         let (folder, bytes) = parts.ok_or_else(|| wrong(name, value, kind.wanted()))?;
         let bytes = parse_bytes(bytes).map_err(|why| wrong(name, value, &format!("{}: {why}", kind.wanted())))?;
         Ok(DiskCache::new(folder, bytes))

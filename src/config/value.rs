@@ -131,7 +131,7 @@ impl Kind {
             Kind::Bytes => "bytes, or such as \"4GiB\"",
             Kind::Seconds => "a number of seconds, or null",
             Kind::Word | Kind::Path => "a text",
-            Kind::Room => "a folder and bytes, such as \"/nvme/cache:100GiB\"",
+            Kind::Room => "a folder of a local disk and bytes, such as \"/nvme/cache:100GiB\"",
             Kind::Failures => "a number of samples, or a share of them such as 0.01",
         }
     }

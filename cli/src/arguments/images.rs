@@ -1,7 +1,7 @@
 //! Options for columns of encoded images.
 
 use super::{help, parse_bytes};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uringload::config::ImageCache;
@@ -34,7 +34,7 @@ pub struct Images {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "transform")]
     pub cache_images: Option<u64>,
     /// Keep them in files below this folder, where other processes and later runs find them: they share the bytes.
-    #[arg(long, value_name = "DIR", requires = "cache_images")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "cache_images")]
     pub cache_images_dir: Option<PathBuf>,
     /// Transform a column (repeat): a chain as of --transform, or for columns that follow images "mask(jpg)",
     /// "boxes(jpg)", "labels(boxes)", for labels "mix(jpg, classes=1000, cutmix=1)", for arrays of numbers

@@ -20,7 +20,7 @@ pub struct Pack {
     pub paths: Vec<PathBuf>,
     /// The folder for the shards: empty, new, or that of an earlier pack, which is continued. Also one of a store:
     /// s3://BUCKET/FOLDER.
-    #[arg(value_name = "DST", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub folder: PathBuf,
     #[command(flatten)]
     pub shards: Shards,

@@ -1,5 +1,6 @@
 //! Datasets by URL: as their folders, whatever the server does, and what is wrong is told without a secret.
 
+mod places;
 mod unreachable;
 mod ways;
 
