@@ -1,5 +1,6 @@
 //! Datasets by URL: as their folders, whatever the server does, and what is wrong is told without a secret.
 
+mod changes;
 mod places;
 mod unreachable;
 mod ways;
@@ -369,6 +370,7 @@ fn what_is_wrong_is_told_with_a_remedy_and_without_a_secret() {
         (list("s3://bucket/tar/2.tar"), 1, vec!["s3://bucket/tar/2.tar: ", "there is no 2.tar in s3://bucket/tar"]),
         (list("s3://empty"), 1, vec!["s3://empty"]),
         (list("s3://bucket/tar/{0..9}.tar"), 1, vec!["s3://bucket/tar/2.tar"]),
+        (list("s3://bucket--use1-az4--x-s3/class"), 1, vec!["bucket--use1-az4--x-s3 is a bucket of S3 Express"]),
         (list("s3://"), 2, vec!["s3://"]),
         (list("hf://datasets/some"), 2, vec!["hf://datasets/some"]),
         (list(&format!("{url}/bucket/gone?X-Amz-Signature=hush")), 2, vec!["/bucket/gone: ", "400"]),
