@@ -288,6 +288,9 @@ impl Look {
             .map(|file| files.name(file))
             .filter_map(|name| name.strip_suffix(b".idx").or(name.strip_suffix(b"index.json")))
             .collect();
+        if indexes.is_empty() {
+            return;
+        }
         let shows = |name: &str, place: &Place| {
             let format = self.formats.iter().find(|format| format.name == name);
             format.is_some_and(|format| matches!(format.shows, Shows::Path(shows) if shows(place, options)))
@@ -301,11 +304,11 @@ impl Look {
             let name = files.name(file);
             let Some(stem) = name.strip_suffix(b".bin") else { continue };
             let folder = &name[..name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
-            let place = files.at(file);
-            if indexes.contains(stem) && shows("tokens", &place) {
+            if indexes.contains(stem) && shows("tokens", &files.at(file)) {
                 self.shown[file.0 as usize].vote = tokens;
             } else if indexes.contains(folder) {
-                let is_listed = known.entry(place.folder()).or_insert_with_key(|folder| shows("litdata", folder));
+                let folder = files.at(file).folder();
+                let is_listed = known.entry(folder).or_insert_with_key(|folder| shows("litdata", folder));
                 if *is_listed {
                     self.shown[file.0 as usize].vote = litdata;
                 }
@@ -400,9 +403,13 @@ impl Look {
 
     /// Files and the first of them for each vote.
     fn votes(&self) -> BTreeMap<Vote, (u64, FileId)> {
-        let mut votes = BTreeMap::new();
-        for (file, shown) in self.shown.iter().enumerate().filter(|(_, shown)| shown.role == Role::Data) {
-            votes.entry(shown.vote).or_insert((0, FileId(file as u32))).0 += 1;
+        let (mut votes, mut first) = (BTreeMap::new(), 0);
+        for alike in self.shown.chunk_by(|one, other| one == other) {
+            if alike[0].role == Role::Data {
+                // Fits: a table has fewer than 2^32 files.
+                votes.entry(alike[0].vote).or_insert((0, FileId(first as u32))).0 += alike.len() as u64;
+            }
+            first += alike.len();
         }
         votes
     }

@@ -61,8 +61,7 @@ impl Objects {
 
 /// `instances_train2017.json` of COCO, and `_annotations.coco.json` of those who write its format.
 fn is_coco(name: &[u8]) -> bool {
-    let base = base_of(name);
-    base.ends_with(b".json") && (base.starts_with(b"instances_") || base.ends_with(b".coco.json"))
+    name.ends_with(b".json") && (name.ends_with(b".coco.json") || base_of(name).starts_with(b"instances_"))
 }
 
 /// What the image is called that has these labels, without its extension.

@@ -2,6 +2,7 @@
 
 use crate::find::names::has_extension;
 use crate::format::{Format, Shows};
+use std::borrow::Cow;
 
 /// What a file is in its dataset, judging by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +46,12 @@ impl Shown {
 }
 
 /// Endings of pictures, sound and film, which are samples as they are.
-const MEDIA: [&[u8]; 20] = [
-    b"jpg", b"jpeg", b"png", b"webp", b"gif", b"bmp", b"tif", b"tiff", b"ppm", b"pgm", b"jp2", b"jxl", b"wav", b"flac",
-    b"mp3", b"ogg", b"opus", b"mp4", b"webm", b"mkv",
+///
+/// Filled up with dots, which no ending has, so that each is compared at once.
+const MEDIA: [[u8; 4]; 20] = [
+    *b"jpg.", *b"jpeg", *b"png.", *b"webp", *b"gif.", *b"bmp.", *b"tif.", *b"tiff", *b"ppm.", *b"pgm.", *b"jp2.",
+    *b"jxl.", *b"wav.", *b"flac", *b"mp3.", *b"ogg.", *b"opus", *b"mp4.", *b"webm", *b"mkv.",
 ];
-/// Longest of these.
-const MEDIA_BYTES: usize = 4;
 
 /// Names of tables and arrays that accompany samples, up to the first dot.
 const LABELS: [&str; 14] = [
@@ -233,23 +234,30 @@ pub(super) fn of_name(name: &[u8], formats: &[Format]) -> Shown {
     if let Some(vote) = of_store(name) {
         return Shown::data(vote);
     }
-    let lower = String::from_utf8_lossy(base).to_lowercase();
-    let is = |role| Shown { role, vote: by_ending(&lower, formats) };
+    let lower = &*lowered(base);
+    let is = |role| Shown { role, vote: by_ending(lower, formats) };
     if lower.ends_with(".uidx") || lower == crate::find::names::MANIFEST_NAME {
         return is(Role::Index);
     }
-    if is_companion(&lower, formats) {
+    if is_companion(lower, formats) {
         return is(Role::Companion);
     }
     let stem = lower.split('.').next().unwrap_or_default();
-    let vote = by_ending(&lower, formats);
+    let vote = by_ending(lower, formats);
     if LABELS.contains(&stem) && stem.len() < lower.len() {
         return Shown { role: Role::Labels, vote };
     }
-    let is_document = matches!(vote, Vote::Whole) && has_any(&lower, &DOCUMENTS)
+    let is_document = matches!(vote, Vote::Whole) && has_any(lower, &DOCUMENTS)
         // Beside data, they are what a program keeps: vocabularies, weights, the state of an optimizer.
         || vote == unread("pickle");
     if is_document { Shown { role: Role::Document, vote } } else { Shown::data(vote) }
+}
+
+/// A name in lower case. Most are, and few are not ASCII.
+fn lowered(name: &[u8]) -> Cow<'_, str> {
+    let is_lower = name.iter().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+    let same = if is_lower { str::from_utf8(name).ok() } else { None };
+    same.map_or_else(|| String::from_utf8_lossy(name).to_lowercase().into(), Cow::Borrowed)
 }
 
 /// Whether only the first bytes show what files of such a name are: others use it too.
@@ -261,11 +269,10 @@ pub(super) fn is_loose(name: &[u8]) -> bool {
 /// Whether a name is that of a picture, sound or film.
 pub(super) fn is_media(name: &[u8]) -> bool {
     let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else { return false };
-    let ending = &name[dot + 1..];
-    if ending.len() > MEDIA_BYTES {
-        return false;
-    }
-    MEDIA.iter().any(|known| ending.eq_ignore_ascii_case(known))
+    let (mut ending, its) = ([b'.'; 4], &name[dot + 1..]);
+    let Some(first) = ending.get_mut(..its.len()) else { return false };
+    first.copy_from_slice(its);
+    MEDIA.contains(&ending.map(|byte| byte.to_ascii_lowercase()))
 }
 
 /// The vote of a file in a store of many files, by the names of its folders.
@@ -285,7 +292,7 @@ fn is_companion(lower: &str, formats: &[Format]) -> bool {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']) && !is_data(rest, formats))
     };
     COMPANIONS.contains(&lower)
-        || COMPANION_ENDINGS.iter().any(|ending| lower.ends_with(ending))
+        || COMPANION_ENDINGS.iter().any(|ending| lower.as_bytes().ends_with(ending.as_bytes()))
         || WRITTEN_FOR_PEOPLE.iter().any(is_for_people)
         || lower.starts_with("_committed_")
         || lower.starts_with("_started_")
@@ -324,5 +331,27 @@ fn by_ending(lower: &str, formats: &[Format]) -> Vote {
 }
 
 fn has_any(lower: &str, extensions: &[&str]) -> bool {
-    extensions.iter().any(|extension| has_extension(lower.as_bytes(), extension))
+    lower.rsplit_once('.').is_some_and(|(_, ending)| extensions.contains(&ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::find::names::drawn_names;
+
+    #[test]
+    fn names_say_the_same_however_they_are_looked_at() {
+        let media = MEDIA.map(|ending| String::from_utf8(ending.to_vec()).unwrap().replace('.', ""));
+        let mut parts: Vec<&str> = media.iter().map(|ending| &**ending).collect();
+        parts.extend([".jpg", "k", "i\u{307}", "ss", "txt", "json"]);
+        for name in drawn_names(2, &parts) {
+            let plain = String::from_utf8_lossy(&name).to_lowercase();
+            assert_eq!(lowered(&name), plain, "{name:?}");
+            let ending = name.iter().rposition(|&byte| byte == b'.').map(|dot| name[dot + 1..].to_ascii_lowercase());
+            let is_one = ending.as_ref().is_some_and(|its| media.iter().any(|known| known.as_bytes() == its));
+            assert_eq!(is_media(&name), is_one, "{name:?}");
+            let is_document = DOCUMENTS.iter().any(|known| has_extension(plain.as_bytes(), known));
+            assert_eq!(has_any(&plain, &DOCUMENTS), is_document, "{name:?}");
+        }
+    }
 }

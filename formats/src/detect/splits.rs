@@ -3,8 +3,10 @@
 
 use super::nearest::nearest;
 use crate::dataset::FileId;
+use crate::find::names::base_of;
 use crate::find::paths::FoundFiles;
 use crate::place::Place;
+use memchr::memchr_iter;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -82,10 +84,11 @@ impl Splits {
         if by_folder.is_some() || !by_names {
             return by_folder;
         }
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for &file in &files {
-            *counts.entry(named(found.files.name(file)).unwrap_or_else(|| OTHERS.into())).or_default() += 1;
+            *counts.entry(named(found.files.name(file))).or_default() += 1;
         }
+        let counts: BTreeMap<String, u64> = counts.into_iter().map(|(name, files)| (name.into(), files)).collect();
         // Files for a test beside others, too: those are for training.
         let is_told = |name: &&String| *name != OTHERS && *name != WORDS[0][0];
         let is_split = counts.len() >= 2 && counts.keys().any(|name| is_told(&name));
@@ -130,7 +133,7 @@ impl Splits {
         let all = (0..found.files.len() as u32).map(FileId);
         match self.by {
             By::Name => {
-                let is_of = |file| named(found.files.name(file)).unwrap_or_else(|| OTHERS.into()) == *name;
+                let is_of = |file| named(found.files.name(file)) == *name;
                 Ok(Chosen::Files(all.map(is_of).collect()))
             }
             By::Folder(depth) if depth > 0 && columns => {
@@ -172,30 +175,40 @@ fn add(counts: &mut BTreeMap<String, u64>, (name, files): &(Vec<u8>, u64)) {
 
 /// The folder at a depth, if the file is below it.
 fn folder_at(path: &[u8], depth: usize) -> Option<&[u8]> {
-    let mut components = path.split(|&byte| byte == b'/');
-    let folder = components.nth(depth)?;
-    components.next().map(|_| folder)
+    let (mut slashes, mut start) = (memchr_iter(b'/', path), 0);
+    if depth > 0 {
+        start = slashes.nth(depth - 1)? + 1;
+    }
+    slashes.next().map(|end| &path[start..end])
 }
 
 /// The split that a folder's name means: a word for one, or such a word before a number or a second word, as in
 /// `train2017`, `test-images` and `val_256`.
 fn word_of(name: &str) -> Option<usize> {
-    let lower = name.to_ascii_lowercase();
-    let first = lower.split(|letter: char| !letter.is_ascii_alphanumeric()).next().unwrap_or_default();
-    of_word(first)
+    words(name.as_bytes()).next().and_then(of_word)
 }
 
-fn of_word(word: &str) -> Option<usize> {
-    let is_one = |word: &str| WORDS.iter().position(|words| words.contains(&word));
-    is_one(word).or_else(|| is_one(word.trim_end_matches(|letter: char| letter.is_ascii_digit())))
+fn words(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.split(|byte| !byte.is_ascii_alphanumeric())
 }
 
-/// The split that a file's name contains as a word: `train-00000-of-00005.parquet`, `c4-validation.00001.json`.
-fn named(name: &[u8]) -> Option<String> {
-    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
-    let lower = String::from_utf8_lossy(base).to_ascii_lowercase();
-    let mut words = lower.split(|letter: char| !letter.is_ascii_alphanumeric());
-    words.find_map(of_word).map(|split| WORDS[split][0].to_owned())
+fn of_word(word: &[u8]) -> Option<usize> {
+    // Most words begin with another letter than all of these.
+    if !word.first().is_some_and(|first| b"tvdehu".contains(&first.to_ascii_lowercase())) {
+        return None;
+    }
+    let of = |word: &[u8]| {
+        let is_one = |known: &&str| known.as_bytes().eq_ignore_ascii_case(word);
+        WORDS.iter().position(|words| words.iter().any(is_one))
+    };
+    let letters = word.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |last| last + 1);
+    of(word).or_else(|| of(&word[..letters]))
+}
+
+/// What the split is called that a file's name contains as a word: `train-00000-of-00005.parquet`,
+/// `c4-validation.00001.json`; or what others are called.
+fn named(name: &[u8]) -> &'static str {
+    words(base_of(name)).find_map(of_word).map_or(OTHERS, |split| WORDS[split][0])
 }
 
 /// Whether a table has more than a word for a split in its names: for tests.
@@ -211,6 +224,27 @@ fn splits_of(names: &[&str]) -> Option<BTreeMap<String, u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::find::names::drawn_names;
+
+    #[test]
+    fn a_word_is_a_split_whatever_is_around_it() {
+        let parts: Vec<&str> =
+            WORDS.iter().flat_map(|words| words.iter().copied()).chain(["data", "2017", "v"]).collect();
+        for name in drawn_names(3, &parts) {
+            let lower = String::from_utf8_lossy(base_of(&name)).to_ascii_lowercase();
+            let split = |word: &str| {
+                let of = |word: &str| WORDS.iter().find(|words| words.contains(&word)).map(|words| words[0]);
+                of(word).or_else(|| of(word.trim_end_matches(|letter: char| letter.is_ascii_digit())))
+            };
+            let wanted = lower.split(|letter: char| !letter.is_ascii_alphanumeric()).find_map(split);
+            assert_eq!(named(&name), wanted.unwrap_or(OTHERS), "{name:?}");
+            for depth in 0..3 {
+                let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
+                let folder = parts.get(depth).copied().filter(|_| depth + 1 < parts.len());
+                assert_eq!(folder_at(&name, depth), folder, "{name:?} {depth}");
+            }
+        }
+    }
 
     #[test]
     fn folders_and_names_are_splits_where_they_are_words_for_them() {

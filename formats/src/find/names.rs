@@ -25,10 +25,17 @@ pub(crate) fn elsewhere(named: &Path) -> Option<&'static str> {
     REMOTE.iter().find(|(known, _)| scheme.eq_ignore_ascii_case(known)).map(|(_, remedy)| *remedy)
 }
 
-/// Whether a file name has this extension, in any case.
+/// Whether a file name has this extension, in any case: one with a dot is none.
+#[inline]
 pub(crate) fn has_extension(name: &[u8], extension: &str) -> bool {
-    let dot = name.iter().rposition(|&byte| byte == b'.');
-    dot.is_some_and(|dot| name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
+    let Some((stem, end)) = name.len().checked_sub(extension.len()).map(|at| name.split_at(at)) else { return false };
+    stem.last() == Some(&b'.') && end.eq_ignore_ascii_case(extension.as_bytes()) && !extension.contains('.')
+}
+
+/// Whether a name ends so, in any case.
+#[inline]
+pub(crate) fn ends_like(name: &[u8], ending: &[u8]) -> bool {
+    name.len().checked_sub(ending.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(ending))
 }
 
 /// The last component of a name.
@@ -71,9 +78,53 @@ fn is_metadata(name: &[u8]) -> bool {
     first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__")
 }
 
+/// Names drawn by a seed, of parts that decide what they are, in several cases and with any bytes between them.
+#[cfg(test)]
+pub(crate) fn drawn_names(seed: u64, parts: &[&str]) -> Vec<Vec<u8>> {
+    let mut state = seed;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) as usize % below
+    };
+    let mut name = || {
+        let mut name = Vec::new();
+        for _ in 0..=draw(5) {
+            match draw(8) {
+                0 => name.push(draw(256) as u8),
+                1 => name.extend_from_slice([&b"."[..], b"/", b"-", b"_", b".."][draw(5)]),
+                2 => name.extend(parts[draw(parts.len())].to_uppercase().bytes()),
+                3 => name.extend(format!("{:05}", draw(100_000)).bytes()),
+                4 => name.extend(
+                    "\u{212a}\u{130}\u{df}".chars().nth(draw(3)).iter().flat_map(|it| it.to_string().into_bytes()),
+                ),
+                _ => name.extend(parts[draw(parts.len())].bytes()),
+            }
+        }
+        name
+    };
+    (0..40_000).map(|_| name()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endings_are_what_they_are_in_lower_case() {
+        let endings = ["tar", "gz", "npy", "t", "", "tar.gz", ".tar.gz", "-of-"];
+        for name in drawn_names(1, &endings) {
+            let lower = name.to_ascii_lowercase();
+            let last = lower.iter().rposition(|&byte| byte == b'.').map(|dot| &lower[dot + 1..]);
+            for ending in endings {
+                assert_eq!(has_extension(&name, ending), last == Some(ending.as_bytes()), "{name:?} {ending}");
+                assert_eq!(
+                    ends_like(&name, ending.as_bytes()),
+                    lower.ends_with(ending.as_bytes()),
+                    "{name:?} {ending}"
+                );
+            }
+        }
+    }
 
     /// Results of webdataset 1.0.2, and of DALI for names that begin with a dot.
     #[test]

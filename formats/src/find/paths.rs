@@ -102,6 +102,9 @@ impl FoundFiles {
     /// root.
     pub(crate) fn name_in_pattern(&self, file: FileId) -> Cow<'_, [u8]> {
         let name = self.files.name(file);
+        if self.matched.is_empty() {
+            return name.into();
+        }
         match self.matched.get(&self.files.root_of(file)) {
             None => name.into(),
             Some(matched) => matched.join(OsStr::from_bytes(name)).into_os_string().into_vec().into(),

@@ -8,6 +8,7 @@ use crate::dataset::{
     DType, Dataset, Encoding, Field, FileId, Fingerprint, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
     Value,
 };
+use crate::find::names::ends_like;
 use crate::find::paths::{FoundFiles, header_thread_count};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::{Source, decoded, head, map_files};
@@ -127,11 +128,10 @@ fn begins_so(place: &Place) -> bool {
 
 /// Whether a file is named like an ArrayRecord file: `.array_record`, perhaps followed by `-00000-of-00010`.
 fn is_shard(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    let end = name.iter().rposition(|byte| !byte.is_ascii_digit() && !b"-of".contains(byte)).map_or(0, |at| at + 1);
+    let end = name.iter().rposition(|byte| !byte.is_ascii_digit() && !b"-ofOF".contains(byte)).map_or(0, |at| at + 1);
     [&b".array_record"[..], b".arrayrecord"].iter().any(|ending| {
         // The numbers end in letters of their own, which the name may end in, too.
-        name.ends_with(ending) || name[..end].ends_with(ending)
+        ends_like(name, ending) || ends_like(&name[..end], ending)
     })
 }
 

@@ -15,7 +15,7 @@ use crate::dataset::{
     DType, Dataset, Encoding, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, Skips,
     Span, UnitId, Units, Value,
 };
-use crate::find::names::MANIFEST_NAME;
+use crate::find::names::{MANIFEST_NAME, ends_like};
 use crate::find::paths::FoundFiles;
 use crate::format::{Format, Paths, Shows};
 use crate::index::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
@@ -356,8 +356,7 @@ const ENDINGS: [&str; 10] =
     [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
 
 fn is_shard(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
+    ENDINGS.iter().any(|ending| ends_like(name, ending.as_bytes()))
 }
 
 /// Whether nothing in the name says that the archive is compressed.

@@ -1,16 +1,16 @@
 //! Recognizes TFRecord files by name and by their first bytes.
 
 use super::frame::{HEADER_BYTES, Header, compression, length};
+use crate::find::names::ends_like;
 use crate::place::Place;
 use std::io::{BufReader, Read};
 
 /// Whether a file is named like a TFRecord file. `-00000-of-00010`, which TensorFlow appends to names, is enough: the
 /// first record exposes other files.
 pub(super) fn is_shard(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    let plain = [&b".gz"[..], b".gzip", b".zlib"].into_iter().find_map(|ending| name.strip_suffix(ending));
-    let plain = plain.unwrap_or(&name);
-    [&b"tfrecord"[..], b"tfrecords", b"tfrec"].into_iter().any(|ending| plain.ends_with(ending)) || is_numbered(plain)
+    let packed = [&b".gz"[..], b".gzip", b".zlib"].into_iter().find(|ending| ends_like(name, ending));
+    let plain = &name[..name.len() - packed.map_or(0, <[u8]>::len)];
+    [&b"tfrecord"[..], b"tfrecords", b"tfrec"].into_iter().any(|ending| ends_like(plain, ending)) || is_numbered(plain)
 }
 
 /// Whether a name ends in `-NUMBER-of-NUMBER`, each of five digits or more.
@@ -19,8 +19,8 @@ fn is_numbered(name: &[u8]) -> bool {
         let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         (digits >= 5).then(|| name.len() - digits)
     };
-    let of = without_number(name).and_then(|end| name[..end].strip_suffix(b"-of-"));
-    of.and_then(|name| without_number(name).and_then(|end| name[..end].strip_suffix(b"-"))).is_some()
+    let of = without_number(name).filter(|&end| ends_like(&name[..end], b"-of-"));
+    of.and_then(|end| without_number(&name[..end - 4])).is_some_and(|end| name[..end].ends_with(b"-"))
 }
 
 /// Whether a file begins with the header of a record, decoded if necessary.
