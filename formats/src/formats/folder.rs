@@ -8,6 +8,7 @@ mod pairs;
 mod yolo;
 
 use crate::compose::{Labels, Unlabelled};
+use crate::dataset::sizes::sum_of_largest;
 use crate::dataset::{
     DType, Dataset, Field, FileId, FileTable, Fingerprint, Index, Sample, SampleId, Schema, Shape, SkipReason, Skipped,
     Span, Value,
@@ -214,13 +215,7 @@ impl Dataset for Folder {
     }
 
     fn largest(&self, count: u64) -> u64 {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        if count == 0 || count >= self.files().len() {
-            return if count == 0 { 0 } else { self.bytes() };
-        }
-        let mut sizes = self.files().sizes().to_vec();
-        sizes.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
-        saturating_sum(&sizes[..count])
+        if count >= self.len() { self.bytes() } else { sum_of_largest(self.files().sizes().iter().copied(), count) }
     }
 
     /// FNV-1a over "folder", whether there are labels, and the names and sizes of all files in order; then the type of
