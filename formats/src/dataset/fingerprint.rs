@@ -27,6 +27,15 @@ pub struct Fingerprint(u64);
 
 const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+/// Its powers, from 0 to 8.
+const POWERS: [u64; 9] = {
+    let (mut powers, mut at) = ([1; 9], 1);
+    while at < powers.len() {
+        powers[at] = FNV_PRIME.wrapping_mul(powers[at - 1]);
+        at += 1;
+    }
+    powers
+};
 
 impl Fingerprint {
     /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) is by default, to add to: the format's name, the
@@ -51,7 +60,10 @@ impl Fingerprint {
 
     /// Adds a number.
     pub fn number(&mut self, number: u64) {
-        self.raw(&number.to_le_bytes());
+        let zeros = number.leading_zeros() as usize / 8;
+        self.raw(&number.to_le_bytes()[..8 - zeros]);
+        // The last bytes, of 0, only multiply: most numbers are small, and each byte waits for the one before.
+        self.0 = self.0.wrapping_mul(POWERS[zeros]);
     }
 
     /// Adds bytes, and how many they are.
@@ -92,6 +104,16 @@ mod tests {
             let mut fingerprint = Fingerprint(FNV_OFFSET_BASIS);
             fingerprint.raw(text.as_bytes());
             assert_eq!(fingerprint.finish(), hash, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_their_eight_bytes() {
+        for number in (0..64).flat_map(|bits| [0, u64::MAX << bits, u64::MAX >> bits, 1 << bits, 0x0102_0304 << bits]) {
+            let (mut short, mut bytes) = (Fingerprint::new("x"), Fingerprint::new("x"));
+            short.number(number);
+            bytes.raw(&number.to_le_bytes());
+            assert_eq!(short.finish(), bytes.finish(), "{number:x}");
         }
     }
 
