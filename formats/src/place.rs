@@ -15,11 +15,12 @@ use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry, ReadDir};
 use std::hash::{Hash, Hasher};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_sys::file::Identity;
+use uringload_sys::heap::prefer_huge;
 
 /// A path of a file system, or an object of a store and what lies below its key. Who has one asks it, and does not look
 /// at how it is spelled. Two are the same if messages call them the same.
@@ -214,7 +215,12 @@ impl Place {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let _asking = asking(&self.path);
-        fs::read(&self.path)
+        let mut file = fs::File::open(&self.path)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX))?;
+        prefer_huge(bytes.spare_capacity_mut());
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Which file is there.

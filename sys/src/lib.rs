@@ -37,7 +37,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | own memory and read into it | [`arena`] and its [`Part`]s; [`ring`], an io_uring that owns every part in flight |
+//! | own memory and read into it | [`arena`] and its [`Part`]s; [`ring`], an io_uring that owns every part in flight; [`heap`] |
 //! | open files and ask about them | [`mod@file`]; [`block`], the device behind one; [`pci`], its way to a GPU |
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
 //! | see bytes as numbers | [`plain`] |
@@ -58,6 +58,7 @@
 #[macro_use]
 mod table;
 pub mod arena;
+pub mod heap;
 pub mod plain;
 pub mod event;
 pub mod file;

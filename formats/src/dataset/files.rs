@@ -12,6 +12,7 @@ use std::sync::Arc;
 use uringload_core::store::{Store, Version};
 use uringload_core::{Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::Identity;
+use uringload_sys::heap::prefer_huge;
 
 /// The files of a dataset.
 ///
@@ -185,6 +186,9 @@ impl FileTable {
         self.names.reserve_exact(files);
         self.sizes.reserve_exact(files);
         self.stamps.reserve_exact(files);
+        prefer_huge(self.names.spare_capacity_mut());
+        prefer_huge(self.sizes.spare_capacity_mut());
+        prefer_huge(self.stamps.spare_capacity_mut());
     }
 
     /// Returns reserved memory that is not needed.
