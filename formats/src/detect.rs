@@ -10,10 +10,11 @@ mod roles;
 mod splits;
 
 use crate::dataset::{FileId, FileTable, SkipReason};
-use crate::find::paths::FoundFiles;
+use crate::find::paths::{FoundFiles, looking_threads};
 use crate::format::{Format, Paths, Shows};
 use crate::index::headers::head;
 use crate::options::Options;
+use crate::parallel::in_parallel;
 use crate::place::Place;
 #[cfg(test)]
 pub(crate) use nearest::ELSEWHERE;
@@ -24,6 +25,7 @@ use roles::{Role, Shown, UNREAD, Vote, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -178,7 +180,9 @@ struct Look {
 impl Look {
     fn at(found: &FoundFiles, formats: &'static [Format], options: &Options) -> Look {
         let files = &found.files;
-        let mut shown: Vec<Shown> = all(files).map(|file| of_name(files.name(file), formats)).collect();
+        let of = |file: u32| of_name(files.name(FileId(file)), formats);
+        let of_range = |range: &Range<u32>| range.clone().map(of).collect::<Vec<_>>();
+        let mut shown = in_parallel(&files.ranges(), looking_threads(options.common().threads), of_range).concat();
         let objects = Objects::find(files, &mut shown);
         let mut look = Look { formats, shown, objects };
         look.see_packed(files);

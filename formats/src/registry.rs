@@ -168,6 +168,9 @@ fn check(format: &Format, options: &Options) -> Result<()> {
 }
 
 #[cfg(test)]
+mod listings;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::detect::ELSEWHERE;

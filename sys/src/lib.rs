@@ -37,10 +37,10 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | own memory and read into it | [`arena`] and its [`Part`]s; [`ring`], an io_uring that owns every part in flight; [`heap`] |
+//! | own memory and read into it | [`arena`] and its [`Part`]s; [`ring`], an io_uring that owns every part in flight |
 //! | open files and ask about them | [`mod@file`]; [`block`], the device behind one; [`pci`], its way to a GPU |
 //! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
-//! | see bytes as numbers | [`plain`] |
+//! | see bytes as numbers; fill large memory | [`plain`]; [`heap`] |
 //! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage; [`nvml`], its counters. All at run time |
 //! | decode and encode JPEGs | [`turbojpeg`], libjpeg-turbo; [`nvjpeg`], on a GPU. Both are loaded at run time |
 //! | wait and look around | [`event`], for poll loops; [`system`], what a process may do; [`schedule`], what it got |

@@ -1,9 +1,12 @@
 //! The files of a dataset in compact memory: 24 bytes a file in addition to its name.
 
+mod parts;
+
 use super::fingerprint::Fingerprint;
 use super::sample::FileId;
 use super::stamp::Stamp;
 use crate::place::{Place, Tree};
+pub(crate) use parts::Room;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -26,9 +29,11 @@ pub struct FileTable {
     /// First file of each root.
     root_starts: Vec<u32>,
     segments: Vec<Vec<u8>>,
-    names: Vec<NamePlace>,
+    /// Numbers of [`NamePlace`]s, so that memory for many comes as zeros, which nothing has to write.
+    names: Vec<u64>,
     sizes: Vec<u64>,
-    stamps: Vec<Stamp>,
+    /// Numbers of [`Stamp`]s.
+    stamps: Vec<u64>,
     /// What did not go as asked while the files were found.
     fallback: Option<Box<Fallback>>,
 }
@@ -57,6 +62,8 @@ struct NamePlace(u64);
 
 /// A segment that holds this many bytes of names is closed. That bounds what a growing `Vec` wastes.
 pub(crate) const SEGMENT_BYTES: usize = 64 << 10;
+/// A segment may have so many, and one name more.
+pub(crate) const SEGMENT_BYTES_MAX: usize = OFFSET_MAX + 1;
 const SEGMENTS_MAX: usize = 1 << 24;
 const OFFSET_MAX: usize = (1 << 24) - 1;
 const NAME_BYTES_MAX: usize = (1 << 16) - 1;
@@ -151,13 +158,14 @@ impl FileTable {
     }
 
     /// Adds a file with a name in a segment, as `push` does.
+    #[inline]
     pub(crate) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64, stamp: Stamp) -> Option<FileId> {
         assert!(!self.roots.is_empty(), "push_root comes first");
         assert!(name.end <= self.segments[segment].len(), "the name lies in its segment");
         let id = u32::try_from(self.sizes.len()).ok().filter(|&id| id != u32::MAX)?;
-        self.names.push(NamePlace::new(segment, name)?);
+        self.names.push(NamePlace::new(segment, name)?.0);
         self.sizes.push(size);
-        self.stamps.push(stamp);
+        self.stamps.push(stamp.whole());
         Some(FileId(id))
     }
 
@@ -175,7 +183,7 @@ impl FileTable {
         // Of the numbers that were just added up.
         self.root_starts.extend(other.root_starts.iter().map(|start| base + start));
         self.segments.extend_from_slice(&other.segments);
-        self.names.extend(other.names.iter().map(|name| name.behind(segments)));
+        self.names.extend(other.names.iter().map(|&name| NamePlace(name).behind(segments).0));
         self.sizes.extend_from_slice(&other.sizes);
         self.stamps.extend_from_slice(&other.stamps);
         Some(base)
@@ -267,9 +275,15 @@ impl FileTable {
         self.root_starts[root]..end
     }
 
+    /// All files in ranges, each long enough for a thread.
+    pub(crate) fn ranges(&self) -> Vec<Range<u32>> {
+        let all = self.sizes.len() as u32;
+        (0..all).step_by(1 << 16).map(|first| first..first.saturating_add(1 << 16).min(all)).collect()
+    }
+
     /// Path relative to its root.
     pub fn name(&self, file: FileId) -> &[u8] {
-        let (segment, name) = self.names[file.0 as usize].resolve();
+        let (segment, name) = NamePlace(self.names[file.0 as usize]).resolve();
         &self.segments[segment][name]
     }
 
@@ -280,12 +294,12 @@ impl FileTable {
 
     /// What the file was known by when the index was made.
     pub(crate) fn stamp(&self, file: FileId) -> Stamp {
-        self.stamps[file.0 as usize]
+        Stamp::of_whole(self.stamps[file.0 as usize])
     }
 
     /// Notes the identity of a file, whose name alone was known.
     pub(crate) fn set_stamp(&mut self, file: FileId, stamp: Stamp) {
-        self.stamps[file.0 as usize] = stamp;
+        self.stamps[file.0 as usize] = stamp.whole();
     }
 
     /// Whether `found` is the file that was indexed. Device and inode do not count where `inodes_vary`, which is asked
@@ -395,9 +409,9 @@ impl FileTable {
         let segments: usize = self.segments.iter().map(Vec::capacity).sum();
         segments
             + self.segments.capacity() * size_of::<Vec<u8>>()
-            + self.names.capacity() * size_of::<NamePlace>()
+            + self.names.capacity() * size_of::<u64>()
             + self.sizes.capacity() * size_of::<u64>()
-            + self.stamps.capacity() * size_of::<Stamp>()
+            + self.stamps.capacity() * size_of::<u64>()
             + self.root_starts.capacity() * size_of::<u32>()
     }
 }

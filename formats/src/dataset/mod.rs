@@ -13,7 +13,7 @@ mod units;
 
 pub use check::Check;
 pub use files::{FarFile, FileTable};
-pub(crate) use files::{SEGMENT_BYTES, too_many_files};
+pub(crate) use files::{Room, SEGMENT_BYTES, SEGMENT_BYTES_MAX, too_many_files};
 pub use fingerprint::Fingerprint;
 pub use index::{Encoding, Index, Role};
 pub use report::{IndexProgress, IndexReport};

@@ -43,6 +43,11 @@ impl Stamp {
         self.0
     }
 
+    /// The one that is all of this.
+    pub(crate) fn of_whole(whole: u64) -> Stamp {
+        Stamp(whole)
+    }
+
     /// Its times: the device's number may be another tomorrow.
     pub(crate) fn times(self) -> u64 {
         self.0 & !PLACE

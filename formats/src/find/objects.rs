@@ -1,58 +1,83 @@
 //! Finds the objects of a store, which its listing measures at once.
 
-use crate::dataset::{FileTable, SEGMENT_BYTES, SkipReason, Skips, Stamp, too_many_files};
+use crate::dataset::{FileTable, Room, SEGMENT_BYTES, SEGMENT_BYTES_MAX, SkipReason, Skips, Stamp, too_many_files};
 use crate::find::walk::{FileType, Measured};
-use crate::place::{Far, Place};
+use crate::place::{Far, Listing, Place};
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
+use uringload_sys::cgroup::processors;
+
+/// Bytes that most names have at most.
+const NAME_BYTES: usize = 64;
 
 /// Appends every object below `root` to `files`, sorted by the bytes of its name, as a walk appends files.
-pub(super) fn add(root: &Place, far: &Far, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
+pub(super) fn add(root: &Place, far: &Far, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     let inside = far.inside();
     let listing = far.tree.all(&inside).map_err(|error| Error::io("cannot list", error).with_path(root))?;
     files.push_root_at(root);
-    files.reserve_exact(listing.len());
-    let full = || too_many_files(root.path());
-    let mut walk = listing.walk();
-    // A segment at a time: its names, and for each where it ends there.
-    let (mut names, mut found) = (Vec::with_capacity(SEGMENT_BYTES), Vec::new());
-    loop {
-        let is_one = walk.next();
-        if is_one && is_hidden(walk.name()) {
-            skips.add(SkipReason::Hidden, root.join(OsStr::from_bytes(walk.name())).path());
-            continue;
+    let (parts, threads) = (listing.parts(), threads.min(processors()));
+    let lens: Vec<usize> = parts.iter().map(|part| listing.len_of(part)).collect();
+    let found = files.push_parts(&lens, threads, |part, room| add_part(root, &listing, &parts[part], room));
+    let mut last = None;
+    for part in found.ok_or_else(|| too_many_files(root.path()))? {
+        skips.append(part.skips);
+        if part.is_broken || last >= part.first {
+            let error = Error::new(ErrorKind::Corrupt, "the listing contradicts itself").with_path(root);
+            return Err(error.with_remedy("list the objects again: uringload list-objects URL -o FILE.uls"));
         }
-        if is_one {
-            names.extend_from_slice(walk.name());
-            found.push((names.len(), walk.size(), walk.version()));
-        }
-        if names.len() >= SEGMENT_BYTES || !is_one && !found.is_empty() {
-            let segment = files.push_segment(names.clone()).ok_or_else(full)?;
-            let mut start = 0;
-            for (end, size, version) in found.drain(..) {
-                files.push_in(segment, start..end, size, Stamp::of_version(version)).ok_or_else(full)?;
-                start = end;
-            }
-            names.clear();
-        }
-        if !is_one {
-            break;
-        }
-    }
-    if walk.is_broken() {
-        let error = Error::new(ErrorKind::Corrupt, "the listing contradicts itself").with_path(root);
-        return Err(error.with_remedy("list the objects again: uringload list-objects URL -o FILE.uls"));
+        last = part.last;
     }
     Ok(())
 }
 
-/// Whether a part of the name begins with a dot, and is not `.` or `..`.
+/// What was found of a part of a listing.
+struct Part {
+    skips: Skips,
+    /// The first name and the last.
+    first: Option<Vec<u8>>,
+    last: Option<Vec<u8>>,
+    /// It contradicts itself.
+    is_broken: bool,
+}
+
+/// Puts the objects of a part of a listing into their room. `None`: there is none.
+fn add_part(root: &Place, listing: &Listing, part: &Range<usize>, room: &mut Room<'_>) -> Option<Part> {
+    let bytes = listing.len_of(part).saturating_mul(NAME_BYTES).clamp(SEGMENT_BYTES, SEGMENT_BYTES_MAX);
+    let mut walk = listing.walk_part(part, bytes);
+    let (mut first, mut skips, mut is_odd) = (None, Skips::default(), false);
+    loop {
+        if walk.is_full() && room.is_open() {
+            room.close_segment(walk.take_names());
+        }
+        if !walk.next() {
+            break;
+        }
+        first.get_or_insert_with(|| walk.name().to_vec());
+        // What the name shares with the one before was looked at there.
+        let new = &walk.name()[walk.shared().saturating_sub(1)..];
+        is_odd = (is_odd || has_dot(new)) && has_dot(walk.name());
+        if is_odd && is_hidden(walk.name()) {
+            skips.add(SkipReason::Hidden, root.join(OsStr::from_bytes(walk.name())).path());
+        } else {
+            room.push(walk.place(), walk.size(), Stamp::of_version(walk.version()))?;
+        }
+    }
+    let (is_broken, last) = (walk.is_broken(), Some(walk.name().to_vec()).filter(|_| first.is_some()));
+    room.close_segment(walk.take_names());
+    Some(Part { skips, first, last, is_broken })
+}
+
+/// Whether a part of the name begins with a dot.
+fn has_dot(name: &[u8]) -> bool {
+    name.first() == Some(&b'.') || name.windows(2).any(|pair| pair == b"/.")
+}
+
+/// Whether such a part is neither `.` nor `..`.
 fn is_hidden(name: &[u8]) -> bool {
-    let has_dot = name.first() == Some(&b'.') || name.windows(2).any(|pair| pair == b"/.");
-    let is_hidden = |part: &[u8]| part.starts_with(b".") && part != b"." && part != b"..";
-    has_dot && name.split(|&byte| byte == b'/').any(is_hidden)
+    name.split(|&byte| byte == b'/').any(|part| part.starts_with(b".") && part != b"." && part != b"..")
 }
 
 /// Appends the first of these places, which are objects, and those after it of the same store: below the deepest folder

@@ -45,6 +45,11 @@ pub(crate) fn thread_count(asked: usize) -> usize {
     }
 }
 
+/// Number of threads that look at names, for `asked`; 0 means one a processor, because they wait for nothing.
+pub(crate) fn looking_threads(asked: usize) -> usize {
+    if asked == 0 { uringload_sys::cgroup::processors().min(THREADS_MAX) } else { asked }
+}
+
 /// Number of threads for reading short headers, for `asked`; 0 means "as many as suit the disk".
 pub(crate) fn header_thread_count(asked: usize) -> usize {
     if asked == 0 { HEADER_THREADS } else { asked }

@@ -34,7 +34,7 @@ const LISTING_BYTES: usize = 64 << 10;
 /// Appends every file below the folder `root` to `files`, sorted by the bytes of their relative paths.
 pub(crate) fn walk(root: &Place, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     if let Some(far) = root.as_far() {
-        return objects::add(root, far, files, skips);
+        return objects::add(root, far, threads, files, skips);
     }
     let root = root.path();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -15,15 +15,17 @@ use crate::dataset::{
 };
 use crate::detect::is_beside_data;
 use crate::find::names::has_extension;
-use crate::find::paths::FoundFiles;
+use crate::find::paths::{FoundFiles, looking_threads};
 use crate::format::{Format, Paths, Shows};
 use crate::index::sidecar;
 use crate::options::{FormatOptions, Missing, Options, options};
+use crate::parallel::in_parallel;
 use crate::place::Place;
 use bytes::Bytes;
 use classes::Classes;
 use pairs::{Pairing, Pairs, without_companions};
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
@@ -62,7 +64,7 @@ pub(crate) const FORMAT: Format = Format {
 
 /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
 fn open(mut paths: Paths, options: &FolderOptions, given: &Options) -> Result<Arc<dyn Dataset>> {
-    let mut found = without_indexes(paths.files(options.common.threads)?);
+    let mut found = without_indexes(paths.files(options.common.threads)?, looking_threads(options.common.threads));
     let table = options.label_file.as_ref().map(|file| options.common.namer.place(file)).transpose()?;
     let Some(by) = options.pairs else {
         for idle in ["fields", "missing"] {
@@ -125,16 +127,20 @@ fn annotated(table: &Place, folder: Arc<dyn Dataset>, options: &FolderOptions) -
 }
 
 /// Leaves out the indexes of other formats among the files, unless they were named by themselves.
-fn without_indexes(found: FoundFiles) -> FoundFiles {
+fn without_indexes(found: FoundFiles, threads: usize) -> FoundFiles {
     let is_index = |number: u32| {
         let file = FileId(number);
         has_extension(found.files.name(file), sidecar::EXTENSION)
             && !found.is_single(file)
             && sidecar::is_sidecar(&found.files.at(file))
     };
+    let has_index = |range: &Range<u32>| range.clone().any(is_index);
+    if !in_parallel(&found.files.ranges(), threads, has_index).contains(&true) {
+        return found;
+    }
     // Fits: a table has fewer than 2^32 files.
     let keep: Vec<bool> = (0..found.files.len() as u32).map(|number| !is_index(number)).collect();
-    if keep.iter().all(|&keep| keep) { found } else { found.keep(&keep, |_| Some(SkipReason::Companion)) }
+    found.keep(&keep, |_| Some(SkipReason::Companion))
 }
 
 fn of_no_use(idle: &str, wanted: &str) -> Error {
@@ -156,7 +162,11 @@ pub struct Folder {
 impl Folder {
     pub(crate) fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
         let (labels, dtype) = (options.labels, options.dtype);
-        if let Some(odd) = index.files.sizes().iter().position(|size| size % dtype.size() != 0) {
+        // A division for each file costs as much as all else here.
+        let odd = |size: &u64| size % dtype.size() != 0;
+        if dtype.size() > 1
+            && let Some(odd) = index.files.sizes().iter().position(odd)
+        {
             let file = FileId(odd as u32);
             let (bytes, size) = (index.files.size(file), dtype.size());
             let what =
@@ -165,11 +175,12 @@ impl Folder {
                 .with_path(index.files.path(file))
                 .with_remedy("check the element type, or leave this file out"));
         }
+        let find = || Classes::find(&index.files, looking_threads(options.common.threads));
         let classes = match labels {
             Some(false) => None,
             None if index.has_single_files => None,
-            None => Classes::find(&index.files).ok(),
-            Some(true) => Some(Classes::find(&index.files).map_err(|file| {
+            None => find().ok(),
+            Some(true) => Some(find().map_err(|file| {
                 Error::new(ErrorKind::InvalidArgument, "labels are required, and the file is in no class folder")
                     .with_path(index.files.path(file))
                     .with_remedy("move it into a class folder, or go without labels")

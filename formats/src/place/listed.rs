@@ -55,7 +55,7 @@ pub(crate) fn encode(store: &[u8], listing: &Listing) -> Vec<u8> {
 ///
 /// # Errors
 /// What is wrong with them, and where.
-pub(crate) fn decode(mut image: Vec<u8>) -> Result<Listed, Broken> {
+pub(crate) fn decode(image: Vec<u8>) -> Result<Listed, Broken> {
     let mut cursor = Cursor { image: &image, at: 0 };
     let magic = cursor.take(MAGIC.len() + 1).map_err(|_| broken(0, "this is no listing of objects"))?;
     if !magic.starts_with(MAGIC) {
@@ -83,7 +83,7 @@ pub(crate) fn decode(mut image: Vec<u8>) -> Result<Listed, Broken> {
         if objects == 0 || objects > BLOCK_OBJECTS || bytes / OBJECT_BYTES < objects {
             return Err(other_bytes(start));
         }
-        blocks.push(Block { start: start - front, first });
+        blocks.push(Block { start, first });
         first += objects;
     }
     if cursor.at != image.len() {
@@ -92,10 +92,9 @@ pub(crate) fn decode(mut image: Vec<u8>) -> Result<Listed, Broken> {
     if first as u64 != objects {
         return Err(broken(end, "the listing has another number of objects than it says"));
     }
-    let content = &image[front..];
     let is_sound = |at: usize| {
-        let end = blocks.get(at + 1).map_or(content.len(), |next| next.start);
-        let block = &content[blocks[at].start..end];
+        let end = blocks.get(at + 1).map_or(image.len(), |next| next.start);
+        let block = &image[blocks[at].start..end];
         let told = block[8..BLOCK_HEAD_BYTES].first_chunk().map_or(0, |told| u32::from_le_bytes(*told));
         block_crc(block) == told
     };
@@ -104,10 +103,9 @@ pub(crate) fn decode(mut image: Vec<u8>) -> Result<Listed, Broken> {
         (first..(first + BLOCKS_AT_A_TIME).min(blocks.len())).find(|&at| !is_sound(at))
     });
     if let Some(at) = unsound.into_iter().flatten().next() {
-        return Err(other_bytes(front + blocks[at].start));
+        return Err(other_bytes(blocks[at].start));
     }
-    image.drain(..front);
-    Ok(Listed { store, listing: Listing::of_blocks(&prefix, image, blocks, first) })
+    Ok(Listed { store, listing: Listing::of_blocks(&prefix, (image, front), blocks, first) })
 }
 
 fn other_bytes(offset: usize) -> Broken {

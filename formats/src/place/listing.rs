@@ -5,17 +5,28 @@
 //! object how many bytes its name shares with the one before, how many follow, those, its size (varints), and its
 //! version (u64; 0 for none). Numbers are little-endian. The first name of a block shares nothing.
 
+use std::mem::replace;
+use std::ops::Range;
 use uringload_core::store::{Object, Version};
+use uringload_sys::heap::prefer_huge;
 
 /// Objects of a block: to find one, half a block is looked through.
 pub(super) const BLOCK_OBJECTS: usize = 1024;
 pub(super) const BLOCK_HEAD_BYTES: usize = 12;
+/// Blocks that one thread walks: their names are in few huge pages.
+const PART_BLOCKS: usize = 256;
+/// Bytes of names that a walk keeps if they are not wanted, and of the last of them if it is as long as keys may be.
+const NAMES_BYTES: usize = 64 << 10;
+const NAME_BYTES: usize = 1 << 10;
+const GROWTH_BYTES: usize = 4 << 10;
 
 /// The objects whose keys begin with a prefix, in ascending order of their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     prefix: Vec<u8>,
     bytes: Vec<u8>,
+    /// Bytes in front of the blocks: the head of a file.
+    front: usize,
     blocks: Vec<Block>,
     len: usize,
     /// While it grows: the last name, and objects of the last block.
@@ -36,9 +47,14 @@ impl Listing {
         Listing { prefix: prefix.to_vec(), ..Listing::default() }
     }
 
-    /// One whose blocks are these, with so many objects.
-    pub(super) fn of_blocks(prefix: &[u8], bytes: Vec<u8>, blocks: Vec<Block>, len: usize) -> Listing {
-        Listing { prefix: prefix.to_vec(), bytes, blocks, len, ..Listing::default() }
+    /// One whose blocks are these, behind `front` bytes, with so many objects.
+    pub(super) fn of_blocks(
+        prefix: &[u8],
+        (bytes, front): (Vec<u8>, usize),
+        blocks: Vec<Block>,
+        len: usize,
+    ) -> Listing {
+        Listing { prefix: prefix.to_vec(), bytes, front, blocks, len, ..Listing::default() }
     }
 
     /// Adds an object, whose key begins with the prefix.
@@ -117,7 +133,7 @@ impl Listing {
 
     /// The blocks as they are in a file.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.front..]
     }
 
     pub(super) fn blocks(&self) -> usize {
@@ -129,13 +145,35 @@ impl Listing {
         self.walk_from(0)
     }
 
+    /// Parts of it that several threads walk, in order: which blocks.
+    pub(crate) fn parts(&self) -> Vec<Range<usize>> {
+        let all = self.blocks.len();
+        (0..all).step_by(PART_BLOCKS).map(|first| first..(first + PART_BLOCKS).min(all)).collect()
+    }
+
+    /// Objects of a part.
+    pub(crate) fn len_of(&self, part: &Range<usize>) -> usize {
+        let first = |block: usize| self.blocks.get(block).map_or(self.len, |block| block.first);
+        first(part.end) - first(part.start)
+    }
+
+    /// A walk through a part, which keeps `bytes` of the names that it went by, to be taken.
+    pub(crate) fn walk_part(&self, part: &Range<usize>, bytes: usize) -> Walk<'_> {
+        Walk { end_block: part.end, kept_bytes: bytes, is_keeping: true, ..self.walk_from(part.start) }
+    }
+
     fn walk_from(&self, block: usize) -> Walk<'_> {
         Walk {
             listing: self,
             next_block: block,
+            end_block: self.blocks.len(),
             at: 0,
             left: 0,
-            name: Vec::new(),
+            kept_bytes: NAMES_BYTES,
+            is_keeping: false,
+            names: Vec::new(),
+            name: 0..0,
+            shared: 0,
             size: 0,
             bits: 0,
             state: State::Begun,
@@ -171,14 +209,23 @@ impl Listing {
 pub(crate) struct Walk<'a> {
     listing: &'a Listing,
     next_block: usize,
+    end_block: usize,
     /// Where the next object is, and how many more the block has.
     at: usize,
     left: usize,
-    name: Vec<u8>,
+    kept_bytes: usize,
+    is_keeping: bool,
+    /// Names end to end, and room for copies of [`CHUNK`] bytes behind them. The last one is the object's.
+    names: Vec<u8>,
+    name: Range<usize>,
+    shared: usize,
     size: u64,
     bits: u64,
     state: State,
 }
+
+/// Bytes of a name that are copied at once, whether it has so many or not: short copies of any length cost more.
+const CHUNK: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -190,10 +237,12 @@ enum State {
 
 impl Walk<'_> {
     /// Goes to the next object, if there is one.
+    #[inline]
     pub(crate) fn next(&mut self) -> bool {
         let is_new = self.left == 0;
         if is_new {
-            let Some(block) = self.listing.blocks.get(self.next_block) else {
+            let block = self.listing.blocks.get(self.next_block).filter(|_| self.next_block < self.end_block);
+            let Some(block) = block else {
                 self.state = State::Ended;
                 return false;
             };
@@ -212,28 +261,60 @@ impl Walk<'_> {
 
     /// Reads an object. Nothing if it contradicts the listing, or its name is not behind the one before.
     fn step(&mut self, is_new: bool) -> Option<()> {
-        let bytes = &self.listing.bytes;
-        let end = self.listing.blocks.get(self.next_block).map_or(bytes.len(), |next| next.start);
-        let bytes = &bytes[..end];
+        let listing = self.listing;
+        let end = listing.blocks.get(self.next_block).map_or(listing.bytes.len(), |next| next.start);
+        let bytes = &listing.bytes[..end];
         let shared = usize::try_from(varint(bytes, &mut self.at)?).ok()?;
         let rest = usize::try_from(varint(bytes, &mut self.at)?).ok()?;
         let own = bytes.get(self.at..self.at.checked_add(rest)?)?;
-        let is_sorted = !self.listing.is_unsorted && self.state == State::AtOne;
+        let is_sorted = !listing.is_unsorted && self.state == State::AtOne;
+        let name = self.name();
         let is_behind = if is_new {
-            shared == 0 && (!is_sorted || own > self.name.as_slice())
+            shared == 0 && (!is_sorted || own > name)
         } else {
-            shared <= self.name.len() && (!is_sorted || own.first() > self.name.get(shared))
+            shared <= name.len() && (!is_sorted || own.first() > name.get(shared))
         };
         if !is_behind {
             return None;
         }
+        self.put(shared, own);
         self.at += rest;
-        self.name.truncate(shared);
-        self.name.extend_from_slice(own);
         self.size = varint(bytes, &mut self.at)?;
         self.bits = u64::from_le_bytes(*bytes.get(self.at..)?.first_chunk()?);
         self.at += 8;
         Some(())
+    }
+
+    /// Puts a name behind the one before, of which it has the first `shared` bytes. `own` begins at `self.at`.
+    fn put(&mut self, shared: usize, own: &[u8]) {
+        if self.is_full() {
+            self.names.copy_within(self.name.clone(), 0);
+            self.name = 0..self.name.len();
+        }
+        let (from, to) = (self.name.start, self.name.end);
+        let end = to + shared + own.len();
+        if self.names.len() < end + CHUNK {
+            self.grow(end + CHUNK);
+        }
+        match self.names[from..].first_chunk::<CHUNK>() {
+            Some(&chunk) if shared <= CHUNK => self.names[to..to + CHUNK].copy_from_slice(&chunk),
+            _ => self.names.copy_within(from..from + shared, to),
+        }
+        match self.listing.bytes[self.at..].first_chunk::<CHUNK>() {
+            Some(chunk) if own.len() <= CHUNK => self.names[to + shared..to + shared + CHUNK].copy_from_slice(chunk),
+            _ => self.names[to + shared..end].copy_from_slice(own),
+        }
+        (self.name, self.shared) = (to..end, shared);
+    }
+
+    /// Makes room for `least` bytes of names or more.
+    fn grow(&mut self, least: usize) {
+        if self.is_keeping && self.names.capacity() < self.kept_bytes {
+            self.names.reserve_exact(self.kept_bytes + NAME_BYTES - self.names.len());
+            prefer_huge(self.names.spare_capacity_mut());
+        }
+        // A page at a time, which is in a cache when it is written to.
+        self.names.resize(least.max((self.names.len() + GROWTH_BYTES).min(self.kept_bytes + NAME_BYTES)), 0);
     }
 
     /// Whether it is at an object.
@@ -248,7 +329,31 @@ impl Walk<'_> {
 
     /// The key of the object, behind the prefix.
     pub(crate) fn name(&self) -> &[u8] {
-        &self.name
+        &self.names[self.name.clone()]
+    }
+
+    /// How many bytes of it are those of the name before.
+    pub(crate) fn shared(&self) -> usize {
+        self.shared
+    }
+
+    /// Where it will be among the names that are taken.
+    pub(crate) fn place(&self) -> Range<usize> {
+        self.name.clone()
+    }
+
+    /// Whether names must be taken before the next object: else all but the last are forgotten.
+    pub(crate) fn is_full(&self) -> bool {
+        self.name.end >= self.kept_bytes
+    }
+
+    /// The names that it went by since they were taken last, end to end; there may be others in front.
+    pub(crate) fn take_names(&mut self) -> Vec<u8> {
+        let last = self.name().to_vec();
+        let mut names = replace(&mut self.names, last);
+        names.truncate(self.name.end);
+        self.name = 0..self.name.len();
+        names
     }
 
     pub(crate) fn size(&self) -> u64 {

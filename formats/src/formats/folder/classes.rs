@@ -1,8 +1,10 @@
 //! Class folders: the first component of a file's path is its class, as in torchvision's `ImageFolder`.
 
 use crate::dataset::{FileId, FileTable};
+use crate::parallel::in_parallel;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 /// The classes of a dataset, and which file belongs to which.
@@ -17,16 +19,10 @@ pub(super) struct Classes {
 
 impl Classes {
     /// The classes of all roots together, merged by name; or the first file that is not in a subfolder of its root.
-    pub(super) fn find(files: &FileTable) -> Result<Classes, FileId> {
-        let mut named: Vec<(u32, &[u8])> = Vec::new();
-        for file in all(files) {
-            let name = files.name(file);
-            // Most files are in the folder of the one before.
-            let is_beside = |class: &[u8]| name.get(class.len()) == Some(&b'/') && name.starts_with(class);
-            if named.last().is_none_or(|&(_, class)| !is_beside(class)) {
-                named.push((file.0, class_name(name).ok_or(file)?));
-            }
-        }
+    pub(super) fn find(files: &FileTable, threads: usize) -> Result<Classes, FileId> {
+        let named = in_parallel(&files.ranges(), threads, |range| named(files, range.clone()));
+        let mut named = named.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+        named.dedup_by_key(|(_, class)| *class);
         let names: BTreeSet<&[u8]> = named.iter().map(|&(_, class)| class).collect();
         let names: Vec<&[u8]> = names.into_iter().collect();
         let label = |class: &[u8]| names.binary_search(&class).expect("all names were collected above") as u32;
@@ -45,8 +41,18 @@ impl Classes {
     }
 }
 
-fn all(files: &FileTable) -> impl Iterator<Item = FileId> {
-    (0..files.len() as u32).map(FileId)
+/// The first file of each run with the same class, and that class.
+fn named(files: &FileTable, range: Range<u32>) -> Result<Vec<(u32, &[u8])>, FileId> {
+    let mut named: Vec<(u32, &[u8])> = Vec::new();
+    for file in range.map(FileId) {
+        let name = files.name(file);
+        // Most files are in the folder of the one before.
+        let is_beside = |class: &[u8]| name.get(class.len()) == Some(&b'/') && name.starts_with(class);
+        if named.last().is_none_or(|&(_, class)| !is_beside(class)) {
+            named.push((file.0, class_name(name).ok_or(file)?));
+        }
+    }
+    Ok(named)
 }
 
 /// The first component of a path that has more than one.
