@@ -163,7 +163,7 @@ impl Folder {
     pub(crate) fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
         let (labels, dtype) = (options.labels, options.dtype);
         // A division for each file costs as much as all else here.
-        let odd = |size: &u64| size % dtype.size() != 0;
+        let odd = |size: &u64| !size.is_multiple_of(dtype.size());
         if dtype.size() > 1
             && let Some(odd) = index.files.sizes().iter().position(odd)
         {
