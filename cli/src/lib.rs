@@ -43,6 +43,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use uringload::config::Shuffle;
+use uringload::dataset::inspect::url_scheme;
 use uringload::{Error, ErrorKind};
 
 /// Parses the arguments (the first is the program's name), runs the command, reports errors on stderr, in one line, and
@@ -130,7 +131,7 @@ fn near(command: &clap::Command, matches: &ArgMatches) -> Result<(), Error> {
     let is_local = |arg: &&Arg| matches!(arg.get_value_hint(), ValueHint::FilePath | ValueHint::DirPath);
     for arg in command.get_arguments().filter(is_local) {
         let paths = matches.try_get_many::<PathBuf>(arg.get_id().as_str()).ok().flatten();
-        if paths.into_iter().flatten().any(|path| is_url(path)) {
+        if paths.into_iter().flatten().any(|path| url_scheme(path).is_some()) {
             let name = arg.get_long().map_or_else(|| arg.to_string(), |long| format!("--{long}"));
             let what = format!("{name} is of this machine, and a URL was given");
             let error = Error::new(ErrorKind::InvalidArgument, what);
@@ -139,11 +140,6 @@ fn near(command: &clap::Command, matches: &ArgMatches) -> Result<(), Error> {
     }
     let inner = matches.subcommand().and_then(|(name, inner)| Some((command.find_subcommand(name)?, inner)));
     inner.map_or(Ok(()), |(command, inner)| near(command, inner))
-}
-
-fn is_url(path: &Path) -> bool {
-    let scheme = path.to_str().and_then(|text| text.split_once("://")).map_or("", |(scheme, _)| scheme);
-    !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn command(mut command: Command) -> Done {

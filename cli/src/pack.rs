@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use uringload::dataset::Dataset;
+use uringload::dataset::inspect::url_scheme;
 use uringload::pack::{Pack, PackCosts, PackLayout, PackPrediction, PackProgress, PackReport};
 use uringload::{Error, ErrorKind, Loader};
 use uringload_measure::text;
@@ -74,7 +75,7 @@ pub fn run(options: &Options) -> Done {
 /// Refuses a destination folder inside the source: the next scan of the source would find the shards.
 fn check_apart(options: &Options) -> Result<(), Failure> {
     // The library looks at URLs.
-    if options.folder.to_str().is_some_and(|folder| folder.contains("://")) {
+    if url_scheme(&options.folder).is_some() {
         return Ok(());
     }
     // The folder may not exist yet: then check the place where it will be.

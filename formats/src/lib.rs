@@ -90,7 +90,7 @@ pub mod inspect {
 
     pub use crate::compose::Numbers;
     pub use crate::detect::nearest;
-    pub use crate::find::names::{MANIFEST_NAME, split_name};
+    pub use crate::find::names::{MANIFEST_NAME, split_name, url_scheme};
     pub use crate::format::Format;
     pub use crate::formats::arrays::npy::array_of as npy_array_of;
     pub use crate::formats::mds::array_shape;

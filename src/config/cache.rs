@@ -3,6 +3,7 @@
 use super::value::{Kind, Settable, Value, text, wrong};
 use crate::Result;
 use crate::dataset::FileTable;
+use crate::dataset::inspect::url_scheme;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use uringload_core::parse_bytes;
@@ -94,7 +95,7 @@ impl Settable for DiskCache {
         };
         let parts = given.rsplit_once(':').filter(|(folder, _)| !folder.is_empty());
         // Of a URL, a folder such as `s3:` would be made.
-        let parts = parts.filter(|(folder, _)| !folder.contains("://"));
+        let parts = parts.filter(|(folder, _)| url_scheme(Path::new(folder)).is_none());
         let (folder, bytes) = parts.ok_or_else(|| wrong(name, value, kind.wanted()))?;
         let bytes = parse_bytes(bytes).map_err(|why| wrong(name, value, &format!("{}: {why}", kind.wanted())))?;
         Ok(DiskCache::new(folder, bytes))

@@ -4,7 +4,7 @@ use super::archive::{failed, sync_folder, temporary_of};
 use super::far::{Far, clear};
 use super::{Pack, PackImages, TAR_ENDING, dense, shard_name};
 use crate::config::Part;
-use crate::dataset::inspect::{MANIFEST_NAME, open_regular};
+use crate::dataset::inspect::{MANIFEST_NAME, open_regular, url_scheme};
 use crate::patience::Patience;
 use crate::state::content_hashes;
 use crate::{Error, ErrorKind, Result};
@@ -211,8 +211,7 @@ pub(super) struct Destination {
 
 /// A URL that no store has is no folder, and would become the name of one.
 fn is_near(place: &Path) -> Result<()> {
-    let scheme = place.to_str().and_then(|named| named.split_once("://")).map(|(scheme, _)| scheme);
-    if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains('/')) || place.exists() {
+    if url_scheme(place).is_none() || place.exists() {
         return Ok(());
     }
     let error = Error::new(ErrorKind::InvalidArgument, "shards are not written to this store").with_path(place);

@@ -19,9 +19,17 @@ const REMOTE: [(&str, &str); 9] = [
 /// The file in which a packer notes what the shards beside it are made of.
 pub const MANIFEST_NAME: &str = "pack.json";
 
+/// The scheme of a URL (RFC 3986, 3.1); `None` for the path of a file.
+pub fn url_scheme(named: &Path) -> Option<&str> {
+    let (scheme, _) = named.to_str()?.split_once("://")?;
+    let is_one = scheme.starts_with(|first: char| first.is_ascii_alphabetic());
+    let may_go_on = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    Some(scheme).filter(|scheme| is_one && scheme.bytes().all(may_go_on))
+}
+
 /// How to bring to a file system what this URL names; `None` for what is no URL of these.
 pub(crate) fn elsewhere(named: &Path) -> Option<&'static str> {
-    let (scheme, _) = named.to_str()?.split_once("://")?;
+    let scheme = url_scheme(named)?;
     REMOTE.iter().find(|(known, _)| scheme.eq_ignore_ascii_case(known)).map(|(_, remedy)| *remedy)
 }
 
@@ -108,6 +116,24 @@ pub(crate) fn drawn_names(seed: u64, parts: &[&str]) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scheme_begins_with_a_letter_and_has_no_slash() {
+        let cases = [
+            ("s3://bucket", Some("s3")),
+            ("svn+ssh://host", Some("svn+ssh")),
+            ("S3.x-1://", Some("S3.x-1")),
+            ("3s://bucket", None),
+            ("://bucket", None),
+            ("folder/s3://bucket", None),
+            ("s3:/bucket", None),
+            ("C:\\data", None),
+            ("data", None),
+        ];
+        for (named, scheme) in cases {
+            assert_eq!(url_scheme(Path::new(named)), scheme, "{named}");
+        }
+    }
 
     #[test]
     fn endings_are_what_they_are_in_lower_case() {
