@@ -28,8 +28,8 @@ const READS_A_TURN: usize = 32;
 /// woken once for many reads.
 const STARTED_LEAST: usize = 64;
 
-/// Reads that wait for threads, beside those that are performed: the results of a few turns of the reactor. A thread
-/// that finds none sleeps, and waking it costs more than a request does.
+/// Least number of reads that wait for threads, beside those that are performed: the results of a few turns of the
+/// reactor, or half of what is performed. A thread that finds none sleeps; to wake it costs more than a request does.
 const WAITING: usize = 4 * READS_A_TURN;
 
 /// How many times the reads that are performed may be started.
@@ -37,7 +37,7 @@ pub(super) const STARTED_TIMES: usize = 3;
 
 /// Number of reads to start if `reads` are performed at a time.
 pub(super) fn started(reads: usize) -> usize {
-    let waiting = WAITING.min((STARTED_TIMES - 1) * reads).max(reads / 4);
+    let waiting = WAITING.min((STARTED_TIMES - 1) * reads).max(reads / 2);
     STARTED_LEAST.max(reads + waiting)
 }
 
@@ -294,7 +294,8 @@ impl<R: Reader> Engine for Threads<R> {
         // Either this load sees the thread that is about to sleep, or that thread's second check sees the job: see
         // `next_job`.
         fence(Ordering::SeqCst);
-        if self.shared.sleeping.load(Ordering::Relaxed) > 0 {
+        // Where as many read as may, one of these takes the job: a thread that is woken now would sleep again.
+        if self.shared.sleeping.load(Ordering::Relaxed) > 0 && self.shared.may_read() {
             drop(lock(&self.shared.jobs_gate));
             self.shared.job_is_there.notify_one();
         }
@@ -434,12 +435,12 @@ impl<R: Reader> Drop for Threads<R> {
 impl<R: Reader> Shared<R> {
     fn work(&self, stats: &Arc<Stats>, reading: &Reading) {
         let mut clock = stats.clock(Role::Io, Doing::Idle);
-        let mut own = R::Own::default();
-        while let Some((mut read, start)) = self.next_job(&mut clock, &mut own) {
+        let (mut own, mut is_counted) = (R::Own::default(), false);
+        while let Some((mut read, start)) = self.next_job(is_counted, &mut clock, &mut own) {
+            is_counted = true;
             reading.tag.store(read.tag, Ordering::Relaxed);
             let result = self.read(&mut read, &mut own, &reading.opening);
             reading.tag.store(NOTHING, Ordering::Relaxed);
-            self.reading.fetch_sub(1, Ordering::SeqCst);
             self.finish(read, start, result);
             fence(Ordering::SeqCst);
             if self.done.len() >= self.wanted.load(Ordering::Relaxed) {
@@ -480,10 +481,21 @@ impl<R: Reader> Shared<R> {
         let _ = self.done.push(done);
     }
 
-    /// The next read, if another thread may read now. A thread that ends a read calls this again, so a read that is
-    /// left here finds a thread.
-    fn take_job(&self) -> Option<(Read, Instant)> {
-        if self.reading.fetch_add(1, Ordering::SeqCst) < self.width.load(Ordering::SeqCst)
+    /// Whether fewer threads read than may. A thread that is counted looks for a read once more when it is not any
+    /// more.
+    fn may_read(&self) -> bool {
+        self.reading.load(Ordering::SeqCst) < self.width.load(Ordering::SeqCst)
+    }
+
+    /// The next read, if this thread may read now: one that `is_counted` among those that read, or another. A thread
+    /// that ends a read calls this again, so a read that is left here finds a thread.
+    fn take_job(&self, is_counted: bool) -> Option<(Read, Instant)> {
+        let others = if is_counted {
+            self.reading.load(Ordering::SeqCst) - 1
+        } else {
+            self.reading.fetch_add(1, Ordering::SeqCst)
+        };
+        if others < self.width.load(Ordering::SeqCst)
             && let Some(job) = self.jobs.pop()
         {
             return Some(job);
@@ -493,13 +505,14 @@ impl<R: Reader> Shared<R> {
     }
 
     /// The next read, sleeping until there is one. `None` means that the engine is being dropped. A thread that sleeps
-    /// keeps nothing open: there may be hundreds, and few descriptors.
-    fn next_job(&self, clock: &mut Clock, own: &mut R::Own) -> Option<(Read, Instant)> {
+    /// keeps nothing open: there may be hundreds, and few descriptors. One that `is_counted` among those that read has
+    /// just ended a read.
+    fn next_job(&self, mut is_counted: bool, clock: &mut Clock, own: &mut R::Own) -> Option<(Read, Instant)> {
         loop {
             if self.closed.load(Ordering::Relaxed) {
                 return None;
             }
-            if let Some(job) = self.take_job() {
+            if let Some(job) = self.take_job(std::mem::take(&mut is_counted)) {
                 if clock.doing() != Doing::Read {
                     clock.switch(Doing::Read);
                 }
@@ -510,8 +523,8 @@ impl<R: Reader> Shared<R> {
             self.sleeping.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let gate = lock(&self.jobs_gate);
-            let may_read = || self.reading.load(Ordering::SeqCst) < self.width.load(Ordering::SeqCst);
-            let sleeps = |_: &mut ()| (self.jobs.is_empty() || !may_read()) && !self.closed.load(Ordering::Relaxed);
+            let sleeps =
+                |_: &mut ()| (self.jobs.is_empty() || !self.may_read()) && !self.closed.load(Ordering::Relaxed);
             drop(self.job_is_there.wait_while(gate, sleeps));
             self.sleeping.fetch_sub(1, Ordering::Relaxed);
         }
