@@ -4,13 +4,13 @@
 //! in the device instead of here, where the oldest batch could still go first. The knee differs by a factor of a
 //! hundred between disks, network file systems and quotas, so the controller searches for it, as BBR searches for the
 //! bandwidth of a path: measure, change one knob, measure again, and keep the change only if it is worth it. More reads
-//! must raise the rate. Fewer reads are tried only where reads queue, and must give about the same rate. Where samples
-//! are close together, it tries reads that span the gaps. Only bytes of samples count, so such reads win only if an
-//! operation costs more than the bytes of a gap, for whatever reason (a quota, a head, a server's round trip). In the
-//! same way it tries whole windows and shards, where an order mixes samples within them and single reads are slow. A
-//! failed trial doubles the time to the next one, so a loader that has found its knee hardly moves. A change of the
-//! rate (a quota, a neighbour) ends that rest. A server that refuses requests is no device with a knee: `throttle` says
-//! what it grants.
+//! must raise the rate by more than it swings anyway. Fewer reads are tried only where reads queue, and must give about
+//! the same rate. Where samples are close together, it tries reads that span the gaps. Only bytes of samples count, so
+//! such reads win only if an operation costs more than the bytes of a gap, for whatever reason (a quota, a head, a
+//! server's round trip). In the same way it tries whole windows and shards, where an order mixes samples within them
+//! and single reads are slow. A failed trial doubles the time to the next one, so a loader that has found its knee
+//! hardly moves. A change of the rate (a quota, a neighbour) ends that rest. A server that refuses requests is no
+//! device with a knee: `throttle` says what it grants.
 
 mod throttle;
 
@@ -40,6 +40,12 @@ const SLOW: Duration = Duration::from_millis(60);
 /// step up that undoes it cannot both pass, so the depth does not swing.
 const GAIN: f64 = 1.03;
 const LOSS: f64 = 0.995;
+
+/// A gain of more reads that is less than this may be noise. It must be beyond the noise that was seen, which is less
+/// in the mean of several windows: of up to this many. That fewer reads lose nothing is shown by two.
+const CLEAR: f64 = 1.25;
+const WINDOWS_MAX: u32 = 4;
+const WINDOWS_OF_FEWER: u32 = 2;
 
 /// If the latency grew by this factor with the depth, reads queue.
 const QUEUEING: f64 = 1.5;
@@ -103,11 +109,17 @@ impl Rate {
     }
 
     fn mixed(self, newer: Rate) -> Rate {
+        self.mean_with(newer, 1)
+    }
+
+    /// The mean of this, which is one of `windows` windows, and another.
+    fn mean_with(self, newer: Rate, windows: u32) -> Rate {
+        let mean = |mean: f64, newer: f64| mean + (newer - mean) / f64::from(windows + 1);
         Rate {
-            reads: f64::midpoint(self.reads, newer.reads),
-            bytes: f64::midpoint(self.bytes, newer.bytes),
-            useful: f64::midpoint(self.useful, newer.useful),
-            latency: (self.latency + newer.latency) / 2,
+            reads: mean(self.reads, newer.reads),
+            bytes: mean(self.bytes, newer.bytes),
+            useful: mean(self.useful, newer.useful),
+            latency: (self.latency * windows + newer.latency) / (windows + 1),
         }
     }
 }
@@ -234,8 +246,12 @@ pub(super) struct Depth {
     window: Window,
     /// The rate with the knobs as they are, or, during a trial, as they were.
     base: Option<Rate>,
+    /// How far the rates of one setting lie from their mean, as a share of it.
+    noise: f64,
     /// The change on trial, and the knobs before it.
     trial: Option<(Step, Setting)>,
+    /// The mean of the windows of this trial, and their number.
+    tried: Option<(Rate, u32)>,
     /// The rate at which a descent began. Each of its steps is compared with this, so that small losses do not add up.
     anchor: Option<Rate>,
     /// The step that was tried last.
@@ -266,7 +282,9 @@ impl Depth {
             throttle: Throttle::default(),
             window: Window::default(),
             base: None,
+            noise: 0.0,
             trial: None,
+            tried: None,
             anchor: None,
             last: STEPS.len() - 1,
             rested: 0,
@@ -447,10 +465,19 @@ impl Depth {
         self.floor = rate.latency.min(grown);
         match (self.trial, self.base) {
             (Some((step, before)), Some(base)) => {
+                let (rate, windows) =
+                    self.tried.map_or((rate, 1), |(mean, windows)| (mean.mean_with(rate, windows), windows + 1));
+                let Some(kept) = self.is_worth(step, (rate, windows), base) else {
+                    self.tried = Some((rate, windows));
+                    return None;
+                };
                 self.trial = None;
-                self.conclude(step, before, rate, base)
+                self.conclude((step, kept), before, rate, base)
             }
             _ => {
+                if let Some(base) = self.base {
+                    self.noise = f64::midpoint(self.noise, (rate.over(base) - 1.0).abs());
+                }
                 let base = self.base.map_or(rate, |base| base.mixed(rate));
                 self.base = Some(base);
                 self.rested += 1;
@@ -474,7 +501,8 @@ impl Depth {
         self.last = index;
         let step = STEPS[index];
         if step == Step::Fewer && self.anchor.is_none() {
-            self.anchor = Some(base);
+            // The mean of all windows with these knobs: one that was slow by chance would allow a loss.
+            self.anchor = Some(self.settled.map_or(base, |settled| settled.mixed(base)));
         }
         self.trial = Some((step, self.now));
         self.gaps.began = self.window.last.filter(|_| step.is_of_gaps());
@@ -505,18 +533,31 @@ impl Depth {
         (to != now).then_some(to)
     }
 
-    /// Keeps or undoes the change on trial.
-    fn conclude(&mut self, step: Step, before: Setting, rate: Rate, base: Rate) -> Option<Decision> {
-        let kept = match step {
-            Step::More => rate.over(base) >= GAIN,
-            Step::Fewer => rate.over(self.anchor.unwrap_or(base)) >= LOSS,
+    /// Whether the change on trial is worth to be kept, after so many windows with this mean; `None`: another one is
+    /// needed to say.
+    fn is_worth(&self, step: Step, (rate, windows): (Rate, u32), base: Rate) -> Option<bool> {
+        let gain = rate.over(base);
+        match step {
+            Step::More if !(GAIN..CLEAR).contains(&gain) => Some(gain >= CLEAR),
+            Step::More => {
+                let is_shown = windows > 1 && gain >= GAIN + self.noise / f64::from(windows).sqrt();
+                (is_shown || windows == WINDOWS_MAX).then_some(is_shown)
+            }
+            Step::Fewer => {
+                let kept = rate.over(self.anchor.unwrap_or(base)) >= LOSS;
+                (!kept || windows == WINDOWS_OF_FEWER).then_some(kept)
+            }
             // Shorter reads are more reads, so only bytes count.
-            Step::Longer | Step::Shorter => rate.bytes / base.bytes >= LOSS,
-            Step::Joined => rate.useful / base.useful >= GAIN,
-            Step::Apart => rate.useful / base.useful >= LOSS,
-            Step::Whole => rate.useful / base.useful >= WHOLE_GAIN,
-            Step::Single => rate.useful / base.useful >= WHOLE_LOSS,
-        };
+            Step::Longer | Step::Shorter => Some(rate.bytes / base.bytes >= LOSS),
+            Step::Joined => Some(rate.useful / base.useful >= GAIN),
+            Step::Apart => Some(rate.useful / base.useful >= LOSS),
+            Step::Whole => Some(rate.useful / base.useful >= WHOLE_GAIN),
+            Step::Single => Some(rate.useful / base.useful >= WHOLE_LOSS),
+        }
+    }
+
+    /// Keeps or undoes the change on trial.
+    fn conclude(&mut self, (step, kept): (Step, bool), before: Setting, rate: Rate, base: Rate) -> Option<Decision> {
         self.settled = Some(if kept { rate } else { base });
         if !kept {
             if step.is_of_gaps() {
@@ -542,8 +583,8 @@ impl Depth {
         if step != Step::Fewer {
             self.anchor = None;
         }
-        self.rest = 1;
-        self.attempt(rate)
+        (self.rest, self.rested) = (2, 0);
+        if step == Step::More && rate.over(base) < CLEAR { None } else { self.attempt(rate) }
     }
 
     /// Keeps a gain of reads that span gaps. The best depth may differ for them, so it is tried next.
@@ -576,6 +617,7 @@ impl Depth {
     /// Sets the knobs. Reads that are in flight belong to the old setting.
     fn change(&mut self, to: Setting, rate: Option<Rate>, reason: &'static str) -> Decision {
         let before = std::mem::replace(&mut self.now, to);
+        self.tried = None;
         // Reads of another gap carry it, so they are told apart.
         let is_known = to.gap != before.gap || to.whole != before.whole;
         let skip = if is_known { 1 } else { before.depth.max(to.depth) };

@@ -194,6 +194,32 @@ fn a_stall_and_a_quota_of_one_read_a_second_are_no_end() {
     assert_eq!(run.depth.now(), 256, "{:#?}", run.decisions);
 }
 
+/// A server on the same processors: its rate does not depend on the depth, and swings by a tenth all the time.
+#[test]
+fn a_rate_that_swings_is_no_gain_of_more_reads() {
+    const SEEDS: u64 = 20;
+    let mean = |seed| {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut depth = Depth::new(Width { start: 32, most: 512, fixed: false }, READ_BYTES);
+        let (start, mut seconds, mut sum) = (Instant::now(), 0.0, 0.0);
+        while seconds < 20.0 {
+            let swing = 0.9 + 0.2 * (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+            let (rate, until) = (18_000.0 * swing, seconds + WINDOW.as_secs_f64());
+            while seconds < until {
+                let (reads, took) = (depth.now() as f64, 32.0 / rate);
+                (seconds, sum) = (seconds + took, sum + took * reads);
+                let read = Ended::new(110_000, Joined::default(), Duration::from_secs_f64(reads / rate));
+                (0..32).for_each(|_| depth.done(read));
+                depth.started(true);
+                depth.look(start + Duration::from_secs_f64(seconds));
+            }
+        }
+        sum / seconds
+    };
+    let mean = (0..SEEDS).map(mean).sum::<f64>() / SEEDS as f64;
+    assert!(mean < 128.0, "{mean:.0} reads in flight");
+}
+
 #[test]
 fn work_that_does_not_fill_the_depth_moves_nothing() {
     let mut run = Run::new(Limits { latency: Duration::from_millis(5), ..NONE }, adaptive(64), 1);
