@@ -376,22 +376,30 @@ impl Depth {
         Some(self.change(Setting { depth, ..self.now }, rate, why))
     }
 
-    /// Reacts to a read that a server refused because there are too many. One is no reason; acts once for a round of
-    /// the depth.
-    pub(super) fn throttled(&mut self) -> Option<Decision> {
-        if self.width.fixed || self.window.since.is_none() {
+    /// Reacts to a read that a server refused because there are too many, and asked to wait for this `pause`. One is no
+    /// reason; acts once for a round of the depth.
+    pub(super) fn throttled(&mut self, pause: Duration) -> Option<Decision> {
+        self.throttle.asked(pause);
+        if self.width.fixed || self.window.since.is_none() && self.extra().is_none() {
             return None;
         }
         self.window.refused += 1;
-        if self.window.reads + self.window.refused < self.now.depth { None } else { self.yielded() }
+        // The reads that a trial adds are refused at once, while others are answered.
+        let is_round = self.window.reads + self.window.refused >= self.now.depth;
+        let is_trial_refused = self.extra().is_some_and(|extra| throttle::is_most(self.window.refused, extra));
+        if is_round || is_trial_refused { self.yielded() } else { None }
+    }
+
+    /// How many reads a trial of more has in flight beside those before.
+    fn extra(&self) -> Option<usize> {
+        self.trial.and_then(|(_, before)| self.now.depth.checked_sub(before.depth)).filter(|&extra| extra > 0)
     }
 
     /// Leaves as many reads in flight as the server granted, if it refused too many of this depth.
     fn yielded(&mut self) -> Option<Decision> {
-        let before = self.trial.map(|(_, before)| before.depth).filter(|before| *before < self.now.depth);
         let answers = (self.window.reads, self.window.refused);
-        let granted = self.throttle.granted(self.now.depth, answers, before.is_some())?;
-        let depth = before.unwrap_or(granted).max(LEAST.min(self.width.most));
+        let granted = self.throttle.granted(self.now.depth, answers, self.extra())?;
+        let depth = granted.max(LEAST.min(self.width.most));
         if depth >= self.now.depth {
             return None;
         }
@@ -413,7 +421,8 @@ impl Depth {
         }
         let Some(since) = window.since else {
             if window.skip == 0 {
-                *window = Window { since: Some(now), last: Some(now), ..Window::default() };
+                let refused = window.refused;
+                *window = Window { since: Some(now), last: Some(now), refused, ..Window::default() };
             }
             return None;
         };

@@ -374,8 +374,8 @@ impl Reactor {
             self.fail_with(read, error);
             return Ok(());
         }
-        self.give_way(class, engine);
         let (asked, root) = (asked_pause(&source), files.root_of(file));
+        self.give_way(class, asked, engine);
         let is_hopeless = is_hopeless(&source, self.stats.count.bytes_read.get() > 0);
         let error = read_error(source, files, &read);
         let known = &mut self.outages.roots[root];
@@ -439,10 +439,10 @@ impl Reactor {
     }
 
     /// Keeps fewer reads in flight, if there were too many.
-    fn give_way(&mut self, class: Class, engine: &mut dyn Engine) {
+    fn give_way(&mut self, class: Class, asked: Duration, engine: &mut dyn Engine) {
         let decision = match class {
             Class::Machine => self.reads.depth.refused(HALF, "the machine has no room for more"),
-            Class::Throttled => self.reads.depth.throttled(),
+            Class::Throttled => self.reads.depth.throttled(asked),
             _ => None,
         };
         self.decided(decision, engine);

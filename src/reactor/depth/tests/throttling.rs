@@ -19,6 +19,8 @@ struct Server {
     depth: Depth,
     limit: usize,
     latency: Duration,
+    /// What it asks a refused read to wait.
+    pause: Duration,
     random: Xoshiro256PlusPlus,
     start: Instant,
     now: Instant,
@@ -37,6 +39,7 @@ impl Server {
             depth: Depth::new(Width { start: 32, most: 512, fixed: false }, READ_BYTES),
             limit,
             latency,
+            pause: Duration::ZERO,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             start: now,
             now,
@@ -82,9 +85,9 @@ impl Server {
                 }
                 Event::Refused => {
                     self.refused += 1;
-                    let pause = Duration::from_micros(5000 + self.random.next_u64() % 10_000);
+                    let pause = self.pause + Duration::from_micros(5000 + self.random.next_u64() % 10_000);
                     self.push(pause, Event::Due);
-                    self.depth.throttled()
+                    self.depth.throttled(self.pause)
                 }
                 Event::Due => {
                     self.ask();
@@ -114,6 +117,21 @@ fn a_server_that_refuses_gets_what_it_grants() {
     }
 }
 
+/// A refused read delays its batch, and those behind it, for as long as the server asks.
+#[test]
+fn trials_take_a_small_share_of_the_time_where_a_pause_is_long() {
+    for seed in 0..4 {
+        let mut server = Server::new(64, Duration::from_millis(5), seed);
+        server.pause = Duration::from_secs(1);
+        server.until(5);
+        server.depths.clear();
+        let (answered, refused) = server.until(65);
+        let told = format!("{answered} answered, {refused} refused a second: {:?}", server.depths);
+        // Up and down again.
+        assert!(server.depths.len() <= 8 && answered >= 0.9 * 12_800.0, "{told}");
+    }
+}
+
 #[test]
 fn what_a_server_grants_may_change() {
     let mut server = Server::new(200, Duration::from_millis(10), 1);
@@ -136,10 +154,10 @@ fn a_few_refusals_move_nothing() {
     let start = Instant::now();
     // It looks when a read has ended, and so begins to measure.
     depth.done(Ended::new(1, Joined::default(), Duration::ZERO));
-    assert_eq!((depth.look(start), depth.throttled()), (None, None));
+    assert_eq!((depth.look(start), depth.throttled(Duration::ZERO)), (None, None));
     (0..99).for_each(|_| depth.done(Ended::new(1, Joined::default(), Duration::ZERO)));
-    assert_eq!((depth.throttled(), depth.now()), (None, 64), "2 of 101");
-    let decision = (0..99).find_map(|_| depth.throttled()).unwrap();
+    assert_eq!((depth.throttled(Duration::ZERO), depth.now()), (None, 64), "2 of 101");
+    let decision = (0..99).find_map(|_| depth.throttled(Duration::ZERO)).unwrap();
     assert_eq!((decision.from, decision.to, decision.reason), (64, 62, "the server asks for fewer requests"));
-    assert_eq!(depth.throttled(), None, "once for all reads of a depth");
+    assert_eq!(depth.throttled(Duration::ZERO), None, "once for all reads of a depth");
 }
