@@ -104,10 +104,10 @@ def test_a_fork_has_its_own_connections(serve: Callable[..., dict[str, Any]], tm
     mine = delivered("s3://bucket/train", **reach)
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
-    children = [context.Process(target=_child, args=(queue, reach)) for _ in range(2)]
+    children = [context.Process(target=_child, args=(queue, reach)) for _ in range(8)]
     for child in children:
         child.start()
-    assert [queue.get() for _ in children] == [mine] * 2
+    assert [queue.get() for _ in children] == [mine] * 8
     for child in children:
         child.join()
     assert delivered("s3://bucket/train", **reach) == mine

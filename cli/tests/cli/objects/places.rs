@@ -17,6 +17,17 @@ fn an_empty_place_is_no_folder() {
     }
 }
 
+/// Each of a thousand names that stand in braces is looked up in one listing.
+#[test]
+fn braces_are_not_a_request_for_each_name() {
+    let far = Far::new("");
+    (0..1000).for_each(|number| far.write(&format!("plain/{number:03}.bin"), b"bytes"));
+    let told = expect(&mut far.far("inspect AT/plain/{000..999}.bin --format folder --json"), 0).0;
+    assert_eq!(json(&told)["samples"], 1000, "{told}");
+    let asked = far.server.stats().requests;
+    assert!(asked.values().sum::<u64>() <= 4, "{asked:?}");
+}
+
 #[test]
 fn no_option_that_names_a_file_takes_a_url() {
     let far = Far::of_images(2, "");

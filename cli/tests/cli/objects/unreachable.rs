@@ -91,6 +91,7 @@ fn what_is_no_server_any_more_ends_a_run_soon() {
         ("circle=100", "redirected in a circle"),
         ("garbage=100", "does not answer in HTTP/1.1"),
         ("http2=100", "does not answer in HTTP/1.1"),
+        ("big-head=100", "the head of the answer has more than 100 fields"),
     ];
     let run = |(fault, what): (&str, &str), on_error: &str| {
         let far = Far::of_images(120, "");
